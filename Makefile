@@ -1,0 +1,81 @@
+# Every command a user or a developer needs. `make` alone lists them.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Cargo's default output folder is `target/`, which here is a crate: never let it be used.
+export CARGO_TARGET_DIR := $(CURDIR)/build
+export FOREBAY_BIN := $(CURDIR)/build/release/forebay
+
+# More arguments for every cargo call and for pytest, for example
+#   make test-py PYTEST_ARGS="-k sampler -x"
+CARGO_FLAGS ?=
+PYTEST_ARGS ?=
+
+# Exports the MinIO that tests talk to. Without one they say so and skip, unless
+# FOREBAY_REQUIRE_MINIO is set, as it is in .ci/run.
+with_minio = rc=0; FOREBAY_MINIO="$$(ci/minio.sh)" || rc=$$?; \
+	if [ $$rc = 0 ]; then export FOREBAY_MINIO; \
+	elif [ $$rc = 3 ] && [ -z "$${FOREBAY_REQUIRE_MINIO:-}" ]; then unset FOREBAY_MINIO; \
+	else exit $$rc; fi
+
+.PHONY: help
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: binary
+binary: ## Build build/release/forebay
+	cargo build --release $(CARGO_FLAGS) -p forebay-cli
+
+.PHONY: python
+python: ## Build both Python packages into build/venv
+	@ci/install_python.sh
+
+.PHONY: demo
+demo: binary python ## Train a small model from a bucket, through a cluster of 1 + 3
+	build/venv/bin/python examples/demo.py --bin build/release/forebay --dir build/demo
+
+.PHONY: demo-s3
+demo-s3: binary python ## The same, with the bucket on MinIO
+	minio="$$(ci/minio.sh)" && build/venv/bin/python examples/demo.py \
+		--bin build/release/forebay --dir build/demo --backend s3 --minio "$$minio"
+
+.PHONY: test
+test: test-rust test-py ## Run all tests that need no special machine
+
+.PHONY: test-rust
+test-rust: binary ## Unit tests and black-box tests over real processes
+	@$(with_minio); set -x; cargo test --release $(CARGO_FLAGS) --workspace --exclude forebay-sdk
+
+.PHONY: test-py
+test-py: binary python ## Python packages, other clients, the README
+	@$(with_minio); for folder in tests/python sdk/tests pytorch/tests; do \
+		( set -x; build/venv/bin/python -m pytest "$$folder" $(PYTEST_ARGS) ); done
+
+.PHONY: check
+check: ## Format, lints and house rules; changes nothing
+	cargo fmt --all --check
+	cargo clippy --release $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+	python3 ci/check_deps.py
+	python3 ci/check_house.py
+
+.PHONY: fix
+fix: ## Format, and apply what the lints can mend by themselves
+	cargo fmt --all
+	cargo clippy --release $(CARGO_FLAGS) --workspace --all-targets --fix --allow-dirty --allow-staged
+
+.PHONY: bench
+bench: binary python ## Measure beside the peers that are installed; JSON in build/bench
+	@test -f bench/run.py || { echo "make bench: bench/run.py is not part of this version yet" >&2; exit 1; }
+	build/venv/bin/python bench/run.py --bin build/release/forebay --dir build/bench
+
+.PHONY: release
+release: binary ## One binary in build/release, Python wheels in build/wheels
+	base="$$(ci/python_env.sh)" && PATH="$$base/bin:$$PATH" "$$base/bin/python" -m pip wheel --quiet \
+		--disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheels ./sdk ./pytorch
+	@rm -rf pytorch/build
+	@ls -l build/release/forebay build/wheels
+
+.PHONY: clean
+clean: ## Remove everything that was built here (the cache folder stays)
+	rm -rf build

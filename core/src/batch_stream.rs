@@ -1,0 +1,335 @@
+//! The native batch stream, version 1, as `docs/batch-stream.md` describes it: encoder and
+//! incremental decoder over plain buffers.
+//!
+//! `header { frame }* end`. A frame is a table of rows followed by the payloads of all rows in the
+//! same order; an object larger than a piece is several rows with the flag [`MORE`] on all but
+//! the last. A stream that ends without the end frame is an error.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::checksum::crc32c;
+use crate::error::{Error, Result};
+
+/// Media type of the stream.
+pub const CONTENT_TYPE: &str = "application/vnd.forebay.batch";
+
+const MAGIC: &[u8; 4] = b"FBBS";
+const VERSION: u16 = 1;
+const HEADER_LEN: usize = 16;
+const FRAME_HEAD_LEN: usize = 8;
+const ROW_LEN: usize = 24;
+const END_LEN: usize = 8;
+const KIND_ROWS: u8 = 1;
+const KIND_END: u8 = 2;
+
+/// Most rows in a frame.
+pub const MAX_ROWS: usize = 1024;
+/// Most bytes of one row's payload.
+pub const MAX_PIECE: usize = 1 << 20;
+/// Row flag: the entry goes on in a later row.
+pub const MORE: u16 = 1;
+
+/// One row with its payload: an entry, a piece of one, or a failure (`status` is then an HTTP
+/// status and the payload its message).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Position in the request.
+    pub index: u32,
+    /// 0 for bytes of the object.
+    pub status: u16,
+    pub more: bool,
+    pub payload: Bytes,
+}
+
+impl Row {
+    pub fn failure(index: u32, error: &Error) -> Self {
+        let mut text = error.to_string();
+        text.truncate(text.floor_char_boundary(4096));
+        Self { index, status: error.code.status(), more: false, payload: text.into() }
+    }
+}
+
+/// Writes a stream, frame by frame.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    rows: Vec<Row>,
+    bytes: usize,
+    entries: u32,
+    total: u64,
+}
+
+impl Encoder {
+    /// The first bytes of a stream answered under `map_version`.
+    pub fn header(map_version: u64) -> Bytes {
+        let mut b = BytesMut::with_capacity(HEADER_LEN);
+        b.put_slice(MAGIC);
+        b.put_u16_le(VERSION);
+        b.put_u16_le(0);
+        b.put_u64_le(map_version);
+        b.freeze()
+    }
+
+    /// Adds a row to the frame being filled. `row.payload` must not exceed [`MAX_PIECE`].
+    pub fn push(&mut self, row: Row) {
+        debug_assert!(row.payload.len() <= MAX_PIECE);
+        self.bytes += row.payload.len();
+        self.rows.push(row);
+    }
+
+    /// Whether the frame is worth sending.
+    pub fn is_full(&self) -> bool {
+        self.rows.len() >= MAX_ROWS || self.bytes >= MAX_PIECE / 2
+    }
+
+    /// Bytes of payload in the frame being filled.
+    pub fn pending(&self) -> usize {
+        self.bytes
+    }
+
+    /// Ends the frame: its table, then its payloads, uncopied. Nothing when it is empty.
+    pub fn flush(&mut self) -> Vec<Bytes> {
+        if self.rows.is_empty() {
+            return Vec::new();
+        }
+        let mut table = BytesMut::with_capacity(FRAME_HEAD_LEN + self.rows.len() * ROW_LEN);
+        table.put_u8(KIND_ROWS);
+        table.put_bytes(0, 3);
+        table.put_u32_le(self.rows.len() as u32);
+        let mut out = Vec::with_capacity(self.rows.len() + 1);
+        out.push(Bytes::new());
+        for row in self.rows.drain(..) {
+            table.put_u32_le(row.index);
+            table.put_u16_le(row.status);
+            table.put_u16_le(if row.more { MORE } else { 0 });
+            table.put_u64_le(row.payload.len() as u64);
+            table.put_u32_le(crc32c(&row.payload));
+            table.put_u32_le(0);
+            self.entries += u32::from(!row.more);
+            self.total += row.payload.len() as u64;
+            if !row.payload.is_empty() {
+                out.push(row.payload);
+            }
+        }
+        out[0] = table.freeze();
+        self.bytes = 0;
+        out
+    }
+
+    /// The end frame, after the last [`Self::flush`].
+    pub fn end(self) -> Bytes {
+        let mut b = BytesMut::with_capacity(FRAME_HEAD_LEN + END_LEN);
+        b.put_u8(KIND_END);
+        b.put_bytes(0, 3);
+        b.put_u32_le(self.entries);
+        b.put_u64_le(self.total);
+        b.freeze()
+    }
+}
+
+#[derive(Debug)]
+struct Pending {
+    index: u32,
+    status: u16,
+    more: bool,
+    size: usize,
+    crc: u32,
+}
+
+/// Reads a stream as its bytes arrive.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: BytesMut,
+    map_version: Option<u64>,
+    rows: std::collections::VecDeque<Pending>,
+    entries: u32,
+    total: u64,
+    ended: bool,
+}
+
+impl Decoder {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in the next bytes from the network.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole row, or `None` when more bytes are needed or the stream has ended.
+    pub fn next_row(&mut self) -> Result<Option<Row>> {
+        if self.map_version.is_none() && !self.read_header()? {
+            return Ok(None);
+        }
+        while self.rows.is_empty() {
+            if self.ended {
+                return match self.buffer.is_empty() {
+                    true => Ok(None),
+                    false => Err(corrupt("bytes after the end frame")),
+                };
+            }
+            if !self.read_table()? {
+                return Ok(None);
+            }
+        }
+        let Some(row) = self.rows.front() else { return Ok(None) };
+        if self.buffer.len() < row.size {
+            return Ok(None);
+        }
+        let Some(row) = self.rows.pop_front() else { return Ok(None) };
+        let payload = self.buffer.split_to(row.size).freeze();
+        if crc32c(&payload) != row.crc {
+            return Err(corrupt(&format!("checksum of entry {} does not match", row.index)));
+        }
+        self.entries += u32::from(!row.more);
+        self.total += row.size as u64;
+        Ok(Some(Row { index: row.index, status: row.status, more: row.more, payload }))
+    }
+
+    /// Whether the end frame has come.
+    pub fn is_complete(&self) -> bool {
+        self.ended
+    }
+
+    /// Version of the cluster's state under which the stream was answered, once known.
+    pub fn map_version(&self) -> Option<u64> {
+        self.map_version
+    }
+
+    fn read_header(&mut self) -> Result<bool> {
+        if self.buffer.len() < HEADER_LEN {
+            return Ok(false);
+        }
+        let mut head = self.buffer.split_to(HEADER_LEN);
+        if head.split_to(4)[..] != MAGIC[..] {
+            return Err(corrupt("not a batch stream"));
+        }
+        let version = head.get_u16_le();
+        if version != VERSION {
+            return Err(corrupt(&format!("version {version} of the format is not known here")));
+        }
+        head.advance(2);
+        self.map_version = Some(head.get_u64_le());
+        Ok(true)
+    }
+
+    /// Reads a frame's table, or the end frame; false when more bytes are needed.
+    fn read_table(&mut self) -> Result<bool> {
+        let Some(head) = self.buffer.get(..FRAME_HEAD_LEN) else { return Ok(false) };
+        let kind = head[0];
+        let count = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        let body = match kind {
+            KIND_END => END_LEN,
+            KIND_ROWS if (1..=MAX_ROWS as u32).contains(&count) => count as usize * ROW_LEN,
+            _ => return Err(corrupt(&format!("frame of kind {kind} with {count} rows"))),
+        };
+        if self.buffer.len() < FRAME_HEAD_LEN + body {
+            return Ok(false);
+        }
+        self.buffer.advance(FRAME_HEAD_LEN);
+        let mut body = self.buffer.split_to(body);
+        if kind == KIND_END {
+            if (count, body.get_u64_le()) != (self.entries, self.total) {
+                return Err(corrupt("the end frame does not count what came before it"));
+            }
+            self.ended = true;
+            return Ok(true);
+        }
+        for _ in 0..count {
+            let (index, status) = (body.get_u32_le(), body.get_u16_le());
+            let (flags, size) = (body.get_u16_le(), body.get_u64_le());
+            let crc = body.get_u32_le();
+            body.advance(4);
+            if size > MAX_PIECE as u64 || flags & !MORE != 0 {
+                return Err(corrupt(&format!("row of {size} bytes with flags {flags}")));
+            }
+            let size = size as usize;
+            self.rows.push_back(Pending { index, status, more: flags & MORE != 0, size, crc });
+        }
+        Ok(true)
+    }
+}
+
+fn corrupt(what: &str) -> Error {
+    Error::internal(format!("corrupt batch stream: {what}"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorCode;
+    use proptest::prelude::*;
+
+    fn encode(rows: &[Row], every: usize) -> Vec<u8> {
+        let mut out = Encoder::header(9).to_vec();
+        let mut e = Encoder::default();
+        for (i, row) in rows.iter().enumerate() {
+            e.push(row.clone());
+            if i % every == 0 {
+                e.flush().iter().for_each(|b| out.extend_from_slice(b));
+            }
+        }
+        e.flush().iter().for_each(|b| out.extend_from_slice(b));
+        out.extend_from_slice(&e.end());
+        out
+    }
+
+    fn decode(bytes: &[u8], step: usize) -> Result<(Vec<Row>, bool)> {
+        let mut d = Decoder::new();
+        let mut rows = Vec::new();
+        for chunk in bytes.chunks(step) {
+            d.feed(chunk);
+            while let Some(row) = d.next_row()? {
+                rows.push(row);
+            }
+        }
+        Ok((rows, d.is_complete()))
+    }
+
+    fn any_row() -> impl Strategy<Value = Row> {
+        (any::<u32>(), 0u16..600, any::<bool>(), prop::collection::vec(any::<u8>(), 0..200))
+            .prop_map(|(index, status, more, p)| Row { index, status, more, payload: p.into() })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read_however_it_is_cut(
+            rows in prop::collection::vec(any_row(), 0..40), every in 1usize..9, step in 1usize..97
+        ) {
+            let (back, complete) = decode(&encode(&rows, every), step).unwrap();
+            prop_assert!(complete);
+            prop_assert_eq!(back, rows);
+        }
+
+        #[test]
+        fn no_bytes_make_the_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut framed = Encoder::header(1).to_vec();
+            framed.extend_from_slice(&bytes);
+            let _ = decode(&framed, 7);
+        }
+
+        #[test]
+        fn a_cut_stream_is_never_complete(cut in 0usize..1000) {
+            let row = Row { index: 1, status: 0, more: false, payload: vec![7; 300].into() };
+            let whole = encode(&[row.clone(), row], 1);
+            let cut = cut % whole.len();
+            prop_assert!(!decode(&whole[..cut], 50).unwrap().1);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_in_a_payload_is_noticed() {
+        let row = Row { index: 1, status: 0, more: false, payload: vec![7; 300].into() };
+        let mut bytes = encode(&[row], 1);
+        bytes[100] ^= 1;
+        assert_eq!(decode(&bytes, 64).unwrap_err().code, ErrorCode::Internal);
+    }
+
+    #[test]
+    fn a_failure_carries_its_status_and_message() {
+        let row =
+            Row::failure(4, &Error::new(ErrorCode::ObjectNotFound, "ais://b/o does not exist"));
+        assert_eq!((row.status, &row.payload[..]), (404, &b"ais://b/o does not exist"[..]));
+    }
+}

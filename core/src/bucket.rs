@@ -1,0 +1,117 @@
+//! Properties of a bucket: what the cluster promises for it and where its objects really live.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::checksum::ChecksumKind;
+use crate::name::{Bucket, Provider};
+
+/// Kinds of backend that exist in this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendKind {
+    S3,
+    Folder,
+}
+
+/// Where the objects of a bucket come from and go to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendSpec {
+    #[serde(rename = "type")]
+    pub kind: BackendKind,
+    /// The bucket's name at the backend; empty for folders.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub bucket: String,
+    /// URL of the backend; the provider's own (or the environment's) when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Folder backends: absolute path, under one of the configured roots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
+}
+
+/// What an acknowledged write means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Synced to disk before the answer: the default of native buckets.
+    #[default]
+    Owned,
+    /// Not synced: the content can be fetched or made again.
+    Cache,
+}
+
+/// When a cached copy of a backend's object must be compared with the backend before it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Freshness {
+    Never,
+    /// After this many seconds since the last comparison.
+    Age(u64),
+    Always,
+}
+
+impl Default for Freshness {
+    /// Ten minutes: a corpus changed between epochs is seen, an epoch costs no look-ups.
+    fn default() -> Self {
+        Self::Age(600)
+    }
+}
+
+/// Everything the cluster keeps about a bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketInfo {
+    pub bucket: Bucket,
+    /// Unique for ever; part of every key on disk, so that a bucket created again starts empty.
+    pub id: u64,
+    /// Unix nanoseconds.
+    pub created_ns: u64,
+    /// Version of the cluster's state at which it was created.
+    pub created_version: u64,
+    #[serde(default)]
+    pub class: Class,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendSpec>,
+    #[serde(default)]
+    pub freshness: Freshness,
+    #[serde(default)]
+    pub checksum: ChecksumKind,
+    /// Properties other clients set and read back, which mean nothing to us.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, serde_json::Value>,
+}
+
+impl BucketInfo {
+    /// Whether objects of this bucket may be dropped from the cluster: a copy exists elsewhere.
+    pub fn has_backend(&self) -> bool {
+        self.backend.is_some()
+    }
+
+    /// What a request to create `bucket` asks for, before the cluster gives it an id.
+    pub fn requested(bucket: Bucket, backend: Option<BackendSpec>) -> Self {
+        let backend = backend.or_else(|| implied_backend(&bucket));
+        let class = if backend.is_some() { Class::Cache } else { Class::Owned };
+        Self {
+            bucket,
+            id: 0,
+            created_ns: 0,
+            created_version: 0,
+            class,
+            backend,
+            freshness: Freshness::default(),
+            checksum: ChecksumKind::default(),
+            extra: BTreeMap::new(),
+        }
+    }
+}
+
+/// The backend that a provider stands for; `None` for native buckets and providers without one yet.
+pub fn implied_backend(bucket: &Bucket) -> Option<BackendSpec> {
+    (bucket.provider == Provider::Aws).then(|| BackendSpec {
+        kind: BackendKind::S3,
+        bucket: bucket.name.to_string(),
+        endpoint: None,
+        root: None,
+    })
+}

@@ -1,0 +1,216 @@
+//! Configuration of a node: sections, fields, defaults, units, and the checks on them.
+//!
+//! Nothing here reads a file or the environment; `forebay-node` does, in one place.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::size::ByteSize;
+
+/// Settings of one node, as its TOML file holds them.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeConfig {
+    pub cluster: ClusterConfig,
+    pub node: NodeSection,
+    pub listen: ListenConfig,
+    pub disk: Vec<DiskConfig>,
+    pub cache: CacheConfig,
+    pub folder: FolderConfig,
+    pub s3: S3Config,
+    pub limits: LimitsConfig,
+    pub log: LogConfig,
+}
+
+/// Which cluster the node belongs to.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClusterConfig {
+    pub name: String,
+    /// URLs of the gateways; the first holds the cluster's metadata.
+    pub gateways: Vec<String>,
+    /// File with the secret that nodes of one cluster share.
+    pub secret_file: String,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self { name: "forebay".into(), gateways: Vec::new(), secret_file: String::new() }
+    }
+}
+
+/// The node itself.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeSection {
+    /// At least 8 letters, digits, `-` or `_`; decides placement, so it must never change.
+    pub id: String,
+    /// Folder for the node's own state (metadata log, identity).
+    pub dir: String,
+    pub zone: String,
+}
+
+/// Where it listens.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListenConfig {
+    /// `address:port`.
+    pub http: String,
+    /// URL by which others reach this node; made from `http` when empty.
+    pub advertise: String,
+    /// Allows listening beyond loopback without authentication.
+    pub insecure: bool,
+}
+
+impl Default for ListenConfig {
+    fn default() -> Self {
+        Self { http: "127.0.0.1:7400".into(), advertise: String::new(), insecure: false }
+    }
+}
+
+/// One disk of a target.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskConfig {
+    pub path: String,
+    /// Bytes Forebay may use there; 10 % of the file system or 20 GiB, the smaller, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<ByteSize>,
+}
+
+/// How the cache fills and empties.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheConfig {
+    /// Percent of the disk's budget above which eviction starts.
+    pub high: u8,
+    /// Percent below which it stops.
+    pub low: u8,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self { high: 90, low: 80 }
+    }
+}
+
+/// Buckets of the folder backend.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FolderConfig {
+    /// Folders under which such buckets may lie; none allows none.
+    pub roots: Vec<String>,
+}
+
+/// The S3 front.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct S3Config {
+    pub keys: Vec<S3Key>,
+    pub delete_nonempty_buckets: bool,
+}
+
+/// A user of the S3 front.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct S3Key {
+    pub access: String,
+    pub secret: String,
+}
+
+impl Default for S3Config {
+    fn default() -> Self {
+        let key =
+            |access: &str, secret: &str| S3Key { access: access.into(), secret: secret.into() };
+        Self {
+            keys: vec![key("forebay", "forebaysecret"), key("forebay2", "forebaysecret2")],
+            delete_nonempty_buckets: false,
+        }
+    }
+}
+
+/// Bounds on what clients may ask of a node at once.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// Batches answered at once; more get 429.
+    pub batches: usize,
+    /// Cold GETs in flight to all backends together.
+    pub cold_gets: usize,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self { batches: 256, cold_gets: 64 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What a node says, and how.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// A level, or directives such as `info,forebay_target=debug`.
+    pub level: String,
+    pub format: LogFormat,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "info".into(), format: LogFormat::Text }
+    }
+}
+
+impl NodeConfig {
+    /// Checks what types alone cannot.
+    pub fn validate(&self) -> Result<()> {
+        let CacheConfig { high, low } = self.cache;
+        if high > 100 || low >= high {
+            return Err(Error::invalid(format!(
+                "cache.low ({low}) must be below cache.high ({high}), both percents up to 100"
+            )));
+        }
+        if self.limits.batches == 0 || self.limits.cold_gets == 0 {
+            return Err(Error::invalid("limits.batches and limits.cold_gets must be at least 1"));
+        }
+        Ok(())
+    }
+}
+
+/// The known name closest to a mistyped one, if any is close.
+pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
+        .filter(|(distance, name)| *distance <= 1 + name.len().max(wrong.len()) / 3)
+        .min()
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_near_miss_finds_its_name() {
+        assert_eq!(nearest("clutser", ["cluster", "listen"]), Some("cluster"));
+        assert_eq!(nearest("hgih", ["high", "low"]), Some("high"));
+        assert_eq!(nearest("zzzzzz", ["high", "low"]), None);
+    }
+
+    #[test]
+    fn watermarks_must_be_in_order() {
+        let mut c = NodeConfig::default();
+        c.validate().unwrap();
+        c.cache = CacheConfig { high: 50, low: 50 };
+        assert!(c.validate().is_err());
+    }
+}

@@ -1,0 +1,180 @@
+//! The one error of the domain: a code from a closed set, what happened, and what to do.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Result of everything that can fail with a domain [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Closed set of failure kinds; edges (HTTP, command line, Python) look at nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    BucketNotFound,
+    RemoteBucketNotFound,
+    ObjectNotFound,
+    MemberNotFound,
+    JobNotFound,
+    NodeNotFound,
+    BucketExists,
+    BucketNotEmpty,
+    Conflict,
+    InvalidArgument,
+    InvalidName,
+    ChecksumMismatch,
+    RangeNotSatisfiable,
+    ObjectChanged,
+    Unauthenticated,
+    AccessDenied,
+    MethodNotAllowed,
+    Unsupported,
+    TooManyRequests,
+    OutOfSpace,
+    WrongOwner,
+    Unavailable,
+    Timeout,
+    Internal,
+}
+
+impl ErrorCode {
+    /// HTTP status of this kind of failure on every front.
+    ///
+    /// Permanent failures stay below 500: clients retry 5xx for a long time.
+    pub fn status(self) -> u16 {
+        use ErrorCode::*;
+        match self {
+            BucketNotFound | RemoteBucketNotFound | ObjectNotFound | MemberNotFound
+            | JobNotFound | NodeNotFound => 404,
+            BucketExists | BucketNotEmpty | Conflict => 409,
+            InvalidArgument | InvalidName | ChecksumMismatch => 400,
+            RangeNotSatisfiable => 416,
+            ObjectChanged => 412,
+            Unauthenticated => 401,
+            AccessDenied => 403,
+            MethodNotAllowed => 405,
+            Unsupported => 501,
+            TooManyRequests => 429,
+            OutOfSpace => 507,
+            WrongOwner => 421,
+            Unavailable => 503,
+            Timeout => 504,
+            Internal => 500,
+        }
+    }
+
+    /// The `tcode` of an AIStore v1 error body, where the protocol has one.
+    pub fn v1_tcode(self) -> Option<&'static str> {
+        use ErrorCode::*;
+        Some(match self {
+            BucketNotFound => "ErrBckNotFound",
+            RemoteBucketNotFound => "ErrRemoteBckNotFound",
+            ObjectNotFound | MemberNotFound | JobNotFound => "ErrNotFound",
+            BucketExists => "ErrBucketAlreadyExists",
+            ChecksumMismatch => "ErrBadCksum",
+            RangeNotSatisfiable => "ErrRangeNotSatisfiable",
+            AccessDenied => "ErrBucketAccessDenied",
+            Unsupported => "ErrUnsupp",
+            OutOfSpace => "ErrCapExceeded",
+            _ => return None,
+        })
+    }
+
+    /// Whether the same request may succeed later without anybody changing anything.
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::TooManyRequests | Self::WrongOwner | Self::Unavailable | Self::Timeout)
+    }
+
+    /// The code a bare HTTP status stands for, when an answer carries no body to say more.
+    pub fn from_status(status: u16) -> Self {
+        use ErrorCode::*;
+        match status {
+            401 => Unauthenticated,
+            403 => AccessDenied,
+            404 => ObjectNotFound,
+            405 => MethodNotAllowed,
+            409 => Conflict,
+            412 => ObjectChanged,
+            416 => RangeNotSatisfiable,
+            421 => WrongOwner,
+            429 => TooManyRequests,
+            501 => Unsupported,
+            502 | 503 => Unavailable,
+            504 => Timeout,
+            507 => OutOfSpace,
+            400..=499 => InvalidArgument,
+            _ => Internal,
+        }
+    }
+}
+
+/// What went wrong (`message`), of which kind (`code`), and what to do about it (`hint`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub struct Error {
+    pub code: ErrorCode,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// Seconds after which a transient failure is worth another try.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_s: Option<u32>,
+}
+
+impl Error {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None, retry_after_s: None }
+    }
+
+    /// Adds the sentence that says what to do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after_s = Some(seconds);
+        self
+    }
+
+    /// A request that can never succeed as it stands.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidArgument, message)
+    }
+
+    /// A failure on our side that the caller cannot mend.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Internal, message)
+    }
+
+    /// Something needed is away for now; comes back with a `Retry-After`.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Unavailable, message).retry_after(3)
+    }
+
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Unsupported, message)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(e: std::io::Error) -> Self {
+        match e.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                Self::new(ErrorCode::OutOfSpace, format!("no space left: {e}"))
+            }
+            _ => Self::internal(format!("i/o: {e}")),
+        }
+    }
+}

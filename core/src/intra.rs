@@ -1,0 +1,124 @@
+//! Messages between nodes, and between nodes and our own client; JSON over HTTP.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bucket::BackendSpec;
+use crate::name::{Bucket, NodeId};
+use crate::object::ListEntry;
+use crate::state::{ClusterState, Role};
+
+/// Header on every answer of a node: the version of the state it acts by.
+pub const MAP_HEADER: &str = "forebay-map";
+
+/// `GET /api/v1/map`: everything a client needs to go directly to owners.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MapReply {
+    pub state: ClusterState,
+    pub primary: NodeId,
+    /// Goes into the `Forebay-Grant` header of direct requests.
+    pub grant: String,
+    pub grant_expires_s: u64,
+}
+
+/// `POST /internal/v1/join`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JoinRequest {
+    pub id: NodeId,
+    pub role: Role,
+    pub url: String,
+    #[serde(default)]
+    pub zone: String,
+}
+
+/// `POST /internal/v1/heartbeat`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Heartbeat {
+    pub id: NodeId,
+    /// Version of the state that the node has.
+    pub version: u64,
+    pub usage: NodeUsage,
+}
+
+/// Answer to a join or a heartbeat.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HeartbeatReply {
+    pub version: u64,
+    pub primary: NodeId,
+    /// Present when newer than what the node has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ClusterState>,
+    /// The node is not a member: it must join (again).
+    #[serde(default)]
+    pub unknown: bool,
+}
+
+/// `POST /internal/v1/leave`: a clean stop.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LeaveRequest {
+    pub id: NodeId,
+}
+
+/// What a node reports of itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NodeUsage {
+    pub uptime_s: u64,
+    pub objects: u64,
+    pub bytes: u64,
+    /// Bytes it may use.
+    pub budget: u64,
+    pub hit_bytes: u64,
+    pub miss_bytes: u64,
+    pub backend_reads: u64,
+    #[serde(default)]
+    pub disks: Vec<String>,
+}
+
+/// One node in `GET /api/v1/cluster`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeInfo {
+    pub id: NodeId,
+    pub role: Role,
+    pub url: String,
+    pub alive: bool,
+    pub usage: NodeUsage,
+}
+
+/// `GET /api/v1/cluster`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClusterInfo {
+    pub cluster_id: String,
+    pub version: u64,
+    pub primary: NodeId,
+    pub nodes: Vec<NodeInfo>,
+    pub buckets: usize,
+}
+
+/// `POST /internal/v1/list` on a target: the records it holds of one bucket, in name order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListRequest {
+    pub bucket: Bucket,
+    #[serde(default)]
+    pub prefix: String,
+    /// Names strictly greater than this.
+    #[serde(default)]
+    pub after: String,
+    /// Names not greater than this, when given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    pub limit: usize,
+}
+
+/// A page of a listing.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ListPage {
+    pub entries: Vec<ListEntry>,
+    /// Whether names after the last entry exist.
+    pub more: bool,
+}
+
+/// `POST /internal/v1/backend/head`: does this bucket exist at its backend?
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BackendHeadRequest {
+    pub bucket: Bucket,
+    pub backend: BackendSpec,
+}

@@ -1,0 +1,107 @@
+//! Who is alive: a pure record of heartbeats that says when a node's liveness must change.
+//!
+//! Times are milliseconds on some monotonic clock of the caller's.
+
+use std::collections::BTreeMap;
+
+use crate::name::NodeId;
+
+/// A node counts as dead this long after its last heartbeat.
+pub const DEAD_AFTER_MS: u64 = 3_000;
+/// How long a node may go on believing the map it has without hearing from the gateways.
+pub const LEASE_MS: u64 = 2_000;
+/// A flapping node changes the map at most once in this time.
+pub const FLAP_HOLD_MS: u64 = 10_000;
+/// Pause between two heartbeats of a node.
+pub const HEARTBEAT_MS: u64 = 700;
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    last_ms: u64,
+    /// When this node's liveness last changed for the worse.
+    died_ms: Option<u64>,
+}
+
+/// The heartbeats of all nodes.
+#[derive(Debug, Default)]
+pub struct Leases {
+    seen: BTreeMap<NodeId, Seen>,
+}
+
+impl Leases {
+    /// Notes a heartbeat. Returns whether a node marked dead may be marked alive now.
+    pub fn heard(&mut self, id: &NodeId, now_ms: u64) -> bool {
+        let seen = self.seen.entry(id.clone()).or_insert(Seen { last_ms: now_ms, died_ms: None });
+        seen.last_ms = now_ms;
+        seen.died_ms.is_none_or(|died| now_ms.saturating_sub(died) >= FLAP_HOLD_MS)
+    }
+
+    /// Starts a node's clock without a heartbeat of its own (after a gateway's restart).
+    pub fn assume(&mut self, id: &NodeId, now_ms: u64) {
+        self.seen.entry(id.clone()).or_insert(Seen { last_ms: now_ms, died_ms: None });
+    }
+
+    /// A new process of the node joined: what its predecessor did is forgotten.
+    pub fn joined(&mut self, id: &NodeId, now_ms: u64) {
+        self.seen.insert(id.clone(), Seen { last_ms: now_ms, died_ms: None });
+    }
+
+    /// A node took its leave: it counts as dead now, without a wait.
+    pub fn left(&mut self, id: &NodeId) {
+        self.seen.remove(id);
+    }
+
+    /// The nodes among `alive` whose heartbeat is overdue; each is reported once.
+    pub fn overdue<'a>(
+        &mut self,
+        alive: impl Iterator<Item = &'a NodeId>,
+        now_ms: u64,
+    ) -> Vec<NodeId> {
+        let mut dead = Vec::new();
+        for id in alive {
+            let seen =
+                self.seen.entry(id.clone()).or_insert(Seen { last_ms: now_ms, died_ms: None });
+            if now_ms.saturating_sub(seen.last_ms) >= DEAD_AFTER_MS {
+                seen.died_ms = Some(now_ms);
+                dead.push(id.clone());
+            }
+        }
+        dead
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_of_three_seconds_is_death() {
+        let id = NodeId::new("target-01").unwrap();
+        let mut l = Leases::default();
+        assert!(l.heard(&id, 0));
+        assert!(l.overdue([&id].into_iter(), DEAD_AFTER_MS - 1).is_empty());
+        assert_eq!(l.overdue([&id].into_iter(), DEAD_AFTER_MS), vec![id]);
+    }
+
+    #[test]
+    fn a_flapping_node_waits_before_it_counts_again() {
+        let id = NodeId::new("target-01").unwrap();
+        let mut l = Leases::default();
+        l.heard(&id, 0);
+        assert_eq!(l.overdue([&id].into_iter(), 5_000).len(), 1);
+        assert!(!l.heard(&id, 6_000));
+        assert!(!l.heard(&id, 14_999));
+        assert!(l.heard(&id, 15_000));
+    }
+
+    #[test]
+    fn a_restarted_node_joins_at_once() {
+        let id = NodeId::new("target-01").unwrap();
+        let mut l = Leases::default();
+        l.heard(&id, 0);
+        l.overdue([&id].into_iter(), 5_000);
+        l.joined(&id, 6_000);
+        assert!(l.heard(&id, 6_700));
+    }
+}

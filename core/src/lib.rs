@@ -1,0 +1,28 @@
+//! Vocabulary and decisions of Forebay: names, placement, the cluster's state, plans, wire types
+//! and errors. Nothing here opens a socket or a file, reads a clock or spawns a task; time comes in
+//! as an argument, so that all of it can be tested by the million.
+//!
+//! Where to look: a name or a bucket in [`name`]; who owns an object in [`placement`]; what the
+//! gateways agree on in [`state`]; the AIStore v1 protocol in [`v1`]; node-to-node messages in
+//! [`intra`].
+
+pub mod batch;
+pub mod batch_stream;
+pub mod bucket;
+pub mod checksum;
+pub mod config;
+pub mod error;
+pub mod intra;
+pub mod job;
+pub mod lease;
+pub mod name;
+pub mod object;
+pub mod placement;
+pub mod sign;
+pub mod size;
+pub mod state;
+pub mod template;
+pub mod v1;
+
+pub use error::{Error, ErrorCode, Result};
+pub use name::{Bucket, NodeId, ObjectName, Provider};

@@ -1,0 +1,386 @@
+//! Names: provider, bucket, object, node; their rules and their printed forms.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorCode, Result};
+
+/// Longest object name in bytes, on every front.
+pub const MAX_OBJECT_NAME: usize = 1024;
+/// Longest bucket name in characters.
+pub const MAX_BUCKET_NAME: usize = 64;
+
+/// Where a bucket really lives.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    /// This cluster itself (a native bucket, or one with a `backend` property).
+    #[default]
+    Ais,
+    /// Amazon S3 or any server that speaks S3.
+    Aws,
+    Gcp,
+    Azure,
+    /// Plain HTTP(S) origins.
+    Ht,
+}
+
+impl Provider {
+    /// The canonical word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ais => "ais",
+            Self::Aws => "aws",
+            Self::Gcp => "gcp",
+            Self::Azure => "azure",
+            Self::Ht => "ht",
+        }
+    }
+
+    /// The scheme of a printed bucket name: `s3` in `s3://bucket`.
+    pub fn scheme(self) -> &'static str {
+        match self {
+            Self::Ais => "ais",
+            Self::Aws => "s3",
+            Self::Gcp => "gs",
+            Self::Azure => "az",
+            Self::Ht => "ht",
+        }
+    }
+
+    /// Whether the bucket's objects live in a cloud and are only cached here.
+    pub fn is_remote(self) -> bool {
+        self != Self::Ais
+    }
+}
+
+impl FromStr for Provider {
+    type Err = Error;
+
+    /// Accepts the canonical word, the scheme, and the aliases that clients send.
+    fn from_str(s: &str) -> Result<Self> {
+        Ok(match s {
+            "" | "ais" | "fb" => Self::Ais,
+            "aws" | "s3" => Self::Aws,
+            "gcp" | "gs" => Self::Gcp,
+            "azure" | "az" => Self::Azure,
+            "ht" => Self::Ht,
+            _ => {
+                return Err(Error::invalid(format!("unknown provider \"{s}\""))
+                    .hint("one of ais (fb), aws (s3), gcp (gs), azure (az), ht"));
+            }
+        })
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Second level of a bucket's identity: another cluster's id and a name; both empty by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Namespace {
+    #[serde(default)]
+    pub uuid: String,
+    #[serde(default)]
+    pub name: String,
+}
+
+impl Namespace {
+    pub fn is_global(&self) -> bool {
+        self.uuid.is_empty() && self.name.is_empty()
+    }
+
+    /// Parses the query form `@uuid#name`; empty and `@#` are the global namespace.
+    pub fn parse(s: &str) -> Result<Self> {
+        if s.is_empty() {
+            return Ok(Self::default());
+        }
+        let body = s.strip_prefix('@').unwrap_or(s);
+        let (uuid, name) = match (s.starts_with('@'), body.split_once('#')) {
+            (_, Some((uuid, name))) => (uuid, name),
+            (true, None) => (body, ""),
+            (false, None) => ("", body),
+        };
+        let ok = |part: &str| {
+            part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        };
+        if !ok(uuid) || !ok(name) {
+            return Err(Error::new(ErrorCode::InvalidName, format!("invalid namespace \"{s}\"")));
+        }
+        Ok(Self { uuid: uuid.to_owned(), name: name.to_owned() })
+    }
+}
+
+/// Identity of a bucket: provider, namespace, name. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Bucket {
+    pub name: Arc<str>,
+    #[serde(default)]
+    pub provider: Provider,
+    #[serde(default, deserialize_with = "namespace_or_null")]
+    pub namespace: Arc<Namespace>,
+}
+
+fn namespace_or_null<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Arc<Namespace>, D::Error> {
+    Ok(Arc::new(Option::<Namespace>::deserialize(d)?.unwrap_or_default()))
+}
+
+impl Bucket {
+    /// A bucket in the global namespace, its name checked.
+    pub fn new(provider: Provider, name: &str) -> Result<Self> {
+        check_bucket_name(name)?;
+        Ok(Self { name: name.into(), provider, namespace: Arc::default() })
+    }
+
+    /// A bucket from request parts (`provider` and `namespace` in their query forms).
+    pub fn from_parts(name: &str, provider: &str, namespace: &str) -> Result<Self> {
+        let mut bucket = Self::new(provider.parse()?, name)?;
+        bucket.namespace = Arc::new(Namespace::parse(namespace)?);
+        Ok(bucket)
+    }
+
+    /// `provider/@uuid#ns/name/`: the text that placement hashes before the object's name.
+    pub fn uname(&self) -> String {
+        let ns = &self.namespace;
+        format!("{}/@{}#{}/{}/", self.provider.as_str(), ns.uuid, ns.name, self.name)
+    }
+
+    /// Parses [`Self::uname`], with or without an object name behind it.
+    pub fn parse_uname(uname: &str) -> Result<(Self, Option<ObjectName>)> {
+        let bad = || Error::invalid(format!("invalid uname \"{uname}\""));
+        let mut parts = uname.splitn(4, '/');
+        let (Some(provider), Some(ns), Some(name)) = (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(bad());
+        };
+        let bucket = Self::from_parts(name, provider, ns)?;
+        let object = match parts.next() {
+            None | Some("") => None,
+            Some(object) => Some(ObjectName::new(object)?),
+        };
+        Ok((bucket, object))
+    }
+
+    /// Parses `scheme://bucket[/object]`; a bare `bucket` is native.
+    pub fn parse_uri(uri: &str) -> Result<(Self, Option<String>)> {
+        let (provider, rest) = match uri.split_once("://") {
+            Some((scheme, rest)) => (scheme.parse()?, rest),
+            None => (Provider::Ais, uri),
+        };
+        let (name, object) = match rest.split_once('/') {
+            Some((name, object)) => (name, (!object.is_empty()).then(|| object.to_owned())),
+            None => (rest, None),
+        };
+        Ok((Self::new(provider, name)?, object))
+    }
+
+    /// `scheme://bucket/object`, the form in which clients recognise an object in an error text.
+    pub fn object_uri(&self, object: &str) -> String {
+        format!("{self}/{object}")
+    }
+
+    /// The error for this bucket not being there.
+    pub fn not_found(&self) -> Error {
+        if self.provider.is_remote() {
+            Error::new(
+                ErrorCode::RemoteBucketNotFound,
+                format!("{} bucket \"{self}\" does not exist", self.provider),
+            )
+        } else {
+            Error::new(ErrorCode::BucketNotFound, format!("bucket \"{self}\" does not exist"))
+        }
+    }
+
+    /// The error for an object of this bucket not being there.
+    pub fn object_not_found(&self, object: &str) -> Error {
+        Error::new(ErrorCode::ObjectNotFound, format!("{} does not exist", self.object_uri(object)))
+    }
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = &self.namespace;
+        write!(f, "{}://", self.provider.scheme())?;
+        match (ns.uuid.is_empty(), ns.name.is_empty()) {
+            (true, true) => write!(f, "{}", self.name),
+            (_, true) => write!(f, "@{}/{}", ns.uuid, self.name),
+            (true, false) => write!(f, "#{}/{}", ns.name, self.name),
+            (false, false) => write!(f, "@{}#{}/{}", ns.uuid, ns.name, self.name),
+        }
+    }
+}
+
+fn check_bucket_name(name: &str) -> Result<()> {
+    let problem = if name.is_empty() {
+        "is empty"
+    } else if name.chars().count() > MAX_BUCKET_NAME {
+        "is longer than 64 characters"
+    } else if name.starts_with('.') {
+        "starts with a dot"
+    } else if name.contains("..") {
+        "has two dots in a row"
+    } else if !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')) {
+        "has characters other than letters, digits, '-', '_' and '.'"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorCode::InvalidName, format!("invalid bucket name \"{name}\": it {problem}"))
+        .hint("use 1 to 64 letters, digits, '-', '_' or '.'"))
+}
+
+/// Name of an object: any UTF-8 of 1 to 1,024 bytes without NUL. It is a key, never a path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ObjectName(Arc<str>);
+
+impl ObjectName {
+    pub fn new(name: impl AsRef<str>) -> Result<Self> {
+        let name = name.as_ref();
+        let problem = if name.is_empty() {
+            "it is empty".to_owned()
+        } else if name.len() > MAX_OBJECT_NAME {
+            format!("it has {} bytes, the limit is {MAX_OBJECT_NAME}", name.len())
+        } else if name.contains('\0') {
+            "it has a NUL".to_owned()
+        } else {
+            return Ok(Self(name.into()));
+        };
+        let shown: String = name.chars().take(64).collect();
+        Err(Error::new(
+            ErrorCode::InvalidName,
+            format!("invalid object name \"{}\": {problem}", shown.escape_debug()),
+        ))
+    }
+
+    /// The stricter rules that AIStore v1 has for native buckets: no `.` or `..` elements, no
+    /// leading, doubled or trailing slash.
+    pub fn check_v1_native(&self) -> Result<()> {
+        let bad_element = self.0.split('/').any(|part| matches!(part, "" | "." | ".."));
+        if bad_element {
+            return Err(Error::new(
+                ErrorCode::InvalidName,
+                format!("invalid object name \"{}\"", self.0.escape_debug()),
+            )
+            .hint("no '.', '..' or empty path elements"));
+        }
+        Ok(())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for ObjectName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for ObjectName {
+    type Error = Error;
+    fn try_from(s: String) -> Result<Self> {
+        Self::new(s)
+    }
+}
+
+impl From<ObjectName> for String {
+    fn from(name: ObjectName) -> Self {
+        name.0.as_ref().to_owned()
+    }
+}
+
+/// Id of a node: at least 8 letters, digits, `-`, `_`, starting with a letter.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(Arc<str>);
+
+impl NodeId {
+    pub fn new(id: &str) -> Result<Self> {
+        let ok = id.len() >= 8
+            && id.starts_with(|c: char| c.is_ascii_alphabetic())
+            && id.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        if !ok {
+            return Err(Error::new(ErrorCode::InvalidName, format!("invalid node id \"{id}\""))
+                .hint("at least 8 letters, digits, '-' or '_', starting with a letter"));
+        }
+        Ok(Self(id.into()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_names_are_what_clients_search_for() {
+        let b = Bucket::new(Provider::Aws, "data").unwrap();
+        assert_eq!(b.to_string(), "s3://data");
+        assert_eq!(b.uname(), "aws/@#/data/");
+        assert_eq!(b.not_found().message, "aws bucket \"s3://data\" does not exist");
+        assert_eq!(b.object_not_found("a/b").message, "s3://data/a/b does not exist");
+    }
+
+    #[test]
+    fn uname_round_trips_with_and_without_object() {
+        let b = Bucket::from_parts("b", "ais", "@u#n").unwrap();
+        assert_eq!(Bucket::parse_uname(&b.uname()).unwrap(), (b.clone(), None));
+        let (back, object) = Bucket::parse_uname(&format!("{}x//y/", b.uname())).unwrap();
+        assert_eq!((back, object.unwrap().as_str()), (b, "x//y/"));
+    }
+
+    #[test]
+    fn bad_bucket_names_are_refused() {
+        for bad in ["", "*", ".", " ", "a/b", "and name", "#x", "$x", "~x", "a..b", ".hidden"] {
+            assert!(Bucket::new(Provider::Ais, bad).is_err(), "{bad:?}");
+        }
+        assert!(Bucket::new(Provider::Ais, &"x".repeat(65)).is_err());
+        assert!(Bucket::new(Provider::Ais, &"x".repeat(64)).is_ok());
+    }
+
+    #[test]
+    fn object_names_are_opaque_but_bounded() {
+        for good in ["a", "a//b", "x/", "../up", "ünï", &"y".repeat(1024)] {
+            assert!(ObjectName::new(good).is_ok(), "{good:?}");
+        }
+        for bad in ["", "nul\0", &"y".repeat(1025)] {
+            assert!(ObjectName::new(bad).is_err(), "{bad:?}");
+        }
+        for refused in ["a/../b", "trail/", "/lead", "a//b", "."] {
+            assert!(ObjectName::new(refused).unwrap().check_v1_native().is_err(), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn null_namespace_means_global() {
+        let b: Bucket = serde_json::from_str(r#"{"name":"x","namespace":null}"#).unwrap();
+        assert_eq!(b, Bucket::new(Provider::Ais, "x").unwrap());
+        let text = serde_json::to_string(&b).unwrap();
+        assert_eq!(text, r#"{"name":"x","provider":"ais","namespace":{"uuid":"","name":""}}"#);
+    }
+}

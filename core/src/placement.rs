@@ -1,0 +1,189 @@
+//! Who owns an object: rendezvous (highest random weight) hashing over targets.
+//!
+//! With equal weights this is, bit for bit, the function that clients of AIStore v1 compute
+//! themselves for direct reads (wire reference §3.4).
+
+use xxhash_rust::xxh64::{Xxh64, xxh64};
+
+use crate::bucket::BucketInfo;
+use crate::error::{Error, Result};
+use crate::state::{ClusterState, Node};
+
+/// Seed of every digest that placement uses.
+const SEED: u64 = 1_103_515_245;
+
+/// Digest of a node id or of an object's uname.
+pub fn digest(text: &str) -> u64 {
+    xxh64(text.as_bytes(), SEED)
+}
+
+/// Digest of `bucket uname + object name` without joining them.
+pub fn object_digest(bucket_uname: &str, object: &str) -> u64 {
+    let mut h = Xxh64::new(SEED);
+    h.update(bucket_uname.as_bytes());
+    h.update(object.as_bytes());
+    h.digest()
+}
+
+/// The published mixing function of the rendezvous: two rounds of a 64-bit finaliser.
+pub fn mix(x: u64) -> u64 {
+    let round = |z: u64| {
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    let z = round(x.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    round(z).wrapping_mul(5).rotate_left(7).wrapping_mul(9)
+}
+
+/// The node with the highest score for `object`, among those given.
+///
+/// Equal weights compare the mixed hash itself; else −w / ln(h / 2^64), which gives each node a
+/// share in proportion to its weight.
+pub fn highest<'a>(nodes: impl Iterator<Item = &'a Node> + Clone, object: u64) -> Option<&'a Node> {
+    let mut weights = nodes.clone().map(|n| n.weight);
+    let first = weights.next()?;
+    let score = |n: &Node| mix(digest(n.id.as_str()) ^ object);
+    if weights.all(|w| w == first) {
+        return nodes.max_by_key(|n| score(n));
+    }
+    let weighted = |n: &Node| {
+        let unit = (score(n) as f64 + 0.5) / (u64::MAX as f64 + 1.0);
+        -f64::from(n.weight) / unit.ln()
+    };
+    nodes.max_by(|a, b| weighted(a).total_cmp(&weighted(b)))
+}
+
+/// The target that must answer for an object now.
+///
+/// Buckets with a backend skip dead targets (a stand-in can fetch the object again); a native
+/// object belongs to its owner even while that is dead, which is an error worth a retry.
+pub fn owner<'a>(state: &'a ClusterState, info: &BucketInfo, object: &str) -> Result<&'a Node> {
+    let digest = object_digest(&info.bucket.uname(), object);
+    owner_by_digest(state, info, digest, object)
+}
+
+/// As [`owner`], for callers that hash many names of one bucket.
+pub fn owner_by_digest<'a>(
+    state: &'a ClusterState,
+    info: &BucketInfo,
+    object_digest: u64,
+    object: &str,
+) -> Result<&'a Node> {
+    let node = if info.has_backend() {
+        highest(state.alive_targets(), object_digest)
+    } else {
+        highest(state.targets(), object_digest)
+    };
+    match node {
+        Some(node) if node.alive => Ok(node),
+        Some(node) => Err(Error::unavailable(format!(
+            "target {} that owns {} is down",
+            node.id,
+            info.bucket.object_uri(object)
+        ))
+        .hint("the object is not lost; it is served again when the target is back")),
+        None if state.targets().next().is_some() => {
+            Err(Error::unavailable("no storage target of the cluster is alive"))
+        }
+        None => Err(Error::invalid("no storage targets in the cluster")
+            .hint("start a target that joins this cluster")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::bucket::BackendKind;
+    use crate::bucket::BackendSpec;
+    use crate::error::ErrorCode;
+    use crate::name::{Bucket, NodeId, Provider};
+    use crate::state::Role;
+    use proptest::prelude::*;
+
+    fn state(nodes: &[(&str, bool, u32)]) -> ClusterState {
+        let mut s = ClusterState::default();
+        for (id, alive, weight) in nodes {
+            let id = NodeId::new(id).unwrap();
+            let node = Node {
+                id: id.clone(),
+                role: Role::Target,
+                url: String::new(),
+                alive: *alive,
+                alive_since: 0,
+                weight: *weight,
+                zone: String::new(),
+            };
+            s.nodes.insert(id, node);
+        }
+        s
+    }
+
+    fn native(name: &str) -> BucketInfo {
+        BucketInfo::requested(Bucket::new(Provider::Ais, name).unwrap(), None)
+    }
+
+    fn cached(name: &str) -> BucketInfo {
+        let backend = BackendSpec {
+            kind: BackendKind::Folder,
+            bucket: String::new(),
+            endpoint: None,
+            root: None,
+        };
+        BucketInfo::requested(Bucket::new(Provider::Ais, name).unwrap(), Some(backend))
+    }
+
+    const THREE: [(&str, bool, u32); 3] =
+        [("TGTaaaa1", true, 1), ("TGTbbbb2", true, 1), ("TGTcccc3", true, 1)];
+
+    #[test]
+    fn golden_vectors_of_the_wire_reference() {
+        assert_eq!(mix(0), 1905207664160064169);
+        assert_eq!(mix(4573842), 5026071747115404967);
+        assert_eq!(digest("hello"), 8439239763374124237);
+        assert_eq!(digest("TGTaaaa1"), 12508783534370897408);
+        assert_eq!(digest("TGTbbbb2"), 12256665944835498190);
+        assert_eq!(digest("TGTcccc3"), 9305318365114316365);
+        let object = digest("ais/@#/mybck/a/b.txt");
+        assert_eq!(object, 525702419679005328);
+        assert_eq!(object, object_digest("ais/@#/mybck/", "a/b.txt"));
+        assert_eq!(mix(digest("TGTaaaa1") ^ object), 734648338719742081);
+        assert_eq!(mix(digest("TGTbbbb2") ^ object), 9264493564694421011);
+        assert_eq!(mix(digest("TGTcccc3") ^ object), 13297792409804251013);
+        let s = state(&THREE);
+        assert_eq!(owner(&s, &native("mybck"), "a/b.txt").unwrap().id.as_str(), "TGTcccc3");
+    }
+
+    #[test]
+    fn a_dead_owner_is_replaced_only_where_a_backend_has_the_object() {
+        let s = state(&[("TGTaaaa1", true, 1), ("TGTbbbb2", true, 1), ("TGTcccc3", false, 1)]);
+        assert_eq!(owner(&s, &cached("mybck"), "a/b.txt").unwrap().id.as_str(), "TGTbbbb2");
+        let e = owner(&s, &native("mybck"), "a/b.txt").unwrap_err();
+        assert_eq!((e.code, e.retry_after_s), (ErrorCode::Unavailable, Some(3)));
+    }
+
+    #[test]
+    fn weights_share_in_proportion() {
+        let s = state(&[("TGTaaaa1", true, 1), ("TGTbbbb2", true, 3)]);
+        let bucket = native("b");
+        let heavy = (0..20_000)
+            .filter(|i| owner(&s, &bucket, &format!("o{i}")).unwrap().weight == 3)
+            .count();
+        assert!((14_500..15_500).contains(&heavy), "{heavy}");
+    }
+
+    proptest! {
+        #[test]
+        fn losing_a_target_moves_only_its_objects(name in "[a-z/]{1,40}", dead in 0usize..3) {
+            let before = state(&THREE);
+            let mut nodes = THREE;
+            nodes[dead].1 = false;
+            let after = state(&nodes);
+            let bucket = cached("b");
+            let was = owner(&before, &bucket, &name).unwrap().id.clone();
+            let is = owner(&after, &bucket, &name).unwrap().id.clone();
+            prop_assert!(was == is || was.as_str() == nodes[dead].0);
+        }
+    }
+}

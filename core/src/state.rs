@@ -1,0 +1,258 @@
+//! What the gateways agree on: nodes and buckets under one version, changed only by commands.
+//!
+//! [`ClusterState::apply`] is the whole state machine. It is deterministic and does no I/O; a log
+//! (today one gateway's, with Raft several gateways') decides the order of commands.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bucket::BucketInfo;
+use crate::error::{Error, ErrorCode, Result};
+use crate::name::{Bucket, NodeId};
+
+/// The two kinds of node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Gateway,
+    Target,
+}
+
+/// A member of the cluster. Being a member says who owns what; `alive` says who answers now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    pub id: NodeId,
+    pub role: Role,
+    /// Base URL for clients and for other nodes: `http://host:port`.
+    pub url: String,
+    pub alive: bool,
+    /// Version of the state at which it became alive last: cached copies validated before that
+    /// may have been overtaken by a stand-in owner.
+    pub alive_since: u64,
+    /// Relative capacity; equal weights give the placement of AIStore v1.
+    #[serde(default = "one")]
+    pub weight: u32,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub zone: String,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Everything the gateways agree on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterState {
+    /// Id of the cluster, fixed by its first command.
+    pub cluster_id: String,
+    /// Index of the last applied command; goes out as `Forebay-Map`.
+    pub version: u64,
+    /// Unix nanoseconds at which the cluster was made.
+    pub created_ns: u64,
+    pub nodes: BTreeMap<NodeId, Node>,
+    /// By bucket uname.
+    pub buckets: BTreeMap<String, BucketInfo>,
+    /// Version at which the set of targets changed last: native objects older than that may lie
+    /// with a former owner.
+    pub targets_changed: u64,
+    next_bucket_id: u64,
+}
+
+/// A change of the cluster's state, as it is logged. Append only: stored logs hold these.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Command {
+    /// First command of every log.
+    Init {
+        cluster_id: String,
+        now_ns: u64,
+    },
+    /// A node enters, or comes back with the same id (perhaps at another address).
+    Join {
+        id: NodeId,
+        role: Role,
+        url: String,
+        weight: u32,
+        zone: String,
+    },
+    SetAlive {
+        id: NodeId,
+        alive: bool,
+    },
+    /// The node's data is gone for good.
+    Remove {
+        id: NodeId,
+    },
+    CreateBucket {
+        info: Box<BucketInfo>,
+        now_ns: u64,
+    },
+    SetBucket {
+        info: Box<BucketInfo>,
+    },
+    DestroyBucket {
+        bucket: Bucket,
+    },
+}
+
+impl ClusterState {
+    /// Applies the command logged at `index`.
+    ///
+    /// A command that is refused changes nothing but the version, so that all replicas stay equal.
+    pub fn apply(&mut self, index: u64, command: Command) -> Result<()> {
+        self.version = index;
+        match command {
+            Command::Init { cluster_id, now_ns } => {
+                if !self.cluster_id.is_empty() {
+                    return Err(Error::new(ErrorCode::Conflict, "the cluster has an id already"));
+                }
+                self.cluster_id = cluster_id;
+                self.created_ns = now_ns;
+                self.next_bucket_id = 1;
+            }
+            Command::Join { id, role, url, weight, zone } => {
+                let known = self.nodes.get(&id);
+                if known.is_some_and(|n| n.role != role) {
+                    return Err(Error::new(
+                        ErrorCode::Conflict,
+                        format!("node {id} is known with another role"),
+                    ));
+                }
+                if role == Role::Target && known.is_none() {
+                    self.targets_changed = index;
+                }
+                let node = Node {
+                    id: id.clone(),
+                    role,
+                    url,
+                    alive: true,
+                    alive_since: index,
+                    weight,
+                    zone,
+                };
+                self.nodes.insert(id, node);
+            }
+            Command::SetAlive { id, alive } => {
+                let node = self.nodes.get_mut(&id).ok_or_else(|| unknown_node(&id))?;
+                if alive && !node.alive {
+                    node.alive_since = index;
+                }
+                node.alive = alive;
+            }
+            Command::Remove { id } => {
+                let node = self.nodes.remove(&id).ok_or_else(|| unknown_node(&id))?;
+                if node.role == Role::Target {
+                    self.targets_changed = index;
+                }
+            }
+            Command::CreateBucket { mut info, now_ns } => {
+                let uname = info.bucket.uname();
+                if self.buckets.contains_key(&uname) {
+                    return Err(Error::new(
+                        ErrorCode::BucketExists,
+                        format!("bucket \"{}\" already exists", info.bucket),
+                    ));
+                }
+                info.id = self.next_bucket_id;
+                info.created_ns = now_ns;
+                info.created_version = index;
+                self.next_bucket_id += 1;
+                self.buckets.insert(uname, *info);
+            }
+            Command::SetBucket { info } => {
+                let known = self
+                    .buckets
+                    .get_mut(&info.bucket.uname())
+                    .filter(|known| known.id == info.id)
+                    .ok_or_else(|| info.bucket.not_found())?;
+                *known = *info;
+            }
+            Command::DestroyBucket { bucket } => {
+                self.buckets.remove(&bucket.uname()).ok_or_else(|| bucket.not_found())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bucket, or the error that says it is not there.
+    pub fn bucket(&self, bucket: &Bucket) -> Result<&BucketInfo> {
+        self.buckets.get(&bucket.uname()).ok_or_else(|| bucket.not_found())
+    }
+
+    pub fn bucket_by_id(&self, id: u64) -> Option<&BucketInfo> {
+        self.buckets.values().find(|b| b.id == id)
+    }
+
+    pub fn targets(&self) -> impl Iterator<Item = &Node> + Clone {
+        self.nodes.values().filter(|n| n.role == Role::Target)
+    }
+
+    pub fn gateways(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values().filter(|n| n.role == Role::Gateway)
+    }
+
+    pub fn alive_targets(&self) -> impl Iterator<Item = &Node> + Clone {
+        self.targets().filter(|n| n.alive)
+    }
+
+    pub fn node(&self, id: &NodeId) -> Option<&Node> {
+        self.nodes.get(id)
+    }
+}
+
+fn unknown_node(id: &NodeId) -> Error {
+    Error::new(ErrorCode::NodeNotFound, format!("node {id} is not a member of the cluster"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::name::Provider;
+
+    fn join(id: &str) -> Command {
+        Command::Join {
+            id: NodeId::new(id).unwrap(),
+            role: Role::Target,
+            url: "http://127.0.0.1:1".into(),
+            weight: 1,
+            zone: String::new(),
+        }
+    }
+
+    fn create(name: &str) -> Command {
+        let bucket = Bucket::new(Provider::Ais, name).unwrap();
+        Command::CreateBucket { info: Box::new(BucketInfo::requested(bucket, None)), now_ns: 7 }
+    }
+
+    #[test]
+    fn a_bucket_created_again_gets_a_new_id() {
+        let mut s = ClusterState::default();
+        s.apply(1, Command::Init { cluster_id: "c".into(), now_ns: 1 }).unwrap();
+        s.apply(2, create("b")).unwrap();
+        let bucket = Bucket::new(Provider::Ais, "b").unwrap();
+        let first = s.bucket(&bucket).unwrap().id;
+        assert_eq!(s.apply(3, create("b")).unwrap_err().code, ErrorCode::BucketExists);
+        s.apply(4, Command::DestroyBucket { bucket: bucket.clone() }).unwrap();
+        assert_eq!(s.bucket(&bucket).unwrap_err().code, ErrorCode::BucketNotFound);
+        s.apply(5, create("b")).unwrap();
+        assert_ne!(s.bucket(&bucket).unwrap().id, first);
+        assert_eq!(s.version, 5);
+    }
+
+    #[test]
+    fn a_node_that_comes_back_is_alive_since_then_and_stays_the_same_member() {
+        let mut s = ClusterState::default();
+        s.apply(1, join("target-01")).unwrap();
+        let id = NodeId::new("target-01").unwrap();
+        s.apply(2, Command::SetAlive { id: id.clone(), alive: false }).unwrap();
+        assert_eq!(s.alive_targets().count(), 0);
+        assert_eq!(s.targets().count(), 1);
+        s.apply(3, join("target-01")).unwrap();
+        assert_eq!(s.node(&id).unwrap().alive_since, 3);
+        assert_eq!(s.targets_changed, 1);
+        s.apply(4, Command::Remove { id }).unwrap();
+        assert_eq!(s.targets_changed, 4);
+    }
+}

@@ -1,0 +1,49 @@
+//! Bucket properties as v1 clients read and write them (§5.6–5.7).
+
+use serde_json::{Value, json};
+
+use crate::bucket::{BackendSpec, BucketInfo};
+use crate::error::{Error, Result};
+
+/// All permissions: access is not restricted per bucket yet.
+const ACCESS_ALL: &str = "18446744073709551615";
+
+/// The properties object; sections that mean nothing here carry the reference's defaults, because
+/// clients decode the whole into a typed structure.
+pub fn props_json(info: &BucketInfo) -> Value {
+    let rate = |burst: &str, n: u32| json!({"interval": "1m", "max_tokens": 1000, "enabled": false, burst: n});
+    let mut props = json!({
+        "backend_bck": {"name": "", "provider": "", "namespace": {"uuid": "", "name": ""}},
+        "write_policy": {"data": "immediate", "md": "immediate"},
+        "provider": info.bucket.provider, "Renamed": "",
+        "checksum": {"type": info.checksum.as_str(), "validate_cold_get": true,
+            "validate_warm_get": false, "validate_obj_move": false, "enable_read_range": false},
+        "extra": {"aws": {}, "gcp": {}, "oci": {}},
+        "rate_limit": {"backend": rate("num_retries", 3), "frontend": rate("burst_size", 375)},
+        "ec": {"compression": "never", "bundle_multiplier": 2, "burst_buffer": 512,
+            "objsize_limit": 262_144, "data_slices": 2, "parity_slices": 2,
+            "enabled": false, "disk_only": false},
+        "chunks": {"objsize_limit": "0B", "max_monolithic_size": "1TiB", "chunk_size": "1GiB"},
+        "mirror": {"copies": 2, "burst_buffer": 512, "enabled": false},
+        "lru": {"dont_evict_time": "2h0m", "capacity_upd_time": "10m", "batch_size": 32768,
+            "enabled": info.has_backend()},
+        "access": ACCESS_ALL, "features": "0", "bid": info.id.to_string(),
+        "created": info.created_ns.to_string(),
+        "versioning": {"enabled": true, "validate_warm_get": false, "synchronize": false},
+    });
+    if let (Some(backend), Value::Object(props)) = (&info.backend, &mut props) {
+        props.insert("backend".into(), json!(backend));
+    }
+    props
+}
+
+/// The `backend` that a create request asks for: ours, beside the reference's properties.
+pub fn requested_backend(value: &Value) -> Result<Option<BackendSpec>> {
+    match value.get("backend") {
+        None | Some(Value::Null) => Ok(None),
+        Some(spec) => serde_json::from_value(spec.clone()).map(Some).map_err(|e| {
+            Error::invalid(format!("invalid bucket property \"backend\": {e}"))
+                .hint("for example {\"type\":\"folder\",\"root\":\"/data/images\"}")
+        }),
+    }
+}

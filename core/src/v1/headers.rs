@@ -1,0 +1,87 @@
+//! Header names of v1 (§7.1, §23.3). HTTP header names are case-insensitive; ours are lower case.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::checksum::{Checksum, ChecksumKind};
+use crate::error::Result;
+use crate::object::ObjectMeta;
+
+pub const CHECKSUM_TYPE: &str = "ais-checksum-type";
+pub const CHECKSUM_VALUE: &str = "ais-checksum-value";
+pub const VERSION: &str = "ais-version";
+pub const ATIME: &str = "ais-atime";
+pub const CUSTOM_MD: &str = "ais-custom-md";
+pub const PRESENT: &str = "ais-present";
+pub const NAME: &str = "ais-name";
+pub const BUCKET_NAME: &str = "ais-bucket-name";
+pub const BUCKET_PROVIDER: &str = "ais-bucket-provider";
+pub const LOCATION: &str = "ais-location";
+pub const MIRROR_COPIES: &str = "ais-mirror-copies";
+pub const MIRROR_PATHS: &str = "ais-mirror-paths";
+pub const BUCKET_PROPS: &str = "ais-bucket-props";
+pub const BUCKET_SUMM: &str = "ais-bucket-summ";
+pub const XACTION_ID: &str = "ais-xaction-id";
+pub const NODE_ID: &str = "ais-node-id";
+pub const NODE_UPTIME: &str = "ais-node-uptime";
+pub const CLUSTER_UPTIME: &str = "ais-cluster-uptime";
+/// JSON error of an answer to HEAD.
+pub const HDR_ERROR: &str = "hdr-error";
+
+/// The checksum a client announces for the bytes it sends, if any.
+pub fn announced_checksum(headers: &HeaderMap) -> Result<Option<Checksum>> {
+    let text = |name| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok()).unwrap_or("");
+    let (kind, value) = (text(CHECKSUM_TYPE), text(CHECKSUM_VALUE));
+    let kind: ChecksumKind = kind.parse()?;
+    Ok((kind != ChecksumKind::None && !value.is_empty())
+        .then(|| Checksum { kind, value: value.to_ascii_lowercase() }))
+}
+
+/// Sets the checksum, version and access-time headers of an object.
+pub fn put_object_meta(headers: &mut HeaderMap, meta: &ObjectMeta) {
+    if let Some(checksum) = &meta.checksum {
+        set(headers, CHECKSUM_TYPE, checksum.kind.as_str());
+        set(headers, CHECKSUM_VALUE, &checksum.value);
+    }
+    if !meta.version.is_empty() {
+        set(headers, VERSION, &meta.version);
+    }
+    set(headers, ATIME, &meta.atime_ns.to_string());
+}
+
+/// One header line per custom key.
+pub fn put_custom(headers: &mut HeaderMap, meta: &ObjectMeta) {
+    for (key, value) in &meta.custom {
+        if let Ok(line) = HeaderValue::from_str(&format!("{key}={value}")) {
+            headers.append(HeaderName::from_static(CUSTOM_MD), line);
+        }
+    }
+}
+
+/// Sets a header whose text comes from data; text that no header may hold is left out.
+pub fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+/// Reads back what [`put_object_meta`] and [`put_custom`] wrote.
+pub fn object_meta(headers: &HeaderMap, size: u64) -> ObjectMeta {
+    let text =
+        |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+    let custom = headers
+        .get_all(CUSTOM_MD)
+        .iter()
+        .filter_map(|v| v.to_str().ok()?.split_once('='))
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .collect();
+    ObjectMeta {
+        size,
+        version: text(VERSION),
+        checksum: announced_checksum(headers).ok().flatten(),
+        etag: text("etag").trim_matches('"').to_owned(),
+        atime_ns: text(ATIME).parse().unwrap_or(0),
+        mtime_ns: 0,
+        custom,
+        present: text(PRESENT) != "false",
+    }
+}

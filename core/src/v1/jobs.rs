@@ -1,0 +1,49 @@
+//! Jobs as v1 clients query them (§10).
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::error::{Error, ErrorCode};
+use crate::job::{JobState, JobStatus};
+use crate::name::NodeId;
+use crate::v1::cluster::format_rfc3339;
+
+/// `what=status`: one job, merged.
+pub fn status_json(s: &JobStatus) -> Value {
+    json!({
+        "kind": s.kind.v1_kind(), "uuid": s.id,
+        "err": s.messages.first().cloned().unwrap_or_default(),
+        "end_time": s.ended_ns, "aborted": s.state == JobState::Stopped,
+    })
+}
+
+/// One target's part of a job, for `what=qryxstats`. Counters are strings.
+pub fn snapshot_json(s: &JobStatus) -> Value {
+    let stopped = s.state == JobState::Stopped;
+    json!({
+        "ext": null,
+        "start-time": format_rfc3339(s.started_ns), "end-time": format_rfc3339(s.ended_ns),
+        "bck": s.bucket, "src-bck": s.bucket, "dst-bck": s.bucket,
+        "id": s.id, "kind": s.kind.v1_kind(), "ctlmsg": "",
+        "abort-err": if stopped { "stopped by user" } else { "" },
+        "err": s.messages.first().cloned().unwrap_or_default(),
+        "glob.id": "0",
+        "stats": {"loc-objs": s.objects.to_string(), "loc-bytes": s.bytes.to_string(),
+            "out-objs": "0", "out-bytes": "0", "in-objs": "0", "in-bytes": "0"},
+        "aborted": stopped, "is_idle": s.is_over(),
+    })
+}
+
+/// `what=qryxstats`: snapshots by target; every target has a list, never null.
+pub fn snapshots_json(by_target: &BTreeMap<NodeId, Vec<JobStatus>>) -> Value {
+    let rows = by_target
+        .iter()
+        .map(|(id, list)| (id.to_string(), Value::Array(list.iter().map(snapshot_json).collect())));
+    Value::Object(rows.collect::<Map<_, _>>())
+}
+
+/// The error for an id that no target knows.
+pub fn unknown_job(id: &str) -> Error {
+    Error::new(ErrorCode::JobNotFound, format!("x-[{id}] does not exist"))
+}

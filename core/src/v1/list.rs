@@ -1,0 +1,200 @@
+//! Listing of objects (§6): the request's value, and pages in MessagePack and JSON.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::v1::action::{lower_keys, number};
+
+/// Largest page, and the page when none is asked for.
+pub const MAX_PAGE: usize = 10_000;
+/// The media type of a MessagePack page, compared as a whole by clients.
+pub const MSGPACK: &str = "application/msgpack";
+
+/// Request flags (§6.4) that are acted on.
+pub mod flags {
+    /// Only objects that are in the cluster.
+    pub const CACHED: u64 = 1;
+    pub const ARCHIVE: u64 = 8;
+    pub const NAME_ONLY: u64 = 16;
+    pub const NAME_SIZE: u64 = 32;
+    pub const NOT_CACHED: u64 = 512;
+    pub const NO_RECURSION: u64 = 2048;
+}
+
+/// Entry flags (§6.5).
+pub mod entry_flags {
+    pub const PRESENT: u16 = 64;
+    pub const DIRECTORY: u16 = 256;
+}
+
+/// The `value` of a list action.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListMsg {
+    pub prefix: String,
+    pub page_size: usize,
+    pub uuid: String,
+    pub token: String,
+    pub props: String,
+    pub flags: u64,
+    pub start_after: String,
+}
+
+impl ListMsg {
+    pub fn from_value(value: &Value) -> Result<Self> {
+        let value = lower_keys(value.clone());
+        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+        let prefix = text("prefix").trim_end_matches('*').to_owned();
+        if prefix.split('/').any(|part| part == "." || part == "..") {
+            return Err(Error::invalid(format!("invalid prefix \"{prefix}\"")));
+        }
+        let page_size = match number(&value, "pagesize").unwrap_or(0) {
+            0 => MAX_PAGE,
+            n => usize::try_from(n).unwrap_or(MAX_PAGE).min(MAX_PAGE),
+        };
+        Ok(Self {
+            prefix,
+            page_size,
+            uuid: text("uuid"),
+            token: text("continuation_token"),
+            props: text("props"),
+            flags: number(&value, "flags").unwrap_or(0),
+            start_after: text("start_after"),
+        })
+    }
+
+    /// As the JSON value our own client sends.
+    pub fn to_value(&self) -> Value {
+        serde_json::json!({
+            "prefix": self.prefix, "pagesize": self.page_size, "uuid": self.uuid,
+            "continuation_token": self.token, "props": self.props,
+            "flags": self.flags.to_string(), "start_after": self.start_after,
+        })
+    }
+
+    pub fn has(&self, flag: u64) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// A page, with the field names of the MessagePack form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    #[serde(rename = "UUID")]
+    pub uuid: String,
+    #[serde(rename = "ContinuationToken")]
+    pub token: String,
+    #[serde(rename = "Entries")]
+    pub entries: Vec<Entry>,
+    #[serde(rename = "Flags", default)]
+    pub flags: u32,
+}
+
+/// A row, with the field names of the MessagePack form; zero values are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    #[serde(rename = "n")]
+    pub name: String,
+    #[serde(rename = "cs", default, skip_serializing_if = "String::is_empty")]
+    pub checksum: String,
+    #[serde(rename = "a", default, skip_serializing_if = "String::is_empty")]
+    pub atime: String,
+    #[serde(rename = "v", default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    #[serde(rename = "t", default, skip_serializing_if = "String::is_empty")]
+    pub location: String,
+    #[serde(rename = "m", default, skip_serializing_if = "String::is_empty")]
+    pub custom: String,
+    #[serde(rename = "s", default, skip_serializing_if = "is_zero")]
+    pub size: u64,
+    #[serde(rename = "f", default, skip_serializing_if = "is_zero")]
+    pub flags: u16,
+}
+
+fn is_zero<T: PartialEq + Default>(n: &T) -> bool {
+    *n == T::default()
+}
+
+impl Page {
+    pub fn to_msgpack(&self) -> Vec<u8> {
+        rmp_serde::to_vec_named(self).expect("strings and numbers serialize")
+    }
+
+    pub fn from_msgpack(bytes: &[u8]) -> Result<Self> {
+        rmp_serde::from_slice(bytes)
+            .map_err(|e| Error::internal(format!("unreadable page of a listing: {e}")))
+    }
+
+    /// The JSON form: other names, sizes as strings, `null` for no entries.
+    pub fn to_json(&self) -> String {
+        let entries: Vec<Value> = self.entries.iter().map(Entry::to_json).collect();
+        let entries = if entries.is_empty() { Value::Null } else { Value::Array(entries) };
+        let mut text = serde_json::json!({
+            "uuid": self.uuid, "continuation_token": self.token,
+            "entries": entries, "flags": self.flags,
+        })
+        .to_string();
+        text.push('\n');
+        text
+    }
+}
+
+impl Entry {
+    fn to_json(&self) -> Value {
+        let mut map = serde_json::Map::new();
+        map.insert("name".into(), self.name.clone().into());
+        let texts = [
+            ("checksum", &self.checksum),
+            ("atime", &self.atime),
+            ("version", &self.version),
+            ("location", &self.location),
+            ("custom-md", &self.custom),
+        ];
+        for (key, text) in texts {
+            if !text.is_empty() {
+                map.insert(key.into(), text.clone().into());
+            }
+        }
+        if self.size != 0 {
+            map.insert("size".into(), self.size.to_string().into());
+        }
+        if self.flags != 0 {
+            map.insert("flags".into(), self.flags.into());
+        }
+        Value::Object(map)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_page_has_the_captured_bytes() {
+        let page = Page { uuid: "AdXOTXX3n".into(), ..Page::default() };
+        let mut want = vec![0x84, 0xa4];
+        want.extend_from_slice(
+            b"UUID\xa9AdXOTXX3n\xb1ContinuationToken\xa0\xa7Entries\x90\xa5Flags\x00",
+        );
+        assert_eq!(page.to_msgpack(), want);
+    }
+
+    #[test]
+    fn an_entry_leaves_zeroes_out() {
+        let entry = Entry { name: "x".into(), size: 5, flags: 64, ..Entry::default() };
+        let bytes = rmp_serde::to_vec_named(&entry).unwrap();
+        assert_eq!(bytes, b"\x83\xa1n\xa1x\xa1s\x05\xa1f\x40");
+        let page = Page { entries: vec![entry], ..Page::default() };
+        assert_eq!(Page::from_msgpack(&page.to_msgpack()).unwrap(), page);
+    }
+
+    #[test]
+    fn numbers_may_come_as_strings() {
+        let v = serde_json::json!({"flags": "8", "PageSize": 7, "prefix": "a*"});
+        let m = ListMsg::from_value(&v).unwrap();
+        assert_eq!((m.flags, m.page_size, m.prefix.as_str()), (8, 7, "a"));
+        assert_eq!(ListMsg::from_value(&serde_json::json!({})).unwrap().page_size, MAX_PAGE);
+        assert!(ListMsg::from_value(&serde_json::json!({"prefix": "a/../b"})).is_err());
+    }
+}

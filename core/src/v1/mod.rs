@@ -1,0 +1,14 @@
+//! The AIStore v1 REST API as data: the only place with its paths, headers and JSON names.
+//!
+//! The contract is the protocol as its public clients speak it; section numbers in comments are
+//! those of the wire reference.
+
+pub mod action;
+pub mod batch;
+pub mod bucket;
+pub mod cluster;
+pub mod error;
+pub mod headers;
+pub mod jobs;
+pub mod list;
+pub mod query;
