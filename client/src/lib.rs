@@ -1,1 +1,47 @@
-//! stub
+//! The caller's side of Forebay: used by the command line, the Python SDK and the nodes themselves.
+//!
+//! A [`Client`] is given the address of any gateway. It fetches the cluster's map, computes who
+//! owns an object, and goes straight to that target; failures that may pass are tried again until
+//! the deadline, and end in one [`Error`] that names the cluster. A [`PeerClient`] is what nodes
+//! use among themselves: one signed attempt per call, since nodes decide about retries on their
+//! own.
+//!
+//! ```no_run
+//! # async fn example() -> forebay_client::Result<()> {
+//! use forebay_client::{Client, ClientConfig};
+//! use forebay_core::{Bucket, Provider};
+//!
+//! let client = Client::new(ClientConfig::new("http://127.0.0.1:7400"))?;
+//! let images = Bucket::new(Provider::Ais, "images")?;
+//! client.create_bucket(&images, None).await?;
+//! client.put(&images, "cat/1.jpg", "meow", None).await?;
+//! assert_eq!(client.get_bytes(&images, "cat/1.jpg", None).await?, "meow");
+//! # Ok(())
+//! # }
+//! ```
+#![warn(missing_docs)]
+
+mod admin;
+mod batch;
+mod body;
+mod buckets;
+mod client;
+mod download;
+mod error;
+mod http_date;
+mod map;
+mod objects;
+mod peer;
+mod retry;
+mod rows;
+#[cfg(test)]
+mod scripted_server;
+mod transport;
+
+pub use batch::{BatchItem, BatchStream};
+pub use body::{Body, ByteStream, OpenStream};
+pub use client::{Client, ClientConfig, DEFAULT_ENDPOINT};
+pub use download::{GetReply, ObjectStream};
+pub use error::{Error, Result};
+pub use peer::PeerClient;
+pub use rows::RowStream;

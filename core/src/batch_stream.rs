@@ -38,6 +38,8 @@ pub struct Row {
     /// 0 for bytes of the object.
     pub status: u16,
     pub more: bool,
+    /// Size of the whole entry, the same on all its rows; 0 for a failure.
+    pub total: u64,
     pub payload: Bytes,
 }
 
@@ -45,7 +47,7 @@ impl Row {
     pub fn failure(index: u32, error: &Error) -> Self {
         let mut text = error.to_string();
         text.truncate(text.floor_char_boundary(4096));
-        Self { index, status: error.code.status(), more: false, payload: text.into() }
+        Self { index, status: error.code.status(), more: false, total: 0, payload: text.into() }
     }
 }
 
@@ -101,9 +103,9 @@ impl Encoder {
             table.put_u32_le(row.index);
             table.put_u16_le(row.status);
             table.put_u16_le(if row.more { MORE } else { 0 });
-            table.put_u64_le(row.payload.len() as u64);
+            table.put_u32_le(row.payload.len() as u32);
             table.put_u32_le(crc32c(&row.payload));
-            table.put_u32_le(0);
+            table.put_u64_le(row.total);
             self.entries += u32::from(!row.more);
             self.total += row.payload.len() as u64;
             if !row.payload.is_empty() {
@@ -133,6 +135,7 @@ struct Pending {
     more: bool,
     size: usize,
     crc: u32,
+    total: u64,
 }
 
 /// Reads a stream as its bytes arrive.
@@ -183,7 +186,13 @@ impl Decoder {
         }
         self.entries += u32::from(!row.more);
         self.total += row.size as u64;
-        Ok(Some(Row { index: row.index, status: row.status, more: row.more, payload }))
+        Ok(Some(Row {
+            index: row.index,
+            status: row.status,
+            more: row.more,
+            total: row.total,
+            payload,
+        }))
     }
 
     /// Whether the end frame has come.
@@ -237,14 +246,14 @@ impl Decoder {
         }
         for _ in 0..count {
             let (index, status) = (body.get_u32_le(), body.get_u16_le());
-            let (flags, size) = (body.get_u16_le(), body.get_u64_le());
-            let crc = body.get_u32_le();
-            body.advance(4);
-            if size > MAX_PIECE as u64 || flags & !MORE != 0 {
+            let (flags, size) = (body.get_u16_le(), body.get_u32_le());
+            let (crc, total) = (body.get_u32_le(), body.get_u64_le());
+            if size > MAX_PIECE as u32 || flags & !MORE != 0 {
                 return Err(corrupt(&format!("row of {size} bytes with flags {flags}")));
             }
             let size = size as usize;
-            self.rows.push_back(Pending { index, status, more: flags & MORE != 0, size, crc });
+            let more = flags & MORE != 0;
+            self.rows.push_back(Pending { index, status, more, size, crc, total });
         }
         Ok(true)
     }
@@ -288,8 +297,16 @@ mod tests {
     }
 
     fn any_row() -> impl Strategy<Value = Row> {
-        (any::<u32>(), 0u16..600, any::<bool>(), prop::collection::vec(any::<u8>(), 0..200))
-            .prop_map(|(index, status, more, p)| Row { index, status, more, payload: p.into() })
+        let numbers = (any::<u32>(), 0u16..600, any::<bool>(), any::<u64>());
+        (numbers, prop::collection::vec(any::<u8>(), 0..200)).prop_map(
+            |((index, status, more, total), p)| Row {
+                index,
+                status,
+                more,
+                total,
+                payload: p.into(),
+            },
+        )
     }
 
     proptest! {
@@ -311,7 +328,7 @@ mod tests {
 
         #[test]
         fn a_cut_stream_is_never_complete(cut in 0usize..1000) {
-            let row = Row { index: 1, status: 0, more: false, payload: vec![7; 300].into() };
+            let row = Row { index: 1, status: 0, more: false, total: 300, payload: vec![7; 300].into() };
             let whole = encode(&[row.clone(), row], 1);
             let cut = cut % whole.len();
             prop_assert!(!decode(&whole[..cut], 50).unwrap().1);
@@ -320,7 +337,8 @@ mod tests {
 
     #[test]
     fn a_flipped_bit_in_a_payload_is_noticed() {
-        let row = Row { index: 1, status: 0, more: false, payload: vec![7; 300].into() };
+        let row =
+            Row { index: 1, status: 0, more: false, total: 300, payload: vec![7; 300].into() };
         let mut bytes = encode(&[row], 1);
         bytes[100] ^= 1;
         assert_eq!(decode(&bytes, 64).unwrap_err().code, ErrorCode::Internal);

@@ -76,6 +76,9 @@ pub struct DiskConfig {
     /// Bytes Forebay may use there; 10 % of the file system or 20 GiB, the smaller, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
+    /// Makes the index of this disk anew from the objects themselves at start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rebuild_index: bool,
 }
 
 /// How the cache fills and empties.

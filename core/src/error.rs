@@ -34,6 +34,8 @@ pub enum ErrorCode {
     WrongOwner,
     Unavailable,
     Timeout,
+    /// Bytes on a disk are not what was written there.
+    Corrupt,
     Internal,
 }
 
@@ -59,7 +61,7 @@ impl ErrorCode {
             WrongOwner => 421,
             Unavailable => 503,
             Timeout => 504,
-            Internal => 500,
+            Corrupt | Internal => 500,
         }
     }
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bucket::BackendSpec;
-use crate::name::{Bucket, NodeId};
+use crate::bucket::BucketInfo;
+use crate::name::NodeId;
 use crate::object::ListEntry;
 use crate::state::{ClusterState, Role};
 
@@ -96,7 +96,8 @@ pub struct ClusterInfo {
 /// `POST /internal/v1/list` on a target: the records it holds of one bucket, in name order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ListRequest {
-    pub bucket: Bucket,
+    /// Id of the bucket: a bucket created again under the same name is another one.
+    pub bucket_id: u64,
     #[serde(default)]
     pub prefix: String,
     /// Names strictly greater than this.
@@ -105,6 +106,18 @@ pub struct ListRequest {
     /// Names not greater than this, when given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
+    pub limit: usize,
+}
+
+/// `POST /internal/v1/backend/list` on a target: what the backend has of one bucket.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BackendListRequest {
+    pub info: BucketInfo,
+    #[serde(default)]
+    pub prefix: String,
+    /// Names strictly greater than this.
+    #[serde(default)]
+    pub after: String,
     pub limit: usize,
 }
 
@@ -119,6 +132,5 @@ pub struct ListPage {
 /// `POST /internal/v1/backend/head`: does this bucket exist at its backend?
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BackendHeadRequest {
-    pub bucket: Bucket,
-    pub backend: BackendSpec,
+    pub info: BucketInfo,
 }

@@ -1,1 +1,17 @@
-//! stub
+//! What every Forebay node does, gateway or target: read its configuration, listen, answer errors
+//! in one form, follow the cluster's state, count, log, and stop in order.
+//!
+//! A server is built from these parts in its `wiring.rs`: [`config_load`] → [`identity`] →
+//! [`listener`] with a router, [`membership`] for the state in [`maps`], [`lifecycle`] around all.
+
+pub mod auth;
+pub mod clock;
+pub mod config_load;
+pub mod identity;
+pub mod lifecycle;
+pub mod listener;
+pub mod maps;
+pub mod membership;
+pub mod metrics;
+pub mod reply;
+pub mod telemetry;

@@ -1,1 +1,40 @@
-//! stub
+//! Native core of the Python package `forebay`, imported there as `forebay._core`: the Rust client
+//! behind blocking calls that release the interpreter while they wait.
+//!
+//! The walk of a batch: Python calls `Client.batch_all` ([`client`]), which hands a future of the
+//! Rust client to [`runtime::block_on`]; payloads come back as [`buffer::Buffer`]s, failures as
+//! exceptions made in [`error`].
+
+mod batch;
+mod buffer;
+mod client;
+mod error;
+mod listing;
+mod object;
+mod runtime;
+
+use pyo3::prelude::*;
+
+/// The names of a template such as `shard-{0000..0099}.tar`.
+#[pyfunction]
+fn expand_template(py: Python<'_>, template: &str) -> PyResult<Vec<String>> {
+    use forebay_core::template::Template;
+    match Template::parse(template).map_err(|e| error::raise(py, e))? {
+        Template::Ranges(ranges) => Ok(ranges.names().collect()),
+        Template::Prefix(_) => Err(error::raise(
+            py,
+            forebay_core::Error::invalid(format!("template \"{template}\" has no range"))
+                .hint("write one as {first..last}, for example shard-{0000..0099}.tar"),
+        )),
+    }
+}
+
+#[pymodule]
+fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_class::<buffer::Buffer>()?;
+    m.add_class::<client::Client>()?;
+    m.add_class::<batch::BatchStream>()?;
+    m.add_class::<object::ObjectStream>()?;
+    m.add_function(wrap_pyfunction!(expand_template, m)?)
+}

@@ -1,1 +1,18 @@
-//! stub
+//! A target: owns bytes. It stores objects, fills misses from backends, serves objects, ranges and
+//! batches, and runs jobs.
+//!
+//! A GET walks [`http`] → [`object`] → [`store`], and on a miss `object::cold` → [`backend`].
+//! Dependencies go one way: `http → {object, batch, job} → {store, backend, cache}`; only `object`
+//! joins the store with the backends, and `wiring` alone sees all parts.
+
+pub mod backend;
+mod batch;
+pub mod cache;
+mod destroyed;
+mod http;
+mod job;
+mod object;
+pub mod store;
+mod wiring;
+
+pub use wiring::run;

@@ -1,1 +1,18 @@
-//! stub
+//! What black-box tests stand on: a real `forebay dev` cluster, a real MinIO, HTTP without any
+//! client's manners, and data whose every byte is known.
+//!
+//! A test that needs no cluster of its own takes its file's [`Shared`] one. Nothing here sleeps to
+//! let things happen: [`wait::until`] asks for a condition and fails by its name.
+#![allow(clippy::unwrap_used)]
+
+pub mod cluster;
+pub mod data;
+pub mod http;
+pub mod minio;
+pub mod ports;
+pub mod shared;
+pub mod wait;
+
+pub use cluster::{Cluster, Options};
+pub use minio::Minio;
+pub use shared::Shared;

@@ -60,7 +60,8 @@ pub fn number(value: &Value, key: &str) -> Option<u64> {
     }
 }
 
-/// The selection of a multi-object request (§9): `objnames`, a `template`, or the whole bucket.
+/// The selection of a multi-object request (§9): `objnames`, a `template`, a `prefix` that is
+/// taken as it is (ours), or the whole bucket.
 pub fn selection(value: &Value) -> Result<Selection> {
     let value = lower_keys(value.clone());
     if let Some(names) = value.get("objnames").and_then(Value::as_array) {
@@ -71,7 +72,12 @@ pub fn selection(value: &Value) -> Result<Selection> {
             return Ok(Selection::Names(names));
         }
     }
-    Ok(match Template::parse(&text(&value, "template"))? {
+    let template = text(&value, "template");
+    let prefix = text(&value, "prefix");
+    if template.is_empty() && !prefix.is_empty() {
+        return Ok(Selection::Prefix(prefix));
+    }
+    Ok(match Template::parse(&template)? {
         Template::Prefix(prefix) => Selection::Prefix(prefix),
         Template::Ranges(ranges) => Selection::Names(ranges.names().collect()),
     })
@@ -98,6 +104,7 @@ mod tests {
             Selection::Names(vec!["o-0".into(), "o-1".into()])
         );
         assert_eq!(s(r#"{"template":"abc"}"#), Selection::Prefix("abc".into()));
+        assert_eq!(s(r#"{"prefix":"a{0..1}"}"#), Selection::Prefix("a{0..1}".into()));
         assert_eq!(s("{}"), Selection::Prefix(String::new()));
     }
 }

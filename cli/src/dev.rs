@@ -1,0 +1,267 @@
+//! `forebay dev`: a local cluster of separate processes, for demos and tests. Starts them, waits
+//! until they form a cluster, describes it in `dev.json`, and stops them at the end.
+
+mod children;
+mod plan;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use forebay_core::config::NodeConfig;
+use forebay_core::intra::MapReply;
+use forebay_core::size::ByteSize;
+use forebay_core::state::Role;
+use forebay_core::{Error, ErrorCode};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use self::children::Children;
+use self::plan::{NodePlan, Shape};
+use crate::node::{Signals, Stopped, check_port, exit, finish};
+use crate::{home, probe};
+
+/// A cluster that is not complete by then has failed.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// Nodes that have not stopped by then are killed.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+/// How often to ask nodes that are starting.
+const ASK_EVERY: Duration = Duration::from_millis(25);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DevArgs {
+    /// Folder of the cluster; used again when it holds one already
+    #[arg(long)]
+    dir: PathBuf,
+    /// Number of gateways
+    #[arg(long, default_value_t = 1)]
+    gateways: u16,
+    /// Number of targets
+    #[arg(long, default_value_t = 3)]
+    targets: u16,
+    /// Port of the first gateway; the other nodes take the ports after it
+    #[arg(long, default_value_t = 7400)]
+    port: u16,
+    /// Disks (folders) of each target
+    #[arg(long, default_value_t = 1)]
+    disks: u16,
+    /// Bytes each disk may use, for example 8GiB [default: 10 % of the file system or 20 GiB, the
+    /// smaller]
+    #[arg(long, value_parser = ByteSize::parse)]
+    size: Option<ByteSize>,
+    /// Folder under which buckets of the folder backend may lie; may be given several times
+    #[arg(long, value_name = "PATH")]
+    folder_root: Vec<PathBuf>,
+    /// Settings that all nodes share (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the command line of each node instead of starting it
+    #[arg(long)]
+    node_cmd: bool,
+}
+
+/// Runs the cluster until SIGTERM or SIGINT; returns the exit code.
+pub(crate) fn run(args: DevArgs) -> u8 {
+    finish(start(args))
+}
+
+fn start(args: DevArgs) -> Result<(), Stopped> {
+    let mut base = forebay_node::config_load::load(args.config.as_deref(), &[])?;
+    for root in &args.folder_root {
+        base.folder.roots.push(folder_root(root)?);
+    }
+    let shape = Shape {
+        gateways: args.gateways,
+        targets: args.targets,
+        disks: args.disks,
+        port: args.port,
+        size: args.size,
+    };
+    // Nothing is written before the arguments are known to be good.
+    let program = std::env::current_exe().map_err(|e| home::failed(Path::new("forebay"), &e))?;
+    plan::nodes(&args.dir, &program, &shape)?;
+    let dir = home::open(&args.dir)?;
+    let nodes = plan::nodes(&dir, &program, &shape)?;
+    plan::check_previous(&dir, &nodes)?;
+    if !args.node_cmd {
+        for node in &nodes {
+            check_port(node.address())?;
+        }
+    }
+    let secret = home::secret(&dir)?;
+    plan::write(&nodes, &base, &secret, shape.size)?;
+    let description = dir.join("dev.json");
+    remove(&description)?;
+    if args.node_cmd {
+        let lines: Vec<String> = nodes.iter().map(NodePlan::command_line).collect();
+        say(&lines.join("\n"));
+        return Ok(());
+    }
+    // One thread, the main one: children end with the thread that started them.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| home::failed(&dir, &e))?;
+    let result = runtime.block_on(supervise(&nodes, &base, &description));
+    let removed = remove(&description);
+    result.and(removed)
+}
+
+async fn supervise(
+    nodes: &[NodePlan],
+    base: &NodeConfig,
+    description: &Path,
+) -> Result<(), Stopped> {
+    let mut signals = Signals::new().map_err(|e| {
+        Stopped::new(exit::FAILED, Error::internal(format!("cannot listen for signals: {e}")))
+    })?;
+    let mut children = Children::new();
+    let lived = tokio::select! {
+        () = signals.next() => Ok(()),
+        lived = live(nodes, base, description, &mut children) => lived,
+    };
+    remove(description)?;
+    let hurried = tokio::select! {
+        () = children.stop(nodes, STOP_WITHIN) => false,
+        () = signals.next() => true,
+    };
+    if hurried {
+        children.kill();
+    }
+    lived
+}
+
+/// Starts the nodes, waits for them, and goes on until cancelled. Ends only by an error.
+async fn live(
+    nodes: &[NodePlan],
+    base: &NodeConfig,
+    description: &Path,
+    children: &mut Children,
+) -> Result<(), Stopped> {
+    for node in nodes {
+        children.start(node)?;
+    }
+    tokio::select! {
+        ready = all_ready(nodes) => ready?,
+        (index, status) = children.next_end() => return Err(died(&nodes[index], status)),
+    }
+    home::write(description, describe(nodes, base, children).as_bytes(), 0o600)?;
+    say(&welcome(nodes));
+    loop {
+        let (index, status) = children.next_end().await;
+        let node = &nodes[index];
+        let mut err = std::io::stderr();
+        let _ = writeln!(
+            err,
+            "{} ended by itself ({status}); its log is {}; start it again with: sh {}",
+            node.id,
+            node.log_file().display(),
+            node.dir.join("cmd").display()
+        );
+    }
+}
+
+/// Waits until every node answers and every gateway's map shows every target alive.
+async fn all_ready(nodes: &[NodePlan]) -> Result<(), Stopped> {
+    let deadline = Instant::now() + READY_WITHIN;
+    for node in nodes {
+        loop {
+            if is_ready(node, nodes).await {
+                break;
+            }
+            if Instant::now() >= deadline {
+                let error = Error::unavailable(format!(
+                    "{} is not ready after {} s",
+                    node.id,
+                    READY_WITHIN.as_secs()
+                ));
+                return Err(Stopped::new(exit::FAILED, error)
+                    .hint(format!("see its log: {}", node.log_file().display())));
+            }
+            sleep(ASK_EVERY).await;
+        }
+    }
+    Ok(())
+}
+
+async fn is_ready(node: &NodePlan, nodes: &[NodePlan]) -> bool {
+    let address = node.address().to_string();
+    if !matches!(probe::get(&address, "/readyz").await, Ok((200, _))) {
+        return false;
+    }
+    if node.role == Role::Target {
+        return true;
+    }
+    let Ok((200, body)) = probe::get(&address, "/api/v1/map").await else { return false };
+    let Ok(map) = serde_json::from_slice::<MapReply>(&body) else { return false };
+    nodes.iter().filter(|n| n.role == Role::Target).all(|target| {
+        map.state.alive_targets().any(|t| t.id.as_str() == target.id && t.url == target.url())
+    })
+}
+
+/// Why the cluster cannot start, from what the node that ended said last.
+fn died(node: &NodePlan, status: ExitStatus) -> Stopped {
+    let log = fs::read_to_string(node.log_file()).unwrap_or_default();
+    let said: Vec<&str> = log.lines().rev().take(4).collect();
+    let said: Vec<&str> = said.into_iter().rev().collect();
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|&code| code != 0);
+    let message =
+        format!("{} ended while it was starting ({status}):\n  {}", node.id, said.join("\n  "));
+    Stopped::new(code.unwrap_or(exit::FAILED), Error::new(ErrorCode::Unavailable, message))
+        .hint(format!("its whole log is {}", node.log_file().display()))
+}
+
+fn describe(nodes: &[NodePlan], base: &NodeConfig, children: &Children) -> String {
+    let of = |role: Role| nodes.iter().enumerate().filter(move |(_, node)| node.role == role);
+    let endpoint = nodes[0].url();
+    let gateways: Vec<_> = of(Role::Gateway)
+        .map(|(i, n)| json!({"id": n.id, "pid": children.pid(i), "url": n.url()}))
+        .collect();
+    let targets: Vec<_> = of(Role::Target)
+        .map(|(i, n)| json!({"id": n.id, "pid": children.pid(i), "url": n.url(), "disks": n.disks}))
+        .collect();
+    let description = json!({
+        "endpoint": endpoint,
+        "s3": format!("{endpoint}/s3"),
+        "gateways": gateways,
+        "targets": targets,
+        "s3_keys": base.s3.keys,
+    });
+    format!("{description:#}\n")
+}
+
+fn welcome(nodes: &[NodePlan]) -> String {
+    let endpoint = nodes[0].url();
+    let targets = nodes.iter().filter(|n| n.role == Role::Target).count();
+    let gateways = nodes.len() - targets;
+    format!(
+        "ready: {gateways} gateway(s), {targets} target(s) at {endpoint}\n\
+         \n  export FOREBAY_ENDPOINT={endpoint}\n  forebay mb ais://first && forebay ls\n\
+         \nCtrl-C stops all of them."
+    )
+}
+
+/// An allow-listed root as an absolute path.
+pub(crate) fn folder_root(root: &Path) -> Result<String, Stopped> {
+    let absolute = fs::canonicalize(root).map_err(|e| {
+        Stopped::bad_config(format!("--folder-root {}: {e}", root.display()))
+            .hint("give a folder that exists")
+    })?;
+    absolute.to_str().map(str::to_owned).ok_or_else(|| {
+        Stopped::bad_config(format!("--folder-root {} is not valid UTF-8", root.display()))
+    })
+}
+
+/// Prints for a person; a closed standard output is no reason to stop.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{text}");
+    let _ = out.flush();
+}
+
+fn remove(path: &Path) -> Result<(), Stopped> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(home::failed(path, &e)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,259 @@
+//! `forebay gateway` and `forebay target`: one node of a cluster, and what every server process
+//! here does: check its settings, run until a signal, say by the exit code why it ended.
+
+use std::fs;
+use std::future::Future;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_core::config::NodeConfig;
+use forebay_core::state::Role;
+use forebay_core::{Error, ErrorCode};
+use forebay_node::config_load;
+use forebay_node::lifecycle::Lifecycle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Tasks of a stopping node have this long to finish what they do.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// Exit codes of servers.
+pub(crate) mod exit {
+    pub(crate) const FAILED: u8 = 1;
+    pub(crate) const BAD_CONFIG: u8 = 2;
+    pub(crate) const PORT_IN_USE: u8 = 10;
+    pub(crate) const DISK_UNUSABLE: u8 = 11;
+    pub(crate) const FORMAT_REFUSED: u8 = 12;
+}
+
+/// Why a server could not start or go on, and the exit code that says so.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    pub(crate) code: u8,
+    pub(crate) error: Error,
+}
+
+impl Stopped {
+    pub(crate) fn new(code: u8, error: Error) -> Self {
+        Self { code, error }
+    }
+
+    pub(crate) fn bad_config(message: impl Into<String>) -> Self {
+        Self::new(exit::BAD_CONFIG, Error::invalid(message))
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.error = self.error.hint(hint);
+        self
+    }
+
+    /// Prints the error for a person; returns the exit code.
+    pub(crate) fn report(&self) -> u8 {
+        let mut err = std::io::stderr();
+        let _ = writeln!(err, "error: {}", self.error.message);
+        if let Some(hint) = &self.error.hint {
+            let _ = writeln!(err, "hint: {hint}");
+        }
+        self.code
+    }
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        let code = match error.code {
+            ErrorCode::InvalidArgument | ErrorCode::InvalidName => exit::BAD_CONFIG,
+            ErrorCode::Conflict => exit::PORT_IN_USE,
+            ErrorCode::OutOfSpace => exit::DISK_UNUSABLE,
+            ErrorCode::Unsupported => exit::FORMAT_REFUSED,
+            _ => exit::FAILED,
+        };
+        Self { code, error }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GatewayArgs {
+    /// Settings of this node (TOML); FOREBAY_SECTION__KEY in the environment overrides them
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TargetArgs {
+    /// Settings of this node (TOML); FOREBAY_SECTION__KEY in the environment overrides them
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Make the index of objects again from the objects themselves before serving
+    #[arg(long)]
+    rebuild_index: bool,
+}
+
+/// Runs a gateway until it is told to stop; returns the exit code.
+pub(crate) fn gateway(args: &GatewayArgs) -> u8 {
+    finish(start(Role::Gateway, &args.config, false))
+}
+
+/// Runs a target until it is told to stop; returns the exit code.
+pub(crate) fn target(args: &TargetArgs) -> u8 {
+    finish(start(Role::Target, &args.config, args.rebuild_index))
+}
+
+/// The exit code of a server that ended so.
+pub(crate) fn finish(result: Result<(), Stopped>) -> u8 {
+    match result {
+        Ok(()) => 0,
+        Err(stopped) => stopped.report(),
+    }
+}
+
+fn start(role: Role, file: &Path, rebuild_index: bool) -> Result<(), Stopped> {
+    let mut config = config_load::load(Some(file), &[])?;
+    forebay_node::telemetry::init(&config.log)?;
+    check(role, &config)?;
+    if !config.node.dir.is_empty() {
+        write_pid(Path::new(&config.node.dir))?;
+    }
+    for disk in &mut config.disk {
+        disk.rebuild_index = rebuild_index;
+    }
+    runtime()?.block_on(async {
+        let lifecycle = Lifecycle::new();
+        let ready = |url: &str| tracing::info!(url, "ready");
+        match role {
+            Role::Gateway => {
+                let run = forebay_gateway::run(config, lifecycle.clone(), ready);
+                until_stopped(lifecycle, run).await
+            }
+            Role::Target => {
+                let run = forebay_target::run(config, lifecycle.clone(), ready);
+                until_stopped(lifecycle, run).await
+            }
+        }
+    })
+}
+
+/// The runtime of a server process.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Stopped> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| {
+        Stopped::new(exit::FAILED, Error::internal(format!("cannot start threads: {e}")))
+    })
+}
+
+/// Runs a server; the first SIGTERM or SIGINT asks it to end, the second ends it at once.
+pub(crate) async fn until_stopped(
+    lifecycle: Lifecycle,
+    server: impl Future<Output = forebay_core::Result<()>>,
+) -> Result<(), Stopped> {
+    let signals = tokio::spawn(stop_on_signal(lifecycle.clone()));
+    let result = server.await;
+    let left = lifecycle.shutdown(GRACE).await;
+    if left > 0 {
+        tracing::warn!(left, "stopped without waiting for all tasks");
+    }
+    signals.abort();
+    result.map_err(Stopped::from)
+}
+
+async fn stop_on_signal(lifecycle: Lifecycle) {
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(e) => {
+            tracing::warn!(error = %e, "cannot listen for signals; stop this process by SIGKILL");
+            return;
+        }
+    };
+    signals.next().await;
+    tracing::info!("stopping; a second signal stops at once");
+    lifecycle.token().cancel();
+    signals.next().await;
+    std::process::exit(i32::from(exit::FAILED));
+}
+
+/// SIGTERM and SIGINT, which both ask a server to stop.
+pub(crate) struct Signals {
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one of them. Nothing is lost when the future is dropped.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
+    }
+}
+
+/// Refuses settings that cannot work, with the exit code that says which kind they are.
+pub(crate) fn check(role: Role, config: &NodeConfig) -> Result<(), Stopped> {
+    let http = &config.listen.http;
+    let address = http
+        .parse::<std::net::SocketAddr>()
+        .map_err(|e| Stopped::bad_config(format!("listen.http \"{http}\": {e}")))?;
+    if !address.ip().is_loopback() && !config.listen.insecure {
+        return Err(Stopped::bad_config(format!(
+            "{http} can be reached from other machines and anybody there could read and write"
+        ))
+        .hint("listen on 127.0.0.1, or set listen.insecure = true (serve: --insecure)"));
+    }
+    if !address.ip().is_loopback() {
+        tracing::warn!(%address, "no authentication: everybody who reaches this address may read and write");
+    }
+    check_port(address)?;
+    if !config.node.dir.is_empty() {
+        check_folder(Path::new(&config.node.dir))?;
+    }
+    if role == Role::Target {
+        if config.disk.is_empty() {
+            return Err(Stopped::bad_config("a target needs at least one [[disk]] with a path"));
+        }
+        for disk in &config.disk {
+            check_folder(Path::new(&disk.path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether somebody listens there already.
+pub(crate) fn check_port(address: std::net::SocketAddr) -> Result<(), Stopped> {
+    match std::net::TcpListener::bind(address) {
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => Err(Stopped::new(
+            exit::PORT_IN_USE,
+            Error::new(ErrorCode::Conflict, format!("port {} is in use ({address})", address.port()))
+                .hint("choose another port, or stop the process that listens there"),
+        )),
+        Err(e) => Err(Stopped::bad_config(format!("cannot listen on {address}: {e}"))),
+    }
+}
+
+/// Makes the folder if need be and tries whether files can be written in it.
+pub(crate) fn check_folder(path: &Path) -> Result<(), Stopped> {
+    let probe = path.join(format!(".forebay-probe-{}", std::process::id()));
+    let tried = fs::create_dir_all(path)
+        .and_then(|()| fs::write(&probe, b"probe"))
+        .and_then(|()| fs::remove_file(&probe));
+    tried.map_err(|e| {
+        let _ = fs::remove_file(&probe);
+        let error = Error::internal(format!("cannot write in folder {}: {e}", path.display()));
+        Stopped::new(exit::DISK_UNUSABLE, error)
+            .hint("give a folder this user may write, on a disk with space left")
+    })
+}
+
+/// Name of the file with the process id, in a node's folder.
+pub(crate) const PID_FILE: &str = "pid";
+
+/// Lets `forebay dev` find a node that was started again by hand.
+fn write_pid(dir: &Path) -> Result<(), Stopped> {
+    let path = dir.join(PID_FILE);
+    fs::write(&path, format!("{}\n", std::process::id())).map_err(|e| {
+        let error = Error::internal(format!("cannot write {}: {e}", path.display()));
+        Stopped::new(exit::DISK_UNUSABLE, error)
+    })
+}

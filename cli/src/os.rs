@@ -1,0 +1,70 @@
+//! The few calls to the operating system that the standard library does not offer, and therefore
+//! the only unsafe code of this crate.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use tokio::process::Command;
+
+/// Makes the process that `command` starts end when this one does, however this one ends.
+///
+/// The kernel ties the two to the *thread* that starts the child, so start it from one that lives
+/// as long as the process.
+pub(crate) fn die_with_parent(command: &mut Command) {
+    #[cfg(target_os = "linux")]
+    {
+        let parent = std::process::id();
+        // SAFETY: the closure runs in the child between fork and exec and makes only
+        // async-signal-safe calls: prctl, getppid and the making of an error from a number.
+        unsafe {
+            command.pre_exec(move || {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                // The parent may have ended before the line above took effect.
+                if libc::getppid() as u32 != parent {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                Ok(())
+            });
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = command;
+}
+
+/// What to tell a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Signal {
+    Terminate,
+    Kill,
+}
+
+/// Sends a signal; a process that is gone already is no error.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    let number = match signal {
+        Signal::Terminate => libc::SIGTERM,
+        Signal::Kill => libc::SIGKILL,
+    };
+    // Zero and negative ids mean groups of processes.
+    let Ok(pid @ 1..) = libc::pid_t::try_from(pid) else { return };
+    // SAFETY: takes two numbers and touches no memory of ours.
+    unsafe {
+        libc::kill(pid, number);
+    }
+}
+
+/// Size in bytes of the file system that holds `path`.
+pub(crate) fn file_system_size(path: &Path) -> io::Result<u64> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: all-zero bytes are a valid value of this plain C structure.
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `path` ends in NUL and `stat` is a structure of the right type; both outlive the call.
+    if unsafe { libc::statvfs(path.as_ptr(), &raw mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((stat.f_blocks as u64).saturating_mul(stat.f_frsize as u64))
+}

@@ -1,0 +1,249 @@
+//! `forebay serve`: a gateway and a target in one process, for one machine.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use forebay_core::config::{DiskConfig, NodeConfig};
+use forebay_core::size::ByteSize;
+use forebay_core::state::Role;
+use forebay_core::{Error, NodeId};
+use forebay_node::lifecycle::Lifecycle;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::dev::{folder_root, say};
+use crate::node::{Stopped, check, check_port, exit, finish, runtime, until_stopped};
+use crate::{home, os};
+
+/// Most bytes a disk may use when nobody says how many.
+const MOST_BY_DEFAULT: u64 = 20 << 30;
+/// How many ports after the gateway's are tried for the target.
+const NEARBY: u16 = 50;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Folder for all data; used again at the next start
+    #[arg(long)]
+    dir: PathBuf,
+    /// Port for clients; the target listens on the next free one
+    #[arg(long, default_value_t = 7400)]
+    port: u16,
+    /// Address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// Folder under which buckets of the folder backend may lie; may be given several times
+    #[arg(long, value_name = "PATH")]
+    folder_root: Vec<PathBuf>,
+    /// Bytes of disk to use, for example 100GiB [default: 10 % of the file system or 20 GiB, the
+    /// smaller]
+    #[arg(long, value_parser = ByteSize::parse)]
+    size: Option<ByteSize>,
+    /// Listen beyond this machine although there is no authentication
+    #[arg(long)]
+    insecure: bool,
+    /// More settings (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Runs both nodes until SIGTERM or SIGINT; returns the exit code.
+pub(crate) fn run(args: ServeArgs) -> u8 {
+    finish(start(args))
+}
+
+fn start(args: ServeArgs) -> Result<(), Stopped> {
+    let mut base = forebay_node::config_load::load(args.config.as_deref(), &[])?;
+    forebay_node::telemetry::init(&base.log)?;
+    for root in &args.folder_root {
+        base.folder.roots.push(folder_root(root)?);
+    }
+    base.listen.insecure |= args.insecure;
+    let dir = home::open(&args.dir)?;
+    let ids = Ids::of(&dir)?;
+    let secret = home::secret(&dir)?;
+    let data = dir.join("disk");
+    fs::create_dir_all(&data).map_err(|e| home::failed(&data, &e))?;
+    let size = match args.size {
+        Some(size) => size,
+        None => default_size(&data)?,
+    };
+
+    let front = SocketAddr::new(args.host, args.port);
+    check_port(front)?;
+    let back = free_after(front)?;
+    let seen_as = reachable(args.host);
+    let url = |address: SocketAddr| format!("http://{}", SocketAddr::new(seen_as, address.port()));
+    let node = |id: &str, address: SocketAddr| -> Result<NodeConfig, Stopped> {
+        let mut config = base.clone();
+        config.cluster.gateways = vec![url(front)];
+        config.cluster.secret_file = text(&secret)?;
+        config.node.id = id.to_owned();
+        config.node.dir = text(&dir.join(id))?;
+        config.listen.http = address.to_string();
+        config.listen.advertise = url(address);
+        Ok(config)
+    };
+    let gateway = node(&ids.gateway, front)?;
+    let mut target = node(&ids.target, back)?;
+    target.disk = vec![DiskConfig { path: text(&data)?, size: Some(size), rebuild_index: false }];
+    check(Role::Gateway, &gateway)?;
+    check(Role::Target, &target)?;
+    runtime()?.block_on(serve(gateway, target, size))
+}
+
+async fn serve(gateway: NodeConfig, target: NodeConfig, size: ByteSize) -> Result<(), Stopped> {
+    let lifecycle = Lifecycle::new();
+    let endpoint = gateway.listen.advertise.clone();
+    let disk = target.disk[0].path.clone();
+    let (gateway_up, gateway_is_up) = oneshot::channel();
+    let (gateway_life, target_life, stop) = (lifecycle.clone(), lifecycle.clone(), lifecycle.token());
+    let front = forebay_gateway::run(gateway, gateway_life, move |_: &str| {
+        let _ = gateway_up.send(());
+    });
+    let back = async {
+        // No gateway, no target: its error is the one to report.
+        if gateway_is_up.await.is_err() {
+            return Ok(());
+        }
+        forebay_target::run(target, target_life, move |_: &str| {
+            say(&welcome(&endpoint, &disk, size));
+        })
+        .await
+    };
+    until_stopped(lifecycle, async move {
+        // Whichever ends first takes the other one with it.
+        let front = async {
+            let result = front.await;
+            stop.cancel();
+            result
+        };
+        let back = async {
+            let result = back.await;
+            stop.cancel();
+            result
+        };
+        let (front, back) = futures::future::join(front, back).await;
+        front.and(back)
+    })
+    .await
+}
+
+fn welcome(endpoint: &str, disk: &str, size: ByteSize) -> String {
+    format!(
+        "ready at {endpoint}\n\
+         \n  disk budget   {size} in {disk} (--size changes it)\n\
+         \n  export FOREBAY_ENDPOINT={endpoint}\n  forebay mb ais://first && forebay ls\n\
+         \nCtrl-C stops it; the data stays."
+    )
+}
+
+/// Names of the two nodes, kept because they decide where data lies.
+#[derive(Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Ids {
+    gateway: String,
+    target: String,
+}
+
+impl Ids {
+    fn of(dir: &Path) -> Result<Self, Stopped> {
+        let path = dir.join("ids.toml");
+        if !path.exists() {
+            let ids = Self {
+                gateway: format!("gateway-{}", home::random_word(8)),
+                target: format!("target-{}", home::random_word(8)),
+            };
+            let text = toml::to_string(&ids).map_err(|e| bad_ids(&path, &e))?;
+            home::write(&path, text.as_bytes(), 0o600)?;
+        }
+        let text = fs::read_to_string(&path).map_err(|e| home::failed(&path, &e))?;
+        let ids: Self = toml::from_str(&text).map_err(|e| bad_ids(&path, &e))?;
+        for id in [&ids.gateway, &ids.target] {
+            NodeId::new(id).map_err(|e| bad_ids(&path, &e))?;
+        }
+        Ok(ids)
+    }
+}
+
+fn bad_ids(path: &Path, e: &dyn std::fmt::Display) -> Stopped {
+    Stopped::bad_config(format!("{}: {e}", path.display()))
+        .hint("put back the two node ids this folder was made with")
+}
+
+/// 10 % of the file system or 20 GiB, the smaller.
+fn default_size(dir: &Path) -> Result<ByteSize, Stopped> {
+    let whole = os::file_system_size(dir).map_err(|e| home::failed(dir, &e))?;
+    Ok(ByteSize((whole / 10).min(MOST_BY_DEFAULT)))
+}
+
+/// The first free port after `address`.
+fn free_after(address: SocketAddr) -> Result<SocketAddr, Stopped> {
+    let ports = (1..=NEARBY).filter_map(|n| address.port().checked_add(n));
+    let found = ports.map(|port| SocketAddr::new(address.ip(), port)).find(|a| check_port(*a).is_ok());
+    found.ok_or_else(|| {
+        let first = address.port();
+        let error = Error::new(
+            forebay_core::ErrorCode::Conflict,
+            format!("no free port after {first} for the target ({NEARBY} tried)"),
+        );
+        Stopped::new(exit::PORT_IN_USE, error).hint("choose another --port")
+    })
+}
+
+/// The address to tell others: listening everywhere is not an address that one can connect to.
+fn reachable(host: IpAddr) -> IpAddr {
+    if !host.is_unspecified() {
+        return host;
+    }
+    // Connecting a datagram socket sends nothing; it only asks the system for the way out.
+    let way_out = UdpSocket::bind((host, 0))
+        .and_then(|socket| {
+            let documentation: IpAddr = match host {
+                IpAddr::V4(_) => [192, 0, 2, 1].into(),
+                IpAddr::V6(_) => [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(),
+            };
+            socket.connect((documentation, 9))?;
+            socket.local_addr()
+        })
+        .map(|address| address.ip());
+    way_out.unwrap_or_else(|_| match host {
+        IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+    })
+}
+
+fn text(path: &Path) -> Result<String, Stopped> {
+    path.to_str().map(str::to_owned).ok_or_else(|| {
+        Stopped::bad_config(format!("the path {} is not valid UTF-8", path.display()))
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_ids_are_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Ids::of(dir.path()).unwrap();
+        assert_eq!(Ids::of(dir.path()).unwrap(), first);
+        fs::write(dir.path().join("ids.toml"), "gateway = \"x\"\ntarget = \"y\"\n").unwrap();
+        assert_eq!(Ids::of(dir.path()).unwrap_err().code, exit::BAD_CONFIG);
+    }
+
+    #[test]
+    fn the_default_budget_is_a_tenth_and_at_most_20_gib() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = os::file_system_size(dir.path()).unwrap();
+        let size = default_size(dir.path()).unwrap().0;
+        assert!(size > 0 && size <= MOST_BY_DEFAULT && size <= whole / 10);
+    }
+
+    #[test]
+    fn listening_everywhere_is_advertised_as_one_address() {
+        assert!(!reachable([0, 0, 0, 0].into()).is_unspecified());
+        assert_eq!(reachable([127, 0, 0, 1].into()), IpAddr::from([127, 0, 0, 1]));
+    }
+}

@@ -1,0 +1,69 @@
+//! Jobs and the state of the cluster, by any gateway.
+
+use http::Method;
+use serde_json::json;
+
+use forebay_core::intra::ClusterInfo;
+use forebay_core::job::{JobKind, JobStatus, Selection};
+use forebay_core::v1::query::{bucket_uri, encode_path};
+use forebay_core::{Bucket, Error as CoreError};
+
+use crate::client::{Client, ControlCall};
+use crate::error::{Error, Result};
+
+impl Client {
+    /// Starts a job on objects of a bucket; its id comes back at once.
+    pub async fn start_job(
+        &self,
+        kind: JobKind,
+        bucket: &Bucket,
+        selection: &Selection,
+    ) -> Result<String> {
+        let value = match selection {
+            // An empty list means the whole bucket in v1, which is never what it means here.
+            Selection::Names(names) if names.is_empty() => {
+                return Err(Error::Api(CoreError::invalid("the list of objects is empty")));
+            }
+            Selection::Names(names) => json!({ "objnames": names }),
+            Selection::Prefix(prefix) => json!({ "prefix": prefix }),
+        };
+        let method = match kind {
+            JobKind::Prefetch => Method::POST,
+            JobKind::Evict | JobKind::Delete => Method::DELETE,
+        };
+        let answer = self.act(method, &bucket_uri(bucket), kind.v1_kind(), value).await?;
+        let id = String::from_utf8_lossy(&answer.body).trim().trim_matches('"').to_owned();
+        if id.is_empty() {
+            return Err(Error::Api(CoreError::internal("the job was started without an id")));
+        }
+        Ok(id)
+    }
+
+    /// How far a job is.
+    pub async fn job(&self, id: &str) -> Result<JobStatus> {
+        self.get_json(&job_path(id)).await
+    }
+
+    /// All jobs that the cluster remembers, latest first.
+    pub async fn jobs(&self) -> Result<Vec<JobStatus>> {
+        let mut jobs: Vec<JobStatus> = self.get_json("/api/v1/jobs").await?;
+        jobs.sort_by(|a, b| (b.started_ns, &b.id).cmp(&(a.started_ns, &a.id)));
+        Ok(jobs)
+    }
+
+    /// Stops a job; what it has done stays done.
+    pub async fn stop_job(&self, id: &str) -> Result<()> {
+        let path = job_path(id);
+        let call = ControlCall { method: Method::DELETE, path: &path, body: None, accept: None };
+        self.ask_gateway(call).await.map(drop)
+    }
+
+    /// Nodes, their load, and totals.
+    pub async fn cluster_info(&self) -> Result<ClusterInfo> {
+        self.get_json("/api/v1/cluster").await
+    }
+}
+
+fn job_path(id: &str) -> String {
+    format!("/api/v1/jobs/{}", encode_path(id).replace('/', "%2F"))
+}

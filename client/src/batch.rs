@@ -1,0 +1,342 @@
+//! Batches: one request to each owning target, the answers put together again, and whatever failed
+//! asked for anew under a newer map.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::Stream;
+
+use forebay_core::batch::{self, BatchRequest, MAX_ENTRIES};
+use forebay_core::intra::MapReply;
+use forebay_core::{Error as CoreError, NodeId};
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::retry::Attempts;
+use source::Source;
+
+mod source;
+
+/// Where targets answer batches.
+pub(crate) const PATH: &str = "/api/v1/batch";
+/// Bytes that one target may be ahead of the reader.
+const AHEAD: usize = 8 << 20;
+
+/// One entry of a batch, answered.
+#[derive(Clone, Debug)]
+pub struct BatchItem {
+    /// Its position in the request.
+    pub index: usize,
+    /// The object's bytes, or why there are none.
+    pub result: Result<Bytes, CoreError>,
+}
+
+/// The answers to a batch: exactly one item for each entry, in request order or as they come.
+pub struct BatchStream(Pin<Box<dyn Stream<Item = BatchItem> + Send>>);
+
+impl Stream for BatchStream {
+    type Item = BatchItem;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<BatchItem>> {
+        self.0.as_mut().poll_next(cx)
+    }
+}
+
+impl std::fmt::Debug for BatchStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BatchStream")
+    }
+}
+
+impl Client {
+    /// Starts a batch. Memory stays bounded however large it is: targets wait for the reader.
+    pub fn batch(&self, request: &BatchRequest) -> Result<BatchStream> {
+        let batch = Batch::new(self, request.clone())?;
+        let stream = futures::stream::unfold(batch, |mut batch| async move {
+            batch.next().await.map(|item| (item, batch))
+        });
+        Ok(BatchStream(Box::pin(stream)))
+    }
+
+    /// Reads a whole batch into memory; results are in the order of the request.
+    ///
+    /// Fails as a whole only when the cluster answered for no entry at all.
+    pub async fn batch_all(&self, request: &BatchRequest) -> Result<Vec<Result<Bytes, CoreError>>> {
+        let request = BatchRequest { ordered: false, ..request.clone() };
+        let mut all: Vec<Option<Result<Bytes, CoreError>>> = vec![None; request.entries.len()];
+        let mut batch = Batch::new(self, request)?;
+        while let Some(item) = batch.next().await {
+            all[item.index] = Some(item.result);
+        }
+        if let (Some(error), 0) = (batch.gave_up, batch.answered) {
+            return Err(error);
+        }
+        let missing = || Err(CoreError::internal("an entry of the batch was left out"));
+        Ok(all.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
+    }
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    /// Has to be asked for.
+    Todo,
+    /// This source will bring it.
+    Asked(u32),
+    /// Waits in [`Batch::ready`].
+    Ready,
+    Handed,
+}
+
+#[derive(Debug)]
+struct Ready {
+    result: Result<Bytes, CoreError>,
+    /// The source whose allowance it uses up.
+    source: Option<u32>,
+}
+
+/// A batch under way.
+struct Batch {
+    client: Client,
+    request: BatchRequest,
+    tries: Attempts,
+    slots: Vec<Slot>,
+    handed: usize,
+    ready: HashMap<usize, Ready>,
+    /// Entries in `ready` in the order in which they came.
+    arrived: VecDeque<usize>,
+    sources: BTreeMap<u32, Source>,
+    next_source: u32,
+    /// Why entries had to be asked for again.
+    setback: Option<Error>,
+    /// Entries that the cluster gave a definite answer for.
+    answered: usize,
+    gave_up: Option<Error>,
+}
+
+impl Batch {
+    fn new(client: &Client, request: BatchRequest) -> Result<Self> {
+        let n = request.entries.len();
+        if n > MAX_ENTRIES {
+            let text = format!("a batch has at most {MAX_ENTRIES} entries, this one has {n}");
+            return Err(Error::Api(CoreError::invalid(text)));
+        }
+        Ok(Self {
+            client: client.clone(),
+            tries: client.attempts(),
+            slots: vec![Slot::Todo; n],
+            request,
+            handed: 0,
+            ready: HashMap::new(),
+            arrived: VecDeque::new(),
+            sources: BTreeMap::new(),
+            next_source: 0,
+            setback: None,
+            answered: 0,
+            gave_up: None,
+        })
+    }
+
+    async fn next(&mut self) -> Option<BatchItem> {
+        while self.handed < self.slots.len() {
+            if self.request.ordered {
+                let index = self.handed;
+                match self.slots[index] {
+                    Slot::Ready => return Some(self.hand_out(index)),
+                    Slot::Asked(source) => self.fill(Some((source, index))).await,
+                    Slot::Todo | Slot::Handed => self.ask_for_missing().await,
+                }
+            } else if let Some(index) = self.arrived.pop_front() {
+                return Some(self.hand_out(index));
+            } else if self.sources.is_empty() {
+                self.ask_for_missing().await;
+            } else {
+                self.fill(None).await;
+            }
+        }
+        None
+    }
+
+    fn hand_out(&mut self, index: usize) -> BatchItem {
+        self.slots[index] = Slot::Handed;
+        self.handed += 1;
+        let ready = self.ready.remove(&index);
+        let (result, source) = ready.map_or_else(
+            || (Err(CoreError::internal("an entry of the batch was lost")), None),
+            |ready| (ready.result, ready.source),
+        );
+        if let Some(source) = source.and_then(|id| self.sources.get_mut(&id)) {
+            source.ahead -= result.as_ref().map_or(0, Bytes::len).min(source.ahead);
+        }
+        BatchItem { index, result }
+    }
+
+    fn settle(&mut self, index: usize, result: Result<Bytes, CoreError>, source: Option<u32>) {
+        self.slots[index] = Slot::Ready;
+        self.ready.insert(index, Ready { result, source });
+        if !self.request.ordered {
+            self.arrived.push_back(index);
+        }
+    }
+
+    /// Waits until there is something new: for one entry of one source, or for any.
+    async fn fill(&mut self, wanted: Option<(u32, usize)>) {
+        poll_fn(|cx| self.poll_fill(cx, wanted)).await;
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>, wanted: Option<(u32, usize)>) -> Poll<()> {
+        let ids: Vec<u32> = self.sources.keys().copied().collect();
+        for id in ids {
+            // All are kept busy, but only the one that is waited for may exceed its allowance.
+            while let Some(source) = self.sources.get_mut(&id) {
+                let hungry = match wanted {
+                    Some((wanted, index)) if wanted == id => {
+                        self.slots[index] == Slot::Asked(id) || source.ahead < AHEAD
+                    }
+                    _ => source.ahead < AHEAD,
+                };
+                if !hungry {
+                    break;
+                }
+                match source.poll_answer(cx) {
+                    Poll::Pending => break,
+                    Poll::Ready(answer) => self.take_in(id, answer),
+                }
+            }
+        }
+        let done = match wanted {
+            Some((source, index)) => self.slots[index] != Slot::Asked(source),
+            None => !self.arrived.is_empty() || self.sources.is_empty(),
+        };
+        if done { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Takes in one answer of a source, or its end.
+    fn take_in(&mut self, id: u32, answer: Result<Option<source::Answer>>) {
+        let end = match answer {
+            Ok(Some(answer)) if self.slots.get(answer.index) == Some(&Slot::Asked(id)) => {
+                match answer.result {
+                    Err(e) if answer.is_transient => {
+                        self.slots[answer.index] = Slot::Todo;
+                        self.setback = Some(e.into());
+                    }
+                    result => {
+                        self.answered += 1;
+                        self.tries.progressed();
+                        self.settle(answer.index, result, Some(id));
+                    }
+                }
+                return;
+            }
+            Ok(Some(_)) => Err(Error::broken(self.client.endpoint(), "an entry came twice")),
+            Ok(None) => Ok(()),
+            Err(e) => Err(e),
+        };
+        let Some(source) = self.sources.remove(&id) else { return };
+        let left: Vec<usize> = source
+            .entries()
+            .iter()
+            .copied()
+            .filter(|&i| self.slots[i] == Slot::Asked(id))
+            .collect();
+        match end {
+            Err(e) if !e.is_transient() => {
+                for index in left {
+                    self.settle(index, Err(e.clone().into()), None);
+                }
+            }
+            end => {
+                if !left.is_empty() {
+                    let early = || Error::broken(&source.url, "the batch left entries out");
+                    self.setback = Some(end.err().unwrap_or_else(early));
+                }
+                for index in left {
+                    self.slots[index] = Slot::Todo;
+                }
+            }
+        }
+    }
+
+    /// Plans and asks for all entries that nobody brings, after a pause if that failed before.
+    async fn ask_for_missing(&mut self) {
+        if let Some(error) = self.setback.take() {
+            if let Err(last) = self.tries.again(error).await {
+                return self.give_up(last);
+            }
+            // Whatever it was, the map may have changed by it.
+            if let Ok(map) = self.client.maps().get().await
+                && let Err(e) = self.client.maps().replace(Some(&map)).await
+            {
+                self.setback = Some(e);
+                return;
+            }
+        }
+        let mut todo = self.todo();
+        let buckets: BTreeSet<usize> =
+            todo.iter().map(|&i| self.request.entries[i].bucket as usize).collect();
+        for number in buckets {
+            // An index that is out of range is refused by the plan.
+            let Some(bucket) = self.request.buckets.get(number) else { continue };
+            if let Err(e) = self.client.map_with(bucket).await {
+                if e.is_transient() {
+                    self.setback = Some(e);
+                    return;
+                }
+                let of_bucket = |i: &usize| self.request.entries[*i].bucket as usize == number;
+                let (gone, rest): (Vec<_>, Vec<_>) = todo.into_iter().partition(of_bucket);
+                todo = rest;
+                self.answered += gone.len();
+                for index in gone {
+                    self.settle(index, Err(e.clone().into()), None);
+                }
+            }
+        }
+        let map = match self.client.maps().get().await {
+            Ok(map) => map,
+            Err(e) => return self.setback = Some(e),
+        };
+        let plan = batch::plan(&map.state, &self.request, todo);
+        for (index, mut e) in plan.failed {
+            if e.code.is_transient() {
+                // The map is asked again, not the dead node: no long pause.
+                e.retry_after_s = None;
+                self.setback = Some(e.into());
+            } else {
+                self.settle(index, Err(e), None);
+            }
+        }
+        for (owner, entries) in plan.by_owner {
+            self.ask(&map, &owner, entries);
+        }
+    }
+
+    fn ask(&mut self, map: &Arc<MapReply>, owner: &NodeId, entries: Vec<usize>) {
+        let id = self.next_source;
+        self.next_source += 1;
+        for &index in &entries {
+            self.slots[index] = Slot::Asked(id);
+        }
+        let regranted = self.tries.regranted.clone();
+        let source =
+            Source::new(&self.client, map.clone(), owner, &self.request, entries, regranted);
+        self.sources.insert(id, source);
+    }
+
+    fn todo(&self) -> Vec<usize> {
+        (0..self.slots.len()).filter(|&i| self.slots[i] == Slot::Todo).collect()
+    }
+
+    fn give_up(&mut self, error: Error) {
+        for index in self.todo() {
+            self.settle(index, Err(error.clone().into()), None);
+        }
+        self.gave_up = Some(error);
+    }
+}
+
+#[cfg(test)]
+mod tests;

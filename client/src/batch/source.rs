@@ -1,0 +1,159 @@
+//! One target's part of a batch: its request, its rows, and the entries made of them.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::future::BoxFuture;
+use http::Method;
+
+use forebay_core::batch::BatchRequest;
+use forebay_core::batch_stream::Row;
+use forebay_core::intra::MapReply;
+use forebay_core::{Error as CoreError, ErrorCode, NodeId};
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::rows::RowStream;
+use crate::transport;
+
+/// Most room made for an entry by its announced size alone.
+const BELIEVED: u64 = 64 << 20;
+
+/// A target's last word on one entry.
+pub(super) struct Answer {
+    pub(super) index: usize,
+    pub(super) result: Result<Bytes, CoreError>,
+    /// Whether the entry is worth asking for again.
+    pub(super) is_transient: bool,
+}
+
+enum Stage {
+    Opening(BoxFuture<'static, Result<RowStream>>),
+    Rows(RowStream),
+}
+
+/// Entries asked of one target.
+pub(super) struct Source {
+    pub(super) url: String,
+    /// Bytes that came and were not handed out yet.
+    pub(super) ahead: usize,
+    stage: Stage,
+    map_version: u64,
+    /// Positions in the whole request, by position in this target's part.
+    entries: Vec<usize>,
+    /// What has come of entries that are not whole yet.
+    partial: HashMap<u32, Vec<u8>>,
+}
+
+impl Source {
+    pub(super) fn new(
+        client: &Client,
+        map: Arc<MapReply>,
+        owner: &NodeId,
+        request: &BatchRequest,
+        entries: Vec<usize>,
+        regranted: Arc<AtomicBool>,
+    ) -> Self {
+        let url = map.state.node(owner).map(|n| n.url.clone()).unwrap_or_default();
+        let map_version = map.state.version;
+        let part = request.subset(&entries);
+        let open = open(client.clone(), map, owner.clone(), part, regranted);
+        let stage = Stage::Opening(Box::pin(open));
+        Self { url, ahead: 0, stage, map_version, entries, partial: HashMap::new() }
+    }
+
+    pub(super) fn entries(&self) -> &[usize] {
+        &self.entries
+    }
+
+    /// The next entry that is whole; `None` at a proper end of the stream.
+    pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Answer>>> {
+        loop {
+            let rows = match &mut self.stage {
+                Stage::Rows(rows) => rows,
+                Stage::Opening(opening) => {
+                    let rows = ready!(opening.as_mut().poll(cx))?;
+                    self.stage = Stage::Rows(rows);
+                    continue;
+                }
+            };
+            let row = match ready!(Pin::new(&mut *rows).poll_next(cx)) {
+                Some(row) => row?,
+                None => return Poll::Ready(Ok(None)),
+            };
+            let lags = rows.map_version().is_some_and(|v| v < self.map_version);
+            if let Some(answer) = self.assemble(row, lags)? {
+                return Poll::Ready(Ok(Some(answer)));
+            }
+        }
+    }
+
+    fn assemble(&mut self, row: Row, lags: bool) -> Result<Option<Answer>> {
+        let Some(&index) = self.entries.get(row.index as usize) else {
+            return Err(Error::broken(&self.url, "the batch has a row that was not asked for"));
+        };
+        if row.status != 0 {
+            let void = self.partial.remove(&row.index).map_or(0, |bytes| bytes.len());
+            self.ahead -= void.min(self.ahead);
+            let text = String::from_utf8_lossy(&row.payload);
+            let error = CoreError::new(ErrorCode::from_status(row.status), text);
+            // A target that has an older state may not know the bucket yet.
+            let is_transient = error.code.is_transient() || (lags && row.status == 404);
+            let result = Err(match is_transient && !error.code.is_transient() {
+                true => CoreError::new(ErrorCode::Unavailable, error.message),
+                false => error,
+            });
+            return Ok(Some(Answer { index, result, is_transient }));
+        }
+        self.ahead += row.payload.len();
+        if row.more {
+            // An announced size is believed only so far before the bytes are there.
+            let room = row.total.min(BELIEVED) as usize;
+            let partial = self.partial.entry(row.index).or_insert_with(|| Vec::with_capacity(room));
+            partial.extend_from_slice(&row.payload);
+            return Ok(None);
+        }
+        let bytes: Bytes = match self.partial.remove(&row.index) {
+            None => row.payload,
+            Some(mut bytes) => {
+                bytes.extend_from_slice(&row.payload);
+                bytes.into()
+            }
+        };
+        if bytes.len() as u64 != row.total {
+            return Err(Error::broken(&self.url, "an entry of the batch has another size"));
+        }
+        Ok(Some(Answer { index, result: Ok(bytes), is_transient: false }))
+    }
+}
+
+async fn open(
+    client: Client,
+    map: Arc<MapReply>,
+    owner: NodeId,
+    part: BatchRequest,
+    regranted: Arc<AtomicBool>,
+) -> Result<RowStream> {
+    let node = map.state.node(&owner).ok_or_else(|| {
+        Error::Api(CoreError::new(ErrorCode::Unavailable, format!("target {owner} left")))
+    })?;
+    let body = serde_json::to_vec(&part)
+        .map_err(|e| CoreError::internal(format!("a batch cannot be written as JSON: {e}")))?;
+    let builder =
+        transport::direct(Method::POST, &node.url, super::PATH, map);
+    let request = transport::json(builder, body)?;
+    match client.transport().send_ok(&node.url, request, None).await {
+        Ok(answer) => {
+            if let Some(version) = transport::map_version(answer.headers()) {
+                client.maps().saw(version);
+            }
+            Ok(RowStream::new(answer.into_body()))
+        }
+        Err((e, version)) => Err(client.explain(e, version, &map, node, &regranted).await),
+    }
+}

@@ -1,0 +1,195 @@
+//! Batches against scripted targets.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+
+use forebay_core::batch::{BatchEntry, BatchRequest};
+use forebay_core::batch_stream::{CONTENT_TYPE, Encoder, Row};
+use forebay_core::{Error as CoreError, ErrorCode, ObjectName};
+
+use super::PATH;
+use crate::scripted_server::{Reply, Server, Turns, bucket, client, json, map, not_here, reply};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn request(n: usize) -> BatchRequest {
+    let entries = (0..n)
+        .map(|i| BatchEntry { bucket: 0, name: ObjectName::new(format!("o{i}")).unwrap() })
+        .collect();
+    BatchRequest { buckets: vec![bucket()], entries, ordered: true }
+}
+
+fn stream(rows: Vec<Row>) -> Vec<u8> {
+    let mut encoder = Encoder::default();
+    let mut out = Encoder::header(7).to_vec();
+    for row in rows {
+        encoder.push(row);
+        encoder.flush().iter().for_each(|b| out.extend_from_slice(b));
+    }
+    out.extend_from_slice(&encoder.end());
+    out
+}
+
+fn body_of(name: &str) -> Bytes {
+    format!("bytes of {name}").into()
+}
+
+/// Answers each entry with its name, in two pieces.
+fn rows(part: &BatchRequest) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (i, entry) in part.entries.iter().enumerate() {
+        let whole = body_of(entry.name.as_str());
+        let total = whole.len() as u64;
+        let row = |payload, more| Row { index: i as u32, status: 0, more, total, payload };
+        rows.push(row(whole.slice(..3), true));
+        rows.push(row(whole.slice(3..), false));
+    }
+    rows
+}
+
+fn answer(bytes: Vec<u8>) -> Reply {
+    reply(200, &[("content-type", CONTENT_TYPE)], bytes)
+}
+
+type Script = Arc<dyn Fn(usize, &BatchRequest) -> Reply + Send + Sync>;
+
+/// A gateway and three targets that play `script` by the number of the request.
+async fn cluster(script: Script) -> (Server, Vec<Server>) {
+    let mut targets = Vec::new();
+    for _ in 0..3 {
+        let (script, turns) = (script.clone(), Turns::new());
+        let target = Server::start(move |seen| match seen.path.as_str() {
+            PATH => script(turns.next(PATH), &serde_json::from_slice(&seen.body).unwrap()),
+            _ => not_here(),
+        });
+        targets.push(target.await);
+    }
+    let urls: Vec<String> = targets.iter().map(|t| t.url.clone()).collect();
+    let gateway = Server::start(move |_| {
+        let ids = ["target-01", "target-02", "target-03"];
+        let nodes: Vec<_> = ids.into_iter().zip(urls.iter().map(String::as_str)).collect();
+        json(&map(7, &nodes))
+    })
+    .await;
+    (gateway, targets)
+}
+
+async fn all_names_match(gateway: &Server, n: usize) {
+    let all = client(&gateway.url, LONG).batch_all(&request(n)).await.unwrap();
+    assert_eq!(all.len(), n);
+    for (i, result) in all.into_iter().enumerate() {
+        assert_eq!(result.unwrap(), body_of(&format!("o{i}")));
+    }
+}
+
+#[tokio::test]
+async fn a_batch_costs_one_request_per_owner_and_comes_back_in_order() {
+    let (gateway, targets) = cluster(Arc::new(|_, part| answer(stream(rows(part))))).await;
+    all_names_match(&gateway, 200).await;
+    for target in &targets {
+        assert_eq!(target.count(PATH), 1);
+    }
+    let client = client(&gateway.url, LONG);
+    let items: Vec<_> = client.batch(&request(50)).unwrap().collect().await;
+    let order: Vec<usize> = items.iter().map(|i| i.index).collect();
+    assert_eq!(order, (0..50).collect::<Vec<_>>());
+    assert!(items.iter().all(|i| i.result.as_ref().unwrap() == &body_of(&format!("o{}", i.index))));
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_planned_again_for_what_is_missing_only() {
+    let (gateway, targets) = cluster(Arc::new(|turn, part| {
+        let whole = stream(rows(part));
+        match turn {
+            1 => answer(whole[..whole.len() * 2 / 3].to_vec()),
+            _ => answer(whole),
+        }
+    }))
+    .await;
+    all_names_match(&gateway, 90).await;
+    for target in &targets {
+        let sizes: Vec<usize> = target
+            .seen
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|s| serde_json::from_slice::<BatchRequest>(&s.body).unwrap().entries.len())
+            .collect();
+        assert!(sizes.len() == 2 && sizes[1] < sizes[0], "{sizes:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_ordered_stream_survives_a_break_in_the_middle() {
+    let (gateway, _targets) = cluster(Arc::new(|turn, part| {
+        let whole = stream(rows(part));
+        match turn {
+            1 | 2 => answer(whole[..whole.len() / 2].to_vec()),
+            _ => answer(whole),
+        }
+    }))
+    .await;
+    let client = client(&gateway.url, LONG);
+    let items: Vec<_> = client.batch(&request(60)).unwrap().collect().await;
+    for (i, item) in items.iter().enumerate() {
+        assert_eq!((item.index, item.result.as_ref().unwrap()), (i, &body_of(&format!("o{i}"))));
+    }
+    assert_eq!(items.len(), 60);
+}
+
+#[tokio::test]
+async fn entries_of_a_wrong_owner_are_asked_for_again_and_missing_ones_are_reported() {
+    let (gateway, _targets) = cluster(Arc::new(|turn, part| {
+        let mut rows = Vec::new();
+        for (i, entry) in part.entries.iter().enumerate() {
+            let name = entry.name.as_str();
+            let error = match (name, turn) {
+                ("o3", _) => Some(bucket().object_not_found(name)),
+                (_, 1) => Some(CoreError::new(ErrorCode::WrongOwner, "moved")),
+                _ => None,
+            };
+            rows.push(match error {
+                Some(e) => Row::failure(i as u32, &e),
+                None => {
+                    let payload = body_of(name);
+                    let total = payload.len() as u64;
+                    Row { index: i as u32, status: 0, more: false, total, payload }
+                }
+            });
+        }
+        answer(stream(rows))
+    }))
+    .await;
+    let all = client(&gateway.url, LONG).batch_all(&request(12)).await.unwrap();
+    for (i, result) in all.into_iter().enumerate() {
+        match i {
+            3 => assert_eq!(result.unwrap_err().code, ErrorCode::ObjectNotFound),
+            _ => assert_eq!(result.unwrap(), body_of(&format!("o{i}"))),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_stays_away_fails_its_entries_at_the_deadline_and_no_others() {
+    let (gateway, mut targets) = cluster(Arc::new(|_, part| answer(stream(rows(part))))).await;
+    drop(targets.pop());
+    let client = client(&gateway.url, Duration::from_millis(400));
+    let all = client.batch_all(&request(30)).await.unwrap();
+    let failed: Vec<_> = all.iter().filter_map(|r| r.as_ref().err()).collect();
+    assert!(!failed.is_empty() && failed.len() < 30, "{}", failed.len());
+    assert!(failed.iter().all(|e| e.code == ErrorCode::Timeout));
+    assert!(failed[0].message.contains(&gateway.url), "{}", failed[0].message);
+}
+
+#[tokio::test]
+async fn a_batch_of_nothing_is_nothing_and_without_a_cluster_one_error() {
+    let gone = Server::start(|_| not_here()).await.url.clone();
+    let client = client(&gone, Duration::from_millis(200));
+    assert!(client.batch_all(&request(0)).await.unwrap().is_empty());
+    let e = client.batch_all(&request(5)).await.unwrap_err();
+    assert_eq!(e.code(), ErrorCode::Timeout);
+}

@@ -1,0 +1,118 @@
+//! Buckets and listings, by any gateway.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use forebay_core::bucket::BackendSpec;
+use forebay_core::v1::headers::BUCKET_PROPS;
+use forebay_core::v1::list::{ListMsg, MAX_PAGE, MSGPACK, Page, flags};
+use forebay_core::v1::query::bucket_uri;
+use forebay_core::{Bucket, Error as CoreError, Provider};
+
+use crate::client::{Client, ControlCall, parse};
+use crate::error::{Error, Result};
+
+impl Client {
+    /// Creates a bucket: a native one, one with `backend`, or one that stands for a cloud bucket.
+    pub async fn create_bucket(&self, bucket: &Bucket, backend: Option<BackendSpec>) -> Result<()> {
+        let value = match backend {
+            Some(backend) => json!({ "backend": backend }),
+            None => Value::Null,
+        };
+        self.act(Method::POST, &bucket_uri(bucket), "create-bck", value).await?;
+        self.maps_changed().await
+    }
+
+    /// Removes a bucket with all its objects.
+    pub async fn destroy_bucket(&self, bucket: &Bucket) -> Result<()> {
+        self.act(Method::DELETE, &bucket_uri(bucket), "destroy-bck", Value::Null).await?;
+        self.maps_changed().await
+    }
+
+    /// Drops what the cluster caches of a cloud bucket and, unless `keep_bucket`, forgets the
+    /// bucket. The cloud's objects stay.
+    pub async fn evict_bucket(&self, bucket: &Bucket, keep_bucket: bool) -> Result<()> {
+        let keep = if keep_bucket { "&keep_bck_md=true" } else { "" };
+        let path = format!("{}{keep}", bucket_uri(bucket));
+        self.act(Method::DELETE, &path, "evict-remote-bck", Value::Null).await?;
+        self.maps_changed().await
+    }
+
+    /// The properties of a bucket, as JSON. A cloud bucket that exists becomes known by this.
+    pub async fn head_bucket(&self, bucket: &Bucket) -> Result<Value> {
+        let path = bucket_uri(bucket);
+        let call = ControlCall { method: Method::HEAD, path: &path, body: None, accept: None };
+        let answer = self.ask_gateway(call).await?;
+        match answer.headers.get(BUCKET_PROPS) {
+            Some(props) => parse(props.as_bytes()),
+            None => Err(Error::Api(CoreError::internal("no bucket properties in the answer"))),
+        }
+    }
+
+    /// The buckets that the cluster knows, of one provider or all.
+    pub async fn list_buckets(&self, provider: Option<Provider>) -> Result<Vec<Bucket>> {
+        let provider = provider.map_or(String::new(), |p| format!("&provider={p}"));
+        let path = format!("/v1/buckets?presence=2{provider}");
+        let answer = self.act(Method::GET, &path, "list", Value::Null).await?;
+        parse(&answer.body)
+    }
+
+    /// One page of a bucket's objects. The next one is asked for with the page's `uuid` and
+    /// `token`; an empty token ends the listing.
+    pub async fn list_page(&self, bucket: &Bucket, msg: &ListMsg) -> Result<Page> {
+        let path = bucket_uri(bucket);
+        let call = ControlCall {
+            method: Method::GET,
+            path: &path,
+            body: Some(action("list", msg.to_value())),
+            accept: Some(MSGPACK),
+        };
+        let answer = self.ask_gateway(call).await?;
+        Ok(Page::from_msgpack(&answer.body)?)
+    }
+
+    /// Names and sizes of all objects that start with `prefix`, in name order.
+    pub async fn list_all(&self, bucket: &Bucket, prefix: &str) -> Result<Vec<(String, u64)>> {
+        let mut msg = ListMsg {
+            prefix: prefix.to_owned(),
+            page_size: MAX_PAGE,
+            props: "name,size".into(),
+            flags: flags::NAME_SIZE,
+            ..ListMsg::default()
+        };
+        let mut all = Vec::new();
+        loop {
+            let page = self.list_page(bucket, &msg).await?;
+            all.extend(page.entries.into_iter().map(|e| (e.name, e.size)));
+            if page.token.is_empty() {
+                return Ok(all);
+            }
+            if page.token == msg.token {
+                let e = CoreError::internal(format!("the listing of {bucket} does not move on"));
+                return Err(Error::Api(e));
+            }
+            (msg.uuid, msg.token) = (page.uuid, page.token);
+        }
+    }
+
+    /// Sends an action message to a gateway.
+    pub(crate) async fn act(
+        &self,
+        method: Method,
+        path: &str,
+        name: &str,
+        value: Value,
+    ) -> Result<crate::client::Answer> {
+        let body = Some(action(name, value));
+        self.ask_gateway(ControlCall { method, path, body, accept: None }).await
+    }
+
+    /// After a change of buckets by this client: what it does next must see the change.
+    async fn maps_changed(&self) -> Result<()> {
+        self.refresh_map().await.map(drop)
+    }
+}
+
+fn action(name: &str, value: Value) -> Vec<u8> {
+    json!({ "action": name, "name": "", "value": value }).to_string().into_bytes()
+}

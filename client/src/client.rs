@@ -1,0 +1,400 @@
+//! The client and its two ways to ask: straight to an object's owner, or any gateway.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response};
+use serde::de::DeserializeOwned;
+
+use forebay_core::intra::MapReply;
+use forebay_core::state::Node;
+use forebay_core::v1::query::{bucket_uri, object_uri};
+use forebay_core::{Bucket, Error as CoreError, ErrorCode, placement};
+
+use crate::body::{Body, Progress, Upload};
+use crate::error::{Error, Result};
+use crate::map::MapCache;
+use crate::retry::Attempts;
+use crate::transport::{self, Download, Transport};
+
+/// Where a cluster started without settings listens.
+pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:7400";
+
+/// How a client reaches its cluster.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// URL of a gateway, or of several with commas between them.
+    pub endpoint: String,
+    /// How long failures that may pass are tried again without any progress in between.
+    pub deadline: Duration,
+    /// How long one connection may take to be made.
+    pub connect_timeout: Duration,
+    /// How long a node may say nothing in the middle of an answer, or before it.
+    pub idle_timeout: Duration,
+}
+
+impl ClientConfig {
+    /// The defaults, for this endpoint.
+    pub fn new(endpoint: impl Into<String>) -> Self {
+        Self { endpoint: endpoint.into(), ..Self::default() }
+    }
+
+    /// The endpoint that the environment names (`FOREBAY_ENDPOINT`, else `AIS_ENDPOINT`).
+    pub fn from_env() -> Self {
+        let set = |name| std::env::var(name).ok().filter(|v: &String| !v.trim().is_empty());
+        match set("FOREBAY_ENDPOINT").or_else(|| set("AIS_ENDPOINT")) {
+            Some(endpoint) => Self::new(endpoint),
+            None => Self::default(),
+        }
+    }
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            endpoint: DEFAULT_ENDPOINT.to_owned(),
+            deadline: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(1),
+            idle_timeout: Duration::from_secs(20),
+        }
+    }
+}
+
+/// A client of one cluster. Cheap to clone; clones share connections and the map.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: ClientConfig,
+    /// The first endpoint: names the cluster in errors.
+    endpoint: String,
+    transport: Transport,
+    maps: Arc<MapCache>,
+}
+
+/// A request about one object, as often as it must be sent.
+pub(crate) struct ObjectCall<'a> {
+    pub(crate) method: Method,
+    pub(crate) bucket: &'a Bucket,
+    pub(crate) name: &'a str,
+    /// Appended to the query; empty or starting with `&`.
+    pub(crate) query: &'static str,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Option<&'a Body>,
+}
+
+/// A request to any gateway.
+pub(crate) struct ControlCall<'a> {
+    pub(crate) method: Method,
+    pub(crate) path: &'a str,
+    /// JSON.
+    pub(crate) body: Option<Vec<u8>>,
+    pub(crate) accept: Option<&'static str>,
+}
+
+/// A whole answer.
+pub(crate) struct Answer {
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// Whether an earlier try may have done the work already.
+    pub(crate) ambiguous: bool,
+}
+
+impl Client {
+    /// A client for the cluster that `config` names. Nothing is sent before the first request.
+    pub fn new(config: ClientConfig) -> Result<Self> {
+        let endpoints = config.endpoint.split(',').map(str::trim).filter(|e| !e.is_empty());
+        let endpoints = endpoints.map(check_endpoint).collect::<Result<Vec<_>>>()?;
+        let Some(endpoint) = endpoints.first().cloned() else {
+            return Err(Error::Api(
+                CoreError::invalid("no endpoint is given")
+                    .hint("set FOREBAY_ENDPOINT, for example to http://127.0.0.1:7400"),
+            ));
+        };
+        let transport = Transport::new(config.connect_timeout, config.idle_timeout);
+        let maps = Arc::new(MapCache::new(&transport, config.idle_timeout, endpoints));
+        Ok(Self { inner: Arc::new(Inner { config, endpoint, transport, maps }) })
+    }
+
+    /// The URL that names the cluster: the first of those configured.
+    pub fn endpoint(&self) -> &str {
+        &self.inner.endpoint
+    }
+
+    /// The map of the cluster as this client knows it now.
+    pub async fn map(&self) -> Result<Arc<MapReply>> {
+        let mut tries = self.attempts();
+        loop {
+            match self.maps().get().await {
+                Ok(map) => return Ok(map),
+                Err(e) => tries.again(e).await?,
+            }
+        }
+    }
+
+    /// Fetches the map anew.
+    pub async fn refresh_map(&self) -> Result<Arc<MapReply>> {
+        let mut tries = self.attempts();
+        loop {
+            let known = self.maps().get().await;
+            let fresh = match known {
+                Ok(known) => self.maps().replace(Some(&known)).await,
+                Err(e) => Err(e),
+            };
+            match fresh {
+                Ok(map) => return Ok(map),
+                Err(e) => tries.again(e).await?,
+            }
+        }
+    }
+
+    pub(crate) fn attempts(&self) -> Attempts {
+        Attempts::new(&self.inner.endpoint, self.inner.config.deadline)
+    }
+
+    pub(crate) fn maps(&self) -> &Arc<MapCache> {
+        &self.inner.maps
+    }
+
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.inner.transport
+    }
+
+    /// Asks the owner of an object until it answers with success, or for good.
+    pub(crate) async fn ask_owner(
+        &self,
+        call: &ObjectCall<'_>,
+        tries: &mut Attempts,
+    ) -> Result<(Response<Download>, u64)> {
+        forebay_core::ObjectName::new(call.name)?;
+        loop {
+            match self.ask_owner_once(call, tries).await {
+                Ok(answer) => return Ok(answer),
+                Err(e) => tries.again(e).await?,
+            }
+        }
+    }
+
+    async fn ask_owner_once(
+        &self,
+        call: &ObjectCall<'_>,
+        tries: &mut Attempts,
+    ) -> Result<(Response<Download>, u64)> {
+        let map = self.map_with(call.bucket).await?;
+        let info = map.state.bucket(call.bucket)?;
+        let node = match placement::owner(&map.state, info, call.name) {
+            Ok(node) => node,
+            Err(mut e) => {
+                // The map is asked, not the dead node: that costs little, so no long pause.
+                e.retry_after_s = None;
+                self.maps().replace(Some(&map)).await?;
+                return Err(e.into());
+            }
+        };
+        let path = format!("{}{}", object_uri(call.bucket, call.name), call.query);
+        let mut builder = transport::direct(call.method.clone(), &node.url, &path, &map);
+        if let Some(headers) = builder.headers_mut() {
+            headers.extend(call.headers.iter().map(|(k, v)| (k.clone(), v.clone())));
+        }
+        let (upload, progress) = match call.body {
+            Some(body) => body.open().await?,
+            None => (Upload::empty(), Arc::<Progress>::default()),
+        };
+        let request = transport::finish(builder, upload)?;
+        match self.transport().send_ok(&node.url, request, Some(&progress)).await {
+            Ok(answer) => {
+                if let Some(version) = transport::map_version(answer.headers()) {
+                    self.maps().saw(version);
+                }
+                Ok((answer, progress.sent()))
+            }
+            Err((e, version)) => Err(self.explain(e, version, &map, node, &tries.regranted).await),
+        }
+    }
+
+    /// The map, which knows the bucket: a cloud bucket that is not known yet is registered by
+    /// asking a gateway for it.
+    pub(crate) async fn map_with(&self, bucket: &Bucket) -> Result<Arc<MapReply>> {
+        let map = self.maps().get().await?;
+        if map.state.bucket(bucket).is_ok() {
+            return Ok(map);
+        }
+        let map = self.maps().replace(Some(&map)).await?;
+        if map.state.bucket(bucket).is_ok() {
+            return Ok(map);
+        }
+        let call = ControlCall {
+            method: Method::HEAD,
+            path: &bucket_uri(bucket),
+            body: None,
+            accept: None,
+        };
+        self.ask_gateway_once(&call).await?;
+        let map = self.maps().replace(Some(&map)).await?;
+        match map.state.bucket(bucket) {
+            Ok(_) => Ok(map),
+            Err(e) => Err(Error::Api(CoreError::new(ErrorCode::Unavailable, e.message))),
+        }
+    }
+
+    /// What a failed try means, given the map it was made by; replaces that map where it may be
+    /// the cause.
+    pub(crate) async fn explain(
+        &self,
+        error: Error,
+        version: Option<u64>,
+        map: &Arc<MapReply>,
+        node: &Node,
+        regranted: &AtomicBool,
+    ) -> Error {
+        let Error::Api(e) = &error else {
+            // No answer: the node may be gone. If the map cannot be had either, the next try says.
+            let _ = self.maps().replace(Some(map)).await;
+            return error;
+        };
+        let known = map.state.version;
+        match e.code {
+            ErrorCode::WrongOwner => {
+                let _ = self.maps().replace(Some(map)).await;
+                error
+            }
+            ErrorCode::AccessDenied | ErrorCode::Unauthenticated
+                if !regranted.swap(true, Ordering::Relaxed) =>
+            {
+                let _ = self.maps().replace(Some(map)).await;
+                let message = format!("target {} refused the grant: {}", node.id, e.message);
+                Error::Api(CoreError::new(ErrorCode::Unavailable, message))
+            }
+            // The node has not heard of the bucket yet, or we have not heard of its end.
+            ErrorCode::BucketNotFound | ErrorCode::RemoteBucketNotFound
+                if version.is_some_and(|v| v != known) =>
+            {
+                if version.is_some_and(|v| v > known) {
+                    let _ = self.maps().replace(Some(map)).await;
+                }
+                Error::Api(CoreError::new(ErrorCode::Unavailable, e.message.clone()))
+            }
+            code if code.is_transient() => {
+                if version.is_some_and(|v| v > known) {
+                    let _ = self.maps().replace(Some(map)).await;
+                }
+                error
+            }
+            _ => error,
+        }
+    }
+
+    /// Asks the gateways until one answers with success, or for good.
+    pub(crate) async fn ask_gateway(&self, call: ControlCall<'_>) -> Result<Answer> {
+        let mut tries = self.attempts();
+        loop {
+            match self.ask_gateway_once(&call).await {
+                Ok(mut answer) => {
+                    answer.ambiguous = tries.ambiguous;
+                    return Ok(answer);
+                }
+                Err(Error::Api(e)) if tries.ambiguous && was_done(&call, e.code) => {
+                    let headers = HeaderMap::new();
+                    return Ok(Answer { headers, body: Bytes::new(), ambiguous: true });
+                }
+                Err(e) => tries.again(e).await?,
+            }
+        }
+    }
+
+    async fn ask_gateway_once(&self, call: &ControlCall<'_>) -> Result<Answer> {
+        let base = self.maps().gateway();
+        let mut builder = transport::request(call.method.clone(), &base, call.path);
+        if let Some(accept) = call.accept {
+            builder = builder.header(http::header::ACCEPT, accept);
+        }
+        let request = match &call.body {
+            Some(body) => transport::json(builder, body.clone())?,
+            None => transport::finish(builder, Upload::empty())?,
+        };
+        let answer = match self.transport().send_ok(&base, request, None).await {
+            Ok(answer) => answer,
+            Err((e, _)) => {
+                if e.is_transient() {
+                    self.maps().next_gateway();
+                }
+                return Err(e);
+            }
+        };
+        let (parts, body) = answer.into_parts();
+        if let Some(version) = transport::map_version(&parts.headers) {
+            self.maps().saw(version);
+        }
+        Ok(Answer { headers: parts.headers, body: body.collect().await?, ambiguous: false })
+    }
+
+    /// Asks a gateway for a JSON document.
+    pub(crate) async fn get_json<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let call = ControlCall { method: Method::GET, path, body: None, accept: None };
+        let answer = self.ask_gateway(call).await?;
+        parse(&answer.body)
+    }
+}
+
+/// Whether this refusal, after a try whose answer was lost, means that the try had worked.
+fn was_done(call: &ControlCall<'_>, code: ErrorCode) -> bool {
+    match call.method {
+        Method::POST => code == ErrorCode::BucketExists,
+        Method::DELETE => code == ErrorCode::BucketNotFound,
+        _ => false,
+    }
+}
+
+/// Reads the JSON of an answer.
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body).map_err(|e| {
+        let text: String = String::from_utf8_lossy(body).chars().take(80).collect();
+        Error::Api(CoreError::internal(format!("unexpected answer \"{text}\": {e}")))
+    })
+}
+
+/// `http://host:port` without a trailing slash; the scheme may be left out.
+fn check_endpoint(text: &str) -> Result<String> {
+    let bad = |why: &str| {
+        let e = CoreError::invalid(format!("invalid endpoint \"{text}\": {why}"));
+        Error::Api(e.hint("for example http://127.0.0.1:7400"))
+    };
+    let url = match text.split_once("://") {
+        Some(("http", _)) => text.to_owned(),
+        Some(("https", _)) => return Err(bad("https is not supported yet")),
+        Some(_) => return Err(bad("the scheme must be http")),
+        None => format!("http://{text}"),
+    };
+    let url = url.trim_end_matches('/');
+    let uri: http::Uri = url.parse().map_err(|_| bad("it is not a URL"))?;
+    if uri.host().is_none_or(str::is_empty) {
+        return Err(bad("it names no host"));
+    }
+    if uri.path() != "/" || uri.query().is_some() {
+        return Err(bad("it must not have a path"));
+    }
+    Ok(url.to_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_checked_before_anything_is_sent() {
+        assert_eq!(check_endpoint("http://h:1/").unwrap(), "http://h:1");
+        assert_eq!(check_endpoint("h:1").unwrap(), "http://h:1");
+        for bad in ["https://h", "ftp://h", "http://", "http://h/v1", "http://h?x", "h h"] {
+            assert!(check_endpoint(bad).is_err(), "{bad}");
+        }
+        assert!(Client::new(ClientConfig::new(" , ")).is_err());
+        let two = Client::new(ClientConfig::new("http://a:1, http://b:2")).unwrap();
+        assert_eq!(two.endpoint(), "http://a:1");
+    }
+}

@@ -1,0 +1,163 @@
+//! The cluster's map as this client knows it: fetched when first needed, replaced when it turns
+//! out to be old.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use http::Method;
+
+use forebay_core::Error as CoreError;
+use forebay_core::intra::MapReply;
+use forebay_core::sign::GRANT_TTL_S;
+
+use crate::body::Upload;
+use crate::error::{Error, Result};
+use crate::transport::{self, Transport};
+
+/// A map (and its grant) older than this is fetched again; the server's and the client's clocks
+/// need not agree for that.
+const MAX_AGE: Duration = Duration::from_secs(GRANT_TTL_S / 2);
+/// Least time between two fetches that nobody waits for.
+const BACKGROUND_PAUSE: Duration = Duration::from_millis(300);
+/// How long one gateway may take to hand out the map.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// A map and when it came.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) reply: Arc<MapReply>,
+    fetched: Instant,
+}
+
+/// The current map and the ways to a newer one.
+#[derive(Debug)]
+pub(crate) struct MapCache {
+    transport: Transport,
+    /// Gateways as configured, without a trailing slash; never empty.
+    endpoints: Vec<String>,
+    /// Which of the gateways answered last.
+    preferred: AtomicUsize,
+    current: ArcSwapOption<Snapshot>,
+    fetching: tokio::sync::Mutex<()>,
+    background: AtomicBool,
+}
+
+impl MapCache {
+    pub(crate) fn new(transport: &Transport, idle: Duration, endpoints: Vec<String>) -> Self {
+        Self {
+            transport: transport.with_idle(idle.min(ANSWER_WITHIN)),
+            endpoints,
+            preferred: AtomicUsize::new(0),
+            current: ArcSwapOption::empty(),
+            fetching: tokio::sync::Mutex::new(()),
+            background: AtomicBool::new(false),
+        }
+    }
+
+    /// The map; fetched when there is none or its grant is half used up.
+    pub(crate) async fn get(&self) -> Result<Arc<MapReply>> {
+        match self.current.load_full() {
+            Some(known) if known.fetched.elapsed() < MAX_AGE => Ok(known.reply.clone()),
+            known => self.replace(known.as_ref().map(|k| &k.reply)).await,
+        }
+    }
+
+    /// A map that is not `old`: when several callers find the same map wanting, one fetches.
+    pub(crate) async fn replace(&self, old: Option<&Arc<MapReply>>) -> Result<Arc<MapReply>> {
+        let _one = self.fetching.lock().await;
+        if let Some(known) = self.current.load_full()
+            && old.is_none_or(|old| !Arc::ptr_eq(old, &known.reply))
+            && known.fetched.elapsed() < MAX_AGE
+        {
+            return Ok(known.reply.clone());
+        }
+        self.fetch().await
+    }
+
+    /// A node acts by `version`: if that is newer than what is known here, a fetch begins that
+    /// nobody waits for.
+    pub(crate) fn saw(self: &Arc<Self>, version: u64) {
+        let Some(known) = self.current.load_full() else { return };
+        if version <= known.reply.state.version
+            || known.fetched.elapsed() < BACKGROUND_PAUSE
+            || self.background.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        let this = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = this.replace(Some(&known.reply)).await {
+                tracing::debug!(%error, "the newer map could not be fetched");
+            }
+            this.background.store(false, Ordering::Release);
+        });
+    }
+
+    /// Gateways to try, the one that answered last first.
+    pub(crate) fn gateways(&self) -> Vec<String> {
+        let mut all = self.endpoints.clone();
+        if let Some(known) = self.current.load_full() {
+            for node in known.reply.state.gateways().filter(|n| n.alive) {
+                if !all.contains(&node.url) {
+                    all.push(node.url.clone());
+                }
+            }
+        }
+        let first = self.preferred.load(Ordering::Relaxed) % all.len();
+        all.rotate_left(first);
+        all
+    }
+
+    /// The gateway to ask now.
+    pub(crate) fn gateway(&self) -> String {
+        self.gateways().swap_remove(0)
+    }
+
+    /// The gateway asked last did not answer: the next one is next.
+    pub(crate) fn next_gateway(&self) {
+        self.preferred.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn fetch(&self) -> Result<Arc<MapReply>> {
+        let mut first_error = None;
+        for base in self.gateways() {
+            match self.fetch_from(&base).await {
+                Ok(reply) => return Ok(self.accept(reply)),
+                Err(e) => {
+                    self.next_gateway();
+                    first_error.get_or_insert(e);
+                }
+            }
+        }
+        Err(first_error.unwrap_or_else(|| CoreError::invalid("no endpoint is configured").into()))
+    }
+
+    async fn fetch_from(&self, base: &str) -> Result<MapReply> {
+        let request = transport::finish(
+            transport::request(Method::GET, base, "/api/v1/map"),
+            Upload::empty(),
+        )?;
+        let answer = self.transport.send_ok(base, request, None).await.map_err(|(e, _)| e)?;
+        let body = answer.into_body().collect().await?;
+        serde_json::from_slice(&body).map_err(|e| {
+            let what = format!("{base} does not answer as a Forebay gateway does: {e}");
+            Error::Api(CoreError::invalid(what).hint("is the endpoint's address right?"))
+        })
+    }
+
+    /// Takes in a map; an older one (of a gateway that lags) gives only its grant.
+    fn accept(&self, mut reply: MapReply) -> Arc<MapReply> {
+        if let Some(known) = self.current.load_full() {
+            let known = &known.reply.state;
+            if known.cluster_id == reply.state.cluster_id && known.version > reply.state.version {
+                reply.state = known.clone();
+            }
+        }
+        let reply = Arc::new(reply);
+        let snapshot = Snapshot { reply: reply.clone(), fetched: Instant::now() };
+        self.current.store(Some(Arc::new(snapshot)));
+        reply
+    }
+}

@@ -1,0 +1,159 @@
+//! Objects: GET, PUT, HEAD, DELETE, each straight at the owner.
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, LAST_MODIFIED};
+use http::{HeaderMap, Method};
+
+use forebay_core::checksum::Checksum;
+use forebay_core::object::ObjectMeta;
+use forebay_core::size::RangeSpec;
+use forebay_core::v1::headers;
+use forebay_core::{Bucket, ErrorCode};
+
+use crate::body::Body;
+use crate::client::{Client, ObjectCall};
+use crate::download::{GetReply, Identity};
+use crate::error::{Error, Result};
+use crate::http_date;
+
+pub(crate) const HEAD_PROPS: &str = "&props=checksum,atime,version,custom,last-modified,etag";
+
+impl Client {
+    /// Starts reading an object, or a range of it.
+    ///
+    /// The stream goes on by itself after a broken connection; an object that changed meanwhile
+    /// ends it with [`ErrorCode::ObjectChanged`].
+    pub async fn get(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        range: Option<RangeSpec>,
+    ) -> Result<GetReply> {
+        let opened = self.open(bucket, name, range, &mut self.attempts()).await?;
+        Ok(opened.resumable(self.clone(), bucket.clone(), name.to_owned()))
+    }
+
+    /// Reads an object, or a range of it, into memory.
+    pub async fn get_bytes(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        range: Option<RangeSpec>,
+    ) -> Result<Bytes> {
+        self.get(bucket, name, range).await?.bytes().await
+    }
+
+    /// Writes an object: all of it or, on any failure, nothing.
+    ///
+    /// A checksum is verified by the target before the object becomes visible.
+    pub async fn put(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        body: impl Into<Body>,
+        checksum: Option<&Checksum>,
+    ) -> Result<ObjectMeta> {
+        let body = body.into();
+        let mut wanted = HeaderMap::new();
+        if let Some(checksum) = checksum {
+            headers::set(&mut wanted, headers::CHECKSUM_TYPE, checksum.kind.as_str());
+            headers::set(&mut wanted, headers::CHECKSUM_VALUE, &checksum.value);
+        }
+        let call = ObjectCall {
+            method: Method::PUT,
+            bucket,
+            name,
+            query: "",
+            headers: wanted,
+            body: Some(&body),
+        };
+        let (answer, sent) = self.ask_owner(&call, &mut self.attempts()).await?;
+        let (parts, rest) = answer.into_parts();
+        rest.collect().await?;
+        let mut meta = headers::object_meta(&parts.headers, body.len().unwrap_or(sent));
+        if meta.checksum.is_none() {
+            // The same content was there already: such an answer carries no properties.
+            meta.checksum = checksum.cloned();
+        }
+        Ok(meta)
+    }
+
+    /// What is known of an object, without its bytes.
+    pub async fn head(&self, bucket: &Bucket, name: &str) -> Result<ObjectMeta> {
+        let call = ObjectCall {
+            method: Method::HEAD,
+            bucket,
+            name,
+            query: HEAD_PROPS,
+            headers: HeaderMap::new(),
+            body: None,
+        };
+        let (answer, _) = self.ask_owner(&call, &mut self.attempts()).await?;
+        Ok(head_meta(answer.headers()))
+    }
+
+    /// Removes an object. One that is not there is [`ErrorCode::ObjectNotFound`].
+    pub async fn delete(&self, bucket: &Bucket, name: &str) -> Result<()> {
+        let call = ObjectCall {
+            method: Method::DELETE,
+            bucket,
+            name,
+            query: "",
+            headers: HeaderMap::new(),
+            body: None,
+        };
+        let mut tries = self.attempts();
+        match self.ask_owner(&call, &mut tries).await {
+            Ok((answer, _)) => answer.into_body().collect().await.map(drop),
+            // A try whose answer was lost had removed it.
+            Err(Error::Api(e)) if tries.ambiguous && e.code == ErrorCode::ObjectNotFound => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// One opened answer to a GET.
+    pub(crate) async fn open(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        range: Option<RangeSpec>,
+        tries: &mut crate::retry::Attempts,
+    ) -> Result<crate::download::Opened> {
+        let call = ObjectCall {
+            method: Method::GET,
+            bucket,
+            name,
+            query: "",
+            headers: range_header(range),
+            body: None,
+        };
+        let (answer, _) = self.ask_owner(&call, tries).await?;
+        Identity::open(answer, range)
+    }
+}
+
+/// What the head of an answer to HEAD says of the object.
+pub(crate) fn head_meta(answer: &HeaderMap) -> ObjectMeta {
+    let text = |name| answer.get(name).and_then(|v: &http::HeaderValue| v.to_str().ok());
+    let size = text(CONTENT_LENGTH).and_then(|v| v.parse().ok()).unwrap_or(0);
+    let mut meta = headers::object_meta(answer, size);
+    meta.mtime_ns = text(LAST_MODIFIED).and_then(http_date::parse_ns).unwrap_or(0);
+    meta
+}
+
+/// The `Range` header that asks for this.
+pub(crate) fn range_header(range: Option<RangeSpec>) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    if let Some(range) = range {
+        let value = match range {
+            RangeSpec::From(first, Some(last)) => format!("bytes={first}-{last}"),
+            RangeSpec::From(first, None) => format!("bytes={first}-"),
+            RangeSpec::Suffix(n) => format!("bytes=-{n}"),
+        };
+        headers::set(&mut map, "range", &value);
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests;

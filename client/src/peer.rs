@@ -1,0 +1,140 @@
+//! What nodes ask of each other: signed requests, one try each.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, Method, Request, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use forebay_core::batch::BatchRequest;
+use forebay_core::intra::MAP_HEADER;
+use forebay_core::object::ObjectMeta;
+use forebay_core::sign::{ClusterSecret, NODE_AUTH_HEADER};
+use forebay_core::size::RangeSpec;
+use forebay_core::v1::query::object_uri;
+use forebay_core::{Bucket, Error as CoreError};
+
+use crate::body::Upload;
+use crate::client::parse;
+use crate::download::{GetReply, Identity};
+use crate::error::{Error, Result};
+use crate::objects::{head_meta, range_header};
+use crate::rows::RowStream;
+use crate::transport::{self, Download, Transport};
+
+/// A node's client for other nodes. Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct PeerClient {
+    secret: ClusterSecret,
+    transport: Transport,
+    acts_by: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl PeerClient {
+    /// A client that signs with the cluster's secret.
+    pub fn new(secret: ClusterSecret) -> Self {
+        let transport = Transport::new(Duration::from_secs(1), Duration::from_secs(10));
+        Self { secret, transport, acts_by: Arc::new(|| 0) }
+    }
+
+    /// The same connections, with another bound on how long a peer may say nothing.
+    #[must_use]
+    pub fn with_idle_timeout(&self, idle: Duration) -> Self {
+        Self { transport: self.transport.with_idle(idle), ..self.clone() }
+    }
+
+    /// Tells with each request the version of the cluster's state by which this node acts, so that
+    /// the other catches up before it answers. 0: none yet.
+    #[must_use]
+    pub fn acting_by(self, version: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self { acts_by: Arc::new(version), ..self }
+    }
+
+    /// POSTs a JSON document to `url` + `path` and reads one back; an empty answer reads as
+    /// `null`, so `()` is a good `Resp` where none is expected.
+    pub async fn post_json<Req: Serialize + ?Sized, Resp: DeserializeOwned>(
+        &self,
+        url: &str,
+        path: &str,
+        body: &Req,
+    ) -> Result<Resp> {
+        let body = to_json(body)?;
+        let answer = self.send(Method::POST, url, path, HeaderMap::new(), Some(body)).await?;
+        read_json(answer).await
+    }
+
+    /// GETs a JSON document.
+    pub async fn get_json<Resp: DeserializeOwned>(&self, url: &str, path: &str) -> Result<Resp> {
+        read_json(self.send(Method::GET, url, path, HeaderMap::new(), None).await?).await
+    }
+
+    /// DELETEs what `path` names.
+    pub async fn delete(&self, url: &str, path: &str) -> Result<()> {
+        let answer = self.send(Method::DELETE, url, path, HeaderMap::new(), None).await?;
+        answer.into_body().collect().await.map(drop)
+    }
+
+    /// Asks a target for a batch.
+    pub async fn batch_stream(&self, url: &str, request: &BatchRequest) -> Result<RowStream> {
+        let body = to_json(request)?;
+        let path = crate::batch::PATH;
+        let answer = self.send(Method::POST, url, path, HeaderMap::new(), Some(body)).await?;
+        Ok(RowStream::new(answer.into_body()))
+    }
+
+    /// Starts reading an object at one target; the stream fails where the connection breaks.
+    pub async fn get_object(
+        &self,
+        url: &str,
+        bucket: &Bucket,
+        name: &str,
+        range: Option<RangeSpec>,
+    ) -> Result<GetReply> {
+        let path = object_uri(bucket, name);
+        let answer = self.send(Method::GET, url, &path, range_header(range), None).await?;
+        Ok(Identity::open(answer, range)?.plain())
+    }
+
+    /// What one target knows of an object.
+    pub async fn head_object(&self, url: &str, bucket: &Bucket, name: &str) -> Result<ObjectMeta> {
+        let path = format!("{}{}", object_uri(bucket, name), crate::objects::HEAD_PROPS);
+        let answer = self.send(Method::HEAD, url, &path, HeaderMap::new(), None).await?;
+        Ok(head_meta(answer.headers()))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        path: &str,
+        headers: HeaderMap,
+        json: Option<Vec<u8>>,
+    ) -> Result<Response<Download>> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let proof = self.secret.sign_node(method.as_str(), path, now);
+        let mut builder = transport::request(method, url, path).header(NODE_AUTH_HEADER, proof);
+        if let Some(all) = builder.headers_mut() {
+            all.extend(headers);
+            match (self.acts_by)() {
+                0 => {}
+                version => drop(all.insert(MAP_HEADER, version.into())),
+            }
+        }
+        let request: Request<Upload> = match json {
+            Some(body) => transport::json(builder, body)?,
+            None => transport::finish(builder, Upload::empty())?,
+        };
+        self.transport.send_ok(url, request, None).await.map_err(|(e, _)| e)
+    }
+}
+
+fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(value)
+        .map_err(|e| Error::Api(CoreError::internal(format!("cannot be written as JSON: {e}"))))
+}
+
+async fn read_json<T: DeserializeOwned>(answer: Response<Download>) -> Result<T> {
+    let body = answer.into_body().collect().await?;
+    parse(if body.is_empty() { b"null" } else { &body })
+}

@@ -1,0 +1,240 @@
+//! One HTTP request and its answer: the connection pool, time-outs, and errors in answers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, ready};
+use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, Method, Request, Response, StatusCode, request};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::{Instant, Sleep};
+
+use forebay_core::intra::{MAP_HEADER, MapReply};
+use forebay_core::sign::GRANT_HEADER;
+use forebay_core::v1::error::ErrorBody;
+use forebay_core::v1::headers::HDR_ERROR;
+use forebay_core::{Error as CoreError, ErrorCode};
+
+use crate::body::{Progress, Upload};
+use crate::error::{Error, Reason, Result};
+
+/// Longest error body that is read.
+const MAX_ERROR_BODY: usize = 64 << 10;
+/// How long an unused connection is kept.
+const KEEP_IDLE: Duration = Duration::from_secs(30);
+/// How often an answer that is slow to start is looked at.
+const GLANCE: Duration = Duration::from_secs(1);
+
+/// A pool of connections. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Transport {
+    http: HyperClient<HttpConnector, Upload>,
+    idle: Duration,
+}
+
+impl Transport {
+    pub(crate) fn new(connect_timeout: Duration, idle: Duration) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(connect_timeout));
+        let http = HyperClient::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(KEEP_IDLE)
+            .build(connector);
+        Self { http, idle }
+    }
+
+    /// The same pool with another bound on silence.
+    pub(crate) fn with_idle(&self, idle: Duration) -> Self {
+        Self { http: self.http.clone(), idle }
+    }
+
+    /// Sends one request to the node at `base` and waits for the head of its answer, whatever its
+    /// status. `progress` of an upload postpones the time-out.
+    pub(crate) async fn send(
+        &self,
+        base: &str,
+        request: Request<Upload>,
+        progress: Option<&Progress>,
+    ) -> Result<Response<Download>> {
+        let mut answer = std::pin::pin!(self.http.request(request));
+        let mut sent = 0;
+        let mut quiet_since = Instant::now();
+        let answer = loop {
+            match tokio::time::timeout(GLANCE.min(self.idle), answer.as_mut()).await {
+                Ok(answer) => break answer,
+                Err(_) => {
+                    let now = progress.map_or(0, Progress::sent);
+                    if now != sent {
+                        (sent, quiet_since) = (now, Instant::now());
+                    } else if quiet_since.elapsed() >= self.idle {
+                        return Err(stalled(base, self.idle));
+                    }
+                }
+            }
+        };
+        match answer {
+            Ok(response) => Ok(response.map(|body| Download {
+                body,
+                idle: self.idle,
+                timer: None,
+                endpoint: base.into(),
+            })),
+            Err(_) if progress.is_some_and(|p| p.failure().is_some()) => {
+                let local = progress.and_then(Progress::failure);
+                Err(Error::Api(local.unwrap_or_else(|| CoreError::internal("sending failed"))))
+            }
+            Err(e) if e.is_connect() => {
+                Err(Error::Connect { endpoint: base.to_owned(), source: Reason::of(&e) })
+            }
+            Err(e) => Err(Error::Broken { endpoint: base.to_owned(), source: Reason::of(&e) }),
+        }
+    }
+
+    /// As [`Self::send`]; an answer that is not a success becomes its error, beside the version of
+    /// the state by which the node gave it.
+    pub(crate) async fn send_ok(
+        &self,
+        base: &str,
+        request: Request<Upload>,
+        progress: Option<&Progress>,
+    ) -> Result<Response<Download>, (Error, Option<u64>)> {
+        let head = request.method() == Method::HEAD;
+        let answer = self.send(base, request, progress).await.map_err(|e| (e, None))?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let version = map_version(answer.headers());
+        Err((Error::Api(failure(answer, head).await), version))
+    }
+}
+
+/// Starts a request for a path (with its query) of the node at `base`.
+pub(crate) fn request(method: Method, base: &str, path: &str) -> request::Builder {
+    Request::builder()
+        .method(method)
+        .uri(format!("{base}{path}"))
+        .header(USER_AGENT, concat!("forebay/", env!("CARGO_PKG_VERSION")))
+}
+
+/// Starts a request straight to a target: shows the grant, and the version of the state by which
+/// the target was chosen, so that it catches up before it answers.
+pub(crate) fn direct(method: Method, url: &str, path: &str, map: &MapReply) -> request::Builder {
+    request(method, url, path)
+        .header(GRANT_HEADER, &map.grant)
+        .header(MAP_HEADER, map.state.version)
+}
+
+/// Adds a body of JSON.
+pub(crate) fn json(builder: request::Builder, body: Vec<u8>) -> Result<Request<Upload>> {
+    finish(builder.header(CONTENT_TYPE, "application/json"), body.into())
+}
+
+/// Ends the building of a request; it fails when the URL or a header makes no sense.
+pub(crate) fn finish(builder: request::Builder, body: Upload) -> Result<Request<Upload>> {
+    builder.body(body).map_err(|e| Error::Api(CoreError::invalid(format!("bad request: {e}"))))
+}
+
+/// The version of the cluster's state that a node acts by.
+pub(crate) fn map_version(headers: &HeaderMap) -> Option<u64> {
+    headers.get(MAP_HEADER)?.to_str().ok()?.parse().ok()
+}
+
+fn stalled(endpoint: &str, idle: Duration) -> Error {
+    Error::broken(endpoint, format!("no bytes for {} s", idle.as_secs_f32()))
+}
+
+/// The error that an answer without success describes.
+async fn failure(answer: Response<Download>, head: bool) -> CoreError {
+    let (parts, mut body) = answer.into_parts();
+    let status = parts.status.as_u16();
+    let retry_after = parts.headers.get(RETRY_AFTER);
+    let retry_after = retry_after.and_then(|v| v.to_str().ok()?.trim().parse::<u32>().ok());
+    let mut error = if parts.status.is_redirection() {
+        let to = parts.headers.get(LOCATION).and_then(|v| v.to_str().ok()).unwrap_or("elsewhere");
+        CoreError::new(ErrorCode::WrongOwner, format!("the node redirects to {to}"))
+    } else if head {
+        match parts.headers.get(HDR_ERROR) {
+            Some(text) => ErrorBody::read(status, text.as_bytes()),
+            None => ErrorBody::read(status, b""),
+        }
+    } else {
+        let mut text = Vec::new();
+        while let Ok(Some(bytes)) = futures::TryStreamExt::try_next(&mut body).await {
+            text.extend_from_slice(&bytes);
+            if text.len() > MAX_ERROR_BODY {
+                break;
+            }
+        }
+        ErrorBody::read(status, &text)
+    };
+    // A gateway that answers before it has its state sends a bare 503.
+    if error.retry_after_s.is_none() {
+        error.retry_after_s = retry_after;
+    }
+    if parts.status == StatusCode::MISDIRECTED_REQUEST {
+        error.code = ErrorCode::WrongOwner;
+    }
+    error
+}
+
+/// The body of an answer; silence for too long is an error.
+pub(crate) struct Download {
+    body: Incoming,
+    idle: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    endpoint: Arc<str>,
+}
+
+impl Download {
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// All of it.
+    pub(crate) async fn collect(self) -> Result<Bytes> {
+        let size = self.body.size_hint().exact().unwrap_or(0);
+        crate::body::collect(self, size).await
+    }
+}
+
+impl Stream for Download {
+    type Item = Result<Bytes>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        let this = self.get_mut();
+        loop {
+            match Pin::new(&mut this.body).poll_frame(cx) {
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some(Ok(frame))) => {
+                    this.timer = None;
+                    if let Ok(bytes) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(bytes)));
+                    }
+                }
+                Poll::Ready(Some(Err(e))) => {
+                    let endpoint = this.endpoint.to_string();
+                    return Poll::Ready(Some(Err(Error::Broken {
+                        endpoint,
+                        source: Reason::of(&e),
+                    })));
+                }
+                Poll::Pending => {
+                    // Armed when the wait begins, so that a reader may take its time.
+                    let timer =
+                        this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(this.idle)));
+                    ready!(timer.as_mut().poll(cx));
+                    return Poll::Ready(Some(Err(stalled(&this.endpoint, this.idle))));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The loop that looks for overdue heartbeats.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_node::lifecycle::Lifecycle;
+
+use super::members::Members;
+
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Checks the members until the node stops.
+pub(crate) async fn watch(members: Arc<Members>, lifecycle: Lifecycle) {
+    let stop = lifecycle.token();
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => members.check().await,
+        }
+    }
+}

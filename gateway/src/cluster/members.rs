@@ -1,0 +1,308 @@
+//! Joins, heartbeats and leaves, as the primary gateway answers them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_core::intra::{Heartbeat, HeartbeatReply, JoinRequest, LeaveRequest, NodeUsage};
+use forebay_core::lease::Leases;
+use forebay_core::state::Command;
+use forebay_core::{Error, NodeId, Result};
+use forebay_node::clock::Clock;
+
+use super::publish::Publisher;
+use crate::meta::MetaLog;
+
+/// A gateway that heard nothing for so long was itself away; its nodes get a new lease.
+const INATTENTIVE_MS: u64 = 1_500;
+
+/// The members and when each was heard of last.
+pub(crate) struct Members {
+    me: NodeId,
+    meta: Arc<dyn MetaLog>,
+    publisher: Publisher,
+    clock: Arc<dyn Clock>,
+    table: Mutex<Table>,
+}
+
+struct Table {
+    leases: Leases,
+    usage: BTreeMap<NodeId, NodeUsage>,
+    looked_ms: u64,
+}
+
+impl Members {
+    /// Nodes that were alive when the log ended count as heard of now: they get time to report.
+    pub(crate) fn new(
+        me: NodeId,
+        meta: Arc<dyn MetaLog>,
+        publisher: Publisher,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let now = clock.now_ms();
+        let mut leases = Leases::default();
+        for node in meta.state().nodes.values().filter(|n| n.alive) {
+            leases.assume(&node.id, now);
+        }
+        let table = Table { leases, usage: BTreeMap::new(), looked_ms: now };
+        Self { me, meta, publisher, clock, table: Mutex::new(table) }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // The table is a cache of reports: whatever a panic left there is replaced by the next.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a node in, or in again after a restart.
+    pub(crate) async fn join(&self, request: JoinRequest) -> Result<HeartbeatReply> {
+        let id = NodeId::new(request.id.as_str())?;
+        let url = request.url.trim_end_matches('/').to_owned();
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err(Error::invalid(format!("node {id} has no usable URL: \"{url}\""))
+                .hint("set listen.advertise to http://host:port"));
+        }
+        let known = self.meta.state().node(&id).cloned();
+        let unchanged = known.as_ref().is_some_and(|n| {
+            n.alive && n.role == request.role && n.url == url && n.zone == request.zone
+        });
+        self.publisher.forget(&id);
+        if !unchanged {
+            let weight = known.map_or(1, |n| n.weight);
+            let (role, zone) = (request.role, request.zone);
+            let join = Command::Join { id: id.clone(), role, url: url.clone(), weight, zone };
+            let version = self.meta.propose(join).await?;
+            tracing::info!(node = %id, url, version, "node joined");
+        }
+        self.table().leases.joined(&id, self.clock.now_ms());
+        self.reply(&id, 0)
+    }
+
+    /// A node is alive and says what it uses.
+    pub(crate) async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
+        let id = beat.id;
+        let Some(alive) = self.meta.state().node(&id).map(|n| n.alive) else {
+            let state = self.meta.state();
+            return Ok(HeartbeatReply {
+                version: state.version,
+                primary: self.me.clone(),
+                state: None,
+                unknown: true,
+            });
+        };
+        let may_live = {
+            let mut table = self.table();
+            table.usage.insert(id.clone(), beat.usage);
+            table.leases.heard(&id, self.clock.now_ms())
+        };
+        self.publisher.note(&id, beat.version);
+        if !alive && may_live {
+            let version = self.meta.propose(Command::SetAlive { id: id.clone(), alive: true }).await?;
+            tracing::info!(node = %id, version, "node is alive again");
+        }
+        self.reply(&id, beat.version)
+    }
+
+    fn reply(&self, id: &NodeId, has: u64) -> Result<HeartbeatReply> {
+        let state = self.meta.state();
+        let version = state.version;
+        let newer = version > has;
+        if newer {
+            self.publisher.note(id, version);
+        }
+        Ok(HeartbeatReply {
+            version,
+            primary: self.me.clone(),
+            state: newer.then(|| state.as_ref().clone()),
+            unknown: false,
+        })
+    }
+
+    /// A node stops on purpose: it is down now, not in three seconds.
+    pub(crate) async fn leave(&self, request: LeaveRequest) -> Result<()> {
+        let id = request.id;
+        self.table().leases.left(&id);
+        if self.meta.state().node(&id).is_some_and(|n| n.alive) {
+            let version = self.meta.propose(Command::SetAlive { id: id.clone(), alive: false }).await?;
+            tracing::info!(node = %id, version, "node left");
+        }
+        Ok(())
+    }
+
+    /// Marks the nodes dead whose heartbeat is overdue.
+    pub(crate) async fn check(&self) {
+        let state = self.meta.state();
+        let alive = || state.nodes.values().filter(|n| n.alive && n.id != self.me).map(|n| &n.id);
+        let overdue = {
+            let now = self.clock.now_ms();
+            let mut table = self.table();
+            let away = now.saturating_sub(std::mem::replace(&mut table.looked_ms, now));
+            if away >= INATTENTIVE_MS {
+                for id in alive() {
+                    table.leases.heard(id, now);
+                }
+            }
+            table.leases.overdue(alive(), now)
+        };
+        for id in overdue {
+            match self.meta.propose(Command::SetAlive { id: id.clone(), alive: false }).await {
+                Ok(version) => tracing::warn!(node = %id, version, "node is silent, marked dead"),
+                Err(e) => tracing::error!(node = %id, error = %e, "cannot mark node dead"),
+            }
+        }
+    }
+
+    /// What each node reported last.
+    pub(crate) fn usage(&self) -> BTreeMap<NodeId, NodeUsage> {
+        self.table().usage.clone()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use forebay_core::sign::ClusterSecret;
+    use forebay_core::state::{ClusterState, Role};
+    use forebay_node::identity::Identity;
+    use forebay_node::maps::Maps;
+
+    use super::*;
+    use crate::meta::log::RedbMeta;
+    use crate::targets::Targets;
+
+    #[derive(Default)]
+    struct TestClock(AtomicU64);
+    impl Clock for TestClock {
+        fn now_ms(&self) -> u64 {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    struct World {
+        members: Members,
+        clock: Arc<TestClock>,
+        meta: Arc<dyn MetaLog>,
+        _dir: tempfile::TempDir,
+    }
+
+    fn world() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let maps = Maps::default();
+        let meta: Arc<dyn MetaLog> =
+            Arc::new(RedbMeta::open(&dir.path().join("meta.redb"), maps.clone()).unwrap());
+        let identity = Identity {
+            id: NodeId::new("gateway-1").unwrap(),
+            role: Role::Gateway,
+            url: "http://127.0.0.1:1".into(),
+            secret: ClusterSecret::new("0123456789abcdef").unwrap(),
+            zone: String::new(),
+            started: std::time::Instant::now(),
+        };
+        let clock = Arc::new(TestClock::default());
+        let publisher = Publisher::new(identity.id.clone(), maps, Targets::new(&identity));
+        let members = Members::new(identity.id, meta.clone(), publisher, clock.clone());
+        World { members, clock, meta, _dir: dir }
+    }
+
+    impl World {
+        fn state(&self) -> Arc<ClusterState> {
+            self.meta.state()
+        }
+
+        async fn pass(&self, ms: u64) {
+            // In steps, as the loop looks: one long step means that the gateway itself was away.
+            for _ in 0..ms / 250 {
+                self.clock.0.fetch_add(250, Ordering::SeqCst);
+                self.members.check().await;
+            }
+        }
+
+        async fn beat(&self, id: &NodeId) -> HeartbeatReply {
+            let beat =
+                Heartbeat { id: id.clone(), version: 0, usage: NodeUsage { objects: 3, ..Default::default() } };
+            self.members.heartbeat(beat).await.unwrap()
+        }
+    }
+
+    fn id() -> NodeId {
+        NodeId::new("target-01").unwrap()
+    }
+
+    fn join() -> JoinRequest {
+        JoinRequest { id: id(), role: Role::Target, url: "http://127.0.0.1:2".into(), zone: String::new() }
+    }
+
+    fn alive(w: &World) -> bool {
+        w.state().node(&id()).unwrap().alive
+    }
+
+    #[tokio::test]
+    async fn a_silent_node_dies_and_its_heartbeat_revives_it_after_the_hold() {
+        let w = world();
+        w.members.join(join()).await.unwrap();
+        w.pass(2_750).await;
+        assert!(alive(&w));
+        w.pass(250).await;
+        assert!(!alive(&w));
+        w.beat(&id()).await;
+        assert!(!alive(&w), "a flapping node must wait");
+        for _ in 0..5 {
+            w.pass(2_000).await;
+            w.beat(&id()).await;
+        }
+        assert!(alive(&w));
+        assert_eq!(w.members.usage()[&id()].objects, 3);
+    }
+
+    #[tokio::test]
+    async fn a_restarted_node_lives_at_once_and_an_unchanged_join_changes_nothing() {
+        let w = world();
+        w.members.join(join()).await.unwrap();
+        let version = w.state().version;
+        let reply = w.members.join(join()).await.unwrap();
+        assert_eq!((w.state().version, reply.state.unwrap().version), (version, version));
+        w.pass(3_000).await;
+        assert!(!alive(&w));
+        w.members.join(join()).await.unwrap();
+        assert!(alive(&w));
+    }
+
+    #[tokio::test]
+    async fn a_leave_counts_at_once() {
+        let w = world();
+        w.members.join(join()).await.unwrap();
+        w.members.leave(LeaveRequest { id: id() }).await.unwrap();
+        assert!(!alive(&w));
+        assert_eq!(w.state().targets().count(), 1, "it stays a member");
+    }
+
+    #[tokio::test]
+    async fn an_unknown_node_is_told_to_join_and_a_bad_one_is_refused() {
+        let w = world();
+        assert!(w.beat(&id()).await.unknown);
+        let bad = JoinRequest { url: "nowhere".into(), ..join() };
+        assert!(w.members.join(bad).await.is_err());
+        assert!(w.state().nodes.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_slept_does_not_bury_its_nodes() {
+        let w = world();
+        w.members.join(join()).await.unwrap();
+        w.clock.0.fetch_add(60_000, Ordering::SeqCst);
+        w.members.check().await;
+        assert!(alive(&w));
+        w.pass(3_000).await;
+        assert!(!alive(&w));
+    }
+
+    #[tokio::test]
+    async fn a_restarted_gateway_gives_nodes_time_to_report() {
+        let w = world();
+        w.members.join(join()).await.unwrap();
+        let publisher = w.members.publisher.clone();
+        let again = Members::new(w.members.me.clone(), w.meta.clone(), publisher, w.clock.clone());
+        again.check().await;
+        assert!(alive(&w));
+    }
+}

@@ -1,0 +1,106 @@
+//! Takes every new version of the state to the nodes at once, and knows which of them have it.
+//!
+//! Heartbeats carry the state too; the push only makes it fast. A client that was told that its
+//! bucket exists may go to any node, so changes of buckets wait here until all have heard.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use forebay_core::state::{ClusterState, Node};
+use forebay_core::{Error, NodeId};
+use forebay_node::lifecycle::Lifecycle;
+use forebay_node::maps::Maps;
+use tokio::sync::watch;
+
+use crate::targets::Targets;
+
+/// Path of a node that takes a pushed state.
+pub(crate) const STATE_PATH: &str = "/internal/v1/state";
+/// A node that does not take the push within this time hears by its next heartbeat.
+const PUSH_WITHIN: Duration = Duration::from_secs(1);
+/// A change is not held up longer than this by a node that is slow to hear.
+const SETTLE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Who knows which version; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Publisher {
+    me: NodeId,
+    maps: Maps,
+    targets: Targets,
+    heard: watch::Sender<BTreeMap<NodeId, u64>>,
+}
+
+impl Publisher {
+    pub(crate) fn new(me: NodeId, maps: Maps, targets: Targets) -> Self {
+        Self { me, maps, targets, heard: watch::Sender::default() }
+    }
+
+    /// Notes that `id` acts by `version` or a newer one.
+    pub(crate) fn note(&self, id: &NodeId, version: u64) {
+        self.heard.send_if_modified(|heard| {
+            let known = heard.entry(id.clone()).or_default();
+            let newer = version > *known;
+            *known = version.max(*known);
+            newer
+        });
+    }
+
+    /// A node started anew: what its predecessor knew is forgotten.
+    pub(crate) fn forget(&self, id: &NodeId) {
+        self.heard.send_modify(|heard| {
+            heard.remove(id);
+        });
+    }
+
+    /// Waits until every node that is alive acts by `version`, or for as long as is reasonable.
+    pub(crate) async fn settled(&self, version: u64) {
+        let mut heard = self.heard.subscribe();
+        let all = |heard: &BTreeMap<NodeId, u64>| self.behind(heard, version).is_empty();
+        if tokio::time::timeout(SETTLE_WITHIN, heard.wait_for(all)).await.is_err() {
+            let nodes = self.behind(&self.heard.borrow(), version).join(" ");
+            tracing::warn!(version, nodes, "nodes are slow to hear of a change");
+        }
+    }
+
+    fn behind(&self, heard: &BTreeMap<NodeId, u64>, version: u64) -> Vec<String> {
+        let state = self.maps.load();
+        let behind = others(&state, &self.me).filter(|n| lags(heard, n, version));
+        behind.map(|n| n.id.to_string()).collect()
+    }
+
+    /// Pushes each new version until the node stops.
+    pub(crate) async fn run(self, lifecycle: Lifecycle) {
+        let stop = lifecycle.token();
+        let mut versions = self.maps.subscribe();
+        loop {
+            let state = self.maps.load();
+            for node in others(&state, &self.me) {
+                if lags(&self.heard.borrow(), node, state.version) {
+                    let (this, node, state) = (self.clone(), node.clone(), state.clone());
+                    lifecycle.spawn(async move { this.push(&node, &state).await });
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = versions.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    async fn push(&self, node: &Node, state: &ClusterState) {
+        let pushed = self.targets.post::<_, serde_json::Value>(node, STATE_PATH, state);
+        let pushed = tokio::time::timeout(PUSH_WITHIN, pushed).await;
+        match pushed.unwrap_or_else(|_| Err(Error::unavailable("time-out"))) {
+            Ok(_) => self.note(&node.id, state.version),
+            Err(e) => tracing::debug!(node = %node.id, error = %e, "state not pushed"),
+        }
+    }
+}
+
+fn others<'a>(state: &'a ClusterState, me: &'a NodeId) -> impl Iterator<Item = &'a Node> {
+    state.nodes.values().filter(move |n| n.alive && n.id != *me)
+}
+
+fn lags(heard: &BTreeMap<NodeId, u64>, node: &Node, version: u64) -> bool {
+    heard.get(&node.id).is_none_or(|known| *known < version)
+}

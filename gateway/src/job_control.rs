@@ -1,0 +1,204 @@
+//! Jobs as one thing: started on every target, watched and stopped on all of them.
+//!
+//! Targets keep the jobs, so any gateway can answer for any job. What this gateway started it also
+//! remembers, so that a part lost with a target's restart is a failure and not forgotten.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use forebay_core::job::{self, JobKind, JobSpec, JobState, JobStatus, Selection};
+use forebay_core::v1::jobs::unknown_job;
+use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
+use forebay_node::clock::unix_ns;
+use forebay_node::maps::Maps;
+
+use crate::ids;
+use crate::route::Found;
+use crate::targets::{self, Targets};
+
+const JOBS: &str = "/internal/v1/job";
+/// Jobs remembered here; the oldest go first.
+const REMEMBERED: usize = 1_000;
+
+/// Starts, watches and stops jobs; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct JobControl {
+    maps: Maps,
+    targets: Targets,
+    started: Arc<Mutex<BTreeMap<String, Started>>>,
+}
+
+/// A job that this gateway started, and the last that was heard of it.
+#[derive(Clone)]
+struct Started {
+    on: Vec<NodeId>,
+    last: JobStatus,
+}
+
+/// Which jobs a question is about; empty fields match all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JobFilter {
+    pub(crate) id: String,
+    pub(crate) kind: Option<JobKind>,
+    pub(crate) bucket: Option<Bucket>,
+    pub(crate) running_only: bool,
+}
+
+impl JobFilter {
+    fn matches(&self, s: &JobStatus) -> bool {
+        (self.id.is_empty() || self.id == s.id)
+            && self.kind.is_none_or(|k| k == s.kind)
+            && self.bucket.as_ref().is_none_or(|b| *b == s.bucket)
+            && !(self.running_only && s.is_over())
+    }
+}
+
+impl JobControl {
+    pub(crate) fn new(maps: Maps, targets: Targets) -> Self {
+        Self { maps, targets, started: Arc::default() }
+    }
+
+    /// Starts a job on every target; it is known everywhere when this returns.
+    pub(crate) async fn start(
+        &self,
+        kind: JobKind,
+        found: &Found,
+        selection: Selection,
+    ) -> Result<String> {
+        let info = &found.info;
+        if kind != JobKind::Delete && !info.has_backend() {
+            return Err(Error::invalid(format!(
+                "cannot {} objects of \"{}\": it has no backend",
+                kind.as_str(),
+                info.bucket
+            ))
+            .hint("objects of native buckets live only here; delete them to be rid of them"));
+        }
+        let nodes = if info.has_backend() {
+            targets::alive(&found.state)?
+        } else {
+            targets::all_members(&found.state)?
+        };
+        let spec =
+            JobSpec { id: ids::mint("job-"), kind, bucket: info.bucket.clone(), selection };
+        let answers = self
+            .targets
+            .post_all::<_, serde_json::Value>(nodes.iter().copied(), JOBS, &spec)
+            .await;
+        if let Some(e) = answers.into_iter().find_map(|(_, answer)| answer.err()) {
+            // Half a job would look like a whole one.
+            self.targets.delete_all(nodes, &path(&spec.id)).await;
+            return Err(e);
+        }
+        let on = nodes.iter().map(|n| n.id.clone()).collect();
+        self.remember(Started { on, last: JobStatus::new(&spec, unix_ns()) });
+        Ok(spec.id)
+    }
+
+    fn table(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Started>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, job: Started) {
+        let mut table = self.table();
+        if table.len() >= REMEMBERED {
+            let oldest = table.values().min_by_key(|j| j.last.started_ns).map(|j| j.last.id.clone());
+            oldest.and_then(|id| table.remove(&id));
+        }
+        table.insert(job.last.id.clone(), job);
+    }
+
+    /// Every target's part of the jobs asked for. A target that does not answer has no part.
+    pub(crate) async fn by_target(
+        &self,
+        filter: &JobFilter,
+    ) -> Result<BTreeMap<NodeId, Vec<JobStatus>>> {
+        let state = self.maps.load();
+        let nodes = targets::alive(&state)?;
+        let answers = self.targets.get_all::<Vec<JobStatus>>(nodes, JOBS).await;
+        let mut parts = BTreeMap::new();
+        for (target, answer) in answers {
+            match answer {
+                Ok(mut list) => {
+                    list.retain(|s| filter.matches(s));
+                    parts.insert(target, list);
+                }
+                Err(e) => tracing::warn!(node = %target, error = %e, "target does not tell its jobs"),
+            }
+        }
+        Ok(parts)
+    }
+
+    /// The jobs asked for, each merged over its targets, latest first.
+    pub(crate) async fn list(&self, filter: &JobFilter) -> Result<Vec<JobStatus>> {
+        // The filter holds for merged jobs: one that runs somewhere runs.
+        let all = JobFilter { running_only: false, ..filter.clone() };
+        let mut parts: BTreeMap<String, BTreeMap<NodeId, JobStatus>> = BTreeMap::new();
+        for (target, list) in self.by_target(&all).await? {
+            for status in list {
+                parts.entry(status.id.clone()).or_default().insert(target.clone(), status);
+            }
+        }
+        for (id, job) in self.table().iter() {
+            if all.matches(&job.last) {
+                parts.entry(id.clone()).or_default();
+            }
+        }
+        let merged = parts.into_iter().filter_map(|(id, parts)| self.merge(&id, &parts));
+        let mut jobs: Vec<JobStatus> = merged.filter(|s| filter.matches(s)).collect();
+        jobs.sort_by(|a, b| (b.started_ns, &b.id).cmp(&(a.started_ns, &a.id)));
+        Ok(jobs)
+    }
+
+    /// One job.
+    pub(crate) async fn status(&self, id: &str) -> Result<JobStatus> {
+        let filter = JobFilter { id: id.to_owned(), ..JobFilter::default() };
+        self.list(&filter).await?.pop().ok_or_else(|| unknown_job(id))
+    }
+
+    /// Stops what matches; nothing to stop is no error.
+    pub(crate) async fn stop(&self, filter: &JobFilter) -> Result<()> {
+        let running = JobFilter { running_only: true, ..filter.clone() };
+        let state = self.maps.load();
+        for job in self.list(&running).await? {
+            let nodes: Vec<_> = state.alive_targets().collect();
+            for (target, answer) in self.targets.delete_all(nodes, &path(&job.id)).await {
+                match answer {
+                    Err(e) if e.code != ErrorCode::JobNotFound => {
+                        return Err(Error { message: format!("target {target}: {}", e.message), ..e });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One status out of the parts, with what this gateway knows of parts that are missing.
+    fn merge(&self, id: &str, parts: &BTreeMap<NodeId, JobStatus>) -> Option<JobStatus> {
+        let mut table = self.table();
+        let Some(job) = table.get_mut(id) else { return job::merge(parts) };
+        if job.last.is_over() {
+            return Some(job.last.clone());
+        }
+        let mut merged = job::merge(parts).unwrap_or_else(|| JobStatus {
+            state: JobState::Failed,
+            ended_ns: unix_ns(),
+            ..job.last.clone()
+        });
+        let lost: Vec<&NodeId> = job.on.iter().filter(|t| !parts.contains_key(*t)).collect();
+        if !lost.is_empty() && merged.is_over() {
+            merged.state = JobState::Failed;
+            merged.errors += lost.len() as u64;
+            merged.messages.extend(
+                lost.iter().map(|t| format!("target {t} stopped before its part was told to be done")),
+            );
+        }
+        job.last = merged.clone();
+        Some(merged)
+    }
+}
+
+fn path(id: &str) -> String {
+    format!("{JOBS}/{id}")
+}

@@ -1,0 +1,166 @@
+//! Object listings over all targets: native buckets from the records of every member, others from
+//! the backend with what is cached marked.
+
+use forebay_core::intra::{BackendListRequest, ListPage, ListRequest};
+use forebay_core::object::ListEntry;
+use forebay_core::state::Node;
+use forebay_core::{Error, Result};
+
+use crate::list_merge::{Level, Merged, Row, Shard, level, merge, past};
+use crate::route::Found;
+use crate::targets::{self, Targets};
+
+const LIST: &str = "/internal/v1/list";
+const BACKEND_LIST: &str = "/internal/v1/backend/list";
+/// Records asked for at once when most of them may fold into directories.
+const FOLDED_STEP: usize = 1_000;
+
+/// Which names, and from where they come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Want {
+    pub(crate) prefix: String,
+    /// Names strictly greater.
+    pub(crate) after: String,
+    pub(crate) limit: usize,
+    /// Only what is in the cluster, also for buckets with a backend.
+    pub(crate) cached_only: bool,
+    /// Directories instead of what lies in them.
+    pub(crate) one_level: bool,
+}
+
+/// One page. Directories are rows whose names end in a slash and that have no target.
+pub(crate) async fn page(targets: &Targets, found: &Found, want: &Want) -> Result<Merged> {
+    if !want.one_level {
+        return flat(targets, found, want, &want.after, want.limit).await;
+    }
+    let mut page = Merged::default();
+    // The last name of a page may be a directory: all that lies in it was told.
+    let is_directory = want.after.len() > want.prefix.len() && want.after.ends_with('/');
+    let mut after = if is_directory { past(&want.after) } else { want.after.clone() };
+    loop {
+        let step = want.limit.min(FOLDED_STEP);
+        let part = flat(targets, found, want, &after, step).await?;
+        let mut rows = part.rows.into_iter().peekable();
+        while let Some(row) = rows.next() {
+            if page.rows.len() == want.limit {
+                page.more = true;
+                return Ok(page);
+            }
+            match level(&row.entry.name, &want.prefix) {
+                Level::Object => {
+                    after.clone_from(&row.entry.name);
+                    page.rows.push(row);
+                }
+                Level::Directory(directory) => {
+                    after = past(directory);
+                    let entry = ListEntry { name: directory.to_owned(), ..Default::default() };
+                    page.rows.push(Row { entry, target: None });
+                    while rows.next_if(|r| r.entry.name < after).is_some() {}
+                }
+            }
+        }
+        if !part.more {
+            return Ok(page);
+        }
+    }
+}
+
+async fn flat(
+    targets: &Targets,
+    found: &Found,
+    want: &Want,
+    after: &str,
+    limit: usize,
+) -> Result<Merged> {
+    let request = ListRequest {
+        bucket_id: found.info.id,
+        prefix: want.prefix.clone(),
+        after: after.to_owned(),
+        until: None,
+        limit,
+    };
+    if !found.info.has_backend() {
+        return records(targets, &targets::all_members(&found.state)?, &request).await;
+    }
+    let alive = targets::alive(&found.state)?;
+    if want.cached_only {
+        return records(targets, &alive, &request).await;
+    }
+    let asked = BackendListRequest {
+        info: found.info.clone(),
+        prefix: want.prefix.clone(),
+        after: after.to_owned(),
+        limit,
+    };
+    let mut page = backend(targets, &alive, &asked).await?;
+    mark_cached(targets, &alive, request, &mut page).await?;
+    Ok(page)
+}
+
+/// What the targets hold.
+async fn records(targets: &Targets, nodes: &[&Node], request: &ListRequest) -> Result<Merged> {
+    let answers = targets.post_all::<_, ListPage>(nodes.iter().copied(), LIST, request).await;
+    let mut shards = Vec::with_capacity(answers.len());
+    for (target, answer) in answers {
+        let ListPage { entries, more } = answer?;
+        // Behind the end of a window there may be more, which is nothing to this listing.
+        let more = more && !(entries.is_empty() && request.until.is_some());
+        shards.push(Shard { target, entries, more });
+    }
+    merge(shards, request.limit)
+}
+
+/// What the backend holds, as the first target that can reach it says.
+async fn backend(
+    targets: &Targets,
+    nodes: &[&Node],
+    request: &BackendListRequest,
+) -> Result<Merged> {
+    let mut last = None;
+    for node in nodes {
+        match targets.post::<_, ListPage>(node, BACKEND_LIST, request).await {
+            Ok(ListPage { entries, more }) => {
+                let shard = Shard { target: node.id.clone(), entries, more };
+                let mut page = merge(vec![shard], request.limit)?;
+                for row in &mut page.rows {
+                    row.target = None;
+                    row.entry.meta.present = false;
+                }
+                return Ok(page);
+            }
+            Err(e) if e.code.is_transient() => last = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last.unwrap_or_else(|| Error::unavailable("no target could reach the backend")))
+}
+
+/// Marks the rows of a backend's page that are in the cluster. The backend says what exists; a
+/// record alone adds no row.
+async fn mark_cached(
+    targets: &Targets,
+    nodes: &[&Node],
+    mut request: ListRequest,
+    page: &mut Merged,
+) -> Result<()> {
+    let Some(last) = page.rows.last() else { return Ok(()) };
+    request.until = Some(last.entry.name.clone());
+    loop {
+        let cached = records(targets, nodes, &request).await?;
+        let mut rows = page.rows.iter_mut().peekable();
+        for row in &cached.rows {
+            while rows.next_if(|r| r.entry.name < row.entry.name).is_some() {}
+            if let Some(listed) = rows.next_if(|r| r.entry.name == row.entry.name) {
+                let size = listed.entry.meta.size;
+                listed.target.clone_from(&row.target);
+                listed.entry.meta = row.entry.meta.clone();
+                listed.entry.meta.size = size;
+                listed.entry.meta.present = true;
+            }
+        }
+        match cached.rows.last() {
+            Some(last) if cached.more => request.after.clone_from(&last.entry.name),
+            _ => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! From a request's bucket and object to the target that answers for it, under one snapshot of the
+//! cluster's state.
+
+use std::sync::Arc;
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::intra::BackendHeadRequest;
+use forebay_core::placement;
+use forebay_core::state::{ClusterState, Command, Node};
+use forebay_core::{Bucket, Error, ErrorCode, Result};
+use forebay_node::clock::unix_ns;
+use forebay_node::maps::Maps;
+
+use crate::changes::Changes;
+use crate::targets::{self, Targets};
+
+/// Path of a target that says whether a bucket exists at its backend.
+const BACKEND_HEAD: &str = "/internal/v1/backend/head";
+
+/// Looks buckets and owners up; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Route {
+    maps: Maps,
+    targets: Targets,
+    changes: Changes,
+    /// One registration at a time: many clients meet a new cloud bucket at once.
+    registering: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// A bucket and the state in which it was found.
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub(crate) state: Arc<ClusterState>,
+    pub(crate) info: BucketInfo,
+}
+
+impl Found {
+    /// The target that must answer for an object now.
+    pub(crate) fn owner(&self, object: &str) -> Result<&Node> {
+        placement::owner(&self.state, &self.info, object)
+    }
+}
+
+impl Route {
+    pub(crate) fn new(maps: Maps, targets: Targets, changes: Changes) -> Self {
+        Self { maps, targets, changes, registering: Arc::default() }
+    }
+
+    pub(crate) fn state(&self) -> Arc<ClusterState> {
+        self.maps.load()
+    }
+
+    /// The bucket, if the cluster knows it already.
+    pub(crate) fn known(&self, bucket: &Bucket) -> Result<Found> {
+        let state = self.maps.load();
+        if state.version == 0 {
+            return Err(Error::unavailable("this gateway is starting up").retry_after(1));
+        }
+        let info = state.bucket(bucket)?.clone();
+        Ok(Found { state, info })
+    }
+
+    /// The bucket; a cloud bucket that exists at its provider becomes known by this.
+    pub(crate) async fn bucket(&self, bucket: &Bucket) -> Result<Found> {
+        match self.known(bucket) {
+            Err(e) if e.code == ErrorCode::RemoteBucketNotFound => {}
+            other => return other,
+        }
+        let _one = self.registering.lock().await;
+        if let Ok(found) = self.known(bucket) {
+            return Ok(found);
+        }
+        let info = BucketInfo::requested(bucket.clone(), None);
+        self.check_backend(&info).await?;
+        self.create(info).await?;
+        self.known(bucket)
+    }
+
+    /// Creates a bucket that another request may create at the same time.
+    async fn create(&self, info: BucketInfo) -> Result<()> {
+        let create = Command::CreateBucket { info: Box::new(info), now_ns: unix_ns() };
+        match self.changes.commit(create).await {
+            Err(e) if e.code != ErrorCode::BucketExists => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether what stands behind the bucket exists and may be used, as some target sees it.
+    pub(crate) async fn check_backend(&self, info: &BucketInfo) -> Result<()> {
+        if !info.has_backend() {
+            if info.bucket.provider.is_remote() {
+                return Err(Error::unsupported(format!(
+                    "provider {} has no backend in this version",
+                    info.bucket.provider
+                ))
+                .hint("buckets of aws (s3) and folders can be used"));
+            }
+            return Ok(());
+        }
+        let state = self.maps.load();
+        let request = BackendHeadRequest { info: info.clone() };
+        let mut last = None;
+        for node in targets::alive(&state)? {
+            match self.targets.post::<_, serde_json::Value>(node, BACKEND_HEAD, &request).await {
+                Ok(_) => return Ok(()),
+                // Another target may be able to say.
+                Err(e) if e.code.is_transient() => last = Some(e),
+                Err(e) => return Err(e),
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::unavailable("no target could reach the backend")))
+    }
+}

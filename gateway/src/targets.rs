@@ -1,0 +1,124 @@
+//! Questions to targets: one at a time, or the same to many.
+
+use std::time::Duration;
+
+use forebay_client::PeerClient;
+use forebay_core::state::{ClusterState, Node};
+use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_node::identity::Identity;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A target that has not answered within this time counts as down for the request.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// The gateway's way to its targets; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Targets {
+    peer: PeerClient,
+}
+
+/// A target's answer beside its id.
+pub(crate) type Answer<T> = (NodeId, Result<T>);
+
+impl Targets {
+    pub(crate) fn new(identity: &Identity) -> Self {
+        Self { peer: PeerClient::new(identity.secret.clone()) }
+    }
+
+    pub(crate) fn peer(&self) -> &PeerClient {
+        &self.peer
+    }
+
+    pub(crate) async fn post<A, B>(&self, node: &Node, path: &str, request: &A) -> Result<B>
+    where
+        A: Serialize + Sync,
+        B: DeserializeOwned,
+    {
+        within(node, self.peer.post_json(&node.url, path, request)).await
+    }
+
+    pub(crate) async fn get<B: DeserializeOwned>(&self, node: &Node, path: &str) -> Result<B> {
+        within(node, self.peer.get_json(&node.url, path)).await
+    }
+
+    pub(crate) async fn delete(&self, node: &Node, path: &str) -> Result<()> {
+        within(node, self.peer.delete(&node.url, path)).await.map(|_| ())
+    }
+
+    /// Posts the same to all of `nodes` at once; answers in their order.
+    pub(crate) async fn post_all<'a, A, B>(
+        &self,
+        nodes: impl IntoIterator<Item = &'a Node>,
+        path: &str,
+        request: &A,
+    ) -> Vec<Answer<B>>
+    where
+        A: Serialize + Sync,
+        B: DeserializeOwned,
+    {
+        let asked = nodes
+            .into_iter()
+            .map(|node| async move { (node.id.clone(), self.post(node, path, request).await) });
+        futures::future::join_all(asked).await
+    }
+
+    pub(crate) async fn get_all<'a, B: DeserializeOwned>(
+        &self,
+        nodes: impl IntoIterator<Item = &'a Node>,
+        path: &str,
+    ) -> Vec<Answer<B>> {
+        let asked = nodes
+            .into_iter()
+            .map(|node| async move { (node.id.clone(), self.get(node, path).await) });
+        futures::future::join_all(asked).await
+    }
+
+    pub(crate) async fn delete_all<'a>(
+        &self,
+        nodes: impl IntoIterator<Item = &'a Node>,
+        path: &str,
+    ) -> Vec<Answer<()>> {
+        let asked = nodes
+            .into_iter()
+            .map(|node| async move { (node.id.clone(), self.delete(node, path).await) });
+        futures::future::join_all(asked).await
+    }
+}
+
+/// Bounds the wait and names the node in failures that are not the node's own words.
+async fn within<T>(
+    node: &Node,
+    answer: impl Future<Output = forebay_client::Result<T>>,
+) -> Result<T> {
+    let away = |why: &str| Error::unavailable(format!("target {} does not answer: {why}", node.id));
+    match tokio::time::timeout(ANSWER_WITHIN, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(forebay_client::Error::Api(e))) => Err(e),
+        Ok(Err(e)) => Err(away(&e.message())),
+        Err(_) => Err(away("time-out")),
+    }
+}
+
+/// All targets, for a question about objects that live only here: an error while one of them is
+/// down, because its part of the answer would be missing without a word.
+pub(crate) fn all_members(state: &ClusterState) -> Result<Vec<&Node>> {
+    if let Some(dead) = state.targets().find(|n| !n.alive) {
+        return Err(Error::unavailable(format!("target {} is down", dead.id))
+            .hint("its objects are not lost; the answer is complete again when it is back"));
+    }
+    alive(state)
+}
+
+/// The targets that answer now; an error when there is none.
+pub(crate) fn alive(state: &ClusterState) -> Result<Vec<&Node>> {
+    let nodes: Vec<&Node> = state.alive_targets().collect();
+    if !nodes.is_empty() {
+        return Ok(nodes);
+    }
+    if state.targets().next().is_some() {
+        return Err(Error::unavailable("no storage target of the cluster is alive"));
+    }
+    Err(Error::new(ErrorCode::InvalidArgument, "no storage targets in the cluster")
+        .hint("start a target that joins this cluster"))
+}

@@ -1,0 +1,45 @@
+//! Cancellation and task tracking of one process, decided once and handed down.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Every task of a node runs under one of these; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Lifecycle {
+    token: CancellationToken,
+    tracker: TaskTracker,
+}
+
+impl Lifecycle {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Cancelled when the node begins to stop.
+    pub fn token(&self) -> CancellationToken {
+        self.token.clone()
+    }
+
+    /// Spawns a task that [`Self::shutdown`] waits for. The task must watch [`Self::token`] or end
+    /// by itself.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.tracker.spawn(future)
+    }
+
+    /// Asks every task to end and waits for them, at most `deadline`. Returns how many were still
+    /// running then.
+    pub async fn shutdown(&self, deadline: Duration) -> usize {
+        self.token.cancel();
+        self.tracker.close();
+        let _ = tokio::time::timeout(deadline, self.tracker.wait()).await;
+        self.tracker.len()
+    }
+}

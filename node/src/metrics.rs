@@ -1,0 +1,155 @@
+//! What a node counts: every name in one place, one registry a node.
+
+use std::sync::Arc;
+
+use forebay_core::Error;
+use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+
+/// A node's counters; cheap to clone. Labels never hold object names.
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    http_requests: IntCounterVec,
+    backend_requests: IntCounterVec,
+    get_bytes: IntCounterVec,
+    get_objects: IntCounterVec,
+    batch_entries: IntCounterVec,
+    evicted: IntCounterVec,
+    store: IntGaugeVec,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let registry = Registry::new();
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            let c = IntCounterVec::new(Opts::new(name, help), labels)
+                .expect("names and labels are constants of the right form");
+            registry.register(Box::new(c.clone())).expect("each name is registered once");
+            c
+        };
+        let store = IntGaugeVec::new(
+            Opts::new("forebay_store", "Objects, bytes and budget of this target"),
+            &["what"],
+        )
+        .expect("names and labels are constants of the right form");
+        registry.register(Box::new(store.clone())).expect("each name is registered once");
+        Self(Arc::new(Inner {
+            http_requests: counter(
+                "forebay_http_requests_total",
+                "HTTP requests answered",
+                &["api", "op", "result"],
+            ),
+            backend_requests: counter(
+                "forebay_backend_requests_total",
+                "Requests to backends",
+                &["provider", "op", "result"],
+            ),
+            get_bytes: counter(
+                "forebay_get_bytes_total",
+                "Bytes of objects served to clients, by how they were found",
+                &["result"],
+            ),
+            get_objects: counter(
+                "forebay_get_objects_total",
+                "Objects served to clients, by how they were found",
+                &["result"],
+            ),
+            batch_entries: counter(
+                "forebay_batch_entries_total",
+                "Entries of batches answered",
+                &["result"],
+            ),
+            evicted: counter(
+                "forebay_evicted_bytes_total",
+                "Bytes of cached copies dropped",
+                &["reason"],
+            ),
+            store,
+            registry,
+        }))
+    }
+}
+
+impl Metrics {
+    /// One request answered; `result` is `ok` or a class of failure.
+    pub fn http_request(&self, api: &str, op: &str, result: &str) {
+        self.0.http_requests.with_label_values(&[api, op, result]).inc();
+    }
+
+    pub fn backend_request(&self, provider: &str, op: &str, result: &str) {
+        self.0.backend_requests.with_label_values(&[provider, op, result]).inc();
+    }
+
+    /// An object served: `result` is `hit`, `miss` or `coalesced`.
+    pub fn served(&self, result: &str, bytes: u64) {
+        self.0.get_bytes.with_label_values(&[result]).inc_by(bytes);
+        self.0.get_objects.with_label_values(&[result]).inc();
+    }
+
+    /// Bytes served so far with this result.
+    pub fn get_bytes(&self, result: &str) -> u64 {
+        self.0.get_bytes.with_label_values(&[result]).get()
+    }
+
+    pub fn batch_entry(&self, result: &str) {
+        self.0.batch_entries.with_label_values(&[result]).inc();
+    }
+
+    pub fn evicted(&self, reason: &str, bytes: u64) {
+        self.0.evicted.with_label_values(&[reason]).inc_by(bytes);
+    }
+
+    /// Sets a gauge of the store: `objects`, `bytes` or `budget`.
+    pub fn store(&self, what: &str, value: u64) {
+        self.0.store.with_label_values(&[what]).set(value as i64);
+    }
+
+    /// The Prometheus text exposition.
+    pub fn render(&self) -> String {
+        let mut out = Vec::new();
+        match TextEncoder::new().encode(&self.0.registry.gather(), &mut out) {
+            Ok(()) => String::from_utf8_lossy(&out).into_owned(),
+            Err(e) => format!("# {e}\n"),
+        }
+    }
+}
+
+/// The `result` label of an answer.
+pub fn result_of<T>(result: &Result<T, Error>) -> &'static str {
+    match result {
+        Ok(_) => "ok",
+        Err(e) => match e.code.status() {
+            404 => "not_found",
+            421 => "wrong_owner",
+            429 => "busy",
+            400..=499 => "refused",
+            _ => "error",
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_exported_under_the_promised_names() {
+        let m = Metrics::default();
+        m.http_request("v1", "get", "ok");
+        m.backend_request("aws", "get", "ok");
+        m.served("hit", 5);
+        m.batch_entry("ok");
+        let text = m.render();
+        for line in [
+            "forebay_http_requests_total{api=\"v1\",op=\"get\",result=\"ok\"} 1",
+            "forebay_backend_requests_total{op=\"get\",provider=\"aws\",result=\"ok\"} 1",
+            "forebay_get_bytes_total{result=\"hit\"} 5",
+            "forebay_batch_entries_total{result=\"ok\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Logging of a process: level and format from the configuration, to standard error.
+
+use forebay_core::config::{LogConfig, LogFormat};
+use forebay_core::{Error, Result};
+use tracing_subscriber::EnvFilter;
+
+/// Sets up logging once a process; `FOREBAY_LOG` overrides the configured level.
+pub fn init(config: &LogConfig) -> Result<()> {
+    let directives = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| config.level.clone());
+    let filter = EnvFilter::try_new(&directives)
+        .map_err(|e| Error::invalid(format!("invalid log.level \"{directives}\": {e}")))?;
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let done = match config.format {
+        LogFormat::Text => builder.with_ansi(false).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    done.map_err(|e| Error::internal(format!("logging is set up already: {e}")))
+}

@@ -1,0 +1,47 @@
+"""PyTorch datasets and samplers that read from a Forebay cluster.
+
+    from torch.utils.data import DataLoader
+    from forebay_torch import DynamicBatchSampler, MapDataset
+
+    dataset = MapDataset("ais://images/train/")
+    sampler = DynamicBatchSampler(dataset, max_batch_size=4_000_000, shuffle=True)
+    for names, contents in DataLoader(dataset, batch_sampler=sampler, num_workers=2):
+        ...
+"""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ImportError(
+        "forebay_torch needs PyTorch: pip install torch (or pip install 'forebay-torch[torch]')"
+    ) from None
+
+import forebay as _forebay
+
+__version__ = "0.1.0"
+
+if _forebay.__version__ != __version__:
+    raise ImportError(
+        f"forebay_torch {__version__} does not go with forebay {_forebay.__version__}; "
+        "install both from the same version: pip install ./sdk ./pytorch"
+    )
+
+from forebay_torch.config import Config
+from forebay_torch.iter_dataset import BaseIterDataset, IterableDataset, IterDataset
+from forebay_torch.map_dataset import BaseMapDataset, MapDataset
+from forebay_torch.sampler import DynamicBatchSampler
+
+__all__ = [
+    "MapDataset",
+    "IterableDataset",
+    "IterDataset",
+    "BaseMapDataset",
+    "BaseIterDataset",
+    "DynamicBatchSampler",
+    "Config",
+    "__version__",
+]

@@ -1,0 +1,273 @@
+"""Map-style datasets: any sample by its index, a batch of them by one request per target."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, SupportsIndex, overload
+
+from torch.utils.data import Dataset
+
+from forebay import Client, Listing, Object
+from forebay_torch.config import Config
+from forebay_torch.fetched import FetchedObject
+from forebay_torch.source import ObjectIndex, PrefixMap, Sources, parts_of, snapshot
+
+__all__ = ["BaseMapDataset", "MapDataset"]
+
+# The batch that a thread is working on: a dataset's index and the contents fetched for it.
+_batch = threading.local()
+
+
+class BaseMapDataset(Dataset[Any], ABC):
+    """A list of objects that a subclass turns into samples in ``__getitem__``.
+
+    The objects are listed once, when the dataset is made; their order is that of the sources, and
+    by name within a source. A DataLoader gets each of its batches by one batch request: what
+    ``__getitem__`` reads through ``self.get_obj_list()[i]`` has been fetched with it by then.
+
+    Args:
+        ais_source_list: A Bucket, an ObjectGroup, a URI such as ``s3://bucket/prefix``, or a list
+            of them. ``sources`` is another name for it.
+        prefix_map: Source -> the prefixes to take of it. An object that two prefixes match
+            appears once.
+        client: For sources given as URIs; by default one from the environment.
+
+    Example:
+        >>> class Texts(BaseMapDataset):
+        ...     def __getitem__(self, index):
+        ...         return self.get_obj_list()[index].get().read_all().decode()
+    """
+
+    def __init__(
+        self,
+        ais_source_list: Sources | None = None,
+        prefix_map: PrefixMap | None = None,
+        *,
+        sources: Sources | None = None,
+        client: Client | None = None,
+        config: Config | None = None,
+    ) -> None:
+        owner = type(self).__name__
+        if ais_source_list is not None and sources is not None:
+            raise TypeError(f"{owner} takes sources or ais_source_list, not both")
+        self._config = config or Config()
+        chosen = sources if ais_source_list is None else ais_source_list
+        self._parts = parts_of(owner, chosen, prefix_map, client)
+        self._index = snapshot(self._parts, self._config.max_listing_retries)
+
+    @property
+    def objects(self) -> Listing:
+        """``(name, size)`` of every object, in the order of the samples."""
+        return self._index.listing
+
+    def get_obj_list(self) -> Sequence[Object]:
+        """The objects, in the order of the samples; each is made when it is asked for."""
+        return _ObjectList(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index.listing)
+
+    @abstractmethod
+    def __getitem__(self, index: Any) -> Any:
+        """The sample at ``index``."""
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """The samples of a batch, from contents that were fetched together."""
+        rows = [self.row(index) for index in indices]
+        if self._config.batch_bytes == 0:
+            return [self[row] for row in rows]
+        contents = dict(zip(rows, self.fetch(rows), strict=True))
+        outer = getattr(_batch, "current", None)
+        _batch.current = (self._index, contents)
+        try:
+            return [self[row] for row in rows]
+        finally:
+            _batch.current = outer
+
+    def fetch(self, indices: Sequence[SupportsIndex]) -> list[memoryview]:
+        """The raw contents of these objects, in this order: one request per owning target.
+
+        More than ``Config.max_composite_object_size`` bytes are asked for in several rounds.
+        """
+        rows = [self.row(index) for index in indices]
+        sizes, limit = self._index.listing.sizes, self._config.batch_bytes
+        contents: list[memoryview] = []
+        start = 0
+        while start < len(rows):
+            end, total = start + 1, sizes[rows[start]]
+            while end < len(rows) and total + sizes[rows[end]] <= limit:
+                total += sizes[rows[end]]
+                end += 1
+            contents += self._index.get_many(rows[start:end])
+            start = end
+        return contents
+
+    def row(self, index: SupportsIndex) -> int:
+        """``index`` as a number from 0 to ``len(self) - 1``.
+
+        Args:
+            index: An int, or an integer of numpy or torch; negative ones count from the end.
+        """
+        number = operator.index(index)
+        row = number + len(self) if number < 0 else number
+        if not 0 <= row < len(self):
+            raise IndexError("index must be in bounds of dataset")
+        return row
+
+
+class MapDataset(BaseMapDataset):
+    """Samples that are whole objects.
+
+    A sample is ``(name, content)``, both forms below can change that:
+
+    - ``MapDataset(bucket, prefix_map={bucket: "train/"})``
+    - ``MapDataset(project_name=..., bucket_name="images", config=Config(prefix="train/"),
+      data_format_fn=decode)``, where a sample is ``decode(content)``.
+
+    Samples are in name order within a source and ``len()`` counts objects. The dataset pickles,
+    and works with any number of workers, forked or spawned; which rank reads what is the
+    sampler's choice.
+
+    Args:
+        ais_source_list: As for BaseMapDataset.
+        prefix_map: As for BaseMapDataset.
+        project_name: Accepted for compatibility, unused.
+        bucket_name: Name or URI of the bucket to read.
+        config: Settings; its ``prefix`` selects objects of ``bucket_name``.
+        data_format_fn: Called with each content in the worker; its result is the sample.
+        storage_client: A ``forebay.Client``; by default one from the environment.
+        return_name: Whether a sample is a pair with the name; by default only when neither
+            ``bucket_name`` nor ``data_format_fn`` is given.
+        zero_copy: Hand out ``memoryview`` instead of ``bytes``; it does not cross processes, so it
+            needs a ``data_format_fn`` or ``num_workers=0``.
+    """
+
+    def __init__(
+        self,
+        ais_source_list: Sources | None = None,
+        prefix_map: PrefixMap | None = None,
+        *,
+        sources: Sources | None = None,
+        project_name: str | None = None,
+        bucket_name: str | None = None,
+        config: Config | None = None,
+        data_format_fn: Callable[[Any], Any] | None = None,
+        storage_client: Client | None = None,
+        return_name: bool | None = None,
+        zero_copy: bool = False,
+    ) -> None:
+        chosen, prefixes = sources_of(
+            type(self).__name__,
+            (ais_source_list, sources),
+            prefix_map,
+            bucket_name,
+            config,
+            storage_client,
+        )
+        super().__init__(chosen, prefixes, client=storage_client, config=config)
+        self.project_name = project_name
+        self._format = SampleFormat(
+            data_format_fn,
+            bucket_name is None and data_format_fn is None if return_name is None else return_name,
+            zero_copy,
+        )
+
+    def __getitem__(self, index: SupportsIndex) -> Any:
+        row = self.row(index)
+        item = self._index.object(row)
+        return self._format(item.name, item.get().memoryview())
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        if self._config.batch_bytes == 0:
+            return [self[index] for index in indices]
+        rows = [self.row(index) for index in indices]
+        listing = self._index.listing
+        return [
+            self._format(listing.name(row), content)
+            for row, content in zip(rows, self.fetch(rows), strict=True)
+        ]
+
+
+class SampleFormat:
+    """How the content of an object becomes a sample."""
+
+    __slots__ = ("_function", "_return_name", "_zero_copy")
+
+    def __init__(
+        self, function: Callable[[Any], Any] | None, return_name: bool, zero_copy: bool
+    ) -> None:
+        self._function = function
+        self._return_name = return_name
+        self._zero_copy = zero_copy
+
+    def __call__(self, name: str, content: memoryview) -> Any:
+        sample: Any = content if self._zero_copy else bytes(content)
+        if self._function is not None:
+            try:
+                sample = self._function(sample)
+            except Exception as error:
+                error.add_note(f"while data_format_fn worked on the object {name!r}")
+                raise
+        return (name, sample) if self._return_name else sample
+
+
+def sources_of(
+    owner: str,
+    given: Sequence[Sources | None],
+    prefix_map: PrefixMap | None,
+    bucket_name: str | None,
+    config: Config | None,
+    client: Client | None,
+) -> tuple[Sources | None, PrefixMap | None]:
+    """Sources and prefixes, from whichever of the ways to name them was used."""
+    named = [source for source in given if source is not None]
+    if len(named) + (bucket_name is not None) > 1:
+        raise TypeError(f"{owner} takes one of sources, ais_source_list and bucket_name")
+    prefix = config.prefix if config is not None else None
+    if bucket_name is None:
+        if prefix is not None:
+            raise TypeError(f"{owner}: config.prefix goes with bucket_name; else use prefix_map")
+        return (named[0] if named else None), prefix_map
+    if prefix_map is not None:
+        raise TypeError(f"{owner}: prefix_map goes with sources; with bucket_name use config.prefix")
+    bucket, path = (client or Client()).bucket_of(bucket_name)
+    return bucket, {bucket: path + (prefix or "")}
+
+
+class _ObjectList(Sequence[Object]):
+    """The objects of an index; those of the batch at work have their content with them."""
+
+    __slots__ = ("_index",)
+
+    def __init__(self, index: ObjectIndex) -> None:
+        self._index = index
+
+    def __len__(self) -> int:
+        return len(self._index.listing)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Object: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Object]: ...
+    def __getitem__(self, index: Any) -> Object | list[Object]:
+        if isinstance(index, slice):
+            return [self._object(row) for row in range(*index.indices(len(self)))]
+        number = operator.index(index)
+        row = number + len(self) if number < 0 else number
+        if not 0 <= row < len(self):
+            raise IndexError("index must be in bounds of dataset")
+        return self._object(row)
+
+    def __iter__(self) -> Iterator[Object]:
+        return map(self._object, range(len(self)))
+
+    def _object(self, row: int) -> Object:
+        plain = self._index.object(row)
+        current = getattr(_batch, "current", None)
+        if current is None or current[0] is not self._index or row not in current[1]:
+            return plain
+        content = current[1][row]
+        return FetchedObject(plain, lambda: content)

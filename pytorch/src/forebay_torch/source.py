@@ -1,0 +1,164 @@
+"""What a dataset reads: sources as users write them, made into one list of objects."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any, TypeAlias, TypeVar
+
+from forebay import (
+    Bucket,
+    Client,
+    ClusterUnavailable,
+    Listing,
+    Object,
+    ObjectGroup,
+    Timeout,
+    TooManyRequests,
+)
+
+__all__ = ["Source", "Sources", "PrefixMap", "ObjectIndex", "Part", "parts_of", "snapshot"]
+
+Source: TypeAlias = Bucket | ObjectGroup | str
+Sources: TypeAlias = Source | Sequence[Source]
+PrefixMap: TypeAlias = Mapping[Any, str | Sequence[str] | None]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """All names of a bucket, or of a group in it, that start with ``prefix``."""
+
+    source: Bucket | ObjectGroup
+    prefix: str = ""
+
+    @property
+    def bucket(self) -> Bucket:
+        """Where the objects are."""
+        return self.source if isinstance(self.source, Bucket) else self.source.bucket
+
+
+class ObjectIndex:
+    """All objects of a dataset by position: a compact listing, and the bucket of each row."""
+
+    __slots__ = ("listing", "_buckets", "_ends")
+
+    def __init__(self, parts: Sequence[tuple[Bucket, Listing]]) -> None:
+        self.listing = Listing.concat([listing for _, listing in parts])
+        self._buckets = tuple(bucket for bucket, _ in parts)
+        self._ends = tuple(accumulate(len(listing) for _, listing in parts))
+
+    def bucket(self, index: int) -> Bucket:
+        """The bucket of the object at ``index`` (not negative)."""
+        return self._buckets[bisect_right(self._ends, index)]
+
+    def object(self, index: int) -> Object:
+        """The object at ``index`` (not negative)."""
+        name, size = self.listing[index]
+        return Object(self.bucket(index), name, size)
+
+    def get_many(self, indices: Iterable[int]) -> list[memoryview]:
+        """The contents of these objects, as one batch over all buckets."""
+        wanted = [(self.bucket(i), self.listing.name(i)) for i in indices]
+        return wanted[0][0].client.get_many(wanted) if wanted else []
+
+
+def parts_of(
+    owner: str,
+    sources: Sources | None,
+    prefix_map: PrefixMap | None = None,
+    client: Client | None = None,
+) -> tuple[Part, ...]:
+    """The parts that make up a dataset.
+
+    Args:
+        owner: Name of the dataset's class, for messages.
+        sources: What to read; a string is a URI such as ``s3://bucket/prefix`` or a template such
+            as ``ais://bucket/shard-{000..099}.tar``.
+        prefix_map: Source -> the prefixes to take of it; a source that is not in it, or is mapped
+            to None, is read whole.
+        client: For sources given as strings; by default one from the environment.
+    """
+    chosen: list[Source]
+    if isinstance(sources, Bucket | ObjectGroup | str):
+        chosen = [sources]
+    else:
+        chosen = list(sources or ())
+    if not chosen or "" in chosen:
+        raise ValueError(f"{owner} needs at least one source: a Bucket, an ObjectGroup or a URI")
+    prefixes_of = dict(prefix_map or {})
+    for key in prefixes_of:
+        if key not in chosen:
+            raise ValueError(f"{owner}: prefix_map has {key!r}, which is not among the sources")
+    parts = []
+    for source in chosen:
+        prefixes = prefixes_of.get(source)
+        if prefixes is None:
+            prefixes = [""]
+        elif isinstance(prefixes, str):
+            prefixes = [prefixes]
+        if isinstance(source, str):
+            client = client or Client()
+            bucket, path = client.bucket_of(source)
+            if "{" in path:
+                parts += [Part(bucket.objects(template=path), prefix) for prefix in prefixes]
+            else:
+                parts += [Part(bucket, path + prefix) for prefix in prefixes]
+        elif isinstance(source, Bucket | ObjectGroup):
+            parts += [Part(source, prefix) for prefix in prefixes]
+        else:
+            raise TypeError(
+                f"{owner}: a source is a Bucket, an ObjectGroup or a URI, not {source!r}"
+            )
+    return tuple(parts)
+
+
+def snapshot(parts: Sequence[Part], retries: int = 0) -> ObjectIndex:
+    """One listing of all parts; an object that several of them name appears once."""
+    kept = _without_covered(parts)
+    shared = {p.bucket for p in kept if sum(q.bucket == p.bucket for q in kept) > 1}
+    seen: dict[Bucket, set[str]] = {bucket: set() for bucket in shared}
+    listed = []
+    for part in kept:
+        listing = _retried(partial(part.source.list_snapshot, part.prefix), retries)
+        if part.bucket in seen:
+            listing = Listing.from_pairs(_new(listing, seen[part.bucket]))
+        listed.append((part.bucket, listing))
+    if not listed:
+        raise ValueError("prefix_map leaves nothing of any source; None stands for all of one")
+    return ObjectIndex(listed)
+
+
+def _without_covered(parts: Sequence[Part]) -> list[Part]:
+    """The parts less those that another one of the same source contains as a whole."""
+    unique = list(dict.fromkeys(parts))
+    return [
+        part
+        for part in unique
+        if not any(
+            part.source == other.source and part != other and part.prefix.startswith(other.prefix)
+            for other in unique
+        )
+    ]
+
+
+def _new(listing: Listing, seen: set[str]) -> Iterator[tuple[str, int]]:
+    for name, size in listing:
+        if name not in seen:
+            seen.add(name)
+            yield name, size
+
+
+def _retried(listing: Callable[[], T], retries: int) -> T:
+    """The listing, begun anew so many times after failures that may pass."""
+    while True:
+        try:
+            return listing()
+        except (ClusterUnavailable, Timeout, TooManyRequests):
+            if retries == 0:
+                raise
+            retries -= 1

@@ -1,0 +1,267 @@
+"""Buckets, and groups of objects in one bucket."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from forebay import _core
+from forebay.errors import AlreadyExists, NotFound
+from forebay.job import Job
+from forebay.listing import Listing
+from forebay.object import Object, as_bytes
+from forebay.types import ObjectEntry, ObjectRange
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from forebay.client import Client
+
+__all__ = ["Bucket", "ObjectGroup"]
+
+# What clients call a provider -> (canonical name, scheme of a URI).
+_PROVIDERS = {
+    alias: (name, scheme)
+    for name, scheme, aliases in (
+        ("ais", "ais", ("ais", "fb")),
+        ("aws", "s3", ("aws", "s3")),
+        ("gcp", "gs", ("gcp", "gs")),
+        ("azure", "az", ("azure", "az")),
+        ("ht", "ht", ("ht",)),
+    )
+    for alias in aliases
+}
+_PUT_ROUND_BYTES = 32 << 20
+_PUT_ROUND_OBJECTS = 1000
+
+
+class Bucket:
+    """A bucket of the cluster; equal to, and hashes as, every other handle of it."""
+
+    __slots__ = ("client", "name", "provider", "_scheme")
+
+    def __init__(self, client: Client, name: str, provider: str = "ais") -> None:
+        if provider not in _PROVIDERS:
+            known = ", ".join(_PROVIDERS)
+            raise ValueError(f"unknown provider {provider!r}; one of {known}")
+        self.client = client
+        self.name = name
+        self.provider, self._scheme = _PROVIDERS[provider]
+
+    @property
+    def uri(self) -> str:
+        """``scheme://name``, as the command line takes it."""
+        return f"{self._scheme}://{self.name}"
+
+    def create(
+        self, exist_ok: bool = False, *, folder: str | os.PathLike[str] | None = None
+    ) -> Bucket:
+        """This bucket, now there.
+
+        Args:
+            exist_ok: Do not mind when it exists already.
+            folder: Make it a window on this folder of the targets' machine, which must lie under
+                a root that they allow.
+
+        Raises:
+            AlreadyExists: It exists and ``exist_ok`` is false.
+        """
+        try:
+            self.client._native.create_bucket(self.uri, None if folder is None else os.fspath(folder))
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+        return self
+
+    def delete(self, missing_ok: bool = False) -> None:
+        """Destroys the bucket with all objects in it. A cloud bucket is only forgotten here."""
+        try:
+            self.client._native.destroy_bucket(self.uri)
+        except NotFound:
+            if not missing_ok:
+                raise
+
+    def head(self) -> dict[str, Any]:
+        """The bucket's properties.
+
+        Raises:
+            NotFound: There is no such bucket.
+        """
+        props: dict[str, Any] = json.loads(self.client._native.head_bucket(self.uri))
+        return props
+
+    def list_objects(self, prefix: str = "", *, page_size: int = 0) -> Iterator[ObjectEntry]:
+        """The objects whose names start with ``prefix``, in name order, page by page."""
+        token = ""
+        while True:
+            rows, token = self.client._native.list_page(self.uri, prefix, token, page_size)
+            for row in rows:
+                yield ObjectEntry(*row)
+            if not token:
+                return
+
+    def list_snapshot(self, prefix: str = "") -> Listing:
+        """All names and sizes under ``prefix`` at once, in a compact form."""
+        return Listing.from_buffers(*self.client._native.list_all(self.uri, prefix))
+
+    def object(self, name: str) -> Object:
+        """The object of this name, whether it exists or not."""
+        return Object(self, name)
+
+    def objects(
+        self,
+        names: Iterable[str] | None = None,
+        range: ObjectRange | None = None,
+        template: str | None = None,
+    ) -> ObjectGroup:
+        """A group of objects: a list of names, a range of numbers, or a template.
+
+        Example:
+            >>> bucket.objects(template="shard-{0000..0099}.tar")   # doctest: +SKIP
+        """
+        if sum(given is not None for given in (names, range, template)) != 1:
+            raise ValueError("objects() takes exactly one of names, range and template")
+        if names is not None:
+            if isinstance(names, str):
+                raise TypeError(f"names must be a list of names, not the string {names!r}")
+            return ObjectGroup(self, names)
+        if range is not None:
+            return ObjectGroup(self, range.names())
+        return ObjectGroup(self, _core.expand_template(template or ""))
+
+    def put_many(self, items: Iterable[tuple[str, Buffer]], concurrency: int = 16) -> int:
+        """The number of objects stored, ``concurrency`` of them at a time.
+
+        The first failure is raised, its message names the object; objects put before it stay.
+        """
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        count = 0
+        pending: list[tuple[str, bytes]] = []
+        pending_bytes = 0
+        for name, data in items:
+            pending.append((name, as_bytes(data)))
+            pending_bytes += len(pending[-1][1])
+            if pending_bytes >= _PUT_ROUND_BYTES or len(pending) >= _PUT_ROUND_OBJECTS:
+                self.client._native.put_many(self.uri, pending, concurrency)
+                count += len(pending)
+                pending, pending_bytes = [], 0
+        if pending:
+            self.client._native.put_many(self.uri, pending, concurrency)
+            count += len(pending)
+        return count
+
+    def get_many(self, names: Iterable[str]) -> list[memoryview]:
+        """The contents of many objects in the order of ``names``, as one batch."""
+        return self.client.get_many([(self, name) for name in names])
+
+    def prefetch(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        template: str | None = None,
+        prefix: str | None = None,
+    ) -> Job:
+        """The job that brings these objects from the backend into the cluster."""
+        return self._start("prefetch", names, template, prefix)
+
+    def evict(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        template: str | None = None,
+        prefix: str | None = None,
+    ) -> Job:
+        """The job that drops the cluster's copies of these objects; the backend keeps its own."""
+        return self._start("evict", names, template, prefix)
+
+    def _start(
+        self, kind: str, names: Iterable[str] | None, template: str | None, prefix: str | None
+    ) -> Job:
+        if sum(given is not None for given in (names, template, prefix)) != 1:
+            raise ValueError(
+                f'{kind}() takes exactly one of names, template and prefix; prefix="" is all'
+            )
+        if prefix is None:
+            chosen = list(self.objects(names=names, template=template).names)
+        else:
+            chosen = None
+        return Job(self.client, self.client._native.start_job(kind, self.uri, chosen, prefix or ""))
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, Bucket):
+            return NotImplemented
+        return (self.client.endpoint, self.uri) == (other.client.endpoint, other.uri)
+
+    def __hash__(self) -> int:
+        return hash((self.client.endpoint, self.uri))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Bucket, (self.client, self.name, self.provider)
+
+    def __repr__(self) -> str:
+        return f"Bucket({self.uri!r})"
+
+
+class ObjectGroup:
+    """Some objects of one bucket, in a given order."""
+
+    __slots__ = ("bucket", "names")
+
+    def __init__(self, bucket: Bucket, names: Iterable[str]) -> None:
+        self.bucket = bucket
+        self.names: Sequence[str] = tuple(names)
+
+    def list_snapshot(self, prefix: str = "") -> Listing:
+        """Names and sizes of the group, in its order, from one listing of the bucket.
+
+        Args:
+            prefix: Only names that start so.
+
+        Raises:
+            NotFound: An object of the group is not in the bucket; the message names it.
+        """
+        wanted = [name for name in self.names if name.startswith(prefix)]
+        if not wanted:
+            return Listing.from_pairs(())
+        shared = os.path.commonprefix([min(wanted), max(wanted)])
+        needed = set(wanted)
+        sizes = {
+            name: size
+            for name, size in self.bucket.list_snapshot(str(shared))
+            if name in needed
+        }
+        for name in wanted:
+            if name not in sizes:
+                raise NotFound(f"{self.bucket.uri}/{name} does not exist")
+        return Listing.from_pairs((name, sizes[name]) for name in wanted)
+
+    def prefetch(self) -> Job:
+        """The job that brings the group into the cluster."""
+        return self.bucket.prefetch(self.names)
+
+    def evict(self) -> Job:
+        """The job that drops the cluster's copies of the group."""
+        return self.bucket.evict(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[Object]:
+        return map(self.bucket.object, self.names)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ObjectGroup):
+            return NotImplemented
+        return (self.bucket, self.names) == (other.bucket, other.names)
+
+    def __hash__(self) -> int:
+        return hash((self.bucket, self.names))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectGroup, (self.bucket, self.names)
+
+    def __repr__(self) -> str:
+        return f"<ObjectGroup of {len(self)} objects in {self.bucket.uri}>"

@@ -1,0 +1,159 @@
+"""The way into a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from forebay import _core
+from forebay.batch import Batch
+from forebay.bucket import Bucket
+from forebay.job import Job
+
+if TYPE_CHECKING:
+    from forebay.object import Object
+
+__all__ = ["Client", "Cluster"]
+
+_DEFAULT_ENDPOINT = "http://127.0.0.1:7400"
+
+
+class Client:
+    """A client of one cluster; cheap to make, and nothing is sent before it is used.
+
+    It learns from any gateway which target owns which object and then talks to targets directly.
+    Safe to use from many threads. It survives a fork, also one made while it is in use, and
+    pickles as its settings.
+
+    Args:
+        endpoint: URL of a gateway. By default ``FOREBAY_ENDPOINT``, then ``AIS_ENDPOINT`` from
+            the environment, then ``http://127.0.0.1:7400``.
+        timeout: Seconds after which a call gives up, its retries included.
+
+    Example:
+        >>> Client("http://127.0.0.1:7400").bucket("images").uri
+        'ais://images'
+    """
+
+    __slots__ = ("endpoint", "timeout", "_native")
+
+    def __init__(self, endpoint: str | None = None, *, timeout: float = 60.0) -> None:
+        if not timeout > 0:
+            raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
+        self.endpoint = (
+            endpoint
+            or os.environ.get("FOREBAY_ENDPOINT")
+            or os.environ.get("AIS_ENDPOINT")
+            or _DEFAULT_ENDPOINT
+        ).rstrip("/")
+        self.timeout = timeout
+        self._native = _core.Client(self.endpoint, timeout)
+
+    def bucket(self, name: str, provider: str = "ais") -> Bucket:
+        """The bucket of this name, whether it exists or not.
+
+        Args:
+            name: Its name alone; for ``s3://data`` see :meth:`bucket_of`.
+            provider: ``ais`` (or ``fb``), ``aws`` (``s3``), ``gcp`` (``gs``), ``azure`` (``az``)
+                or ``ht``.
+        """
+        return Bucket(self, name, provider)
+
+    def bucket_of(self, uri: str) -> tuple[Bucket, str]:
+        """The bucket of a URI such as ``s3://data/train/``, and what follows its name."""
+        scheme, separator, rest = uri.partition("://")
+        if not separator:
+            scheme, rest = "ais", uri
+        name, _, path = rest.partition("/")
+        return Bucket(self, name, scheme), path
+
+    def buckets(self, provider: str | None = None) -> list[Bucket]:
+        """All buckets that the cluster knows, or those of one provider."""
+        return [self.bucket_of(uri)[0] for uri in self._native.list_buckets(provider)]
+
+    def batch(
+        self,
+        objects: Iterable[Object | str] = (),
+        bucket: Bucket | None = None,
+        *,
+        on_error: Literal["raise", "return"] = "raise",
+    ) -> Batch:
+        """A batch of objects to get at once: one request per owning target.
+
+        Args:
+            objects: Objects, or names in ``bucket``.
+            bucket: Where bare names are.
+            on_error: ``raise`` the first failure, or ``return`` each as ``BatchResult.error``.
+        """
+        batch = Batch(self, bucket, on_error=on_error)
+        for item in objects:
+            batch.add(item)
+        return batch
+
+    def get_many(self, objects: Sequence[tuple[Bucket, str]]) -> list[memoryview]:
+        """The contents of many objects in their order: one request per owning target.
+
+        Raises:
+            NotFound: One of them is not there; the message names it.
+        """
+        buckets: dict[str, int] = {}
+        names: list[str] = []
+        bucket_of: list[int] = []
+        for bucket, name in objects:
+            bucket_of.append(buckets.setdefault(bucket.uri, len(buckets)))
+            names.append(name)
+        if not names:
+            return []
+        payloads: list[memoryview] = []
+        for answer in self._native.batch_all(list(buckets), bucket_of, names):
+            if isinstance(answer, BaseException):
+                raise answer
+            payloads.append(memoryview(answer))
+        return payloads
+
+    def job(self, id: str) -> Job:
+        """The job of this id."""
+        return Job(self, id)
+
+    def cluster(self) -> Cluster:
+        """What the cluster says of itself."""
+        return Cluster(self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Client):
+            return NotImplemented
+        return (self.endpoint, self.timeout) == (other.endpoint, other.timeout)
+
+    def __hash__(self) -> int:
+        return hash((self.endpoint, self.timeout))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make_client, (self.endpoint, self.timeout)
+
+    def __repr__(self) -> str:
+        return f"Client({self.endpoint!r})"
+
+
+class Cluster:
+    """Views of the cluster as a whole."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def map(self) -> dict[str, Any]:
+        """Nodes, buckets and the version of both."""
+        state: dict[str, Any] = json.loads(self._client._native.cluster_map())
+        return state
+
+    def info(self) -> dict[str, Any]:
+        """Every node with its usage, and the sums."""
+        info: dict[str, Any] = json.loads(self._client._native.cluster_info())
+        return info
+
+
+def _make_client(endpoint: str, timeout: float) -> Client:
+    return Client(endpoint, timeout=timeout)

@@ -1,0 +1,119 @@
+"""Plain values that calls take and return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from forebay.errors import ForebayError
+
+__all__ = ["ObjectEntry", "ObjectProps", "ObjectRange", "BatchResult", "JobStatus"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEntry:
+    """One row of a listing.
+
+    Attributes:
+        present: Whether the bytes are in the cluster now; otherwise only the backend has them.
+    """
+
+    name: str
+    size: int
+    present: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectProps:
+    """What is known of an object beside its bytes."""
+
+    name: str
+    size: int
+    version: str = ""
+    etag: str = ""
+    checksum_kind: str = "none"
+    checksum: str = ""
+    custom: Mapping[str, str] = field(default_factory=dict)
+    present: bool = True
+
+    @classmethod
+    def from_meta(cls, name: str, meta: Mapping[str, Any]) -> ObjectProps:
+        """From the JSON form that nodes use."""
+        checksum = meta.get("checksum") or {}
+        return cls(
+            name=name,
+            size=int(meta["size"]),
+            version=meta.get("version", ""),
+            etag=meta.get("etag", ""),
+            checksum_kind=checksum.get("kind", "none"),
+            checksum=checksum.get("value", ""),
+            custom=dict(meta.get("custom", {})),
+            present=bool(meta.get("present", False)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRange:
+    """Numbered names: ``prefix``, a number padded with zeros to ``pad_width``, ``suffix``."""
+
+    prefix: str
+    min_index: int
+    max_index: int
+    pad_width: int = 0
+    step: int = 1
+    suffix: str = ""
+
+    def names(self) -> list[str]:
+        """All names, first to last; ``max_index`` is included."""
+        if self.min_index < 0 or self.step < 1 or self.max_index < self.min_index:
+            raise ValueError(f"{self} is empty; needs 0 <= min_index <= max_index and step >= 1")
+        return [
+            f"{self.prefix}{number:0{self.pad_width}d}{self.suffix}"
+            for number in range(self.min_index, self.max_index + 1, self.step)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """Which entry of a batch a payload belongs to, and how it went.
+
+    Attributes:
+        index: Position in the batch.
+        error: Why there is no payload; None when there is one.
+    """
+
+    index: int
+    bucket: str
+    obj_name: str
+    size: int
+    error: ForebayError | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the payload is the whole object."""
+        return self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """How far a job is, over all targets.
+
+    Attributes:
+        state: ``running``, ``done``, ``failed`` or ``stopped``.
+        messages: The first few failures, in words.
+    """
+
+    id: str
+    kind: str
+    bucket: str
+    state: str
+    objects: int
+    bytes: int
+    errors: int
+    messages: tuple[str, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state != "running"

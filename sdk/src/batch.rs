@@ -1,0 +1,84 @@
+//! Batches: the request from flat lists, the answers as buffers and exceptions, and
+//! `_core.BatchStream`, the answers one by one.
+
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use forebay_client::BatchStream as NativeStream;
+use forebay_core::batch::{BatchEntry, BatchRequest};
+use forebay_core::{Error, ObjectName};
+use futures::StreamExt;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::buffer::Buffer;
+use crate::client::parse_bucket;
+use crate::error::{exception, raise};
+use crate::runtime::{self, Owned};
+
+/// The request for `names[i]` in `buckets[bucket_of[i]]`, to be answered in this order.
+pub(crate) fn request(
+    py: Python<'_>,
+    buckets: &[String],
+    bucket_of: &[u32],
+    names: Vec<String>,
+) -> PyResult<BatchRequest> {
+    if bucket_of.len() != names.len() {
+        return Err(raise(py, Error::invalid("a batch needs one bucket index per name")));
+    }
+    let buckets = buckets.iter().map(|uri| parse_bucket(py, uri)).collect::<PyResult<_>>()?;
+    let entries = names
+        .into_iter()
+        .zip(bucket_of)
+        .map(|(name, &bucket)| Ok(BatchEntry { bucket, name: ObjectName::new(name)? }))
+        .collect::<forebay_core::Result<_>>()
+        .map_err(|e| raise(py, e))?;
+    Ok(BatchRequest { buckets, entries, ordered: true })
+}
+
+/// One answer as Python gets it.
+pub(crate) fn answer(
+    py: Python<'_>,
+    answer: forebay_core::Result<Bytes>,
+) -> PyResult<Bound<'_, PyAny>> {
+    match answer {
+        Ok(bytes) => Ok(Bound::new(py, Buffer::from(bytes))?.into_any()),
+        Err(e) => exception(py, e),
+    }
+}
+
+/// Iterator over the answers of a batch; only the process that sent it can read on.
+#[pyclass(module = "forebay._core", frozen)]
+pub(crate) struct BatchStream {
+    /// Taken out while an answer is awaited, so that the lock is never held without the GIL.
+    stream: Mutex<Option<Owned<NativeStream>>>,
+}
+
+impl From<NativeStream> for BatchStream {
+    fn from(stream: NativeStream) -> Self {
+        Self { stream: Mutex::new(Some(Owned::new(stream))) }
+    }
+}
+
+#[pymethods]
+impl BatchStream {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let slot = || self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut stream) = slot().take() else { return Ok(None) };
+        let Some(native) = stream.get_mut() else {
+            *slot() = Some(stream);
+            return Err(PyRuntimeError::new_err("this batch was sent by the parent process"));
+        };
+        match runtime::block_on(py, native.next())? {
+            None => Ok(None),
+            Some(item) => {
+                *slot() = Some(stream);
+                answer(py, item.result).map(Some)
+            }
+        }
+    }
+}

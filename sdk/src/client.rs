@@ -1,0 +1,268 @@
+//! `_core.Client`: every call of the Python package that talks to the cluster. Values that are not
+//! bytes cross as JSON texts, which the Python side turns into its own types.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use forebay_client::{Body, Client as Native, ClientConfig, Result as ClientResult};
+use forebay_core::bucket::{BackendKind, BackendSpec};
+use forebay_core::job::{JobKind, Selection};
+use forebay_core::{Bucket, Error};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+use serde::Serialize;
+
+use crate::batch::{self, BatchStream};
+use crate::buffer::Buffer;
+use crate::error::raise;
+use crate::listing;
+use crate::object::{self, ObjectStream};
+use crate::runtime::{self, Owned};
+
+/// A client that is made anew in each process that uses it.
+#[pyclass(module = "forebay._core", frozen)]
+pub(crate) struct Client {
+    config: ClientConfig,
+    /// Locked only with the GIL held and never across its release, so that a fork cannot copy it
+    /// locked.
+    current: Mutex<Option<Owned<Native>>>,
+}
+
+impl Client {
+    /// The Rust client of this process.
+    pub(crate) fn native(&self, py: Python<'_>) -> PyResult<Native> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(native) = current.as_ref().and_then(Owned::get) {
+            return Ok(native.clone());
+        }
+        let _context = runtime::runtime(py)?.enter();
+        let native = Native::new(self.config.clone()).map_err(|e| raise(py, e))?;
+        *current = Some(Owned::new(native.clone()));
+        Ok(native)
+    }
+
+    /// The outcome of one call, waited for without the GIL.
+    fn call<T: Send, F>(&self, py: Python<'_>, make: impl FnOnce(Native) -> F) -> PyResult<T>
+    where
+        F: Future<Output = ClientResult<T>> + Send,
+    {
+        let future = make(self.native(py)?);
+        runtime::block_on(py, future)?.map_err(|e| raise(py, e))
+    }
+}
+
+pub(crate) fn parse_bucket(py: Python<'_>, uri: &str) -> PyResult<Bucket> {
+    Ok(Bucket::parse_uri(uri).map_err(|e| raise(py, e))?.0)
+}
+
+fn json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(value)
+        .map_err(|e| raise(py, Error::internal(format!("cannot show an answer: {e}"))))
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    fn new(endpoint: String, timeout_s: f64) -> PyResult<Self> {
+        let deadline = Duration::try_from_secs_f64(timeout_s)
+            .map_err(|e| pyo3::exceptions::PyValueError::new_err(format!("timeout: {e}")))?;
+        let config = ClientConfig { deadline, ..ClientConfig::new(endpoint) };
+        Ok(Self { config, current: Mutex::new(None) })
+    }
+
+    fn cluster_map(&self, py: Python<'_>) -> PyResult<String> {
+        let reply = self.call(py, |c| async move { c.refresh_map().await })?;
+        json(py, &reply.state)
+    }
+
+    fn cluster_info(&self, py: Python<'_>) -> PyResult<String> {
+        json(py, &self.call(py, |c| async move { c.cluster_info().await })?)
+    }
+
+    fn create_bucket(&self, py: Python<'_>, bucket: &str, folder: Option<String>) -> PyResult<()> {
+        let bucket = parse_bucket(py, bucket)?;
+        let backend = folder.map(|root| BackendSpec {
+            kind: BackendKind::Folder,
+            bucket: String::new(),
+            endpoint: None,
+            root: Some(root),
+        });
+        self.call(py, |c| async move { c.create_bucket(&bucket, backend).await })?;
+        Ok(())
+    }
+
+    fn destroy_bucket(&self, py: Python<'_>, bucket: &str) -> PyResult<()> {
+        let bucket = parse_bucket(py, bucket)?;
+        self.call(py, |c| async move { c.destroy_bucket(&bucket).await })
+    }
+
+    fn head_bucket(&self, py: Python<'_>, bucket: &str) -> PyResult<String> {
+        let bucket = parse_bucket(py, bucket)?;
+        json(py, &self.call(py, |c| async move { c.head_bucket(&bucket).await })?)
+    }
+
+    fn list_buckets(&self, py: Python<'_>, provider: Option<&str>) -> PyResult<Vec<String>> {
+        let provider = provider.map(str::parse).transpose().map_err(|e: Error| raise(py, e))?;
+        let buckets = self.call(py, |c| async move { c.list_buckets(provider).await })?;
+        Ok(buckets.iter().map(Bucket::to_string).collect())
+    }
+
+    fn list_page(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        prefix: String,
+        token: String,
+        page_size: usize,
+    ) -> PyResult<(Vec<(String, u64, bool)>, String)> {
+        let bucket = parse_bucket(py, bucket)?;
+        let wanted = listing::request(prefix, token, page_size);
+        let page = self.call(py, |c| async move { c.list_page(&bucket, &wanted).await })?;
+        Ok(listing::rows(page))
+    }
+
+    fn list_all<'py>(
+        &self,
+        py: Python<'py>,
+        bucket: &str,
+        prefix: String,
+    ) -> PyResult<[Bound<'py, PyBytes>; 3]> {
+        let bucket = parse_bucket(py, bucket)?;
+        let buffers = self
+            .call(py, |c| async move { Ok(listing::pack(c.list_all(&bucket, &prefix).await?)) })?;
+        Ok(buffers.map(|buffer| PyBytes::new(py, &buffer)))
+    }
+
+    fn get(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        byte_range: Option<&str>,
+    ) -> PyResult<Buffer> {
+        let bucket = parse_bucket(py, bucket)?;
+        let range = object::parse_range(byte_range).map_err(|e| raise(py, e))?;
+        let bytes = self.call(py, |c| async move { c.get_bytes(&bucket, &name, range).await })?;
+        Ok(bytes.into())
+    }
+
+    fn open(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        byte_range: Option<&str>,
+    ) -> PyResult<ObjectStream> {
+        let bucket = parse_bucket(py, bucket)?;
+        let range = object::parse_range(byte_range).map_err(|e| raise(py, e))?;
+        let reply = self.call(py, |c| async move { c.get(&bucket, &name, range).await })?;
+        Ok(reply.stream.into())
+    }
+
+    fn put(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        data: PyBackedBytes,
+    ) -> PyResult<String> {
+        let bucket = parse_bucket(py, bucket)?;
+        let body = Body::Bytes(object::share(data));
+        let meta = self.call(py, |c| async move { c.put(&bucket, &name, body, None).await })?;
+        json(py, &meta)
+    }
+
+    fn put_file(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        path: String,
+    ) -> PyResult<String> {
+        let bucket = parse_bucket(py, bucket)?;
+        let body = runtime::block_on(py, Body::file(&path))?.map_err(|e| {
+            PyOSError::new_err((e.raw_os_error().unwrap_or(0), e.to_string(), path))
+        })?;
+        let meta = self.call(py, |c| async move { c.put(&bucket, &name, body, None).await })?;
+        json(py, &meta)
+    }
+
+    fn put_many(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        items: Vec<(String, PyBackedBytes)>,
+        concurrency: usize,
+    ) -> PyResult<()> {
+        let bucket = parse_bucket(py, bucket)?;
+        let items: Vec<_> =
+            items.into_iter().map(|(name, data)| (name, object::share(data))).collect();
+        self.call(py, |c| object::put_many(c, bucket, items, concurrency))
+    }
+
+    fn head(&self, py: Python<'_>, bucket: &str, name: String) -> PyResult<String> {
+        let bucket = parse_bucket(py, bucket)?;
+        json(py, &self.call(py, |c| async move { c.head(&bucket, &name).await })?)
+    }
+
+    fn delete(&self, py: Python<'_>, bucket: &str, name: String) -> PyResult<()> {
+        let bucket = parse_bucket(py, bucket)?;
+        self.call(py, |c| async move { c.delete(&bucket, &name).await })
+    }
+
+    /// Every answer of a batch in the order of `names`: a `Buffer`, or an exception not raised.
+    fn batch_all<'py>(
+        &self,
+        py: Python<'py>,
+        buckets: Vec<String>,
+        bucket_of: Vec<u32>,
+        names: Vec<String>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let request = batch::request(py, &buckets, &bucket_of, names)?;
+        let answers = self.call(py, |c| async move { c.batch_all(&request).await })?;
+        answers.into_iter().map(|answer| batch::answer(py, answer)).collect()
+    }
+
+    /// The same, one by one as they arrive.
+    fn batch(
+        &self,
+        py: Python<'_>,
+        buckets: Vec<String>,
+        bucket_of: Vec<u32>,
+        names: Vec<String>,
+    ) -> PyResult<BatchStream> {
+        let request = batch::request(py, &buckets, &bucket_of, names)?;
+        let native = self.native(py)?;
+        let _context = runtime::runtime(py)?.enter();
+        Ok(native.batch(&request).map_err(|e| raise(py, e))?.into())
+    }
+
+    fn start_job(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        bucket: &str,
+        names: Option<Vec<String>>,
+        prefix: String,
+    ) -> PyResult<String> {
+        let kind: JobKind = kind.parse().map_err(|e: Error| raise(py, e))?;
+        let bucket = parse_bucket(py, bucket)?;
+        let selection = match names {
+            Some(names) => Selection::Names(names),
+            None => Selection::Prefix(prefix),
+        };
+        self.call(py, |c| async move { c.start_job(kind, &bucket, &selection).await })
+    }
+
+    fn job(&self, py: Python<'_>, id: String) -> PyResult<String> {
+        json(py, &self.call(py, |c| async move { c.job(&id).await })?)
+    }
+
+    fn stop_job(&self, py: Python<'_>, id: String) -> PyResult<()> {
+        self.call(py, |c| async move { c.stop_job(&id).await })?;
+        Ok(())
+    }
+}

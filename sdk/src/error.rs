@@ -1,0 +1,57 @@
+//! Failures of the Rust client as the exceptions of `forebay.errors`.
+
+use forebay_client::Error as ClientError;
+use forebay_core::{Error, ErrorCode};
+use pyo3::prelude::*;
+use serde::Serialize;
+
+/// The exception for a failure, ready to be raised.
+pub(crate) fn raise(py: Python<'_>, error: impl Into<Failure>) -> PyErr {
+    match exception(py, error) {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(e) => e,
+    }
+}
+
+/// The exception for a failure, as an object to hand over.
+pub(crate) fn exception<'py>(
+    py: Python<'py>,
+    error: impl Into<Failure>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Failure(error) = error.into();
+    py.import("forebay.errors")?.getattr("from_code")?.call1((
+        code_name(error.code),
+        error.code.status(),
+        error.to_string(),
+    ))
+}
+
+/// A failure from either side of the wire.
+pub(crate) struct Failure(Error);
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        // That nobody could be reached says more than that time ran out over it.
+        let unreachable = matches!(&error, ClientError::Timeout { last, .. }
+            if matches!(**last, ClientError::Connect { .. }));
+        let mut error = Error::from(error);
+        if unreachable {
+            error.code = ErrorCode::Unavailable;
+        }
+        Self(error)
+    }
+}
+
+/// The code as it is written on the wire: `object_not_found`.
+fn code_name(code: ErrorCode) -> String {
+    match code.serialize(serde_json::value::Serializer) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => "internal".to_owned(),
+    }
+}

@@ -1,0 +1,94 @@
+"""Batches: order, failures, several buckets, and one request per owning target."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Any
+
+import pytest
+
+import forebay
+
+CONTENTS = {f"o/{i:03}": os.urandom(i * 37 % 3000) for i in range(200)}
+
+
+@pytest.fixture
+def filled(bucket: forebay.Bucket) -> forebay.Bucket:
+    bucket.put_many(CONTENTS.items())
+    return bucket
+
+
+def test_answers_come_in_the_order_asked(client: forebay.Client, filled: forebay.Bucket) -> None:
+    names = sorted(CONTENTS, key=lambda name: CONTENTS[name])
+    names += names[:3]
+    for answers in (
+        client.batch(names, bucket=filled).get_all(),
+        list(client.batch(map(filled.object, names)).get()),
+    ):
+        assert [result.obj_name for result, _ in answers] == names
+        assert [result.index for result, _ in answers] == list(range(len(names)))
+        for result, content in answers:
+            assert result.ok
+            assert content == CONTENTS[result.obj_name]
+            assert (result.size, result.bucket) == (len(content), filled.uri)
+    assert [bytes(c) for c in filled.get_many(names)] == [CONTENTS[name] for name in names]
+
+
+def test_a_failure_is_raised_or_returned_and_never_an_empty_object(
+    client: forebay.Client, filled: forebay.Bucket
+) -> None:
+    names = ["o/000", "absent", "o/001"]
+    for run in (
+        lambda: client.batch(names, filled).get_all(),
+        lambda: list(client.batch(names, filled).get()),
+        lambda: filled.get_many(names),
+    ):
+        with pytest.raises(forebay.NotFound, match="absent"):
+            run()
+    batch = client.batch(names, filled, on_error="return")
+    assert len(batch) == 3
+    for answers in (batch.get_all(), list(batch.get())):
+        results = [result for result, _ in answers]
+        assert [result.ok for result in results] == [True, False, True]
+        assert isinstance(results[1].error, forebay.NotFound)
+        assert answers[2][1] == CONTENTS["o/001"]
+    with pytest.raises(ValueError, match="on_error"):
+        client.batch(on_error="skip")  # type: ignore[arg-type]
+
+
+def test_a_batch_spans_buckets(client: forebay.Client, filled: forebay.Bucket) -> None:
+    other = client.bucket(f"o-{uuid.uuid4().hex[:8]}").create()
+    try:
+        other.object("o/000").put(b"other")
+        batch = client.batch().add(other.object("o/000")).add(filled.object("o/001"))
+        contents = [bytes(content) for _, content in batch.get_all()]
+        assert contents == [b"other", CONTENTS["o/001"]]
+    finally:
+        other.delete()
+
+
+def test_an_empty_batch_asks_nothing(client: forebay.Client, filled: forebay.Bucket) -> None:
+    assert client.batch().get_all() == []
+    assert list(client.batch().get()) == []
+    assert filled.get_many([]) == []
+
+
+def test_a_large_object_goes_through_a_batch(client: forebay.Client, bucket: forebay.Bucket) -> None:
+    large = os.urandom(9 << 20)
+    bucket.object("large").put(large)
+    bucket.object("small").put(b"s")
+    contents = bucket.get_many(["small", "large", "small"])
+    assert [len(content) for content in contents] == [1, len(large), 1]
+    assert contents[1] == large
+
+
+def test_a_batch_is_one_request_per_owning_target(
+    client: forebay.Client, cluster: Any, filled: forebay.Bucket
+) -> None:
+    filled.get_many(["o/000"])
+    requests = cluster.count("forebay_http_requests_total", op="batch")
+    entries = cluster.count("forebay_batch_entries_total")
+    filled.get_many(list(CONTENTS))
+    assert cluster.count("forebay_http_requests_total", op="batch") - requests == 3
+    assert cluster.count("forebay_batch_entries_total") - entries == len(CONTENTS)

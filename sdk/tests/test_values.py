@@ -1,0 +1,188 @@
+"""What needs no cluster: listings, errors, settings, pickles, imports."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+import sys
+from typing import Any
+
+import pytest
+from forebay_fixture import python
+
+import forebay
+from forebay import Client, Listing, ObjectRange
+
+ROWS = [("a", 1), ("b/ü", 22), ("c", 0)]
+
+
+def test_listing_is_a_sequence_of_pairs() -> None:
+    listing = Listing.from_pairs(ROWS)
+    assert list(listing) == ROWS
+    assert listing[-1] == ("c", 0)
+    assert listing[0:2] == ROWS[:2]
+    assert listing[::-1] == ROWS[::-1]
+    assert len(listing) == 3
+    assert ("a", 1) in listing
+    assert listing.total_size == 23
+    with pytest.raises(IndexError):
+        listing[3]
+    with pytest.raises(IndexError):
+        listing[-4]
+
+
+def test_listing_joins_and_pickles() -> None:
+    both = Listing.concat([Listing.from_pairs(ROWS), Listing.from_pairs([]), Listing.from_pairs(ROWS)])
+    assert list(both) == ROWS + ROWS
+    assert pickle.loads(pickle.dumps(both)) == both
+    assert both != Listing.from_pairs(ROWS)
+
+
+def test_listing_needs_at_most_64_bytes_and_the_name_per_object() -> None:
+    count = 10_000
+    names = [f"train/{i:08}.jpg" for i in range(count)]
+    listing = Listing.from_pairs((name, i) for i, name in enumerate(names))
+    parts = [getattr(listing, slot) for slot in Listing.__slots__]
+    held = sum(sys.getsizeof(part) for part in parts)
+    assert held <= count * 64 + sum(map(len, names))
+
+
+@pytest.mark.parametrize("bad", [(b"ab", "Q", 1), (b"a", "Q", 2)])
+def test_listing_refuses_buffers_that_do_not_fit(bad: Any) -> None:
+    from array import array
+
+    names, kind, count = bad
+    with pytest.raises(ValueError, match="do not fit"):
+        Listing(names, array(kind, [0, 1]), array(kind, [1] * count))
+
+
+ERRORS = [
+    (forebay.NotFound, FileNotFoundError, 404),
+    (forebay.AlreadyExists, FileExistsError, 409),
+    (forebay.AccessDenied, PermissionError, 403),
+    (forebay.InvalidArgument, ValueError, 400),
+    (forebay.ObjectChanged, Exception, 412),
+    (forebay.ChecksumMismatch, Exception, 400),
+    (forebay.TooManyRequests, Exception, 429),
+    (forebay.Timeout, TimeoutError, 504),
+    (forebay.ClusterUnavailable, ConnectionError, 503),
+]
+
+
+@pytest.mark.parametrize("cls,python_class,status", ERRORS)
+def test_errors_are_made_from_one_string_and_pickle(
+    cls: type[forebay.ForebayError], python_class: type[Exception], status: int
+) -> None:
+    error = cls("what happened")
+    assert isinstance(error, forebay.ForebayError)
+    assert isinstance(error, python_class)
+    assert (str(error), error.status) == ("what happened", status)
+    back = pickle.loads(pickle.dumps(cls("x", code="special", status=499)))
+    assert (type(back), str(back), back.code, back.status) == (cls, "x", "special", 499)
+
+
+def test_client_takes_its_endpoint_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FOREBAY_ENDPOINT", raising=False)
+    monkeypatch.delenv("AIS_ENDPOINT", raising=False)
+    assert Client().endpoint == "http://127.0.0.1:7400"
+    monkeypatch.setenv("AIS_ENDPOINT", "http://b:2/")
+    assert Client().endpoint == "http://b:2"
+    monkeypatch.setenv("FOREBAY_ENDPOINT", "http://a:1")
+    assert Client().endpoint == "http://a:1"
+    assert Client("http://c:3").endpoint == "http://c:3"
+
+
+def test_handles_compare_hash_and_pickle() -> None:
+    client = Client("http://h:1", timeout=5)
+    for handle in [
+        client,
+        client.bucket("b", "s3"),
+        client.bucket("b").object("o"),
+        client.bucket("b").objects(["x", "y"]),
+    ]:
+        back = pickle.loads(pickle.dumps(handle))
+        assert back == handle
+        assert hash(back) == hash(handle)
+    assert pickle.loads(pickle.dumps(client)).timeout == 5
+    assert client.bucket("b") != client.bucket("b", "s3")
+    assert client.bucket("b") == Client("http://h:1").bucket("b")
+
+
+@pytest.mark.parametrize(
+    "alias,uri",
+    [("ais", "ais://b"), ("fb", "ais://b"), ("aws", "s3://b"), ("s3", "s3://b"),
+     ("gcp", "gs://b"), ("gs", "gs://b"), ("azure", "az://b"), ("az", "az://b"), ("ht", "ht://b")],
+)  # fmt: skip
+def test_providers_have_the_names_of_v1(alias: str, uri: str) -> None:
+    assert Client("http://h:1").bucket("b", alias).uri == uri
+
+
+def test_bad_arguments_are_named() -> None:
+    client = Client("http://h:1")
+    with pytest.raises(ValueError, match="unknown provider 'nix'"):
+        client.bucket("b", "nix")
+    with pytest.raises(ValueError, match="timeout"):
+        Client(timeout=0)
+    with pytest.raises(ValueError, match="endpoint|invalid"):
+        Client("no url").bucket("b").head()
+    bucket = client.bucket("b")
+    with pytest.raises(ValueError, match="exactly one"):
+        bucket.objects()
+    with pytest.raises(TypeError, match="list of names"):
+        bucket.objects("abc")
+    with pytest.raises(ValueError, match="exactly one"):
+        bucket.evict()
+    with pytest.raises(ValueError, match="invalid bucket name"):
+        client.bucket("a b").head()
+    with pytest.raises(TypeError, match="not int"):
+        bucket.object("o").put(5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="byte_range"):
+        bucket.object("o").get(byte_range=(0, 0))
+    with pytest.raises(ValueError, match="which bucket"):
+        client.batch(["o"])
+
+
+def test_groups_are_made_of_names_ranges_and_templates() -> None:
+    bucket = Client("http://h:1").bucket("b")
+    assert list(bucket.objects(template="s-{08..10}.tar").names) == ["s-08.tar", "s-09.tar", "s-10.tar"]
+    group = bucket.objects(range=ObjectRange("s-", 8, 12, pad_width=3, step=2, suffix=".tar"))
+    assert [item.name for item in group] == ["s-008.tar", "s-010.tar", "s-012.tar"]
+    assert len(group) == 3
+    with pytest.raises(ValueError, match="no range"):
+        bucket.objects(template="plain")
+    with pytest.raises(ValueError, match="invalid range"):
+        bucket.objects(template="{3..1}")
+
+
+def test_uris_are_taken_apart() -> None:
+    client = Client("http://h:1")
+    for uri, bucket, path in [
+        ("s3://b/p/q", "s3://b", "p/q"),
+        ("ais://b", "ais://b", ""),
+        ("b/p", "ais://b", "p"),
+    ]:
+        found, rest = client.bucket_of(uri)
+        assert (found.uri, rest) == (bucket, path)
+    assert operator.eq(*[client.bucket_of("fb://b")[0], client.bucket("b")])
+
+
+def test_the_core_has_the_version_of_the_package() -> None:
+    assert forebay._core.__version__ == forebay.__version__
+    code = (
+        "import sys, types; core = types.ModuleType('forebay._core'); core.__version__ = '9.9';"
+        "sys.modules['forebay._core'] = core; import forebay"
+    )
+    done = python(code)
+    assert done.returncode != 0
+    assert "native core of version 9.9" in done.stderr
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, time; t = time.perf_counter(); import forebay;"
+        "print(time.perf_counter() - t);"
+        "sys.exit(sorted({'torch', 'numpy', 'lightning', 'requests'} & set(sys.modules)) or 0)"
+    )
+    runs = [python(code) for _ in range(3)]
+    assert all(run.returncode == 0 for run in runs), runs[0].stderr
+    assert min(float(run.stdout) for run in runs) < 0.15

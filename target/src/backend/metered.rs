@@ -1,0 +1,71 @@
+//! Tells a hook about every call that really goes to a backend, retries included.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_core::error::{ErrorCode, Result};
+use forebay_core::size::ByteRange;
+
+use super::{Backend, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
+
+/// Called with provider (`aws`, `folder`), operation ([`Op::as_str`]) and result (`ok`,
+/// `not_found`, `denied`, `changed`, `unavailable`, `error`) of each call.
+pub type Hook = Arc<dyn Fn(&'static str, &'static str, &'static str) + Send + Sync>;
+
+/// A backend whose calls are counted. A get counts when its body opens.
+pub struct Metered {
+    inner: Arc<dyn Backend>,
+    provider: &'static str,
+    hook: Hook,
+}
+
+impl Metered {
+    pub fn new(inner: Arc<dyn Backend>, provider: &'static str, hook: Hook) -> Self {
+        Self { inner, provider, hook }
+    }
+
+    fn count<T>(&self, op: Op, result: Result<T>) -> Result<T> {
+        let word = match result.as_ref().map_err(|e| e.code) {
+            Ok(_) => "ok",
+            Err(ErrorCode::ObjectNotFound | ErrorCode::RemoteBucketNotFound) => "not_found",
+            Err(ErrorCode::AccessDenied | ErrorCode::Unauthenticated) => "denied",
+            Err(ErrorCode::ObjectChanged) => "changed",
+            Err(code) if code.is_transient() => "unavailable",
+            Err(_) => "error",
+        };
+        (self.hook)(self.provider, op.as_str(), word);
+        result
+    }
+}
+
+#[async_trait]
+impl Backend for Metered {
+    async fn head_bucket(&self) -> Result<()> {
+        self.count(Op::HeadBucket, self.inner.head_bucket().await)
+    }
+
+    async fn stat(&self, name: &str) -> Result<RemoteMeta> {
+        self.count(Op::Stat, self.inner.stat(name).await)
+    }
+
+    async fn get(
+        &self,
+        name: &str,
+        range: Option<ByteRange>,
+        if_version: Option<&str>,
+    ) -> Result<RemoteObject> {
+        self.count(Op::Get, self.inner.get(name, range, if_version).await)
+    }
+
+    async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {
+        self.count(Op::Put, self.inner.put(name, body).await)
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        self.count(Op::Delete, self.inner.delete(name).await)
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+        self.count(Op::List, self.inner.list(prefix, after, limit).await)
+    }
+}

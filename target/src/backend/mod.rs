@@ -1,0 +1,187 @@
+//! Where objects of buckets with a backend really live: one trait, one folder or file per kind of
+//! backend, decorators over the trait, and the registry that puts them together.
+//!
+//! A new kind is one module and one line in `registry`; retries, limits and metrics come by
+//! themselves. Nothing here knows the store or HTTP.
+
+pub mod faulty;
+pub mod folder;
+pub mod limit;
+pub mod metered;
+pub mod registry;
+pub mod retry;
+pub mod s3;
+#[cfg(test)]
+mod suite;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_core::error::{Error, Result};
+use forebay_core::size::ByteRange;
+use futures::stream::{self, BoxStream, StreamExt};
+
+pub use faulty::{Fault, Faulty};
+pub use registry::{BackendSettings, Backends};
+pub use retry::RetryPolicy;
+pub use s3::{S3Credentials, S3Settings};
+
+/// Bytes of an object as they arrive. Dropping it ends the transfer.
+pub type BodyStream = BoxStream<'static, Result<Bytes>>;
+
+/// What a backend says of one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteMeta {
+    /// Bytes of the whole object.
+    pub size: u64,
+    /// Changes whenever the content does; opaque, compared for equality only.
+    pub version: String,
+    /// Without quotes; empty where the backend has none.
+    pub etag: String,
+    /// MD5 of the content in lower-case hexadecimal, where the backend vouches for it.
+    pub md5: Option<String>,
+    /// Last modification, unix nanoseconds; after a put about now.
+    pub mtime_ns: u64,
+    /// User's custom metadata; folders keep none.
+    pub custom: BTreeMap<String, String>,
+}
+
+/// An object being read: what it is, which bytes of it come, and the bytes.
+pub struct RemoteObject {
+    pub meta: RemoteMeta,
+    /// What `stream` yields: the asked range cut at the object's end.
+    pub range: ByteRange,
+    pub stream: BodyStream,
+}
+
+/// One row of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteEntry {
+    pub name: String,
+    pub size: u64,
+    /// As [`RemoteMeta::version`]; the ETag where listings do not tell versions (S3).
+    pub version: String,
+    pub etag: String,
+    pub mtime_ns: u64,
+}
+
+/// Part of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemotePage {
+    /// In ascending byte order of names.
+    pub entries: Vec<RemoteEntry>,
+    /// Whether names follow after the last entry; never true for a page without entries.
+    pub more: bool,
+}
+
+/// Opens a source's bytes `range`; called once per attempt and per part, at any offset.
+pub type OpenBody = Arc<dyn Fn(ByteRange) -> BodyStream + Send + Sync>;
+
+/// What to put: content that can be read again, so that a put can be tried again.
+#[derive(Clone)]
+pub struct PutBody {
+    pub size: u64,
+    pub open: OpenBody,
+    /// MD5 in hexadecimal when known; a backend that can check it does.
+    pub md5: Option<String>,
+    pub custom: BTreeMap<String, String>,
+}
+
+impl PutBody {
+    pub fn new(size: u64, open: OpenBody) -> Self {
+        Self { size, open, md5: None, custom: BTreeMap::new() }
+    }
+
+    pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        Self::new(
+            bytes.len() as u64,
+            Arc::new(move |range| {
+                let part = bytes.slice(range.start as usize..range.end as usize);
+                stream::iter((!part.is_empty()).then_some(Ok(part))).boxed()
+            }),
+        )
+    }
+
+    /// The bytes of `range`; the stream fails when the source has fewer or more than that.
+    pub(crate) fn read(&self, range: ByteRange) -> BodyStream {
+        let state = (Some((self.open)(range)), 0u64);
+        stream::try_unfold(state, move |(body, seen)| async move {
+            let Some(mut body) = body else { return Ok(None) };
+            match body.next().await.transpose()? {
+                Some(chunk) => {
+                    let seen = seen + chunk.len() as u64;
+                    if seen > range.len() {
+                        return Err(source_length(range.len(), "more"));
+                    }
+                    Ok(Some((chunk, (Some(body), seen))))
+                }
+                None if seen < range.len() => Err(source_length(range.len(), "fewer")),
+                None => Ok(None),
+            }
+        })
+        .boxed()
+    }
+}
+
+fn source_length(announced: u64, compared: &str) -> Error {
+    Error::internal(format!("the source has {compared} than the {announced} bytes announced"))
+}
+
+/// A bucket somewhere else.
+///
+/// Failures are [`Error`]s that name the bucket: `RemoteBucketNotFound`, `ObjectNotFound`,
+/// `AccessDenied`, transient ones (`Unavailable`, `TooManyRequests`, `Timeout`). Every future may
+/// be dropped midway; a dropped put leaves the old object or the new one.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// Succeeds when the bucket is there and may be used.
+    async fn head_bucket(&self) -> Result<()>;
+
+    async fn stat(&self, name: &str) -> Result<RemoteMeta>;
+
+    /// Reads the object or `range` of it (not empty). `ObjectChanged` when its version is no
+    /// longer `if_version`, `RangeNotSatisfiable` when the range starts at or after its end.
+    async fn get(
+        &self,
+        name: &str,
+        range: Option<ByteRange>,
+        if_version: Option<&str>,
+    ) -> Result<RemoteObject>;
+
+    /// Replaces the object; it is there in full when this returns, and never in part.
+    async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta>;
+
+    /// `ObjectNotFound` when there was none and the backend tells (S3 does not).
+    async fn delete(&self, name: &str) -> Result<()>;
+
+    /// Names that start with `prefix` and come after `after`, at most `limit` of them; a page may
+    /// be shorter although more follow, as [`RemotePage::more`] says.
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage>;
+}
+
+/// The calls of [`Backend`], as metrics and faults name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    HeadBucket,
+    Stat,
+    Get,
+    Put,
+    Delete,
+    List,
+}
+
+impl Op {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::HeadBucket => "head_bucket",
+            Self::Stat => "stat",
+            Self::Get => "get",
+            Self::Put => "put",
+            Self::Delete => "delete",
+            Self::List => "list",
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Tries again what failed for a reason that may pass, and resumes bodies that broke off.
+//!
+//! A body that ends early, stalls or breaks is opened again at the byte where it stopped, on the
+//! condition that the object is still the same version; callers see all bytes or an error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::size::ByteRange;
+use futures::stream::{self, StreamExt};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Backend, BodyStream, PutBody, RemoteMeta, RemoteObject, RemotePage};
+
+/// How often and how patiently.
+#[derive(Clone, Debug)]
+pub struct RetryPolicy {
+    /// Calls in all, the first included.
+    pub attempts: u32,
+    /// Pause before the second call; it doubles from call to call, with jitter.
+    pub first_pause: Duration,
+    pub longest_pause: Duration,
+    /// No call starts later than this after the first.
+    pub deadline: Duration,
+    /// A body without a byte for this long counts as broken.
+    pub stall: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts: 5,
+            first_pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(5),
+            deadline: Duration::from_secs(20),
+            stall: Duration::from_secs(20),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// Runs `call` with the number of the attempt (0, 1, …) until it succeeds, fails for good, or
+    /// attempts or time are used up.
+    pub(crate) async fn run<T, F>(&self, mut call: impl FnMut(u32) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let end = Instant::now() + self.deadline;
+        let mut attempt = 0;
+        loop {
+            let error = match call(attempt).await {
+                Ok(done) => return Ok(done),
+                Err(e) => e,
+            };
+            attempt += 1;
+            if !error.code.is_transient() {
+                return Err(error);
+            }
+            let pause = self.pause(attempt, &error);
+            if attempt >= self.attempts || Instant::now() + pause >= end {
+                return Err(giving_up(error));
+            }
+            tracing::debug!(%error, attempt, ?pause, "backend call failed, trying again");
+            sleep(pause).await;
+        }
+    }
+
+    /// Half fixed, half random, so that many nodes do not come back together; never less than the
+    /// backend asked for.
+    fn pause(&self, attempt: u32, error: &Error) -> Duration {
+        let doubled = self.first_pause.saturating_mul(1 << (attempt - 1).min(16));
+        let jittered = doubled.min(self.longest_pause).mul_f64(rand::random_range(0.5..1.0));
+        let asked = Duration::from_secs(error.retry_after_s.unwrap_or(0).into());
+        jittered.max(asked)
+    }
+}
+
+/// Callers are always told when another try is worth it.
+fn giving_up(error: Error) -> Error {
+    let seconds = error.retry_after_s.unwrap_or(3).max(1);
+    error.retry_after(seconds)
+}
+
+/// A backend whose transient failures are tried again.
+pub struct Retrying {
+    inner: Arc<dyn Backend>,
+    policy: RetryPolicy,
+}
+
+impl Retrying {
+    pub fn new(inner: Arc<dyn Backend>, policy: RetryPolicy) -> Self {
+        Self { inner, policy }
+    }
+}
+
+#[async_trait]
+impl Backend for Retrying {
+    async fn head_bucket(&self) -> Result<()> {
+        self.policy.run(|_| self.inner.head_bucket()).await
+    }
+
+    async fn stat(&self, name: &str) -> Result<RemoteMeta> {
+        self.policy.run(|_| self.inner.stat(name)).await
+    }
+
+    async fn get(
+        &self,
+        name: &str,
+        range: Option<ByteRange>,
+        if_version: Option<&str>,
+    ) -> Result<RemoteObject> {
+        let RemoteObject { meta, range, stream } =
+            self.policy.run(|_| self.inner.get(name, range, if_version)).await?;
+        let body = Resuming {
+            inner: Arc::clone(&self.inner),
+            policy: self.policy.clone(),
+            name: name.to_owned(),
+            version: meta.version.clone(),
+            left: range,
+            body: stream,
+            failures: 0,
+        };
+        Ok(RemoteObject { meta, range, stream: body.into_stream() })
+    }
+
+    async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {
+        self.policy.run(|_| self.inner.put(name, body.clone())).await
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        self.policy
+            .run(async |attempt| match self.inner.delete(name).await {
+                // An earlier attempt deleted it and only its answer was lost.
+                Err(e) if attempt > 0 && e.code == ErrorCode::ObjectNotFound => Ok(()),
+                other => other,
+            })
+            .await
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+        self.policy.run(|_| self.inner.list(prefix, after, limit)).await
+    }
+}
+
+/// A body and what is needed to open the rest of it again.
+struct Resuming {
+    inner: Arc<dyn Backend>,
+    policy: RetryPolicy,
+    name: String,
+    version: String,
+    left: ByteRange,
+    body: BodyStream,
+    /// In a row, without a byte between them.
+    failures: u32,
+}
+
+impl Resuming {
+    fn into_stream(self) -> BodyStream {
+        stream::unfold(Some(self), |state| async move {
+            let mut state = state?;
+            match state.next().await {
+                Some(Ok(chunk)) => Some((Ok(chunk), Some(state))),
+                Some(Err(e)) => Some((Err(e), None)),
+                None => None,
+            }
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self) -> Option<Result<bytes::Bytes>> {
+        loop {
+            let error = match timeout(self.policy.stall, self.body.next()).await {
+                Ok(Some(Ok(chunk))) if chunk.is_empty() => continue,
+                Ok(Some(Ok(chunk))) if chunk.len() as u64 > self.left.len() => {
+                    return Some(Err(self.broken(ErrorCode::Internal, "has more bytes than told")));
+                }
+                Ok(Some(Ok(chunk))) => {
+                    self.left.start += chunk.len() as u64;
+                    self.failures = 0;
+                    return Some(Ok(chunk));
+                }
+                Ok(Some(Err(e))) if !e.code.is_transient() => return Some(Err(e)),
+                // All bytes came; how the transfer ended does not matter any more.
+                _ if self.left.is_empty() => return None,
+                Ok(Some(Err(e))) => e,
+                Ok(None) => self.broken(ErrorCode::Unavailable, "ended too early"),
+                Err(_) => self.broken(ErrorCode::Unavailable, "stalled"),
+            };
+            if let Err(e) = self.reopen(error).await {
+                return Some(Err(e));
+            }
+        }
+    }
+
+    async fn reopen(&mut self, error: Error) -> Result<()> {
+        self.failures += 1;
+        if self.failures >= self.policy.attempts || self.version.is_empty() {
+            return Err(giving_up(error));
+        }
+        tracing::debug!(object = %self.name, at = self.left.start, %error, "resuming a body");
+        // The old transfer goes first: it may hold the permit that the new one needs.
+        self.body = stream::empty().boxed();
+        sleep(self.policy.pause(self.failures, &error)).await;
+        let (inner, left) = (&self.inner, self.left);
+        let again =
+            self.policy.run(|_| inner.get(&self.name, Some(left), Some(&self.version))).await?;
+        if again.range != left {
+            return Err(self.broken(ErrorCode::Internal, "came back with other bytes than asked"));
+        }
+        self.body = again.stream;
+        Ok(())
+    }
+
+    fn broken(&self, code: ErrorCode, how: &str) -> Error {
+        Error::new(code, format!("body of {} {how}, at byte {}", self.name, self.left.start))
+    }
+}

@@ -1,0 +1,171 @@
+//! Settings and SDK clients: one client, and so one pool of connections, per endpoint.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_config::environment::EnvironmentVariableRegionProvider;
+use aws_config::meta::region::RegionProviderChain;
+use aws_config::profile::ProfileFileRegionProvider;
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::retry::RetryConfig;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::config::{
+    Credentials, RequestChecksumCalculation, ResponseChecksumValidation,
+    StalledStreamProtectionConfig,
+};
+use forebay_core::error::{Error, Result};
+use tokio::sync::{Mutex, OnceCell};
+
+use crate::backend::RetryPolicy;
+
+/// Region that is signed for when nothing names one.
+const DEFAULT_REGION: &str = "us-east-1";
+
+/// A key pair given by hand.
+#[derive(Clone)]
+pub struct S3Credentials {
+    pub access_key: String,
+    pub secret_key: String,
+}
+
+impl std::fmt::Debug for S3Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("S3Credentials")
+            .field("access_key", &self.access_key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How S3 is spoken to.
+#[derive(Clone, Debug)]
+pub struct S3Settings {
+    /// Used by buckets that name no endpoint themselves; Amazon's own when absent.
+    pub endpoint: Option<String>,
+    /// From the environment or the AWS profile when absent.
+    pub region: Option<String>,
+    /// From the environment, profile or machine role when absent.
+    pub credentials: Option<S3Credentials>,
+    pub connect_timeout: Duration,
+    /// Longest wait for the first byte of an answer; uploads get more by their size.
+    pub read_timeout: Duration,
+    /// Objects above this size go up in parts.
+    pub multipart_above: u64,
+    /// Size of a part (at least 5 MiB at most servers); grows where 10,000 would not do.
+    pub part_size: u64,
+    /// Parts of one object in flight.
+    pub parts_at_once: usize,
+    /// For single parts of an upload.
+    pub part_retry: RetryPolicy,
+}
+
+impl Default for S3Settings {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            region: None,
+            credentials: None,
+            connect_timeout: Duration::from_secs(3),
+            read_timeout: Duration::from_secs(30),
+            multipart_above: 64 << 20,
+            part_size: 16 << 20,
+            parts_at_once: 4,
+            part_retry: RetryPolicy::default(),
+        }
+    }
+}
+
+impl S3Settings {
+    /// Defaults, with the endpoint that the environment names: `AWS_ENDPOINT_URL_S3`,
+    /// `AWS_ENDPOINT_URL` or `S3_ENDPOINT`, the first that is set.
+    pub fn from_env() -> Self {
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT"];
+        Self { endpoint: endpoint.into_iter().find_map(set), ..Self::default() }
+    }
+}
+
+/// A client for one endpoint.
+pub(crate) struct S3Client {
+    pub(crate) sdk: Client,
+    /// For people: the URL, or the name of Amazon's region.
+    pub(crate) endpoint: String,
+    pub(crate) settings: S3Settings,
+}
+
+/// Clients made so far.
+pub(crate) struct S3Clients {
+    settings: S3Settings,
+    base: OnceCell<SdkConfig>,
+    clients: Mutex<HashMap<Option<String>, Arc<S3Client>>>,
+}
+
+impl S3Clients {
+    pub(crate) fn new(settings: S3Settings) -> Self {
+        Self { settings, base: OnceCell::new(), clients: Mutex::default() }
+    }
+
+    /// The client for `endpoint`, or else for the configured one.
+    pub(crate) async fn client(&self, endpoint: Option<&str>) -> Result<Arc<S3Client>> {
+        let endpoint = endpoint.or(self.settings.endpoint.as_deref()).filter(|e| !e.is_empty());
+        let mut clients = self.clients.lock().await;
+        if let Some(client) = clients.get(&endpoint.map(str::to_owned)) {
+            return Ok(Arc::clone(client));
+        }
+        let client = Arc::new(self.connect(endpoint).await?);
+        clients.insert(endpoint.map(str::to_owned), Arc::clone(&client));
+        Ok(client)
+    }
+
+    async fn connect(&self, endpoint: Option<&str>) -> Result<S3Client> {
+        if let Some(url) = endpoint {
+            let parsed = url.parse::<http::Uri>().ok();
+            let usable = parsed.is_some_and(|u| {
+                matches!(u.scheme_str(), Some("http" | "https")) && u.host().is_some()
+            });
+            if !usable {
+                return Err(Error::invalid(format!("S3 endpoint \"{url}\" is not a URL"))
+                    .hint("give it as http://host:port or https://host"));
+            }
+        }
+        let base = self.base.get_or_init(|| load_base(&self.settings)).await;
+        let mut config = aws_sdk_s3::config::Builder::from(base)
+            .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+            .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+        if let Some(url) = endpoint {
+            config = config.endpoint_url(url).force_path_style(true);
+        }
+        let region = base.region().map_or(DEFAULT_REGION, Region::as_ref);
+        let shown = endpoint.map_or_else(|| format!("Amazon S3 ({region})"), str::to_owned);
+        Ok(S3Client {
+            sdk: Client::from_conf(config.build()),
+            endpoint: shown,
+            settings: self.settings.clone(),
+        })
+    }
+}
+
+/// What does not depend on the endpoint. The region is not asked of the machine's metadata
+/// service, which costs seconds where there is none.
+async fn load_base(settings: &S3Settings) -> SdkConfig {
+    let region = RegionProviderChain::first_try(settings.region.clone().map(Region::new))
+        .or_else(EnvironmentVariableRegionProvider::new())
+        .or_else(ProfileFileRegionProvider::new())
+        .or_else(DEFAULT_REGION);
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(settings.connect_timeout)
+        .read_timeout(settings.read_timeout)
+        .build();
+    let mut loader = aws_config::defaults(BehaviorVersion::latest())
+        .region(region)
+        .retry_config(RetryConfig::disabled())
+        .timeout_config(timeouts)
+        // A reader that is slow is no fault of the network; stalls are noticed by the retries.
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+    if let Some(keys) = &settings.credentials {
+        let (id, secret) = (keys.access_key.clone(), keys.secret_key.clone());
+        loader = loader.credentials_provider(Credentials::new(id, secret, None, None, "settings"));
+    }
+    loader.load().await
+}

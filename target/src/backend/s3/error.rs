@@ -1,0 +1,192 @@
+//! Puts failures of the SDK into the domain's words: which bucket, which endpoint, what to do.
+
+use std::error::Error as StdError;
+
+use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use forebay_core::error::{Error, ErrorCode};
+use forebay_core::name::Bucket;
+
+/// Who is to be named in an error.
+#[derive(Clone)]
+pub(super) struct Errors {
+    pub(super) bucket: Bucket,
+    pub(super) endpoint: String,
+}
+
+const CREDENTIALS_HINT: &str =
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of the targets";
+
+impl Errors {
+    pub(super) fn of_bucket<E>(&self, e: SdkError<E, HttpResponse>) -> Error
+    where
+        E: ProvideErrorMetadata + StdError + 'static,
+    {
+        self.convert(e, None)
+    }
+
+    pub(super) fn of_object<E>(&self, e: SdkError<E, HttpResponse>, name: &str) -> Error
+    where
+        E: ProvideErrorMetadata + StdError + 'static,
+    {
+        self.convert(e, Some(name))
+    }
+
+    /// A body that broke off.
+    pub(super) fn of_body(&self, e: &(dyn StdError + 'static), name: &str) -> Error {
+        let uri = self.bucket.object_uri(name);
+        let why = DisplayErrorContext(e);
+        let text = format!("reading {uri} from {} broke off: {why}", self.endpoint);
+        Error::new(ErrorCode::Unavailable, text)
+    }
+
+    pub(super) fn changed(&self, name: &str) -> Error {
+        let uri = self.bucket.object_uri(name);
+        Error::new(ErrorCode::ObjectChanged, format!("{uri} changed at {}", self.endpoint))
+            .hint("read it again")
+    }
+
+    fn convert<E>(&self, e: SdkError<E, HttpResponse>, name: Option<&str>) -> Error
+    where
+        E: ProvideErrorMetadata + StdError + 'static,
+    {
+        match &e {
+            SdkError::ServiceError(service) => {
+                let said = service.err();
+                self.answered(service.raw(), said.code(), said.message(), name)
+            }
+            SdkError::ResponseError(response) => self.unavailable(
+                &format!("its answer cannot be read: {}", DisplayErrorContext(&e)),
+                Some(response.raw()),
+            ),
+            SdkError::TimeoutError(_) => self.unavailable("it did not answer in time", None),
+            SdkError::DispatchFailure(failure) => {
+                let why = innermost(&e);
+                if failure.as_connector_error().is_some_and(|c| c.is_timeout()) {
+                    self.unavailable("it did not answer in time", None)
+                } else if is_about_credentials(&e) {
+                    self.denied(&why)
+                } else {
+                    self.unavailable(&why, None)
+                }
+            }
+            _ if is_about_credentials(&e) => self.denied(&innermost(&e)),
+            _ => Error::invalid(format!(
+                "cannot make the request about {} to {}: {}",
+                self.subject(name),
+                self.endpoint,
+                innermost(&e)
+            )),
+        }
+    }
+
+    /// The server answered, and said no.
+    fn answered(
+        &self,
+        raw: &HttpResponse,
+        code: Option<&str>,
+        message: Option<&str>,
+        name: Option<&str>,
+    ) -> Error {
+        let status = raw.status().as_u16();
+        let said = match (code, message) {
+            (Some(code), Some(message)) => format!("{code}: {message}"),
+            (Some(code), None) => code.to_owned(),
+            _ => format!("HTTP status {status}"),
+        };
+        match (code.unwrap_or_default(), status) {
+            ("NoSuchBucket", _) => self.bucket_not_found(),
+            ("NoSuchKey" | "NotFound", _) | (_, 404) => match name {
+                Some(name) => self.bucket.object_not_found(name),
+                None => self.bucket_not_found(),
+            },
+            ("PermanentRedirect" | "AuthorizationHeaderMalformed", _) | (_, 301 | 307) => {
+                let region = raw.headers().get("x-amz-bucket-region").unwrap_or("another region");
+                Error::invalid(format!(
+                    "bucket \"{}\" is not served by {}: it is in {region} ({said})",
+                    self.bucket, self.endpoint
+                ))
+                .hint("set AWS_REGION in the environment of the targets to the bucket's region")
+            }
+            ("RequestTimeTooSkewed", _) => self
+                .error(ErrorCode::AccessDenied, &said, name)
+                .hint("set the clock of the targets' machines right"),
+            (
+                "ExpiredToken" | "InvalidToken" | "InvalidAccessKeyId" | "SignatureDoesNotMatch",
+                _,
+            )
+            | (_, 401) => self.denied(&said),
+            (_, 403) => self.error(ErrorCode::AccessDenied, &said, name).hint(format!(
+                "these credentials may not do that, or are wrong: {CREDENTIALS_HINT}"
+            )),
+            (_, 412) => match name {
+                Some(name) => self.changed(name),
+                None => self.error(ErrorCode::Conflict, &said, name),
+            },
+            (_, 416) => self.error(ErrorCode::RangeNotSatisfiable, &said, name),
+            ("BadDigest" | "InvalidDigest", _) => {
+                self.error(ErrorCode::ChecksumMismatch, &said, name)
+            }
+            ("SlowDown" | "RequestTimeout", _) | (_, 408 | 429 | 500 | 502..=504) => {
+                self.unavailable(&said, Some(raw))
+            }
+            (_, 501) => self.error(ErrorCode::Unsupported, &said, name),
+            (_, 507) => self.error(ErrorCode::OutOfSpace, &said, name),
+            _ => self.error(ErrorCode::from_status(status), &said, name),
+        }
+    }
+
+    fn bucket_not_found(&self) -> Error {
+        let mut error = self.bucket.not_found();
+        error.code = ErrorCode::RemoteBucketNotFound;
+        error.hint(format!("create it at {}, or check its name and the endpoint", self.endpoint))
+    }
+
+    fn denied(&self, why: &str) -> Error {
+        self.error(ErrorCode::AccessDenied, why, None).hint(CREDENTIALS_HINT)
+    }
+
+    /// Without a time to come back unless the server gave one: the retries choose theirs.
+    fn unavailable(&self, why: &str, raw: Option<&HttpResponse>) -> Error {
+        let mut error = Error::new(
+            ErrorCode::Unavailable,
+            format!("{}, where bucket \"{}\" lives, is unavailable: {why}", self.endpoint, self.bucket),
+        )
+        .hint("check that the targets can reach that endpoint, and AWS_ENDPOINT_URL in their environment");
+        let after = raw.and_then(|raw| raw.headers().get("retry-after"));
+        error.retry_after_s = after.and_then(|seconds| seconds.trim().parse().ok());
+        error
+    }
+
+    fn error(&self, code: ErrorCode, said: &str, name: Option<&str>) -> Error {
+        Error::new(code, format!("{} refused {}: {said}", self.endpoint, self.subject(name)))
+    }
+
+    fn subject(&self, name: Option<&str>) -> String {
+        match name {
+            Some(name) => self.bucket.object_uri(name),
+            None => format!("bucket \"{}\"", self.bucket),
+        }
+    }
+}
+
+/// The cause at the bottom, which is the one that tells something.
+fn innermost(e: &(dyn StdError + 'static)) -> String {
+    let mut cause = e;
+    while let Some(below) = cause.source() {
+        cause = below;
+    }
+    cause.to_string()
+}
+
+/// The SDK has no public error for "no credentials found" at this level.
+fn is_about_credentials(e: &(dyn StdError + 'static)) -> bool {
+    let mut cause = Some(e);
+    while let Some(e) = cause {
+        if e.to_string().to_ascii_lowercase().contains("credential") {
+            return true;
+        }
+        cause = e.source();
+    }
+    false
+}

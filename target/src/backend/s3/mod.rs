@@ -1,0 +1,256 @@
+//! Buckets of Amazon S3 and of everything that speaks S3, by the official SDK.
+//!
+//! The SDK signs, parses and knows the quirks; its own retries and checksum trailers are off:
+//! retries are a decorator's, and not every S3 server takes trailers.
+
+mod client;
+mod error;
+mod upload;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::primitives::DateTime;
+use aws_sdk_s3::types::{EncodingType, ServerSideEncryption};
+use forebay_core::error::{Error, Result};
+use forebay_core::name::Bucket;
+use forebay_core::size::ByteRange;
+use futures::stream::{self, StreamExt};
+use percent_encoding::percent_decode_str;
+
+use super::{Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
+pub(crate) use client::{S3Client, S3Clients};
+pub use client::{S3Credentials, S3Settings};
+use error::Errors;
+
+/// Entries that S3 gives at most per listing call.
+const PAGE: usize = 1000;
+
+/// See the module.
+pub struct S3Backend {
+    client: Arc<S3Client>,
+    /// The bucket's name at the endpoint.
+    remote: String,
+    errors: Errors,
+}
+
+impl S3Backend {
+    /// `bucket` is the name that errors show; `remote` the one at the endpoint.
+    pub(crate) fn new(client: Arc<S3Client>, bucket: Bucket, remote: &str) -> Self {
+        let errors = Errors { bucket, endpoint: client.endpoint.clone() };
+        Self { client, remote: remote.to_owned(), errors }
+    }
+
+    fn sdk(&self) -> &Client {
+        &self.client.sdk
+    }
+
+    /// A HEAD that finds nothing does not say whether it is the object or the bucket.
+    async fn head_not_found(&self, error: Error) -> Error {
+        match self.head_bucket().await {
+            Err(e) if e.code == forebay_core::ErrorCode::RemoteBucketNotFound => e,
+            _ => error,
+        }
+    }
+
+    /// What the answer to a HEAD, GET or PUT says, put together.
+    fn meta(&self, size: u64, facts: Facts<'_>) -> RemoteMeta {
+        let etag = facts.etag.unwrap_or_default().trim_matches('"').to_owned();
+        let version = match facts.version_id {
+            Some(id) if !id.is_empty() && id != "null" => id.to_owned(),
+            _ => etag.clone(),
+        };
+        let own_keys = matches!(facts.encryption, None | Some(ServerSideEncryption::Aes256));
+        let is_md5 = own_keys
+            && etag.len() == 32
+            && etag.bytes().all(|b| b.is_ascii_hexdigit())
+            // Directory buckets have ETags of that form that are something else.
+            && !self.remote.ends_with("--x-s3");
+        RemoteMeta {
+            size,
+            version,
+            md5: is_md5.then(|| etag.to_ascii_lowercase()),
+            etag,
+            mtime_ns: facts.modified.map_or_else(now_ns, nanoseconds),
+            custom: facts
+                .custom
+                .into_iter()
+                .flatten()
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect(),
+        }
+    }
+
+    fn nonsense(&self, what: &str, name: &str) -> Error {
+        let uri = self.errors.bucket.object_uri(name);
+        Error::internal(format!("{} answered for {uri} {what}", self.errors.endpoint))
+    }
+}
+
+/// The fields of SDK answers that matter here.
+struct Facts<'a> {
+    etag: Option<&'a str>,
+    version_id: Option<&'a str>,
+    encryption: Option<&'a ServerSideEncryption>,
+    modified: Option<&'a DateTime>,
+    custom: Option<&'a HashMap<String, String>>,
+}
+
+fn nanoseconds(time: &DateTime) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(0)
+}
+
+fn now_ns() -> u64 {
+    nanoseconds(&DateTime::from(std::time::SystemTime::now()))
+}
+
+/// The total of `bytes 0-4/10`, and the bytes it says.
+fn content_range(header: &str) -> Option<(ByteRange, u64)> {
+    let (range, total) = header.trim().strip_prefix("bytes")?.trim().split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (start, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    Some((ByteRange { start, end: last.checked_add(1)? }, total.parse().ok()?))
+}
+
+#[async_trait]
+impl Backend for S3Backend {
+    async fn head_bucket(&self) -> Result<()> {
+        let sent = self.sdk().head_bucket().bucket(&self.remote).send().await;
+        sent.map_err(|e| self.errors.of_bucket(e))?;
+        Ok(())
+    }
+
+    async fn stat(&self, name: &str) -> Result<RemoteMeta> {
+        let sent = self.sdk().head_object().bucket(&self.remote).key(name).send().await;
+        let out = match sent.map_err(|e| self.errors.of_object(e, name)) {
+            Ok(out) => out,
+            Err(e) if e.code == forebay_core::ErrorCode::ObjectNotFound => {
+                return Err(self.head_not_found(e).await);
+            }
+            Err(e) => return Err(e),
+        };
+        let size = out.content_length().and_then(|n| u64::try_from(n).ok());
+        let size = size.ok_or_else(|| self.nonsense("without a length", name))?;
+        Ok(self.meta(
+            size,
+            Facts {
+                etag: out.e_tag(),
+                version_id: out.version_id(),
+                encryption: out.server_side_encryption(),
+                modified: out.last_modified(),
+                custom: out.metadata(),
+            },
+        ))
+    }
+
+    async fn get(
+        &self,
+        name: &str,
+        range: Option<ByteRange>,
+        if_version: Option<&str>,
+    ) -> Result<RemoteObject> {
+        let header = range.map(|r| format!("bytes={}-{}", r.start, r.end.saturating_sub(1)));
+        let request = self.sdk().get_object().bucket(&self.remote).key(name).set_range(header);
+        let out = request.send().await.map_err(|e| self.errors.of_object(e, name))?;
+        let length = out.content_length().and_then(|n| u64::try_from(n).ok());
+        let length = length.ok_or_else(|| self.nonsense("without a length", name))?;
+        let (got, size) = match out.content_range() {
+            Some(header) => content_range(header)
+                .ok_or_else(|| self.nonsense("with an unreadable Content-Range", name))?,
+            None => (ByteRange::whole(length), length),
+        };
+        let wanted = range.unwrap_or(ByteRange::whole(size));
+        if got != (ByteRange { start: wanted.start, end: wanted.end.min(size) }) {
+            return Err(self.nonsense("with other bytes than asked", name));
+        }
+        let meta = self.meta(
+            size,
+            Facts {
+                etag: out.e_tag(),
+                version_id: out.version_id(),
+                encryption: out.server_side_encryption(),
+                modified: out.last_modified(),
+                custom: out.metadata(),
+            },
+        );
+        // Compared here, not by If-Match: a version may be an id, and not every server knows both.
+        if if_version.is_some_and(|v| v != meta.version) {
+            return Err(self.errors.changed(name));
+        }
+        let (errors, name) = (self.errors.clone(), name.to_owned());
+        let stream = stream::unfold(Some(out.body), move |body| {
+            let (errors, name) = (errors.clone(), name.clone());
+            async move {
+                let mut body = body?;
+                match body.next().await? {
+                    Ok(chunk) => Some((Ok(chunk), Some(body))),
+                    Err(e) => Some((Err(errors.of_body(&e, &name)), None)),
+                }
+            }
+        });
+        Ok(RemoteObject { meta, range: got, stream: stream.boxed() })
+    }
+
+    async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {
+        upload::put(self, name, body).await
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        let sent = self.sdk().delete_object().bucket(&self.remote).key(name).send().await;
+        sent.map_err(|e| self.errors.of_object(e, name))?;
+        Ok(())
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+        let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
+        let sent = self
+            .sdk()
+            .list_objects_v2()
+            .bucket(&self.remote)
+            .set_prefix(some(prefix))
+            .set_start_after(some(after))
+            .max_keys(limit.clamp(1, PAGE) as i32)
+            // Keys may hold characters that XML cannot.
+            .encoding_type(EncodingType::Url)
+            .send()
+            .await;
+        let out = sent.map_err(|e| self.errors.of_bucket(e))?;
+        let encoded = out.encoding_type() == Some(&EncodingType::Url);
+        let mut entries = Vec::with_capacity(out.contents().len());
+        for object in out.contents() {
+            let key = object.key().unwrap_or_default();
+            let Some(name) = decoded(key, encoded) else {
+                tracing::warn!(bucket = %self.errors.bucket, key, "skipping a key that is not UTF-8");
+                continue;
+            };
+            let etag = object.e_tag().unwrap_or_default().trim_matches('"').to_owned();
+            entries.push(RemoteEntry {
+                name,
+                size: object.size().and_then(|n| u64::try_from(n).ok()).unwrap_or(0),
+                version: etag.clone(),
+                etag,
+                mtime_ns: object.last_modified().map_or(0, nanoseconds),
+            });
+        }
+        let ascending = entries.is_sorted_by(|a, b| a.name < b.name);
+        if !ascending || entries.first().is_some_and(|first| *first.name <= *after) {
+            return Err(Error::unsupported(format!(
+                "{} lists bucket \"{}\" in an order other than that of names",
+                self.errors.endpoint, self.errors.bucket
+            )));
+        }
+        let more = out.is_truncated().unwrap_or(false) && !entries.is_empty();
+        Ok(RemotePage { entries, more })
+    }
+}
+
+/// A key as listings spell it: by the rules of HTML forms where `encoding-type=url` was obeyed.
+fn decoded(key: &str, encoded: bool) -> Option<String> {
+    if !encoded {
+        return Some(key.to_owned());
+    }
+    let spaced = key.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8().ok().map(std::borrow::Cow::into_owned)
+}

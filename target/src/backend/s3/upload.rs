@@ -1,0 +1,324 @@
+//! Puts: in one request, or in parallel parts above a size. Bytes are streamed, never collected.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
+use base64::Engine as _;
+use bytes::Bytes;
+use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::size::ByteRange;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use http_body::Frame;
+
+use super::{Facts, S3Backend};
+use crate::backend::{BodyStream, PutBody, RemoteMeta};
+
+/// S3's bound on the number of parts.
+const MOST_PARTS: u64 = 10_000;
+const MIB: u64 = 1 << 20;
+
+pub(super) async fn put(backend: &S3Backend, name: &str, body: PutBody) -> Result<RemoteMeta> {
+    check_custom(&body)?;
+    if body.size > backend.client.settings.multipart_above {
+        in_parts(backend, name, body).await
+    } else {
+        at_once(backend, name, body).await
+    }
+}
+
+async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<RemoteMeta> {
+    let (bytes, source) = sendable(&body, ByteRange::whole(body.size));
+    let sent = backend
+        .sdk()
+        .put_object()
+        .bucket(&backend.remote)
+        .key(name)
+        .content_length(signed(body.size)?)
+        .set_content_md5(body.md5.as_deref().map(md5_header).transpose()?)
+        .set_metadata(metadata(&body))
+        .body(bytes)
+        .customize()
+        .config_override(patience(backend, body.size))
+        .send()
+        .await;
+    let out = sent.map_err(|e| source.or(backend.errors.of_object(e, name)))?;
+    let facts = Facts {
+        etag: out.e_tag(),
+        version_id: out.version_id(),
+        encryption: out.server_side_encryption(),
+        modified: None,
+        custom: None,
+    };
+    Ok(RemoteMeta { custom: body.custom, ..backend.meta(body.size, facts) })
+}
+
+async fn in_parts(backend: &S3Backend, name: &str, body: PutBody) -> Result<RemoteMeta> {
+    let begun = backend
+        .sdk()
+        .create_multipart_upload()
+        .bucket(&backend.remote)
+        .key(name)
+        .set_metadata(metadata(&body))
+        .send()
+        .await
+        .map_err(|e| backend.errors.of_object(e, name))?;
+    let id = begun.upload_id().unwrap_or_default();
+    if id.is_empty() {
+        return Err(backend.nonsense("without an upload id", name));
+    }
+    let mut upload = Upload {
+        sdk: backend.sdk().clone(),
+        bucket: backend.remote.clone(),
+        key: name.to_owned(),
+        id: id.to_owned(),
+        open: true,
+    };
+    match send_parts(backend, &upload, &body).await {
+        Ok(meta) => {
+            upload.open = false;
+            Ok(RemoteMeta { custom: body.custom, ..meta })
+        }
+        Err(e) => {
+            upload.open = false;
+            upload.abort().await;
+            Err(e)
+        }
+    }
+}
+
+async fn send_parts(backend: &S3Backend, upload: &Upload, body: &PutBody) -> Result<RemoteMeta> {
+    let settings = &backend.client.settings;
+    let part = part_size(settings.part_size, body.size);
+    let ranges = (0..body.size.div_ceil(part)).map(|n| {
+        (n as i32 + 1, ByteRange { start: n * part, end: ((n + 1) * part).min(body.size) })
+    });
+    let mut parts: Vec<CompletedPart> = stream::iter(ranges)
+        .map(|(number, range)| {
+            settings.part_retry.run(move |_| send_part(backend, upload, body, number, range))
+        })
+        .buffer_unordered(settings.parts_at_once.max(1))
+        .try_collect()
+        .await?;
+    parts.sort_unstable_by_key(CompletedPart::part_number);
+    let all = CompletedMultipartUpload::builder().set_parts(Some(parts)).build();
+    // Not tried again here: an upload whose answer was lost is gone for the second call.
+    let sent = upload
+        .sdk
+        .complete_multipart_upload()
+        .bucket(&upload.bucket)
+        .key(&upload.key)
+        .upload_id(&upload.id)
+        .multipart_upload(all)
+        .customize()
+        .config_override(patience(backend, body.size))
+        .send()
+        .await;
+    let out = sent.map_err(|e| backend.errors.of_object(e, &upload.key))?;
+    Ok(backend.meta(
+        body.size,
+        Facts {
+            etag: out.e_tag(),
+            version_id: out.version_id(),
+            encryption: out.server_side_encryption(),
+            modified: None,
+            custom: None,
+        },
+    ))
+}
+
+async fn send_part(
+    backend: &S3Backend,
+    upload: &Upload,
+    body: &PutBody,
+    number: i32,
+    range: ByteRange,
+) -> Result<CompletedPart> {
+    let (bytes, source) = sendable(body, range);
+    let sent = upload
+        .sdk
+        .upload_part()
+        .bucket(&upload.bucket)
+        .key(&upload.key)
+        .upload_id(&upload.id)
+        .part_number(number)
+        .content_length(signed(range.len())?)
+        .body(bytes)
+        .customize()
+        .config_override(patience(backend, range.len()))
+        .send()
+        .await;
+    let out = sent.map_err(|e| source.or(backend.errors.of_object(e, &upload.key)))?;
+    Ok(CompletedPart::builder().part_number(number).set_e_tag(out.e_tag).build())
+}
+
+/// A multipart upload that costs storage until it is completed or aborted.
+struct Upload {
+    sdk: Client,
+    bucket: String,
+    key: String,
+    id: String,
+    open: bool,
+}
+
+impl Upload {
+    async fn abort(&self) {
+        let request = self.sdk.abort_multipart_upload().bucket(&self.bucket).key(&self.key);
+        if let Err(e) = request.upload_id(&self.id).send().await {
+            tracing::warn!(bucket = %self.bucket, key = %self.key, upload = %self.id,
+                "an unfinished upload stays at the backend: {}",
+                aws_sdk_s3::error::DisplayErrorContext(&e));
+        }
+    }
+}
+
+impl Drop for Upload {
+    /// The put was dropped midway.
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        let left = Self {
+            sdk: self.sdk.clone(),
+            bucket: std::mem::take(&mut self.bucket),
+            key: std::mem::take(&mut self.key),
+            id: std::mem::take(&mut self.id),
+            open: false,
+        };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { left.abort().await });
+        }
+    }
+}
+
+/// The size of parts for an object: the wished one, or what 10,000 parts need.
+fn part_size(wished: u64, size: u64) -> u64 {
+    wished.max(size.div_ceil(MOST_PARTS).next_multiple_of(MIB)).max(1)
+}
+
+/// Time for an upload: the usual wait for an answer, and a second per MiB sent.
+fn patience(backend: &S3Backend, size: u64) -> aws_sdk_s3::config::Builder {
+    let settings = &backend.client.settings;
+    let time = settings.read_timeout + std::time::Duration::from_secs(size / MIB);
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(settings.connect_timeout)
+        .read_timeout(time)
+        .build();
+    aws_sdk_s3::config::Builder::new().timeout_config(timeouts)
+}
+
+fn signed(size: u64) -> Result<i64> {
+    i64::try_from(size).map_err(|_| Error::invalid(format!("{size} bytes are too many for S3")))
+}
+
+fn md5_header(hexadecimal: &str) -> Result<String> {
+    let raw = hex::decode(hexadecimal)
+        .map_err(|_| Error::invalid(format!("\"{hexadecimal}\" is not an MD5 in hexadecimal")))?;
+    Ok(base64::engine::general_purpose::STANDARD.encode(raw))
+}
+
+fn metadata(body: &PutBody) -> Option<std::collections::HashMap<String, String>> {
+    (!body.custom.is_empty()).then(|| body.custom.clone().into_iter().collect())
+}
+
+/// S3 carries custom metadata in headers.
+fn check_custom(body: &PutBody) -> Result<()> {
+    let fits = |key: &str, value: &str| {
+        http::HeaderName::from_bytes(key.as_bytes()).is_ok()
+            && value.bytes().all(|b| (b' '..=b'~').contains(&b))
+    };
+    match body.custom.iter().find(|(key, value)| !fits(key, value)) {
+        None => Ok(()),
+        Some((key, _)) => Err(Error::invalid(format!(
+            "custom metadata \"{}\" cannot be kept by S3",
+            key.escape_debug()
+        ))
+        .hint("names of letters, digits and '-', values of printable ASCII")),
+    }
+}
+
+/// Where a source's own failure is kept: the SDK reports only that sending failed.
+#[derive(Clone, Default)]
+struct SourceError(Arc<Mutex<Option<Error>>>);
+
+impl SourceError {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Error>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The source's failure if it had one, else `other`.
+    fn or(&self, other: Error) -> Error {
+        self.lock().take().unwrap_or(other)
+    }
+}
+
+/// A request body over part of the source.
+fn sendable(body: &PutBody, range: ByteRange) -> (ByteStream, SourceError) {
+    let source = SourceError::default();
+    let kept = source.clone();
+    let stream = body.read(range).inspect_err(move |e| *kept.lock() = Some(e.clone())).boxed();
+    let body = Outgoing { stream: Mutex::new(stream), left: range.len() };
+    (ByteStream::from_body_1_x(body), source)
+}
+
+/// The SDK wants bodies that may be shared between threads; the lock is never contended.
+struct Outgoing {
+    stream: Mutex<BodyStream>,
+    left: u64,
+}
+
+impl http_body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let this = self.get_mut();
+        let stream = this.stream.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let next = std::task::ready!(stream.poll_next_unpin(cx));
+        if let Some(Ok(chunk)) = &next {
+            this.left = this.left.saturating_sub(chunk.len() as u64);
+        }
+        Poll::Ready(next.map(|chunk| chunk.map(Frame::data)))
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.left)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_grow_so_that_ten_thousand_suffice() {
+        assert_eq!(part_size(16 * MIB, 100 * MIB), 16 * MIB);
+        let huge = 5u64 << 40;
+        let part = part_size(16 * MIB, huge);
+        assert!(huge.div_ceil(part) <= MOST_PARTS && part.is_multiple_of(MIB));
+    }
+
+    #[test]
+    fn custom_metadata_that_no_header_can_carry_is_refused() {
+        for (key, value, fits) in
+            [("colour", "red", true), ("col our", "red", false), ("colour", "röt", false)]
+        {
+            let mut body = PutBody::from_bytes("x");
+            body.custom.insert(key.into(), value.into());
+            let result = check_custom(&body).map_err(|e| e.code);
+            assert_eq!(result.is_ok(), fits, "{key}: {value}");
+            assert!(fits || result == Err(ErrorCode::InvalidArgument));
+        }
+    }
+}

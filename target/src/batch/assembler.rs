@@ -1,0 +1,285 @@
+//! A v1 batch: this target pulls every entry from its owner and writes one archive in request
+//! order. When an owner goes away, only what is still missing is planned again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use forebay_client::{PeerClient, RowStream};
+use forebay_core::batch::{self, BatchEntry, BatchRequest};
+use forebay_core::v1::batch::{MISSING_PREFIX, MossOut, MossRequest, ResolvedEntry};
+use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::sync::mpsc;
+
+use super::output::{tar_end, tar_header, tar_padding};
+use super::{LOOK_AHEAD, Loaded, Loader};
+
+/// How long the batch goes on without a byte of progress before it is given up.
+const STALL: Duration = Duration::from_secs(30);
+/// Pause before entries of a lost owner are planned again.
+const REPLAN_PAUSE: Duration = Duration::from_millis(300);
+/// Most bytes of a buffered (not streamed) answer.
+const MAX_BUFFERED: usize = 512 << 20;
+
+/// Where the archive goes.
+pub(crate) enum Sink {
+    Channel(mpsc::Sender<Result<Bytes>>),
+    Memory(Vec<Bytes>, usize),
+}
+
+impl Sink {
+    async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        match self {
+            Self::Channel(sender) => sender
+                .send(Ok(bytes))
+                .await
+                .map_err(|_| Error::new(ErrorCode::Unavailable, "the client is gone")),
+            Self::Memory(parts, total) => {
+                *total += bytes.len();
+                if *total > MAX_BUFFERED {
+                    return Err(Error::invalid("moss: the batch is too large to be buffered")
+                        .hint("ask for a streaming answer"));
+                }
+                parts.push(bytes);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Builds one archive.
+pub(crate) struct Assembler {
+    loader: Loader,
+    peer: PeerClient,
+    moss: MossRequest,
+    entries: Vec<ResolvedEntry>,
+    native: Arc<BatchRequest>,
+    sources: Sources,
+}
+
+/// From where the entries come under the current plan.
+#[derive(Default)]
+struct Sources {
+    owners: HashMap<usize, Owner>,
+    local: Option<BoxStream<'static, Result<Loaded>>>,
+    /// Rest of the local object that is going out.
+    current: Option<(u64, u64, BoxStream<'static, Result<Bytes>>)>,
+    peers: HashMap<NodeId, Result<RowStream>>,
+}
+
+enum Owner {
+    Here,
+    Peer(NodeId),
+    Nobody(Error),
+}
+
+enum Piece {
+    Bytes { total: u64, more: bool, bytes: Bytes },
+    Failed(Error),
+}
+
+impl Assembler {
+    pub(crate) fn new(
+        loader: Loader,
+        peer: PeerClient,
+        moss: MossRequest,
+        entries: Vec<ResolvedEntry>,
+    ) -> Result<Self> {
+        if let Some(i) = entries.iter().position(|e| !e.archpath.is_empty() || e.range.is_some()) {
+            return Err(Error::unsupported(format!(
+                "moss: entry {i} asks for a part of an object; this version serves whole objects"
+            )));
+        }
+        let mut buckets: Vec<Bucket> = Vec::new();
+        let mut native = Vec::with_capacity(entries.len());
+        for entry in &entries {
+            let at = buckets.iter().position(|b| *b == entry.bucket).unwrap_or_else(|| {
+                buckets.push(entry.bucket.clone());
+                buckets.len() - 1
+            });
+            native.push(BatchEntry { bucket: at as u32, name: entry.name.clone() });
+        }
+        let native = Arc::new(BatchRequest { buckets, entries: native, ordered: true });
+        Ok(Self { loader, peer, moss, entries, native, sources: Sources::default() })
+    }
+
+    /// Writes the whole archive; returns what became of each entry.
+    pub(crate) async fn run(mut self, sink: &mut Sink) -> Result<Vec<MossOut>> {
+        self.plan(0).await;
+        let mut outs = Vec::with_capacity(self.entries.len());
+        for index in 0..self.entries.len() {
+            outs.push(self.emit(index, sink).await?);
+        }
+        sink.write(tar_end()).await?;
+        Ok(outs)
+    }
+
+    /// Plans all entries from `first` on and asks their owners.
+    async fn plan(&mut self, first: usize) {
+        let state = self.loader.service.state();
+        let plan = batch::plan(&state, &self.native, first..self.entries.len());
+        let mut sources = Sources::default();
+        for (index, error) in plan.failed {
+            sources.owners.insert(index, Owner::Nobody(error));
+        }
+        let mut asked = Vec::new();
+        for (id, indices) in plan.by_owner {
+            let here = id == self.loader.me;
+            for &index in &indices {
+                let owner = if here { Owner::Here } else { Owner::Peer(id.clone()) };
+                sources.owners.insert(index, owner);
+            }
+            if here {
+                sources.local = Some(self.load_here(indices));
+            } else if let Some(node) = state.node(&id) {
+                let (peer, url) = (self.peer.clone(), node.url.clone());
+                let subset = self.native.subset(&indices);
+                asked.push(async move {
+                    (id, peer.batch_stream(&url, &subset).await.map_err(Error::from))
+                });
+            }
+        }
+        sources.peers = futures::future::join_all(asked).await.into_iter().collect();
+        self.sources = sources;
+    }
+
+    fn load_here(&self, indices: Vec<usize>) -> BoxStream<'static, Result<Loaded>> {
+        let (loader, request) = (self.loader.clone(), self.native.clone());
+        futures::stream::iter(indices)
+            .map(move |i| {
+                let (loader, request) = (loader.clone(), request.clone());
+                async move { loader.load(&request, &request.entries[i]).await }
+            })
+            .buffered(LOOK_AHEAD)
+            .boxed()
+    }
+
+    /// Writes one member, planning again as often as owners go away.
+    async fn emit(&mut self, index: usize, sink: &mut Sink) -> Result<MossOut> {
+        let name = self.moss.member_name(&self.entries[index]);
+        let mut announced: Option<u64> = None;
+        let (mut sent, mut skip) = (0u64, 0u64);
+        let mut progress = Instant::now();
+        loop {
+            let failure = match self.next_piece(index).await {
+                Ok(Piece::Bytes { total, more, mut bytes }) => {
+                    match announced {
+                        None => sink.write(tar_header(&name, total)).await?,
+                        Some(size) if size != total => return Err(changed(&name)),
+                        Some(_) => {}
+                    }
+                    announced = Some(total);
+                    let seen = skip.min(bytes.len() as u64);
+                    bytes.advance(seen as usize);
+                    skip -= seen;
+                    sent += bytes.len() as u64;
+                    if !bytes.is_empty() {
+                        sink.write(bytes).await?;
+                        progress = Instant::now();
+                    }
+                    if !more {
+                        sink.write(tar_padding(total)).await?;
+                        return Ok(self.out(index, total, String::new()));
+                    }
+                    continue;
+                }
+                Ok(Piece::Failed(e)) => e,
+                Err(e) if progress.elapsed() < STALL => {
+                    tracing::debug!(error = %e, index, "an owner is lost, planning the rest again");
+                    tokio::time::sleep(REPLAN_PAUSE).await;
+                    self.plan(index).await;
+                    skip = sent;
+                    continue;
+                }
+                Err(e) => e,
+            };
+            if announced.is_some() || !self.moss.coer {
+                return Err(failure);
+            }
+            sink.write(tar_header(&format!("{MISSING_PREFIX}{name}"), 0)).await?;
+            return Ok(self.out(index, 0, failure.to_string()));
+        }
+    }
+
+    /// The next bytes of entry `index`. `Err` means that its source is lost, not the entry.
+    async fn next_piece(&mut self, index: usize) -> Result<Piece> {
+        let sources = &mut self.sources;
+        match sources.owners.get(&index) {
+            Some(Owner::Nobody(e)) => split(e.clone()),
+            Some(Owner::Peer(id)) => match sources.peers.get_mut(id) {
+                Some(Ok(rows)) => match rows.next().await {
+                    Some(Ok(row)) if row.status == 0 => {
+                        Ok(Piece::Bytes { total: row.total, more: row.more, bytes: row.payload })
+                    }
+                    Some(Ok(row)) => {
+                        let text = String::from_utf8_lossy(&row.payload).into_owned();
+                        split(Error::new(ErrorCode::from_status(row.status), text))
+                    }
+                    Some(Err(e)) => Err(e.into()),
+                    None => Err(Error::unavailable("a target ended its part of the batch early")),
+                },
+                Some(Err(e)) => split(e.clone()),
+                None => Err(Error::unavailable("no stream from this owner")),
+            },
+            Some(Owner::Here) => sources.next_local().await,
+            None => Err(Error::unavailable("the entry is not planned")),
+        }
+    }
+
+    fn out(&self, index: usize, size: u64, err_msg: String) -> MossOut {
+        let entry = &self.entries[index];
+        MossOut {
+            objname: entry.name.to_string(),
+            archpath: entry.archpath.clone(),
+            bucket: entry.bucket.name.to_string(),
+            provider: entry.bucket.provider.to_string(),
+            opaque: entry.opaque.clone(),
+            err_msg,
+            size,
+        }
+    }
+}
+
+impl Sources {
+    async fn next_local(&mut self) -> Result<Piece> {
+        if self.current.is_none() {
+            let next = match &mut self.local {
+                Some(local) => local.next().await,
+                None => None,
+            };
+            match next {
+                Some(Ok(Loaded::Whole(bytes))) => {
+                    return Ok(Piece::Bytes { total: bytes.len() as u64, more: false, bytes });
+                }
+                Some(Ok(Loaded::Stream { size, stream })) => self.current = Some((size, 0, stream)),
+                Some(Err(e)) => return split(e),
+                None => return Err(Error::unavailable("the entry is not planned")),
+            }
+        }
+        let Some((size, sent, stream)) = &mut self.current else {
+            return Err(Error::internal("no object is being read"));
+        };
+        let bytes = stream
+            .next()
+            .await
+            .unwrap_or_else(|| Err(Error::unavailable("the object ended early")))?;
+        *sent += bytes.len() as u64;
+        let (total, more) = (*size, *sent < *size);
+        if !more {
+            self.current = None;
+        }
+        Ok(Piece::Bytes { total, more, bytes })
+    }
+}
+
+/// Failures that may pass cost a new plan; the others are the entry's.
+fn split(error: Error) -> Result<Piece> {
+    if error.code.is_transient() { Err(error) } else { Ok(Piece::Failed(error)) }
+}
+
+fn changed(name: &str) -> Error {
+    Error::new(ErrorCode::ObjectChanged, format!("{name} was replaced while it was read"))
+}

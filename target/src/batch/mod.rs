@@ -1,0 +1,77 @@
+//! Batches: many objects in one ordered answer, in bounded memory.
+//!
+//! [`native`] answers our own clients and other targets with what this target can read;
+//! [`assembler`] builds a v1 batch by pulling from all owners; [`output`] writes it as an archive.
+
+pub(crate) mod assembler;
+pub(crate) mod native;
+pub(crate) mod output;
+
+use bytes::Bytes;
+use forebay_core::batch::{BatchEntry, BatchRequest};
+use forebay_core::bucket::BucketInfo;
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, ErrorCode, NodeId, Result, placement};
+use futures::stream::BoxStream;
+
+use crate::object::ObjectService;
+
+/// Objects up to this many bytes are read whole ahead of their turn.
+const SMALL: u64 = 1 << 20;
+/// Entries of a batch that are read ahead at once; times [`SMALL`] is the batch's memory.
+pub(crate) const LOOK_AHEAD: usize = 16;
+
+/// An entry that is ready to go out.
+pub(crate) enum Loaded {
+    Whole(Bytes),
+    /// Too large to be read ahead.
+    Stream { size: u64, stream: BoxStream<'static, Result<Bytes>> },
+}
+
+/// Reads the entries of one request on this target.
+#[derive(Clone)]
+pub(crate) struct Loader {
+    pub(crate) service: ObjectService,
+    pub(crate) me: NodeId,
+}
+
+impl Loader {
+    /// Reads one entry. A native object that belongs to another target is refused, one of a
+    /// backend is fetched here: the sender chose this target as a stand-in.
+    pub(crate) async fn load(&self, request: &BatchRequest, entry: &BatchEntry) -> Result<Loaded> {
+        let loaded = self.try_load(request, entry).await;
+        let result = match &loaded {
+            Ok(_) => "ok",
+            Err(e) if e.code == ErrorCode::ObjectNotFound => "missing",
+            Err(_) => "error",
+        };
+        self.service.metrics().batch_entry(result);
+        loaded
+    }
+
+    async fn try_load(&self, request: &BatchRequest, entry: &BatchEntry) -> Result<Loaded> {
+        let state = self.service.state();
+        let bucket = request
+            .buckets
+            .get(entry.bucket as usize)
+            .ok_or_else(|| Error::invalid(format!("no bucket {} in the request", entry.bucket)))?;
+        let info: &BucketInfo = state.bucket(bucket)?;
+        let name = entry.name.as_str();
+        if !info.has_backend() {
+            let owner = placement::owner(&state, info, name)?;
+            if owner.id != self.me {
+                return Err(Error::new(
+                    ErrorCode::WrongOwner,
+                    format!("{} belongs to target {}", info.bucket.object_uri(name), owner.id),
+                ));
+            }
+        }
+        let found = self.service.get(info, name).await?;
+        let size = found.meta().size;
+        self.service.metrics().served(found.result(), size);
+        if size <= SMALL {
+            return Ok(Loaded::Whole(found.read_all().await?));
+        }
+        Ok(Loaded::Stream { size, stream: found.stream(ByteRange::whole(size)) })
+    }
+}

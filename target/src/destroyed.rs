@@ -1,0 +1,78 @@
+//! Destroyed buckets: their data goes as soon as this target learns that the bucket is no more,
+//! also when it was down at that moment.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use forebay_core::state::ClusterState;
+use forebay_node::lifecycle::Lifecycle;
+use forebay_node::maps::Maps;
+
+use crate::object::ObjectService;
+
+/// File in the node's folder that names the cluster whose data the disks hold.
+const CLUSTER_FILE: &str = "cluster_id";
+
+/// Watches the cluster's state until the node stops.
+pub(crate) async fn watch(
+    objects: ObjectService,
+    maps: Maps,
+    node_dir: PathBuf,
+    lifecycle: Lifecycle,
+) {
+    let mut versions = maps.subscribe();
+    let stop = lifecycle.token();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = versions.wait_for(|v| *v > 0) => if changed.is_err() { return },
+        }
+        let state = maps.load();
+        if is_our_cluster(&node_dir, &state).await {
+            drop_unknown(&objects, &state).await;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = versions.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// A gateway that lost its metadata knows no bucket: nothing may be dropped on its word.
+async fn is_our_cluster(node_dir: &std::path::Path, state: &ClusterState) -> bool {
+    let file = node_dir.join(CLUSTER_FILE);
+    match tokio::fs::read_to_string(&file).await {
+        Ok(id) if id.trim() == state.cluster_id => true,
+        Ok(id) => {
+            tracing::error!(
+                ours = id.trim(),
+                theirs = state.cluster_id,
+                "the disks hold data of another cluster; nothing of it is dropped"
+            );
+            false
+        }
+        Err(_) => match tokio::fs::write(&file, &state.cluster_id).await {
+            Ok(()) => true,
+            Err(e) => {
+                tracing::warn!(file = %file.display(), error = %e, "cannot note the cluster's id");
+                false
+            }
+        },
+    }
+}
+
+async fn drop_unknown(objects: &ObjectService, state: &ClusterState) {
+    let known: BTreeSet<u64> = state.buckets.values().map(|b| b.id).collect();
+    let held = match objects.bucket_ids().await {
+        Ok(held) => held,
+        Err(e) => {
+            tracing::warn!(error = %e, "cannot look for data of destroyed buckets");
+            return;
+        }
+    };
+    for id in held.into_iter().filter(|id| !known.contains(id)) {
+        if let Err(e) = objects.drop_bucket(id).await {
+            tracing::warn!(bucket_id = id, error = %e, "cannot drop a destroyed bucket yet");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Questions about the node itself.
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use forebay_core::v1::cluster::{node_json, smap_json};
+use forebay_core::v1::headers as v1;
+use forebay_core::v1::query::Query;
+use forebay_core::{Error, Result};
+use forebay_node::reply::{Failure, json, text, with_type};
+
+use super::Context;
+
+/// `GET /v1/daemon?what=…`: clients that read directly fetch the map from here too.
+pub(super) async fn daemon(
+    State(context): State<Context>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Failure> {
+    let query = Query::parse(query.as_deref());
+    let state = context.maps.load();
+    match query.get("what") {
+        Some("smap") => {
+            let primary = context
+                .maps
+                .primary()
+                .ok_or_else(|| Error::unavailable("this target has not joined a cluster yet"))?;
+            Ok(json(&smap_json(&state, &primary)))
+        }
+        Some("snode") => match state.node(&context.identity.id) {
+            Some(node) => Ok(json(&node_json(node))),
+            None => Err(Error::unavailable("this target has not joined a cluster yet").into()),
+        },
+        Some("software_version") => Ok(text(env!("CARGO_PKG_VERSION"))),
+        what => {
+            let what = what.unwrap_or("");
+            Err(Error::invalid(format!("a target does not answer what={what}")).into())
+        }
+    }
+}
+
+/// `GET /v1/health`.
+pub(super) async fn health(State(context): State<Context>) -> Response {
+    let mut response = readiness(&context);
+    let uptime = context.identity.uptime_ns().to_string();
+    v1::set(response.headers_mut(), v1::NODE_UPTIME, &uptime);
+    v1::set(response.headers_mut(), v1::CLUSTER_UPTIME, &uptime);
+    response
+}
+
+/// Ready once it is a member and knows the cluster's state.
+pub(super) async fn ready(State(context): State<Context>) -> Response {
+    readiness(&context)
+}
+
+fn readiness(context: &Context) -> Response {
+    let joined = context.maps.load().node(&context.identity.id).is_some_and(|n| n.alive);
+    if joined { "ok\n".into_response() } else { StatusCode::SERVICE_UNAVAILABLE.into_response() }
+}
+
+pub(super) async fn metrics(State(context): State<Context>) -> Response {
+    let usage = context.objects.usage();
+    for (what, value) in
+        [("objects", usage.objects), ("bytes", usage.bytes), ("budget", usage.budget)]
+    {
+        context.metrics.store(what, value);
+    }
+    with_type("text/plain; version=0.0.4", context.metrics.render())
+}

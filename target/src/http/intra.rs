@@ -1,0 +1,80 @@
+//! What gateways ask of a target.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use forebay_core::intra::{BackendHeadRequest, BackendListRequest, ListRequest};
+use forebay_core::job::JobSpec;
+use forebay_core::state::ClusterState;
+use forebay_node::reply::{Failure, json};
+
+use super::Context;
+
+/// A newer state of the cluster, ahead of the next heartbeat.
+pub(super) async fn state(
+    State(context): State<Context>,
+    Json(state): Json<ClusterState>,
+) -> Response {
+    context.maps.offer(state);
+    json(&serde_json::Value::Null)
+}
+
+/// The records held here, in name order.
+pub(super) async fn list(
+    State(context): State<Context>,
+    Json(request): Json<ListRequest>,
+) -> Result<Response, Failure> {
+    Ok(json(&context.objects.page_here(&request).await?))
+}
+
+/// Whether a bucket exists at its backend.
+pub(super) async fn backend_head(
+    State(context): State<Context>,
+    Json(request): Json<BackendHeadRequest>,
+) -> Result<Response, Failure> {
+    context.objects.head_backend(&request.info).await?;
+    Ok(json(&serde_json::Value::Null))
+}
+
+/// A page of what the backend has.
+pub(super) async fn backend_list(
+    State(context): State<Context>,
+    Json(request): Json<BackendListRequest>,
+) -> Result<Response, Failure> {
+    let BackendListRequest { info, prefix, after, limit } = request;
+    Ok(json(&context.objects.page_backend(&info, &prefix, &after, limit).await?))
+}
+
+pub(super) async fn start_job(
+    State(context): State<Context>,
+    Json(spec): Json<JobSpec>,
+) -> Result<Response, Failure> {
+    Ok(json(&context.jobs.start(spec)?))
+}
+
+pub(super) async fn jobs(State(context): State<Context>) -> Response {
+    json(&context.jobs.all())
+}
+
+pub(super) async fn job(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    Ok(json(&context.jobs.get(&id)?))
+}
+
+pub(super) async fn stop_job(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    Ok(json(&context.jobs.stop(&id)?))
+}
+
+/// Drops what is here of a destroyed (or evicted) bucket.
+pub(super) async fn drop_bucket(
+    State(context): State<Context>,
+    Path(id): Path<u64>,
+) -> Result<Response, Failure> {
+    context.objects.drop_bucket(id).await?;
+    Ok(json(&serde_json::Value::Null))
+}

@@ -1,0 +1,106 @@
+//! HTTP of a target: decode, call one service, encode; no decisions here.
+
+mod batch;
+mod daemon;
+mod intra;
+mod objects;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, delete, get, post};
+use forebay_client::PeerClient;
+use forebay_core::Result;
+use forebay_core::intra::MAP_HEADER;
+use forebay_core::v1::query::Query;
+use forebay_node::auth::{self, REDIRECT_VERSION};
+use forebay_node::identity::Identity;
+use forebay_node::lifecycle::Lifecycle;
+use forebay_node::maps::Maps;
+use forebay_node::membership::Refresher;
+use forebay_node::metrics::Metrics;
+use forebay_node::reply::Failure;
+use tokio::sync::Semaphore;
+
+use crate::job::Jobs;
+use crate::object::ObjectService;
+
+/// Largest JSON body that a target reads (a batch request names many objects).
+const MAX_JSON: usize = 256 << 20;
+
+/// What handlers call.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) objects: ObjectService,
+    pub(crate) jobs: Jobs,
+    pub(crate) identity: Identity,
+    pub(crate) maps: Maps,
+    pub(crate) peer: PeerClient,
+    pub(crate) refresher: Refresher,
+    pub(crate) metrics: Metrics,
+    pub(crate) lifecycle: Lifecycle,
+    /// One permit per batch that is answered.
+    pub(crate) batches: Arc<Semaphore>,
+}
+
+/// All routes of a target.
+pub(crate) fn router(context: Context) -> Router {
+    let data = Router::new()
+        .route("/v1/objects/{*name}", any(objects::handle))
+        .route("/v1/ml/moss", get(batch::moss))
+        .route("/v1/ml/moss/{*rest}", get(batch::moss))
+        .route("/api/v1/batch", post(batch::native))
+        .layer(middleware::from_fn_with_state(context.clone(), catch_up));
+    let state = Router::new()
+        .route("/internal/v1/state", post(intra::state))
+        .layer(middleware::from_fn_with_state(context.clone(), nodes_only));
+    let internal = Router::new()
+        .route("/internal/v1/list", post(intra::list))
+        .route("/internal/v1/backend/head", post(intra::backend_head))
+        .route("/internal/v1/backend/list", post(intra::backend_list))
+        .route("/internal/v1/job", post(intra::start_job).get(intra::jobs))
+        .route("/internal/v1/job/{id}", get(intra::job).delete(intra::stop_job))
+        .route("/internal/v1/bucket/{id}", delete(intra::drop_bucket))
+        .layer(middleware::from_fn_with_state(context.clone(), catch_up))
+        .layer(middleware::from_fn_with_state(context.clone(), nodes_only));
+    Router::new()
+        .merge(data)
+        .merge(internal)
+        .merge(state)
+        .route("/v1/daemon", get(daemon::daemon))
+        .route("/v1/health", get(daemon::health))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(daemon::ready))
+        .route("/metrics", get(daemon::metrics))
+        .layer(DefaultBodyLimit::max(MAX_JSON))
+        .with_state(context)
+}
+
+/// Before anything else the node gets at least the state that the sender acted by.
+async fn catch_up(State(context): State<Context>, request: Request, next: Next) -> Response {
+    let header = request.headers().get(MAP_HEADER).and_then(|v| v.to_str().ok()?.parse().ok());
+    let known = header.or_else(|| {
+        Query::parse(request.uri().query()).get(REDIRECT_VERSION).and_then(|v| v.parse().ok())
+    });
+    if let Some(version) = known
+        && version > context.maps.version()
+        && let Err(e) = context.refresher.at_least(version).await
+    {
+        return Failure(e).into_response();
+    }
+    next.run(request).await
+}
+
+async fn nodes_only(State(context): State<Context>, request: Request, next: Next) -> Response {
+    match authorized(&context, &request) {
+        Ok(()) => next.run(request).await,
+        Err(e) => Failure(e).into_response(),
+    }
+}
+
+fn authorized(context: &Context, request: &Request) -> Result<()> {
+    auth::require_node(request.method(), request.uri(), request.headers(), &context.identity)
+}

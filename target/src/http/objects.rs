@@ -1,0 +1,313 @@
+//! Objects over v1: `/v1/objects/BUCKET/NAME`.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use forebay_core::bucket::{BucketInfo, Freshness};
+use forebay_core::object::ObjectMeta;
+use forebay_core::size::{ByteRange, RangeSpec};
+use forebay_core::v1::action::ActionMsg;
+use forebay_core::v1::cluster::format_http_date;
+use forebay_core::v1::headers as v1;
+use forebay_core::v1::query::{Query, split_path};
+use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
+use forebay_node::auth::{self, Caller};
+use forebay_node::metrics::result_of;
+use forebay_node::reply::Failure;
+use futures::{StreamExt, TryStreamExt};
+
+use super::Context;
+use crate::object::PutRequest;
+
+/// Whole objects up to this size go out in one piece.
+const ONE_PIECE: u64 = 1 << 20;
+/// Largest control message.
+const MAX_ACTION: usize = 1 << 20;
+/// Names that a selective HEAD may ask for.
+const HEAD_PROPS: [&str; 12] = [
+    "name", "size", "version", "checksum", "atime", "copies", "ec", "custom", "location",
+    "chunked", "last-modified", "etag",
+];
+
+/// A request for one object, decoded.
+struct ObjectRequest {
+    info: BucketInfo,
+    name: ObjectName,
+    query: Query,
+    caller: Caller,
+    method: Method,
+    headers: HeaderMap,
+}
+
+/// All methods of an object.
+pub(super) async fn handle(State(context): State<Context>, request: Request) -> Response {
+    let op = request.method().as_str().to_ascii_lowercase();
+    let result = dispatch(&context, request).await;
+    context.metrics.http_request("v1", &op, result_of(&result));
+    result.unwrap_or_else(|e| Failure(e).into_response())
+}
+
+async fn dispatch(context: &Context, request: Request) -> Result<Response> {
+    let (parts, body) = request.into_parts();
+    let caller = auth::caller(&parts.method, &parts.uri, &parts.headers, &context.identity);
+    let reads = matches!(parts.method, Method::GET | Method::HEAD);
+    if caller == Caller::Anonymous && !reads {
+        return Err(auth::expected_redirect(&parts.method, parts.uri.path()));
+    }
+    let (bucket, name) = split_path(parts.uri.path(), "objects")?;
+    let query = Query::parse(parts.uri.query());
+    let bucket = query.bucket(&bucket)?;
+    let name = ObjectName::new(name)?;
+    let info = context.maps.load().bucket(&bucket)?.clone();
+    if caller != Caller::Node
+        && let Some(elsewhere) =
+            owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?
+    {
+        return Ok(elsewhere);
+    }
+    let (method, headers) = (parts.method, parts.headers);
+    let request = ObjectRequest { info, name, query, caller, method, headers };
+    match request.method {
+        Method::GET => get(context, request).await,
+        Method::HEAD => head(context, request).await,
+        Method::PUT => put(context, request, body).await,
+        Method::DELETE => delete(context, request, body).await,
+        Method::PATCH => patch(context, request, body).await,
+        Method::POST => post(context, request, body).await,
+        ref other => Err(Error::new(
+            ErrorCode::MethodNotAllowed,
+            format!("{other} is not served for objects"),
+        )),
+    }
+}
+
+/// The answer that sends a request on when another target owns the object.
+fn owned_elsewhere(
+    context: &Context,
+    info: &BucketInfo,
+    name: &ObjectName,
+    caller: Caller,
+    method: &Method,
+    uri: &Uri,
+) -> Result<Option<Response>> {
+    let state = context.maps.load();
+    let owner = placement::owner(&state, info, name.as_str())?;
+    if owner.id == context.identity.id {
+        return Ok(None);
+    }
+    let location =
+        auth::redirect_location(&context.identity, state.version, method, uri, &owner.url)?;
+    let mut response = if caller.knows_the_map() {
+        Failure(Error::new(
+            ErrorCode::WrongOwner,
+            format!("{} belongs to target {}", info.bucket.object_uri(name.as_str()), owner.id),
+        ))
+        .into_response()
+    } else if *method == Method::GET {
+        StatusCode::MOVED_PERMANENTLY.into_response()
+    } else {
+        StatusCode::TEMPORARY_REDIRECT.into_response()
+    };
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(Some(response))
+}
+
+async fn get(context: &Context, request: ObjectRequest) -> Result<Response> {
+    for part in ["archpath", "archregx", "etl_name", "etl_pipeline"] {
+        if request.query.get(part).is_some() {
+            return Err(Error::unsupported(format!("GET with {part} is not served yet")));
+        }
+    }
+    let range = match request.headers.get(header::RANGE) {
+        Some(value) => RangeSpec::parse(value.to_str().unwrap_or("bytes="))?,
+        None => None,
+    };
+    let (objects, name) = (&context.objects, request.name.as_str());
+    let found = if request.caller == Caller::Node {
+        objects.get_local(&request.info, name).await?
+    } else if request.query.flag("latest-ver") {
+        let checked = BucketInfo { freshness: Freshness::Always, ..request.info.clone() };
+        objects.get(&checked, name).await?
+    } else {
+        objects.get(&request.info, name).await?
+    };
+    let meta = found.meta().clone();
+    let bytes = match range.map(|r| r.resolve(meta.size)).transpose() {
+        Ok(range) => range.unwrap_or(ByteRange::whole(meta.size)),
+        Err(e) => return Ok(not_satisfiable(e, meta.size)),
+    };
+    context.metrics.served(found.result(), bytes.len());
+    let body = if range.is_none() && meta.size <= ONE_PIECE {
+        Body::from(found.read_all().await?)
+    } else {
+        Body::from_stream(found.stream(bytes))
+    };
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    v1::put_object_meta(headers, &meta);
+    v1::put_custom(headers, &meta);
+    if range.is_some() {
+        let content_range = format!("bytes {}-{}/{}", bytes.start, bytes.end - 1, meta.size);
+        v1::set(headers, "content-range", &content_range);
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    Ok(response)
+}
+
+fn not_satisfiable(error: Error, size: u64) -> Response {
+    let mut response = Failure(error).into_response();
+    v1::set(response.headers_mut(), "content-range", &format!("bytes */{size}"));
+    response
+}
+
+async fn head(context: &Context, request: ObjectRequest) -> Result<Response> {
+    let name = request.name.as_str();
+    let props: Option<Vec<&str>> =
+        request.query.get("props").map(|p| p.split(',').map(str::trim).collect());
+    if let Some(unknown) =
+        props.iter().flatten().find(|p| !p.is_empty() && !HEAD_PROPS.contains(*p))
+    {
+        return Err(Error::invalid(format!("unknown object property \"{unknown}\""))
+            .hint(HEAD_PROPS.join(", ")));
+    }
+    let presence = request.query.get("presence").unwrap_or("0");
+    let local = request.caller == Caller::Node || matches!(presence, "2" | "3");
+    let meta = if local {
+        context.objects.head_local(&request.info, name).await?
+    } else {
+        context.objects.head(&request.info, name).await?
+    };
+    let mut response = Response::new(Body::empty());
+    if matches!(presence, "1" | "3") {
+        return Ok(response);
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(meta.size));
+    v1::set(headers, v1::PRESENT, if meta.present { "true" } else { "false" });
+    write_props(headers, context, &request, &meta, props.as_deref());
+    Ok(response)
+}
+
+/// The headers that were asked for; all of them for a legacy HEAD (no `props`).
+fn write_props(
+    headers: &mut HeaderMap,
+    context: &Context,
+    request: &ObjectRequest,
+    meta: &ObjectMeta,
+    props: Option<&[&str]>,
+) {
+    let wants = |prop: &str| props.is_none_or(|list| list.contains(&prop));
+    let mut all = HeaderMap::new();
+    v1::put_object_meta(&mut all, meta);
+    let groups: [(&str, &[&str]); 3] = [
+        ("checksum", &[v1::CHECKSUM_TYPE, v1::CHECKSUM_VALUE]),
+        ("version", &[v1::VERSION]),
+        ("atime", &[v1::ATIME]),
+    ];
+    for (prop, names) in groups {
+        for name in names.iter().filter(|_| wants(prop)) {
+            if let Some(value) = all.get(*name).and_then(|v| v.to_str().ok()) {
+                v1::set(headers, name, value);
+            }
+        }
+    }
+    if wants("custom") {
+        v1::put_custom(headers, meta);
+    }
+    if wants("location") {
+        v1::set(headers, v1::LOCATION, &format!("{}:mp[]", context.identity.label()));
+    }
+    if wants("copies") {
+        v1::set(headers, v1::MIRROR_COPIES, "1");
+    }
+    if wants("last-modified") {
+        v1::set(headers, "last-modified", &format_http_date(meta.mtime_ns));
+    }
+    if wants("etag") && !meta.etag.is_empty() {
+        v1::set(headers, "etag", &format!("\"{}\"", meta.etag));
+    }
+    if props.is_none() {
+        v1::set(headers, v1::NAME, request.name.as_str());
+        v1::set(headers, v1::BUCKET_NAME, &request.info.bucket.name);
+        v1::set(headers, v1::BUCKET_PROVIDER, request.info.bucket.provider.as_str());
+    }
+}
+
+async fn put(context: &Context, request: ObjectRequest, body: Body) -> Result<Response> {
+    for part in ["object_to", "append_type", "uploadId", "partNumber", "archpath"] {
+        if request.query.has(part) {
+            return Err(Error::unsupported(format!("PUT with {part} is not served yet")));
+        }
+    }
+    if !request.info.has_backend() {
+        request.name.check_v1_native()?;
+    }
+    let announced = v1::announced_checksum(&request.headers)?;
+    let len = http_body::Body::size_hint(&body).exact();
+    let body = body
+        .into_data_stream()
+        .map_err(|e| Error::invalid(format!("the client stopped sending: {e}")))
+        .boxed();
+    let put = PutRequest { body, len, announced, custom: None };
+    let meta = context.objects.put(&request.info, request.name.as_str(), put).await?;
+    let mut response = Response::new(Body::empty());
+    if let Some(meta) = meta {
+        v1::put_object_meta(response.headers_mut(), &meta);
+    }
+    Ok(response)
+}
+
+async fn delete(context: &Context, request: ObjectRequest, body: Body) -> Result<Response> {
+    let name = request.name.as_str();
+    let action = read_action(body).await?;
+    match action.action.as_str() {
+        "" | "delete" if request.caller == Caller::Node => {
+            context.objects.delete_local(&request.info, name).await?;
+        }
+        "" | "delete" => context.objects.delete(&request.info, name).await?,
+        "evict-listrange" => {
+            context.objects.evict(&request.info, name).await?;
+        }
+        other => return Err(unsupported_action(other)),
+    }
+    Ok(Response::new(Body::empty()))
+}
+
+async fn patch(context: &Context, request: ObjectRequest, body: Body) -> Result<Response> {
+    let action = read_action(body).await?;
+    let pairs: BTreeMap<String, String> =
+        serde_json::from_value(action.value).map_err(|e| {
+            Error::invalid(format!("custom metadata must be an object of strings: {e}"))
+        })?;
+    let replace = request.query.flag("set-new-custom");
+    context.objects.set_custom(&request.info, request.name.as_str(), pairs, replace).await?;
+    Ok(Response::new(Body::empty()))
+}
+
+async fn post(_context: &Context, _request: ObjectRequest, body: Body) -> Result<Response> {
+    let action = read_action(body).await?;
+    match action.action.as_str() {
+        // Readers never wait for writers here, so there is no lock a client could see.
+        "check-lock" => Ok(Response::new(Body::empty())),
+        other => Err(unsupported_action(other)),
+    }
+}
+
+fn unsupported_action(action: &str) -> Error {
+    Error::unsupported(format!("action \"{action}\" on objects is not served yet"))
+}
+
+async fn read_action(body: Body) -> Result<ActionMsg> {
+    let bytes = axum::body::to_bytes(body, MAX_ACTION)
+        .await
+        .map_err(|e| Error::invalid(format!("the request's body cannot be read: {e}")))?;
+    if bytes.is_empty() { Ok(ActionMsg::default()) } else { ActionMsg::parse(&bytes) }
+}

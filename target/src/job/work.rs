@@ -1,0 +1,90 @@
+//! What each kind of job does with one object, and the walk over the objects it was given.
+
+use forebay_core::job::{JobKind, Selection};
+use forebay_core::placement;
+use forebay_core::{ErrorCode, NodeId, Result};
+use futures::StreamExt;
+
+use super::Job;
+use crate::object::ObjectService;
+
+/// Objects worked on at once.
+const PARALLEL: usize = 16;
+/// Names taken from a listing at once.
+const PAGE: usize = 1000;
+
+/// Runs a job to its end. Dropping the future stops it between two steps of each object.
+pub(super) async fn run(objects: &ObjectService, me: &NodeId, job: &Job) -> Result<()> {
+    match &job.spec.selection {
+        Selection::Names(names) => {
+            each(objects, me, job, names.clone()).await;
+            Ok(())
+        }
+        Selection::Prefix(prefix) => {
+            let mut after = String::new();
+            loop {
+                let (names, more) = page(objects, job, prefix, &after).await?;
+                let Some(last) = names.last().cloned() else { return Ok(()) };
+                each(objects, me, job, names).await;
+                if !more {
+                    return Ok(());
+                }
+                after = last;
+            }
+        }
+    }
+}
+
+/// The next names: of what is here for an eviction, of what the bucket has for the others.
+async fn page(
+    objects: &ObjectService,
+    job: &Job,
+    prefix: &str,
+    after: &str,
+) -> Result<(Vec<String>, bool)> {
+    let everywhere = job.info.has_backend() && job.spec.kind != JobKind::Evict;
+    if everywhere {
+        objects.names_backend(&job.info, prefix, after, PAGE).await
+    } else {
+        objects.names_here(&job.info, prefix, after, PAGE).await
+    }
+}
+
+async fn each(objects: &ObjectService, me: &NodeId, job: &Job, names: Vec<String>) {
+    futures::stream::iter(names)
+        .for_each_concurrent(PARALLEL, |name| async move {
+            if !is_mine(objects, me, job, &name) {
+                return;
+            }
+            match one(objects, job, &name).await {
+                Ok(Some(bytes)) => job.done(bytes),
+                Ok(None) => {}
+                Err(e) => job.failed(&e),
+            }
+        })
+        .await;
+}
+
+/// Each object is done by its owner; copies that lie elsewhere are dropped where they lie.
+fn is_mine(objects: &ObjectService, me: &NodeId, job: &Job, name: &str) -> bool {
+    if job.spec.kind == JobKind::Evict {
+        return true;
+    }
+    let state = objects.state();
+    placement::owner(&state, &job.info, name).is_ok_and(|owner| owner.id == *me)
+}
+
+/// Bytes moved or freed; `None` when there was nothing to do.
+async fn one(objects: &ObjectService, job: &Job, name: &str) -> Result<Option<u64>> {
+    match job.spec.kind {
+        JobKind::Prefetch => objects.prefetch(&job.info, name).await,
+        JobKind::Evict => objects.evict(&job.info, name).await,
+        JobKind::Delete => match objects.delete(&job.info, name).await {
+            Ok(()) => Ok(Some(0)),
+            // Named one by one, a missing object is an error worth telling.
+            Err(e) if e.code == ErrorCode::ObjectNotFound
+                && matches!(job.spec.selection, Selection::Prefix(_)) => Ok(None),
+            Err(e) => Err(e),
+        },
+    }
+}

@@ -1,0 +1,332 @@
+//! Cold GET: one fetch per object however many ask, its bytes to all of them while they reach the
+//! disk, and nothing left behind when it fails.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use forebay_core::bucket::{BucketInfo, Class};
+use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
+use forebay_core::object::ObjectMeta;
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, Result};
+use forebay_node::clock::unix_ns;
+use futures::{Stream, StreamExt};
+use tokio::sync::watch;
+
+use super::{Key, ObjectService};
+use crate::backend::{RemoteMeta, RemoteObject};
+use crate::store::{DiskFile, RecordMeta};
+
+/// Objects up to this many bytes are kept in memory until all waiters have them.
+const IN_MEMORY: u64 = 1 << 20;
+/// Bytes read at once from the file that is being filled.
+const STEP: u64 = 256 << 10;
+
+/// The fetches under way, by object.
+#[derive(Default)]
+pub(super) struct Fetches(Mutex<HashMap<Key, Arc<Fetch>>>);
+
+/// One object on its way from the backend.
+pub(super) struct Fetch {
+    progress: watch::Receiver<Progress>,
+    /// A write overtook it: what it brings must not be kept.
+    superseded: AtomicBool,
+}
+
+#[derive(Clone)]
+enum Progress {
+    Starting,
+    /// Another fetch had just brought it: the store has it.
+    AlreadyHere,
+    /// `written` bytes of the object are in the file.
+    Filling { start: Arc<Started>, written: u64 },
+    Done { start: Arc<Started>, bytes: Option<Bytes> },
+    Failed { start: Option<Arc<Started>>, error: Error },
+}
+
+struct Started {
+    meta: ObjectMeta,
+    file: Arc<dyn DiskFile>,
+}
+
+/// A reader of a fetch.
+#[derive(Clone)]
+pub(crate) struct Following {
+    pub(crate) meta: ObjectMeta,
+    file: Arc<dyn DiskFile>,
+    progress: watch::Receiver<Progress>,
+}
+
+impl Fetches {
+    /// Keeps what is being fetched out of the store: the object was written or removed meanwhile.
+    pub(super) fn supersede(&self, key: &Key) {
+        let fetch = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        if let Some(fetch) = fetch {
+            fetch.superseded.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn forget(&self, key: &Key, fetch: &Arc<Fetch>) {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.get(key).is_some_and(|f| Arc::ptr_eq(f, fetch)) {
+            table.remove(key);
+        }
+    }
+}
+
+impl ObjectService {
+    /// Joins the fetch of this object, or starts it. Returns when the backend has answered, with
+    /// whether this call started the fetch; `None` when the store has the object after all.
+    pub(super) async fn cold(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<Option<(Following, bool)>> {
+        let key = Key::new(info, name);
+        let (fetch, started_here) = {
+            let mut table = self.0.fetches.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match table.get(&key) {
+                Some(fetch) => (fetch.clone(), false),
+                None => {
+                    let (sender, progress) = watch::channel(Progress::Starting);
+                    let fetch = Arc::new(Fetch { progress, superseded: AtomicBool::new(false) });
+                    table.insert(key.clone(), fetch.clone());
+                    self.spawn_fetch(info.clone(), key, fetch.clone(), sender);
+                    (fetch, true)
+                }
+            }
+        };
+        let mut progress = fetch.progress.clone();
+        let answered = progress.wait_for(|p| !matches!(p, Progress::Starting)).await;
+        let start = match answered.map(|p| p.clone()) {
+            Ok(Progress::Filling { start, .. } | Progress::Done { start, .. }) => start,
+            Ok(Progress::Failed { start: Some(start), .. }) => start,
+            Ok(Progress::Failed { error, .. }) => return Err(error),
+            Ok(Progress::AlreadyHere) => return Ok(None),
+            Ok(Progress::Starting) | Err(_) => return Err(gone()),
+        };
+        let following =
+            Following { meta: start.meta.clone(), file: start.file.clone(), progress };
+        Ok(Some((following, started_here)))
+    }
+
+    fn spawn_fetch(
+        &self,
+        info: BucketInfo,
+        key: Key,
+        fetch: Arc<Fetch>,
+        progress: watch::Sender<Progress>,
+    ) {
+        let service = self.clone();
+        let stop = self.0.parts.lifecycle.token();
+        self.0.parts.lifecycle.spawn(async move {
+            let mut start = None;
+            let filled = tokio::select! {
+                filled = service.fill(&info, &key, &fetch, &progress, &mut start) => filled,
+                () = stop.cancelled() => Err(Error::unavailable("this target is stopping")),
+            };
+            service.0.fetches.forget(&key, &fetch);
+            if let Err(error) = filled {
+                tracing::debug!(bucket = %info.bucket, error = %error, "cold GET failed");
+                progress.send_replace(Progress::Failed { start, error });
+            }
+        });
+    }
+
+    /// Brings the object into the store; the caller tells the waiters when this fails.
+    async fn fill(
+        &self,
+        info: &BucketInfo,
+        key: &Key,
+        fetch: &Fetch,
+        progress: &watch::Sender<Progress>,
+        started: &mut Option<Arc<Started>>,
+    ) -> Result<()> {
+        let _permit = self.0.cold_permits.acquire().await.map_err(|_| gone())?;
+        // The caller saw no copy, but a fetch may have ended between its look and ours.
+        if self.fresh_record(info, &key.name).await?.is_some() {
+            progress.send_replace(Progress::AlreadyHere);
+            return Ok(());
+        }
+        let epoch = self.state().version;
+        let backend = self.backend(info).await?;
+        let RemoteObject { meta: remote, mut stream, .. } =
+            backend.get(&key.name, None, None).await?;
+        let mut work = self.store().begin(info.id, &key.name, Some(remote.size)).await?;
+        let meta = object_meta(&remote, true);
+        let start = Arc::new(Started { meta, file: work.file() });
+        *started = Some(start.clone());
+        progress.send_replace(Progress::Filling { start: start.clone(), written: 0 });
+
+        let mut memory = (remote.size <= IN_MEMORY).then(BytesMut::new);
+        let mut checks = Checks::new(info.checksum, &remote);
+        while let Some(chunk) = stream.next().await {
+            let chunk = chunk?;
+            checks.update(&chunk);
+            if let Some(memory) = &mut memory {
+                memory.extend_from_slice(&chunk);
+            }
+            work.write(chunk).await?;
+            let written = work.written();
+            progress.send_replace(Progress::Filling { start: start.clone(), written });
+        }
+        if work.written() != remote.size {
+            return Err(Error::unavailable(format!(
+                "the backend sent {} of {} bytes of {}",
+                work.written(),
+                remote.size,
+                info.bucket.object_uri(&key.name)
+            )));
+        }
+        let checksum = checks.finish(&remote, &info.bucket.object_uri(&key.name))?;
+
+        let guard = self.0.locks.lock(key).await;
+        if !fetch.superseded.load(Ordering::SeqCst) {
+            self.store().commit(work, cached_meta(&remote, checksum, epoch)).await?;
+        }
+        drop(guard);
+        let bytes = memory.map(BytesMut::freeze);
+        progress.send_replace(Progress::Done { start, bytes });
+        Ok(())
+    }
+}
+
+/// What clients are told of an object that a backend has.
+pub(super) fn object_meta(remote: &RemoteMeta, present: bool) -> ObjectMeta {
+    ObjectMeta {
+        size: remote.size,
+        version: remote.version.clone(),
+        checksum: None,
+        etag: remote.etag.clone(),
+        atime_ns: unix_ns(),
+        mtime_ns: remote.mtime_ns,
+        custom: remote.custom.clone(),
+        present,
+    }
+}
+
+/// What is recorded of a copy that came from, or went to, a backend.
+pub(super) fn cached_meta(
+    remote: &RemoteMeta,
+    checksum: Option<Checksum>,
+    epoch: u64,
+) -> RecordMeta {
+    let now = unix_ns();
+    RecordMeta {
+        checksum,
+        etag: remote.etag.clone(),
+        version: remote.version.clone(),
+        backend_version: remote.version.clone(),
+        mtime_ns: remote.mtime_ns,
+        custom: remote.custom.clone(),
+        epoch,
+        validated_ns: now,
+        atime_ns: now,
+        class: Class::Cache,
+        backed: true,
+        dirty: false,
+    }
+}
+
+/// The bucket's own checksum, and the backend's MD5 where it tells one.
+struct Checks {
+    own: Hasher,
+    md5: Option<Hasher>,
+}
+
+impl Checks {
+    fn new(kind: ChecksumKind, remote: &RemoteMeta) -> Self {
+        Self { own: kind.hasher(), md5: remote.md5.is_some().then(|| ChecksumKind::Md5.hasher()) }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        self.own.update(bytes);
+        if let Some(md5) = &mut self.md5 {
+            md5.update(bytes);
+        }
+    }
+
+    fn finish(self, remote: &RemoteMeta, uri: &str) -> Result<Option<Checksum>> {
+        if let (Some(got), Some(want)) = (self.md5.and_then(Hasher::finish), &remote.md5) {
+            let want = Checksum { kind: ChecksumKind::Md5, value: want.clone() };
+            // The backend's own bytes did not survive the way here: worth another try.
+            got.expect(&want, uri).map_err(|e| Error::unavailable(e.message))?;
+        }
+        Ok(self.own.finish())
+    }
+}
+
+impl Following {
+    /// The object's bytes in `range`, as they arrive. Ends with an error when the fetch fails.
+    pub(crate) fn stream(self, range: ByteRange) -> impl Stream<Item = Result<Bytes>> + Send {
+        futures::stream::try_unfold((self, range.start), move |(mut me, at)| async move {
+            if at >= range.end {
+                return Ok(None);
+            }
+            let step = me.next_bytes(at, range.end).await?;
+            let next = at + step.len() as u64;
+            Ok(Some((step, (me, next))))
+        })
+    }
+
+    /// Waits for the end of the fetch; the object's size.
+    pub(super) async fn finished(mut self) -> Result<u64> {
+        let size = self.meta.size;
+        let over = |p: &Progress| matches!(p, Progress::Done { .. } | Progress::Failed { .. });
+        match &*self.progress.wait_for(over).await.map_err(|_| gone())? {
+            Progress::Failed { error, .. } => Err(error.clone()),
+            _ => Ok(size),
+        }
+    }
+
+    /// All of the object, once it is here.
+    pub(crate) async fn read_all(mut self) -> Result<Bytes> {
+        let size = self.meta.size;
+        let done = self.wait(size).await?;
+        if let Some(bytes) = done {
+            return Ok(bytes);
+        }
+        read_at(self.file, 0, size).await
+    }
+
+    async fn next_bytes(&mut self, at: u64, end: u64) -> Result<Bytes> {
+        if let Some(bytes) = self.wait(at + 1).await? {
+            return Ok(bytes.slice(at as usize..end as usize));
+        }
+        let written = match &*self.progress.borrow() {
+            Progress::Filling { written, .. } => *written,
+            _ => self.meta.size,
+        };
+        let step = (written.min(end) - at).min(STEP);
+        read_at(self.file.clone(), at, step).await
+    }
+
+    /// Waits until `upto` bytes are in the file; all bytes at once when they are in memory.
+    async fn wait(&mut self, upto: u64) -> Result<Option<Bytes>> {
+        let reached = |p: &Progress| match p {
+            Progress::Starting | Progress::AlreadyHere => false,
+            Progress::Filling { written, .. } => *written >= upto,
+            Progress::Done { .. } | Progress::Failed { .. } => true,
+        };
+        match &*self.progress.wait_for(reached).await.map_err(|_| gone())? {
+            Progress::Done { bytes, .. } => Ok(bytes.clone()),
+            Progress::Failed { error, .. } => Err(error.clone()),
+            Progress::Starting | Progress::AlreadyHere | Progress::Filling { .. } => Ok(None),
+        }
+    }
+}
+
+pub(super) async fn read_at(file: Arc<dyn DiskFile>, at: u64, len: u64) -> Result<Bytes> {
+    let read = move || -> std::io::Result<Bytes> {
+        let mut buffer = vec![0; len as usize];
+        file.read_exact_at(&mut buffer, at)?;
+        Ok(buffer.into())
+    };
+    tokio::task::spawn_blocking(read).await.map_err(|_| gone())?.map_err(Error::from)
+}
+
+fn gone() -> Error {
+    Error::unavailable("the fetch of this object was given up")
+}

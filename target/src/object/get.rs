@@ -1,0 +1,254 @@
+//! Warm reads, and the choice between warm and cold.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_core::bucket::{BucketInfo, Freshness};
+use forebay_core::object::ObjectMeta;
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::clock::unix_ns;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+
+use super::cold::{Following, object_meta};
+use super::{Key, ObjectService};
+use crate::store::{ObjectReader, Record, is_corrupt};
+
+/// Objects up to this many bytes are read whole in one step.
+const SMALL: u64 = 1 << 20;
+
+/// An object that can be read now.
+pub(crate) enum Found {
+    /// Read from this target's disk already: it is small.
+    Memory { meta: ObjectMeta, bytes: Bytes },
+    /// On this target's disk.
+    Stored { meta: ObjectMeta, reader: ObjectReader, on_corrupt: Arc<DropCopy> },
+    /// Arriving from the backend; `first` in the request that asked for it.
+    Arriving { following: Following, first: bool },
+    /// Straight from the backend: there is no room to keep it.
+    Passing { meta: ObjectMeta, stream: BoxStream<'static, Result<Bytes>> },
+}
+
+impl Found {
+    pub(crate) fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Memory { meta, .. }
+            | Self::Stored { meta, .. }
+            | Self::Passing { meta, .. } => meta,
+            Self::Arriving { following, .. } => &following.meta,
+        }
+    }
+
+    /// How it was found, as the metrics call it.
+    pub(crate) fn result(&self) -> &'static str {
+        match self {
+            Self::Memory { .. } | Self::Stored { .. } => "hit",
+            Self::Arriving { first: true, .. } | Self::Passing { .. } => "miss",
+            Self::Arriving { first: false, .. } => "coalesced",
+        }
+    }
+
+    /// The bytes in `range`, checked, in pieces of at most a MiB.
+    pub(crate) fn stream(self, range: ByteRange) -> BoxStream<'static, Result<Bytes>> {
+        match self {
+            Self::Memory { bytes, .. } => {
+                let part = bytes.slice(range.start as usize..range.end as usize);
+                futures::stream::iter((!part.is_empty()).then_some(Ok(part))).boxed()
+            }
+            Self::Stored { reader, on_corrupt, .. } => reader
+                .stream(range)
+                .inspect_err(move |e| on_corrupt.if_corrupt(e))
+                .boxed(),
+            Self::Arriving { following, .. } => following.stream(range).boxed(),
+            Self::Passing { stream, .. } => cut(stream, range),
+        }
+    }
+
+    /// The whole object in memory; for objects that are known to be small.
+    pub(crate) async fn read_all(self) -> Result<Bytes> {
+        match self {
+            Self::Memory { bytes, .. } => Ok(bytes),
+            Self::Stored { reader, .. } => reader.read_all().await,
+            Self::Arriving { following, .. } => following.read_all().await,
+            Self::Passing { stream, .. } => {
+                let mut all = bytes::BytesMut::new();
+                let mut stream = stream;
+                while let Some(chunk) = stream.next().await {
+                    all.extend_from_slice(&chunk?);
+                }
+                Ok(all.freeze())
+            }
+        }
+    }
+}
+
+/// The part of a whole object's stream that lies in `range`.
+fn cut(
+    stream: BoxStream<'static, Result<Bytes>>,
+    range: ByteRange,
+) -> BoxStream<'static, Result<Bytes>> {
+    let mut at = 0u64;
+    let cut = stream.map_ok(move |chunk| {
+        let start = at;
+        at += chunk.len() as u64;
+        let from = range.start.clamp(start, at) - start;
+        let to = range.end.clamp(start, at) - start;
+        chunk.slice(from as usize..to as usize)
+    });
+    cut.try_filter(|chunk| std::future::ready(!chunk.is_empty())).boxed()
+}
+
+/// Drops a copy whose bytes turned out to be damaged, so that the next read fetches it again.
+pub(crate) struct DropCopy {
+    service: ObjectService,
+    backed: bool,
+    record: Record,
+}
+
+impl DropCopy {
+    fn if_corrupt(&self, error: &Error) {
+        if !is_corrupt(error) || !self.backed {
+            return;
+        }
+        let (service, record) = (self.service.clone(), self.record.clone());
+        self.service.0.parts.lifecycle.spawn(async move {
+            if let Err(e) = service.store().discard(&record).await {
+                tracing::warn!(error = %e, "could not drop a damaged copy");
+            }
+        });
+    }
+}
+
+impl ObjectService {
+    /// Finds an object: the copy here if it is fresh, else the backend's.
+    pub(crate) async fn get(&self, info: &BucketInfo, name: &str) -> Result<Found> {
+        // More than once: a copy may vanish (evicted, replaced) between the look-up and the open.
+        for _ in 0..3 {
+            if let Some(record) = self.fresh_record(info, name).await? {
+                match self.open(info, &record).await {
+                    Err(e) if e.code == ErrorCode::ObjectNotFound => continue,
+                    found => return found,
+                }
+            }
+            if !info.has_backend() {
+                return match self.adopt_from_neighbor(info, name).await? {
+                    Some(record) => self.open(info, &record).await,
+                    None => Err(info.bucket.object_not_found(name)),
+                };
+            }
+            match self.cold(info, name).await {
+                Ok(Some((following, first))) => return Ok(Found::Arriving { following, first }),
+                Ok(None) => {}
+                Err(e) if e.code == ErrorCode::OutOfSpace => return self.pass_through(info, name).await,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
+    }
+
+    /// The copy held here, as it is; nobody else is asked.
+    pub(crate) async fn get_local(&self, info: &BucketInfo, name: &str) -> Result<Found> {
+        match self.store().get(info.id, name).await? {
+            Some(record) => self.open(info, &record).await,
+            None => Err(info.bucket.object_not_found(name)),
+        }
+    }
+
+    /// Opens the copy; `ObjectNotFound` when it went away meanwhile, or was damaged and dropped.
+    async fn open(&self, info: &BucketInfo, record: &Record) -> Result<Found> {
+        self.store().touch(record, unix_ns());
+        let name = record.name.as_str();
+        let reader = if record.size <= SMALL {
+            match self.store().read_small(info.id, name, SMALL).await {
+                Ok(Some((reader, Some(bytes)))) => {
+                    return Ok(Found::Memory { meta: reader.record().object_meta(), bytes });
+                }
+                Ok(Some((reader, None))) => reader,
+                Ok(None) => return Err(info.bucket.object_not_found(name)),
+                Err(e) if is_corrupt(&e) && info.has_backend() => {
+                    tracing::warn!(error = %e, "damaged copy, fetching it again");
+                    self.store().discard(record).await?;
+                    return Err(info.bucket.object_not_found(name));
+                }
+                Err(e) => return Err(e),
+            }
+        } else {
+            self.store().reader(record).await?
+        };
+        let meta = reader.record().object_meta();
+        let on_corrupt = Arc::new(DropCopy {
+            service: self.clone(),
+            backed: info.has_backend(),
+            record: reader.record().clone(),
+        });
+        Ok(Found::Stored { meta, reader, on_corrupt })
+    }
+
+    async fn pass_through(&self, info: &BucketInfo, name: &str) -> Result<Found> {
+        let remote = self.backend(info).await?.get(name, None, None).await?;
+        Ok(Found::Passing { meta: object_meta(&remote.meta, false), stream: remote.stream })
+    }
+
+    /// The copy here, compared with the backend when it is due. `None`: there is none to serve.
+    pub(super) async fn fresh_record(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<Option<Record>> {
+        let Some(record) = self.store().get(info.id, name).await? else { return Ok(None) };
+        if !info.has_backend() || self.is_fresh(info, &record) {
+            return Ok(Some(record));
+        }
+        self.revalidate(info, name).await
+    }
+
+    fn is_fresh(&self, info: &BucketInfo, record: &Record) -> bool {
+        let young = match info.freshness {
+            Freshness::Never => true,
+            Freshness::Always => false,
+            Freshness::Age(seconds) => {
+                unix_ns().saturating_sub(record.meta.validated_ns) < seconds * 1_000_000_000
+            }
+        };
+        young && record.meta.epoch >= self.alive_since()
+    }
+
+    async fn revalidate(&self, info: &BucketInfo, name: &str) -> Result<Option<Record>> {
+        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        let Some(record) = self.store().get(info.id, name).await? else { return Ok(None) };
+        if info.freshness != Freshness::Always && self.is_fresh(info, &record) {
+            return Ok(Some(record));
+        }
+        let epoch = self.state().version;
+        match self.backend(info).await?.stat(name).await {
+            Ok(remote) if remote.version == record.meta.backend_version => {
+                let updated = self
+                    .store()
+                    .update(&record, move |meta| {
+                        meta.epoch = epoch;
+                        meta.validated_ns = unix_ns();
+                    })
+                    .await?;
+                Ok(Some(updated))
+            }
+            Ok(_) => {
+                self.store().remove(info.id, name).await?;
+                Ok(None)
+            }
+            Err(e) if e.code == ErrorCode::ObjectNotFound => {
+                self.store().remove(info.id, name).await?;
+                Err(e)
+            }
+            // Only its age is in doubt: a cache goes on through an outage of the cloud.
+            Err(e) if e.code.is_transient()
+                && info.freshness != Freshness::Always
+                && record.meta.epoch >= self.alive_since() =>
+            {
+                tracing::warn!(bucket = %info.bucket, error = %e, "backend away, serving a copy past its age");
+                Ok(Some(record))
+            }
+            Err(e) => Err(e),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Listings: of what is here, and of what the backend has.
+
+use forebay_core::Result;
+use forebay_core::bucket::BucketInfo;
+use forebay_core::intra::{ListPage, ListRequest};
+use forebay_core::object::{ListEntry, ObjectMeta};
+
+use super::ObjectService;
+use crate::store::Usage;
+
+/// The empty name means "from the beginning".
+fn start(after: &str) -> Option<&str> {
+    (!after.is_empty()).then_some(after)
+}
+
+impl ObjectService {
+    /// A page of the records held here.
+    pub(crate) async fn page_here(&self, request: &ListRequest) -> Result<ListPage> {
+        let ListRequest { bucket_id, prefix, after, until, limit } = request;
+        let (records, more) =
+            self.store().list(*bucket_id, prefix, start(after), until.as_deref(), *limit).await?;
+        let entries = records
+            .into_iter()
+            .map(|r| ListEntry { meta: r.object_meta(), name: r.name })
+            .collect();
+        Ok(ListPage { entries, more })
+    }
+
+    /// A page of what the backend has.
+    pub(crate) async fn page_backend(
+        &self,
+        info: &BucketInfo,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<ListPage> {
+        let page = self.backend(info).await?.list(prefix, after, limit).await?;
+        let entries = page.entries.into_iter().map(|e| ListEntry {
+            name: e.name,
+            meta: ObjectMeta {
+                size: e.size,
+                version: e.version,
+                etag: e.etag,
+                mtime_ns: e.mtime_ns,
+                ..ObjectMeta::default()
+            },
+        });
+        Ok(ListPage { entries: entries.collect(), more: page.more })
+    }
+
+    /// Names only, of what is here.
+    pub(crate) async fn names_here(
+        &self,
+        info: &BucketInfo,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<(Vec<String>, bool)> {
+        let (records, more) = self.store().list(info.id, prefix, start(after), None, limit).await?;
+        Ok((records.into_iter().map(|r| r.name).collect(), more))
+    }
+
+    /// Names only, of what the backend has.
+    pub(crate) async fn names_backend(
+        &self,
+        info: &BucketInfo,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<(Vec<String>, bool)> {
+        let page = self.backend(info).await?.list(prefix, after, limit).await?;
+        Ok((page.entries.into_iter().map(|e| e.name).collect(), page.more))
+    }
+
+    /// Whether the bucket is at its backend.
+    pub(crate) async fn head_backend(&self, info: &BucketInfo) -> Result<()> {
+        self.backend(info).await?.head_bucket().await
+    }
+
+    /// Drops everything held of a bucket that is no more (or is evicted).
+    pub(crate) async fn drop_bucket(&self, bucket_id: u64) -> Result<()> {
+        self.0.parts.backends.forget(bucket_id);
+        let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
+        tracing::info!(bucket_id, objects, bytes, "dropped the data of a bucket");
+        Ok(())
+    }
+
+    /// Ids of the buckets of which something is held.
+    pub(crate) async fn bucket_ids(&self) -> Result<Vec<u64>> {
+        self.store().buckets().await
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.store().usage()
+    }
+}

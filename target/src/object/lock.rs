@@ -1,0 +1,65 @@
+//! One lock per object, made when first asked for and gone with its last holder.
+//!
+//! Writers of one object take turns; readers never take it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::OwnedMutexGuard;
+
+use super::Key;
+
+type Lock = tokio::sync::Mutex<()>;
+
+/// The locks that are held or waited for now.
+#[derive(Debug, Default)]
+pub(crate) struct KeyLocks(Mutex<HashMap<Key, Weak<Lock>>>);
+
+/// Holding this, no other writer of the object is at work.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct KeyGuard {
+    _guard: OwnedMutexGuard<()>,
+}
+
+impl KeyLocks {
+    /// Waits for the object's turn. Dropping the future gives the place up.
+    pub(crate) async fn lock(&self, key: &Key) -> KeyGuard {
+        let lock = {
+            let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if table.len() > 1024 && table.len().is_power_of_two() {
+                table.retain(|_, lock| lock.strong_count() > 0);
+            }
+            match table.get(key).and_then(Weak::upgrade) {
+                Some(lock) => lock,
+                None => {
+                    let lock = Arc::new(Lock::default());
+                    table.insert(key.clone(), Arc::downgrade(&lock));
+                    lock
+                }
+            }
+        };
+        KeyGuard { _guard: lock.lock_owned().await }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_writer_of_an_object_at_a_time() {
+        let locks = Arc::new(KeyLocks::default());
+        let key = Key { bucket_id: 1, name: "a".into() };
+        let first = locks.lock(&key).await;
+        let other = locks.lock(&Key { bucket_id: 1, name: "b".into() }).await;
+        let second = tokio::spawn({
+            let (locks, key) = (locks.clone(), key.clone());
+            async move { locks.lock(&key).await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!second.is_finished());
+        drop((first, other));
+        assert!(second.await.is_ok());
+    }
+}

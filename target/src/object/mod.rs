@@ -1,0 +1,211 @@
+//! Objects of this target: the one place that joins the store with the backends.
+//!
+//! HTTP, batches and jobs see only [`ObjectService`]. A read goes through [`get`](self::get), a
+//! miss through [`cold`](self::cold), a write through [`put`](self::put).
+
+mod cold;
+mod get;
+mod list;
+mod lock;
+mod neighbor;
+mod put;
+
+use std::sync::Arc;
+
+use forebay_client::PeerClient;
+use forebay_core::bucket::BucketInfo;
+use forebay_core::object::ObjectMeta;
+use forebay_core::state::ClusterState;
+use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_node::lifecycle::Lifecycle;
+use forebay_node::maps::Maps;
+use forebay_node::metrics::Metrics;
+use tokio::sync::Semaphore;
+
+use crate::backend::{Backend, Backends};
+use crate::store::{Record, Store};
+
+pub(crate) use get::Found;
+pub(crate) use put::PutRequest;
+
+/// What an object is called inside this target.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) bucket_id: u64,
+    pub(crate) name: Arc<str>,
+}
+
+impl Key {
+    fn new(info: &BucketInfo, name: &str) -> Self {
+        Self { bucket_id: info.id, name: name.into() }
+    }
+}
+
+/// Reads, writes and drops objects; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ObjectService(Arc<Inner>);
+
+/// What the service is built from.
+pub(crate) struct Parts {
+    pub(crate) id: NodeId,
+    pub(crate) store: Store,
+    pub(crate) backends: Arc<Backends>,
+    pub(crate) maps: Maps,
+    pub(crate) peer: PeerClient,
+    pub(crate) metrics: Metrics,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) cold_gets: usize,
+}
+
+struct Inner {
+    parts: Parts,
+    locks: lock::KeyLocks,
+    fetches: cold::Fetches,
+    cold_permits: Arc<Semaphore>,
+}
+
+impl ObjectService {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let cold_permits = Arc::new(Semaphore::new(parts.cold_gets));
+        Self(Arc::new(Inner {
+            parts,
+            locks: lock::KeyLocks::default(),
+            fetches: cold::Fetches::default(),
+            cold_permits,
+        }))
+    }
+
+    fn store(&self) -> &Store {
+        &self.0.parts.store
+    }
+
+    pub(crate) fn state(&self) -> Arc<ClusterState> {
+        self.0.parts.maps.load()
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.0.parts.metrics
+    }
+
+    async fn backend(&self, info: &BucketInfo) -> Result<Arc<dyn Backend>> {
+        self.0.parts.backends.for_bucket(info).await
+    }
+
+    /// Version of the state at which this target came (back) to life: copies validated before it
+    /// may have been overtaken by a stand-in owner.
+    fn alive_since(&self) -> u64 {
+        self.state().node(&self.0.parts.id).map_or(u64::MAX, |n| n.alive_since)
+    }
+
+    /// Metadata of an object; of a backend's object without fetching its bytes.
+    pub(crate) async fn head(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
+        if let Some(record) = self.fresh_record(info, name).await? {
+            return Ok(record.object_meta());
+        }
+        if !info.has_backend() {
+            return match self.adopt_from_neighbor(info, name).await? {
+                Some(record) => Ok(record.object_meta()),
+                None => Err(info.bucket.object_not_found(name)),
+            };
+        }
+        let remote = self.backend(info).await?.stat(name).await?;
+        Ok(cold::object_meta(&remote, false))
+    }
+
+    /// Metadata of the copy held here, as it is; nobody else is asked.
+    pub(crate) async fn head_local(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
+        let record = self.store().get(info.id, name).await?;
+        record.map(|r| r.object_meta()).ok_or_else(|| info.bucket.object_not_found(name))
+    }
+
+    /// Removes an object, at its backend too.
+    pub(crate) async fn delete(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        let key = Key::new(info, name);
+        let _guard = self.0.locks.lock(&key).await;
+        if info.has_backend() {
+            self.0.fetches.supersede(&key);
+            let remote = self.backend(info).await?.delete(name).await;
+            self.0.fetches.supersede(&key);
+            let local = self.store().remove(info.id, name).await?;
+            return match remote {
+                Err(e) if e.code == ErrorCode::ObjectNotFound && local.is_some() => Ok(()),
+                other => other,
+            };
+        }
+        let here = self.store().remove(info.id, name).await?.is_some();
+        let elsewhere = self.remove_from_neighbors(info, name).await?;
+        if here || elsewhere { Ok(()) } else { Err(deleted_missing(info, name)) }
+    }
+
+    /// Removes the copy held here and nothing else.
+    pub(crate) async fn delete_local(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        match self.store().remove(info.id, name).await? {
+            Some(_) => Ok(()),
+            None => Err(deleted_missing(info, name)),
+        }
+    }
+
+    /// Drops a cached copy; its backend keeps the object. Returns the bytes freed.
+    pub(crate) async fn evict(&self, info: &BucketInfo, name: &str) -> Result<Option<u64>> {
+        if !info.has_backend() {
+            return Err(Error::invalid(format!(
+                "bucket \"{}\" has no backend: evicting its objects would lose them",
+                info.bucket
+            )));
+        }
+        let key = Key::new(info, name);
+        let _guard = self.0.locks.lock(&key).await;
+        let removed = self.store().remove(info.id, name).await?;
+        if let Some(record) = &removed {
+            self.metrics().evicted("request", record.size);
+        }
+        Ok(removed.map(|r| r.size))
+    }
+
+    /// Brings a backend's object here ahead of need. The bytes fetched; `None` when it was here.
+    pub(crate) async fn prefetch(&self, info: &BucketInfo, name: &str) -> Result<Option<u64>> {
+        if !info.has_backend() {
+            return Err(Error::invalid(format!(
+                "bucket \"{}\" has no backend: there is nothing to prefetch from",
+                info.bucket
+            )));
+        }
+        if self.fresh_record(info, name).await?.is_some() {
+            return Ok(None);
+        }
+        match self.cold(info, name).await? {
+            Some((following, _)) => following.finished().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Adds to the custom metadata of an object (or replaces all of it).
+    pub(crate) async fn set_custom(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        pairs: std::collections::BTreeMap<String, String>,
+        replace: bool,
+    ) -> Result<()> {
+        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        let record: Option<Record> = self.store().get(info.id, name).await?;
+        let record = record.ok_or_else(|| info.bucket.object_not_found(name))?;
+        self.store()
+            .update(&record, move |meta| {
+                if replace {
+                    meta.custom = pairs;
+                } else {
+                    meta.custom.extend(pairs);
+                }
+            })
+            .await?;
+        Ok(())
+    }
+}
+
+/// The text that v1 clients know for a DELETE of nothing.
+fn deleted_missing(info: &BucketInfo, name: &str) -> Error {
+    let text = format!("{} doesn't exist", info.bucket.object_uri(name));
+    Error::new(ErrorCode::ObjectNotFound, text)
+}

@@ -1,0 +1,186 @@
+//! The one module of a target that creates, writes, reads, syncs, renames and unlinks object files.
+//!
+//! Everything goes through [`Disk`], so a test can stop the store at any single step. Calls block;
+//! the store runs them on tokio's blocking pool. (The index library does its own I/O; the store
+//! announces each of its writes by [`Disk::step`], which makes them steps as well.)
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open file. Reading while another thread still writes it is fine.
+pub trait DiskFile: Send + Sync {
+    /// Reads at most `buf.len()` bytes at `offset`; 0 at the end of the file.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `bytes` at `offset`.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes contents and length survive a power cut.
+    fn sync(&self) -> io::Result<()>;
+
+    fn len(&self) -> io::Result<u64>;
+
+    /// Fills `buf` from `offset`; `UnexpectedEof` when the file ends before.
+    fn read_exact_at(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buf.is_empty() {
+            match self.read_at(buf, offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => {
+                    buf = &mut buf[n..];
+                    offset += n as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Size of a file system and what is left of it for us.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    pub total: u64,
+    pub free: u64,
+}
+
+/// Held while a process uses a disk; the lock goes with it.
+pub struct DiskLock {
+    _file: Option<File>,
+}
+
+/// Every operation on files that the store makes.
+pub trait Disk: Send + Sync {
+    /// Creates a file that must not exist, for writing and reading.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Opens an existing file for reading.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Opens an existing file for reading and writing.
+    fn open_write(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    fn unlink(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes names created, renamed or removed in `dir` survive a power cut.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Names in `dir`, in no order; names that are not UTF-8 come with replacement characters.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// Creates a folder and those above it; an existing one is fine.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Removes a folder with all in it; a missing one is fine.
+    fn remove_tree(&self, dir: &Path) -> io::Result<()>;
+
+    fn space(&self, path: &Path) -> io::Result<Space>;
+
+    /// Takes the exclusive lock `path` stands for; `WouldBlock` when another process has it.
+    fn lock(&self, path: &Path) -> io::Result<DiskLock>;
+
+    /// Called before each write of the index library.
+    fn step(&self, _what: &'static str) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The operating system's files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+struct RealFile(File);
+
+impl DiskFile for RealFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}
+
+impl Disk for RealDisk {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(RealFile(File::open(path)?)))
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(RealFile(OpenOptions::new().read(true).write(true).open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        fs::read_dir(dir)?
+            .map(|entry| entry.map(|e| e.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        file_system_space(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<DiskLock> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        file.try_lock().map_err(|e| match e {
+            fs::TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+            fs::TryLockError::Error(e) => e,
+        })?;
+        Ok(DiskLock { _file: Some(file) })
+    }
+}
+
+#[allow(unsafe_code)]
+fn file_system_space(path: &Path) -> io::Result<Space> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: `path` ends in NUL and `stat` is large enough for what the call writes.
+    if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so it filled `stat`.
+    let stat = unsafe { stat.assume_init() };
+    Ok(Space { total: stat.f_blocks * stat.f_frsize, free: stat.f_bavail * stat.f_frsize })
+}

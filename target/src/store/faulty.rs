@@ -1,0 +1,169 @@
+//! A disk for tests that counts every step and stops at a chosen one, as a crash or a failure would.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::disk::{Disk, DiskFile, DiskLock, RealDisk, Space};
+
+const NEVER: u64 = u64::MAX;
+
+/// What happens at the chosen step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// That step and all after it fail: the process is gone.
+    Crash,
+    /// As `Crash`, and of a write only the first half reaches the file.
+    Torn,
+    /// Only that step fails, with this kind of error.
+    Fail(io::ErrorKind),
+}
+
+struct State {
+    steps: AtomicU64,
+    at: AtomicU64,
+    fault: Mutex<Fault>,
+    log: Mutex<Vec<&'static str>>,
+}
+
+/// [`RealDisk`] with a fault planned for its n-th changing call. Reads are not steps.
+#[derive(Clone)]
+pub(crate) struct FaultyDisk {
+    state: Arc<State>,
+}
+
+impl FaultyDisk {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Arc::new(State {
+                steps: AtomicU64::new(0),
+                at: AtomicU64::new(NEVER),
+                fault: Mutex::new(Fault::Crash),
+                log: Mutex::new(Vec::new()),
+            }),
+        }
+    }
+
+    /// Plans `fault` for the `n`-th step from now (0 is the next one) and forgets the log.
+    pub(crate) fn plan(&self, n: u64, fault: Fault) {
+        *self.state.fault.lock().unwrap() = fault;
+        self.state.log.lock().unwrap().clear();
+        self.state.at.store(self.state.steps.load(Ordering::SeqCst) + n, Ordering::SeqCst);
+    }
+
+    /// Whether the planned step was reached.
+    pub(crate) fn struck(&self) -> bool {
+        self.state.steps.load(Ordering::SeqCst) > self.state.at.load(Ordering::SeqCst)
+    }
+
+    /// Names of the steps since the last plan.
+    pub(crate) fn log(&self) -> Vec<&'static str> {
+        self.state.log.lock().unwrap().clone()
+    }
+
+    fn check(&self, what: &'static str) -> io::Result<()> {
+        let n = self.state.steps.fetch_add(1, Ordering::SeqCst);
+        let at = self.state.at.load(Ordering::SeqCst);
+        let fault = *self.state.fault.lock().unwrap();
+        match fault {
+            Fault::Fail(kind) if n == at => Err(io::Error::new(kind, format!("planned: {what}"))),
+            Fault::Crash | Fault::Torn if n >= at => Err(io::Error::other("crashed")),
+            _ => {
+                self.state.log.lock().unwrap().push(what);
+                Ok(())
+            }
+        }
+    }
+
+    fn tears_now(&self) -> bool {
+        *self.state.fault.lock().unwrap() == Fault::Torn
+            && self.state.steps.load(Ordering::SeqCst) == self.state.at.load(Ordering::SeqCst) + 1
+    }
+}
+
+struct FaultyFile {
+    file: Arc<dyn DiskFile>,
+    disk: FaultyDisk,
+}
+
+impl DiskFile for FaultyFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if let Err(e) = self.disk.check("write") {
+            if self.disk.tears_now() {
+                self.file.write_at(&bytes[..bytes.len() / 2], offset)?;
+            }
+            return Err(e);
+        }
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.check("sync")?;
+        self.file.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.check("create")?;
+        Ok(Arc::new(FaultyFile { file: RealDisk.create(path)?, disk: self.clone() }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        RealDisk.open(path)
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(FaultyFile { file: RealDisk.open_write(path)?, disk: self.clone() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.check("rename")?;
+        RealDisk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.check("unlink")?;
+        RealDisk.unlink(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.check("sync_dir")?;
+        RealDisk.sync_dir(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        RealDisk.list(dir)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.check("create_dir")?;
+        RealDisk.create_dir(dir)
+    }
+
+    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
+        self.check("remove_tree")?;
+        RealDisk.remove_tree(dir)
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        RealDisk.space(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<DiskLock> {
+        RealDisk.lock(path)
+    }
+
+    fn step(&self, what: &'static str) -> io::Result<()> {
+        self.check(what)
+    }
+}

@@ -1,0 +1,155 @@
+//! Who a disk is: its lock, its id and format in `.forebay/disk.json`, and how often it was opened.
+
+use std::io;
+use std::path::Path;
+
+use forebay_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::disk::{Disk, DiskLock};
+use super::format::{FORMAT, unknown_format};
+
+/// Bits of a generation that count commits since the disk was opened; the rest counts openings.
+const COMMIT_BITS: u32 = 40;
+
+/// Contents of `disk.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) format: u16,
+    /// Random; decides which objects belong on this disk, so it never changes.
+    pub(crate) id: String,
+    /// How often the disk was opened. Makes generations grow whatever a crash took away.
+    pub(crate) opens: u64,
+}
+
+impl Identity {
+    /// The first generation of this opening.
+    pub(crate) fn first_generation(&self) -> u64 {
+        self.opens << COMMIT_BITS
+    }
+
+    /// Reads the disk's identity, makes one for an empty disk, and counts this opening.
+    pub(crate) fn load(io: &dyn Disk, folder: &Path, has_objects: bool) -> Result<Self> {
+        let path = folder.join("disk.json");
+        let mut identity = match read(io, &path) {
+            Ok(text) => parse(&path, &text)?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !has_objects => {
+                Self { format: FORMAT, id: format!("{:016x}", rand::random::<u64>()), opens: 0 }
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::internal(format!(
+                    "{} is missing, yet there are objects beside it",
+                    path.display()
+                ))
+                .hint("restore the file, or give an empty folder"));
+            }
+            Err(e) => return Err(failed("read", &path)(e)),
+        };
+        identity.opens += 1;
+        let text = serde_json::to_vec(&identity)
+            .map_err(|e| Error::internal(format!("{}: {e}", path.display())))?;
+        replace(io, &path, &text).map_err(failed("write", &path))?;
+        Ok(identity)
+    }
+}
+
+/// Takes the disk for this process.
+pub(crate) fn lock(io: &dyn Disk, root: &Path, folder: &Path) -> Result<DiskLock> {
+    let path = folder.join("lock");
+    io.lock(&path).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => {
+            Error::internal(format!("disk {} is in use by another process", root.display()))
+                .hint("stop the other target, or give this one another folder")
+        }
+        _ => failed("lock", &path)(e),
+    })
+}
+
+/// Turns an I/O error into one that says what was attempted and where.
+pub(crate) fn failed(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
+    move |e| {
+        let mut error = Error::from(io::Error::from(e.kind()));
+        error.message = format!("{verb} {}: {e}", path.display());
+        match e.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                error.hint("the target needs to write there: check owner, mode and mount options")
+            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                error.hint("free space on the file system")
+            }
+            _ => error,
+        }
+    }
+}
+
+fn parse(path: &Path, text: &[u8]) -> Result<Identity> {
+    #[derive(Deserialize)]
+    struct Format {
+        format: u16,
+    }
+    let bad = |e: serde_json::Error| {
+        Error::internal(format!("{} cannot be read: {e}", path.display()))
+            .hint("restore the file, or give an empty folder")
+    };
+    let Format { format } = serde_json::from_slice(text).map_err(bad)?;
+    if format != FORMAT {
+        return Err(unknown_format(&path.display().to_string(), format));
+    }
+    serde_json::from_slice(text).map_err(bad)
+}
+
+fn read(io: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
+    let file = io.open(path)?;
+    let mut text = vec![0; file.len()? as usize];
+    file.read_exact_at(&mut text, 0)?;
+    Ok(text)
+}
+
+/// Replaces a small file so that a crash leaves the old or the new one.
+fn replace(io: &dyn Disk, path: &Path, text: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    match io.unlink(&temporary) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let file = io.create(&temporary)?;
+    file.write_at(text, 0)?;
+    file.sync()?;
+    io.rename(&temporary, path)?;
+    match path.parent() {
+        Some(folder) => io.sync_dir(folder),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::disk::RealDisk;
+    use super::*;
+
+    #[test]
+    fn the_id_stays_and_openings_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Identity::load(&RealDisk, dir.path(), false).unwrap();
+        let second = Identity::load(&RealDisk, dir.path(), true).unwrap();
+        assert_eq!((&first.id, first.opens + 1), (&second.id, second.opens));
+        assert!(second.first_generation() > first.first_generation());
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_with_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = r#"{"format":7,"shape":"unheard of"}"#;
+        std::fs::write(dir.path().join("disk.json"), text).unwrap();
+        let e = Identity::load(&RealDisk, dir.path(), true).unwrap_err();
+        assert!(e.message.contains("disk.json") && e.message.contains("format 7"), "{e}");
+    }
+
+    #[test]
+    fn a_lost_identity_is_not_replaced_over_objects() {
+        let dir = tempfile::tempdir().unwrap();
+        let e = Identity::load(&RealDisk, dir.path(), true).unwrap_err();
+        assert!(e.message.contains("disk.json is missing"), "{e}");
+    }
+}

@@ -1,0 +1,144 @@
+//! Reading stored objects: whole blocks are read and checked, then cut to what was asked for.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_core::checksum::crc32c;
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, ErrorCode, Result};
+use futures::{Stream, stream};
+use tokio::task::JoinHandle;
+
+use super::disk::DiskFile;
+use super::format::{BLOCK, TABLE_ENTRY, table_len};
+use super::record::Record;
+use super::{blocking, joined};
+
+/// Bytes of a piece of a stream; whole blocks. One piece is read ahead.
+const PIECE: u64 = 4 * BLOCK;
+
+/// An open object. It holds the file open, so that eviction or overwriting cannot hurt it.
+#[derive(Clone)]
+pub struct ObjectReader {
+    shared: Arc<Open>,
+}
+
+struct Open {
+    record: Record,
+    file: Arc<dyn DiskFile>,
+}
+
+impl ObjectReader {
+    pub(crate) fn new(record: Record, file: Arc<dyn DiskFile>) -> Self {
+        Self { shared: Arc::new(Open { record, file }) }
+    }
+
+    /// The record of the very commit that is open.
+    pub fn record(&self) -> &Record {
+        &self.shared.record
+    }
+
+    /// The whole payload.
+    pub async fn read_all(&self) -> Result<Bytes> {
+        self.read(ByteRange::whole(self.shared.record.size)).await
+    }
+
+    /// The bytes of `range`, which must lie within the object.
+    pub async fn read(&self, range: ByteRange) -> Result<Bytes> {
+        let open = self.shared.clone();
+        blocking(move || open.read(range)).await
+    }
+
+    /// The bytes of `range` in pieces of at most 256 KiB. After an error the stream ends.
+    pub fn stream(&self, range: ByteRange) -> impl Stream<Item = Result<Bytes>> + Send + use<> {
+        let open = self.shared.clone();
+        let state = Pieces { open, next: range.start, end: range.end, ahead: None };
+        stream::try_unfold(state, |mut pieces| async move {
+            let Some(piece) = pieces.ahead.take().or_else(|| pieces.begin()) else {
+                return Ok(None);
+            };
+            let bytes = joined(piece.await)?;
+            pieces.ahead = pieces.begin();
+            Ok(Some((bytes, pieces)))
+        })
+    }
+
+    /// As [`Self::read_all`], for callers that are on the blocking pool already.
+    pub(crate) fn read_all_blocking(&self) -> Result<Bytes> {
+        self.shared.read(ByteRange::whole(self.shared.record.size))
+    }
+}
+
+struct Pieces {
+    open: Arc<Open>,
+    next: u64,
+    end: u64,
+    ahead: Option<JoinHandle<Result<Bytes>>>,
+}
+
+impl Pieces {
+    fn begin(&mut self) -> Option<JoinHandle<Result<Bytes>>> {
+        if self.next >= self.end {
+            return None;
+        }
+        let end = ((self.next / PIECE + 1) * PIECE).min(self.end);
+        let range = ByteRange { start: self.next, end };
+        self.next = end;
+        let open = self.open.clone();
+        Some(tokio::task::spawn_blocking(move || open.read(range)))
+    }
+}
+
+impl Open {
+    fn read(&self, range: ByteRange) -> Result<Bytes> {
+        let size = self.record.size;
+        let ByteRange { start, end } = range;
+        if start > end || end > size {
+            return Err(Error::new(
+                ErrorCode::RangeNotSatisfiable,
+                format!("bytes {start}..{end} of \"{}\", which has {size}", self.record.name),
+            ));
+        }
+        if start == end {
+            return Ok(Bytes::new());
+        }
+        let first = start / BLOCK;
+        let from = first * BLOCK;
+        let to = (end.div_ceil(BLOCK) * BLOCK).min(size);
+        let payload = (to - from) as usize;
+        // A read of the whole object takes the table, which follows, in the same call.
+        let whole = from == 0 && to == size;
+        let along = if whole { table_len(size) as usize } else { 0 };
+        let mut buf = vec![0; payload + along];
+        self.fill(&mut buf, from)?;
+        let sums = if whole {
+            buf.split_off(payload)
+        } else {
+            let mut sums = vec![0; table_len(to - from) as usize];
+            self.fill(&mut sums, size + first * TABLE_ENTRY)?;
+            sums
+        };
+        let blocks = buf.chunks(BLOCK as usize).zip(sums.chunks(TABLE_ENTRY as usize));
+        for (i, (block, sum)) in blocks.enumerate() {
+            if crc32c(block).to_le_bytes() != sum {
+                return Err(self.corrupt(&format!("block {} fails its checksum", first + i as u64)));
+            }
+        }
+        let cut = (start - from) as usize..(end - from) as usize;
+        Ok(Bytes::from(buf).slice(cut))
+    }
+
+    fn fill(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(buf, offset).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.corrupt("its file is too short"),
+            // An unreadable sector is as lost as a flipped bit.
+            _ => self.corrupt(&format!("its file cannot be read: {e}")),
+        })
+    }
+
+    fn corrupt(&self, what: &str) -> Error {
+        let Record { name, bucket_id, generation, .. } = &self.record;
+        tracing::warn!(name, bucket_id, generation, "stored object is damaged: {what}");
+        Error::new(ErrorCode::Corrupt, format!("stored object \"{name}\" is damaged: {what}"))
+    }
+}

@@ -1,0 +1,350 @@
+//! Room on one disk: what is used, what writers have reserved, and waiting for eviction to make more.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use forebay_core::{Error, ErrorCode, Result};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+/// Longest wait of a writer for eviction.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What eviction frees beyond the request that hit the end of the file system.
+const AFTER_FULL: u64 = 64 << 20;
+
+/// What lies on a disk, or on all of a node's disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub objects: u64,
+    /// Bytes of payload.
+    pub bytes: u64,
+    /// Bytes on the disk: payload, block tables and records in whole pages.
+    pub stored: u64,
+    /// What `stored` must not exceed.
+    pub budget: u64,
+}
+
+impl std::ops::Add for Usage {
+    type Output = Self;
+
+    fn add(self, o: Self) -> Self {
+        Self {
+            objects: self.objects + o.objects,
+            bytes: self.bytes + o.bytes,
+            stored: self.stored + o.stored,
+            budget: self.budget + o.budget,
+        }
+    }
+}
+
+/// What one object adds to a disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Weight {
+    pub(crate) bytes: u64,
+    pub(crate) stored: u64,
+}
+
+/// What eviction looks at when it decides how much to free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Bytes stored and reserved.
+    pub used: u64,
+    /// Bytes that writers wait for.
+    pub wanted: u64,
+    pub budget: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    objects: u64,
+    bytes: u64,
+    stored: u64,
+    reserved: u64,
+    wanted: u64,
+    /// Bytes to free because the file system, not the budget, was full.
+    shortfall: u64,
+}
+
+/// The accounts of one disk.
+pub(crate) struct Room {
+    budget: u64,
+    counts: Mutex<Counts>,
+    /// Number of finished eviction passes; also marked as changed when a pass frees something.
+    passes: watch::Sender<u64>,
+    evictor: Arc<EvictorBell>,
+}
+
+/// How the disks of a store call the one task that evicts.
+#[derive(Default)]
+pub(crate) struct EvictorBell {
+    pub(crate) ring: Notify,
+    state: Mutex<EvictorState>,
+}
+
+#[derive(Default)]
+struct EvictorState {
+    attached: bool,
+    /// Percent of the budget above which a commit rings.
+    high: u8,
+}
+
+impl EvictorBell {
+    fn lock(&self) -> MutexGuard<'_, EvictorState> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Tells writers whether waiting makes sense.
+    pub(crate) fn attach(&self, high: Option<u8>) {
+        *self.lock() =
+            EvictorState { attached: high.is_some(), high: high.unwrap_or_default() };
+    }
+}
+
+impl Room {
+    pub(crate) fn new(budget: u64, evictor: Arc<EvictorBell>) -> Arc<Self> {
+        let counts = Mutex::new(Counts::default());
+        Arc::new(Self { budget, counts, passes: watch::Sender::new(0), evictor })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        // The counts are plain numbers, never left half-changed by a panic.
+        self.counts.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let c = self.lock();
+        Usage { objects: c.objects, bytes: c.bytes, stored: c.stored, budget: self.budget }
+    }
+
+    pub(crate) fn demand(&self) -> Demand {
+        let c = self.lock();
+        let used = c.stored + c.reserved;
+        let beyond = self.budget.saturating_sub(used) + c.shortfall;
+        let wanted = if c.shortfall > 0 { c.wanted.max(beyond) } else { c.wanted };
+        Demand { used, wanted, budget: self.budget }
+    }
+
+    /// Accounts for an object that was committed in place of another, perhaps.
+    pub(crate) fn replace(&self, new: Option<Weight>, old: Option<Weight>) {
+        let mut c = self.lock();
+        if let Some(w) = new {
+            c.objects += 1;
+            c.bytes += w.bytes;
+            c.stored += w.stored;
+        }
+        if let Some(w) = old {
+            c.objects = c.objects.saturating_sub(1);
+            c.bytes = c.bytes.saturating_sub(w.bytes);
+            c.stored = c.stored.saturating_sub(w.stored);
+        }
+        let used = c.stored;
+        drop(c);
+        let freed = match (new, old) {
+            (None, Some(_)) => true,
+            (Some(n), Some(o)) => n.stored < o.stored,
+            _ => false,
+        };
+        if freed {
+            self.passes.send_modify(|_| {});
+        }
+        let high = self.evictor.lock().high;
+        if u128::from(used) * 100 > u128::from(self.budget) * u128::from(high) {
+            self.evictor.ring.notify_one();
+        }
+    }
+
+    /// Called when the file system had no room for `bytes`, whatever the budget says.
+    pub(crate) fn note_full(&self, bytes: u64) {
+        let mut c = self.lock();
+        c.shortfall = c.shortfall.max(bytes + AFTER_FULL);
+        drop(c);
+        self.evictor.ring.notify_one();
+    }
+
+    /// Called by the evictor after it looked at this disk, whatever it freed.
+    pub(crate) fn pass_done(&self) {
+        self.lock().shortfall = 0;
+        self.passes.send_modify(|n| *n += 1);
+    }
+
+    fn try_take(&self, bytes: u64) -> bool {
+        let mut c = self.lock();
+        let fits = c.stored + c.reserved + bytes <= self.budget;
+        if fits {
+            c.reserved += bytes;
+        }
+        fits
+    }
+
+    /// Reserves `bytes` if they are there.
+    pub(crate) fn try_reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
+        self.try_take(bytes).then(|| Reservation { room: self.clone(), bytes })
+    }
+
+    /// Reserves `bytes`; `fits` says whether the file system has them. Waits a little for eviction.
+    pub(crate) async fn reserve(
+        self: &Arc<Self>,
+        bytes: u64,
+        fits: impl Fn() -> bool,
+    ) -> Result<Reservation> {
+        let mut reservation = Reservation { room: self.clone(), bytes: 0 };
+        reservation.grow(bytes, fits).await?;
+        Ok(reservation)
+    }
+
+    async fn take(self: &Arc<Self>, bytes: u64, fits: impl Fn() -> bool) -> Result<()> {
+        if bytes > self.budget {
+            return Err(Error::new(
+                ErrorCode::OutOfSpace,
+                format!("{bytes} bytes do not fit into the disk's budget of {}", self.budget),
+            ));
+        }
+        let take = || fits() && self.try_take(bytes);
+        if take() {
+            return Ok(());
+        }
+        let mut passes = self.passes.subscribe();
+        let _wanted = Wanted::new(self, bytes);
+        let deadline = Instant::now() + PATIENCE;
+        let first = *passes.borrow_and_update();
+        loop {
+            if take() {
+                return Ok(());
+            }
+            // A pass that was under way when we came knew nothing of us; the second one did.
+            let over = passes.borrow().wrapping_sub(first) >= 2;
+            if over || !self.evictor.lock().attached {
+                return Err(self.full(bytes));
+            }
+            if !fits() {
+                self.note_full(bytes);
+            }
+            self.evictor.ring.notify_one();
+            if tokio::time::timeout_at(deadline, passes.changed()).await.is_err() {
+                return Err(self.full(bytes));
+            }
+        }
+    }
+
+    fn full(&self, bytes: u64) -> Error {
+        let u = self.usage();
+        Error::new(
+            ErrorCode::OutOfSpace,
+            format!(
+                "no room for {bytes} bytes: {} of {} in use and nothing to evict",
+                u.stored, u.budget
+            ),
+        )
+        .hint("delete objects, or give the disk a larger size")
+    }
+}
+
+/// Bytes waited for; counted while it lives.
+struct Wanted {
+    room: Arc<Room>,
+    bytes: u64,
+}
+
+impl Wanted {
+    fn new(room: &Arc<Room>, bytes: u64) -> Self {
+        room.lock().wanted += bytes;
+        Self { room: room.clone(), bytes }
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.room.lock().wanted -= self.bytes;
+    }
+}
+
+/// Room set aside for a file that is being written; given back when dropped.
+pub(crate) struct Reservation {
+    room: Arc<Room>,
+    bytes: u64,
+}
+
+impl Reservation {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) async fn grow(&mut self, more: u64, fits: impl Fn() -> bool) -> Result<()> {
+        self.room.take(more, fits).await?;
+        self.bytes += more;
+        Ok(())
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.room.lock().reserved -= self.bytes;
+            self.room.passes.send_modify(|_| {});
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_full_disk_refuses_at_once_when_nobody_evicts() {
+        let room = Room::new(100, Arc::default());
+        let held = room.reserve(60, || true).await.unwrap();
+        let e = room.reserve(60, || true).await.err().unwrap();
+        assert_eq!(e.code, ErrorCode::OutOfSpace);
+        drop(held);
+        room.reserve(60, || true).await.unwrap();
+        assert_eq!(room.demand(), Demand { used: 0, wanted: 0, budget: 100 });
+    }
+
+    #[tokio::test]
+    async fn a_writer_waits_for_the_pass_that_frees_its_bytes() {
+        let bell = Arc::new(EvictorBell::default());
+        bell.attach(Some(90));
+        let room = Room::new(100, bell.clone());
+        room.replace(Some(Weight { bytes: 90, stored: 90 }), None);
+        let writer = tokio::spawn({
+            let room = room.clone();
+            async move { room.reserve(50, || true).await.map(|r| r.bytes()) }
+        });
+        bell.ring.notified().await;
+        while room.demand().wanted == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(room.demand(), Demand { used: 90, wanted: 50, budget: 100 });
+        room.pass_done();
+        room.replace(None, Some(Weight { bytes: 90, stored: 90 }));
+        assert_eq!(writer.await.unwrap().unwrap(), 50);
+    }
+
+    #[tokio::test]
+    async fn two_barren_passes_end_the_wait() {
+        let bell = Arc::new(EvictorBell::default());
+        bell.attach(Some(90));
+        let room = Room::new(100, bell.clone());
+        room.replace(Some(Weight { bytes: 90, stored: 90 }), None);
+        let writer = tokio::spawn({
+            let room = room.clone();
+            async move { room.reserve(50, || true).await.map(|r| r.bytes()) }
+        });
+        while !writer.is_finished() {
+            room.pass_done();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(writer.await.unwrap().unwrap_err().code, ErrorCode::OutOfSpace);
+    }
+
+    #[tokio::test]
+    async fn a_full_file_system_asks_for_more_than_the_budget_leaves() {
+        let room = Room::new(1 << 40, Arc::default());
+        room.note_full(10);
+        let d = room.demand();
+        assert!(d.used + d.wanted >= d.budget + 10, "{d:?}");
+        room.pass_done();
+        assert_eq!(room.demand().wanted, 0);
+    }
+}

@@ -1,0 +1,111 @@
+//! Builds a target from its parts; the one file that sees all of them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_client::PeerClient;
+use forebay_core::Result;
+use forebay_core::config::NodeConfig;
+use forebay_core::intra::NodeUsage;
+use forebay_core::state::Role;
+use forebay_node::identity::Identity;
+use forebay_node::lifecycle::Lifecycle;
+use forebay_node::maps::Maps;
+use forebay_node::metrics::Metrics;
+use forebay_node::{listener, membership};
+use tokio::sync::Semaphore;
+
+use crate::backend::{BackendSettings, Backends};
+use crate::cache::{Evictor, Lru, Watermarks};
+use crate::destroyed;
+use crate::http::{self, Context};
+use crate::job::Jobs;
+use crate::object::{ObjectService, Parts};
+use crate::store::{DiskSettings, RealDisk, Store};
+
+/// Runs one target until `lifecycle` is cancelled. `ready` is called once it listens, with its URL;
+/// it is a member of the cluster when its `/readyz` says so.
+pub async fn run(
+    config: NodeConfig,
+    lifecycle: Lifecycle,
+    ready: impl FnOnce(&str) + Send,
+) -> Result<()> {
+    let identity = Identity::load(&config, Role::Target)?;
+    let listener = listener::bind(&config.listen.http).await?;
+    let disks = config
+        .disk
+        .iter()
+        .map(|d| DiskSettings {
+            rebuild_index: d.rebuild_index,
+            ..DiskSettings::new(&d.path, d.size.map(|s| s.0))
+        })
+        .collect();
+    let store = Store::open(disks, Arc::new(RealDisk)).await?;
+    let metrics = Metrics::default();
+    let maps = Maps::default();
+    let versions = maps.clone();
+    let peer = PeerClient::new(identity.secret.clone()).acting_by(move || versions.version());
+
+    let folder_roots = config.folder.roots.iter().map(Into::into).collect();
+    let counted = metrics.clone();
+    let backends = Arc::new(Backends::new(
+        BackendSettings::from_env(folder_roots),
+        Arc::new(move |provider, op, result| counted.backend_request(provider, op, result)),
+    ));
+    let objects = ObjectService::new(Parts {
+        id: identity.id.clone(),
+        store: store.clone(),
+        backends,
+        maps: maps.clone(),
+        peer: peer.clone(),
+        metrics: metrics.clone(),
+        lifecycle: lifecycle.clone(),
+        cold_gets: config.limits.cold_gets,
+    });
+    let marks = Watermarks { high: config.cache.high, low: config.cache.low };
+    let evictor = Evictor::new(store.clone(), Arc::new(Lru), marks, |_| false);
+    lifecycle.spawn(evictor.run(lifecycle.token()));
+
+    let refresher = membership::follow(
+        identity.clone(),
+        maps.clone(),
+        peer.clone(),
+        config.cluster.gateways.clone(),
+        usage_of(store, metrics.clone(), identity.started),
+        &lifecycle,
+    );
+    let jobs = Jobs::new(objects.clone(), identity.id.clone(), lifecycle.clone());
+    let context = Context {
+        objects: objects.clone(),
+        jobs,
+        identity: identity.clone(),
+        maps: maps.clone(),
+        peer,
+        refresher,
+        metrics,
+        lifecycle: lifecycle.clone(),
+        batches: Arc::new(Semaphore::new(config.limits.batches)),
+    };
+    let node_dir = config.node.dir.clone().into();
+    lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
+    tracing::info!(id = %identity.id, url = identity.url, "target listens");
+    ready(&identity.url);
+    listener::serve(listener, http::router(context), identity, maps, lifecycle).await;
+    Ok(())
+}
+
+fn usage_of(store: Store, metrics: Metrics, started: Instant) -> membership::UsageFn {
+    Arc::new(move || {
+        let usage = store.usage();
+        NodeUsage {
+            uptime_s: started.elapsed().as_secs(),
+            objects: usage.objects,
+            bytes: usage.bytes,
+            budget: usage.budget,
+            hit_bytes: metrics.get_bytes("hit"),
+            miss_bytes: metrics.get_bytes("miss"),
+            backend_reads: 0,
+            disks: store.disk_usage().iter().map(|(path, _)| path.display().to_string()).collect(),
+        }
+    })
+}

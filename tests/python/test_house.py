@@ -1,0 +1,123 @@
+"""The repository keeps its own rules, and the scripts that guard them do notice a breach."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "ci"))
+import check_deps  # noqa: E402
+import check_house  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def files() -> list[str]:
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("not a git checkout")
+    return check_house.repository_files(REPOSITORY)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A small repository that breaks no rule; each test breaks one."""
+    content = {
+        ".cargo/config.toml": '[build]\ntarget-dir = "build"\n',
+        "Cargo.toml": '[workspace.package]\nversion = "1.2.3"\n',
+        "sdk/pyproject.toml": '[project]\nname = "forebay"\nversion = "1.2.3"\n',
+        "pytorch/pyproject.toml": '[project]\nname = "forebay-torch"\nversion = "1.2.3"\n',
+        "target/src/lib.rs": '//! Owns bytes.\nfn f() {\n    info!(size = 3, "object stored");\n}\n',
+        "pytorch/src/forebay_torch/fetch.py": "import torch\nfrom forebay import Client\n",
+        "sdk/python/forebay/client.py": "from ._core import Native\n",
+    }
+    for name, text in content.items():
+        write(tmp_path, name, text)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    subprocess.run(["git", "-C", tmp_path, "add", "--all"], check=True)
+    return tmp_path
+
+
+def write(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text)
+
+
+def complaints(root: Path) -> list[str]:
+    files = check_house.repository_files(root)
+    return [problem for check in check_house.CHECKS for problem in check(root, files)]
+
+
+@pytest.mark.parametrize("check", check_house.CHECKS, ids=lambda check: check.__name__)
+def test_this_repository_keeps_the_rule(check, files: list[str]) -> None:
+    assert check(REPOSITORY, files) == []
+
+
+def test_a_tree_that_keeps_all_rules_has_no_complaints(tree: Path) -> None:
+    assert complaints(tree) == []
+
+
+def test_an_ignored_target_crate_is_noticed(tree: Path) -> None:
+    write(tree, ".gitignore", "target\n")
+    assert any("is ignored" in problem for problem in complaints(tree))
+
+
+def test_an_untracked_target_crate_is_noticed(tree: Path) -> None:
+    subprocess.run(["git", "-C", tree, "rm", "-q", "--cached", "target/src/lib.rs"], check=True)
+    assert any("not tracked" in problem for problem in complaints(tree))
+
+
+def test_a_build_folder_named_target_is_noticed(tree: Path) -> None:
+    write(tree, ".cargo/config.toml", '[build]\ntarget-dir = "target"\n')
+    assert any("target-dir" in problem for problem in complaints(tree))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("docs/big.txt", "x" * 1_000_001, "bytes"),
+        ("docs/run.md", "see " + "/home" + "/somebody/notes", "one machine"),
+        ("sdk/pyproject.toml", '[project]\nversion = "1.2.4"\n', "has version 1.2.4"),
+        ("core/src/size.rs", "pub struct Size;\n", "must start with //!"),
+        ("core/src/utils.rs", "//! Things.\n", "name a file after"),
+        ("core/src/a.rs", '//! A.\nfn f() {\n    warn!(%id, "Disk failed");\n}\n', "lower case"),
+        ("core/src/a.rs", '//! A.\n#[error("disk failed.")]\nstruct E;\n', "no final period"),
+        ("sdk/python/forebay/x.py", "import torch.utils\n", "must not import torch"),
+        ("pytorch/src/forebay_torch/x.py", "from forebay._core import Native\n", "private"),
+        ("pytorch/src/forebay_torch/x.py", "from forebay import _core\n", "private"),
+    ],
+)
+def test_a_breach_is_noticed(tree: Path, name: str, text: str, expected: str) -> None:
+    write(tree, name, text)
+    found = complaints(tree)
+    assert len(found) == 1, found
+    assert expected in found[0]
+
+
+def test_messages_may_start_with_a_name_in_capitals(tree: Path) -> None:
+    write(tree, "core/src/a.rs", '//! A.\nfn f() {\n    warn!("S3 answered 503, waiting ...");\n}\n')
+    assert complaints(tree) == []
+
+
+def test_a_crate_may_use_only_what_is_below_it() -> None:
+    package = {"id": "g", "name": "forebay-gateway", "dependencies": [{"name": "forebay-target"}]}
+    found = check_deps.check_layers({"workspace_members": ["g"], "packages": [package]})
+    assert found == ["forebay-gateway uses forebay-target; it may use client, core, node"]
+
+
+def test_a_second_tls_stack_and_io_in_core_are_noticed() -> None:
+    found = check_deps.check_outside_crates(
+        core={"tokio 1.0.0": "tokio 1.0.0 <- forebay-core"},
+        everything={
+            "ring 0.17.0": "ring 0.17.0 <- rustls",
+            "rustls 0.23.0": "rustls 0.23.0 <- hyper-rustls",
+            "rustls 0.21.0": "rustls 0.21.0 <- aws-config",
+        },
+    )
+    assert [problem.split(":")[0] for problem in found] == [
+        "core must do no I/O",
+        "not wanted in the product",
+        "more than one version of rustls",
+    ]

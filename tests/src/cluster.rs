@@ -1,0 +1,353 @@
+//! A real cluster: `forebay dev` with its nodes as processes, in a folder of its own.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use forebay_client::{Client, ClientConfig};
+use forebay_core::intra::MapReply;
+use forebay_core::{Bucket, Provider, placement};
+use tempfile::TempDir;
+
+use crate::{http, ports, wait};
+
+/// Longest wait for a cluster to come up or go down.
+const SOON: Duration = Duration::from_secs(30);
+
+/// What kind of cluster a test wants.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub gateways: u16,
+    pub targets: u16,
+    /// Budget of each disk, as `--size` takes it.
+    pub size: Option<&'static str>,
+    pub folder_roots: Vec<PathBuf>,
+    /// Environment of all nodes. Nothing of AWS's or Forebay's comes from the test's own.
+    pub env: Vec<(String, String)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { gateways: 1, targets: 3, size: None, folder_roots: Vec::new(), env: Vec::new() }
+    }
+}
+
+/// A running cluster; everything of it ends with this value.
+pub struct Cluster {
+    options: Options,
+    home: Home,
+    port: u16,
+    dev: Option<Child>,
+    /// Nodes started again by their `cmd`.
+    again: Mutex<Vec<Child>>,
+    pub endpoint: String,
+    /// Targets by id, in order.
+    pub targets: Vec<NodeHandle>,
+    pub gateways: Vec<NodeHandle>,
+}
+
+/// A node as `dev.json` describes it.
+#[derive(Clone, Debug)]
+pub struct NodeHandle {
+    pub id: String,
+    pub url: String,
+}
+
+/// The folder a cluster lives in.
+struct Home {
+    dir: TempDir,
+}
+
+impl Cluster {
+    pub fn start(options: Options) -> Self {
+        let home = Home { dir: tempfile::tempdir().unwrap() };
+        // Another test may take a port between the look and the start: then elsewhere.
+        for _ in 0..5 {
+            let port = ports::free(options.gateways + options.targets);
+            let mut dev = spawn_dev(&options, home.dir.path(), port);
+            match wait_for_description(&mut dev, home.dir.path()) {
+                Ok(()) => return Self::describe(options, home, port, dev),
+                Err(status) if status.code() == Some(10) => {}
+                Err(status) => panic!("forebay dev ended: {status}\n{}", home.logs()),
+            }
+        }
+        panic!("no free ports in five tries");
+    }
+
+    /// One gateway, three targets.
+    pub fn plain() -> Self {
+        Self::start(Options::default())
+    }
+
+    fn describe(options: Options, home: Home, port: u16, dev: Child) -> Self {
+        let text = fs::read_to_string(home.dir.path().join("dev.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let nodes = |key: &str| -> Vec<NodeHandle> {
+            let list = json[key].as_array().unwrap_or_else(|| panic!("{key} in {text}"));
+            let field = |node: &serde_json::Value, f: &str| node[f].as_str().unwrap().to_owned();
+            list.iter().map(|n| NodeHandle { id: field(n, "id"), url: field(n, "url") }).collect()
+        };
+        Self {
+            endpoint: json["endpoint"].as_str().unwrap().to_owned(),
+            targets: nodes("targets"),
+            gateways: nodes("gateways"),
+            options,
+            home,
+            port,
+            dev: Some(dev),
+            again: Mutex::default(),
+        }
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.home.dir.path()
+    }
+
+    /// A client with the default deadline. Make one per test: its connections belong to the
+    /// runtime that made it.
+    pub fn client(&self) -> Client {
+        Client::new(ClientConfig::new(&self.endpoint)).unwrap()
+    }
+
+    pub fn client_with_deadline(&self, deadline: Duration) -> Client {
+        let config = ClientConfig { deadline, ..ClientConfig::new(&self.endpoint) };
+        Client::new(config).unwrap()
+    }
+
+    /// URL of an object, on the gateway.
+    pub fn object_url(&self, bucket: &str, object: &str) -> String {
+        format!("{}/v1/objects/{bucket}/{object}", self.endpoint)
+    }
+
+    /// The map as the gateway has it now.
+    pub fn map(&self) -> MapReply {
+        let answer = http::get(&format!("{}/api/v1/map", self.endpoint));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        serde_json::from_slice(&answer.body).unwrap()
+    }
+
+    /// Whether the gateway's map has this target alive.
+    pub fn is_alive(&self, id: &str) -> bool {
+        self.map().state.alive_targets().any(|node| node.id.as_str() == id)
+    }
+
+    pub fn target(&self, id: &str) -> &NodeHandle {
+        self.targets.iter().find(|t| t.id == id).unwrap_or_else(|| panic!("no target {id}"))
+    }
+
+    /// The target that owns an object of a bucket that exists.
+    pub fn owner(&self, bucket: &Bucket, object: &str) -> NodeHandle {
+        let map = self.map();
+        let info = map.state.bucket(bucket).unwrap();
+        let id = placement::owner(&map.state, info, object).unwrap().id.to_string();
+        self.target(&id).clone()
+    }
+
+    /// Process id of a node as it runs now.
+    pub fn pid(&self, id: &str) -> u32 {
+        let path = self.dir().join(id).join("state/pid");
+        fs::read_to_string(path).unwrap().trim().parse().unwrap()
+    }
+
+    /// Ends a node as a power cut would, as far as the process goes.
+    pub fn kill9(&self, id: &str) {
+        let pid = self.pid(id);
+        signal(pid, "KILL");
+        wait::until("the killed process is gone", SOON, || !is_running(pid));
+    }
+
+    /// Starts a node again by the command in its folder, and waits until the map has it alive.
+    pub fn restart(&self, id: &str) {
+        let dir = self.dir().join(id);
+        let log = OpenOptions::new().append(true).open(dir.join("log")).unwrap();
+        let mut command = Command::new("sh");
+        command.arg(dir.join("cmd")).stdin(Stdio::null());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        set_env(&mut command, &self.options.env);
+        self.again.lock().unwrap().push(command.spawn().unwrap());
+        let ready = format!("{}/readyz", self.target(id).url);
+        wait::until(&format!("{id} is alive again"), SOON, || {
+            let answer = http::request("GET", &ready).try_send();
+            answer.is_ok_and(|answer| answer.status == 200) && self.is_alive(id)
+        });
+    }
+
+    /// Stops all nodes in order; the folder stays.
+    pub fn stop(&mut self) -> ExitStatus {
+        let mut dev = self.dev.take().expect("it runs");
+        signal(dev.id(), "TERM");
+        let status = wait_for_end(&mut dev, SOON).unwrap_or_else(|| {
+            let _ = dev.kill();
+            let _ = dev.wait();
+            panic!("forebay dev did not stop within {SOON:?}\n{}", self.home.logs())
+        });
+        for mut child in self.again.lock().unwrap().drain(..) {
+            assert!(wait_for_end(&mut child, SOON).is_some(), "a node started by hand still runs");
+        }
+        status
+    }
+
+    /// Starts the stopped cluster again, same folder and ports.
+    pub fn start_again(&mut self) {
+        assert!(self.dev.is_none(), "it runs");
+        let mut dev = spawn_dev(&self.options, self.dir(), self.port);
+        if let Err(status) = wait_for_description(&mut dev, self.dir()) {
+            panic!("forebay dev ended: {status}\n{}", self.home.logs());
+        }
+        self.dev = Some(dev);
+    }
+
+    /// Sum over the cluster of a metric's lines that have all these labels.
+    pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let start = format!("{name}{{");
+        let of = |node: &NodeHandle| {
+            let answer = http::request("GET", &format!("{}/metrics", node.url)).try_send();
+            answer.map_or(0.0, |answer| http::metric(&answer.text(), &start, labels))
+        };
+        self.targets.iter().map(of).sum()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.home.logs());
+        }
+        if let Some(mut dev) = self.dev.take() {
+            signal(dev.id(), "TERM");
+            if wait_for_end(&mut dev, SOON).is_none() {
+                let _ = dev.kill();
+                let _ = dev.wait();
+            }
+        }
+        for mut child in self.again.lock().unwrap_or_else(|e| e.into_inner()).drain(..) {
+            if wait_for_end(&mut child, Duration::from_secs(1)).is_none() {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+impl Home {
+    /// The last lines of every log, for a failed test's output.
+    fn logs(&self) -> String {
+        let mut text = String::new();
+        for entry in fs::read_dir(self.dir.path()).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let log = if path.is_dir() { path.join("log") } else { path };
+            let is_log = log.file_name().is_some_and(|n| n == "log" || n == "dev.log");
+            if let Some(content) = is_log.then(|| fs::read(&log).ok()).flatten() {
+                let content = String::from_utf8_lossy(&content);
+                let lines: Vec<&str> = content.lines().collect();
+                let tail = lines[lines.len().saturating_sub(25)..].join("\n");
+                text.push_str(&format!("--- {}\n{tail}\n", log.display()));
+            }
+        }
+        text
+    }
+}
+
+/// The program under test.
+pub fn forebay() -> PathBuf {
+    let named = std::env::var_os("FOREBAY_BIN").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let path = named.unwrap_or_else(|| {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../build/release/forebay")
+    });
+    assert!(
+        path.exists(),
+        "{} is missing: build it with `make binary`, or set FOREBAY_BIN",
+        path.display()
+    );
+    path
+}
+
+/// `forebay` with these arguments and nothing of the test's own settings.
+pub fn command<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Command {
+    let mut command = Command::new(forebay());
+    command.args(args).stdin(Stdio::null());
+    set_env(&mut command, &[]);
+    command
+}
+
+fn set_env(command: &mut Command, env: &[(String, String)]) {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if ["AWS_", "FOREBAY_", "S3_", "AIS_"].iter().any(|p| name.starts_with(p)) {
+            command.env_remove(name);
+        }
+    }
+    // No look-up of credentials at an address of the machine's cloud, if it has one.
+    command.env("AWS_EC2_METADATA_DISABLED", "true");
+    command.envs(env.iter().cloned());
+}
+
+fn spawn_dev(options: &Options, dir: &Path, port: u16) -> Child {
+    let log = File::options().create(true).append(true).open(dir.join("dev.log")).unwrap();
+    let mut command = Command::new(forebay());
+    command.arg("dev").arg("--dir").arg(dir);
+    command.args(["--gateways", &options.gateways.to_string()]);
+    command.args(["--targets", &options.targets.to_string(), "--port", &port.to_string()]);
+    if let Some(size) = options.size {
+        command.args(["--size", size]);
+    }
+    for root in &options.folder_roots {
+        command.arg("--folder-root").arg(root);
+    }
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    set_env(&mut command, &options.env);
+    command.spawn().expect("forebay dev starts")
+}
+
+/// Waits for `dev.json`; the exit status when the process ends instead.
+fn wait_for_description(dev: &mut Child, dir: &Path) -> Result<(), ExitStatus> {
+    let deadline = Instant::now() + SOON;
+    while !dir.join("dev.json").exists() {
+        if let Some(status) = dev.try_wait().unwrap() {
+            return Err(status);
+        }
+        if Instant::now() >= deadline {
+            let _ = dev.kill();
+            let _ = dev.wait();
+            let home = fs::read_to_string(dir.join("dev.log")).unwrap_or_default();
+            panic!("no dev.json within {SOON:?}\n{home}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// The exit status of a process, if it ends in time.
+pub fn wait_for_end(child: &mut Child, within: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + within;
+    loop {
+        match child.try_wait().unwrap() {
+            Some(status) => return Some(status),
+            None if Instant::now() >= deadline => return None,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Sends a signal by its name.
+pub fn signal(pid: u32, name: &str) {
+    let done = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
+    assert!(done.is_ok(), "kill is missing");
+}
+
+/// Whether the process exists and is more than an entry waiting to be read.
+pub fn is_running(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+}
+
+/// A native bucket.
+pub fn native(name: &str) -> Bucket {
+    Bucket::new(Provider::Ais, name).unwrap()
+}
+
+/// A bucket of the S3 backend.
+pub fn cloud(name: &str) -> Bucket {
+    Bucket::new(Provider::Aws, name).unwrap()
+}

@@ -1,0 +1,23 @@
+//! Something that takes seconds to start, used by all tests of a file that run at one time.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Started by the first test that asks, stopped when the last one that holds it ends. A plain
+/// `static` would never be dropped, and would leave processes behind.
+pub struct Shared<T>(Mutex<Weak<T>>);
+
+impl<T> Shared<T> {
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Self {
+        Self(Mutex::new(Weak::new()))
+    }
+
+    pub fn get(&self, start: impl FnOnce() -> T) -> Arc<T> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.upgrade().unwrap_or_else(|| {
+            let new = Arc::new(start());
+            *held = Arc::downgrade(&new);
+            new
+        })
+    }
+}

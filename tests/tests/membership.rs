@@ -1,0 +1,180 @@
+//! Targets that die and come back: buckets with a backend go on, native ones say that they wait.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use forebay_client::Client;
+use forebay_core::batch::{BatchEntry, BatchRequest};
+use forebay_core::bucket::{BackendKind, BackendSpec};
+use forebay_core::{Bucket, ErrorCode, ObjectName};
+use forebay_tests::cluster::{cloud, native};
+use forebay_tests::data::{assert_same, content, fill_folder, names};
+use forebay_tests::{Cluster, Minio, Options, http, wait};
+use futures::StreamExt;
+
+const SIZE: usize = 20_000;
+const SOON: Duration = Duration::from_secs(30);
+
+/// Reads all samples once, in batches of 32; calls `at_half` in the middle of a batch.
+async fn epoch(client: &Client, bucket: &Bucket, names: &[String], at_half: impl FnOnce()) {
+    let mut at_half = Some(at_half);
+    let mut seen = 0;
+    for chunk in names.chunks(32) {
+        let entry = |name: &String| BatchEntry { bucket: 0, name: ObjectName::new(name).unwrap() };
+        let request = BatchRequest {
+            buckets: vec![bucket.clone()],
+            entries: chunk.iter().map(entry).collect(),
+            ordered: true,
+        };
+        let mut stream = client.batch(&request).unwrap();
+        let mut next = 0;
+        while let Some(item) = stream.next().await {
+            assert_eq!(item.index, next);
+            let name = &chunk[next];
+            assert_same(name, &item.result.unwrap(), &content(name, SIZE));
+            (next, seen) = (next + 1, seen + 1);
+            if seen == names.len() / 2
+                && let Some(act) = at_half.take()
+            {
+                act();
+            }
+        }
+        assert_eq!(next, chunk.len(), "every sample of the batch");
+    }
+    assert_eq!(seen, names.len(), "every sample exactly once");
+}
+
+/// Kills a target in the middle of epoch 2, starts it again after, and reads once more.
+async fn survives_a_kill(cluster: &Cluster, bucket: &Bucket, names: &[String]) {
+    let client = cluster.client();
+    epoch(&client, bucket, names, || {}).await;
+    // The one that owns the last sample, so that some of its samples are still to come.
+    let victim = cluster.owner(bucket, names.last().unwrap()).id;
+    epoch(&client, bucket, names, || cluster.kill9(&victim)).await;
+    wait::until("the map has it dead", SOON, || !cluster.is_alive(&victim));
+    epoch(&client, bucket, names, || {}).await;
+
+    cluster.restart(&victim);
+    let owned: Vec<_> = names.iter().filter(|n| cluster.owner(bucket, n).id == victim).collect();
+    assert!(!owned.is_empty(), "it owns samples again");
+    let url = format!("{}/v1/objects/{}/{}", cluster.target(&victim).url, bucket.name, owned[0]);
+    let served = http::get(&format!("{url}?provider={}", bucket.provider));
+    assert_eq!(served.status, 200, "{}", served.text());
+    assert_same(owned[0], &served.body, &content(owned[0], SIZE));
+    epoch(&client, bucket, names, || {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_epoch_on_a_folder_bucket_survives_the_death_of_a_target() {
+    let root = tempfile::tempdir().unwrap();
+    let folder_roots = vec![root.path().to_owned()];
+    let cluster = Cluster::start(Options { folder_roots, ..Options::default() });
+    let bucket = native("folder");
+    let names = names(600);
+    fill_folder(root.path(), &names, SIZE);
+    cluster.client().create_bucket(&bucket, Some(folder(root.path()))).await.unwrap();
+    survives_a_kill(&cluster, &bucket, &names).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_epoch_on_a_cloud_bucket_survives_the_death_of_a_target() {
+    let Some(minio) = Minio::start() else { return };
+    let cluster = Cluster::start(Options { env: minio.env(), ..Options::default() });
+    minio.create_bucket("epoch").await;
+    let names = names(200);
+    for name in &names {
+        minio.put("epoch", name, content(name, SIZE)).await;
+    }
+    survives_a_kill(&cluster, &cloud("epoch"), &names).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn native_objects_of_a_dead_target_are_503_until_it_is_back() {
+    let cluster = Cluster::plain();
+    let client = cluster.client();
+    let bucket = native("native");
+    client.create_bucket(&bucket, None).await.unwrap();
+    let names = names(60);
+    for name in &names {
+        client.put(&bucket, name, content(name, SIZE), None).await.unwrap();
+    }
+    let victim = cluster.owner(&bucket, &names[0]).id;
+    let (lost, kept): (Vec<_>, Vec<_>) =
+        names.iter().partition(|name| cluster.owner(&bucket, name).id == victim);
+    assert!(!lost.is_empty() && !kept.is_empty());
+    cluster.kill9(&victim);
+    wait::until("the map has it dead", SOON, || !cluster.is_alive(&victim));
+
+    for name in &kept {
+        let got = client.get_bytes(&bucket, name, None).await.unwrap();
+        assert_same(name, &got, &content(name, SIZE));
+    }
+    for (method, name) in [("GET", lost[0]), ("HEAD", lost[0]), ("PUT", lost[0]), ("DELETE", lost[0])] {
+        let answer = http::request(method, &cluster.object_url("native", name)).follow();
+        assert_eq!(answer.status, 503, "{method}: {}", answer.text());
+        assert!(answer.header("retry-after").is_some(), "{method}");
+    }
+    // A name that never existed, but would belong to the dead one: nobody can know.
+    let unknown = (0..).map(|n| format!("unknown-{n}"));
+    let state = cluster.map().state;
+    let info = state.bucket(&bucket).unwrap();
+    let unknown = unknown
+        .into_iter()
+        .find(|name| forebay_core::placement::owner(&state, info, name).is_err())
+        .unwrap();
+    let answer = http::request("GET", &cluster.object_url("native", &unknown)).follow();
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    let list = serde_json::json!({"action": "list", "value": {}});
+    let listed = http::request("GET", &format!("{}/v1/buckets/native", cluster.endpoint)).json(&list);
+    let listed = listed.send();
+    assert_eq!(listed.status, 503, "a listing is whole or refused: {}", listed.text());
+    assert!(listed.header("retry-after").is_some());
+    // Our own client waits for the owner up to its deadline, and then says what it waited for.
+    let impatient = cluster.client_with_deadline(Duration::from_secs(1));
+    let error = impatient.get_bytes(&bucket, lost[0], None).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Unavailable, "{error}");
+
+    let patient = tokio::spawn({
+        let (client, bucket, name) = (client.clone(), bucket.clone(), lost[0].clone());
+        async move { client.get_bytes(&bucket, &name, None).await }
+    });
+    cluster.restart(&victim);
+    let got = patient.await.unwrap().unwrap();
+    assert_same("read while its owner was away", &got, &content(lost[0], SIZE));
+    for name in &names {
+        let got = client.get_bytes(&bucket, name, None).await.unwrap();
+        assert_same(name, &got, &content(name, SIZE));
+    }
+    assert_eq!(client.list_all(&bucket, "").await.unwrap().len(), names.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_a_stand_in_overtook_is_not_served_after_the_return() {
+    let root = tempfile::tempdir().unwrap();
+    let folder_roots = vec![root.path().to_owned()];
+    let cluster = Cluster::start(Options { folder_roots, ..Options::default() });
+    let client = cluster.client();
+    let bucket = native("overtaken");
+    std::fs::write(root.path().join("x"), b"old").unwrap();
+    client.create_bucket(&bucket, Some(folder(root.path()))).await.unwrap();
+    assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "old");
+    let victim = cluster.owner(&bucket, "x").id;
+    cluster.kill9(&victim);
+    wait::until("the map has it dead", SOON, || !cluster.is_alive(&victim));
+    // A stand-in owner takes the write, and passes it on to the backend.
+    client.put(&bucket, "x", "newer", None).await.unwrap();
+    assert_eq!(std::fs::read(root.path().join("x")).unwrap(), b"newer");
+    cluster.restart(&victim);
+    assert_eq!(cluster.owner(&bucket, "x").id, victim, "the old owner is the owner again");
+    assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "newer");
+}
+
+fn folder(root: &Path) -> BackendSpec {
+    BackendSpec {
+        kind: BackendKind::Folder,
+        bucket: String::new(),
+        endpoint: None,
+        root: Some(root.to_str().unwrap().to_owned()),
+    }
+}
