@@ -66,8 +66,9 @@ fix: ## Format, and apply what the lints can mend by themselves
 
 .PHONY: bench
 bench: binary python ## Measure beside the peers that are installed; JSON in build/bench
-	@test -f bench/run.py || { echo "make bench: bench/run.py is not part of this version yet" >&2; exit 1; }
-	build/venv/bin/python bench/run.py --bin build/release/forebay --dir build/bench
+	@minio="$$(ci/minio.sh)" || minio=; \
+	build/venv/bin/python bench/run.py --bin build/release/forebay --out build/bench \
+	  $${minio:+--minio "$$minio"}
 
 .PHONY: release
 release: binary ## One binary in build/release, Python wheels in build/wheels

@@ -63,7 +63,8 @@ impl From<Error> for Stopped {
         let code = match error.code {
             ErrorCode::InvalidArgument | ErrorCode::InvalidName => exit::BAD_CONFIG,
             ErrorCode::Conflict => exit::PORT_IN_USE,
-            ErrorCode::OutOfSpace => exit::DISK_UNUSABLE,
+            // What a node cannot do for itself when it starts is to read or write its folders.
+            ErrorCode::OutOfSpace | ErrorCode::Corrupt | ErrorCode::Internal => exit::DISK_UNUSABLE,
             ErrorCode::Unsupported => exit::FORMAT_REFUSED,
             _ => exit::FAILED,
         };
@@ -225,8 +226,11 @@ pub(crate) fn check_port(address: std::net::SocketAddr) -> Result<(), Stopped> {
         Ok(_) => Ok(()),
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => Err(Stopped::new(
             exit::PORT_IN_USE,
-            Error::new(ErrorCode::Conflict, format!("port {} is in use ({address})", address.port()))
-                .hint("choose another port, or stop the process that listens there"),
+            Error::new(
+                ErrorCode::Conflict,
+                format!("port {} is in use ({address})", address.port()),
+            )
+            .hint("choose another port, or stop the process that listens there"),
         )),
         Err(e) => Err(Stopped::bad_config(format!("cannot listen on {address}: {e}"))),
     }

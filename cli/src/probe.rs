@@ -23,8 +23,7 @@ pub(crate) async fn get(address: &str, path: &str) -> io::Result<(u16, Vec<u8>)>
     let answer = tokio::time::timeout(WITHIN, exchange)
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    parse(&answer)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not an HTTP answer"))
+    parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not an HTTP answer"))
 }
 
 fn parse(answer: &[u8]) -> Option<(u16, Vec<u8>)> {

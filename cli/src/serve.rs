@@ -97,7 +97,8 @@ async fn serve(gateway: NodeConfig, target: NodeConfig, size: ByteSize) -> Resul
     let endpoint = gateway.listen.advertise.clone();
     let disk = target.disk[0].path.clone();
     let (gateway_up, gateway_is_up) = oneshot::channel();
-    let (gateway_life, target_life, stop) = (lifecycle.clone(), lifecycle.clone(), lifecycle.token());
+    let (gateway_life, target_life, stop) =
+        (lifecycle.clone(), lifecycle.clone(), lifecycle.token());
     let front = forebay_gateway::run(gateway, gateway_life, move |_: &str| {
         let _ = gateway_up.send(());
     });
@@ -180,7 +181,8 @@ fn default_size(dir: &Path) -> Result<ByteSize, Stopped> {
 /// The first free port after `address`.
 fn free_after(address: SocketAddr) -> Result<SocketAddr, Stopped> {
     let ports = (1..=NEARBY).filter_map(|n| address.port().checked_add(n));
-    let found = ports.map(|port| SocketAddr::new(address.ip(), port)).find(|a| check_port(*a).is_ok());
+    let found =
+        ports.map(|port| SocketAddr::new(address.ip(), port)).find(|a| check_port(*a).is_ok());
     found.ok_or_else(|| {
         let first = address.port();
         let error = Error::new(

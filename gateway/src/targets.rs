@@ -5,25 +5,33 @@ use std::time::Duration;
 use forebay_client::PeerClient;
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_node::auth::REDIRECT_VERSION;
 use forebay_node::identity::Identity;
+use forebay_node::maps::Maps;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// A target that has not answered within this time counts as down for the request.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// The gateway's way to its targets; cheap to clone.
+/// The gateway's way to its targets; cheap to clone. Every question carries the version by which
+/// it is asked, so that a target that has an older one catches up before it answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
     peer: PeerClient,
+    maps: Maps,
 }
 
 /// A target's answer beside its id.
 pub(crate) type Answer<T> = (NodeId, Result<T>);
 
 impl Targets {
-    pub(crate) fn new(identity: &Identity) -> Self {
-        Self { peer: PeerClient::new(identity.secret.clone()) }
+    pub(crate) fn new(identity: &Identity, maps: Maps) -> Self {
+        Self { peer: PeerClient::new(identity.secret.clone()), maps }
+    }
+
+    fn versioned(&self, path: &str) -> String {
+        format!("{path}?{REDIRECT_VERSION}={}", self.maps.version())
     }
 
     pub(crate) fn peer(&self) -> &PeerClient {
@@ -35,15 +43,15 @@ impl Targets {
         A: Serialize + Sync,
         B: DeserializeOwned,
     {
-        within(node, self.peer.post_json(&node.url, path, request)).await
+        within(node, self.peer.post_json(&node.url, &self.versioned(path), request)).await
     }
 
     pub(crate) async fn get<B: DeserializeOwned>(&self, node: &Node, path: &str) -> Result<B> {
-        within(node, self.peer.get_json(&node.url, path)).await
+        within(node, self.peer.get_json(&node.url, &self.versioned(path))).await
     }
 
     pub(crate) async fn delete(&self, node: &Node, path: &str) -> Result<()> {
-        within(node, self.peer.delete(&node.url, path)).await.map(|_| ())
+        within(node, self.peer.delete(&node.url, &self.versioned(path))).await
     }
 
     /// Posts the same to all of `nodes` at once; answers in their order.

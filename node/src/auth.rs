@@ -1,9 +1,7 @@
 //! Who asks: a node of the cluster, our client with a grant, a client we redirected, or anybody.
 
 use axum::http::{HeaderMap, Method, Uri};
-use forebay_core::sign::{
-    GRANT_HEADER, NODE_AUTH_HEADER, REDIRECT_EXPIRY, REDIRECT_SIGNATURE,
-};
+use forebay_core::sign::{GRANT_HEADER, NODE_AUTH_HEADER, REDIRECT_EXPIRY, REDIRECT_SIGNATURE};
 use forebay_core::v1::query::{Query, decode_path};
 use forebay_core::{Error, Result};
 

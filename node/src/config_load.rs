@@ -22,8 +22,9 @@ pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<NodeC
             .map_err(|e| Error::invalid(format!("{origin}: {e}")))?;
     }
     let place = file.map_or("configuration".into(), |f| f.display().to_string());
-    let config: NodeConfig =
-        Value::Table(table).try_into().map_err(|e: toml::de::Error| explain(&place, e.message()))?;
+    let config: NodeConfig = Value::Table(table)
+        .try_into()
+        .map_err(|e: toml::de::Error| explain(&place, e.message()))?;
     config.validate()?;
     Ok(config)
 }

@@ -119,7 +119,8 @@ async fn finish(State(shared): State<Shared>, request: Request, next: Next) -> R
     if response.status() == axum::http::StatusCode::METHOD_NOT_ALLOWED
         && response.extensions().get::<Error>().is_none()
     {
-        let e = Error::new(ErrorCode::MethodNotAllowed, format!("{method} is not served at {path}"));
+        let e =
+            Error::new(ErrorCode::MethodNotAllowed, format!("{method} is not served at {path}"));
         response.extensions_mut().insert(e);
     }
     if let Some(error) = response.extensions().get::<Error>().cloned() {
@@ -131,10 +132,9 @@ async fn finish(State(shared): State<Shared>, request: Request, next: Next) -> R
         let body = ErrorBody::new(&error, method.as_str(), &path, &shared.identity.label());
         write_error(&mut response, &method, body);
     }
-    response.headers_mut().insert(
-        HeaderName::from_static(MAP_HEADER),
-        HeaderValue::from(shared.maps.version()),
-    );
+    response
+        .headers_mut()
+        .insert(HeaderName::from_static(MAP_HEADER), HeaderValue::from(shared.maps.version()));
     response
 }
 

@@ -75,9 +75,14 @@ mod tests {
     #[test]
     fn an_older_state_never_replaces_a_newer_one() {
         let maps = Maps::default();
-        assert!(maps.offer(ClusterState { version: 5, ..Default::default() }));
-        assert!(!maps.offer(ClusterState { version: 4, ..Default::default() }));
-        assert!(!maps.offer(ClusterState { version: 5, ..Default::default() }));
+        let state = |version| {
+            let mut state = ClusterState::default();
+            state.version = version;
+            state
+        };
+        assert!(maps.offer(state(5)));
+        assert!(!maps.offer(state(4)));
+        assert!(!maps.offer(state(5)));
         assert_eq!((maps.load().version, maps.version()), (5, 5));
     }
 }

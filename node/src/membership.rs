@@ -112,11 +112,8 @@ impl Follower {
                 }
             }
             // Woken early when a request knows of a newer state than this node has.
-            let _ = tokio::time::timeout(
-                Duration::from_millis(HEARTBEAT_MS),
-                self.wake.notified(),
-            )
-            .await;
+            let _ = tokio::time::timeout(Duration::from_millis(HEARTBEAT_MS), self.wake.notified())
+                .await;
         }
     }
 

@@ -37,7 +37,9 @@ pub fn json(value: &impl Serialize) -> Response {
             text.push('\n');
             with_type("application/json; charset=utf-8", text)
         }
-        Err(e) => Failure(Error::internal(format!("answer does not serialize: {e}"))).into_response(),
+        Err(e) => {
+            Failure(Error::internal(format!("answer does not serialize: {e}"))).into_response()
+        }
     }
 }
 

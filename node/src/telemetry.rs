@@ -9,8 +9,7 @@ pub fn init(config: &LogConfig) -> Result<()> {
     let directives = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| config.level.clone());
     let filter = EnvFilter::try_new(&directives)
         .map_err(|e| Error::invalid(format!("invalid log.level \"{directives}\": {e}")))?;
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let done = match config.format {
         LogFormat::Text => builder.with_ansi(false).try_init(),
         LogFormat::Json => builder.json().try_init(),

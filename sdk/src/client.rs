@@ -69,7 +69,13 @@ impl Client {
     fn new(endpoint: String, timeout_s: f64) -> PyResult<Self> {
         let deadline = Duration::try_from_secs_f64(timeout_s)
             .map_err(|e| pyo3::exceptions::PyValueError::new_err(format!("timeout: {e}")))?;
-        let config = ClientConfig { deadline, ..ClientConfig::new(endpoint) };
+        let usual = ClientConfig::new(endpoint);
+        let config = ClientConfig {
+            deadline,
+            connect_timeout: usual.connect_timeout.min(deadline),
+            idle_timeout: usual.idle_timeout.min(deadline),
+            ..usual
+        };
         Ok(Self { config, current: Mutex::new(None) })
     }
 

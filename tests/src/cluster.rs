@@ -253,9 +253,8 @@ impl Home {
 /// The program under test.
 pub fn forebay() -> PathBuf {
     let named = std::env::var_os("FOREBAY_BIN").filter(|v| !v.is_empty()).map(PathBuf::from);
-    let path = named.unwrap_or_else(|| {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../build/release/forebay")
-    });
+    let path = named
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../build/release/forebay"));
     assert!(
         path.exists(),
         "{} is missing: build it with `make binary`, or set FOREBAY_BIN",

@@ -5,9 +5,9 @@ use std::path::Path;
 /// `size` bytes that only this name has.
 pub fn content(name: &str, size: usize) -> Vec<u8> {
     // xorshift64*, seeded by FNV-1a of the name: no run of bytes repeats at another offset.
-    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
-        (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let seed = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     let mut x = seed | 1;
     let mut bytes = Vec::with_capacity(size + 8);
     while bytes.len() < size {

@@ -99,7 +99,8 @@ fn read_answer(stream: TcpStream, method: &str) -> std::io::Result<Answer> {
     let bad = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, what.to_owned());
     let mut line = String::new();
     reader.read_line(&mut line)?;
-    let status = line.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(|| bad("no status"))?;
+    let status =
+        line.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(|| bad("no status"))?;
     let mut headers = Vec::new();
     loop {
         line.clear();

@@ -118,6 +118,7 @@ fn program() -> Option<PathBuf> {
         return Some(named.into());
     }
     let cache = std::env::var_os("FOREBAY_CACHE").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/forebay")));
+    let cache =
+        cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/forebay")));
     cache.map(|cache| cache.join("bin/minio")).filter(|path| path.exists())
 }

@@ -158,7 +158,8 @@ async fn a_second_epoch_reads_nothing_from_the_cloud() {
             assert_eq!(hits() - hits_before, 600_000.0, "hit bytes equal the data's bytes");
         }
     }
-    let counted = on.cluster.metric("forebay_backend_requests_total", &["op=\"get\"", "result=\"ok\""]);
+    let counted =
+        on.cluster.metric("forebay_backend_requests_total", &["op=\"get\"", "result=\"ok\""]);
     assert!(counted >= 60.0, "our own count of backend reads is {counted}");
 }
 
@@ -245,7 +246,11 @@ async fn what_was_evicted_is_read_from_the_cloud_again() {
     assert_eq!(run_job(&on.cluster, JobKind::Prefetch, &bucket, whole()).await, 20);
     assert_eq!(on.reads_since(before, 20), 20, "the prefetch read each object once");
     for name in &names {
-        assert_same(name, &client.get_bytes(&bucket, name, None).await.unwrap(), &content(name, 5000));
+        assert_same(
+            name,
+            &client.get_bytes(&bucket, name, None).await.unwrap(),
+            &content(name, 5000),
+        );
     }
     assert_eq!(on.reads_since(before, 20), 20, "after a prefetch nothing is cold");
 
@@ -256,7 +261,11 @@ async fn what_was_evicted_is_read_from_the_cloud_again() {
     on.minio.put("evict", &names[0], b"new".to_vec()).await;
     assert_eq!(client.get_bytes(&bucket, &names[0], None).await.unwrap(), "new");
     for name in &names[1..] {
-        assert_same(name, &client.get_bytes(&bucket, name, None).await.unwrap(), &content(name, 5000));
+        assert_same(
+            name,
+            &client.get_bytes(&bucket, name, None).await.unwrap(),
+            &content(name, 5000),
+        );
     }
     assert_eq!(on.reads_since(before, 25), 25);
 
@@ -308,7 +317,8 @@ async fn an_unreachable_cloud_is_503_and_names_the_address() {
     let cluster = Cluster::start(Options { targets: 1, env, ..Options::default() });
     let url = format!("{}/v1/buckets/far?provider=aws", cluster.endpoint);
     let create = serde_json::json!({"action": "create-bck"});
-    let registered = http::request("POST", &format!("{url}&dont_head_remote_bck=true")).json(&create);
+    let registered =
+        http::request("POST", &format!("{url}&dont_head_remote_bck=true")).json(&create);
     assert_eq!(registered.send().status, 200, "registered without a look at the cloud");
     let url = format!("{}/v1/objects/far/x?provider=aws", cluster.endpoint);
     let refused = http::request("GET", &url).follow();
@@ -324,8 +334,9 @@ async fn a_folder_bucket_is_read_once_and_written_through() {
     let client = on.cluster.client();
     let names = names(30);
     fill_folder(&root, &names, 20_000);
-    let backend_reads =
-        || on.cluster.metric("forebay_backend_requests_total", &["provider=\"folder\"", "op=\"get\""]);
+    let backend_reads = || {
+        on.cluster.metric("forebay_backend_requests_total", &["provider=\"folder\"", "op=\"get\""])
+    };
 
     let listed = client.list_all(&bucket, "").await.unwrap();
     let mut want: Vec<_> = names.iter().map(|n| (n.clone(), 20_000)).collect();
@@ -397,7 +408,8 @@ async fn a_folder_outside_the_allowed_roots_is_refused() {
 async fn a_folder_that_does_not_exist_is_refused() {
     let on = on_folder();
     let missing = on.root.path().join("missing");
-    let refused = on.cluster.client().create_bucket(&native("missing"), Some(folder(&missing))).await;
+    let refused =
+        on.cluster.client().create_bucket(&native("missing"), Some(folder(&missing))).await;
     let refused = refused.unwrap_err();
     assert!(refused.code().status() < 500, "{refused}");
     assert!(refused.message().contains("missing"), "{refused}");

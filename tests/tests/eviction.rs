@@ -122,7 +122,11 @@ async fn native_objects_are_never_evicted_and_a_full_disk_is_507() {
     assert_eq!(refused.code(), ErrorCode::OutOfSpace, "{refused}");
     assert!(stored.len() >= 8, "{} MiB fit into 24 MiB of disks", stored.len());
     for name in &stored {
-        assert_same(name, &client.get_bytes(&bucket, name, None).await.unwrap(), &content(name, 1 << 20));
+        assert_same(
+            name,
+            &client.get_bytes(&bucket, name, None).await.unwrap(),
+            &content(name, 1 << 20),
+        );
     }
     assert_eq!(client.list_all(&bucket, "").await.unwrap().len(), stored.len());
     // Room can be made by hand.

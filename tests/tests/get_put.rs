@@ -254,7 +254,8 @@ async fn a_write_that_no_gateway_sent_is_refused_and_a_read_is_not() {
         let message = refused.message();
         assert!(message.contains("is expected to be redirected"), "{method}: {message}");
     }
-    let forged = http::request("PUT", &format!("{url}?fbx=99999999999&fbs=00")).body("other").send();
+    let forged =
+        http::request("PUT", &format!("{url}?fbx=99999999999&fbs=00")).body("other").send();
     assert_eq!(forged.status, 400, "{}", forged.text());
     let got = http::get(&url);
     assert_eq!((got.status, got.body.as_slice()), (200, b"bytes".as_slice()));

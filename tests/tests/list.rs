@@ -27,7 +27,9 @@ async fn pages_of_any_size_make_the_whole_listing_in_byte_order() {
     assert!(client.list_all(&bucket, "").await.unwrap().is_empty());
 
     let mut names: Vec<String> = (0..300).map(|n| format!("a/{n:03}")).collect();
-    names.extend(["a", "a.b", "b/ä", "b/z", "日本", "Z", "b/\u{10ffff}", "b/\u{ffff}"].map(str::to_owned));
+    names.extend(
+        ["a", "a.b", "b/ä", "b/z", "日本", "Z", "b/\u{10ffff}", "b/\u{ffff}"].map(str::to_owned),
+    );
     put_all(&client, "pages", &names).await;
     names.sort_unstable();
 

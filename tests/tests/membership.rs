@@ -110,7 +110,9 @@ async fn native_objects_of_a_dead_target_are_503_until_it_is_back() {
         let got = client.get_bytes(&bucket, name, None).await.unwrap();
         assert_same(name, &got, &content(name, SIZE));
     }
-    for (method, name) in [("GET", lost[0]), ("HEAD", lost[0]), ("PUT", lost[0]), ("DELETE", lost[0])] {
+    for (method, name) in
+        [("GET", lost[0]), ("HEAD", lost[0]), ("PUT", lost[0]), ("DELETE", lost[0])]
+    {
         let answer = http::request(method, &cluster.object_url("native", name)).follow();
         assert_eq!(answer.status, 503, "{method}: {}", answer.text());
         assert!(answer.header("retry-after").is_some(), "{method}");
@@ -126,7 +128,8 @@ async fn native_objects_of_a_dead_target_are_503_until_it_is_back() {
     let answer = http::request("GET", &cluster.object_url("native", &unknown)).follow();
     assert_eq!(answer.status, 503, "{}", answer.text());
     let list = serde_json::json!({"action": "list", "value": {}});
-    let listed = http::request("GET", &format!("{}/v1/buckets/native", cluster.endpoint)).json(&list);
+    let listed =
+        http::request("GET", &format!("{}/v1/buckets/native", cluster.endpoint)).json(&list);
     let listed = listed.send();
     assert_eq!(listed.status, 503, "a listing is whole or refused: {}", listed.text());
     assert!(listed.header("retry-after").is_some());

@@ -205,7 +205,10 @@ mod tests {
         for node in &nodes {
             forebay_core::NodeId::new(&node.id).unwrap();
         }
-        assert_eq!(nodes[2].disks, [Path::new("/d/target01/disk1"), Path::new("/d/target01/disk2")]);
+        assert_eq!(
+            nodes[2].disks,
+            [Path::new("/d/target01/disk1"), Path::new("/d/target01/disk2")]
+        );
     }
 
     #[test]

@@ -144,8 +144,7 @@ async fn open(
     })?;
     let body = serde_json::to_vec(&part)
         .map_err(|e| CoreError::internal(format!("a batch cannot be written as JSON: {e}")))?;
-    let builder =
-        transport::direct(Method::POST, &node.url, super::PATH, map);
+    let builder = transport::direct(Method::POST, &node.url, super::PATH, &map);
     let request = transport::json(builder, body)?;
     match client.transport().send_ok(&node.url, request, None).await {
         Ok(answer) => {

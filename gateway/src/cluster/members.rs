@@ -199,7 +199,7 @@ mod tests {
             started: std::time::Instant::now(),
         };
         let clock = Arc::new(TestClock::default());
-        let publisher = Publisher::new(identity.id.clone(), maps, Targets::new(&identity));
+        let publisher = Publisher::new(identity.id.clone(), maps.clone(), Targets::new(&identity, maps));
         let members = Members::new(identity.id, meta.clone(), publisher, clock.clone());
         World { members, clock, meta, _dir: dir }
     }

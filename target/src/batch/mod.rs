@@ -25,7 +25,10 @@ pub(crate) const LOOK_AHEAD: usize = 16;
 pub(crate) enum Loaded {
     Whole(Bytes),
     /// Too large to be read ahead.
-    Stream { size: u64, stream: BoxStream<'static, Result<Bytes>> },
+    Stream {
+        size: u64,
+        stream: BoxStream<'static, Result<Bytes>>,
+    },
 }
 
 /// Reads the entries of one request on this target.

@@ -11,7 +11,9 @@ pub(crate) fn tar_header(name: &str, size: u64) -> Bytes {
     let mut out = BytesMut::with_capacity(BLOCK);
     if name.len() > NAME_FIELD {
         let record = pax_record("path", name);
-        out.extend_from_slice(header(b"pax", record.len() as u64, tar::EntryType::XHeader).as_bytes());
+        out.extend_from_slice(
+            header(b"pax", record.len() as u64, tar::EntryType::XHeader).as_bytes(),
+        );
         out.extend_from_slice(record.as_bytes());
         out.resize(out.len().next_multiple_of(BLOCK), 0);
     }

@@ -76,10 +76,7 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     }
 }
 
-fn streamed(
-    context: &Context,
-    assembler: Assembler,
-) -> impl Stream<Item = Result<Bytes>> + use<> {
+fn streamed(context: &Context, assembler: Assembler) -> impl Stream<Item = Result<Bytes>> + use<> {
     let (sender, receiver) = mpsc::channel(2);
     let stop = context.lifecycle.token();
     context.lifecycle.spawn(async move {

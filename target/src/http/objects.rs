@@ -28,8 +28,18 @@ const ONE_PIECE: u64 = 1 << 20;
 const MAX_ACTION: usize = 1 << 20;
 /// Names that a selective HEAD may ask for.
 const HEAD_PROPS: [&str; 12] = [
-    "name", "size", "version", "checksum", "atime", "copies", "ec", "custom", "location",
-    "chunked", "last-modified", "etag",
+    "name",
+    "size",
+    "version",
+    "checksum",
+    "atime",
+    "copies",
+    "ec",
+    "custom",
+    "location",
+    "chunked",
+    "last-modified",
+    "etag",
 ];
 
 /// A request for one object, decoded.
@@ -283,10 +293,9 @@ async fn delete(context: &Context, request: ObjectRequest, body: Body) -> Result
 
 async fn patch(context: &Context, request: ObjectRequest, body: Body) -> Result<Response> {
     let action = read_action(body).await?;
-    let pairs: BTreeMap<String, String> =
-        serde_json::from_value(action.value).map_err(|e| {
-            Error::invalid(format!("custom metadata must be an object of strings: {e}"))
-        })?;
+    let pairs: BTreeMap<String, String> = serde_json::from_value(action.value).map_err(|e| {
+        Error::invalid(format!("custom metadata must be an object of strings: {e}"))
+    })?;
     let replace = request.query.flag("set-new-custom");
     context.objects.set_custom(&request.info, request.name.as_str(), pairs, replace).await?;
     Ok(Response::new(Body::empty()))

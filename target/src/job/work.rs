@@ -82,8 +82,12 @@ async fn one(objects: &ObjectService, job: &Job, name: &str) -> Result<Option<u6
         JobKind::Delete => match objects.delete(&job.info, name).await {
             Ok(()) => Ok(Some(0)),
             // Named one by one, a missing object is an error worth telling.
-            Err(e) if e.code == ErrorCode::ObjectNotFound
-                && matches!(job.spec.selection, Selection::Prefix(_)) => Ok(None),
+            Err(e)
+                if e.code == ErrorCode::ObjectNotFound
+                    && matches!(job.spec.selection, Selection::Prefix(_)) =>
+            {
+                Ok(None)
+            }
             Err(e) => Err(e),
         },
     }

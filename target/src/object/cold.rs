@@ -41,9 +41,18 @@ enum Progress {
     /// Another fetch had just brought it: the store has it.
     AlreadyHere,
     /// `written` bytes of the object are in the file.
-    Filling { start: Arc<Started>, written: u64 },
-    Done { start: Arc<Started>, bytes: Option<Bytes> },
-    Failed { start: Option<Arc<Started>>, error: Error },
+    Filling {
+        start: Arc<Started>,
+        written: u64,
+    },
+    Done {
+        start: Arc<Started>,
+        bytes: Option<Bytes>,
+    },
+    Failed {
+        start: Option<Arc<Started>>,
+        error: Error,
+    },
 }
 
 struct Started {
@@ -107,8 +116,7 @@ impl ObjectService {
             Ok(Progress::AlreadyHere) => return Ok(None),
             Ok(Progress::Starting) | Err(_) => return Err(gone()),
         };
-        let following =
-            Following { meta: start.meta.clone(), file: start.file.clone(), progress };
+        let following = Following { meta: start.meta.clone(), file: start.file.clone(), progress };
         Ok(Some((following, started_here)))
     }
 

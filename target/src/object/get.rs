@@ -33,9 +33,9 @@ pub(crate) enum Found {
 impl Found {
     pub(crate) fn meta(&self) -> &ObjectMeta {
         match self {
-            Self::Memory { meta, .. }
-            | Self::Stored { meta, .. }
-            | Self::Passing { meta, .. } => meta,
+            Self::Memory { meta, .. } | Self::Stored { meta, .. } | Self::Passing { meta, .. } => {
+                meta
+            }
             Self::Arriving { following, .. } => &following.meta,
         }
     }
@@ -56,10 +56,9 @@ impl Found {
                 let part = bytes.slice(range.start as usize..range.end as usize);
                 futures::stream::iter((!part.is_empty()).then_some(Ok(part))).boxed()
             }
-            Self::Stored { reader, on_corrupt, .. } => reader
-                .stream(range)
-                .inspect_err(move |e| on_corrupt.if_corrupt(e))
-                .boxed(),
+            Self::Stored { reader, on_corrupt, .. } => {
+                reader.stream(range).inspect_err(move |e| on_corrupt.if_corrupt(e)).boxed()
+            }
             Self::Arriving { following, .. } => following.stream(range).boxed(),
             Self::Passing { stream, .. } => cut(stream, range),
         }
@@ -140,7 +139,9 @@ impl ObjectService {
             match self.cold(info, name).await {
                 Ok(Some((following, first))) => return Ok(Found::Arriving { following, first }),
                 Ok(None) => {}
-                Err(e) if e.code == ErrorCode::OutOfSpace => return self.pass_through(info, name).await,
+                Err(e) if e.code == ErrorCode::OutOfSpace => {
+                    return self.pass_through(info, name).await;
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -241,9 +242,10 @@ impl ObjectService {
                 Err(e)
             }
             // Only its age is in doubt: a cache goes on through an outage of the cloud.
-            Err(e) if e.code.is_transient()
-                && info.freshness != Freshness::Always
-                && record.meta.epoch >= self.alive_since() =>
+            Err(e)
+                if e.code.is_transient()
+                    && info.freshness != Freshness::Always
+                    && record.meta.epoch >= self.alive_since() =>
             {
                 tracing::warn!(bucket = %info.bucket, error = %e, "backend away, serving a copy past its age");
                 Ok(Some(record))

@@ -9,6 +9,8 @@ mod list;
 mod lock;
 mod neighbor;
 mod put;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -25,7 +27,6 @@ use tokio::sync::Semaphore;
 use crate::backend::{Backend, Backends};
 use crate::store::{Record, Store};
 
-pub(crate) use get::Found;
 pub(crate) use put::PutRequest;
 
 /// What an object is called inside this target.

@@ -75,7 +75,11 @@ impl ObjectService {
 
     /// Removes what former owners still have of an object, so that it cannot come back. Whether
     /// any had it.
-    pub(super) async fn remove_from_neighbors(&self, info: &BucketInfo, name: &str) -> Result<bool> {
+    pub(super) async fn remove_from_neighbors(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<bool> {
         let mut any = false;
         for node in self.former_owners(info) {
             let path = object_uri(&info.bucket, name);

@@ -10,8 +10,8 @@ use forebay_core::checksum::{Checksum, Hasher};
 use forebay_core::object::ObjectMeta;
 use forebay_core::{Error, Result};
 use forebay_node::clock::unix_ns;
-use futures::stream::BoxStream;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 
 use super::cold::{cached_meta, read_at};
 use super::{Key, ObjectService};
@@ -125,11 +125,8 @@ async fn receive(
     uri: &str,
 ) -> Result<Option<Checksum>> {
     let mut own = info.checksum.hasher();
-    let mut theirs: Option<Hasher> = request
-        .announced
-        .as_ref()
-        .filter(|a| a.kind != info.checksum)
-        .map(|a| a.kind.hasher());
+    let mut theirs: Option<Hasher> =
+        request.announced.as_ref().filter(|a| a.kind != info.checksum).map(|a| a.kind.hasher());
     while let Some(chunk) = request.body.next().await {
         let chunk = chunk?;
         own.update(&chunk);

@@ -15,7 +15,11 @@ fn records() -> impl Strategy<Value = Record> {
         proptest::collection::btree_map(text, text, 0..4),
     );
     (any::<[u64; 3]>(), "[a-z/.\u{e4}]{1,40}", meta).prop_map(
-        |([bucket_id, size, generation], name, (sum, (etag, version, at), flags, times, custom))| {
+        |(
+            [bucket_id, size, generation],
+            name,
+            (sum, (etag, version, at), flags, times, custom),
+        )| {
             Record {
                 bucket_id,
                 name,
@@ -119,7 +123,6 @@ fn an_unknown_format_is_named_in_the_refusal() {
 fn oversized_metadata_is_refused() {
     let mut meta = RecordMeta::default();
     meta.custom.insert("k".into(), "v".repeat(MAX_RECORD));
-    let record =
-        Record { bucket_id: 1, name: "a".into(), size: 0, generation: 1, meta, disk: 0 };
+    let record = Record { bucket_id: 1, name: "a".into(), size: 0, generation: 1, meta, disk: 0 };
     assert_eq!(encode_trailer(&record).unwrap_err().code, ErrorCode::InvalidArgument);
 }

@@ -202,15 +202,17 @@ impl Index {
             _ => Bound::Included(first.clone()),
         };
         let last = span.until.as_ref().map(|until| format::key(span.bucket_id, until));
-        self.entries(start).take_while(move |entry| match entry {
-            Ok((key, _)) => {
-                key.starts_with(&first) && last.as_ref().is_none_or(|last| key <= last)
-            }
-            Err(_) => true,
-        }).map(|entry| {
-            let (key, value) = entry?;
-            format::decode_value(&key, &value, self.disk)
-        })
+        self.entries(start)
+            .take_while(move |entry| match entry {
+                Ok((key, _)) => {
+                    key.starts_with(&first) && last.as_ref().is_none_or(|last| key <= last)
+                }
+                Err(_) => true,
+            })
+            .map(|entry| {
+                let (key, value) = entry?;
+                format::decode_value(&key, &value, self.disk)
+            })
     }
 
     /// Visits every record of the disk.

@@ -393,8 +393,7 @@ impl Store {
             }
         }
         let volume = usable.first().ok_or(refusal)?;
-        let reservation =
-            volume.room.reserve(bytes, || volume.file_system_fits(bytes)).await?;
+        let reservation = volume.room.reserve(bytes, || volume.file_system_fits(bytes)).await?;
         Ok((Arc::clone(volume), reservation))
     }
 

@@ -95,8 +95,7 @@ impl EvictorBell {
 
     /// Tells writers whether waiting makes sense.
     pub(crate) fn attach(&self, high: Option<u8>) {
-        *self.lock() =
-            EvictorState { attached: high.is_some(), high: high.unwrap_or_default() };
+        *self.lock() = EvictorState { attached: high.is_some(), high: high.unwrap_or_default() };
     }
 }
 

@@ -152,9 +152,9 @@ impl Volume {
 
     /// Whether the file system has `bytes` beside what must stay free.
     pub(crate) fn file_system_fits(&self, bytes: u64) -> bool {
-        self.io.space(&self.root).is_ok_and(|s| {
-            s.free >= bytes.saturating_add(HEADROOM.min(s.total / HEADROOM_SHARE))
-        })
+        self.io
+            .space(&self.root)
+            .is_ok_and(|s| s.free >= bytes.saturating_add(HEADROOM.min(s.total / HEADROOM_SHARE)))
     }
 
     /// Refuses writes after a failed sync.

@@ -74,7 +74,7 @@ fn begin(folder: &Folder, name: &str) -> Result<(WorkFile, File)> {
         }
         match File::options().write(true).create_new(true).open(&path) {
             Ok(file) => return Ok((WorkFile { path, place, committed: false }, file)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => folder.check_root_exists()?,
             Err(e) => return Err(write_error(folder, e, name)),
         }
     }

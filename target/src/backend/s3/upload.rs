@@ -10,7 +10,7 @@ use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 use base64::Engine as _;
 use bytes::Bytes;
-use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::error::{Error, Result};
 use forebay_core::size::ByteRange;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http_body::Frame;
@@ -299,6 +299,8 @@ impl http_body::Body for Outgoing {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::error::ErrorCode;
+
     use super::*;
 
     #[test]

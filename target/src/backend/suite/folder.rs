@@ -35,7 +35,6 @@ pub(super) async fn fixture() -> Option<Fixture> {
         large: 5 << 20,
         tells_missing_deletes: true,
         keeps_custom: false,
-        takes_any_name: false,
         _folder: Some(folder),
     })
 }

@@ -28,8 +28,6 @@ struct Fixture {
     /// Whether deletes say that nothing was there, and whether custom metadata is kept.
     tells_missing_deletes: bool,
     keeps_custom: bool,
-    /// Whether `a` and `a/b` can both be there.
-    takes_any_name: bool,
     /// Goes away with the fixture.
     _folder: Option<tempfile::TempDir>,
 }

@@ -156,15 +156,13 @@ pub(super) async fn unusual_names_are_kept(f: &Fixture) {
 }
 
 /// Names whose order by folders differs from their order by bytes.
-const TRICKY: [&str; 16] = [
-    "a-b", "a/b", "a.b", "a0", "a/b-c", "a/b.d/e", "a/b0/c", "A", "ab/c", "ab", "a-b/c", "a!",
-    "b/a/a/a", "b/a/a-a", "b/a-", "ż/a",
+const TRICKY: [&str; 14] = [
+    "a-b", "a/b", "a.b", "a0", "a/b-c", "a/b.d/e", "a/b0/c", "A", "ab", "a!", "b/a/a/a", "b/a/a-a",
+    "b/a-", "ż/a",
 ];
 
 async fn put_tricky(f: &Fixture) -> Vec<String> {
-    // "ab" with "ab/c" and "a-b" with "a-b/c" cannot both be in a folder.
-    let fits = |n: &&str| f.takes_any_name || !matches!(*n, "ab/c" | "a-b/c");
-    let mut names: Vec<_> = TRICKY.into_iter().filter(fits).map(str::to_owned).collect();
+    let mut names = TRICKY.map(str::to_owned).to_vec();
     for name in &names {
         f.backend.put(name, PutBody::from_bytes(name.clone())).await.unwrap();
     }

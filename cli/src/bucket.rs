@@ -1,0 +1,200 @@
+//! `forebay mb`, `rb`, `ls`: buckets and what is in them.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use forebay_core::bucket::{BackendKind, BackendSpec};
+use forebay_core::size::ByteSize;
+use forebay_core::v1::list::{ListMsg, MAX_PAGE, entry_flags, flags};
+use forebay_core::{Bucket, Error, ErrorCode};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::output::{self, Column, Row, Rows};
+use crate::session::Session;
+use crate::uri::{self, Listing};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  forebay mb ais://scratch                        a bucket of this cluster
+  forebay mb ais://images --folder /data/images   a cache over a folder that all targets see
+  forebay mb s3://my-bucket                       a cache over a bucket in S3")]
+pub(crate) struct MakeArgs {
+    /// The bucket, for example ais://images
+    #[arg(value_name = "URI")]
+    bucket: String,
+    /// Cache the files of this folder; it must lie under one of the targets' --folder-root
+    #[arg(long, value_name = "PATH")]
+    folder: Option<PathBuf>,
+}
+
+/// Makes a bucket.
+pub(crate) async fn make(session: &Session, args: &MakeArgs) -> Result<(), Failure> {
+    let bucket = uri::bucket(&args.bucket)?;
+    let backend = args.folder.as_deref().map(|folder| folder_backend(&bucket, folder));
+    session.client.create_bucket(&bucket, backend.transpose()?).await?;
+    let json = json!({ "bucket": bucket.to_string() });
+    output::one(session.format, &bucket.to_string(), &[("made", bucket.to_string())], &json)
+}
+
+fn folder_backend(bucket: &Bucket, folder: &Path) -> Result<BackendSpec, Failure> {
+    if bucket.provider.is_remote() {
+        return Err(Failure::usage(
+            format!("{bucket} is a bucket of a cloud and cannot have --folder"),
+            format!("name it ais://{}", bucket.name),
+        ));
+    }
+    // The targets open it, so it need not exist here; but a relative path means one from here.
+    let path = std::path::absolute(folder)
+        .map_err(|e| Failure::local(format!("--folder {}", folder.display()), &e))?;
+    let Some(root) = path.to_str() else {
+        return Err(Error::invalid(format!("--folder {} is not UTF-8", path.display())).into());
+    };
+    let root = Some(root.to_owned());
+    Ok(BackendSpec { kind: BackendKind::Folder, bucket: String::new(), endpoint: None, root })
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Of a bucket with a backend only the cached copies go; a native bucket goes
+with all its objects, and must be empty unless --force is given.
+
+Example:
+  forebay rb ais://scratch --force --yes")]
+pub(crate) struct RemoveArgs {
+    /// The bucket, for example ais://scratch
+    #[arg(value_name = "URI")]
+    bucket: String,
+    /// Remove a native bucket although it has objects
+    #[arg(long)]
+    force: bool,
+}
+
+/// Removes a bucket.
+pub(crate) async fn remove(session: &Session, args: &RemoveArgs) -> Result<(), Failure> {
+    let bucket = uri::bucket(&args.bucket)?;
+    if bucket.provider.is_remote() {
+        session.client.evict_bucket(&bucket, false).await?;
+    } else {
+        let props = session.client.head_bucket(&bucket).await?;
+        if backend_of(&props).is_none() && !is_empty(session, &bucket).await? {
+            if !args.force {
+                let e = Error::new(ErrorCode::BucketNotEmpty, format!("{bucket} is not empty"));
+                let hint = format!("forebay rb {bucket} --force removes it with its objects");
+                return Err(e.hint(hint).into());
+            }
+            session.confirm(&format!("remove {bucket} with all its objects"))?;
+        }
+        session.client.destroy_bucket(&bucket).await?;
+    }
+    let json = json!({ "bucket": bucket.to_string() });
+    output::one(session.format, &bucket.to_string(), &[("removed", bucket.to_string())], &json)
+}
+
+async fn is_empty(session: &Session, bucket: &Bucket) -> Result<bool, Failure> {
+    let msg = ListMsg { page_size: 1, props: "name".into(), ..ListMsg::default() };
+    Ok(session.client.list_page(bucket, &msg).await?.entries.is_empty())
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  forebay ls                       all buckets
+  forebay ls s3://                 those of one kind
+  forebay ls ais://images/cat/     objects whose names start with cat/
+  forebay ls s3://data --cached    only what is in the cluster
+  forebay ls ais://images -o name | wc -l")]
+pub(crate) struct ListArgs {
+    /// A bucket, perhaps with a prefix; all buckets without it
+    #[arg(value_name = "URI")]
+    what: Option<String>,
+    /// Only objects whose bytes are in the cluster
+    #[arg(long)]
+    cached: bool,
+}
+
+/// Lists buckets or objects.
+pub(crate) async fn list(session: &Session, args: &ListArgs) -> Result<(), Failure> {
+    match Listing::parse(args.what.as_deref())? {
+        Listing::Buckets(provider) => {
+            let columns = [Column("BUCKET", false), Column("BACKEND", false)];
+            let mut rows = Rows::new(session.format, &columns);
+            let map = session.client.map().await?;
+            for bucket in session.client.list_buckets(provider).await? {
+                let backend = map.state.bucket(&bucket).ok().and_then(|b| b.backend.as_ref());
+                let name = bucket.to_string();
+                let cells = vec![name.clone(), backend.map_or("-".into(), show_backend)];
+                let json = json!({ "bucket": name, "name": bucket.name,
+                    "provider": bucket.provider, "backend": backend });
+                rows.push(Row { name, cells, json })?;
+            }
+            rows.finish()
+        }
+        Listing::Objects(bucket, prefix) => list_objects(session, &bucket, prefix, args.cached).await,
+    }
+}
+
+async fn list_objects(
+    session: &Session,
+    bucket: &Bucket,
+    prefix: String,
+    cached: bool,
+) -> Result<(), Failure> {
+    let columns = [Column("SIZE", true), Column("CACHED", false), Column("NAME", false)];
+    let mut rows = Rows::new(session.format, &columns);
+    let mut msg = ListMsg {
+        prefix,
+        page_size: MAX_PAGE,
+        props: "name,size,cached".into(),
+        flags: if cached { flags::CACHED } else { 0 },
+        ..ListMsg::default()
+    };
+    loop {
+        let page = session.client.list_page(bucket, &msg).await?;
+        for entry in page.entries {
+            let present = entry.flags & entry_flags::PRESENT != 0;
+            let size = ByteSize(entry.size).to_string();
+            let mark = if present { "yes" } else { "no" };
+            let json = json!({ "name": entry.name, "size": entry.size, "cached": present });
+            let cells = vec![size, mark.into(), entry.name.escape_debug().to_string()];
+            rows.push(Row { name: entry.name, cells, json })?;
+        }
+        if page.token.is_empty() || page.token == msg.token {
+            return rows.finish();
+        }
+        (msg.uuid, msg.token) = (page.uuid, page.token);
+    }
+}
+
+/// The backend among a bucket's properties.
+pub(crate) fn backend_of(props: &Value) -> Option<BackendSpec> {
+    props.get("backend").and_then(|backend| serde_json::from_value(backend.clone()).ok())
+}
+
+/// A backend in one word.
+pub(crate) fn show_backend(backend: &BackendSpec) -> String {
+    match backend.kind {
+        BackendKind::Folder => format!("folder {}", backend.root.as_deref().unwrap_or("?")),
+        BackendKind::S3 => match &backend.endpoint {
+            Some(endpoint) => format!("s3 {} at {endpoint}", backend.bucket),
+            None => format!("s3 {}", backend.bucket),
+        },
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use forebay_core::Provider;
+
+    #[test]
+    fn a_folder_is_for_native_buckets_and_becomes_absolute() {
+        let native = Bucket::new(Provider::Ais, "b").unwrap();
+        let cloud = Bucket::new(Provider::Aws, "b").unwrap();
+        let spec = folder_backend(&native, Path::new("some/where")).unwrap();
+        assert!(Path::new(spec.root.as_deref().unwrap()).is_absolute());
+        assert_eq!(folder_backend(&cloud, Path::new("/x")).unwrap_err().code, 2);
+        let props = json!({ "backend": spec, "provider": "ais" });
+        assert_eq!(backend_of(&props).unwrap(), spec);
+        assert!(show_backend(&spec).starts_with("folder /"));
+    }
+}

@@ -1,0 +1,154 @@
+//! How a client command fails: what is printed, and with which exit code it ends.
+
+use std::io::Write;
+
+use forebay_core::{Error, ErrorCode};
+use serde_json::json;
+
+/// Exit codes of client commands.
+pub(crate) mod exit {
+    pub(crate) const OK: u8 = 0;
+    pub(crate) const FAILED: u8 = 1;
+    pub(crate) const USAGE: u8 = 2;
+    pub(crate) const PARTIAL: u8 = 3;
+    pub(crate) const NOT_FOUND: u8 = 4;
+    pub(crate) const DENIED: u8 = 5;
+    pub(crate) const CONFLICT: u8 = 6;
+    pub(crate) const UNAVAILABLE: u8 = 7;
+    pub(crate) const JOB_FAILED: u8 = 8;
+    pub(crate) const INTERRUPTED: u8 = 130;
+}
+
+/// The end of a command that did not do all it was asked for.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    /// `None` when everything there is to say was said.
+    pub(crate) error: Option<Error>,
+}
+
+impl Failure {
+    /// Ends with this code, printing nothing more.
+    pub(crate) fn silent(code: u8) -> Self {
+        Self { code, error: None }
+    }
+
+    /// A command line that makes no sense although its grammar is right.
+    pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code: exit::USAGE, error: Some(Error::invalid(message).hint(hint)) }
+    }
+
+    /// A local file or stream that cannot be used.
+    pub(crate) fn local(what: impl std::fmt::Display, e: &std::io::Error) -> Self {
+        if e.kind() == std::io::ErrorKind::BrokenPipe {
+            // The reader of our output has seen enough.
+            return Self::silent(exit::OK);
+        }
+        let (code, kind) = match e.kind() {
+            std::io::ErrorKind::NotFound => (exit::NOT_FOUND, ErrorCode::InvalidArgument),
+            std::io::ErrorKind::PermissionDenied => (exit::DENIED, ErrorCode::AccessDenied),
+            std::io::ErrorKind::StorageFull => (exit::FAILED, ErrorCode::OutOfSpace),
+            _ => (exit::FAILED, ErrorCode::Internal),
+        };
+        Self { code, error: Some(Error::new(kind, format!("{what}: {e}"))) }
+    }
+
+    /// Prints the error on standard error, for people or as JSON.
+    pub(crate) fn report(&self, as_json: bool) {
+        let Some(error) = &self.error else { return };
+        let text = if as_json { to_json(error) } else { to_text(error) };
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { code: exit_code(error.code), error: Some(error) }
+    }
+}
+
+impl From<forebay_client::Error> for Failure {
+    fn from(error: forebay_client::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+/// The exit code for a kind of failure.
+pub(crate) fn exit_code(code: ErrorCode) -> u8 {
+    use ErrorCode::*;
+    match code {
+        InvalidArgument | InvalidName => exit::USAGE,
+        BucketNotFound | RemoteBucketNotFound | ObjectNotFound | MemberNotFound | JobNotFound
+        | NodeNotFound => exit::NOT_FOUND,
+        Unauthenticated | AccessDenied => exit::DENIED,
+        BucketExists | BucketNotEmpty | Conflict | ObjectChanged => exit::CONFLICT,
+        TooManyRequests | WrongOwner | Unavailable | Timeout => exit::UNAVAILABLE,
+        ChecksumMismatch | RangeNotSatisfiable | MethodNotAllowed | Unsupported | OutOfSpace
+        | Corrupt | Internal => exit::FAILED,
+    }
+}
+
+/// The code's word, as it is in JSON everywhere.
+pub(crate) fn code_name(code: ErrorCode) -> String {
+    match serde_json::to_value(code) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => "internal".into(),
+    }
+}
+
+fn to_text(error: &Error) -> String {
+    let mut text = format!("error: {} ({})", error.message, code_name(error.code));
+    if let Some(hint) = &error.hint {
+        text.push_str("\nhint: ");
+        text.push_str(hint);
+    }
+    text
+}
+
+fn to_json(error: &Error) -> String {
+    let hint = error.hint.as_deref();
+    json!({"error": {"code": error.code, "message": error.message, "hint": hint}}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_failure_has_its_exit_code() {
+        let cases = [
+            (ErrorCode::InvalidName, 2),
+            (ErrorCode::ObjectNotFound, 4),
+            (ErrorCode::BucketNotFound, 4),
+            (ErrorCode::AccessDenied, 5),
+            (ErrorCode::BucketExists, 6),
+            (ErrorCode::Unavailable, 7),
+            (ErrorCode::Timeout, 7),
+            (ErrorCode::Internal, 1),
+            (ErrorCode::ChecksumMismatch, 1),
+        ];
+        for (code, want) in cases {
+            assert_eq!(exit_code(code), want, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_which_kind_and_what_to_do() {
+        let e = Error::new(ErrorCode::BucketNotFound, "bucket \"ais://b\" does not exist")
+            .hint("forebay mb ais://b");
+        assert_eq!(
+            to_text(&e),
+            "error: bucket \"ais://b\" does not exist (bucket_not_found)\nhint: forebay mb ais://b"
+        );
+        let json: serde_json::Value = serde_json::from_str(&to_json(&e)).unwrap_or_default();
+        assert_eq!(json["error"]["code"], "bucket_not_found");
+        assert_eq!(json["error"]["hint"], "forebay mb ais://b");
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        let gone = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let failure = Failure::local("stdout", &gone);
+        assert_eq!((failure.code, failure.error.is_none()), (exit::OK, true));
+    }
+}

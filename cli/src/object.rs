@@ -1,0 +1,193 @@
+//! `forebay cat`, `rm`, `stat`: single objects.
+
+use clap::Args;
+use forebay_core::job::{JobKind, Selection};
+use forebay_core::object::ObjectMeta;
+use forebay_core::size::{ByteSize, RangeSpec};
+use forebay_core::{Bucket, Error};
+use futures::StreamExt;
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+
+use crate::bucket::{backend_of, show_backend};
+use crate::failure::{Failure, exit};
+use crate::output::{self, time, time_json};
+use crate::session::Session;
+use crate::{job, uri};
+
+/// `a-b`, `a-` or `-n`, as in an HTTP range.
+pub(crate) fn parse_range(text: &str) -> Result<RangeSpec, Error> {
+    let bytes = text.strip_prefix("bytes=").unwrap_or(text);
+    match RangeSpec::parse(&format!("bytes={bytes}")) {
+        Ok(Some(range)) => Ok(range),
+        _ => Err(Error::invalid(format!("invalid range \"{text}\""))
+            .hint("write 0-99 for the first hundred bytes, 100- from there on, -5 for the last five")),
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  forebay cat ais://logs/today.txt
+  forebay cat s3://data/model.bin --range 0-511 | xxd")]
+pub(crate) struct CatArgs {
+    /// Objects, for example ais://bucket/name
+    #[arg(required = true, value_name = "URI")]
+    objects: Vec<String>,
+    /// Only these bytes: 0-99, 100- or -5
+    #[arg(long, value_parser = parse_range, allow_hyphen_values = true, value_name = "A-B")]
+    range: Option<RangeSpec>,
+}
+
+/// Writes objects to standard output.
+pub(crate) async fn cat(session: &Session, args: &CatArgs) -> Result<(), Failure> {
+    let objects: Vec<_> = args.objects.iter().map(|o| uri::object(o)).collect::<Result<_, _>>()?;
+    let mut out = tokio::io::stdout();
+    let failed = |e: std::io::Error| Failure::local("standard output", &e);
+    for (bucket, name) in objects {
+        let mut stream = session.client.get(&bucket, &name, args.range).await?.stream;
+        while let Some(bytes) = stream.next().await {
+            out.write_all(&bytes?).await.map_err(failed)?;
+        }
+    }
+    out.flush().await.map_err(failed)
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  forebay rm ais://logs/old.txt
+  forebay rm -r ais://logs/2024/ --yes     everything whose name starts with 2024/
+
+Objects of a bucket with a backend are removed there too; `forebay evict` drops only the copies.")]
+pub(crate) struct RemoveArgs {
+    /// Objects; with -r, prefixes
+    #[arg(required = true, value_name = "URI")]
+    objects: Vec<String>,
+    /// Remove everything whose name starts so
+    #[arg(short, long)]
+    recursive: bool,
+}
+
+/// Removes objects.
+pub(crate) async fn remove(session: &Session, args: &RemoveArgs) -> Result<(), Failure> {
+    if args.recursive {
+        let prefixes: Vec<_> =
+            args.objects.iter().map(|o| uri::remote(o)).collect::<Result<_, _>>()?;
+        session.confirm(&format!("remove everything under {}", args.objects.join(", ")))?;
+        for (bucket, prefix) in prefixes {
+            let selection = Selection::Prefix(prefix);
+            let id = session.client.start_job(JobKind::Delete, &bucket, &selection).await?;
+            job::wait_for(session, &id, None).await?;
+        }
+        return Ok(());
+    }
+    let objects: Vec<_> = args.objects.iter().map(|o| uri::object(o)).collect::<Result<_, _>>()?;
+    let many = objects.len() > 1;
+    let mut failed = 0;
+    for (bucket, name) in &objects {
+        match session.client.delete(bucket, name).await {
+            Ok(()) => session.note(format!("removed {}", bucket.object_uri(name))),
+            Err(e) if many && !e.is_transient() => {
+                failed += 1;
+                Failure::from(e).report(session.format.is_json());
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    match failed {
+        0 => Ok(()),
+        n => {
+            session.note(format!("{n} of {} were not removed", objects.len()));
+            Err(Failure::silent(exit::PARTIAL))
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  forebay stat ais://images/cat/1.jpg
+  forebay stat s3://data -o json           properties of a bucket")]
+pub(crate) struct StatArgs {
+    /// An object or a bucket
+    #[arg(value_name = "URI")]
+    what: String,
+}
+
+/// Says what is known of an object or a bucket.
+pub(crate) async fn stat(session: &Session, args: &StatArgs) -> Result<(), Failure> {
+    let (bucket, name) = uri::remote(&args.what)?;
+    if name.is_empty() {
+        return stat_bucket(session, &bucket).await;
+    }
+    let meta = session.client.head(&bucket, &name).await?;
+    let uri = bucket.object_uri(&name);
+    output::one(session.format, &name, &object_lines(&uri, &meta), &object_json(&uri, &name, &meta))
+}
+
+fn object_lines(uri: &str, meta: &ObjectMeta) -> Vec<(&'static str, String)> {
+    let size = ByteSize(meta.size);
+    let mut lines = vec![
+        ("object", uri.to_owned()),
+        ("size", if meta.size < 1024 { size.to_string() } else { format!("{size} ({} bytes)", meta.size) }),
+        ("cached", if meta.present { "yes" } else { "no" }.to_owned()),
+    ];
+    let mut add = |key, value: String| {
+        if !matches!(value.as_str(), "" | "-") {
+            lines.push((key, value));
+        }
+    };
+    add("version", meta.version.clone());
+    add("etag", meta.etag.clone());
+    add("checksum", meta.checksum.as_ref().map_or(String::new(), |c| format!("{} {}", c.kind.as_str(), c.value)));
+    add("modified", time(meta.mtime_ns));
+    add("accessed", time(meta.atime_ns));
+    for (key, value) in &meta.custom {
+        lines.push(("custom", format!("{key}={value}")));
+    }
+    lines
+}
+
+fn object_json(uri: &str, name: &str, meta: &ObjectMeta) -> serde_json::Value {
+    json!({
+        "uri": uri, "name": name, "size": meta.size, "cached": meta.present,
+        "version": meta.version, "etag": meta.etag, "checksum": meta.checksum,
+        "modified": time_json(meta.mtime_ns), "accessed": time_json(meta.atime_ns),
+        "custom": meta.custom,
+    })
+}
+
+async fn stat_bucket(session: &Session, bucket: &Bucket) -> Result<(), Failure> {
+    let props = session.client.head_bucket(bucket).await?;
+    let backend = backend_of(&props);
+    let text = |key: &str| props.get(key).and_then(|v| v.as_str()).unwrap_or_default();
+    let lines = [
+        ("bucket", bucket.to_string()),
+        ("backend", backend.as_ref().map_or("none: the objects live in this cluster".into(), show_backend)),
+        ("made", time(text("created").parse().unwrap_or(0))),
+    ];
+    output::one(session.format, &bucket.to_string(), &lines, &props)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_written_short_or_as_in_http() {
+        assert_eq!(parse_range("0-99").unwrap(), RangeSpec::From(0, Some(99)));
+        assert_eq!(parse_range("100-").unwrap(), RangeSpec::From(100, None));
+        assert_eq!(parse_range("bytes=-5").unwrap(), RangeSpec::Suffix(5));
+        for bad in ["", "5", "b-a", "9-1", "0-1,4-5"] {
+            assert!(parse_range(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn unknown_properties_are_left_out() {
+        let meta = ObjectMeta { size: 2048, present: true, ..ObjectMeta::default() };
+        let lines = object_lines("ais://b/o", &meta);
+        let keys: Vec<_> = lines.iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, ["object", "size", "cached"]);
+        assert_eq!(lines[1].1, "2KiB (2048 bytes)");
+    }
+}

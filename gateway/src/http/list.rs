@@ -1,0 +1,200 @@
+//! Listing of objects and of buckets over v1: decode the question, ask, choose the form of the
+//! answer.
+
+use axum::http::{HeaderMap, header};
+use axum::response::Response;
+use forebay_core::state::ClusterState;
+use forebay_core::v1::cluster::format_rfc822;
+use forebay_core::v1::list::{Entry, ListMsg, MSGPACK, Page, entry_flags, flags};
+use forebay_core::v1::query::Query;
+use forebay_core::{Bucket, Error, Provider, Result};
+use forebay_node::reply::{json, with_type};
+use serde_json::Value;
+
+use crate::ids;
+use crate::list_merge::Row;
+use crate::listing::{self, Want};
+use crate::route::Found;
+use crate::targets::Targets;
+
+/// Which columns a client wants.
+struct Columns(String);
+
+impl Columns {
+    fn of(msg: &ListMsg) -> Self {
+        let props = if msg.has(flags::NAME_ONLY) {
+            "name"
+        } else if msg.has(flags::NAME_SIZE) {
+            "name,size"
+        } else if !msg.props.is_empty() {
+            &msg.props
+        } else if msg.has(flags::CACHED) {
+            "name,size,checksum,atime"
+        } else {
+            "name,size,cached"
+        };
+        Self(props.to_owned())
+    }
+
+    /// By substring of the whole, as the protocol has it (§6.3).
+    fn has(&self, column: &str) -> bool {
+        self.0.contains(column)
+    }
+}
+
+/// A page of objects, in the form that the client accepts.
+pub(crate) async fn objects(
+    targets: &Targets,
+    found: &Found,
+    value: &Value,
+    headers: &HeaderMap,
+) -> Result<Response> {
+    let msg = ListMsg::from_value(value)?;
+    let page = page(targets, found, &msg).await?;
+    Ok(if accepts_msgpack(headers) {
+        with_type(MSGPACK, page.to_msgpack())
+    } else {
+        with_type("application/json; charset=utf-8", page.to_json())
+    })
+}
+
+async fn page(targets: &Targets, found: &Found, msg: &ListMsg) -> Result<Page> {
+    let bucket = &found.info.bucket;
+    let backed = found.info.has_backend();
+    if msg.has(flags::ARCHIVE) {
+        return Err(Error::unsupported("listing members of shards is not served yet"));
+    }
+    if msg.has(flags::NOT_CACHED) && !backed {
+        return Err(Error::invalid(format!("\"{bucket}\" has no objects outside the cluster")));
+    }
+    if !msg.start_after.is_empty() && bucket.provider.is_remote() {
+        return Err(Error::invalid(format!("start_after is not possible for \"{bucket}\"")));
+    }
+    let want = Want {
+        prefix: msg.prefix.clone(),
+        after: msg.token.clone().max(msg.start_after.clone()),
+        limit: msg.page_size,
+        cached_only: msg.has(flags::CACHED),
+        one_level: msg.has(flags::NO_RECURSION),
+    };
+    let merged = listing::page(targets, found, &want).await?;
+    let last = merged.rows.last().map(|r| r.entry.name.clone()).unwrap_or_default();
+    // A full page has a token even when nothing follows (§6.6).
+    let token = if merged.more || merged.rows.len() >= msg.page_size { last } else { String::new() };
+    let columns = Columns::of(msg);
+    let rows = merged.rows.iter();
+    let wanted = rows.filter(|r| !(msg.has(flags::NOT_CACHED) && r.target.is_some()));
+    Ok(Page {
+        uuid: if msg.uuid.is_empty() { ids::mint("") } else { msg.uuid.clone() },
+        token,
+        entries: wanted.map(|row| entry(row, &columns)).collect(),
+        flags: 0,
+    })
+}
+
+fn entry(row: &Row, columns: &Columns) -> Entry {
+    let meta = &row.entry.meta;
+    let mut entry = Entry { name: row.entry.name.clone(), ..Entry::default() };
+    if columns.has("size") {
+        entry.size = meta.size;
+    }
+    if columns.has("checksum") {
+        entry.checksum = meta.checksum.as_ref().map(|c| c.value.clone()).unwrap_or_default();
+    }
+    if columns.has("atime") && meta.atime_ns > 0 {
+        entry.atime = format_rfc822(meta.atime_ns);
+    }
+    if columns.has("version") {
+        entry.version.clone_from(&meta.version);
+    }
+    if columns.has("custom") && !meta.custom.is_empty() {
+        let pairs: Vec<String> = meta.custom.iter().map(|(k, v)| format!("{k}:{v}")).collect();
+        entry.custom = format!("[{}]", pairs.join(" "));
+    }
+    match &row.target {
+        Some(target) => {
+            entry.flags = entry_flags::PRESENT;
+            if columns.has("location") {
+                entry.location = format!("t[{target}]");
+            }
+        }
+        None if entry.name.ends_with('/') && meta.size == 0 => entry.flags = entry_flags::DIRECTORY,
+        None => {}
+    }
+    entry
+}
+
+/// Whether `application/msgpack` is among the accepted media types; wildcards do not count (§1.4).
+pub(crate) fn accepts_msgpack(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok());
+    accepted
+        .flat_map(|v| v.split(','))
+        .any(|media| media.split(';').next().is_some_and(|m| m.trim() == MSGPACK))
+}
+
+/// The buckets that the cluster knows: of one provider, or of all; `name` may narrow to one.
+pub(crate) fn buckets(state: &ClusterState, query: &Query, name: &str) -> Result<Response> {
+    let provider: Option<Provider> = query.get("provider").map(str::parse).transpose()?;
+    let mut list: Vec<&Bucket> = state
+        .buckets
+        .values()
+        .map(|info| &info.bucket)
+        .filter(|b| provider.is_none_or(|p| p == b.provider))
+        .filter(|b| name.is_empty() || *b.name == *name)
+        .collect();
+    list.sort();
+    Ok(json(&list))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use forebay_core::NodeId;
+    use forebay_core::checksum::{Checksum, ChecksumKind};
+    use forebay_core::object::{ListEntry, ObjectMeta};
+
+    use super::*;
+
+    fn row() -> Row {
+        let meta = ObjectMeta {
+            size: 9,
+            version: "2".into(),
+            checksum: Some(Checksum { kind: ChecksumKind::Md5, value: "ab".into() }),
+            atime_ns: 1_795_233_111_530_862_741,
+            custom: [("k".to_owned(), "v".to_owned())].into(),
+            ..ObjectMeta::default()
+        };
+        let target = Some(NodeId::new("target-01").unwrap());
+        Row { entry: ListEntry { name: "x".into(), meta }, target }
+    }
+
+    fn shown(props: &str, flags: u64) -> Entry {
+        let msg = ListMsg { props: props.into(), flags, ..ListMsg::default() };
+        entry(&row(), &Columns::of(&msg))
+    }
+
+    #[test]
+    fn only_the_columns_asked_for_are_shown_and_presence_always() {
+        let base = Entry { name: "x".into(), size: 9, flags: 64, ..Entry::default() };
+        assert_eq!(shown("", 0), base);
+        assert_eq!(shown("name,size", 0), base);
+        assert_eq!(shown("name,size,version", flags::NAME_ONLY), Entry { size: 0, ..base.clone() });
+        let cached = shown("", flags::CACHED);
+        assert_eq!((cached.checksum.as_str(), cached.atime.as_str()), ("ab", "21 Nov 26 03:51 UTC"));
+        let all = shown("name,size,checksum,atime,version,custom,location", 0);
+        assert_eq!((all.version.as_str(), all.custom.as_str()), ("2", "[k:v]"));
+        assert_eq!(all.location, "t[target-01]");
+    }
+
+    #[test]
+    fn msgpack_goes_only_to_those_who_name_it() {
+        let accepts = |v: &'static str| {
+            let mut h = HeaderMap::new();
+            h.insert(header::ACCEPT, v.parse().unwrap());
+            accepts_msgpack(&h)
+        };
+        assert!(accepts("application/msgpack") && accepts("text/html, application/msgpack;q=1"));
+        assert!(!accepts("*/*") && !accepts("application/json"));
+        assert!(!accepts_msgpack(&HeaderMap::new()));
+    }
+}

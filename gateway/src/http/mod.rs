@@ -1,0 +1,65 @@
+//! The gateway's HTTP: one file per subject, each with its routes and the little state they need.
+
+pub(crate) mod api;
+pub(crate) mod batch;
+pub(crate) mod buckets;
+pub(crate) mod cluster;
+pub(crate) mod daemon;
+pub(crate) mod internal;
+pub(crate) mod jobs;
+pub(crate) mod list;
+pub(crate) mod node_status;
+pub(crate) mod objects;
+pub(crate) mod summary;
+pub(crate) mod unserved;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use forebay_core::{Error, Result};
+use forebay_node::auth;
+use forebay_node::identity::Identity;
+use forebay_node::metrics::{Metrics, result_of};
+use forebay_node::reply::Failure;
+
+/// Largest control message: a job may name many objects.
+pub(crate) const MAX_CONTROL: usize = 64 << 20;
+
+/// Counts an answer and gives a failure its form.
+pub(crate) fn counted(metrics: &Metrics, api: &str, op: &str, result: Result<Response>) -> Response {
+    metrics.http_request(api, op, result_of(&result));
+    result.unwrap_or_else(|e| Failure(e).into_response())
+}
+
+/// Reads a whole request body of at most `limit` bytes.
+pub(crate) async fn read_body(body: Body, limit: usize) -> Result<Bytes> {
+    axum::body::to_bytes(body, limit).await.map_err(|e| {
+        Error::invalid(format!("the request's body cannot be read: {e}"))
+            .hint(format!("at most {limit} bytes"))
+    })
+}
+
+/// Sends the client to a target with the same path and query.
+pub(crate) fn redirect(
+    identity: &Identity,
+    version: u64,
+    method: &Method,
+    uri: &Uri,
+    target_url: &str,
+) -> Result<Response> {
+    let location = auth::redirect_location(identity, version, method, uri, target_url)?;
+    let location = HeaderValue::try_from(location)
+        .map_err(|_| Error::invalid("the request's URL cannot stand in a header"))?;
+    let status = if *method == Method::GET && uri.path().starts_with("/v1/objects/") {
+        StatusCode::MOVED_PERMANENTLY
+    } else {
+        StatusCode::TEMPORARY_REDIRECT
+    };
+    Ok((status, [(header::LOCATION, location)]).into_response())
+}
+
+/// 200 without a body.
+pub(crate) fn done() -> Response {
+    Response::new(Body::empty())
+}

@@ -1,0 +1,154 @@
+//! Objects over v1: the gateway finds the owner and sends the client there. No bytes pass here.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, header};
+use axum::response::Response;
+use axum::routing::{MethodRouter, post};
+use forebay_core::v1::action::ActionMsg;
+use forebay_core::v1::query::{Query, split_path};
+use forebay_core::{Error, ObjectName, Result};
+use forebay_node::identity::Identity;
+use forebay_node::lifecycle::Lifecycle;
+use forebay_node::metrics::Metrics;
+use http_body_util::BodyExt;
+
+use super::{MAX_CONTROL, counted, read_body, redirect};
+use crate::route::Route;
+
+/// A client that has sent nothing for so long does not mean to send the rest.
+const DRAIN_IDLE: Duration = Duration::from_secs(10);
+/// What `archmode` may say.
+const ARCH_MODES: [&str; 5] = ["regexp", "prefix", "suffix", "substr", "wdskey"];
+
+#[derive(Clone)]
+pub(crate) struct Objects {
+    pub(crate) route: Route,
+    pub(crate) identity: Identity,
+    pub(crate) metrics: Metrics,
+    pub(crate) lifecycle: Lifecycle,
+}
+
+pub(crate) fn router(state: Objects) -> Router {
+    let methods = MethodRouter::new()
+        .get(handle)
+        .head(handle)
+        .put(handle)
+        .post(handle)
+        .delete(handle)
+        .patch(handle);
+    Router::new()
+        .route("/v1/objects", post(on_bucket))
+        .route("/v1/objects/", post(on_bucket))
+        .route("/v1/objects/{*name}", methods)
+        .with_state(state)
+}
+
+async fn handle(State(state): State<Objects>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    if parts.method == Method::POST
+        && split_path(parts.uri.path(), "objects").is_ok_and(|(_, object)| object.is_empty())
+    {
+        return on_bucket(State(state), Request::from_parts(parts, body)).await;
+    }
+    let op = parts.method.as_str().to_ascii_lowercase();
+    let result = send_on(&state, &parts).await;
+    drain(&state.lifecycle, &parts.headers, body);
+    counted(&state.metrics, "v1", &op, result)
+}
+
+/// Actions of v1 on a bucket's objects as a whole (`promote`, `blob-download`): none is served.
+async fn on_bucket(State(state): State<Objects>, request: Request) -> Response {
+    let result = async {
+        let action = ActionMsg::parse(&read_body(request.into_body(), MAX_CONTROL).await?)?.action;
+        Err(Error::unsupported(format!("action \"{action}\" on objects is not served yet")))
+    };
+    let result = result.await;
+    counted(&state.metrics, "v1", "post", result)
+}
+
+async fn send_on(state: &Objects, parts: &Parts) -> Result<Response> {
+    let (bucket, object) = split_path(parts.uri.path(), "objects")?;
+    let query = Query::parse(parts.uri.query());
+    let bucket = query.bucket(&bucket)?;
+    let object = ObjectName::new(object)?;
+    check_archive(&query)?;
+    let found = state.route.bucket(&bucket).await?;
+    if !found.info.has_backend() {
+        check_native_name(&parts.method, &object)?;
+    }
+    let owner = found.owner(object.as_str())?;
+    redirect(&state.identity, found.state.version, &parts.method, &parts.uri, &owner.url)
+}
+
+/// HEAD may ask after a name with a slash behind it, to learn that it is none.
+fn check_native_name(method: &Method, object: &ObjectName) -> Result<()> {
+    match object.as_str().strip_suffix('/') {
+        Some(probed) if *method == Method::HEAD && !probed.is_empty() => {
+            ObjectName::new(probed)?.check_v1_native()
+        }
+        _ => object.check_v1_native(),
+    }
+}
+
+fn check_archive(query: &Query) -> Result<()> {
+    let Some(mode) = query.get("archmode") else { return Ok(()) };
+    if query.get("archpath").is_some() {
+        return Err(Error::invalid("archpath and archmode exclude each other"));
+    }
+    if !ARCH_MODES.contains(&mode) {
+        return Err(Error::invalid(format!("unknown archmode \"{mode}\""))
+            .hint(format!("one of {}", ARCH_MODES.join(", "))));
+    }
+    Ok(())
+}
+
+/// Takes in what the client sends although the answer does not need it. The answer goes out at
+/// once; a client that writes its whole body before it reads would else see a reset connection.
+/// A client that waits for `100 Continue` is spared: it sends nothing.
+fn drain(lifecycle: &Lifecycle, headers: &HeaderMap, mut body: Body) {
+    if body.is_end_stream() || headers.contains_key(header::EXPECT) {
+        return;
+    }
+    let stop = lifecycle.token();
+    lifecycle.spawn(async move {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                frame = tokio::time::timeout(DRAIN_IDLE, body.frame()) => match frame {
+                    Ok(Some(Ok(_))) => {}
+                    _ => return,
+                },
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archive_parameters_must_make_sense_and_empty_ones_are_absent() {
+        let check = |q| check_archive(&Query::parse(Some(q)));
+        assert!(check("archpath=a&archmode=").is_ok());
+        assert!(check("archpath=&archregx=x&archmode=suffix").is_ok());
+        assert!(check("archregx=x").is_ok());
+        assert!(check("archpath=a&archmode=suffix").is_err());
+        assert!(check("archregx=x&archmode=glob").is_err());
+    }
+
+    #[test]
+    fn only_a_head_may_probe_a_trailing_slash() {
+        let name = |n: &str| ObjectName::new(n).unwrap();
+        assert!(check_native_name(&Method::HEAD, &name("a/")).is_ok());
+        assert!(check_native_name(&Method::GET, &name("a/")).is_err());
+        assert!(check_native_name(&Method::HEAD, &name("/")).is_err());
+        assert!(check_native_name(&Method::HEAD, &name("a/../")).is_err());
+    }
+}

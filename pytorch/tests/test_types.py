@@ -1,0 +1,75 @@
+"""Both packages are typed: mypy accepts them, and code that uses them as it should."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mypy")
+ROOT = Path(__file__).resolve().parents[2]
+
+RIGHT = """
+from collections.abc import Iterator
+
+from forebay import Bucket, Client, Listing, NotFound
+from forebay_torch import BaseIterDataset, DynamicBatchSampler, MapDataset
+
+
+class Lines(BaseIterDataset):
+    def __iter__(self) -> Iterator[bytes]:
+        for item in self.worker_objects():
+            yield from item.get().read_all().splitlines()
+
+
+bucket: Bucket = Client().bucket("b").create(exist_ok=True)
+listing: Listing = bucket.list_snapshot()
+name: str = listing[0][0]
+content: bytes = bucket.object(name).get().read_all()
+dataset = MapDataset(bucket, prefix_map={bucket: "x"})
+sampler = DynamicBatchSampler(dataset, max_batch_size=1)
+try:
+    views: list[memoryview] = bucket.get_many([name])
+except NotFound as error:
+    print(error.code)
+"""
+
+WRONG = """
+from forebay import Client
+
+Client().bucket(5)
+Client().bucket("b").object("o").put(1)
+size: str = Client().bucket("b").list_snapshot()[0][1]
+Client(timeout="long")
+"""
+
+
+def mypy(*arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    cache = ROOT / "build/mypy-cache"
+    return subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MYPYPATH": path},
+        cwd=ROOT,
+    )
+
+
+@pytest.mark.parametrize("package", ["sdk/python/forebay", "pytorch/src/forebay_torch"])
+def test_the_packages_are_strictly_typed(package: str) -> None:
+    done = mypy(package, path="sdk/python:pytorch/src")
+    assert done.returncode == 0, done.stdout
+
+
+def test_users_code_is_checked_against_the_types(tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text(RIGHT)
+    wrong.write_text(WRONG)
+    done = mypy(str(right))
+    assert done.returncode == 0, done.stdout
+    done = mypy(str(wrong))
+    lines = {line.split(":")[1] for line in done.stdout.splitlines() if ": error:" in line}
+    assert lines == {"4", "5", "6", "7"}, done.stdout

@@ -1,0 +1,278 @@
+//! Objects over a real store and a real folder backend.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use forebay_client::PeerClient;
+use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo, Freshness};
+use forebay_core::checksum::{Checksum, ChecksumKind};
+use forebay_core::sign::ClusterSecret;
+use forebay_core::size::ByteRange;
+use forebay_core::state::{ClusterState, Command, Role};
+use forebay_core::{Bucket, Error, ErrorCode, NodeId, Provider, Result};
+use forebay_node::lifecycle::Lifecycle;
+use forebay_node::maps::Maps;
+use forebay_node::metrics::Metrics;
+use futures::{StreamExt, TryStreamExt};
+
+use super::{ObjectService, Parts, PutRequest};
+use crate::backend::{BackendSettings, Backends};
+use crate::store::{DiskSettings, RealDisk, Store};
+
+struct Bench {
+    dir: tempfile::TempDir,
+    service: ObjectService,
+    maps: Maps,
+    /// GETs that reached the folder.
+    backend_gets: Arc<AtomicU64>,
+}
+
+fn id() -> NodeId {
+    NodeId::new("target-01").unwrap()
+}
+
+impl Bench {
+    async fn new(budget: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("folder");
+        std::fs::create_dir(&root).unwrap();
+        let settings = DiskSettings::new(dir.path().join("disk"), Some(budget));
+        let store = Store::open(vec![settings], Arc::new(RealDisk)).await.unwrap();
+        let backend_gets = Arc::new(AtomicU64::new(0));
+        let counted = backend_gets.clone();
+        let backends = Backends::new(
+            BackendSettings { folder_roots: vec![dir.path().to_path_buf()], ..Default::default() },
+            Arc::new(move |_, op, _| {
+                if op == "get" {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            }),
+        );
+        let maps = Maps::default();
+        let mut state = ClusterState::default();
+        state.apply(1, Command::Init { cluster_id: "test".into(), now_ns: 1 }).unwrap();
+        let join = Command::Join {
+            id: id(),
+            role: Role::Target,
+            url: "http://127.0.0.1:1".into(),
+            weight: 1,
+            zone: String::new(),
+        };
+        state.apply(2, join).unwrap();
+        maps.offer(state);
+        let service = ObjectService::new(Parts {
+            id: id(),
+            store,
+            backends: Arc::new(backends),
+            maps: maps.clone(),
+            peer: PeerClient::new(ClusterSecret::new("0123456789abcdef").unwrap()),
+            metrics: Metrics::default(),
+            lifecycle: Lifecycle::new(),
+            cold_gets: 4,
+        });
+        Self { dir, service, maps, backend_gets }
+    }
+
+    fn folder(&self) -> std::path::PathBuf {
+        self.dir.path().join("folder")
+    }
+
+    fn change(&self, command: Command) -> Arc<ClusterState> {
+        let mut state = (*self.maps.load()).clone();
+        state.apply(state.version + 1, command).unwrap();
+        self.maps.offer(state);
+        self.maps.load()
+    }
+
+    fn bucket(&self, name: &str, folder: bool, freshness: Freshness) -> BucketInfo {
+        let backend = folder.then(|| BackendSpec {
+            kind: BackendKind::Folder,
+            bucket: String::new(),
+            endpoint: None,
+            root: Some(self.folder().display().to_string()),
+        });
+        let bucket = Bucket::new(Provider::Ais, name).unwrap();
+        let mut info = BucketInfo::requested(bucket.clone(), backend);
+        info.freshness = freshness;
+        let state = self.change(Command::CreateBucket { info: Box::new(info), now_ns: 1 });
+        state.bucket(&bucket).unwrap().clone()
+    }
+
+    async fn read(&self, info: &BucketInfo, name: &str) -> Result<(Bytes, &'static str)> {
+        let found = self.service.get(info, name).await?;
+        let (result, size) = (found.result(), found.meta().size);
+        let parts: Vec<Bytes> = found.stream(ByteRange::whole(size)).try_collect().await?;
+        Ok((parts.concat().into(), result))
+    }
+
+    fn gets(&self) -> u64 {
+        self.backend_gets.load(Ordering::SeqCst)
+    }
+}
+
+fn put(parts: Vec<Result<Bytes>>) -> PutRequest {
+    let body = futures::stream::iter(parts).boxed();
+    PutRequest { body, len: None, announced: None, custom: None }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 % 251) as u8).collect()
+}
+
+fn files_below(dir: &Path) -> usize {
+    std::fs::read_dir(dir).map_or(0, |entries| {
+        entries
+            .map(|e| e.unwrap())
+            .map(|e| if e.path().is_dir() { files_below(&e.path()) } else { 1 })
+            .sum()
+    })
+}
+
+#[tokio::test]
+async fn a_cold_get_fetches_once_for_many_readers() {
+    let bench = Bench::new(64 << 20).await;
+    let info = bench.bucket("images", true, Freshness::default());
+    for (name, len) in [("large", 5 << 20), ("small", 700), ("empty", 0)] {
+        let data = pattern(len);
+        std::fs::write(bench.folder().join(name), &data).unwrap();
+        let before = bench.gets();
+        let reads = (0..32).map(|_| bench.read(&info, name));
+        let all = futures::future::join_all(reads).await;
+        let first = all.iter().filter(|r| r.as_ref().unwrap().1 == "miss").count();
+        assert_eq!((bench.gets() - before, first), (1, 1), "{name}");
+        assert!(all.iter().all(|r| r.as_ref().unwrap().0 == data), "{name}");
+        assert_eq!(bench.read(&info, name).await.unwrap().1, "hit", "{name}");
+        assert_eq!(bench.gets() - before, 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_range_of_a_cold_object_is_that_range() {
+    let bench = Bench::new(64 << 20).await;
+    let info = bench.bucket("images", true, Freshness::default());
+    let data = pattern(3 << 20);
+    std::fs::write(bench.folder().join("o"), &data).unwrap();
+    let range = ByteRange { start: 1_000_001, end: 2_500_003 };
+    for expected in ["miss", "hit"] {
+        let found = bench.service.get(&info, "o").await.unwrap();
+        assert_eq!(found.result(), expected);
+        let parts: Vec<Bytes> = found.stream(range).try_collect().await.unwrap();
+        assert!(parts.concat() == data[1_000_001..2_500_003]);
+        bench.service.prefetch(&info, "o").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_change_at_the_backend_is_seen_when_the_copy_is_due() {
+    let bench = Bench::new(64 << 20).await;
+    let always = bench.bucket("always", true, Freshness::Always);
+    let pinned = BucketInfo { freshness: Freshness::Never, ..always.clone() };
+    let file = bench.folder().join("o");
+    std::fs::write(&file, "old").unwrap();
+    assert_eq!(bench.read(&always, "o").await.unwrap().0, "old");
+    std::fs::write(&file, "newer").unwrap();
+    assert_eq!(bench.read(&pinned, "o").await.unwrap().0, "old");
+    assert_eq!(bench.read(&always, "o").await.unwrap().0, "newer");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(bench.read(&pinned, "o").await.unwrap().0, "newer");
+    let gone = bench.read(&always, "o").await.unwrap_err();
+    assert_eq!(gone.code, ErrorCode::ObjectNotFound);
+    assert_eq!(bench.read(&pinned, "o").await.unwrap_err().code, ErrorCode::ObjectNotFound);
+}
+
+#[tokio::test]
+async fn after_an_absence_a_copy_is_compared_before_it_counts_as_fresh() {
+    let bench = Bench::new(64 << 20).await;
+    let info = bench.bucket("images", true, Freshness::Never);
+    let file = bench.folder().join("o");
+    std::fs::write(&file, "before").unwrap();
+    assert_eq!(bench.read(&info, "o").await.unwrap().0, "before");
+    std::fs::write(&file, "written by a stand-in").unwrap();
+    bench.change(Command::SetAlive { id: id(), alive: false });
+    bench.change(Command::SetAlive { id: id(), alive: true });
+    assert_eq!(bench.read(&info, "o").await.unwrap().0, "written by a stand-in");
+}
+
+#[tokio::test]
+async fn a_put_writes_through_and_a_delete_removes_both() {
+    let bench = Bench::new(64 << 20).await;
+    let info = bench.bucket("images", true, Freshness::default());
+    let data = Bytes::from(pattern(2_000_000));
+    bench.service.put(&info, "d/o", put(vec![Ok(data.clone())])).await.unwrap();
+    assert!(std::fs::read(bench.folder().join("d/o")).unwrap() == data);
+    let (read, result) = bench.read(&info, "d/o").await.unwrap();
+    assert!(read == data);
+    assert_eq!((result, bench.gets()), ("hit", 0));
+    bench.service.delete(&info, "d/o").await.unwrap();
+    assert!(!bench.folder().join("d/o").exists());
+    assert_eq!(bench.read(&info, "d/o").await.unwrap_err().code, ErrorCode::ObjectNotFound);
+    let again = bench.service.delete(&info, "d/o").await.unwrap_err();
+    assert_eq!(again.code, ErrorCode::ObjectNotFound);
+}
+
+#[tokio::test]
+async fn a_put_that_fails_leaves_the_old_object_and_no_files() {
+    let bench = Bench::new(64 << 20).await;
+    let info = bench.bucket("native", false, Freshness::default());
+    bench.service.put(&info, "o", put(vec![Ok("old".into())])).await.unwrap();
+    let files = files_below(&bench.dir.path().join("disk"));
+
+    let cut = put(vec![Ok("half".into()), Err(Error::invalid("client gone"))]);
+    bench.service.put(&info, "o", cut).await.unwrap_err();
+    let mut wrong = put(vec![Ok("bytes".into())]);
+    wrong.announced = Some(Checksum { kind: ChecksumKind::Md5, value: "00".into() });
+    let e = bench.service.put(&info, "o", wrong).await.unwrap_err();
+    assert_eq!(e.code, ErrorCode::ChecksumMismatch);
+    let mut short = put(vec![Ok("four".into())]);
+    short.len = Some(5);
+    bench.service.put(&info, "o", short).await.unwrap_err();
+
+    assert_eq!(bench.read(&info, "o").await.unwrap().0, "old");
+    assert_eq!(files_below(&bench.dir.path().join("disk")), files);
+}
+
+#[tokio::test]
+async fn versions_count_up_and_an_identical_announced_checksum_changes_nothing() {
+    let bench = Bench::new(64 << 20).await;
+    let info = bench.bucket("native", false, Freshness::default());
+    let custom = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    let first = PutRequest { custom: Some(custom.clone()), ..put(vec![Ok("a".into())]) };
+    let meta = bench.service.put(&info, "o", first).await.unwrap().unwrap();
+    assert_eq!(meta.version, "1");
+    let meta = bench.service.put(&info, "o", put(vec![Ok("a".into())])).await.unwrap().unwrap();
+    assert_eq!((meta.version.as_str(), &meta.custom), ("2", &custom));
+    let same = PutRequest { announced: meta.checksum, ..put(vec![Ok("a".into())]) };
+    assert_eq!(bench.service.put(&info, "o", same).await.unwrap(), None);
+    assert_eq!(bench.service.head(&info, "o").await.unwrap().version, "2");
+}
+
+#[tokio::test]
+async fn a_backends_object_is_served_although_there_is_no_room_for_it() {
+    let bench = Bench::new(1 << 20).await;
+    let info = bench.bucket("images", true, Freshness::default());
+    let data = pattern(4 << 20);
+    std::fs::write(bench.folder().join("o"), &data).unwrap();
+    let (read, result) = bench.read(&info, "o").await.unwrap();
+    assert!(read == data);
+    assert_eq!(result, "miss");
+    let native = bench.bucket("native", false, Freshness::default());
+    let e = bench.service.put(&native, "o", put(vec![Ok(data.into())])).await.unwrap_err();
+    assert_eq!(e.code, ErrorCode::OutOfSpace);
+}
+
+#[tokio::test]
+async fn a_write_during_a_fetch_is_not_undone_by_it() {
+    let bench = Bench::new(64 << 20).await;
+    let info = bench.bucket("images", true, Freshness::Never);
+    std::fs::write(bench.folder().join("o"), pattern(8 << 20)).unwrap();
+    let arriving = bench.service.get(&info, "o").await.unwrap();
+    bench.service.put(&info, "o", put(vec![Ok("new".into())])).await.unwrap();
+    let size = arriving.meta().size;
+    let _: Vec<Bytes> = arriving.stream(ByteRange::whole(size)).try_collect().await.unwrap();
+    assert_eq!(bench.read(&info, "o").await.unwrap().0, "new");
+    assert_eq!(std::fs::read(bench.folder().join("o")).unwrap(), b"new");
+}

@@ -1,0 +1,235 @@
+//! What cannot work is refused: with the right status or exit code, and a sentence that helps.
+#![allow(clippy::unwrap_used)]
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Output;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_client::{Client, ClientConfig};
+use forebay_tests::cluster::{self, Cluster, native};
+use forebay_tests::{Shared, http, ports};
+
+static CLUSTER: Shared<Cluster> = Shared::new();
+
+fn cluster() -> Arc<Cluster> {
+    CLUSTER.get(Cluster::plain)
+}
+
+fn run(args: &[&str]) -> Output {
+    cluster::command(args).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Asserts the exit code, and that the message has these words.
+#[track_caller]
+fn assert_refused(output: &Output, code: i32, words: &[&str]) {
+    let text = said(output);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    for word in words {
+        assert!(text.contains(word), "no {word:?} in: {text}");
+    }
+    assert!(!text.contains("panicked"), "{text}");
+}
+
+/// A target's settings that are right but for what the test adds.
+fn target_config(dir: &Path, port: u16, more: &str) -> String {
+    let path = dir.join("forebay.toml");
+    let secret = dir.join("secret");
+    std::fs::write(&secret, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let text = format!(
+        "{more}\n[cluster]\ngateways = [\"http://127.0.0.1:1\"]\nsecret_file = \"{secret}\"\n\
+         [node]\nid = \"target01\"\ndir = \"{dir}/state\"\n\
+         [listen]\nhttp = \"127.0.0.1:{port}\"\n[[disk]]\npath = \"{dir}/disk\"\n",
+        secret = secret.display(),
+        dir = dir.display(),
+    );
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_port_in_use_is_exit_code_10_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let port = ports::free(5);
+    let _taken = TcpListener::bind(("127.0.0.1", port + 2)).unwrap();
+    let taken = (port + 2).to_string();
+    let dev = run(&["dev", "--dir", path, "--targets", "3", "--port", &port.to_string()]);
+    assert_refused(&dev, 10, &[&taken, "in use", "hint: "]);
+    assert!(!dir.path().join("dev.json").exists());
+    assert_refused(&run(&["serve", "--dir", path, "--port", &taken]), 10, &[&taken]);
+    let config = target_config(dir.path(), port + 2, "");
+    assert_refused(&run(&["target", "--config", &config]), 10, &[&taken]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_exit_code_11() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    let inside = file.join("inside");
+    let path = inside.to_str().unwrap();
+    let port = ports::free(4).to_string();
+    for command in ["dev", "serve"] {
+        let output = run(&[command, "--dir", path, "--port", &port]);
+        assert_refused(&output, 11, &[path, "hint: "]);
+    }
+    let config = target_config(dir.path(), ports::free(1), "");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let disk = format!("{}/disk", dir.path().display());
+    std::fs::write(&config, text.replace(&disk, path)).unwrap();
+    assert_refused(&run(&["target", "--config", &config]), 11, &[path]);
+}
+
+#[test]
+fn settings_that_are_wrong_are_exit_code_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let port = ports::free(1);
+    let refused = |more: &str, words: &[&str]| {
+        let config = target_config(dir.path(), port, more);
+        assert_refused(&run(&["target", "--config", &config]), 2, words);
+    };
+    refused("[cashe]\nhigh = 90", &["cashe", "did you mean `cache`"]);
+    refused("[cache]\nhihg = 90", &["hihg", "did you mean `high`"]);
+    refused("[cache]\nhigh = 50\nlow = 60", &["cache.low", "60"]);
+    refused("[log]\nformat = \"xml\"", &["xml"]);
+    refused("[limits]\nbatches = \"many\"", &["many"]);
+    refused("this is not TOML", &["forebay.toml"]);
+    let missing = run(&["target", "--config", "/nowhere/forebay.toml"]);
+    assert_refused(&missing, 2, &["/nowhere/forebay.toml"]);
+
+    let config = target_config(dir.path(), port, "");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("target01", "t1")).unwrap();
+    assert_refused(&run(&["target", "--config", &config]), 2, &["t1", "8"]);
+    std::fs::write(&config, text.replace("127.0.0.1:", "0.0.0.0:")).unwrap();
+    assert_refused(&run(&["target", "--config", &config]), 2, &["insecure"]);
+    std::fs::write(&config, text.replace("/secret", "/no-secret")).unwrap();
+    assert_refused(&run(&["target", "--config", &config]), 2, &["no-secret"]);
+
+    let env =
+        cluster::command(["target", "--config", &config]).env("FOREBAY_LISTEN__HTPP", "x").output();
+    assert_refused(&env.unwrap(), 2, &["htpp", "did you mean `http`"]);
+    assert_refused(&run(&["serve", "--dir", path, "--host", "0.0.0.0"]), 2, &["--insecure"]);
+    assert_refused(&run(&["serve", "--dir", path, "--size", "10 parsecs"]), 2, &["10 parsecs"]);
+    assert_refused(&run(&["serve", "--dir", path, "--folder-root", "/no/such"]), 2, &["/no/such"]);
+    assert_refused(&run(&["dev", "--dir", path, "--port", "32766"]), 2, &["32767", "--port"]);
+    assert_refused(&run(&["dev", "--dir", path, "--targets", "0"]), 2, &["--targets"]);
+    assert_refused(&run(&["dev", "--port", "7400"]), 2, &["--dir"]);
+    assert_refused(&run(&["serv"]), 2, &["serve"]);
+}
+
+#[test]
+fn version_says_what_it_is_to_people_and_to_programs() {
+    let json = run(&["version", "-o", "json"]);
+    assert_eq!(json.status.code(), Some(0));
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    assert!(json["commit"].is_string() && json["features"].is_array());
+    assert!(json["formats"]["disk"].is_u64() && json["formats"]["batch_stream"].is_u64());
+    let text = run(&["version"]);
+    assert!(String::from_utf8_lossy(&text.stdout).contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn bucket_names_that_break_the_rules_are_400() {
+    let cluster = cluster();
+    let too_long = "x".repeat(65);
+    for name in ["%2A", ".", ".hidden", "a..b", "%20", "b%C3%A4d", "%23badname", "~bad", &too_long]
+    {
+        let create = http::request("POST", &format!("{}/v1/buckets/{name}", cluster.endpoint));
+        let refused = create.json(&serde_json::json!({"action": "create-bck"})).send();
+        assert_eq!(refused.status, 400, "{name}: {}", refused.text());
+        assert_eq!(refused.json()["status"], 400);
+    }
+    let nothing = http::request("DELETE", &format!("{}/v1/buckets/", cluster.endpoint));
+    let nothing = nothing.json(&serde_json::json!({"action": "destroy-bck"})).send();
+    assert_eq!(nothing.status, 400, "{}", nothing.text());
+    assert!(cluster.map().state.buckets.values().all(|b| !b.bucket.name.contains("bad")));
+}
+
+#[tokio::test]
+async fn object_names_that_break_the_rules_are_400_and_store_nothing() {
+    let cluster = cluster();
+    let client = cluster.client();
+    let bucket = native("names");
+    client.create_bucket(&bucket, None).await.unwrap();
+    let too_long = "x".repeat(1025);
+    for name in ["nul%00", "a/%2E%2E/b", "trail/", "a//b", "bad%FFutf8", &too_long] {
+        for method in ["PUT", "GET"] {
+            let refused = http::request(method, &cluster.object_url("names", name));
+            let refused = if method == "PUT" { refused.body("x") } else { refused };
+            let refused = refused.follow();
+            assert_eq!(refused.status, 400, "{method} {name}: {}", refused.text());
+        }
+    }
+    assert!(client.list_all(&bucket, "").await.unwrap().is_empty());
+}
+
+#[test]
+fn requests_that_make_no_sense_are_4xx_and_leave_the_gateway_alive() {
+    let cluster = cluster();
+    let endpoint = &cluster.endpoint;
+    let unknown = http::get(&format!("{endpoint}/v1/nope"));
+    assert_eq!(unknown.status, 400, "{}", unknown.text());
+    assert!(unknown.message().contains("/v1/nope"), "{}", unknown.message());
+    let post = http::request("POST", &format!("{endpoint}/v1/buckets/some"));
+    let action = post.clone().json(&serde_json::json!({"action": "dance"})).send();
+    assert_eq!(action.status, 400, "{}", action.text());
+    assert!(action.message().contains("dance"), "{}", action.message());
+    for body in ["", "{", "[1,2", "null", "\u{0}"] {
+        let odd = post.clone().header("content-type", "application/json").body(body).send();
+        assert_eq!(odd.status, 400, "{body:?}: {}", odd.text());
+    }
+    let provider = http::get(&format!("{endpoint}/v1/objects/some/x?provider=floppy"));
+    assert_eq!(provider.status, 400, "{}", provider.text());
+    assert!(provider.message().contains("floppy"), "{}", provider.message());
+    let method = http::request("PATCH", &format!("{endpoint}/healthz")).send();
+    assert_eq!(method.status, 405, "{}", method.text());
+    let node = http::request("POST", &format!("{endpoint}/internal/v1/join"));
+    let node =
+        node.json(&serde_json::json!({"id": "intruder1", "role": "target", "url": "http://x"}));
+    let node = node.send();
+    assert!(matches!(node.status, 401 | 403), "{}: {}", node.status, node.text());
+    assert!(cluster.map().state.targets().count() == 3, "nobody joins without the secret");
+    assert_eq!(http::get(&format!("{endpoint}/healthz")).status, 200);
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_down_is_one_error_at_the_deadline_that_names_the_endpoint() {
+    let endpoint = format!("http://127.0.0.1:{}", ports::free(1));
+    let deadline = Duration::from_millis(1500);
+    let client = Client::new(ClientConfig { deadline, ..ClientConfig::new(&endpoint) }).unwrap();
+    let started = Instant::now();
+    let error = client.get_bytes(&native("b"), "x", None).await.unwrap_err();
+    let took = started.elapsed();
+    assert!(error.message().contains(&endpoint), "{error}");
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(10), "after {took:?}");
+
+    let ls = cluster::command(["ls", "ais://b"])
+        .env("FOREBAY_ENDPOINT", &endpoint)
+        .env("FOREBAY_DEADLINE", "2s")
+        .output()
+        .unwrap();
+    assert_refused(&ls, 7, &[&endpoint]);
+}
+
+#[test]
+fn the_command_line_tells_kinds_of_failure_apart_by_its_exit_code() {
+    let cluster = cluster();
+    let run = |args: &[&str]| {
+        cluster::command(args).env("FOREBAY_ENDPOINT", &cluster.endpoint).output().unwrap()
+    };
+    assert_eq!(run(&["mb", "ais://codes"]).status.code(), Some(0));
+    assert_refused(&run(&["mb", "ais://codes"]), 6, &["ais://codes", "already exists"]);
+    assert_refused(&run(&["ls", "ais://nowhere"]), 4, &["ais://nowhere"]);
+    assert_refused(&run(&["cat", "ais://codes/nothing"]), 4, &["ais://codes/nothing"]);
+    assert_refused(&run(&["mb", "ais://bad name"]), 2, &["bad name"]);
+    assert_refused(&run(&["put", "/no/such/file", "ais://codes/x"]), 1, &["/no/such/file"]);
+}
