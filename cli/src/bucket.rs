@@ -128,7 +128,9 @@ pub(crate) async fn list(session: &Session, args: &ListArgs) -> Result<(), Failu
             }
             rows.finish()
         }
-        Listing::Objects(bucket, prefix) => list_objects(session, &bucket, prefix, args.cached).await,
+        Listing::Objects(bucket, prefix) => {
+            list_objects(session, &bucket, prefix, args.cached).await
+        }
     }
 }
 

@@ -13,15 +13,16 @@ use crate::bucket::{backend_of, show_backend};
 use crate::failure::{Failure, exit};
 use crate::output::{self, time, time_json};
 use crate::session::Session;
-use crate::{job, uri};
+use crate::{job, standard, uri};
 
 /// `a-b`, `a-` or `-n`, as in an HTTP range.
 pub(crate) fn parse_range(text: &str) -> Result<RangeSpec, Error> {
     let bytes = text.strip_prefix("bytes=").unwrap_or(text);
     match RangeSpec::parse(&format!("bytes={bytes}")) {
         Ok(Some(range)) => Ok(range),
-        _ => Err(Error::invalid(format!("invalid range \"{text}\""))
-            .hint("write 0-99 for the first hundred bytes, 100- from there on, -5 for the last five")),
+        _ => Err(Error::invalid(format!("invalid range \"{text}\"")).hint(
+            "write 0-99 for the first hundred bytes, 100- from there on, -5 for the last five",
+        )),
     }
 }
 
@@ -41,8 +42,8 @@ pub(crate) struct CatArgs {
 /// Writes objects to standard output.
 pub(crate) async fn cat(session: &Session, args: &CatArgs) -> Result<(), Failure> {
     let objects: Vec<_> = args.objects.iter().map(|o| uri::object(o)).collect::<Result<_, _>>()?;
-    let mut out = tokio::io::stdout();
     let failed = |e: std::io::Error| Failure::local("standard output", &e);
+    let mut out = standard::output().map_err(failed)?;
     for (bucket, name) in objects {
         let mut stream = session.client.get(&bucket, &name, args.range).await?.stream;
         while let Some(bytes) = stream.next().await {
@@ -127,7 +128,14 @@ fn object_lines(uri: &str, meta: &ObjectMeta) -> Vec<(&'static str, String)> {
     let size = ByteSize(meta.size);
     let mut lines = vec![
         ("object", uri.to_owned()),
-        ("size", if meta.size < 1024 { size.to_string() } else { format!("{size} ({} bytes)", meta.size) }),
+        (
+            "size",
+            if meta.size < 1024 {
+                size.to_string()
+            } else {
+                format!("{size} ({} bytes)", meta.size)
+            },
+        ),
         ("cached", if meta.present { "yes" } else { "no" }.to_owned()),
     ];
     let mut add = |key, value: String| {
@@ -137,7 +145,12 @@ fn object_lines(uri: &str, meta: &ObjectMeta) -> Vec<(&'static str, String)> {
     };
     add("version", meta.version.clone());
     add("etag", meta.etag.clone());
-    add("checksum", meta.checksum.as_ref().map_or(String::new(), |c| format!("{} {}", c.kind.as_str(), c.value)));
+    add(
+        "checksum",
+        meta.checksum
+            .as_ref()
+            .map_or(String::new(), |c| format!("{} {}", c.kind.as_str(), c.value)),
+    );
     add("modified", time(meta.mtime_ns));
     add("accessed", time(meta.atime_ns));
     for (key, value) in &meta.custom {
@@ -161,7 +174,10 @@ async fn stat_bucket(session: &Session, bucket: &Bucket) -> Result<(), Failure> 
     let text = |key: &str| props.get(key).and_then(|v| v.as_str()).unwrap_or_default();
     let lines = [
         ("bucket", bucket.to_string()),
-        ("backend", backend.as_ref().map_or("none: the objects live in this cluster".into(), show_backend)),
+        (
+            "backend",
+            backend.as_ref().map_or("none: the objects live in this cluster".into(), show_backend),
+        ),
         ("made", time(text("created").parse().unwrap_or(0))),
     ];
     output::one(session.format, &bucket.to_string(), &lines, &props)

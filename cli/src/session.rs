@@ -23,7 +23,15 @@ pub(crate) struct ClientArgs {
     #[arg(long, global = true, value_name = "TIME", default_value = "60s", value_parser = seconds)]
     pub(crate) timeout: Duration,
     /// Form of the output
-    #[arg(short, long, global = true, value_enum, value_name = "FORM", default_value_t, env = "FOREBAY_OUTPUT")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORM",
+        default_value_t,
+        env = "FOREBAY_OUTPUT"
+    )]
     pub(crate) output: Format,
     /// Say nothing but results and errors
     #[arg(short, long, global = true)]

@@ -28,7 +28,8 @@ impl Place {
 
 /// A bucket and what stands behind it, which may be empty.
 pub(crate) fn remote(text: &str) -> Result<(Bucket, String)> {
-    if !text.contains("://") {
+    // No scheme is no provider, though the protocol has a default for it.
+    if text.find("://").is_none_or(|at| at == 0) {
         return Err(Error::invalid(format!("\"{text}\" is not the name of a bucket or object"))
             .hint("write it with a scheme: ais://bucket/object, or s3://, gs://, az://"));
     }
@@ -58,7 +59,9 @@ pub(crate) fn object(text: &str) -> Result<(Bucket, String)> {
 
 /// `scheme://` without a bucket: all buckets of a provider.
 pub(crate) fn provider(text: &str) -> Option<Provider> {
-    text.strip_suffix("://").and_then(|scheme| scheme.parse().ok())
+    text.strip_suffix("://")
+        .filter(|scheme| !scheme.is_empty())
+        .and_then(|scheme| scheme.parse().ok())
 }
 
 /// What a listing asks for.

@@ -4,6 +4,8 @@ use std::io::Write;
 
 use serde_json::json;
 
+use crate::output::Format;
+
 /// Version of the records on a target's disk.
 const DISK_FORMAT: u32 = 1;
 /// Version of the native batch stream.
@@ -11,34 +13,20 @@ const BATCH_STREAM: u32 = 1;
 /// What is compiled in; nothing is optional yet.
 const FEATURES: [&str; 4] = ["v1", "batch", "backend-s3", "backend-folder"];
 
-/// How to print it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum VersionFormat {
-    #[default]
-    Text,
-    Json,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct VersionArgs {
-    /// How to print it
-    #[arg(short, long, value_enum, default_value_t)]
-    output: VersionFormat,
-}
-
 /// Prints version, commit, features and formats.
-pub(crate) fn run(args: &VersionArgs) -> u8 {
+pub(crate) fn run(format: Format) -> u8 {
     let version = env!("CARGO_PKG_VERSION");
     let commit = option_env!("FOREBAY_COMMIT").unwrap_or("unknown");
-    let text = match args.output {
-        VersionFormat::Json => json!({
+    let text = match format {
+        Format::Json | Format::Jsonl => json!({
             "version": version,
             "commit": commit,
             "features": FEATURES,
             "formats": {"disk": DISK_FORMAT, "batch_stream": BATCH_STREAM},
         })
         .to_string(),
-        VersionFormat::Text => format!(
+        Format::Name => version.to_owned(),
+        Format::Table => format!(
             "forebay {version} (commit {commit})\nfeatures  {}\nformats   disk {DISK_FORMAT}, \
              batch stream {BATCH_STREAM}",
             FEATURES.join(" ")

@@ -79,12 +79,9 @@ impl JobControl {
         } else {
             targets::all_members(&found.state)?
         };
-        let spec =
-            JobSpec { id: ids::mint("job-"), kind, bucket: info.bucket.clone(), selection };
-        let answers = self
-            .targets
-            .post_all::<_, serde_json::Value>(nodes.iter().copied(), JOBS, &spec)
-            .await;
+        let spec = JobSpec { id: ids::mint("job-"), kind, bucket: info.bucket.clone(), selection };
+        let answers =
+            self.targets.post_all::<_, serde_json::Value>(nodes.iter().copied(), JOBS, &spec).await;
         if let Some(e) = answers.into_iter().find_map(|(_, answer)| answer.err()) {
             // Half a job would look like a whole one.
             self.targets.delete_all(nodes, &path(&spec.id)).await;
@@ -102,7 +99,8 @@ impl JobControl {
     fn remember(&self, job: Started) {
         let mut table = self.table();
         if table.len() >= REMEMBERED {
-            let oldest = table.values().min_by_key(|j| j.last.started_ns).map(|j| j.last.id.clone());
+            let oldest =
+                table.values().min_by_key(|j| j.last.started_ns).map(|j| j.last.id.clone());
             oldest.and_then(|id| table.remove(&id));
         }
         table.insert(job.last.id.clone(), job);
@@ -123,7 +121,9 @@ impl JobControl {
                     list.retain(|s| filter.matches(s));
                     parts.insert(target, list);
                 }
-                Err(e) => tracing::warn!(node = %target, error = %e, "target does not tell its jobs"),
+                Err(e) => {
+                    tracing::warn!(node = %target, error = %e, "target does not tell its jobs")
+                }
             }
         }
         Ok(parts)
@@ -165,7 +165,10 @@ impl JobControl {
             for (target, answer) in self.targets.delete_all(nodes, &path(&job.id)).await {
                 match answer {
                     Err(e) if e.code != ErrorCode::JobNotFound => {
-                        return Err(Error { message: format!("target {target}: {}", e.message), ..e });
+                        return Err(Error {
+                            message: format!("target {target}: {}", e.message),
+                            ..e
+                        });
                     }
                     _ => {}
                 }
@@ -191,7 +194,8 @@ impl JobControl {
             merged.state = JobState::Failed;
             merged.errors += lost.len() as u64;
             merged.messages.extend(
-                lost.iter().map(|t| format!("target {t} stopped before its part was told to be done")),
+                lost.iter()
+                    .map(|t| format!("target {t} stopped before its part was told to be done")),
             );
         }
         job.last = merged.clone();

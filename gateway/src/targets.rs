@@ -16,7 +16,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// The gateway's way to its targets; cheap to clone. Every question carries the version by which
 /// it is asked, so that a target that has an older one catches up before it answers.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Targets {
     peer: PeerClient,
     maps: Maps,

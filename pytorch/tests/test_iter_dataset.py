@@ -20,6 +20,15 @@ from forebay_torch import BaseIterDataset, Config, IterableDataset, IterDataset
 CONTENTS = {f"o/{i:02}": os.urandom(50 + i) for i in range(25)}
 PAIRS = sorted(CONTENTS.items())
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+def loaded(dataset: Any, workers: int, **options: Any) -> DataLoader[Any]:
+    """A loader that gives samples one by one, as they are."""
+    return DataLoader(
+        dataset, batch_size=None, num_workers=workers, collate_fn=lambda sample: sample, **options
+    )
+
 
 @pytest.fixture
 def filled(bucket: forebay.Bucket) -> forebay.Bucket:
@@ -37,19 +46,19 @@ def test_it_yields_names_and_contents_each_epoch(filled: forebay.Bucket) -> None
 @pytest.mark.parametrize("workers", [0, 1, 4, 7])
 def test_every_object_exactly_once_over_all_workers(filled: forebay.Bucket, workers: int) -> None:
     dataset = IterableDataset(filled)
-    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
+    loader = loaded(dataset, workers)
     for _ in range(2):
         assert sorted(loader) == PAIRS
 
 
 def test_more_workers_than_objects_leaves_some_idle(filled: forebay.Bucket) -> None:
     dataset = IterableDataset(filled, prefix_map={filled: ["o/00", "o/01"]})
-    assert sorted(DataLoader(dataset, batch_size=None, num_workers=4)) == PAIRS[:2]
+    assert sorted(loaded(dataset, 4)) == PAIRS[:2]
 
 
 def test_a_persistent_worker_follows_set_epoch(filled: forebay.Bucket) -> None:
     dataset = IterableDataset(filled, shuffle=True, seed=5)
-    loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=True)
+    loader = loaded(dataset, 2, persistent_workers=True)
     orders = []
     for epoch in (0, 1, 0):
         dataset.set_epoch(epoch)
@@ -69,8 +78,8 @@ def test_ranks_are_disjoint_and_together_everything(
     for rank in range(world):
         dataset = IterableDataset(filled, rank=rank, world_size=world, shuffle=shuffle)
         lengths += len(dataset)
-        seen.update(name for name, _ in DataLoader(dataset, batch_size=None, num_workers=workers))
-    assert seen == Counter(CONTENTS)
+        seen.update(name for name, _ in loaded(dataset, workers))
+    assert seen == Counter(list(CONTENTS))
     assert lengths == 25
 
 
@@ -106,7 +115,7 @@ def test_workers_do_not_list(filled: forebay.Bucket, monkeypatch: pytest.MonkeyP
         raise AssertionError("listed again")
 
     monkeypatch.setattr(forebay.Bucket, "list_snapshot", refuse)
-    assert sorted(DataLoader(dataset, batch_size=None, num_workers=3)) == PAIRS
+    assert sorted(loaded(dataset, 3)) == PAIRS
 
 
 def test_small_objects_are_fetched_in_batches(filled: forebay.Bucket, cluster: Cluster) -> None:

@@ -18,6 +18,8 @@ from forebay_torch import BaseMapDataset, Config, DynamicBatchSampler, MapDatase
 CONTENTS = {f"train/{i:03}": os.urandom(100 + i) for i in range(60)}
 NAMES = sorted(CONTENTS)
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
 
 @pytest.fixture
 def filled(bucket: forebay.Bucket) -> forebay.Bucket:

@@ -95,7 +95,8 @@ impl Members {
         };
         self.publisher.note(&id, beat.version);
         if !alive && may_live {
-            let version = self.meta.propose(Command::SetAlive { id: id.clone(), alive: true }).await?;
+            let version =
+                self.meta.propose(Command::SetAlive { id: id.clone(), alive: true }).await?;
             tracing::info!(node = %id, version, "node is alive again");
         }
         self.reply(&id, beat.version)
@@ -121,7 +122,8 @@ impl Members {
         let id = request.id;
         self.table().leases.left(&id);
         if self.meta.state().node(&id).is_some_and(|n| n.alive) {
-            let version = self.meta.propose(Command::SetAlive { id: id.clone(), alive: false }).await?;
+            let version =
+                self.meta.propose(Command::SetAlive { id: id.clone(), alive: false }).await?;
             tracing::info!(node = %id, version, "node left");
         }
         Ok(())
@@ -199,7 +201,8 @@ mod tests {
             started: std::time::Instant::now(),
         };
         let clock = Arc::new(TestClock::default());
-        let publisher = Publisher::new(identity.id.clone(), maps.clone(), Targets::new(&identity, maps));
+        let publisher =
+            Publisher::new(identity.id.clone(), maps.clone(), Targets::new(&identity, maps));
         let members = Members::new(identity.id, meta.clone(), publisher, clock.clone());
         World { members, clock, meta, _dir: dir }
     }
@@ -218,8 +221,11 @@ mod tests {
         }
 
         async fn beat(&self, id: &NodeId) -> HeartbeatReply {
-            let beat =
-                Heartbeat { id: id.clone(), version: 0, usage: NodeUsage { objects: 3, ..Default::default() } };
+            let beat = Heartbeat {
+                id: id.clone(),
+                version: 0,
+                usage: NodeUsage { objects: 3, ..Default::default() },
+            };
             self.members.heartbeat(beat).await.unwrap()
         }
     }
@@ -229,7 +235,12 @@ mod tests {
     }
 
     fn join() -> JoinRequest {
-        JoinRequest { id: id(), role: Role::Target, url: "http://127.0.0.1:2".into(), zone: String::new() }
+        JoinRequest {
+            id: id(),
+            role: Role::Target,
+            url: "http://127.0.0.1:2".into(),
+            zone: String::new(),
+        }
     }
 
     fn alive(w: &World) -> bool {

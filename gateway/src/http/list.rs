@@ -80,7 +80,8 @@ async fn page(targets: &Targets, found: &Found, msg: &ListMsg) -> Result<Page> {
     let merged = listing::page(targets, found, &want).await?;
     let last = merged.rows.last().map(|r| r.entry.name.clone()).unwrap_or_default();
     // A full page has a token even when nothing follows (§6.6).
-    let token = if merged.more || merged.rows.len() >= msg.page_size { last } else { String::new() };
+    let token =
+        if merged.more || merged.rows.len() >= msg.page_size { last } else { String::new() };
     let columns = Columns::of(msg);
     let rows = merged.rows.iter();
     let wanted = rows.filter(|r| !(msg.has(flags::NOT_CACHED) && r.target.is_some()));
@@ -180,7 +181,10 @@ mod tests {
         assert_eq!(shown("name,size", 0), base);
         assert_eq!(shown("name,size,version", flags::NAME_ONLY), Entry { size: 0, ..base.clone() });
         let cached = shown("", flags::CACHED);
-        assert_eq!((cached.checksum.as_str(), cached.atime.as_str()), ("ab", "21 Nov 26 03:51 UTC"));
+        assert_eq!(
+            (cached.checksum.as_str(), cached.atime.as_str()),
+            ("ab", "21 Nov 26 03:51 UTC")
+        );
         let all = shown("name,size,checksum,atime,version,custom,location", 0);
         assert_eq!((all.version.as_str(), all.custom.as_str()), ("2", "[k:v]"));
         assert_eq!(all.location, "t[target-01]");

@@ -27,7 +27,12 @@ use forebay_node::reply::Failure;
 pub(crate) const MAX_CONTROL: usize = 64 << 20;
 
 /// Counts an answer and gives a failure its form.
-pub(crate) fn counted(metrics: &Metrics, api: &str, op: &str, result: Result<Response>) -> Response {
+pub(crate) fn counted(
+    metrics: &Metrics,
+    api: &str,
+    op: &str,
+    result: Result<Response>,
+) -> Response {
     metrics.http_request(api, op, result_of(&result));
     result.unwrap_or_else(|e| Failure(e).into_response())
 }

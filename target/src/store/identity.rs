@@ -29,11 +29,15 @@ impl Identity {
     }
 
     /// Reads the disk's identity, makes one for an empty disk, and counts this opening.
-    pub(crate) fn load(io: &dyn Disk, folder: &Path, has_objects: bool) -> Result<Self> {
+    pub(crate) fn load(
+        io: &dyn Disk,
+        folder: &Path,
+        has_objects: impl FnOnce() -> Result<bool>,
+    ) -> Result<Self> {
         let path = folder.join("disk.json");
         let mut identity = match read(io, &path) {
             Ok(text) => parse(&path, &text)?,
-            Err(e) if e.kind() == io::ErrorKind::NotFound && !has_objects => {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !has_objects()? => {
                 Self { format: FORMAT, id: format!("{:016x}", rand::random::<u64>()), opens: 0 }
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -131,8 +135,8 @@ mod tests {
     #[test]
     fn the_id_stays_and_openings_are_counted() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Identity::load(&RealDisk, dir.path(), false).unwrap();
-        let second = Identity::load(&RealDisk, dir.path(), true).unwrap();
+        let first = Identity::load(&RealDisk, dir.path(), || Ok(false)).unwrap();
+        let second = Identity::load(&RealDisk, dir.path(), || Ok(true)).unwrap();
         assert_eq!((&first.id, first.opens + 1), (&second.id, second.opens));
         assert!(second.first_generation() > first.first_generation());
     }
@@ -142,14 +146,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = r#"{"format":7,"shape":"unheard of"}"#;
         std::fs::write(dir.path().join("disk.json"), text).unwrap();
-        let e = Identity::load(&RealDisk, dir.path(), true).unwrap_err();
+        let e = Identity::load(&RealDisk, dir.path(), || Ok(true)).unwrap_err();
         assert!(e.message.contains("disk.json") && e.message.contains("format 7"), "{e}");
     }
 
     #[test]
     fn a_lost_identity_is_not_replaced_over_objects() {
         let dir = tempfile::tempdir().unwrap();
-        let e = Identity::load(&RealDisk, dir.path(), true).unwrap_err();
+        let e = Identity::load(&RealDisk, dir.path(), || Ok(true)).unwrap_err();
         assert!(e.message.contains("disk.json is missing"), "{e}");
     }
 }

@@ -5,6 +5,8 @@
 //! who may read or write what, and when, is the caller's matter: changes of one object must not
 //! run at the same time, reads may race with anything.
 
+#[cfg(test)]
+mod crash_tests;
 pub mod disk;
 #[cfg(test)]
 pub(crate) mod faulty;

@@ -1,1 +1,539 @@
-//! placeholder
+//! Promises of the store on healthy disks, full disks and damaged files.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use forebay_core::bucket::Class;
+use forebay_core::size::ByteRange;
+use futures::TryStreamExt;
+use proptest::prelude::*;
+
+use super::faulty::{Fault, FaultyDisk};
+use super::format::BLOCK;
+use super::*;
+
+const BIG: u64 = 1 << 30;
+const MIB: usize = 1 << 20;
+
+pub(super) async fn open(path: &Path) -> Result<Store> {
+    Store::open(vec![DiskSettings::new(path, Some(BIG))], Arc::new(RealDisk)).await
+}
+
+async fn rebuilt(path: &Path) -> Result<Store> {
+    let settings = DiskSettings { rebuild_index: true, ..DiskSettings::new(path, Some(BIG)) };
+    Store::open(vec![settings], Arc::new(RealDisk)).await
+}
+
+pub(super) fn owned() -> RecordMeta {
+    RecordMeta { mtime_ns: 7, version: "1".into(), ..RecordMeta::default() }
+}
+
+pub(super) fn cached() -> RecordMeta {
+    RecordMeta { class: Class::Cache, backed: true, ..RecordMeta::default() }
+}
+
+/// Bytes that differ in every block and between seeds.
+fn payload(len: usize, seed: u8) -> Bytes {
+    (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 16) as u8 ^ seed).collect()
+}
+
+pub(super) async fn contents(store: &Store, bucket: u64, name: &str) -> Option<Bytes> {
+    let reader = store.open_object(bucket, name).await.unwrap()?;
+    Some(reader.read_all().await.unwrap())
+}
+
+/// All files under `dir`.
+pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            out.extend(files(&entry.path()));
+        } else {
+            out.push(entry.path());
+        }
+    }
+    out
+}
+
+fn the_file(disk: &Path) -> PathBuf {
+    let all = files(&disk.join("objects"));
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.into_iter().next().unwrap()
+}
+
+#[tokio::test]
+async fn what_was_put_is_read_whole_in_ranges_and_as_a_stream() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    let block = BLOCK as usize;
+    for size in [0, 1, block - 1, block, block + 1, 3 * block, 9 * block + 17] {
+        let name = format!("o{size}");
+        let data = payload(size, 3);
+        let mut work = store.begin(1, &name, None).await.unwrap();
+        for piece in data.chunks(50_000) {
+            work.write(Bytes::copy_from_slice(piece)).await.unwrap();
+        }
+        assert_eq!(work.written(), size as u64);
+        let record = store.commit(work, owned()).await.unwrap();
+        assert_eq!(record.size, size as u64);
+        let reader = store.reader(&record).await.unwrap();
+        assert_eq!(reader.read_all().await.unwrap(), data);
+        let at = |x: usize| x.min(size);
+        let edges = [0, 1, at(7), at(block - 1), at(block), at(5 * block + 3), size];
+        for start in edges {
+            for end in edges.into_iter().filter(|e| *e >= start && *e <= size) {
+                let range = ByteRange { start: start.min(size) as u64, end: end as u64 };
+                let want = &data[start.min(size)..end];
+                assert_eq!(reader.read(range).await.unwrap(), want);
+                let pieces: Vec<Bytes> = reader.stream(range).try_collect().await.unwrap();
+                assert!(pieces.iter().all(|p| p.len() <= 256 << 10));
+                assert_eq!(pieces.concat(), want);
+            }
+        }
+        let beyond = ByteRange { start: 0, end: size as u64 + 1 };
+        assert_eq!(reader.read(beyond).await.unwrap_err().code, ErrorCode::RangeNotSatisfiable);
+        let (_, small) = store.read_small(1, &name, 100_000).await.unwrap().unwrap();
+        assert_eq!(small, (size <= 100_000).then_some(data));
+    }
+}
+
+#[tokio::test]
+async fn a_flipped_bit_anywhere_is_an_error_and_never_wrong_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = payload(3 * BLOCK as usize + 100, 1);
+    let store = open(dir.path()).await.unwrap();
+    let record = store.put(1, "o", data.clone(), owned()).await.unwrap();
+    let path = the_file(dir.path());
+    let sound = fs::read(&path).unwrap();
+    let table = data.len()..data.len() + 16;
+    let blocks = (0..4).flat_map(|b| [b * BLOCK as usize, b * BLOCK as usize + 99]);
+    for (n, byte) in blocks.chain(table).enumerate() {
+        let mut damaged = sound.clone();
+        damaged[byte] ^= 1 << (n % 8);
+        fs::write(&path, &damaged).unwrap();
+        let reader = store.reader(&record).await.unwrap();
+        assert!(is_corrupt(&reader.read_all().await.unwrap_err()), "byte {byte}");
+        let whole: Result<Vec<Bytes>> =
+            reader.stream(ByteRange::whole(record.size)).try_collect().await;
+        assert!(is_corrupt(&whole.unwrap_err()), "byte {byte}");
+        for b in 0..4u64 {
+            let range = ByteRange { start: b * BLOCK + 1, end: b * BLOCK + 50 };
+            match reader.read(range).await {
+                Ok(got) => assert_eq!(got, &data[range.start as usize..range.end as usize]),
+                Err(e) => assert!(is_corrupt(&e)),
+            }
+        }
+    }
+    fs::write(&path, &sound[..data.len() - 1]).unwrap();
+    let reader = store.reader(&record).await.unwrap();
+    assert!(is_corrupt(&reader.read_all().await.unwrap_err()));
+    fs::write(&path, &sound).unwrap();
+    assert_eq!(contents(&store, 1, "o").await.unwrap(), data);
+}
+
+#[tokio::test]
+async fn names_never_become_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    let store = open(&disk).await.unwrap();
+    let names = ["../../escape", "/etc/x", "a//b", "x/", "..", ".", "~", "a\nb", "\u{1F4A7}"];
+    for name in names {
+        store.put(1, name, payload(10, 0), owned()).await.unwrap();
+        assert_eq!(contents(&store, 1, name).await.unwrap(), payload(10, 0));
+    }
+    let long = "n".repeat(1024);
+    store.put(1, &long, payload(1, 0), owned()).await.unwrap();
+    for bad in ["", "nul\0", &"n".repeat(1025)] {
+        assert_eq!(store.begin(1, bad, None).await.err().unwrap().code, ErrorCode::InvalidName);
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    let hex = |p: &PathBuf| u64::from_str_radix(p.file_name().unwrap().to_str().unwrap(), 16);
+    assert!(files(&disk.join("objects")).iter().all(|p| hex(p).is_ok()));
+}
+
+#[tokio::test]
+async fn usage_follows_every_change_and_survives_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    store.put(1, "a", payload(100, 0), owned()).await.unwrap();
+    store.put(1, "b", payload(200, 0), cached()).await.unwrap();
+    store.put(2, "a", payload(300, 0), owned()).await.unwrap();
+    store.put(1, "a", payload(1000, 0), owned()).await.unwrap();
+    assert_eq!(store.remove(2, "a").await.unwrap().unwrap().size, 300);
+    assert_eq!(store.remove(2, "a").await.unwrap(), None);
+    let before = store.usage();
+    assert_eq!((before.objects, before.bytes, before.budget), (2, 1200, BIG));
+    assert!(before.stored >= before.bytes);
+    assert_eq!(store.disk_usage(), [(dir.path(), before)]);
+    drop(store);
+    assert_eq!(open(dir.path()).await.unwrap().usage(), before);
+    let store = rebuilt(dir.path()).await.unwrap();
+    assert_eq!(store.usage(), before);
+    assert_eq!(contents(&store, 1, "a").await.unwrap(), payload(1000, 0));
+    assert_eq!(store.buckets().await.unwrap(), [1]);
+    assert_eq!(store.remove_bucket(1).await.unwrap(), (2, 1200));
+    assert_eq!(store.usage(), Usage { budget: BIG, ..Usage::default() });
+    assert!(files(&dir.path().join("objects")).is_empty());
+}
+
+#[tokio::test]
+async fn a_reader_is_not_hurt_by_overwrite_or_removal() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    let old = store.put(1, "o", payload(MIB, 1), owned()).await.unwrap();
+    let reader = store.reader(&old).await.unwrap();
+    let new = store.put(1, "o", payload(10, 2), owned()).await.unwrap();
+    assert!(new.generation > old.generation);
+    assert_eq!(reader.read_all().await.unwrap(), payload(MIB, 1));
+    assert_eq!(store.reader(&old).await.err().unwrap().code, ErrorCode::ObjectNotFound);
+    let newer = store.open_object(1, "o").await.unwrap().unwrap();
+    assert!(!store.discard(&old).await.unwrap(), "a newer commit must stay");
+    assert!(store.discard(&new).await.unwrap());
+    assert_eq!(newer.read_all().await.unwrap(), payload(10, 2));
+    assert_eq!(contents(&store, 1, "o").await, None);
+}
+
+#[tokio::test]
+async fn an_entry_without_a_file_is_absent_and_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    let record = store.put(1, "o", payload(10, 1), cached()).await.unwrap();
+    fs::remove_file(the_file(dir.path())).unwrap();
+    assert!(store.open_object(1, "o").await.unwrap().is_none());
+    assert_eq!(store.get(1, "o").await.unwrap(), None);
+    assert_eq!(store.usage().objects, 0);
+    assert_eq!(store.update(&record, |_| ()).await.unwrap_err().code, ErrorCode::ObjectNotFound);
+}
+
+#[tokio::test]
+async fn a_growing_file_can_be_followed_and_vanishes_when_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    let mut work = store.begin(1, "o", Some(200)).await.unwrap();
+    let follower = work.file();
+    let mut seen = [0; 100];
+    work.write(payload(100, 1)).await.unwrap();
+    follower.read_exact_at(&mut seen, 0).unwrap();
+    assert_eq!(seen, payload(100, 1)[..]);
+    assert_eq!(store.get(1, "o").await.unwrap(), None);
+    drop(work);
+    assert!(files(&dir.path().join("work")).is_empty());
+    follower.read_exact_at(&mut seen, 0).unwrap();
+    let mut work = store.begin(1, "o", Some(100)).await.unwrap();
+    work.write(payload(100, 2)).await.unwrap();
+    let follower = work.file();
+    store.commit(work, owned()).await.unwrap();
+    store.remove(1, "o").await.unwrap();
+    follower.read_exact_at(&mut seen, 0).unwrap();
+    assert_eq!(seen, payload(100, 2)[..]);
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_writes_and_keeps_reading_and_deleting() {
+    let dir = tempfile::tempdir().unwrap();
+    let disks = vec![DiskSettings::new(dir.path(), Some(MIB as u64))];
+    let store = Store::open(disks, Arc::new(RealDisk)).await.unwrap();
+    let refused = store.begin(1, "big", Some(2 * MIB as u64)).await.err().unwrap();
+    assert_eq!(refused.code, ErrorCode::OutOfSpace);
+    store.put(1, "half", payload(MIB / 2, 0), owned()).await.unwrap();
+    let mut work = store.begin(1, "grows", None).await.unwrap();
+    let error = loop {
+        match work.write(payload(100_000, 0)).await {
+            Ok(()) => assert!(work.written() < MIB as u64),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(error.code, ErrorCode::OutOfSpace);
+    drop(work);
+    assert!(files(&dir.path().join("work")).is_empty());
+    assert_eq!(contents(&store, 1, "half").await.unwrap().len(), MIB / 2);
+    let refused = store.put(1, "other", payload(MIB / 2, 0), owned()).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::OutOfSpace);
+    store.remove(1, "half").await.unwrap();
+    store.put(1, "other", payload(MIB / 2, 0), owned()).await.unwrap();
+}
+
+#[tokio::test]
+async fn changed_metadata_of_owned_objects_survives_the_loss_of_the_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    let record = store.put(1, "o", payload(10, 0), owned()).await.unwrap();
+    for i in 0..3 {
+        let changed = store
+            .update(&record, move |m| {
+                m.custom.insert("k".into(), i.to_string());
+                m.epoch = 9;
+            })
+            .await
+            .unwrap();
+        assert_eq!(store.get(1, "o").await.unwrap().unwrap(), changed);
+    }
+    store.update(&record, |m| m.epoch = 10).await.unwrap();
+    drop(store);
+    let store = open(dir.path()).await.unwrap();
+    assert_eq!(store.get(1, "o").await.unwrap().unwrap().meta.epoch, 10);
+    drop(store);
+    let store = rebuilt(dir.path()).await.unwrap();
+    let meta = store.get(1, "o").await.unwrap().unwrap().meta;
+    assert_eq!((meta.custom["k"].as_str(), meta.epoch), ("2", 9));
+    assert_eq!(contents(&store, 1, "o").await.unwrap(), payload(10, 0));
+}
+
+#[tokio::test]
+async fn accesses_are_seen_at_once_and_survive_a_flush() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    let record = store.put(1, "o", payload(10, 0), owned()).await.unwrap();
+    store.touch(&record, 55);
+    assert_eq!(store.get(1, "o").await.unwrap().unwrap().meta.atime_ns, 55);
+    store.flush().await.unwrap();
+    drop(store);
+    let store = open(dir.path()).await.unwrap();
+    assert_eq!(store.get(1, "o").await.unwrap().unwrap().meta.atime_ns, 55);
+}
+
+#[tokio::test]
+async fn objects_spread_over_two_disks_and_stay_found_when_one_is_added() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let settings = |n: usize| -> Vec<DiskSettings> {
+        dirs[..n].iter().map(|d| DiskSettings::new(d.path(), Some(BIG))).collect()
+    };
+    let name = |i: usize| format!("o{i:03}");
+    let one = Store::open(settings(1), Arc::new(RealDisk)).await.unwrap();
+    for i in 0..40 {
+        one.put(1, &name(i), payload(i, 0), cached()).await.unwrap();
+    }
+    drop(one);
+    let two = Store::open(settings(2), Arc::new(RealDisk)).await.unwrap();
+    for i in 40..80 {
+        two.put(1, &name(i), payload(i, 0), cached()).await.unwrap();
+    }
+    // Written again, some objects move to the other disk; none may remain twice.
+    for i in 0..20 {
+        two.put(1, &name(i), payload(i, 9), cached()).await.unwrap();
+    }
+    let before = two.usage();
+    assert_eq!(before.objects, 80);
+    for (_, usage) in two.disk_usage() {
+        assert!((10..70).contains(&usage.objects), "{usage:?}");
+    }
+    drop(two);
+    let two = Store::open(settings(2), Arc::new(RealDisk)).await.unwrap();
+    assert_eq!(two.usage(), before);
+    let (rows, more) = two.list(1, "", None, None, 1000).await.unwrap();
+    assert!(!more);
+    let names: Vec<String> = rows.into_iter().map(|r| r.name).collect();
+    assert_eq!(names, (0..80).map(name).collect::<Vec<_>>());
+    for i in 0..80 {
+        let seed = if i < 20 { 9 } else { 0 };
+        assert_eq!(contents(&two, 1, &name(i)).await.unwrap(), payload(i, seed));
+        assert!(two.remove(1, &name(i)).await.unwrap().is_some());
+        assert_eq!(two.get(1, &name(i)).await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_disk_is_opened_by_one_store_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    let e = open(dir.path()).await.err().unwrap();
+    assert!(e.message.contains("in use") && e.message.contains(dir.path().to_str().unwrap()));
+    drop(store);
+    open(dir.path()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "").unwrap();
+    let e = open(&dir.path().join("file/disk")).await.err().unwrap();
+    assert!(e.message.contains("file/disk"), "{e}");
+    let io = FaultyDisk::new();
+    io.plan(0, Fault::Fail(std::io::ErrorKind::PermissionDenied));
+    let disks = vec![DiskSettings::new(dir.path().join("disk"), None)];
+    let e = Store::open(disks, Arc::new(io)).await.err().unwrap();
+    assert!(e.message.contains("disk/.forebay") && e.hint.unwrap().contains("owner"));
+    open(&dir.path().join("disk")).await.unwrap();
+    let identity = dir.path().join("disk/.forebay/disk.json");
+    fs::write(&identity, r#"{"format":2,"id":"x","opens":1}"#).unwrap();
+    let e = open(&dir.path().join("disk")).await.err().unwrap();
+    assert!(e.message.contains("disk.json") && e.message.contains("format 2"), "{e}");
+    fs::write(&identity, "").unwrap();
+    let e = open(&dir.path().join("disk")).await.err().unwrap();
+    assert!(e.message.contains("cannot be read"), "{e}");
+}
+
+#[tokio::test]
+async fn a_rebuild_sorts_torn_and_damaged_files_from_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    let path = |r: &Record| store.volume(r).object_path(r.generation);
+    let mut all = Vec::new();
+    for name in ["sound", "empty", "zeros", "cut", "swapped", "big"] {
+        let size = if name == "big" { 70_000 } else { 500 };
+        all.push(path(&store.put(1, name, payload(size, 0), owned()).await.unwrap()));
+    }
+    drop(store);
+    fs::write(&all[1], "").unwrap();
+    fs::write(&all[2], [0; 600]).unwrap();
+    let cut = fs::read(&all[3]).unwrap();
+    fs::write(&all[3], &cut[..cut.len() - 5]).unwrap();
+    fs::copy(&all[0], &all[4]).unwrap();
+    let store = rebuilt(dir.path()).await.unwrap();
+    let (rows, _) = store.list(1, "", None, None, 10).await.unwrap();
+    let names: Vec<_> = rows.iter().map(|r| r.name.as_str()).collect();
+    assert_eq!(names, ["big", "sound"]);
+    assert_eq!(contents(&store, 1, "big").await.unwrap(), payload(70_000, 0));
+    assert_eq!(files(&dir.path().join("objects")).len(), 2);
+    assert_eq!(files(&dir.path().join(".forebay/lost")).len(), 2);
+}
+
+#[tokio::test]
+async fn a_missing_or_half_built_index_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    for i in 0..20 {
+        store.put(i % 2, &format!("o{i}"), payload(100, i as u8), owned()).await.unwrap();
+    }
+    let before = store.usage();
+    drop(store);
+    fs::remove_dir_all(dir.path().join(".forebay/index")).unwrap();
+    for step in [5, 12] {
+        let io = FaultyDisk::new();
+        io.plan(step, Fault::Crash);
+        let disks = vec![DiskSettings::new(dir.path(), Some(BIG))];
+        assert!(Store::open(disks, Arc::new(io.clone())).await.is_err());
+        assert!(io.struck());
+    }
+    let store = open(dir.path()).await.unwrap();
+    assert_eq!(store.usage(), before);
+    assert_eq!(contents(&store, 1, "o7").await.unwrap(), payload(100, 7));
+}
+
+#[tokio::test]
+async fn owned_objects_are_synced_in_order_and_cached_ones_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let io = FaultyDisk::new();
+    let disks = vec![DiskSettings::new(dir.path(), Some(BIG))];
+    let store = Store::open(disks, Arc::new(io.clone())).await.unwrap();
+    store.put(1, "o", payload(10, 0), owned()).await.unwrap();
+    io.plan(u64::MAX / 2, Fault::Crash);
+    store.put(1, "o", payload(10, 1), owned()).await.unwrap();
+    let expected = "create write write sync index.mark rename sync_dir index.publish \
+                    index.persist unlink index.unmark";
+    assert_eq!(io.log().join(" "), expected);
+    io.plan(u64::MAX / 2, Fault::Crash);
+    store.remove(1, "o").await.unwrap();
+    assert_eq!(io.log().join(" "), "index.mark unlink sync_dir index.erase index.persist");
+    io.plan(u64::MAX / 2, Fault::Crash);
+    store.put(1, "c", payload(10, 1), cached()).await.unwrap();
+    store.remove(1, "c").await.unwrap();
+    let log = io.log().join(" ");
+    assert!(!log.contains("sync") && !log.contains("persist"), "{log}");
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_the_disk_takes_no_writes_and_still_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let io = FaultyDisk::new();
+    let disks = vec![DiskSettings::new(dir.path(), Some(BIG))];
+    let store = Store::open(disks, Arc::new(io.clone())).await.unwrap();
+    store.put(1, "o", payload(10, 0), owned()).await.unwrap();
+    io.plan(3, Fault::Fail(std::io::ErrorKind::Other));
+    store.put(1, "o", payload(10, 1), owned()).await.unwrap_err();
+    assert!(io.struck());
+    let e = store.put(1, "p", payload(10, 1), owned()).await.unwrap_err();
+    assert!(e.message.contains("takes no writes"), "{e}");
+    assert_eq!(contents(&store, 1, "o").await.unwrap(), payload(10, 0));
+}
+
+#[tokio::test]
+async fn listings_agree_with_a_sorted_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    let names: BTreeSet<String> = (0..60)
+        .map(|i: u32| format!("{}/{:x}", ["a", "ab", "b", "\u{e4}"][i as usize % 4], i * 7919))
+        .collect();
+    for name in &names {
+        store.put(5, name, payload(1, 0), cached()).await.unwrap();
+        store.put(6, name, payload(1, 0), cached()).await.unwrap();
+    }
+    let bounds = [None, Some(""), Some("a/5"), Some("ab"), Some("b/1ee"), Some("zz"), Some("~")];
+    for prefix in ["", "a", "a/", "ab/", "b/1", "\u{e4}", "zz"] {
+        for after in bounds {
+            for until in bounds {
+                for limit in [1, 7, 100] {
+                    let (rows, more) = store.list(5, prefix, after, until, limit).await.unwrap();
+                    let want: Vec<&String> = names
+                        .iter()
+                        .filter(|n| n.starts_with(prefix))
+                        .filter(|n| after.is_none_or(|a| n.as_str() > a))
+                        .filter(|n| until.is_none_or(|u| n.as_str() <= u))
+                        .collect();
+                    let got: Vec<&String> = rows.iter().map(|r| &r.name).collect();
+                    assert_eq!(got, want[..want.len().min(limit)], "{prefix} {after:?} {until:?}");
+                    assert_eq!(more, want.len() > limit);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put(u8, usize),
+    Remove(u8),
+    Reopen(bool),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        6 => (0u8..6, 0usize..200_000).prop_map(|(k, n)| Op::Put(k, n)),
+        3 => (0u8..6).prop_map(Op::Remove),
+        1 => any::<bool>().prop_map(Op::Reopen),
+    ];
+    proptest::collection::vec(op, 1..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn any_history_leaves_what_a_map_would_hold(ops in ops()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let mut store = Some(open(dir.path()).await.unwrap());
+            let mut model = std::collections::BTreeMap::new();
+            for (i, op) in ops.into_iter().enumerate() {
+                let now = store.as_ref().unwrap();
+                match op {
+                    Op::Put(k, n) => {
+                        let data = payload(n, i as u8);
+                        now.put(1, &format!("k{k}"), data.clone(), cached()).await.unwrap();
+                        model.insert(format!("k{k}"), data);
+                    }
+                    Op::Remove(k) => {
+                        let removed = now.remove(1, &format!("k{k}")).await.unwrap();
+                        assert_eq!(removed.is_some(), model.remove(&format!("k{k}")).is_some());
+                    }
+                    Op::Reopen(rebuild) => {
+                        drop(store.take());
+                        let again =
+                            if rebuild { rebuilt(dir.path()).await } else { open(dir.path()).await };
+                        store = Some(again.unwrap());
+                    }
+                }
+            }
+            let store = store.unwrap();
+            for (name, data) in &model {
+                assert_eq!(contents(&store, 1, name).await.as_ref(), Some(data));
+            }
+            let bytes: usize = model.values().map(Bytes::len).sum();
+            let usage = store.usage();
+            assert_eq!((usage.objects as usize, usage.bytes as usize), (model.len(), bytes));
+            assert_eq!(files(&dir.path().join("objects")).len(), model.len());
+        });
+    }
+}

@@ -60,8 +60,7 @@ impl Volume {
             io.create_dir(dir).map_err(failed("create folder", dir))?;
         }
         let lock = identity::lock(&*io, root, &own)?;
-        let has_objects = has_files(&*io, &objects)?;
-        let identity = Identity::load(&*io, &own, has_objects)?;
+        let identity = Identity::load(&*io, &own, || has_files(&*io, &objects))?;
         remove_work(&*io, &work)?;
         create_folders(&*io, &objects)?;
         let index = rebuild::open_index(number, settings, io.clone(), &own, &objects)?;

@@ -65,12 +65,12 @@ impl Errors {
                 if failure.as_connector_error().is_some_and(|c| c.is_timeout()) {
                     self.unavailable("it did not answer in time", None)
                 } else if is_about_credentials(&e) {
-                    self.denied(&why)
+                    self.no_credentials(&why)
                 } else {
                     self.unavailable(&why, None)
                 }
             }
-            _ if is_about_credentials(&e) => self.denied(&innermost(&e)),
+            _ if is_about_credentials(&e) => self.no_credentials(&innermost(&e)),
             _ => Error::invalid(format!(
                 "cannot make the request about {} to {}: {}",
                 self.subject(name),
@@ -144,6 +144,15 @@ impl Errors {
 
     fn denied(&self, why: &str) -> Error {
         self.error(ErrorCode::AccessDenied, why, None).hint(CREDENTIALS_HINT)
+    }
+
+    /// Nothing was sent: there is nothing to sign with.
+    fn no_credentials(&self, why: &str) -> Error {
+        Error::new(
+            ErrorCode::AccessDenied,
+            format!("no credentials for bucket \"{}\" at {}: {why}", self.bucket, self.endpoint),
+        )
+        .hint(CREDENTIALS_HINT)
     }
 
     /// Without a time to come back unless the server gave one: the retries choose theirs.

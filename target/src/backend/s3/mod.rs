@@ -204,6 +204,19 @@ impl Backend for S3Backend {
     }
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+        let limit = limit.clamp(1, PAGE);
+        let mut page = self.page(prefix, after, limit).await?;
+        if let (false, Some(last)) = (page.more, page.entries.get(limit - 1)) {
+            // MinIO calls some full pages the last one although names follow.
+            page.more = !self.page(prefix, &last.name, 1).await?.entries.is_empty();
+        }
+        Ok(page)
+    }
+}
+
+impl S3Backend {
+    /// One listing call.
+    async fn page(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
         let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
         let sent = self
             .sdk()
@@ -211,7 +224,7 @@ impl Backend for S3Backend {
             .bucket(&self.remote)
             .set_prefix(some(prefix))
             .set_start_after(some(after))
-            .max_keys(limit.clamp(1, PAGE) as i32)
+            .max_keys(limit as i32)
             // Keys may hold characters that XML cannot.
             .encoding_type(EncodingType::Url)
             .send()
@@ -221,10 +234,11 @@ impl Backend for S3Backend {
         let mut entries = Vec::with_capacity(out.contents().len());
         for object in out.contents() {
             let key = object.key().unwrap_or_default();
-            let Some(name) = decoded(key, encoded) else {
-                tracing::warn!(bucket = %self.errors.bucket, key, "skipping a key that is not UTF-8");
-                continue;
-            };
+            let name = decoded(key, encoded).ok_or_else(|| {
+                let Errors { bucket, endpoint } = &self.errors;
+                Error::unsupported(format!("{endpoint} lists \"{bucket}\" with the key {key}"))
+                    .hint("keys must be UTF-8")
+            })?;
             let etag = object.e_tag().unwrap_or_default().trim_matches('"').to_owned();
             entries.push(RemoteEntry {
                 name,

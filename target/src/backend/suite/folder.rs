@@ -105,6 +105,9 @@ async fn names_that_are_no_clean_path_do_not_exist_and_cannot_be_written() {
     assert_eq!(failure(f.backend.stat(&long).await).code, ErrorCode::ObjectNotFound);
     let error = failure(f.backend.put(&long, PutBody::from_bytes("x")).await);
     assert_eq!(error.code, ErrorCode::InvalidName);
+    for prefix in ["../", "//", "./", "a/../", "/", ".."] {
+        assert!(list_all(&*f.backend, prefix, 10).await.is_empty(), "{prefix}");
+    }
     assert_eq!(fs::read(&secret).unwrap(), b"secret");
     assert_eq!(fs::read_dir(root_of(&f)).unwrap().count(), 0, "nothing was made on the way");
 }

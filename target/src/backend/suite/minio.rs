@@ -73,6 +73,8 @@ fn start() -> Option<Minio> {
         if let Ok(mut file) = std::fs::File::open(folder.join("log")) {
             let _ = file.read_to_string(&mut log);
         }
+        drop(input);
+        let _ = keeper.wait();
         eprintln!("MinIO did not start on {address}:\n{log}");
     }
     panic!("MinIO did not start");

@@ -196,10 +196,8 @@ pub(super) async fn pages_together_are_the_whole_listing(f: &Fixture) {
 
 pub(super) async fn prefix_and_after_select_by_bytes(f: &Fixture) {
     let names = put_tricky(f).await;
-    let prefixes = [
-        "", "a", "a/", "a/b", "a/b.d/", "a-", "b/a/a", "b/a", "b/a/", "ż", "zz", "a/b/", "../",
-        "//",
-    ];
+    let prefixes =
+        ["", "a", "a/", "a/b", "a/b.d/", "a-", "b/a/a", "b/a", "b/a/", "ż", "zz", "a/b/"];
     let afters =
         ["", "a", "a/", "a/b", "a/b-", "a/b.d/e", "a0", "b/a/a/a", "b/a/", "ab", "~", "ż/a"];
     for prefix in prefixes {

@@ -1,0 +1,143 @@
+//! `forebay cluster`: nodes, their load, and the map.
+
+use clap::Subcommand;
+use forebay_core::intra::NodeInfo;
+use forebay_core::size::ByteSize;
+use forebay_core::state::Role;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::output::{self, Column, Format, Row, Rows};
+use crate::session::Session;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Show the nodes, what they hold, and how often it was there
+    #[command(after_help = "Example:\n  forebay cluster info -o json")]
+    Info,
+    /// Show the map by which clients find the owners of objects
+    #[command(after_help = "Example:\n  forebay cluster map -o json")]
+    Map,
+}
+
+pub(crate) async fn run(session: &Session, command: &ClusterCommand) -> Result<(), Failure> {
+    match command {
+        ClusterCommand::Info => info(session).await,
+        ClusterCommand::Map => map(session).await,
+    }
+}
+
+async fn info(session: &Session) -> Result<(), Failure> {
+    let cluster = session.client.cluster_info().await?;
+    if session.format.is_json() {
+        return output::one(session.format, &cluster.cluster_id, &[], &json!(cluster));
+    }
+    session.note(format!(
+        "cluster {} at version {}, {} buckets, primary {}\n",
+        cluster.cluster_id, cluster.version, cluster.buckets, cluster.primary
+    ));
+    let columns = [
+        Column("NODE", false),
+        Column("ROLE", false),
+        Column("STATE", false),
+        Column("UP", true),
+        Column("OBJECTS", true),
+        Column("USED", true),
+        Column("BUDGET", true),
+        Column("HIT", true),
+        Column("MISS", true),
+        Column("URL", false),
+    ];
+    let mut rows = Rows::new(session.format, &columns);
+    for node in &cluster.nodes {
+        let cells = cells(node);
+        rows.push(Row { name: node.id.to_string(), cells, json: json!(node) })?;
+    }
+    rows.finish()
+}
+
+fn cells(node: &NodeInfo) -> Vec<String> {
+    let usage = &node.usage;
+    // A gateway holds no objects: zeroes would say that it could.
+    let of_target = |text: String| match node.role {
+        Role::Target => text,
+        Role::Gateway => "-".into(),
+    };
+    let size = |n: u64| of_target(ByteSize(n).to_string());
+    vec![
+        node.id.to_string(),
+        role(node.role).into(),
+        alive(node.alive).into(),
+        if node.alive { uptime(usage.uptime_s) } else { "-".into() },
+        of_target(usage.objects.to_string()),
+        size(usage.bytes),
+        size(usage.budget),
+        size(usage.hit_bytes),
+        size(usage.miss_bytes),
+        node.url.clone(),
+    ]
+}
+
+async fn map(session: &Session) -> Result<(), Failure> {
+    let map = session.client.refresh_map().await?;
+    if session.format.is_json() {
+        // The grant is a secret of sorts, and no part of the map.
+        let json = json!({ "state": map.state, "primary": map.primary });
+        return output::one(session.format, &map.state.cluster_id, &[], &json);
+    }
+    if session.format == Format::Table {
+        session.note(format!(
+            "cluster {} at version {}, primary {}\n",
+            map.state.cluster_id, map.state.version, map.primary
+        ));
+    }
+    let columns = [
+        Column("NODE", false),
+        Column("ROLE", false),
+        Column("STATE", false),
+        Column("URL", false),
+    ];
+    let mut rows = Rows::new(session.format, &columns);
+    for node in map.state.nodes.values() {
+        let name = node.id.to_string();
+        let cells =
+            vec![name.clone(), role(node.role).into(), alive(node.alive).into(), node.url.clone()];
+        rows.push(Row { name, cells, json: json!(node) })?;
+    }
+    rows.finish()
+}
+
+pub(crate) fn role(role: Role) -> &'static str {
+    match role {
+        Role::Gateway => "gateway",
+        Role::Target => "target",
+    }
+}
+
+fn alive(alive: bool) -> &'static str {
+    if alive { "alive" } else { "down" }
+}
+
+/// The two largest units: `3d4h`, `5m12s`.
+fn uptime(seconds: u64) -> String {
+    let (d, h, m, s) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    match (d, h, m) {
+        (0, 0, 0) => format!("{s}s"),
+        (0, 0, m) => format!("{m}m{s}s"),
+        (0, h, m) => format!("{h}h{m}m"),
+        (d, h, _) => format!("{d}d{h}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uptimes_show_their_two_largest_units() {
+        let cases = [(5, "5s"), (312, "5m12s"), (3 * 3600 + 61, "3h1m"), (90_000, "1d1h")];
+        for (seconds, want) in cases {
+            assert_eq!(uptime(seconds), want);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! `forebay doctor`: what may be wrong between here and the cluster, a line each, with what to do.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use forebay_client::{Client, ClientConfig};
+use forebay_core::intra::{ClusterInfo, MapReply};
+use forebay_core::sign::GRANT_TTL_S;
+use forebay_core::size::ByteSize;
+use forebay_core::state::{Node, Role};
+use serde_json::json;
+
+use crate::cluster::role;
+use crate::failure::{Failure, exit};
+use crate::output::{Column, Format, Row, Rows};
+use crate::probe;
+use crate::session::Session;
+
+/// A check that takes longer than this has found something.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Clocks that differ by more than this are reported; by more than five minutes they break proofs.
+const CLOCK_WARN_S: u64 = 5;
+const CLOCK_FAIL_S: u64 = 300;
+/// Open files that a client of a busy cluster may need.
+const OPEN_FILES: u64 = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Ok,
+    Warn,
+    Fail,
+}
+
+#[derive(Clone, Debug)]
+struct Finding {
+    check: String,
+    verdict: Verdict,
+    detail: String,
+    hint: String,
+}
+
+impl Finding {
+    fn ok(check: impl Into<String>, detail: impl Into<String>) -> Self {
+        let (check, detail) = (check.into(), detail.into());
+        Self { check, verdict: Verdict::Ok, detail, hint: String::new() }
+    }
+
+    fn bad(
+        verdict: Verdict,
+        check: impl Into<String>,
+        detail: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { check: check.into(), verdict, detail: detail.into(), hint: hint.into() }
+    }
+}
+
+pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
+    let mut all =
+        vec![open_files(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default())];
+    let config = ClientConfig { deadline: PATIENCE, ..ClientConfig::new(&session.endpoint) };
+    let client = Client::new(config)?;
+    let begun = Instant::now();
+    match client.map().await {
+        Err(e) => {
+            let hint = format!(
+                "start one with `forebay serve --dir DIR`, or set FOREBAY_ENDPOINT; now it is {}",
+                session.endpoint
+            );
+            all.push(Finding::bad(Verdict::Fail, "endpoint", e.message(), hint));
+        }
+        Ok(map) => {
+            let took = begun.elapsed().as_millis();
+            let detail = format!("{} answers in {took} ms", session.endpoint);
+            all.push(Finding::ok("endpoint", detail));
+            all.push(targets(&map));
+            all.push(clock(&map, now_s()));
+            let nodes = map.state.nodes.values().map(health);
+            all.extend(futures::future::join_all(nodes).await);
+            match client.cluster_info().await {
+                Ok(info) => all.extend(budgets(&info)),
+                Err(e) => all.push(Finding::bad(Verdict::Fail, "budgets", e.message(), "")),
+            }
+        }
+    }
+    let reached = all.iter().all(|f| f.check != "endpoint" || f.verdict == Verdict::Ok);
+    let failed = all.iter().any(|f| f.verdict == Verdict::Fail);
+    print(session, all)?;
+    match (reached, failed) {
+        (false, _) => Err(Failure::silent(exit::UNAVAILABLE)),
+        (true, true) => Err(Failure::silent(exit::FAILED)),
+        (true, false) => Ok(()),
+    }
+}
+
+fn print(session: &Session, all: Vec<Finding>) -> Result<(), Failure> {
+    let columns = [Column("", false), Column("CHECK", false), Column("FOUND", false)];
+    let mut rows = Rows::new(session.format, &columns);
+    for f in all {
+        let mark = match f.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Warn => "warn",
+            Verdict::Fail => "FAIL",
+        };
+        let found = match f.hint.as_str() {
+            "" => f.detail.clone(),
+            hint => format!("{}; fix: {hint}", f.detail),
+        };
+        if session.format == Format::Table && session.quiet && f.verdict == Verdict::Ok {
+            continue;
+        }
+        let json = json!({ "check": f.check, "result": mark.to_lowercase(), "found": f.detail,
+            "hint": if f.hint.is_empty() { None } else { Some(&f.hint) } });
+        rows.push(Row { name: f.check.clone(), cells: vec![mark.into(), f.check, found], json })?;
+    }
+    rows.finish()
+}
+
+fn targets(map: &MapReply) -> Finding {
+    let (all, alive) = (map.state.targets().count(), map.state.alive_targets().count());
+    let gateways = map.state.gateways().count();
+    let detail = format!(
+        "version {}, {gateways} gateways, {alive} of {all} targets alive",
+        map.state.version
+    );
+    match (all, alive) {
+        (0, _) => Finding::bad(
+            Verdict::Fail,
+            "map",
+            detail,
+            "start a target that joins: forebay target --config FILE",
+        ),
+        (_, 0) => Finding::bad(Verdict::Fail, "map", detail, "start the targets again"),
+        (all, alive) if alive < all => {
+            let hint = "start the missing targets again; native objects on them wait until then";
+            Finding::bad(Verdict::Warn, "map", detail, hint)
+        }
+        _ => Finding::ok("map", detail),
+    }
+}
+
+/// The gateway's clock is in its grant: it was made a moment ago and says when it ends.
+fn clock(map: &MapReply, now_s: u64) -> Finding {
+    let theirs = map.grant_expires_s.saturating_sub(GRANT_TTL_S);
+    let apart = theirs.abs_diff(now_s);
+    let detail = format!("this clock and the gateway's are {apart} s apart");
+    let hint = "synchronise the clocks (NTP); proofs between nodes hold for five minutes";
+    if apart <= CLOCK_WARN_S {
+        return Finding::ok("clock", detail);
+    }
+    let verdict = if apart < CLOCK_FAIL_S { Verdict::Warn } else { Verdict::Fail };
+    Finding::bad(verdict, "clock", detail, hint)
+}
+
+async fn health(node: &Node) -> Finding {
+    let check = format!("{} {}", role(node.role), node.id);
+    let address = node.url.strip_prefix("http://").unwrap_or(&node.url).trim_end_matches('/');
+    let begun = Instant::now();
+    match probe::get(address, "/healthz").await {
+        Ok((200, _)) if node.alive => {
+            let took = begun.elapsed().as_millis();
+            Finding::ok(check, format!("{} is healthy, in {took} ms", node.url))
+        }
+        Ok((200, _)) => Finding::bad(
+            Verdict::Warn,
+            check,
+            format!("{} answers but the cluster counts it as down", node.url),
+            "if this stays, look into its log: it does not reach the primary gateway",
+        ),
+        Ok((status, _)) => {
+            let detail = format!("{} answers /healthz with status {status}", node.url);
+            Finding::bad(Verdict::Fail, check, detail, "look into its log")
+        }
+        Err(e) if node.alive => Finding::bad(
+            Verdict::Fail,
+            check,
+            format!("{} is not reachable from here: {e}", node.url),
+            "open the way to it (clients go to targets directly), or set its listen.advertise",
+        ),
+        Err(e) => Finding::bad(
+            Verdict::Warn,
+            check,
+            format!("{} is down: {e}", node.url),
+            "start it again with its own command line",
+        ),
+    }
+}
+
+fn budgets(info: &ClusterInfo) -> Vec<Finding> {
+    let targets = info.nodes.iter().filter(|n| n.role == Role::Target && n.alive);
+    targets
+        .map(|node| {
+            let (used, budget) = (node.usage.bytes, node.usage.budget);
+            let check = format!("disk {}", node.id);
+            let detail = format!("{} of {} used", ByteSize(used), ByteSize(budget));
+            if budget == 0 {
+                let hint = "set the size of its [[disk]]";
+                Finding::bad(Verdict::Fail, check, "it has no disk budget".to_owned(), hint)
+            } else if used > budget / 20 * 19 {
+                let hint = "raise the size of its [[disk]], or remove native objects";
+                Finding::bad(Verdict::Warn, check, detail, hint)
+            } else {
+                Finding::ok(check, detail)
+            }
+        })
+        .collect()
+}
+
+/// Reads `Max open files` of this process, in the form of `/proc/self/limits`.
+fn open_files(limits: &str) -> Finding {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().next());
+    match soft.map(|soft| (soft, soft.parse::<u64>())) {
+        Some((_, Ok(n))) if n < OPEN_FILES => Finding::bad(
+            Verdict::Warn,
+            "open files",
+            format!("a process may open {n}"),
+            format!("ulimit -n {}", OPEN_FILES * 16),
+        ),
+        Some((soft, _)) => Finding::ok("open files", format!("a process may open {soft}")),
+        None => Finding::ok("open files", "not known on this system"),
+    }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use forebay_core::NodeId;
+    use forebay_core::intra::{NodeInfo, NodeUsage};
+    use forebay_core::state::ClusterState;
+
+    fn map(alive: &[bool]) -> MapReply {
+        let mut state = ClusterState::default();
+        for (i, alive) in alive.iter().enumerate() {
+            let id = NodeId::new(&format!("target-{i:02}")).unwrap();
+            let node = Node {
+                id: id.clone(),
+                role: Role::Target,
+                url: String::new(),
+                alive: *alive,
+                alive_since: 0,
+                weight: 1,
+                zone: String::new(),
+            };
+            state.nodes.insert(id, node);
+        }
+        let primary = NodeId::new("gateway-1").unwrap();
+        MapReply { state, primary, grant: String::new(), grant_expires_s: 1000 + GRANT_TTL_S }
+    }
+
+    #[test]
+    fn findings_are_as_bad_as_what_was_found() {
+        assert_eq!(targets(&map(&[true, true])).verdict, Verdict::Ok);
+        assert_eq!(targets(&map(&[true, false])).verdict, Verdict::Warn);
+        assert_eq!(targets(&map(&[false])).verdict, Verdict::Fail);
+        assert_eq!(targets(&map(&[])).verdict, Verdict::Fail);
+        assert_eq!(clock(&map(&[]), 1003).verdict, Verdict::Ok);
+        assert_eq!(clock(&map(&[]), 940).verdict, Verdict::Warn);
+        assert_eq!(clock(&map(&[]), 5000).verdict, Verdict::Fail);
+        let limits =
+            |n: &str| open_files(&format!("Max open files            {n}   524288  files\n"));
+        assert_eq!(limits("1024").verdict, Verdict::Warn);
+        assert_eq!(limits("65536").verdict, Verdict::Ok);
+        assert_eq!(limits("unlimited").verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn a_full_disk_and_a_missing_budget_are_found() {
+        let node = |bytes, budget| NodeInfo {
+            id: NodeId::new("target-01").unwrap(),
+            role: Role::Target,
+            url: String::new(),
+            alive: true,
+            usage: NodeUsage { bytes, budget, ..NodeUsage::default() },
+        };
+        let info = ClusterInfo {
+            cluster_id: "c".into(),
+            version: 1,
+            primary: NodeId::new("gateway-1").unwrap(),
+            nodes: vec![node(10, 100), node(99, 100), node(0, 0)],
+            buckets: 0,
+        };
+        let verdicts: Vec<_> = budgets(&info).into_iter().map(|f| f.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Ok, Verdict::Warn, Verdict::Fail]);
+    }
+}

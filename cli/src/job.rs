@@ -1,0 +1,216 @@
+//! `forebay prefetch`, `evict` and `job`: long work on many objects.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use forebay_core::job::{JobKind, JobState, JobStatus, Selection};
+use forebay_core::size::ByteSize;
+use forebay_core::{Error, ErrorCode};
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, exit};
+use crate::output::{self, Column, Format, Row, Rows, time, time_json};
+use crate::session::Session;
+use crate::{progress, uri};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  forebay prefetch s3://data/train/ --wait     before the first epoch
+  forebay evict s3://data/train/               drops the copies, not the objects
+  forebay job ls                               how far all jobs are")]
+pub(crate) struct SelectArgs {
+    /// A bucket, perhaps with a prefix
+    #[arg(value_name = "URI")]
+    what: String,
+    /// Wait until it is done
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobCommand {
+    /// List jobs, latest first
+    Ls,
+    /// Say how far a job is
+    #[command(after_help = "Example:\n  forebay job get prefetch-x7 -o json")]
+    Get(IdArgs),
+    /// Wait until a job is over
+    #[command(after_help = "Exit code 8 when the job failed or was cancelled.")]
+    Wait(IdArgs),
+    /// Stop a job; what it has done stays done
+    Cancel(IdArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IdArgs {
+    /// The job's id
+    id: String,
+}
+
+/// Starts a job on what a bucket or prefix holds.
+pub(crate) async fn start(
+    session: &Session,
+    kind: JobKind,
+    args: &SelectArgs,
+) -> Result<(), Failure> {
+    let (bucket, prefix) = uri::remote(&args.what)?;
+    // Counting costs a listing, so it is done only where somebody sees the bar.
+    let total = if args.wait && kind == JobKind::Prefetch && progress::wanted(session.quiet) {
+        Some(session.client.list_all(&bucket, &prefix).await?.len() as u64)
+    } else {
+        None
+    };
+    let id = session.client.start_job(kind, &bucket, &Selection::Prefix(prefix)).await?;
+    if args.wait {
+        return wait_for(session, &id, total).await;
+    }
+    session.note(format!("started; `forebay job wait {id}` waits for it"));
+    match session.format {
+        Format::Table => output::one(Format::Name, &id, &[], &Value::Null),
+        format => output::one(format, &id, &[], &json!({ "id": id, "kind": kind })),
+    }
+}
+
+pub(crate) async fn run(session: &Session, command: &JobCommand) -> Result<(), Failure> {
+    match command {
+        JobCommand::Ls => list(session).await,
+        JobCommand::Get(args) => show(session, &session.client.job(&args.id).await?),
+        JobCommand::Wait(args) => wait_for(session, &args.id, None).await,
+        JobCommand::Cancel(args) => {
+            session.client.stop_job(&args.id).await?;
+            session.note(format!("cancelled {}", args.id));
+            Ok(())
+        }
+    }
+}
+
+async fn list(session: &Session) -> Result<(), Failure> {
+    let columns = [
+        Column("ID", false),
+        Column("KIND", false),
+        Column("BUCKET", false),
+        Column("STATE", false),
+        Column("OBJECTS", true),
+        Column("BYTES", true),
+        Column("ERRORS", true),
+        Column("STARTED", false),
+    ];
+    let mut rows = Rows::new(session.format, &columns);
+    for job in session.client.jobs().await? {
+        let cells = vec![
+            job.id.clone(),
+            job.kind.as_str().into(),
+            job.bucket.to_string(),
+            state(job.state).into(),
+            job.objects.to_string(),
+            ByteSize(job.bytes).to_string(),
+            job.errors.to_string(),
+            time(job.started_ns),
+        ];
+        rows.push(Row { name: job.id.clone(), cells, json: to_json(&job) })?;
+    }
+    rows.finish()
+}
+
+/// Waits until a job is over, then shows how it ended.
+pub(crate) async fn wait_for(
+    session: &Session,
+    id: &str,
+    total: Option<u64>,
+) -> Result<(), Failure> {
+    let bar = progress::objects(progress::wanted(session.quiet), total);
+    let mut pause = Duration::from_millis(50);
+    let job = loop {
+        let job = session.client.job(id).await?;
+        bar.set_position(job.objects);
+        bar.set_message(ByteSize(job.bytes).to_string());
+        if job.is_over() {
+            break job;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 3 / 2).min(Duration::from_secs(1));
+    };
+    bar.finish_and_clear();
+    show(session, &job)?;
+    verdict(&job)
+}
+
+fn show(session: &Session, job: &JobStatus) -> Result<(), Failure> {
+    let mut lines = vec![
+        ("job", job.id.clone()),
+        ("kind", job.kind.as_str().to_owned()),
+        ("bucket", job.bucket.to_string()),
+        ("state", state(job.state).to_owned()),
+        ("objects", job.objects.to_string()),
+        ("bytes", ByteSize(job.bytes).to_string()),
+        ("errors", job.errors.to_string()),
+        ("started", time(job.started_ns)),
+        ("ended", time(job.ended_ns)),
+    ];
+    lines.extend(job.messages.iter().map(|m| ("error", m.clone())));
+    output::one(session.format, &job.id, &lines, &to_json(job))
+}
+
+/// Whether a job that is over did what it was asked for.
+fn verdict(job: &JobStatus) -> Result<(), Failure> {
+    let why = match (job.state, job.messages.first()) {
+        (JobState::Running | JobState::Done, _) if job.errors == 0 => return Ok(()),
+        (JobState::Running | JobState::Done, _) => return Err(Failure::silent(exit::PARTIAL)),
+        (JobState::Stopped, _) => format!("job {} was cancelled", job.id),
+        (JobState::Failed, Some(first)) => format!("job {} failed: {first}", job.id),
+        (JobState::Failed, None) => format!("job {} failed", job.id),
+    };
+    Err(Failure { code: exit::JOB_FAILED, error: Some(Error::new(ErrorCode::Conflict, why)) })
+}
+
+fn state(state: JobState) -> &'static str {
+    match state {
+        JobState::Running => "running",
+        JobState::Done => "done",
+        JobState::Failed => "failed",
+        JobState::Stopped => "cancelled",
+    }
+}
+
+fn to_json(job: &JobStatus) -> Value {
+    json!({
+        "id": job.id, "kind": job.kind, "bucket": job.bucket.to_string(),
+        "state": state(job.state), "objects": job.objects, "bytes": job.bytes,
+        "errors": job.errors, "messages": job.messages,
+        "started": time_json(job.started_ns), "ended": time_json(job.ended_ns),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use forebay_core::job::JobSpec;
+    use forebay_core::{Bucket, Provider};
+
+    fn job(state: JobState, errors: u64) -> JobStatus {
+        let spec = JobSpec {
+            id: "prefetch-1".into(),
+            kind: JobKind::Prefetch,
+            bucket: Bucket::new(Provider::Aws, "b").unwrap(),
+            selection: Selection::Prefix(String::new()),
+        };
+        JobStatus { state, errors, ..JobStatus::new(&spec, 1) }
+    }
+
+    #[test]
+    fn the_exit_code_says_how_a_job_ended() {
+        let code = |state, errors| verdict(&job(state, errors)).err().map(|f| f.code);
+        assert_eq!(code(JobState::Done, 0), None);
+        assert_eq!(code(JobState::Done, 2), Some(3));
+        assert_eq!(code(JobState::Failed, 1), Some(8));
+        assert_eq!(code(JobState::Stopped, 0), Some(8));
+    }
+
+    #[test]
+    fn json_has_the_bucket_as_people_write_it() {
+        let json = to_json(&job(JobState::Stopped, 0));
+        assert_eq!((&json["bucket"], &json["state"]), (&json!("s3://b"), &json!("cancelled")));
+        assert_eq!(json["ended"], Value::Null);
+    }
+}

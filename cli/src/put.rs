@@ -1,0 +1,287 @@
+//! `forebay put`: files, folders and standard input into a bucket.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Args;
+use forebay_client::{Body, ByteStream};
+use forebay_core::size::ByteSize;
+use forebay_core::{Bucket, Error};
+use futures::{StreamExt, TryStreamExt, stream};
+use indicatif::ProgressBar;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+use tokio_util::io::ReaderStream;
+
+use crate::failure::{Failure, exit};
+use crate::output::{self, Format};
+use crate::session::Session;
+use crate::uri::{self, Place};
+use crate::{progress, standard};
+
+/// Files up to this size are read into memory before they are sent.
+const SMALL: u64 = 1 << 20;
+/// So much of standard input is held in memory, so that sending can be tried again.
+const HELD: u64 = 64 << 20;
+const READ_SIZE: usize = 256 << 10;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  forebay put photo.jpg ais://images/cat/        as cat/photo.jpg
+  forebay put -r ./dataset ais://images/train    every file below, named train/...
+  tar c . | forebay put - ais://backup/today.tar")]
+pub(crate) struct PutArgs {
+    /// A file, a folder (with -r), or - for standard input
+    #[arg(value_name = "FROM")]
+    from: String,
+    /// The object, or a name ending in / to keep the file's own name behind it
+    #[arg(value_name = "URI")]
+    to: String,
+    /// Put all files of a folder
+    #[arg(short, long)]
+    recursive: bool,
+    /// How many files to send at once
+    #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
+}
+
+/// A file and the object it becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Upload {
+    path: PathBuf,
+    name: String,
+    size: u64,
+}
+
+pub(crate) async fn run(session: &Session, args: &PutArgs) -> Result<(), Failure> {
+    let (bucket, name) = uri::remote(&args.to)?;
+    match Place::parse(&args.from)? {
+        Place::Remote(..) => Err(Failure::usage(
+            format!("\"{}\" is not a local file", args.from),
+            "put takes a file and then the object: forebay put FILE ais://bucket/object",
+        )),
+        Place::Stream => put_stream(session, &bucket, &name).await,
+        Place::Local(path) => {
+            let kind =
+                tokio::fs::metadata(&path).await.map_err(|e| Failure::local(path.display(), &e))?;
+            if kind.is_dir() && args.recursive {
+                return put_folder(session, &bucket, &name, path, args.jobs.into()).await;
+            }
+            if kind.is_dir() {
+                let hint = "add -r to put all files in it";
+                return Err(Failure::usage(format!("{} is a folder", path.display()), hint));
+            }
+            let name = object_name(&name, &path)?;
+            put_file(session, &bucket, Upload { path, name, size: kind.len() }).await
+        }
+    }
+}
+
+/// The object's name for a file: a name that is empty or ends in `/` takes the file's own.
+fn object_name(name: &str, path: &Path) -> Result<String, Failure> {
+    if !name.is_empty() && !name.ends_with('/') {
+        return Ok(name.to_owned());
+    }
+    match path.file_name().and_then(|n| n.to_str()) {
+        Some(own) => Ok(format!("{name}{own}")),
+        None => Err(Error::invalid(format!("{} has no name to keep", path.display()))
+            .hint("give the object's whole name")
+            .into()),
+    }
+}
+
+async fn put_stream(session: &Session, bucket: &Bucket, name: &str) -> Result<(), Failure> {
+    if name.is_empty() || name.ends_with('/') {
+        let hint = format!("for example {bucket}/some/object");
+        return Err(Failure::usage("standard input needs the object's whole name", hint));
+    }
+    let failed = |e: io::Error| Failure::local("standard input", &e);
+    let mut input = standard::input().map_err(failed)?;
+    let mut held = Vec::new();
+    (&mut input).take(HELD).read_to_end(&mut held).await.map_err(failed)?;
+    let body = if (held.len() as u64) < HELD {
+        Body::from(held)
+    } else {
+        let first = stream::iter([Ok(held.into())]);
+        Body::once(first.chain(ReaderStream::with_capacity(input, READ_SIZE)))
+    };
+    let meta = session.client.put(bucket, name, body, None).await?;
+    tell(session, bucket, name, meta.size)
+}
+
+async fn put_file(session: &Session, bucket: &Bucket, file: Upload) -> Result<(), Failure> {
+    let bar = progress::bytes(progress::wanted(session.quiet), Some(file.size));
+    let result = send(session, bucket, &file, &bar).await;
+    bar.finish_and_clear();
+    tell(session, bucket, &file.name, result?)
+}
+
+fn tell(session: &Session, bucket: &Bucket, name: &str, size: u64) -> Result<(), Failure> {
+    let uri = bucket.object_uri(name);
+    if session.format == Format::Table {
+        session.note(format!("put {uri} ({})", ByteSize(size)));
+        return Ok(());
+    }
+    output::one(session.format, name, &[], &json!({ "uri": uri, "name": name, "size": size }))
+}
+
+/// Sends one file; returns its size.
+async fn send(
+    session: &Session,
+    bucket: &Bucket,
+    file: &Upload,
+    bar: &ProgressBar,
+) -> Result<u64, Failure> {
+    let failed = |e: io::Error| Failure::local(file.path.display(), &e);
+    let body = if file.size <= SMALL {
+        let bytes = tokio::fs::read(&file.path).await.map_err(failed)?;
+        Body::from(bytes)
+    } else {
+        tokio::fs::File::open(&file.path).await.map_err(failed)?;
+        watched(file, bar)
+    };
+    let small = matches!(body, Body::Bytes(_));
+    let meta = session.client.put(bucket, &file.name, body, None).await?;
+    if small {
+        bar.inc(meta.size);
+    }
+    Ok(meta.size)
+}
+
+/// A file whose reading moves a bar; a second try takes back what the first had moved.
+fn watched(file: &Upload, bar: &ProgressBar) -> Body {
+    let (path, bar, moved) = (file.path.clone(), bar.clone(), Arc::new(AtomicU64::new(0)));
+    let open: forebay_client::OpenStream = Arc::new(move || {
+        let (path, bar, moved) = (path.clone(), bar.clone(), moved.clone());
+        Box::pin(async move {
+            bar.dec(moved.swap(0, Ordering::Relaxed));
+            let file = tokio::fs::File::open(path).await?;
+            let bytes = ReaderStream::with_capacity(file, READ_SIZE).inspect_ok(move |bytes| {
+                bar.inc(bytes.len() as u64);
+                moved.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            });
+            let bytes: ByteStream = Box::pin(bytes);
+            Ok(bytes)
+        })
+    });
+    Body::Stream { len: Some(file.size), open }
+}
+
+async fn put_folder(
+    session: &Session,
+    bucket: &Bucket,
+    prefix: &str,
+    folder: PathBuf,
+    jobs: usize,
+) -> Result<(), Failure> {
+    let prefix = match prefix {
+        "" => String::new(),
+        p if p.ends_with('/') => p.to_owned(),
+        p => format!("{p}/"),
+    };
+    let shown = folder.display().to_string();
+    let found = tokio::task::spawn_blocking(move || find(&folder, &prefix)).await;
+    let found = found.map_err(|e| Error::internal(format!("reading {shown} failed: {e}")))?;
+    let (files, mut failed) = found?;
+    for problem in &failed {
+        session.warn(format!("error: {problem}"));
+    }
+    let total = files.iter().map(|f| f.size).sum();
+    let count = files.len();
+    let bar = progress::bytes(progress::wanted(session.quiet), Some(total));
+    let mut sent = 0u64;
+    let mut sending = stream::iter(files)
+        .map(|file| {
+            let bar = &bar;
+            async move { (send(session, bucket, &file, bar).await, file.path) }
+        })
+        .buffer_unordered(jobs);
+    while let Some((result, path)) = sending.next().await {
+        match result {
+            Ok(_) => sent += 1,
+            // The cluster is away, which is not about this file.
+            Err(e) if e.code == exit::UNAVAILABLE => return Err(e),
+            Err(e) => {
+                let shown = path.display();
+                let text = e.error.map_or_else(String::new, |e| e.to_string());
+                bar.suspend(|| session.warn(format!("error: {shown}: {text}")));
+                failed.push(text);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    if session.format.is_json() {
+        let json = json!({ "bucket": bucket.to_string(), "objects": sent, "bytes": total,
+            "failed": failed.len() });
+        output::one(session.format, "", &[], &json)?;
+    } else {
+        session.note(format!("put {sent} of {count} files, {}", ByteSize(total)));
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::silent(exit::PARTIAL)),
+    }
+}
+
+/// The files below a folder in name order, and what could not be taken.
+fn find(folder: &Path, prefix: &str) -> Result<(Vec<Upload>, Vec<String>), Failure> {
+    let mut files = Vec::new();
+    let mut problems = Vec::new();
+    let mut folders = vec![(folder.to_path_buf(), prefix.to_owned())];
+    while let Some((folder, prefix)) = folders.pop() {
+        let failed = |e: io::Error| Failure::local(folder.display(), &e);
+        for entry in std::fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let path = entry.path();
+            let Ok(own) = entry.file_name().into_string() else {
+                problems.push(format!("{}: its name is not UTF-8", path.display()));
+                continue;
+            };
+            let name = format!("{prefix}{own}");
+            // A link to a file is that file; a link to a folder may be a loop.
+            let is_link = entry.file_type().is_ok_and(|t| t.is_symlink());
+            match std::fs::metadata(&path) {
+                Ok(m) if m.is_file() => files.push(Upload { path, name, size: m.len() }),
+                Ok(m) if m.is_dir() && !is_link => folders.push((path, format!("{name}/"))),
+                Ok(_) => problems.push(format!("{}: not a plain file", path.display())),
+                Err(e) => problems.push(format!("{}: {e}", path.display())),
+            }
+        }
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((files, problems))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_ends_in_a_slash_keeps_the_files_own() {
+        let file = Path::new("/tmp/photo.jpg");
+        assert_eq!(object_name("cat/", file).unwrap(), "cat/photo.jpg");
+        assert_eq!(object_name("", file).unwrap(), "photo.jpg");
+        assert_eq!(object_name("x.jpg", file).unwrap(), "x.jpg");
+        assert!(object_name("", Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn a_folder_is_walked_in_name_order_without_following_links_to_folders() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir_all(root.join("b/c")).unwrap();
+        for name in ["z", "b/y", "b/c/x"] {
+            std::fs::write(root.join(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink(root, root.join("loop")).unwrap();
+        std::os::unix::fs::symlink(root.join("z"), root.join("link")).unwrap();
+        let (files, problems) = find(root, "p/").unwrap();
+        let names: Vec<_> = files.iter().map(|f| f.name.as_str()).collect();
+        assert_eq!(names, ["p/b/c/x", "p/b/y", "p/link", "p/z"]);
+        assert_eq!(problems.len(), 1);
+        assert!(find(&root.join("none"), "").is_err());
+    }
+}

@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+"""The demo: images in a bucket, a cluster of one gateway and three targets before it, and two
+epochs of training, each in a Python process of its own: the first finds the cluster empty, the
+second finds everything there.
+
+`make demo` and `make demo-s3` run it. Whatever it starts, it stops again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import make_images
+
+import forebay
+
+HERE = Path(__file__).resolve().parent
+MARKER = ".forebay-demo"
+_SAMPLE = re.compile(r"(?m)^([a-z_]+)(?:\{(.*)\})? (\S+)$")
+_LABEL = re.compile(r'([a-z_]+)="([^"]*)"')
+
+
+class DemoFailed(Exception):
+    """What went wrong, in a sentence for the user."""
+
+
+def say(text: str) -> None:
+    print(f"demo: {text}", flush=True)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many free ports in a row."""
+    for first in range(17400, 32000, count):
+        with contextlib.ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise DemoFailed("found no free ports between 17400 and 32000")
+
+
+@contextlib.contextmanager
+def running(
+    command: list[str], log: Path, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process for as long as the block lasts; its output goes to ``log``."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], log: Path, ready: Any) -> None:
+    """Returns when ``ready()`` is true; fails with the end of the log when it never will be."""
+    deadline = time.monotonic() + 60
+    while not ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            end = log.read_text(errors="replace")[-2000:]
+            raise DemoFailed(f"{log.stem} did not start; the end of {log}:\n{end}")
+        time.sleep(0.05)
+
+
+def metrics(url: str) -> list[tuple[str, dict[str, str], float]]:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        text = answer.read().decode()
+    return [(n, dict(_LABEL.findall(ls or "")), float(v)) for n, ls, v in _SAMPLE.findall(text)]
+
+
+def counts(info: Mapping[str, Any]) -> dict[str, float]:
+    """What the cluster has counted so far, summed over its targets."""
+    total: dict[str, float] = dict.fromkeys(
+        ("hits", "misses", "hit_bytes", "miss_bytes", "backend_gets", "requests"), 0
+    )
+    for node in info["targets"]:
+        for name, labels, value in metrics(f"{node['url']}/metrics"):
+            warm = "hit" if labels.get("result") == "hit" else "miss"
+            if name == "forebay_get_bytes_total":
+                total[f"{warm}_bytes"] += value
+            elif name == "forebay_get_objects_total":
+                total["hits" if warm == "hit" else "misses"] += value
+            elif name == "forebay_backend_requests_total":
+                total["requests"] += value
+                total["backend_gets"] += value if labels["op"] == "get" else 0
+    return total
+
+
+class Minio:
+    """A MinIO of the demo's own."""
+
+    def __init__(self, binary: Path, folder: Path) -> None:
+        self.binary = binary
+        self.data = folder / "minio"
+        self.log = folder / "minio.log"
+        port = free_ports(2)
+        self.url = f"http://127.0.0.1:{port}"
+        self.console = f"127.0.0.1:{port + 1}"
+        self.user, self.password = "demo", secrets.token_hex(16)
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """How the targets reach it."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.user,
+            "AWS_SECRET_ACCESS_KEY": self.password,
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": self.url,
+        }
+
+    @contextlib.contextmanager
+    def run(self, bucket: str) -> Iterator[None]:
+        # With a single drive a folder is a bucket.
+        (self.data / bucket).mkdir(parents=True)
+        command = [
+            str(self.binary), "server", str(self.data), "--quiet",
+            "--address", self.url.removeprefix("http://"), "--console-address", self.console,
+        ]  # fmt: skip
+        env = {
+            "MINIO_ROOT_USER": self.user,
+            "MINIO_ROOT_PASSWORD": self.password,
+            "MINIO_PROMETHEUS_AUTH_TYPE": "public",
+            "MINIO_UPDATE": "off",
+        }
+        with running(command, self.log, env) as process:
+            wait_until_ready(process, self.log, self._is_ready)
+            yield
+
+    def object_reads(self) -> int:
+        """GetObject requests that MinIO itself has counted."""
+        found = metrics(f"{self.url}/minio/metrics/v3/api/requests")
+        return int(
+            sum(
+                value
+                for name, labels, value in found
+                if name == "minio_api_requests_total" and labels.get("name") == "GetObject"
+            )
+        )
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/minio/health/ready", timeout=5):
+                return True
+        except OSError:
+            return False
+
+
+def train(folder: Path, endpoint: str, source: str, number: int) -> dict[str, Any]:
+    """The result of one epoch in a new Python process."""
+    result = folder / f"epoch-{number}.json"
+    command = [
+        sys.executable, str(HERE / "train_images.py"), source, "--json", str(result),
+        "--state", str(folder / "model.pt"),
+    ]  # fmt: skip
+    done = subprocess.run(command, env={**os.environ, "FOREBAY_ENDPOINT": endpoint}, timeout=600)
+    if done.returncode != 0:
+        raise DemoFailed(f"epoch {number} ended with exit code {done.returncode}")
+    epoch: dict[str, Any] = json.loads(result.read_text())
+    return epoch
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    columns = [
+        ("epoch", "epoch", "{:.0f}"),
+        ("samples/s", "samples_per_s", "{:.0f}"),
+        ("MB/s", "mb_per_s", "{:.2f}"),
+        ("data wait", "wait_share", "{:.0%}"),
+        ("hits", "hits", "{:.0f}"),
+        ("misses", "misses", "{:.0f}"),
+        ("hit bytes", "hit_bytes", "{:.0f}"),
+        ("backend GETs", "backend_gets", "{:.0f}"),
+        ("backend requests", "requests", "{:.0f}"),
+        ("MinIO GetObject", "minio_gets", "{:.0f}"),
+        ("accuracy", "accuracy", "{:.0%}"),
+    ]
+    columns = [column for column in columns if column[1] in rows[0]]
+    table = [[title for title, _, _ in columns]]
+    table += [[form.format(row[key]) for _, key, form in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    print()
+    for line in table:
+        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+    print()
+
+
+def check(rows: list[dict[str, Any]], images: int, size: int) -> None:
+    """Fails unless the first epoch was cold and the second touched nothing but the cluster."""
+    cold, warm = rows
+    wanted = [
+        ("samples of epoch 1", cold["samples"], images),
+        ("samples of epoch 2", warm["samples"], images),
+        ("objects read from the backend in epoch 1", cold["backend_gets"], images),
+        ("objects read from the backend in epoch 2", warm["backend_gets"], 0),
+        ("bytes of hits in epoch 2", warm["hit_bytes"], size),
+    ]
+    if "minio_gets" in warm:
+        wanted.append(("GetObject requests at MinIO in epoch 2", warm["minio_gets"], 0))
+    wrong = [f"{what}: {got:.0f}, not {want}" for what, got, want in wanted if got != want]
+    if wrong:
+        raise DemoFailed("; ".join(wrong))
+
+
+def prepare(folder: Path) -> None:
+    """Makes ``folder`` empty, if it is the demo's own."""
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / MARKER).exists():
+            raise DemoFailed(f"{folder} has files of somebody else's; choose another --dir")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARKER).touch()
+
+
+def run(arguments: argparse.Namespace) -> None:
+    begun = time.monotonic()
+    folder: Path = arguments.dir.resolve()
+    prepare(folder)
+    data = folder / "images"
+    size = make_images.write(data / "train", arguments.images)
+    say(f"made {arguments.images} images, {size / 1e6:.1f} MB ({time.monotonic() - begun:.1f} s)")
+
+    with contextlib.ExitStack() as stack:
+        minio = Minio(arguments.minio, folder) if arguments.backend == "s3" else None
+        if minio is not None:
+            stack.enter_context(minio.run("images"))
+            say(f"MinIO at {minio.url}")
+        command = [
+            str(arguments.bin), "dev", "--dir", str(folder / "cluster"), "--gateways", "1",
+            "--targets", "3", "--port", str(free_ports(4)), "--folder-root", str(data),
+        ]  # fmt: skip
+        log, described = folder / "cluster.log", folder / "cluster/dev.json"
+        process = stack.enter_context(
+            running(command, log, minio.credentials if minio else None)
+        )
+        wait_until_ready(process, log, described.exists)
+        info = json.loads(described.read_text())
+        say(f"cluster of 1 gateway and {len(info['targets'])} targets at {info['endpoint']}")
+
+        client = forebay.Client(info["endpoint"])
+        if minio is not None:
+            bucket = client.bucket("images", "s3").create(exist_ok=True)
+            files = sorted(path for path in data.rglob("*.jpg"))
+            bucket.put_many((str(path.relative_to(data)), path.read_bytes()) for path in files)
+            bucket.evict(prefix="").wait(120)
+            say(f"uploaded them to {bucket.uri} and emptied the cluster")
+        else:
+            bucket = client.bucket("images").create(folder=data)
+            say(f"{bucket.uri} is the folder {data}")
+        # Sharding the images, and training from the shards, will have its place here.
+
+        rows = []
+        for number in (1, 2):
+            before, reads = counts(info), minio.object_reads() if minio else 0
+            row = train(folder, info["endpoint"], f"{bucket.uri}/train/", number)
+            after = counts(info)
+            row.update({key: after[key] - before[key] for key in after})
+            if minio is not None:
+                row["minio_gets"] = minio.object_reads() - reads
+            rows.append(row)
+        print_table(rows)
+        (folder / "result.json").write_text(json.dumps(rows, indent=2) + "\n")
+        check(rows, arguments.images, size)
+    say(
+        f"epoch 2 read nothing from the {arguments.backend} backend; all stopped "
+        f"({time.monotonic() - begun:.0f} s, details in {folder})"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--bin", type=Path, required=True, help="the forebay program")
+    parser.add_argument("--dir", type=Path, required=True, help="folder for everything it writes")
+    parser.add_argument("--backend", choices=["folder", "s3"], default="folder")
+    parser.add_argument("--minio", type=Path, help="the minio program, for --backend s3")
+    parser.add_argument("--images", type=int, default=4000)
+    arguments = parser.parse_args()
+    if arguments.backend == "s3" and arguments.minio is None:
+        parser.error("--backend s3 needs --minio")
+    # Stopped from outside, it must still stop what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        run(arguments)
+    except (DemoFailed, forebay.ForebayError) as error:
+        print(f"demo: failed: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted; everything is stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+//! What our own clients ask of a gateway: the map with a grant, and how the cluster fares.
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::get;
+use forebay_core::intra::MapReply;
+use forebay_core::sign::GRANT_TTL_S;
+use forebay_core::{Error, Result};
+use forebay_node::clock::unix_s;
+use forebay_node::identity::Identity;
+use forebay_node::maps::Maps;
+use forebay_node::metrics::Metrics;
+use forebay_node::reply::json;
+
+use super::counted;
+use crate::cluster_view::ClusterView;
+
+#[derive(Clone)]
+pub(crate) struct Api {
+    pub(crate) maps: Maps,
+    pub(crate) view: ClusterView,
+    pub(crate) identity: Identity,
+    pub(crate) metrics: Metrics,
+}
+
+pub(crate) fn router(state: Api) -> Router {
+    Router::new()
+        .route("/api/v1/map", get(map))
+        .route("/api/v1/cluster", get(cluster))
+        .with_state(state)
+}
+
+async fn map(State(state): State<Api>) -> Response {
+    counted(&state.metrics, "api", "map", read_map(&state))
+}
+
+fn read_map(state: &Api) -> Result<Response> {
+    let starting = || Error::unavailable("this gateway has not heard from the primary yet");
+    let primary = state.maps.primary().ok_or_else(starting)?;
+    let snapshot = state.maps.load();
+    if snapshot.version == 0 {
+        return Err(starting());
+    }
+    let now = unix_s();
+    Ok(json(&MapReply {
+        state: snapshot.as_ref().clone(),
+        primary,
+        grant: state.identity.secret.grant(now),
+        grant_expires_s: now + GRANT_TTL_S,
+    }))
+}
+
+async fn cluster(State(state): State<Api>) -> Response {
+    let result = state.view.info().await.map(|info| json(&info));
+    counted(&state.metrics, "api", "cluster", result)
+}

@@ -1,0 +1,83 @@
+//! GetBatch over v1: check the request, choose the target that assembles the answer, redirect.
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::response::Response;
+use axum::routing::get;
+use forebay_core::batch::{self, BatchEntry, BatchRequest};
+use forebay_core::v1::batch::MossRequest;
+use forebay_core::v1::query::{Query, decode_path};
+use forebay_core::{Bucket, Error, Result};
+use forebay_node::identity::Identity;
+use forebay_node::metrics::Metrics;
+
+use super::{counted, read_body, redirect};
+use crate::route::Route;
+
+/// Largest request: it names many objects.
+const MAX_REQUEST: usize = 256 << 20;
+
+#[derive(Clone)]
+pub(crate) struct Batches {
+    pub(crate) route: Route,
+    pub(crate) identity: Identity,
+    pub(crate) metrics: Metrics,
+}
+
+pub(crate) fn router(state: Batches) -> Router {
+    Router::new()
+        .route("/v1/ml/moss", get(handle))
+        .route("/v1/ml/moss/", get(handle))
+        .route("/v1/ml/moss/{bucket}", get(handle))
+        .with_state(state)
+}
+
+async fn handle(State(state): State<Batches>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let result = async {
+        let body = read_body(body, MAX_REQUEST).await?;
+        send_on(&state, &parts, &body).await
+    };
+    let result = result.await;
+    counted(&state.metrics, "v1", "moss", result)
+}
+
+async fn send_on(state: &Batches, parts: &Parts, body: &[u8]) -> Result<Response> {
+    let request = MossRequest::parse(body)?;
+    request.format()?;
+    let default = match parts.uri.path().trim_start_matches("/v1/ml/moss").trim_matches('/') {
+        "" => None,
+        bucket => Some(Query::parse(parts.uri.query()).bucket(&decode_path(bucket)?)?),
+    };
+    let request = plain(&request, default.as_ref())?;
+    for bucket in request.buckets.iter().chain(&default) {
+        state.route.bucket(bucket).await?;
+    }
+    let cluster = state.route.state();
+    let plan = batch::plan(&cluster, &request, 0..request.entries.len());
+    let assembler = batch::assembler(&plan).and_then(|id| cluster.node(id));
+    match (assembler, plan.failed.into_iter().next()) {
+        (Some(node), _) => {
+            redirect(&state.identity, cluster.version, &parts.method, &parts.uri, &node.url)
+        }
+        (None, Some((_, e))) => Err(e),
+        (None, None) => Err(Error::invalid("moss: empty input")),
+    }
+}
+
+/// The request as the planner takes it: members of shards and ranges do not change the owner.
+fn plain(request: &MossRequest, default: Option<&Bucket>) -> Result<BatchRequest> {
+    let mut buckets: Vec<Bucket> = Vec::new();
+    let mut entries = Vec::with_capacity(request.entries.len());
+    for entry in request.resolve(default)? {
+        // Most requests have one bucket: the last one is tried first.
+        let known = buckets.iter().rposition(|b| *b == entry.bucket);
+        let bucket = known.unwrap_or_else(|| {
+            buckets.push(entry.bucket.clone());
+            buckets.len() - 1
+        });
+        entries.push(BatchEntry { bucket: bucket as u32, name: entry.name });
+    }
+    Ok(BatchRequest { buckets, entries, ordered: true })
+}

@@ -1,0 +1,318 @@
+//! Buckets over v1: one path, the action in the body.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
+use forebay_core::bucket::BucketInfo;
+use forebay_core::job::JobKind;
+use forebay_core::state::Command;
+use forebay_core::v1::action::{ActionMsg, selection};
+use forebay_core::v1::bucket::requested_backend;
+use forebay_core::v1::headers as v1;
+use forebay_core::v1::query::{Query, split_path};
+use forebay_core::{Bucket, Error, ErrorCode, Result};
+use forebay_node::clock::unix_ns;
+use forebay_node::lifecycle::Lifecycle;
+use forebay_node::metrics::Metrics;
+use forebay_node::reply::text;
+use serde_json::Value;
+
+use super::{MAX_CONTROL, counted, done, list, read_body, summary};
+use crate::bucket_props;
+use crate::changes::Changes;
+use crate::job_control::JobControl;
+use crate::route::{Found, Route};
+use crate::targets::Targets;
+
+/// Actions of v1 that exist and are not served yet; everything else is unknown.
+const NOT_SERVED: [&str; 15] = [
+    "move-bck",
+    "copy-bck",
+    "etl-bck",
+    "copy-listrange",
+    "etl-listrange",
+    "archive",
+    "make-n-copies",
+    "ec-encode",
+    "rechunk",
+    "index-shard",
+    "summary-shard",
+    "create-inventory",
+    "show-inventory",
+    "destroy-inventory",
+    "blob-download",
+];
+
+#[derive(Clone)]
+pub(crate) struct Buckets {
+    pub(crate) route: Route,
+    pub(crate) targets: Targets,
+    pub(crate) changes: Changes,
+    pub(crate) jobs: JobControl,
+    pub(crate) metrics: Metrics,
+    pub(crate) lifecycle: Lifecycle,
+}
+
+pub(crate) fn router(state: Buckets) -> Router {
+    let methods = MethodRouter::new()
+        .get(handle)
+        .head(handle)
+        .post(handle)
+        .put(handle)
+        .delete(handle)
+        .patch(handle);
+    Router::new()
+        .route("/v1/buckets", methods.clone())
+        .route("/v1/buckets/", methods.clone())
+        .route("/v1/buckets/{*bucket}", methods)
+        .with_state(state)
+}
+
+/// A request about buckets, decoded.
+struct Call {
+    parts: Parts,
+    query: Query,
+    /// Empty in requests about all buckets.
+    bucket: String,
+    /// What stands behind the bucket in the path.
+    rest: String,
+    action: ActionMsg,
+}
+
+impl Call {
+    /// The bucket of a request that is about one.
+    fn bucket(&self) -> Result<Bucket> {
+        if !self.rest.is_empty() {
+            let name = format!("{}/{}", self.bucket, self.rest);
+            return Err(Error::new(
+                ErrorCode::InvalidName,
+                format!("invalid bucket name \"{name}\": it has a slash"),
+            ));
+        }
+        self.query.bucket(&self.bucket)
+    }
+}
+
+async fn handle(State(state): State<Buckets>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    match decode(parts, body).await {
+        Ok(call) => {
+            let op = match call.action.action.as_str() {
+                "" => "head_bucket".to_owned(),
+                action if is_known(action) => action.to_owned(),
+                _ => "unknown".to_owned(),
+            };
+            let result = answer(&state, call).await;
+            counted(&state.metrics, "v1", &op, result)
+        }
+        Err(e) => counted(&state.metrics, "v1", "unknown", Err(e)),
+    }
+}
+
+async fn decode(parts: Parts, body: Body) -> Result<Call> {
+    let (bucket, rest) = split_path(parts.uri.path(), "buckets")?;
+    let body = read_body(body, MAX_CONTROL).await?;
+    let is_json = parts
+        .headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|t| t.to_str().is_ok_and(|t| t.contains("json")));
+    let action = if parts.method == Method::HEAD {
+        ActionMsg::default()
+    } else if parts.method == Method::GET && body.is_empty() && !is_json {
+        ActionMsg { action: "list".into(), ..ActionMsg::default() }
+    } else {
+        ActionMsg::parse(&body)?
+    };
+    let query = Query::parse(parts.uri.query());
+    Ok(Call { parts, query, bucket, rest, action })
+}
+
+/// Actions served, by method.
+const SERVED: [(&str, &[&str]); 4] = [
+    ("GET", &["list", "summary-bck"]),
+    ("POST", &["create-bck", "prefetch-listrange"]),
+    ("DELETE", &["destroy-bck", "evict-remote-bck", "delete-listrange", "evict-listrange"]),
+    ("PATCH", &["set-bprops", "reset-bprops"]),
+];
+
+fn is_known(action: &str) -> bool {
+    NOT_SERVED.contains(&action) || SERVED.iter().any(|(_, actions)| actions.contains(&action))
+}
+
+async fn answer(state: &Buckets, call: Call) -> Result<Response> {
+    let (method, action) = (call.parts.method.clone(), call.action.action.as_str());
+    match (method.as_str(), action) {
+        ("HEAD", _) => head(state, &call).await,
+        ("GET", "list") if call.bucket.is_empty() => {
+            list::buckets(&state.route.state(), &call.query, &call.action.name)
+        }
+        ("GET", "list") => {
+            let found = state.route.bucket(&call.bucket()?).await?;
+            list::objects(&state.targets, &found, &call.action.value, &call.parts.headers).await
+        }
+        ("GET", "summary-bck") => summarize(state, &call).await,
+        ("POST", "create-bck") => create(state, &call).await,
+        ("DELETE", "destroy-bck") => destroy(state, &call.bucket()?).await,
+        ("DELETE", "evict-remote-bck") => evict(state, &call).await,
+        ("PATCH", "set-bprops") => {
+            let change = |info: &mut _| bucket_props::apply(info, &call.action.value);
+            set_props(state, &call.bucket()?, change).await
+        }
+        ("PATCH", "reset-bprops") => {
+            let change = |info: &mut _| {
+                bucket_props::reset(info);
+                Ok(())
+            };
+            set_props(state, &call.bucket()?, change).await
+        }
+        ("POST", "prefetch-listrange") => start_job(state, JobKind::Prefetch, &call).await,
+        ("DELETE", "evict-listrange") => start_job(state, JobKind::Evict, &call).await,
+        ("DELETE", "delete-listrange") => start_job(state, JobKind::Delete, &call).await,
+        (_, other) => {
+            // A bad name is the client's first mistake, whatever it wants to do.
+            call.bucket()?;
+            Err(match SERVED.iter().find(|(_, actions)| actions.contains(&other)) {
+                Some((method, _)) => {
+                    Error::invalid(format!("action \"{other}\" goes with {method}"))
+                }
+                None if NOT_SERVED.contains(&other) => {
+                    Error::unsupported(format!("action \"{other}\" is not served yet"))
+                }
+                None => Error::invalid(format!("unknown action \"{other}\"")),
+            })
+        }
+    }
+}
+
+async fn head(state: &Buckets, call: &Call) -> Result<Response> {
+    let bucket = call.query.bucket(&call.bucket)?;
+    if call.query.has("bsumm_remote") {
+        let found = state.route.bucket(&bucket).await?;
+        return summary::info(&state.targets, &found, &call.rest, &call.query).await;
+    }
+    call.bucket()?;
+    let info = if call.query.flag("dont_add_remote_bck_md") && bucket.provider.is_remote() {
+        match state.route.known(&bucket) {
+            Ok(found) => found.info,
+            Err(e) if e.code == ErrorCode::RemoteBucketNotFound => {
+                let info = BucketInfo::requested(bucket, None);
+                state.route.check_backend(&info).await?;
+                info
+            }
+            Err(e) => return Err(e),
+        }
+    } else {
+        state.route.bucket(&bucket).await?.info
+    };
+    let props = HeaderValue::try_from(bucket_props::shown(&info).to_string())
+        .map_err(|_| Error::internal("bucket properties cannot stand in a header"))?;
+    Ok([(HeaderName::from_static(v1::BUCKET_PROPS), props)].into_response())
+}
+
+async fn summarize(state: &Buckets, call: &Call) -> Result<Response> {
+    if !call.bucket.is_empty() {
+        let found = state.route.bucket(&call.bucket()?).await?;
+        return summary::summary(&state.targets, &found, &call.action.value).await;
+    }
+    Err(Error::unsupported("a summary of all buckets at once is not served yet")
+        .hint("name one bucket"))
+}
+
+async fn create(state: &Buckets, call: &Call) -> Result<Response> {
+    let bucket = call.bucket()?;
+    let value = &call.action.value;
+    let mut info = BucketInfo::requested(bucket.clone(), requested_backend(value)?);
+    bucket_props::apply(&mut info, value)?;
+    if let Ok(found) = state.route.known(&bucket) {
+        return Err(Error::new(
+            ErrorCode::BucketExists,
+            format!("bucket \"{}\" already exists", found.info.bucket),
+        ));
+    }
+    if !call.query.flag("dont_head_remote_bck") {
+        state.route.check_backend(&info).await?;
+    }
+    let command = Command::CreateBucket { info: Box::new(info), now_ns: unix_ns() };
+    state.changes.commit(command).await?;
+    Ok(done())
+}
+
+async fn destroy(state: &Buckets, bucket: &Bucket) -> Result<Response> {
+    let found = state.route.known(bucket)?;
+    if bucket.provider.is_remote() {
+        return Err(Error::unsupported(format!(
+            "cannot destroy \"{bucket}\": it lives in a cloud"
+        ))
+        .hint("evict it: the cluster forgets it, the cloud keeps it"));
+    }
+    forget(state, &found).await?;
+    Ok(done())
+}
+
+/// Takes the bucket out of the map, then has targets drop its data. Targets that miss the second
+/// step do it when they see the map.
+async fn forget(state: &Buckets, found: &Found) -> Result<()> {
+    let bucket = found.info.bucket.clone();
+    state.changes.commit(Command::DestroyBucket { bucket }).await?;
+    let (targets, snapshot, id) = (state.targets.clone(), found.state.clone(), found.info.id);
+    state.lifecycle.spawn(async move {
+        let path = format!("/internal/v1/bucket/{id}");
+        for (node, dropped) in targets.delete_all(snapshot.alive_targets(), &path).await {
+            if let Err(e) = dropped {
+                tracing::debug!(node = %node, bucket_id = id, error = %e, "data not dropped yet");
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Forgets what is cached of a bucket. Kept, it comes back under a new id: whatever a target that
+/// is away has of the old one is never served again.
+async fn evict(state: &Buckets, call: &Call) -> Result<Response> {
+    let bucket = call.bucket()?;
+    let found = match state.route.known(&bucket) {
+        Ok(found) if !found.info.has_backend() => {
+            return Err(Error::invalid(format!("cannot evict \"{bucket}\": it has no backend"))
+                .hint("its objects live only here; destroy the bucket to be rid of them"));
+        }
+        Ok(found) => found,
+        Err(e) if e.code == ErrorCode::RemoteBucketNotFound => return Ok(done()),
+        Err(e) => return Err(e),
+    };
+    forget(state, &found).await?;
+    if call.query.flag("keep_bck_md") {
+        let info = Box::new(found.info);
+        match state.changes.commit(Command::CreateBucket { info, now_ns: unix_ns() }).await {
+            // A request that met the gap has registered it again.
+            Err(e) if e.code != ErrorCode::BucketExists => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(done())
+}
+
+async fn set_props(
+    state: &Buckets,
+    bucket: &Bucket,
+    change: impl FnOnce(&mut BucketInfo) -> Result<()>,
+) -> Result<Response> {
+    let mut info = state.route.bucket(bucket).await?.info;
+    change(&mut info)?;
+    state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
+    Ok(done())
+}
+
+async fn start_job(state: &Buckets, kind: JobKind, call: &Call) -> Result<Response> {
+    let found = state.route.bucket(&call.bucket()?).await?;
+    let value = if call.action.value.is_null() {
+        &Value::Object(serde_json::Map::new())
+    } else {
+        &call.action.value
+    };
+    let id = state.jobs.start(kind, &found, selection(value)?).await?;
+    Ok(text(id))
+}

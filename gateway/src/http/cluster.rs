@@ -1,0 +1,199 @@
+//! `/v1/daemon` and `/v1/cluster`: the map, buckets' metadata, nodes and their numbers.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use axum::response::Response;
+use axum::routing::get;
+use forebay_core::intra::{ClusterInfo, NodeInfo};
+use forebay_core::state::{ClusterState, Node, Role};
+use forebay_core::v1::cluster::{node_json, smap_json};
+use forebay_core::v1::headers::NODE_ID;
+use forebay_core::v1::query::Query;
+use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_node::identity::Identity;
+use forebay_node::maps::Maps;
+use forebay_node::metrics::Metrics;
+use forebay_node::reply::{json, text};
+use serde_json::{Map, Value, json};
+
+use super::node_status::{self, bmd, cluster_config, sysinfo};
+use super::{MAX_CONTROL, counted, jobs, read_body};
+use crate::cluster_view::ClusterView;
+use crate::job_control::JobControl;
+use crate::raw_http;
+
+/// Another node has this long to answer a question that is passed on to it.
+const RELAY_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Clone)]
+pub(crate) struct ClusterFront {
+    pub(crate) maps: Maps,
+    pub(crate) view: ClusterView,
+    pub(crate) jobs: JobControl,
+    pub(crate) identity: Identity,
+    pub(crate) metrics: Metrics,
+}
+
+pub(crate) fn router(state: ClusterFront) -> Router {
+    Router::new()
+        .route("/v1/daemon", get(daemon))
+        .route("/v1/reverse/daemon", get(reverse))
+        .route("/v1/cluster", get(cluster))
+        .with_state(state)
+}
+
+/// The state, the primary and the nodes' reports, read together.
+struct Snapshot {
+    state: std::sync::Arc<ClusterState>,
+    primary: NodeId,
+    info: ClusterInfo,
+}
+
+impl ClusterFront {
+    async fn snapshot(&self) -> Result<Snapshot> {
+        let info = self.view.info().await?;
+        Ok(Snapshot { state: self.maps.load(), primary: info.primary.clone(), info })
+    }
+}
+
+impl Snapshot {
+    fn node(&self, id: &NodeId) -> Result<(&Node, &NodeInfo)> {
+        let unknown = || {
+            Error::new(ErrorCode::NodeNotFound, format!("node {id} does not exist in this cluster"))
+        };
+        let node = self.state.node(id).ok_or_else(unknown)?;
+        let report = self.info.nodes.iter().find(|n| n.id == *id).ok_or_else(unknown)?;
+        Ok((node, report))
+    }
+
+    /// One document per node of a role.
+    fn by_node(&self, role: Role, make: impl Fn(&Node, &NodeInfo) -> Value) -> Value {
+        let nodes = self.info.nodes.iter().filter(|n| n.role == role);
+        let docs = nodes.filter_map(|report| {
+            let node = self.state.node(&report.id)?;
+            Some((node.id.to_string(), make(node, report)))
+        });
+        Value::Object(docs.collect::<Map<_, _>>())
+    }
+}
+
+async fn daemon(State(state): State<ClusterFront>, request: Request) -> Response {
+    let query = Query::parse(request.uri().query());
+    let me = state.identity.id.clone();
+    let result = about_node(&state, &me, query.get("what").unwrap_or("")).await;
+    counted(&state.metrics, "v1", "daemon", result)
+}
+
+/// What this gateway can say of any node; `what` as in §4.3.
+async fn about_node(state: &ClusterFront, id: &NodeId, what: &str) -> Result<Response> {
+    let all = state.snapshot().await?;
+    let (node, report) = all.node(id)?;
+    Ok(match what {
+        "smap" => json(&smap_json(&all.state, &all.primary)),
+        "bmd" => json(&bmd(&all.state)),
+        "snode" => json(&node_json(node)),
+        "config" => json(&cluster_config(&all.state)),
+        "node_status" => json(&node_status::status(&all.state, node, report, &all.info)),
+        "node_stats" => json(&node_status::stats(node, report)),
+        "sysinfo" => json(&sysinfo()),
+        "metrics" => json(&json!({"get.size": "counter", "get.cold.size": "counter",
+            "get.cold.n": "counter", "up.ns.time": "gauge"})),
+        "mountpaths" => {
+            json(&json!({"available": report.usage.disks, "waiting_dd": [], "disabled": []}))
+        }
+        "software_version" => {
+            let build = env!("CARGO_PKG_VERSION");
+            text(format!("{}.forebay-{build}", node_status::PROTOCOL_VERSION))
+        }
+        "log" | "disk" | "tls_certificate" => {
+            return Err(Error::unsupported(format!("what={what} is not served yet")));
+        }
+        _ => return Err(Error::invalid(format!("what=\"{what}\" means nothing to a node"))),
+    })
+}
+
+async fn reverse(State(state): State<ClusterFront>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    let result = about_another(&state, &parts).await;
+    counted(&state.metrics, "v1", "reverse", result)
+}
+
+/// A question about the node that a header names. What nodes report to the gateways is answered
+/// here; the rest is passed on.
+async fn about_another(state: &ClusterFront, request: &Parts) -> Result<Response> {
+    let id = request.headers.get(NODE_ID).and_then(|v| v.to_str().ok()).unwrap_or("");
+    if id.is_empty() {
+        return Err(Error::invalid("header Ais-Node-Id is missing"));
+    }
+    let id = NodeId::new(id)?;
+    let query = Query::parse(request.uri.query());
+    let what = query.get("what").unwrap_or("");
+    let here = state.maps.load();
+    let node = here.node(&id).cloned();
+    match (what, node) {
+        ("log" | "disk" | "tls_certificate", Some(node)) if id != state.identity.id => {
+            let path = format!("/v1/daemon?{}", request.uri.query().unwrap_or(""));
+            let answer = raw_http::get(&node.url, &path, &HeaderMap::new(), RELAY_WITHIN).await?;
+            let (parts, body) = answer.into_parts();
+            let mut response = Response::new(Body::from(body));
+            *response.status_mut() = parts.status;
+            if let Some(kind) = parts.headers.get(axum::http::header::CONTENT_TYPE) {
+                response.headers_mut().insert(axum::http::header::CONTENT_TYPE, kind.clone());
+            }
+            Ok(response)
+        }
+        _ => about_node(state, &id, what).await,
+    }
+}
+
+async fn cluster(State(state): State<ClusterFront>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let query = Query::parse(parts.uri.query());
+    let result = async {
+        let what = query.get("what").unwrap_or("");
+        if let "status" | "status_all" | "running_all" | "qryxstats" = what {
+            let body = read_body(body, MAX_CONTROL).await?;
+            return jobs::answer(&state.jobs, what, &body).await;
+        }
+        about_cluster(&state, what).await
+    };
+    let result = result.await;
+    counted(&state.metrics, "v1", "cluster", result)
+}
+
+async fn about_cluster(state: &ClusterFront, what: &str) -> Result<Response> {
+    let all = state.snapshot().await?;
+    let (gateways, targets) = (Role::Gateway, Role::Target);
+    Ok(match what {
+        "smap" => json(&smap_json(&all.state, &all.primary)),
+        "bmd" => json(&bmd(&all.state)),
+        "snode" => json(&node_json(all.node(&state.identity.id)?.0)),
+        "cluster_config" | "config" => json(&cluster_config(&all.state)),
+        "sysinfo" => json(&json!({
+            "proxy": all.by_node(gateways, |_, _| sysinfo()),
+            "target": all.by_node(targets, |_, _| sysinfo()),
+        })),
+        "node_stats" => json(&json!({
+            "proxy": all.by_node(gateways, node_status::stats),
+            "target": all.by_node(targets, node_status::stats),
+        })),
+        "mountpaths" => json(&json!({"targets": all.by_node(targets, |_, report| {
+            json!({"available": report.usage.disks, "waiting_dd": [], "disabled": []})
+        })})),
+        "backends" => json(&["ais", "aws"]),
+        "remote" => json(&json!({"a": null, "ver": 0})),
+        "target_ips" => {
+            let hosts = all.state.targets().map(|n| {
+                let rest = n.url.split_once("://").map_or(n.url.as_str(), |(_, rest)| rest);
+                rest.rsplit_once(':').map_or(rest, |(host, _)| host).to_owned()
+            });
+            text(hosts.collect::<Vec<_>>().join(","))
+        }
+        _ => return Err(Error::invalid(format!("what=\"{what}\" means nothing to a cluster"))),
+    })
+}

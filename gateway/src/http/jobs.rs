@@ -1,0 +1,192 @@
+//! Jobs: the questions of v1 (`what=status` and its kin), start and stop, and our own paths.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::routing::{get, put};
+use forebay_core::job::{JobKind, Selection};
+use forebay_core::v1::action::{ActionMsg, lower_keys, parse_json};
+use forebay_core::v1::jobs::{snapshots_json, status_json, unknown_job};
+use forebay_core::{Bucket, Error, Result};
+use forebay_node::metrics::Metrics;
+use forebay_node::reply::{json, text};
+use serde_json::Value;
+
+use super::{MAX_CONTROL, counted, done, read_body};
+use crate::job_control::{JobControl, JobFilter};
+use crate::route::Route;
+
+#[derive(Clone)]
+pub(crate) struct JobsFront {
+    pub(crate) route: Route,
+    pub(crate) jobs: JobControl,
+    pub(crate) metrics: Metrics,
+}
+
+pub(crate) fn router(state: JobsFront) -> Router {
+    Router::new()
+        .route("/v1/cluster", put(control))
+        .route("/api/v1/jobs", get(all))
+        .route("/api/v1/jobs/{id}", get(one).delete(stop))
+        .with_state(state)
+}
+
+async fn all(State(state): State<JobsFront>) -> Response {
+    let result = state.jobs.list(&JobFilter::default()).await.map(|list| json(&list));
+    counted(&state.metrics, "api", "jobs", result)
+}
+
+async fn one(State(state): State<JobsFront>, Path(id): Path<String>) -> Response {
+    let result = state.jobs.status(&id).await.map(|status| json(&status));
+    counted(&state.metrics, "api", "job", result)
+}
+
+async fn stop(State(state): State<JobsFront>, Path(id): Path<String>) -> Response {
+    let result = async {
+        state.jobs.status(&id).await?;
+        state.jobs.stop(&JobFilter { id, ..JobFilter::default() }).await?;
+        Ok(done())
+    };
+    let result = result.await;
+    counted(&state.metrics, "api", "job_stop", result)
+}
+
+/// `PUT /v1/cluster`: of the many control actions of v1, start and stop of jobs.
+async fn control(State(state): State<JobsFront>, body: Body) -> Response {
+    let result = async {
+        let action = ActionMsg::parse(&read_body(body, MAX_CONTROL).await?)?;
+        let question = Question::from_value(&action.value)?;
+        match action.action.as_str() {
+            "start" => start(&state, &question).await,
+            "stop" => {
+                // Neither a kind nor an id names nothing, not everything.
+                if !question.kind_unknown && question.names_something() {
+                    state.jobs.stop(&question.filter).await?;
+                }
+                Ok(done())
+            }
+            other => Err(Error::unsupported(format!("action \"{other}\" is not served yet"))),
+        }
+    };
+    let result = result.await;
+    counted(&state.metrics, "v1", "control", result)
+}
+
+async fn start(state: &JobsFront, question: &Question) -> Result<Response> {
+    let Some(kind) = question.filter.kind else {
+        return Err(Error::invalid(format!(
+            "jobs of kind \"{}\" cannot be started",
+            question.kind
+        ))
+        .hint("this version starts prefetch-listrange on a bucket"));
+    };
+    let bucket = question.filter.bucket.as_ref().ok_or_else(|| {
+        Error::invalid(format!("a job of kind {} needs a bucket", kind.v1_kind()))
+    })?;
+    if kind != JobKind::Prefetch {
+        return Err(Error::invalid(format!("{} starts with a list of objects", kind.v1_kind())));
+    }
+    let found = state.route.bucket(bucket).await?;
+    Ok(text(state.jobs.start(kind, &found, Selection::Prefix(String::new())).await?))
+}
+
+/// `GET /v1/cluster?what=…` for the four questions about jobs.
+pub(crate) async fn answer(jobs: &JobControl, what: &str, body: &[u8]) -> Result<Response> {
+    let question = if body.is_empty() {
+        Question::default()
+    } else {
+        Question::from_value(&parse_json(body)?)?
+    };
+    let filter = &question.filter;
+    let list = async || match question.kind_unknown {
+        true => Ok(Vec::new()),
+        false => jobs.list(filter).await,
+    };
+    match what {
+        "status" if !filter.id.is_empty() => {
+            Ok(json(&status_json(&jobs.status(&filter.id).await?)))
+        }
+        "status" => match list().await?.first() {
+            Some(latest) => Ok(json(&status_json(latest))),
+            None => Err(unknown_job(&question.kind)),
+        },
+        "status_all" => Ok(json(&list().await?.iter().map(status_json).collect::<Vec<_>>())),
+        "running_all" => {
+            let running = JobFilter { running_only: true, ..filter.clone() };
+            let running = if question.kind_unknown { vec![] } else { jobs.list(&running).await? };
+            let names = running.iter().map(|s| format!("{}[{}]", s.kind.v1_kind(), s.id));
+            Ok(json(&names.collect::<Vec<_>>()))
+        }
+        "qryxstats" => {
+            let mut parts = jobs.by_target(filter).await?;
+            if question.kind_unknown {
+                parts.values_mut().for_each(Vec::clear);
+            }
+            if !filter.id.is_empty() && parts.values().all(Vec::is_empty) {
+                return Err(unknown_job(&filter.id));
+            }
+            Ok(json(&snapshots_json(&parts)))
+        }
+        other => Err(Error::invalid(format!("what={other} is not about jobs"))),
+    }
+}
+
+/// What a client asks about jobs; keys come in any case.
+#[derive(Default)]
+struct Question {
+    filter: JobFilter,
+    kind: String,
+    /// The kind is none of ours: no job has it.
+    kind_unknown: bool,
+}
+
+impl Question {
+    fn from_value(value: &Value) -> Result<Self> {
+        let value = lower_keys(value.clone());
+        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+        let kind = text("kind").to_owned();
+        let parsed = kind.parse::<JobKind>().ok();
+        let bucket = match value.get("bck").map(|b| lower_keys(b.clone())) {
+            None | Some(Value::Null) => None,
+            // Clients that mean no bucket may send one without a name.
+            Some(b) if b.get("name").and_then(Value::as_str).is_none_or(str::is_empty) => None,
+            Some(b) => {
+                let part = |key: &str| b.get(key).and_then(Value::as_str).unwrap_or_default();
+                Some(Bucket::from_parts(part("name"), part("provider"), "")?)
+            }
+        };
+        let filter = JobFilter {
+            id: text("id").to_owned(),
+            kind: parsed,
+            bucket,
+            running_only: value.get("show_active").and_then(Value::as_bool).unwrap_or(false),
+        };
+        Ok(Self { filter, kind_unknown: !kind.is_empty() && parsed.is_none(), kind })
+    }
+
+    fn names_something(&self) -> bool {
+        !self.filter.id.is_empty() || self.filter.kind.is_some()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn keys_come_in_any_case_and_null_is_nothing() {
+        let q = Question::from_value(&json!({"ID": "x", "Kind": "prefetch-objects",
+            "Bck": {"Name": "b", "provider": "s3", "namespace": null}, "DaemonID": ""}))
+        .unwrap();
+        assert_eq!((q.filter.id.as_str(), q.filter.kind), ("x", Some(JobKind::Prefetch)));
+        assert_eq!(q.filter.bucket.unwrap().to_string(), "s3://b");
+        let q = Question::from_value(&json!({"id": "", "bck": null, "show_active": null})).unwrap();
+        assert!(q.filter.bucket.is_none() && !q.filter.running_only && !q.kind_unknown);
+        assert!(Question::from_value(&json!({"kind": "lru"})).unwrap().kind_unknown);
+        assert!(!Question::from_value(&json!({"bck": {}})).unwrap().names_something());
+    }
+}

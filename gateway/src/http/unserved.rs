@@ -1,0 +1,56 @@
+//! Parts of v1 and S3 that this version does not have: a clear refusal in the form that the
+//! clients of each expect.
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use forebay_core::{Error, Result};
+use forebay_node::metrics::Metrics;
+use forebay_node::reply::json;
+
+use super::counted;
+
+pub(crate) fn router(metrics: Metrics) -> Router {
+    Router::new()
+        .route("/v1/etl", any(etl))
+        .route("/v1/etl/{*rest}", any(etl))
+        .route("/v1/sort", any(dsort))
+        .route("/v1/sort/{*rest}", any(dsort))
+        .route("/v1/download", any(download))
+        .route("/v1/download/{*rest}", any(download))
+        .route("/s3", any(s3))
+        .route("/s3/", any(s3))
+        .route("/s3/{*rest}", any(s3))
+        .with_state(metrics)
+}
+
+async fn etl(State(metrics): State<Metrics>) -> Response {
+    counted(&metrics, "v1", "etl", Err(Error::unsupported("ETL is not served")))
+}
+
+async fn dsort(State(metrics): State<Metrics>, method: Method, uri: Uri) -> Response {
+    counted(&metrics, "v1", "dsort", none_or_refusal("dsort", &method, &uri))
+}
+
+async fn download(State(metrics): State<Metrics>, method: Method, uri: Uri) -> Response {
+    counted(&metrics, "v1", "download", none_or_refusal("the downloader", &method, &uri))
+}
+
+/// Clients that list all kinds of jobs ask here too: there are none.
+fn none_or_refusal(what: &str, method: &Method, uri: &Uri) -> Result<Response> {
+    if method == Method::GET && !uri.query().is_some_and(|q| q.contains("uuid=")) {
+        return Ok(json(&Vec::<()>::new()));
+    }
+    Err(Error::unsupported(format!("{what} is not served yet")))
+}
+
+/// S3's form of "not implemented".
+async fn s3(State(metrics): State<Metrics>) -> Response {
+    const BODY: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>NotImplemented</Code>\
+        <Message>The S3 front is not served yet; use /v1 or the Forebay clients.</Message>\
+        <Resource></Resource><RequestId></RequestId></Error>";
+    metrics.http_request("s3", "any", "error");
+    (StatusCode::NOT_IMPLEMENTED, [(header::CONTENT_TYPE, "application/xml")], BODY).into_response()
+}

@@ -1,0 +1,156 @@
+//! A stand-in for a target: joins like one and answers what gateways ask, from memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use forebay_client::PeerClient;
+use forebay_core::NodeId;
+use forebay_core::intra::{
+    BackendHeadRequest, BackendListRequest, ListPage, ListRequest, NodeUsage,
+};
+use forebay_core::job::{JobSpec, JobState, JobStatus};
+use forebay_core::object::ListEntry;
+use forebay_core::sign::ClusterSecret;
+use forebay_core::state::Role;
+use forebay_node::identity::Identity;
+use forebay_node::lifecycle::Lifecycle;
+use forebay_node::maps::Maps;
+use forebay_node::reply::Failure;
+use forebay_node::{listener, membership};
+use serde_json::Value;
+
+/// What a stand-in holds and was told.
+#[derive(Default)]
+pub(crate) struct Holdings {
+    pub(crate) records: BTreeSet<String>,
+    pub(crate) backend: BTreeSet<String>,
+    pub(crate) backend_exists: bool,
+    pub(crate) jobs: BTreeMap<String, JobStatus>,
+    pub(crate) refuse_jobs: bool,
+    pub(crate) dropped: Vec<u64>,
+    pub(crate) backend_heads: usize,
+}
+
+pub(crate) struct StandIn {
+    pub(crate) id: String,
+    pub(crate) url: String,
+    pub(crate) maps: Maps,
+    pub(crate) holds: Arc<Mutex<Holdings>>,
+    lifecycle: Lifecycle,
+}
+
+type Held = State<Arc<Mutex<Holdings>>>;
+
+impl StandIn {
+    pub(crate) async fn start(id: &str, secret: &str, gateways: Vec<String>) -> Self {
+        let listener = listener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let identity = Identity {
+            id: NodeId::new(id).unwrap(),
+            role: Role::Target,
+            url: url.clone(),
+            secret: ClusterSecret::new(secret).unwrap(),
+            zone: String::new(),
+            started: std::time::Instant::now(),
+        };
+        let (maps, lifecycle) = (Maps::default(), Lifecycle::new());
+        let holds = Arc::new(Mutex::new(Holdings { backend_exists: true, ..Holdings::default() }));
+        let peer = PeerClient::new(identity.secret.clone());
+        let usage = Arc::new(|| NodeUsage { objects: 7, bytes: 70, ..NodeUsage::default() });
+        membership::follow(identity.clone(), maps.clone(), peer, gateways, usage, &lifecycle);
+        let router = router(holds.clone());
+        lifecycle.spawn(listener::serve(
+            listener,
+            router,
+            identity,
+            maps.clone(),
+            lifecycle.clone(),
+        ));
+        Self { id: id.into(), url, maps, holds, lifecycle }
+    }
+
+    /// Stops cleanly: the gateways hear of it at once.
+    pub(crate) async fn stop(&self) {
+        self.lifecycle.shutdown(std::time::Duration::from_secs(5)).await;
+    }
+}
+
+fn page(
+    names: &BTreeSet<String>,
+    prefix: &str,
+    after: &str,
+    until: &str,
+    limit: usize,
+) -> ListPage {
+    let mut rest = names
+        .iter()
+        .filter(|n| n.starts_with(prefix) && n.as_str() > after)
+        .filter(|n| until.is_empty() || n.as_str() <= until);
+    let entry = |n: &String| {
+        let mut entry = ListEntry { name: n.clone(), ..ListEntry::default() };
+        entry.meta.size = n.len() as u64;
+        entry.meta.version = "1".into();
+        entry
+    };
+    let entries = rest.by_ref().take(limit).map(entry).collect();
+    ListPage { entries, more: rest.next().is_some() }
+}
+
+fn router(holds: Arc<Mutex<Holdings>>) -> Router {
+    Router::new()
+        .route("/internal/v1/list", post(list))
+        .route("/internal/v1/backend/head", post(backend_head))
+        .route("/internal/v1/backend/list", post(backend_list))
+        .route("/internal/v1/job", post(start_job).get(jobs))
+        .route("/internal/v1/job/{id}", delete(stop_job))
+        .route("/internal/v1/bucket/{id}", delete(drop_bucket))
+        .route("/metrics", get(|| async { "forebay_get_bytes_total{result=\"hit\"} 5\n" }))
+        .with_state(holds)
+}
+
+async fn list(State(h): Held, Json(r): Json<ListRequest>) -> Json<ListPage> {
+    let until = r.until.unwrap_or_default();
+    Json(page(&h.lock().unwrap().records, &r.prefix, &r.after, &until, r.limit))
+}
+
+async fn backend_head(
+    State(h): Held,
+    Json(r): Json<BackendHeadRequest>,
+) -> Result<Json<Value>, Failure> {
+    let mut h = h.lock().unwrap();
+    h.backend_heads += 1;
+    if h.backend_exists { Ok(Json(Value::Null)) } else { Err(Failure(r.info.bucket.not_found())) }
+}
+
+async fn backend_list(State(h): Held, Json(r): Json<BackendListRequest>) -> Json<ListPage> {
+    Json(page(&h.lock().unwrap().backend, &r.prefix, &r.after, "", r.limit))
+}
+
+async fn start_job(State(h): Held, Json(spec): Json<JobSpec>) -> Result<Json<Value>, Failure> {
+    let mut h = h.lock().unwrap();
+    if h.refuse_jobs {
+        return Err(Failure(forebay_core::Error::internal("no more jobs")));
+    }
+    h.jobs.insert(spec.id.clone(), JobStatus::new(&spec, 5));
+    Ok(Json(Value::Null))
+}
+
+async fn jobs(State(h): Held) -> Json<Vec<JobStatus>> {
+    Json(h.lock().unwrap().jobs.values().cloned().collect())
+}
+
+async fn stop_job(State(h): Held, Path(id): Path<String>) -> StatusCode {
+    if let Some(job) = h.lock().unwrap().jobs.get_mut(&id) {
+        (job.state, job.ended_ns) = (JobState::Stopped, 9);
+    }
+    StatusCode::OK
+}
+
+async fn drop_bucket(State(h): Held, Path(id): Path<u64>) -> StatusCode {
+    h.lock().unwrap().dropped.push(id);
+    StatusCode::OK
+}

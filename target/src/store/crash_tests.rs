@@ -1,0 +1,215 @@
+//! Stops the store at every single step of a change, starts it again, with its index and without,
+//! and looks: the old state or the new one, acknowledged means kept, nothing left lying about.
+#![allow(clippy::unwrap_used)]
+
+use super::faulty::{Fault, FaultyDisk};
+use super::tests::{cached, contents, files, open, owned};
+use super::*;
+
+const NAME: &str = "some/object";
+
+fn old() -> Bytes {
+    Bytes::from(vec![1; 70_000])
+}
+
+fn new() -> Bytes {
+    Bytes::from((0..200_000).map(|i| i as u8).collect::<Vec<_>>())
+}
+
+/// A folder in memory where there is one: these tests sync thousands of times.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Copies a disk without its index.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (path, name) = entry.map(|e| (e.path(), e.file_name())).unwrap();
+        if name == "index" {
+            continue;
+        }
+        if path.is_dir() {
+            copy(&path, &to.join(name));
+        } else {
+            std::fs::copy(&path, to.join(name)).unwrap();
+        }
+    }
+}
+
+async fn start(disks: &[&Path], rebuild_index: bool, io: Arc<dyn Disk>) -> Store {
+    let settings = disks
+        .iter()
+        .map(|d| DiskSettings { rebuild_index, ..DiskSettings::new(*d, Some(1 << 30)) })
+        .collect();
+    Store::open(settings, io).await.unwrap()
+}
+
+/// What the store holds under the one name, after checking that there is nothing else.
+async fn state(store: &Store, disks: &[&Path]) -> Option<Bytes> {
+    let found = contents(store, 1, NAME).await;
+    let count = usize::from(found.is_some());
+    let (rows, _) = store.list(1, "", None, None, 10).await.unwrap();
+    assert_eq!(rows.len(), count);
+    assert_eq!(store.usage().objects as usize, count);
+    assert_eq!(store.usage().bytes as usize, found.as_ref().map_or(0, Bytes::len));
+    let left: Vec<_> = disks.iter().flat_map(|d| files(&d.join("objects"))).collect();
+    assert_eq!(left.len(), count, "{left:?}");
+    for disk in disks {
+        assert!(files(&disk.join("work")).is_empty());
+        assert!(!disk.join(".forebay/lost").exists());
+    }
+    for volume in store.volumes() {
+        assert!(volume.index.marks().unwrap().is_empty());
+    }
+    found
+}
+
+/// Runs `change` with `fault` at step 0, 1, 2, … until one run meets no fault any more.
+async fn at_every_step(
+    before: Option<RecordMeta>,
+    fault: Fault,
+    after: Option<Bytes>,
+    change: impl AsyncFn(&Store) -> Result<()>,
+) -> u64 {
+    let first = before.as_ref().map(|_| old());
+    for step in 0.. {
+        let dir = folder();
+        let (disk, twin) = (dir.path().join("disk"), dir.path().join("twin"));
+        let io = FaultyDisk::new();
+        let store = start(&[&disk], false, Arc::new(io.clone())).await;
+        if let Some(meta) = before.clone() {
+            store.put(1, NAME, old(), meta).await.unwrap();
+        }
+        io.plan(step, fault);
+        let acknowledged = change(&store).await.is_ok();
+        let struck = io.struck();
+        if matches!(fault, Fault::Fail(_)) {
+            let live = contents(&store, 1, NAME).await;
+            assert!(live == first || live == after, "step {step}: mixed without a restart");
+        }
+        drop(store);
+        copy(&disk, &twin);
+        for (path, rebuild) in [(&disk, false), (&twin, true)] {
+            let store = start(&[path], false, Arc::new(RealDisk)).await;
+            let found = state(&store, &[path]).await;
+            let place = format!("{fault:?} at step {step}, rebuild {rebuild}");
+            assert!(found == first || found == after, "{place}: mixed");
+            assert!(!acknowledged || found == after, "{place}: an acknowledged change is lost");
+            store.put(1, NAME, old(), owned()).await.unwrap();
+            assert_eq!(state(&store, &[path]).await, Some(old()));
+        }
+        if !struck {
+            assert!(acknowledged);
+            return step;
+        }
+    }
+    unreachable!("the loop ends at the first run without a fault")
+}
+
+const FAULTS: [Fault; 3] = [Fault::Crash, Fault::Torn, Fault::Fail(std::io::ErrorKind::Other)];
+
+async fn put_in_pieces(store: &Store, meta: RecordMeta) -> Result<()> {
+    let mut work = store.begin(1, NAME, None).await?;
+    let data = new();
+    work.write(data.slice(..90_000)).await?;
+    work.write(data.slice(90_000..)).await?;
+    store.commit(work, meta).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_crash_in_the_first_put_leaves_all_or_nothing() {
+    for fault in FAULTS {
+        let steps =
+            at_every_step(None, fault, Some(new()), async |s| put_in_pieces(s, owned()).await)
+                .await;
+        assert_eq!(steps, 10, "steps were added: is each of them safe to stop at?");
+    }
+}
+
+#[tokio::test]
+async fn a_crash_in_an_overwrite_leaves_the_old_or_the_new_object() {
+    for fault in FAULTS {
+        at_every_step(Some(owned()), fault, Some(new()), async |s| put_in_pieces(s, owned()).await)
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_crash_while_caching_leaves_the_old_or_the_new_copy() {
+    at_every_step(Some(cached()), Fault::Crash, Some(new()), async |s| {
+        put_in_pieces(s, cached()).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_crash_in_a_removal_leaves_the_object_or_nothing() {
+    for fault in FAULTS {
+        at_every_step(Some(owned()), fault, None, async |s| s.remove(1, NAME).await.map(drop))
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_crash_in_a_change_of_metadata_leaves_the_object_whole() {
+    for fault in FAULTS {
+        at_every_step(Some(owned()), fault, Some(old()), async |s| {
+            let record = s.get(1, NAME).await?.unwrap();
+            let change = |m: &mut RecordMeta| drop(m.custom.insert("k".into(), "v".into()));
+            s.update(&record, change).await.map(drop)
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_crash_while_opening_loses_nothing() {
+    let dir = folder();
+    open(dir.path()).await.unwrap().put(1, NAME, old(), owned()).await.unwrap();
+    for rebuild_index in [false, true] {
+        for step in 0.. {
+            let io = FaultyDisk::new();
+            io.plan(step, Fault::Crash);
+            let settings =
+                DiskSettings { rebuild_index, ..DiskSettings::new(dir.path(), Some(1 << 30)) };
+            let opened = Store::open(vec![settings], Arc::new(io.clone())).await;
+            assert_eq!(opened.is_err(), io.struck(), "step {step}");
+            let done = opened.is_ok();
+            drop(opened);
+            let store = open(dir.path()).await.unwrap();
+            assert_eq!(state(&store, &[dir.path()]).await, Some(old()));
+            if done {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_crash_while_an_object_moves_between_disks_leaves_one_copy() {
+    for step in 0.. {
+        let dir = folder();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        // Whichever disk the name belongs on, the object first lies on the other one.
+        let both = start(&[&a, &b], false, Arc::new(RealDisk)).await;
+        let best = both.by_score(1, NAME)[0].root.clone();
+        drop(both);
+        let other = if best == a { &b } else { &a };
+        let one = start(&[other], false, Arc::new(RealDisk)).await;
+        one.put(1, NAME, old(), owned()).await.unwrap();
+        drop(one);
+        let io = FaultyDisk::new();
+        let both = start(&[&a, &b], false, Arc::new(io.clone())).await;
+        io.plan(step, Fault::Crash);
+        let acknowledged = put_in_pieces(&both, owned()).await.is_ok();
+        drop(both);
+        let both = start(&[&a, &b], false, Arc::new(RealDisk)).await;
+        let found = state(&both, &[&a, &b]).await.unwrap();
+        assert!(found == new() || (found == old() && !acknowledged), "step {step}");
+        if !io.struck() {
+            assert!(acknowledged);
+            return;
+        }
+    }
+}
