@@ -42,7 +42,7 @@ class Collate:
     def __init__(self, classes: list[str]) -> None:
         self.number = {name: i for i, name in enumerate(classes)}
 
-    def __call__(self, samples: list[tuple[str, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, samples: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
         names, pixels = zip(*samples, strict=True)
         labels = torch.tensor([self.number[label_of(name)] for name in names])
         return torch.stack(pixels).permute(0, 3, 1, 2), labels

@@ -11,7 +11,6 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use forebay_core::config::NodeConfig;
-use forebay_core::intra::MapReply;
 use forebay_core::size::ByteSize;
 use forebay_core::state::Role;
 use forebay_core::{Error, ErrorCode};
@@ -192,11 +191,9 @@ async fn is_ready(node: &NodePlan, nodes: &[NodePlan]) -> bool {
     if node.role == Role::Target {
         return true;
     }
-    let Ok((200, body)) = probe::get(&address, "/api/v1/map").await else { return false };
-    let Ok(map) = serde_json::from_slice::<MapReply>(&body) else { return false };
-    nodes.iter().filter(|n| n.role == Role::Target).all(|target| {
-        map.state.alive_targets().any(|t| t.id.as_str() == target.id && t.url == target.url())
-    })
+    let alive = probe::alive_targets(&address).await;
+    let mut targets = nodes.iter().filter(|n| n.role == Role::Target);
+    targets.all(|target| alive.contains(&(target.id.clone(), target.url())))
 }
 
 /// Why the cluster cannot start, from what the node that ended said last.

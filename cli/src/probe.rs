@@ -1,8 +1,9 @@
-//! One HTTP GET of a node on this machine, for waiting until it is ready: no retries, no pool.
+//! HTTP GETs of nodes on this machine, for waiting until they are ready: no retries, no pool.
 
 use std::io;
 use std::time::Duration;
 
+use forebay_core::intra::MapReply;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -24,6 +25,13 @@ pub(crate) async fn get(address: &str, path: &str) -> io::Result<(u16, Vec<u8>)>
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not an HTTP answer"))
+}
+
+/// Id and URL of every target that this gateway's map has alive; none while it has no map.
+pub(crate) async fn alive_targets(address: &str) -> Vec<(String, String)> {
+    let Ok((200, body)) = get(address, "/api/v1/map").await else { return Vec::new() };
+    let Ok(map) = serde_json::from_slice::<MapReply>(&body) else { return Vec::new() };
+    map.state.alive_targets().map(|node| (node.id.to_string(), node.url.clone())).collect()
 }
 
 fn parse(answer: &[u8]) -> Option<(u16, Vec<u8>)> {

@@ -1,8 +1,9 @@
 //! `forebay serve`: a gateway and a target in one process, for one machine.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use forebay_core::config::{DiskConfig, NodeConfig};
 use forebay_core::size::ByteSize;
@@ -11,13 +12,17 @@ use forebay_core::{Error, NodeId};
 use forebay_node::lifecycle::Lifecycle;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::dev::{folder_root, say};
 use crate::node::{Stopped, check, check_port, exit, finish, runtime, until_stopped};
-use crate::{home, os};
+use crate::{home, os, probe};
 
 /// Most bytes a disk may use when nobody says how many.
 const MOST_BY_DEFAULT: u64 = 20 << 30;
+/// How often to ask the nodes while they start.
+const ASK_EVERY: Duration = Duration::from_millis(20);
 /// How many ports after the gateway's are tried for the target.
 const NEARBY: u16 = 50;
 
@@ -95,10 +100,10 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
 async fn serve(gateway: NodeConfig, target: NodeConfig, size: ByteSize) -> Result<(), Stopped> {
     let lifecycle = Lifecycle::new();
     let endpoint = gateway.listen.advertise.clone();
-    let disk = target.disk[0].path.clone();
+    let nodes = [gateway.listen.http.clone(), target.listen.http.clone()];
+    let greeting = welcome(&endpoint, &target.disk[0].path, size);
     let (gateway_up, gateway_is_up) = oneshot::channel();
-    let (gateway_life, target_life, stop) =
-        (lifecycle.clone(), lifecycle.clone(), lifecycle.token());
+    let (gateway_life, target_life) = (lifecycle.clone(), lifecycle.clone());
     let front = forebay_gateway::run(gateway, gateway_life, move |_: &str| {
         let _ = gateway_up.send(());
     });
@@ -107,11 +112,13 @@ async fn serve(gateway: NodeConfig, target: NodeConfig, size: ByteSize) -> Resul
         if gateway_is_up.await.is_err() {
             return Ok(());
         }
+        let life = target_life.clone();
         forebay_target::run(target, target_life, move |_: &str| {
-            say(&welcome(&endpoint, &disk, size));
+            life.spawn(announce(nodes, greeting, life.token()));
         })
         .await
     };
+    let stop = lifecycle.token();
     until_stopped(lifecycle, async move {
         // Whichever ends first takes the other one with it.
         let front = async {
@@ -128,6 +135,38 @@ async fn serve(gateway: NodeConfig, target: NodeConfig, size: ByteSize) -> Resul
         front.and(back)
     })
     .await
+}
+
+/// Greets once both nodes answer and the gateway knows a target: from then on everything works.
+async fn announce(nodes: [String; 2], greeting: String, stop: CancellationToken) {
+    let up = async {
+        for node in &nodes {
+            while !matches!(probe::get(&local(node), "/readyz").await, Ok((200, _))) {
+                sleep(ASK_EVERY).await;
+            }
+        }
+        while probe::alive_targets(&local(&nodes[0])).await.is_empty() {
+            sleep(ASK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = up => say(&greeting),
+    }
+}
+
+/// Where this process itself reaches one of its listeners.
+fn local(http: &str) -> String {
+    match http.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_unspecified() => {
+            let loopback: IpAddr = match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            };
+            SocketAddr::new(loopback, address.port()).to_string()
+        }
+        _ => http.to_owned(),
+    }
 }
 
 fn welcome(endpoint: &str, disk: &str, size: ByteSize) -> String {
@@ -210,8 +249,8 @@ fn reachable(host: IpAddr) -> IpAddr {
         })
         .map(|address| address.ip());
     way_out.unwrap_or_else(|_| match host {
-        IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     })
 }
 

@@ -154,6 +154,20 @@ impl ClusterState {
                         format!("bucket \"{}\" already exists", info.bucket),
                     ));
                 }
+                let namesake = self.buckets.values().find(|b| {
+                    b.bucket.name == info.bucket.name && b.bucket.namespace == info.bucket.namespace
+                });
+                if let Some(other) = namesake {
+                    // S3 names a bucket by its name alone.
+                    return Err(Error::new(
+                        ErrorCode::Conflict,
+                        format!(
+                            "bucket \"{}\" cannot be added: its name is taken by \"{}\"",
+                            info.bucket, other.bucket
+                        ),
+                    )
+                    .hint("bucket names are unique over all providers; choose another name"));
+                }
                 info.id = self.next_bucket_id;
                 info.created_ns = now_ns;
                 info.created_version = index;
@@ -239,6 +253,16 @@ mod tests {
         s.apply(5, create("b")).unwrap();
         assert_ne!(s.bucket(&bucket).unwrap().id, first);
         assert_eq!(s.version, 5);
+    }
+
+    #[test]
+    fn a_bucket_name_is_unique_over_providers() {
+        let mut s = ClusterState::default();
+        s.apply(1, create("b")).unwrap();
+        let cloud = BucketInfo::requested(Bucket::new(Provider::Aws, "b").unwrap(), None);
+        let e = s.apply(2, Command::CreateBucket { info: Box::new(cloud), now_ns: 7 }).unwrap_err();
+        assert_eq!(e.code, ErrorCode::Conflict);
+        assert!(e.message.contains("\"ais://b\""), "{e}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_client::PeerClient;
 use forebay_core::intra::{ClusterInfo, NodeInfo, NodeUsage};
@@ -10,6 +11,9 @@ use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 
 use crate::cluster::members::Members;
+
+/// A primary that does not answer within this time is left out.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Where the reports are: with the primary gateway.
 #[derive(Clone)]
@@ -31,13 +35,11 @@ impl ClusterView {
         match &self.reports {
             Reports::Here(members) => self.local(&members.usage()),
             Reports::At { peer, primary_url } => {
-                match peer.get_json(primary_url, "/api/v1/cluster").await {
-                    Ok(info) => Ok(info),
+                let asked = peer.get_json(primary_url, "/api/v1/cluster");
+                match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+                    Ok(Ok(info)) => Ok(info),
                     // The map is known here too; only the numbers are not.
-                    Err(e) => {
-                        tracing::debug!(error = %e, "no reports from the primary");
-                        self.local(&BTreeMap::new())
-                    }
+                    _ => self.local(&BTreeMap::new()),
                 }
             }
         }

@@ -3,7 +3,7 @@
 //! Targets keep the jobs, so any gateway can answer for any job. What this gateway started it also
 //! remembers, so that a part lost with a target's restart is a failure and not forgotten.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_core::job::{self, JobKind, JobSpec, JobState, JobStatus, Selection};
@@ -134,7 +134,15 @@ impl JobControl {
         // The filter holds for merged jobs: one that runs somewhere runs.
         let all = JobFilter { running_only: false, ..filter.clone() };
         let mut parts: BTreeMap<String, BTreeMap<NodeId, JobStatus>> = BTreeMap::new();
-        for (target, list) in self.by_target(&all).await? {
+        let answers = self.by_target(&all).await?;
+        let state = self.maps.load();
+        // Alive, but it did not say: its part may well go on.
+        let silent: BTreeSet<NodeId> = state
+            .alive_targets()
+            .filter(|n| !answers.contains_key(&n.id))
+            .map(|n| n.id.clone())
+            .collect();
+        for (target, list) in answers {
             for status in list {
                 parts.entry(status.id.clone()).or_default().insert(target.clone(), status);
             }
@@ -144,7 +152,7 @@ impl JobControl {
                 parts.entry(id.clone()).or_default();
             }
         }
-        let merged = parts.into_iter().filter_map(|(id, parts)| self.merge(&id, &parts));
+        let merged = parts.into_iter().filter_map(|(id, parts)| self.merge(&id, &parts, &silent));
         let mut jobs: Vec<JobStatus> = merged.filter(|s| filter.matches(s)).collect();
         jobs.sort_by(|a, b| (b.started_ns, &b.id).cmp(&(a.started_ns, &a.id)));
         Ok(jobs)
@@ -177,26 +185,33 @@ impl JobControl {
         Ok(())
     }
 
-    /// One status out of the parts, with what this gateway knows of parts that are missing.
-    fn merge(&self, id: &str, parts: &BTreeMap<NodeId, JobStatus>) -> Option<JobStatus> {
+    /// One status out of the parts, with what this gateway knows of parts that are missing: of a
+    /// silent target the part goes on, of one that is down or knows no such job it is lost.
+    fn merge(
+        &self,
+        id: &str,
+        parts: &BTreeMap<NodeId, JobStatus>,
+        silent: &BTreeSet<NodeId>,
+    ) -> Option<JobStatus> {
         let mut table = self.table();
         let Some(job) = table.get_mut(id) else { return job::merge(parts) };
         if job.last.is_over() {
             return Some(job.last.clone());
         }
         let mut merged = job::merge(parts).unwrap_or_else(|| JobStatus {
-            state: JobState::Failed,
+            state: JobState::Done,
             ended_ns: unix_ns(),
             ..job.last.clone()
         });
-        let lost: Vec<&NodeId> = job.on.iter().filter(|t| !parts.contains_key(*t)).collect();
-        if !lost.is_empty() && merged.is_over() {
+        let missing = job.on.iter().filter(|t| !parts.contains_key(*t));
+        let (unheard, lost): (Vec<_>, Vec<_>) = missing.partition(|t| silent.contains(*t));
+        if merged.is_over() && !unheard.is_empty() {
+            (merged.state, merged.ended_ns) = (JobState::Running, 0);
+        } else if merged.is_over() && !lost.is_empty() {
             merged.state = JobState::Failed;
             merged.errors += lost.len() as u64;
-            merged.messages.extend(
-                lost.iter()
-                    .map(|t| format!("target {t} stopped before its part was told to be done")),
-            );
+            let lines = lost.iter().map(|t| format!("target {t} lost its part of the job"));
+            merged.messages.extend(lines);
         }
         job.last = merged.clone();
         Some(merged)

@@ -1,9 +1,9 @@
 //! The door of a Forebay cluster: holds the cluster's metadata, admits nodes, routes requests to
 //! the targets that own objects, merges what all of them know. No object bytes rest here.
 //!
-//! Where to look: a request comes in at [`http`]; a bucket and its owner are found in [`route`];
-//! a listing is merged in [`listing`]; a job is run by [`job_control`]; the state changes through
-//! [`changes`] → [`meta`]; members come, live and go in [`cluster`].
+//! Where to look: a request comes in at `http`; a bucket and its owner are found in `route`; a
+//! listing is merged in `listing`; a job is run by `job_control`; the state changes through
+//! `changes`, then `meta`; members come, live and go in `cluster`.
 
 mod bucket_props;
 mod changes;

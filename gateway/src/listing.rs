@@ -14,6 +14,8 @@ const LIST: &str = "/internal/v1/list";
 const BACKEND_LIST: &str = "/internal/v1/backend/list";
 /// Records asked for at once when most of them may fold into directories.
 const FOLDED_STEP: usize = 1_000;
+/// Records asked of each target beyond its even share of a page.
+const SHARE_SLACK: usize = 64;
 
 /// Which names, and from where they come.
 #[derive(Clone, Debug, Default)]
@@ -80,11 +82,11 @@ async fn flat(
         limit,
     };
     if !found.info.has_backend() {
-        return records(targets, &targets::all_members(&found.state)?, &request).await;
+        return held(targets, &targets::all_members(&found.state)?, request).await;
     }
     let alive = targets::alive(&found.state)?;
     if want.cached_only {
-        return records(targets, &alive, &request).await;
+        return held(targets, &alive, request).await;
     }
     let asked = BackendListRequest {
         info: found.info.clone(),
@@ -97,7 +99,28 @@ async fn flat(
     Ok(page)
 }
 
-/// What the targets hold.
+/// What the targets hold, as one page. Each is asked for its share of the page and a little more,
+/// again where that was not enough: names spread evenly, so the first round nearly always is.
+async fn held(targets: &Targets, nodes: &[&Node], mut request: ListRequest) -> Result<Merged> {
+    let limit = request.limit;
+    let mut page = Merged::default();
+    loop {
+        let missing = limit - page.rows.len();
+        request.limit = (missing.div_ceil(nodes.len()) * 9 / 8 + SHARE_SLACK).min(limit);
+        let part = records(targets, nodes, &request).await?;
+        let room = part.rows.len() <= missing;
+        page.rows.extend(part.rows.into_iter().take(missing));
+        page.more = part.more || !room;
+        match page.rows.last() {
+            Some(last) if page.more && page.rows.len() < limit => {
+                request.after.clone_from(&last.entry.name);
+            }
+            _ => return Ok(page),
+        }
+    }
+}
+
+/// One round of questions, merged as far as all answers reach.
 async fn records(targets: &Targets, nodes: &[&Node], request: &ListRequest) -> Result<Merged> {
     let answers = targets.post_all::<_, ListPage>(nodes.iter().copied(), LIST, request).await;
     let mut shards = Vec::with_capacity(answers.len());
@@ -107,7 +130,7 @@ async fn records(targets: &Targets, nodes: &[&Node], request: &ListRequest) -> R
         let more = more && !(entries.is_empty() && request.until.is_some());
         shards.push(Shard { target, entries, more });
     }
-    merge(shards, request.limit)
+    merge(shards, usize::MAX)
 }
 
 /// What the backend holds, as the first target that can reach it says.

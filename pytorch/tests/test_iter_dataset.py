@@ -94,7 +94,9 @@ def distributed_rank(rank: int, dataset: Any, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-def test_the_process_group_is_asked_for_rank_and_world(filled: forebay.Bucket, tmp_path: Any) -> None:
+def test_the_process_group_is_asked_for_rank_and_world(
+    filled: forebay.Bucket, tmp_path: Any
+) -> None:
     dataset = IterableDataset(filled)
     torch.multiprocessing.spawn(distributed_rank, (dataset, str(tmp_path)), nprocs=2)
     parts = [(tmp_path / str(rank)).read_text().split("\n") for rank in range(2)]
@@ -118,7 +120,9 @@ def test_workers_do_not_list(filled: forebay.Bucket, monkeypatch: pytest.MonkeyP
     assert sorted(loaded(dataset, 3)) == PAIRS
 
 
-def test_small_objects_are_fetched_in_batches(filled: forebay.Bucket, cluster: Cluster) -> None:
+def test_small_objects_are_fetched_in_batches(
+    filled: forebay.Bucket, cluster: Cluster
+) -> None:
     requests = cluster.count("forebay_http_requests_total", op="batch")
     entries = cluster.count("forebay_batch_entries_total")
     assert list(IterableDataset(filled)) == PAIRS
@@ -165,7 +169,7 @@ def test_contradictions_are_refused(filled: forebay.Bucket) -> None:
 
 
 class CIFAR10Dataset(BaseIterDataset):
-    """The dataset of the seed article, names apart."""
+    """The dataset of an article on AIStore and PyTorch, names apart."""
 
     def __init__(self, cifar_ais_source: Any, prefix_map: Any, transform: Any) -> None:
         super().__init__(ais_source_list=cifar_ais_source, prefix_map=prefix_map)

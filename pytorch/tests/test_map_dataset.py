@@ -139,7 +139,8 @@ def test_a_loaders_batch_is_one_request_per_owning_target(
 def test_a_small_composite_size_makes_more_and_smaller_requests(
     filled: forebay.Bucket, cluster: Cluster
 ) -> None:
-    dataset = MapDataset(filled, prefix_map={filled: "train/"}, config=Config(max_composite_object_size=350))
+    config = Config(max_composite_object_size=350)
+    dataset = MapDataset(filled, prefix_map={filled: "train/"}, config=config)
     before = cluster.count("forebay_batch_entries_total")
     assert [bytes(c) for c in dataset.fetch(range(9))] == [CONTENTS[n] for n in NAMES[:9]]
     assert cluster.count("forebay_batch_entries_total") - before == 9

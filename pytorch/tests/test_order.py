@@ -25,7 +25,9 @@ def test_every_position_is_somebodys_exactly_once(length: int, world: int, worke
 
 
 @given(st.integers(0, 300), COUNTS, COUNTS)
-def test_a_ranks_share_does_not_depend_on_its_workers(length: int, world: int, workers: int) -> None:
+def test_a_ranks_share_is_the_same_for_any_number_of_workers(
+    length: int, world: int, workers: int
+) -> None:
     whole = order.share(length, rank=world - 1, world_size=world, worker=0, workers=1)
     parts = [
         order.share(length, rank=world - 1, world_size=world, worker=worker, workers=workers)
@@ -46,7 +48,9 @@ def test_an_epochs_order_is_a_permutation_made_from_seed_and_epoch(
 
 def test_seeds_and_epochs_differ() -> None:
     orders = {
-        tuple(order.epoch_order(50, seed, epoch).tolist()) for seed in range(5) for epoch in range(5)
+        tuple(order.epoch_order(50, seed, epoch).tolist())
+        for seed in range(5)
+        for epoch in range(5)
     }
     assert len(orders) == 25
 

@@ -48,7 +48,8 @@ def test_empty_samples_are_kept() -> None:
 
 
 def test_oversized_samples_are_left_out_with_one_warning() -> None:
-    with pytest.warns(UserWarning, match=r"'object-1' \(9 bytes\) and 1 more.*max_batch_size 5") as seen:
+    warned = r"'object-1' \(9 bytes\) and 1 more.*max_batch_size 5"
+    with pytest.warns(UserWarning, match=warned) as seen:
         assert list(DynamicBatchSampler(Source([2, 9, 2, 7, 2]), 5)) == [[0, 2], [4]]
     assert len(seen) == 1
 

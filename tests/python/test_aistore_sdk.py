@@ -13,6 +13,7 @@ from aistore.pytorch.dynamic_sampler import DynamicBatchSampler
 from aistore.sdk import Bucket, Client
 from aistore.sdk.errors import ErrBckAlreadyExists, ErrBckNotFound, ErrObjNotFound
 from conftest import Cluster
+from requests.adapters import HTTPAdapter
 from torch.utils.data import DataLoader
 
 MIB = 1 << 20
@@ -21,6 +22,11 @@ MIB = 1 << 20
 def content(name: str, size: int) -> bytes:
     """Bytes that only this name has."""
     return hashlib.shake_128(name.encode()).digest(size)
+
+
+def same(got: bytes, want: bytes) -> bool:
+    """Equality that does not print megabytes when it fails."""
+    return got == want
 
 
 def sizes() -> dict[str, int]:
@@ -49,17 +55,17 @@ class Hops:
 @pytest.fixture
 def hops(monkeypatch: pytest.MonkeyPatch) -> Hops:
     seen = Hops()
-    send = requests.Session.send
+    send = HTTPAdapter.send
 
-    def counted(self: requests.Session, request: requests.PreparedRequest, **options: object) -> requests.Response:
-        # `send` follows redirects by calling itself with allow_redirects=False for each hop; the
-        # first answer of a chain is therefore the last one recorded, and in its `history`.
-        response = send(self, request, **options)
-        seen.statuses += [hop.status_code for hop in response.history] + [response.status_code]
+    def counted(
+        self: HTTPAdapter, request: requests.PreparedRequest, *args: object, **options: object
+    ) -> requests.Response:
+        response = send(self, request, *args, **options)
+        seen.statuses.append(response.status_code)
         seen.urls.append(request.url or "")
         return response
 
-    monkeypatch.setattr(requests.Session, "send", counted)
+    monkeypatch.setattr(HTTPAdapter, "send", counted)
     return seen
 
 
@@ -155,15 +161,17 @@ def test_direct_reads_need_no_redirect(thousand: Bucket, hops: Hops, cluster: Cl
 def test_ranges(thousand: Bucket) -> None:
     large = thousand.object("large/64mib.bin")
     whole = content("large/64mib.bin", 64 * MIB)
-    assert large.get_reader(byte_range="bytes=0-9").read_all() == whole[:10]
-    assert large.get_reader(byte_range="bytes=33554430-33554440").read_all() == whole[33554430:33554441]
-    assert large.get_reader(byte_range="bytes=-5").read_all() == whole[-5:]
-    assert large.get_reader(byte_range="bytes=67108860-").read_all() == whole[-4:]
-    assert b"".join(large.get_reader(chunk_size=MIB)) == whole
+    assert same(large.get_reader(byte_range="bytes=0-9").read_all(), whole[:10])
+    middle = large.get_reader(byte_range="bytes=33554430-33554440").read_all()
+    assert same(middle, whole[33554430:33554441])
+    assert same(large.get_reader(byte_range="bytes=-5").read_all(), whole[-5:])
+    assert same(large.get_reader(byte_range="bytes=67108860-").read_all(), whole[-4:])
+    assert same(b"".join(large.get_reader(chunk_size=MIB)), whole)
     with large.get_reader().as_file() as file:
         assert file.read(100) == whole[:100]
         assert file.read(100) == whole[100:200]
-    assert bytes(large.get_reader(num_workers=4).read_all()) == whole
+    with large.get_reader(num_workers=4).read_all() as buffer:
+        assert same(buffer.tobytes(), whole)
 
 
 def test_properties(bucket: Bucket) -> None:
@@ -202,7 +210,8 @@ def test_a_batch_of_100_is_in_request_order(client: Client, thousand: Bucket, st
     for info, data in answers:
         if info.obj_name == "not/there":
             assert data == b""
-            assert info.err_msg
+            # Only the buffered form has words for it; the stream has a marked, empty member.
+            assert streaming or "ais://thousand/not/there" in info.err_msg
         else:
             assert data == content(info.obj_name, sizes()[info.obj_name])
 
@@ -213,7 +222,7 @@ def test_batches_of_a_missing_bucket_say_so(client: Client) -> None:
         list(batch.get())
 
 
-def test_deleted_objects_are_gone(bucket: Bucket) -> None:
+def test_deleted_objects_are_gone(client: Client, bucket: Bucket) -> None:
     for name in ("a", "b", "ü/c"):
         bucket.object(name).get_writer().put_content(name.encode())
     bucket.object("ü/c").delete()
@@ -222,22 +231,8 @@ def test_deleted_objects_are_gone(bucket: Bucket) -> None:
     with pytest.raises(ErrObjNotFound):
         bucket.object("ü/c").delete()
     assert [entry.name for entry in bucket.list_all_objects()] == ["a", "b"]
-    job = bucket.objects(obj_names=["a", "b"]).delete()
-    client_job = bucket.client
-    assert job and client_job
-    assert wait_empty(bucket)
-
-
-def wait_empty(bucket: Bucket) -> bool:
-    """Multi-object deletes are jobs: gone when the listing says so."""
-    import time
-
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
-        if not bucket.list_all_objects():
-            return True
-        time.sleep(0.02)
-    return False
+    client.job(bucket.objects(obj_names=["a", "b"]).delete()).wait(timeout=30)
+    assert bucket.list_all_objects() == []
 
 
 @pytest.fixture(scope="module")

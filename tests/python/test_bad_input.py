@@ -136,7 +136,7 @@ def test_wrong_credentials(start_cluster: Callable[..., Cluster], minio: Minio) 
 def test_a_missing_cloud_bucket(start_cluster: Callable[..., Cluster], minio: Minio) -> None:
     cluster = start_cluster(targets=1, env=minio.env)
     bucket = Client(cluster.endpoint).bucket("no-such-bucket", provider=Provider.AMAZON)
-    with pytest.raises(ErrRemoteBckNotFound, match='aws bucket "s3://no-such-bucket"'):
+    with pytest.raises(ErrRemoteBckNotFound, match="s3://no-such-bucket"):
         bucket.list_objects()
 
 
@@ -159,15 +159,15 @@ def test_a_cluster_that_is_down(forebay_bin: Path) -> None:
     endpoint = f"http://127.0.0.1:{free_ports(1)}"
     started = time.monotonic()
     done = subprocess.run(
-        [forebay_bin, "ls", "ais://b"],
-        env={**os.environ, "FOREBAY_ENDPOINT": endpoint, "FOREBAY_DEADLINE": "2s"},
+        [forebay_bin, "ls", "ais://b", "--timeout", "2s"],
+        env={**os.environ, "FOREBAY_ENDPOINT": endpoint},
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
     assert done.returncode == 7
-    assert done.stderr.count("error: ") == 1
+    assert sum(line.startswith("error: ") for line in done.stderr.splitlines()) == 1
     assert endpoint in done.stderr
     assert time.monotonic() - started >= 1
 

@@ -3,7 +3,7 @@
 //!
 //! A test that needs no cluster of its own takes its file's [`Shared`] one. Nothing here sleeps to
 //! let things happen: [`wait::until`] asks for a condition and fails by its name.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 pub mod cluster;
 pub mod data;

@@ -1,5 +1,4 @@
 //! Batches: many objects by one request, over all targets, by our own stream and as v1's TAR.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::io::Read;

@@ -1,5 +1,4 @@
 //! Cloud buckets on a real MinIO, and folder buckets: read once, kept, written through.
-#![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,16 +44,18 @@ struct OnFolder {
 static ON_FOLDER: Shared<OnFolder> = Shared::new();
 
 fn on_folder() -> Arc<OnFolder> {
-    ON_FOLDER.get(|| {
+    ON_FOLDER.get(OnFolder::start)
+}
+
+impl OnFolder {
+    fn start() -> Self {
         let root = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         let folder_roots = vec![root.path().to_owned()];
         let cluster = Cluster::start(Options { folder_roots, ..Options::default() });
-        OnFolder { cluster, root, outside }
-    })
-}
+        Self { cluster, root, outside }
+    }
 
-impl OnFolder {
     /// A bucket over a new folder under the allowed root.
     async fn bucket(&self, name: &str) -> (Bucket, PathBuf) {
         let root = self.root.path().join(name);
@@ -329,7 +330,8 @@ async fn an_unreachable_cloud_is_503_and_names_the_address() {
 
 #[tokio::test]
 async fn a_folder_bucket_is_read_once_and_written_through() {
-    let on = on_folder();
+    // A cluster of its own, as its counters are one for all buckets.
+    let on = OnFolder::start();
     let (bucket, root) = on.bucket("folder").await;
     let client = on.cluster.client();
     let names = names(30);

@@ -1,5 +1,4 @@
 //! Disks of a fixed budget: cached copies make room, objects that live only here never do.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
 //! Objects of native buckets: what goes in comes out, or nothing does.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -1,5 +1,4 @@
 //! Listings of native buckets: complete, ordered, in pages.
-#![allow(clippy::unwrap_used)]
 
 use forebay_core::v1::list::{ListMsg, MSGPACK, Page, entry_flags, flags};
 use forebay_tests::cluster::{Cluster, native};

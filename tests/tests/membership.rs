@@ -1,5 +1,4 @@
 //! Targets that die and come back: buckets with a backend go on, native ones say that they wait.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::time::Duration;

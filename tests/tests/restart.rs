@@ -1,5 +1,4 @@
 //! Clusters that stop, on purpose or not, and start again with what they had.
-#![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;

@@ -47,25 +47,22 @@ pub(crate) fn router(state: ClusterFront) -> Router {
         .with_state(state)
 }
 
-/// The state, the primary and the nodes' reports, read together.
+/// The state and the nodes' reports, read together.
 struct Snapshot {
     state: std::sync::Arc<ClusterState>,
-    primary: NodeId,
     info: ClusterInfo,
 }
 
 impl ClusterFront {
     async fn snapshot(&self) -> Result<Snapshot> {
         let info = self.view.info().await?;
-        Ok(Snapshot { state: self.maps.load(), primary: info.primary.clone(), info })
+        Ok(Snapshot { state: self.maps.load(), info })
     }
 }
 
 impl Snapshot {
     fn node(&self, id: &NodeId) -> Result<(&Node, &NodeInfo)> {
-        let unknown = || {
-            Error::new(ErrorCode::NodeNotFound, format!("node {id} does not exist in this cluster"))
-        };
+        let unknown = || unknown_node(id);
         let node = self.state.node(id).ok_or_else(unknown)?;
         let report = self.info.nodes.iter().find(|n| n.id == *id).ok_or_else(unknown)?;
         Ok((node, report))
@@ -89,15 +86,33 @@ async fn daemon(State(state): State<ClusterFront>, request: Request) -> Response
     counted(&state.metrics, "v1", "daemon", result)
 }
 
+/// What the map alone answers, also while the primary is away.
+fn from_map(state: &ClusterFront, id: &NodeId, what: &str) -> Result<Option<Response>> {
+    let map = state.maps.load();
+    let primary = state.maps.primary();
+    let primary = primary
+        .ok_or_else(|| Error::unavailable("this gateway has not heard from the primary yet"))?;
+    Ok(Some(match what {
+        "smap" => json(&smap_json(&map, &primary)),
+        "bmd" => json(&bmd(&map)),
+        "snode" => json(&node_json(map.node(id).ok_or_else(|| unknown_node(id))?)),
+        "config" | "cluster_config" => json(&cluster_config(&map)),
+        _ => return Ok(None),
+    }))
+}
+
+fn unknown_node(id: &NodeId) -> Error {
+    Error::new(ErrorCode::NodeNotFound, format!("node {id} does not exist in this cluster"))
+}
+
 /// What this gateway can say of any node; `what` as in §4.3.
 async fn about_node(state: &ClusterFront, id: &NodeId, what: &str) -> Result<Response> {
+    if let Some(answer) = from_map(state, id, what)? {
+        return Ok(answer);
+    }
     let all = state.snapshot().await?;
     let (node, report) = all.node(id)?;
     Ok(match what {
-        "smap" => json(&smap_json(&all.state, &all.primary)),
-        "bmd" => json(&bmd(&all.state)),
-        "snode" => json(&node_json(node)),
-        "config" => json(&cluster_config(&all.state)),
         "node_status" => json(&node_status::status(&all.state, node, report, &all.info)),
         "node_stats" => json(&node_status::stats(node, report)),
         "sysinfo" => json(&sysinfo()),
@@ -167,13 +182,12 @@ async fn cluster(State(state): State<ClusterFront>, request: Request) -> Respons
 }
 
 async fn about_cluster(state: &ClusterFront, what: &str) -> Result<Response> {
+    if let Some(answer) = from_map(state, &state.identity.id, what)? {
+        return Ok(answer);
+    }
     let all = state.snapshot().await?;
     let (gateways, targets) = (Role::Gateway, Role::Target);
     Ok(match what {
-        "smap" => json(&smap_json(&all.state, &all.primary)),
-        "bmd" => json(&bmd(&all.state)),
-        "snode" => json(&node_json(all.node(&state.identity.id)?.0)),
-        "cluster_config" | "config" => json(&cluster_config(&all.state)),
         "sysinfo" => json(&json!({
             "proxy": all.by_node(gateways, |_, _| sysinfo()),
             "target": all.by_node(targets, |_, _| sysinfo()),

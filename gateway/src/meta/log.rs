@@ -17,7 +17,7 @@ use forebay_core::state::{ClusterState, Command};
 use forebay_core::{Error, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::maps::Maps;
-use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, Durability, ReadableTable, TableDefinition};
 use tokio::sync::oneshot;
 
 use super::MetaLog;

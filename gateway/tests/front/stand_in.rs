@@ -38,7 +38,6 @@ pub(crate) struct Holdings {
 pub(crate) struct StandIn {
     pub(crate) id: String,
     pub(crate) url: String,
-    pub(crate) maps: Maps,
     pub(crate) holds: Arc<Mutex<Holdings>>,
     lifecycle: Lifecycle,
 }
@@ -63,14 +62,8 @@ impl StandIn {
         let usage = Arc::new(|| NodeUsage { objects: 7, bytes: 70, ..NodeUsage::default() });
         membership::follow(identity.clone(), maps.clone(), peer, gateways, usage, &lifecycle);
         let router = router(holds.clone());
-        lifecycle.spawn(listener::serve(
-            listener,
-            router,
-            identity,
-            maps.clone(),
-            lifecycle.clone(),
-        ));
-        Self { id: id.into(), url, maps, holds, lifecycle }
+        lifecycle.spawn(listener::serve(listener, router, identity, maps, lifecycle.clone()));
+        Self { id: id.into(), url, holds, lifecycle }
     }
 
     /// Stops cleanly: the gateways hear of it at once.

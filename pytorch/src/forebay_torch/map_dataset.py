@@ -232,7 +232,7 @@ def sources_of(
             raise TypeError(f"{owner}: config.prefix goes with bucket_name; else use prefix_map")
         return (named[0] if named else None), prefix_map
     if prefix_map is not None:
-        raise TypeError(f"{owner}: prefix_map goes with sources; with bucket_name use config.prefix")
+        raise TypeError(f"{owner}: prefix_map goes with sources; bucket_name with config.prefix")
     bucket, path = (client or Client()).bucket_of(bucket_name)
     return bucket, {bucket: path + (prefix or "")}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
@@ -116,16 +117,21 @@ class DynamicBatchSampler(Sampler[list[int]]):
 
     def _fill(self, indices: torch.Tensor, sizes: torch.Tensor) -> Iterator[list[int]]:
         """Batches of samples none of which is too large."""
-        taken: list[int] = indices.tolist()
-        ends: list[int] = sizes.cumsum(0).tolist()
+        count = len(sizes)
+        if count == 0:
+            return
+        # Flat arrays: a Python int is made only of what is looked at.
+        ends = array("q", bytes(8 * count))
+        torch.cumsum(sizes, 0, out=torch.frombuffer(ends, dtype=torch.int64))
+        taken = array("q", bytes(8 * count))
+        torch.frombuffer(taken, dtype=torch.int64).copy_(indices)
         start, before = 0, 0
-        while start < len(taken):
+        while start < count:
             end = bisect_right(ends, before + self._limit, lo=start)
-            last = end == len(taken)
             filled = ends[end - 1] - before
-            if last and self._drop_last and not filled / self._limit > self._saturation:
+            if end == count and self._drop_last and not filled / self._limit > self._saturation:
                 return
-            yield taken[start:end]
+            yield taken[start:end].tolist()
             start, before = end, ends[end - 1]
 
     def _warn(self, index: int, count: int) -> None:

@@ -2,6 +2,15 @@ from typing import final
 
 from forebay.errors import ForebayError
 
+__all__ = [
+    "__version__",
+    "Buffer",
+    "Client",
+    "BatchStream",
+    "ObjectStream",
+    "expand_template",
+]
+
 __version__: str
 
 @final
@@ -22,7 +31,7 @@ class ObjectStream:
 
 @final
 class Client:
-    def __init__(self, endpoint: str, timeout_s: float) -> None: ...
+    def __new__(cls, endpoint: str, timeout_s: float) -> Client: ...
     def cluster_map(self) -> str: ...
     def cluster_info(self) -> str: ...
     def create_bucket(self, bucket: str, folder: str | None) -> None: ...

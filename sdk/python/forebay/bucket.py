@@ -69,7 +69,8 @@ class Bucket:
             AlreadyExists: It exists and ``exist_ok`` is false.
         """
         try:
-            self.client._native.create_bucket(self.uri, None if folder is None else os.fspath(folder))
+            root = None if folder is None else os.fspath(folder)
+            self.client._native.create_bucket(self.uri, root)
         except AlreadyExists:
             if not exist_ok:
                 raise

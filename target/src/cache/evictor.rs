@@ -41,16 +41,17 @@ impl Evictor {
         let _attached = Attached::new(&self.store, self.marks.high);
         let mut flush = tokio::time::interval(FLUSH_EVERY);
         loop {
-            tokio::select! {
+            let flush_is_due = tokio::select! {
                 biased;
                 () = token.cancelled() => break,
-                () = self.store.bell().ring.notified() => {}
-                _ = flush.tick() => {}
-            }
-            if let Err(e) = self.store.flush().await {
+                () = self.store.bell().ring.notified() => self.store.has_many_touches(),
+                _ = flush.tick() => true,
+            };
+            let barren = self.relieve().await;
+            if flush_is_due && let Err(e) = self.store.flush().await {
                 tracing::warn!("times of access were not written: {e}");
             }
-            if self.relieve().await {
+            if barren {
                 tokio::select! {
                     () = token.cancelled() => break,
                     () = tokio::time::sleep(REST) => {}

@@ -22,7 +22,8 @@ pub trait DiskFile: Send + Sync {
     /// Makes contents and length survive a power cut.
     fn sync(&self) -> io::Result<()>;
 
-    fn len(&self) -> io::Result<u64>;
+    /// Length in bytes.
+    fn size(&self) -> io::Result<u64>;
 
     /// Fills `buf` from `offset`; `UnexpectedEof` when the file ends before.
     fn read_exact_at(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
@@ -110,7 +111,7 @@ impl DiskFile for RealFile {
         self.0.sync_data()
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
 }

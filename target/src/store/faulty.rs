@@ -107,8 +107,8 @@ impl DiskFile for FaultyFile {
         self.file.sync()
     }
 
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
     }
 }
 

@@ -104,7 +104,7 @@ fn parse(path: &Path, text: &[u8]) -> Result<Identity> {
 
 fn read(io: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     let file = io.open(path)?;
-    let mut text = vec![0; file.len()? as usize];
+    let mut text = vec![0; file.size()? as usize];
     file.read_exact_at(&mut text, 0)?;
     Ok(text)
 }

@@ -364,6 +364,11 @@ impl Store {
         .await
     }
 
+    /// Whether noted accesses should be written down soon.
+    pub(crate) fn has_many_touches(&self) -> bool {
+        self.inner.volumes.iter().any(|v| v.recency.is_plenty())
+    }
+
     pub(crate) fn volumes(&self) -> &[Arc<Volume>] {
         &self.inner.volumes
     }

@@ -108,7 +108,7 @@ fn keep_newest(index: &Index, io: &dyn Disk, objects: &Path, record: &Record) ->
 
 fn inspect(io: &dyn Disk, path: &Path, generation: u64) -> Result<Finding> {
     let file = io.open(path).map_err(failed("open", path))?;
-    let len = file.len().map_err(failed("measure", path))?;
+    let len = file.size().map_err(failed("measure", path))?;
     let mut result = tail(&*file, len, SHORT_TAIL).map_err(failed("read", path))?;
     if len > SHORT_TAIL && !matches!(result, Ok(Some(_))) {
         result = tail(&*file, len, LONG_TAIL).map_err(failed("read", path))?;

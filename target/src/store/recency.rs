@@ -29,7 +29,7 @@ impl Recency {
         self.touched.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Notes an access; true when the notes should be written down.
+    /// Notes an access; true when there are plenty of notes all at once.
     pub(crate) fn touch(&self, record: &Record, now_ns: u64) -> bool {
         let mut touched = self.lock();
         let touch = Touch { generation: record.generation, atime_ns: now_ns };
@@ -37,6 +37,11 @@ impl Recency {
             touched.insert(format::key(record.bucket_id, &record.name), touch);
         }
         touched.len() == PLENTY
+    }
+
+    /// Whether it is time to write the notes down.
+    pub(crate) fn is_plenty(&self) -> bool {
+        self.lock().len() >= PLENTY
     }
 
     /// Puts the latest known access into a record read from the index.

@@ -247,7 +247,7 @@ impl Volume {
             let path = self.object_path(new.generation);
             let trailer = format::encode_trailer(&new)?;
             let file = self.io.open_write(&path).map_err(failed("open", &path))?;
-            let end = file.len().map_err(failed("measure", &path))?;
+            let end = file.size().map_err(failed("measure", &path))?;
             file.write_at(&trailer, end).map_err(failed("write", &path))?;
             self.synced(file.sync(), &path)?;
         }

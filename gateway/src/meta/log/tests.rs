@@ -4,6 +4,7 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::state::Role;
 use forebay_core::{Bucket, ErrorCode, NodeId, Provider};
 use proptest::prelude::*;
+use redb::ReadableDatabase;
 
 use super::*;
 

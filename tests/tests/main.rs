@@ -1,0 +1,11 @@
+//! All topics in one program. Run one by its name: `cargo test -p forebay-tests get_put::`.
+#![allow(clippy::unwrap_used)]
+
+mod bad_input;
+mod batch;
+mod cold_get;
+mod eviction;
+mod get_put;
+mod list;
+mod membership;
+mod restart;
