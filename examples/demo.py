@@ -39,6 +39,22 @@ class DemoFailed(Exception):
     """What went wrong, in a sentence for the user."""
 
 
+class Stopped(Exception):
+    """The user, or whoever runs the demo, wants it to end."""
+
+
+# Signals that came. They are acted on between steps: an exception out of the middle of a process
+# being started would lose sight of that process.
+_signals: list[int] = []
+
+
+def pause() -> None:
+    """Waits a moment, unless the demo is to end."""
+    time.sleep(0.05)
+    if _signals:
+        raise Stopped
+
+
 def say(text: str) -> None:
     print(f"demo: {text}", flush=True)
 
@@ -58,12 +74,14 @@ def free_ports(count: int) -> int:
 
 @contextlib.contextmanager
 def running(
-    command: list[str], log: Path, env: Mapping[str, str] | None = None
+    command: list[str], env: Mapping[str, str], log: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process for as long as the block lasts; its output goes to ``log``."""
-    with log.open("wb") as output:
+    """A process for as long as the block lasts; its output goes to ``log``, where there is one."""
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(log.open("wb")) if log else None
+        # In a session of its own: a Ctrl-C reaches the demo alone, which then stops the rest.
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}
+            command, stdout=output, stderr=output, env={**os.environ, **env}, start_new_session=True
         )
     try:
         yield process
@@ -74,6 +92,9 @@ def running(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        # What a process that was stopped half-way may have left, such as its data workers.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def wait_until_ready(process: subprocess.Popen[bytes], log: Path, ready: Any) -> None:
@@ -83,7 +104,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], log: Path, ready: Any) ->
         if process.poll() is not None or time.monotonic() > deadline:
             end = log.read_text(errors="replace")[-2000:]
             raise DemoFailed(f"{log.stem} did not start; the end of {log}:\n{end}")
-        time.sleep(0.05)
+        pause()
 
 
 def metrics(url: str) -> list[tuple[str, dict[str, str], float]]:
@@ -146,7 +167,7 @@ class Minio:
             "MINIO_PROMETHEUS_AUTH_TYPE": "public",
             "MINIO_UPDATE": "off",
         }
-        with running(command, self.log, env) as process:
+        with running(command, env, self.log) as process:
             wait_until_ready(process, self.log, self._is_ready)
             yield
 
@@ -176,9 +197,12 @@ def train(folder: Path, endpoint: str, source: str, number: int) -> dict[str, An
         sys.executable, str(HERE / "train_images.py"), source, "--json", str(result),
         "--state", str(folder / "model.pt"),
     ]  # fmt: skip
-    done = subprocess.run(command, env={**os.environ, "FOREBAY_ENDPOINT": endpoint}, timeout=600)
-    if done.returncode != 0:
-        raise DemoFailed(f"epoch {number} ended with exit code {done.returncode}")
+    with running(command, {"FOREBAY_ENDPOINT": endpoint}) as process:
+        while process.poll() is None:
+            pause()
+    pause()
+    if process.returncode != 0:
+        raise DemoFailed(f"epoch {number} ended with exit code {process.returncode}")
     epoch: dict[str, Any] = json.loads(result.read_text())
     return epoch
 
@@ -253,7 +277,7 @@ def run(arguments: argparse.Namespace) -> None:
         ]  # fmt: skip
         log, described = folder / "cluster.log", folder / "cluster/dev.json"
         process = stack.enter_context(
-            running(command, log, minio.credentials if minio else None)
+            running(command, minio.credentials if minio else {}, log)
         )
         wait_until_ready(process, log, described.exists)
         info = json.loads(described.read_text())
@@ -299,16 +323,16 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.backend == "s3" and arguments.minio is None:
         parser.error("--backend s3 needs --minio")
-    # Stopped from outside, it must still stop what it started.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: _signals.append(number))
     try:
         run(arguments)
     except (DemoFailed, forebay.ForebayError) as error:
         print(f"demo: failed: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except Stopped:
         print("demo: interrupted; everything is stopped", file=sys.stderr)
-        return 130
+        return 128 + _signals[0]
     return 0
 
 

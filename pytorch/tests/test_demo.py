@@ -62,14 +62,15 @@ def test_the_second_epoch_reads_nothing_from_the_backend(tmp_path: Path, backend
         assert (cold["minio_gets"], warm["minio_gets"]) == (90, 0)
 
 
+@pytest.mark.parametrize("stage", ["forebay target", "train_images.py"])
 @pytest.mark.parametrize("how,code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_stopped_in_the_middle_it_stops_its_cluster(
-    tmp_path: Path, how: signal.Signals, code: int
+def test_stopped_in_the_middle_it_stops_everything(
+    tmp_path: Path, how: signal.Signals, code: int, stage: str
 ) -> None:
     folder = tmp_path / "demo"
-    process = subprocess.Popen(command(folder, "--images", "90"), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command(folder, "--images", "900"), stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while not (folder / "cluster/dev.json").exists():
+    while not any(stage in line for line in left_over(folder)):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(how)

@@ -250,6 +250,16 @@ impl Home {
     }
 }
 
+/// A process that a failing test does not leave behind.
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The program under test.
 pub fn forebay() -> PathBuf {
     let named = std::env::var_os("FOREBAY_BIN").filter(|v| !v.is_empty()).map(PathBuf::from);

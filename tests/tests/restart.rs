@@ -2,12 +2,12 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use forebay_client::{Client, ClientConfig};
 use forebay_core::bucket::{BackendKind, BackendSpec};
-use forebay_tests::cluster::{self, Cluster, native, wait_for_end};
+use forebay_tests::cluster::{self, Cluster, Process, native, wait_for_end};
 use forebay_tests::data::{assert_same, content, fill_folder, names};
 use forebay_tests::{Options, http, ports, wait};
 
@@ -91,12 +91,8 @@ async fn objects_survive_the_sudden_death_of_everything() {
 fn nodes_end_with_the_process_that_started_them() {
     let dir = tempfile::tempdir().unwrap();
     let port = ports::free(3);
-    let mut dev = cluster::command(["dev", "--targets", "2", "--port", &port.to_string(), "--dir"])
-        .arg(dir.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let args = ["dev", "--targets", "2", "--port", &port.to_string(), "--dir"];
+    let mut dev = start(cluster::command(args).arg(dir.path()));
     let description = dir.path().join("dev.json");
     wait::until("dev.json is there", SOON, || description.exists());
     let json: serde_json::Value =
@@ -109,8 +105,8 @@ fn nodes_end_with_the_process_that_started_them() {
         .collect();
     assert_eq!(pids.len(), 3);
     assert!(pids.iter().all(|&pid| cluster::is_running(pid)));
-    dev.kill().unwrap();
-    dev.wait().unwrap();
+    dev.0.kill().unwrap();
+    dev.0.wait().unwrap();
     wait::until("all nodes are gone", SOON, || pids.iter().all(|&pid| !cluster::is_running(pid)));
 }
 
@@ -119,13 +115,8 @@ fn dev_describes_itself_and_is_ready_within_five_seconds() {
     let dir = tempfile::tempdir().unwrap();
     let port = ports::free(4);
     let started = std::time::Instant::now();
-    let mut dev = cluster::command(["dev", "--gateways", "1", "--targets", "3", "--disks", "2"])
-        .args(["--port", &port.to_string(), "--dir"])
-        .arg(dir.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut dev = cluster::command(["dev", "--gateways", "1", "--targets", "3", "--disks", "2"]);
+    let mut dev = start(dev.args(["--port", &port.to_string(), "--dir"]).arg(dir.path()));
     let description = dir.path().join("dev.json");
     wait::until("dev.json is there", SOON, || description.exists());
     let took = started.elapsed();
@@ -157,8 +148,8 @@ fn dev_describes_itself_and_is_ready_within_five_seconds() {
             assert_eq!(http::get(&format!("{url}{path}")).status, 200, "{url}{path}");
         }
     }
-    cluster::signal(dev.id(), "INT");
-    assert_eq!(wait_for_end(&mut dev, SOON).unwrap().code(), Some(0));
+    cluster::signal(dev.0.id(), "INT");
+    assert_eq!(wait_for_end(&mut dev.0, SOON).unwrap().code(), Some(0));
     assert!(took < Duration::from_secs(5), "ready after {took:?}");
 }
 
@@ -192,14 +183,10 @@ async fn serve_keeps_its_data_its_ids_and_its_secret_over_a_restart() {
     let bucket = native("kept");
     let mut secret = String::new();
     for start in 1..=2 {
-        let mut serve = cluster::command(["serve", "--port", &port.to_string(), "--dir"])
-            .arg(dir.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut serve = cluster::command(["serve", "--port", &port.to_string(), "--dir"]);
+        let mut serve = start(serve.arg(dir.path()));
         let mut said = String::new();
-        let mut lines = BufReader::new(serve.stdout.take().unwrap()).lines();
+        let mut lines = BufReader::new(serve.0.stdout.take().unwrap()).lines();
         while !said.contains("Ctrl-C") {
             said.push_str(&lines.next().expect("it says how to use it").unwrap());
             said.push('\n');
@@ -220,9 +207,14 @@ async fn serve_keeps_its_data_its_ids_and_its_secret_over_a_restart() {
         }
         assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "kept");
         drop(client);
-        cluster::signal(serve.id(), "TERM");
-        assert_eq!(wait_for_end(&mut serve, SOON).unwrap().code(), Some(0));
+        cluster::signal(serve.0.id(), "TERM");
+        assert_eq!(wait_for_end(&mut serve.0, SOON).unwrap().code(), Some(0));
     }
+}
+
+/// Starts it; what it says on standard output can be read.
+fn start(command: &mut Command) -> Process {
+    Process(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 fn ids(cluster: &Cluster) -> Vec<String> {
