@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use self::children::Children;
 use self::plan::{NodePlan, Shape};
+use crate::home::Home;
 use crate::node::{Signals, Stopped, check_port, exit, finish};
 use crate::{home, probe};
 
@@ -81,15 +82,16 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
     // Nothing is written before the arguments are known to be good.
     let program = std::env::current_exe().map_err(|e| home::failed(Path::new("forebay"), &e))?;
     plan::nodes(&args.dir, &program, &shape)?;
-    let dir = home::open(&args.dir)?;
-    let nodes = plan::nodes(&dir, &program, &shape)?;
-    plan::check_previous(&dir, &nodes)?;
+    let home = Home::open(&args.dir)?;
+    let dir = home.dir.as_path();
+    let nodes = plan::nodes(dir, &program, &shape)?;
+    plan::check_previous(dir, &nodes)?;
     if !args.node_cmd {
         for node in &nodes {
             check_port(node.address())?;
         }
     }
-    let secret = home::secret(&dir)?;
+    let secret = home::secret(dir)?;
     plan::write(&nodes, &base, &secret, shape.size)?;
     let description = dir.join("dev.json");
     remove(&description)?;
@@ -100,7 +102,7 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
     }
     // One thread, the main one: children end with the thread that started them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| home::failed(&dir, &e))?;
+    let runtime = runtime.map_err(|e| home::failed(dir, &e))?;
     let result = runtime.block_on(supervise(&nodes, &base, &description));
     let removed = remove(&description);
     result.and(removed)

@@ -6,15 +6,38 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use forebay_core::Error;
+use forebay_core::{Error, ErrorCode};
 use rand::RngExt;
 
 use crate::node::{Stopped, check_folder, exit};
 
-/// The folder as an absolute path, made if need be.
-pub(crate) fn open(dir: &Path) -> Result<PathBuf, Stopped> {
-    check_folder(dir)?;
-    fs::canonicalize(dir).map_err(|e| failed(dir, &e))
+/// A cluster's folder, which no other process uses as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Home {
+    /// Absolute.
+    pub(crate) dir: PathBuf,
+    _lock: fs::File,
+}
+
+impl Home {
+    /// Makes the folder if need be.
+    pub(crate) fn open(dir: &Path) -> Result<Self, Stopped> {
+        check_folder(dir)?;
+        let dir = fs::canonicalize(dir).map_err(|e| failed(dir, &e))?;
+        let path = dir.join("lock");
+        let lock = fs::OpenOptions::new().create(true).append(true).open(&path);
+        let lock = lock.map_err(|e| failed(&path, &e))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { dir, _lock: lock }),
+            Err(fs::TryLockError::WouldBlock) => {
+                let what = format!("{} is in use by another forebay", dir.display());
+                let error = Error::new(ErrorCode::Conflict, what);
+                Err(Stopped::new(exit::DISK_UNUSABLE, error)
+                    .hint("stop that one first, or choose another --dir"))
+            }
+            Err(fs::TryLockError::Error(e)) => Err(failed(&path, &e)),
+        }
+    }
 }
 
 /// Path of the cluster's secret; made on first use, readable by its owner alone.
@@ -75,11 +98,22 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_has_one_user_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Home::open(dir.path()).unwrap();
+        let second = Home::open(dir.path()).unwrap_err();
+        assert_eq!(second.code, exit::DISK_UNUSABLE);
+        assert!(second.error.message.contains("in use"), "{}", second.error);
+        drop(first);
+        Home::open(dir.path()).unwrap();
+    }
+
+    #[test]
     fn a_folder_that_cannot_be_written_is_code_11() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, b"").unwrap();
-        let stopped = open(&file.join("inside")).unwrap_err();
+        let stopped = Home::open(&file.join("inside")).unwrap_err();
         assert_eq!(stopped.code, exit::DISK_UNUSABLE);
         assert!(stopped.error.message.contains("inside"), "{}", stopped.error);
     }

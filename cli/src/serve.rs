@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::dev::{folder_root, say};
+use crate::home::Home;
 use crate::node::{Stopped, check, check_port, exit, finish, runtime, until_stopped};
 use crate::{home, os, probe};
 
@@ -64,9 +65,10 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
         base.folder.roots.push(folder_root(root)?);
     }
     base.listen.insecure |= args.insecure;
-    let dir = home::open(&args.dir)?;
-    let ids = Ids::of(&dir)?;
-    let secret = home::secret(&dir)?;
+    let home = Home::open(&args.dir)?;
+    let dir = home.dir.as_path();
+    let ids = Ids::of(dir)?;
+    let secret = home::secret(dir)?;
     let data = dir.join("disk");
     fs::create_dir_all(&data).map_err(|e| home::failed(&data, &e))?;
     let size = match args.size {

@@ -1,5 +1,5 @@
 //! One change of the cluster's buckets: decided by the metadata log, then heard of by every
-//! gateway that is alive, and only then acknowledged.
+//! node that is alive, and only then acknowledged.
 
 use std::sync::Arc;
 

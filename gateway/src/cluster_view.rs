@@ -19,7 +19,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) enum Reports {
     Here(Arc<Members>),
-    At { peer: PeerClient, primary_url: String },
+    At { peer: Box<PeerClient>, primary_url: String },
 }
 
 /// Reads the map and the reports together; cheap to clone.

@@ -145,7 +145,7 @@ impl Parts {
         RoleParts {
             changes: Changes::new(Arc::new(meta), None),
             authority: Authority::Follower { peer: peer.clone(), primary_url: primary_url.clone() },
-            reports: Reports::At { peer, primary_url },
+            reports: Reports::At { peer: Box::new(peer), primary_url },
         }
     }
 

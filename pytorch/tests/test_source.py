@@ -88,6 +88,8 @@ def test_what_is_no_source_is_refused() -> None:
         parts_of("Dataset", [5])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="not among the sources"):
         parts_of("Dataset", B, {C: "x"})
+    with pytest.raises(ValueError, match="in one cluster"):
+        names([B, Client("http://elsewhere:1").bucket("b")])
     with pytest.raises(ValueError, match="leaves nothing"):
         names(B, {B: []})
 

@@ -140,6 +140,11 @@ def test_bad_arguments_are_named() -> None:
         bucket.object("o").get(byte_range=(0, 0))
     with pytest.raises(ValueError, match="which bucket"):
         client.batch(["o"])
+    elsewhere = Client("http://elsewhere:1").bucket("b")
+    with pytest.raises(ValueError, match="elsewhere"):
+        client.batch(["o"], bucket=elsewhere)
+    with pytest.raises(ValueError, match="elsewhere"):
+        client.get_many([(elsewhere, "o")])
 
 
 def test_groups_are_made_of_names_ranges_and_templates() -> None:

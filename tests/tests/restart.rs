@@ -92,7 +92,7 @@ fn nodes_end_with_the_process_that_started_them() {
     let dir = tempfile::tempdir().unwrap();
     let port = ports::free(3);
     let args = ["dev", "--targets", "2", "--port", &port.to_string(), "--dir"];
-    let mut dev = start(cluster::command(args).arg(dir.path()));
+    let mut dev = spawn(cluster::command(args).arg(dir.path()));
     let description = dir.path().join("dev.json");
     wait::until("dev.json is there", SOON, || description.exists());
     let json: serde_json::Value =
@@ -116,7 +116,7 @@ fn dev_describes_itself_and_is_ready_within_five_seconds() {
     let port = ports::free(4);
     let started = std::time::Instant::now();
     let mut dev = cluster::command(["dev", "--gateways", "1", "--targets", "3", "--disks", "2"]);
-    let mut dev = start(dev.args(["--port", &port.to_string(), "--dir"]).arg(dir.path()));
+    let mut dev = spawn(dev.args(["--port", &port.to_string(), "--dir"]).arg(dir.path()));
     let description = dir.path().join("dev.json");
     wait::until("dev.json is there", SOON, || description.exists());
     let took = started.elapsed();
@@ -184,7 +184,7 @@ async fn serve_keeps_its_data_its_ids_and_its_secret_over_a_restart() {
     let mut secret = String::new();
     for start in 1..=2 {
         let mut serve = cluster::command(["serve", "--port", &port.to_string(), "--dir"]);
-        let mut serve = start(serve.arg(dir.path()));
+        let mut serve = spawn(serve.arg(dir.path()));
         let mut said = String::new();
         let mut lines = BufReader::new(serve.0.stdout.take().unwrap()).lines();
         while !said.contains("Ctrl-C") {
@@ -213,7 +213,7 @@ async fn serve_keeps_its_data_its_ids_and_its_secret_over_a_restart() {
 }
 
 /// Starts it; what it says on standard output can be read.
-fn start(command: &mut Command) -> Process {
+fn spawn(command: &mut Command) -> Process {
     Process(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
 }
 

@@ -1,8 +1,8 @@
-//! Takes every new version of the state to the other gateways at once, and knows which have it.
+//! Takes every new version of the state to the other nodes at once, and knows which have it.
 //!
-//! A client that was told that its bucket exists may ask any gateway for it next, so changes of
-//! buckets wait here until all of them have heard. Targets need no push: requests that come by a
-//! gateway carry the version that sent them there, and a target that has an older one catches up.
+//! A client that was told that its bucket exists may ask any gateway for it next, or (foreign ones
+//! that compute owners themselves) any target, so changes of buckets wait here until all nodes that
+//! are alive have heard.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use tokio::sync::watch;
 
 use crate::targets::Targets;
 
-/// Path of a gateway that takes a pushed state.
+/// Path of a node that takes a pushed state.
 pub(crate) const STATE_PATH: &str = "/internal/v1/state";
-/// A gateway that does not take the push within this time hears by its next heartbeat.
+/// A node that does not take the push within this time hears by its next heartbeat.
 const PUSH_WITHIN: Duration = Duration::from_secs(1);
-/// A change is not held up longer than this by a gateway that is slow to hear.
+/// A change is not held up longer than this by a node that is slow to hear.
 const SETTLE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Who knows which version; cheap to clone.
@@ -53,13 +53,13 @@ impl Publisher {
         });
     }
 
-    /// Waits until every gateway that is alive acts by `version`, or for as long as is reasonable.
+    /// Waits until every node that is alive acts by `version`, or for as long as is reasonable.
     pub(crate) async fn settled(&self, version: u64) {
         let mut heard = self.heard.subscribe();
         let all = |heard: &BTreeMap<NodeId, u64>| self.behind(heard, version).is_empty();
         if tokio::time::timeout(SETTLE_WITHIN, heard.wait_for(all)).await.is_err() {
             let nodes = self.behind(&self.heard.borrow(), version).join(" ");
-            tracing::warn!(version, nodes, "gateways are slow to hear of a change");
+            tracing::warn!(version, nodes, "nodes are slow to hear of a change");
         }
     }
 
@@ -99,7 +99,7 @@ impl Publisher {
 }
 
 fn others<'a>(state: &'a ClusterState, me: &'a NodeId) -> impl Iterator<Item = &'a Node> {
-    state.gateways().filter(move |n| n.alive && n.id != *me)
+    state.nodes.values().filter(move |n| n.alive && n.id != *me)
 }
 
 fn lags(heard: &BTreeMap<NodeId, u64>, node: &Node, version: u64) -> bool {

@@ -51,6 +51,9 @@ class ObjectIndex:
         self.listing = Listing.concat([listing for _, listing in parts])
         self._buckets = tuple(bucket for bucket, _ in parts)
         self._ends = tuple(accumulate(len(listing) for _, listing in parts))
+        endpoints = sorted({bucket.client.endpoint for bucket in self._buckets})
+        if len(endpoints) > 1:
+            raise ValueError(f"the sources of a dataset are in one cluster, not in {endpoints}")
 
     def bucket(self, index: int) -> Bucket:
         """The bucket of the object at ``index`` (not negative)."""

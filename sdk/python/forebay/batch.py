@@ -52,6 +52,8 @@ class Batch:
             bucket, name = self._bucket, item
         else:
             raise ValueError(f"{item!r} is a name; say in which bucket: batch(..., bucket=...)")
+        if bucket.client.endpoint != self._client.endpoint:
+            raise ValueError(f"{item!r} is in the cluster at {bucket.client.endpoint}")
         self._bucket_of.append(self._buckets.setdefault(bucket.uri, len(self._buckets)))
         self._names.append(name)
         return self

@@ -30,7 +30,8 @@ class Client:
     Args:
         endpoint: URL of a gateway. By default ``FOREBAY_ENDPOINT``, then ``AIS_ENDPOINT`` from
             the environment, then ``http://127.0.0.1:7400``.
-        timeout: Seconds after which a call gives up, its retries included.
+        timeout: Seconds without progress after which a call gives up; until then, failures that
+            may pass are tried again.
 
     Example:
         >>> Client("http://127.0.0.1:7400").bucket("images").uri
@@ -102,6 +103,8 @@ class Client:
         names: list[str] = []
         bucket_of: list[int] = []
         for bucket, name in objects:
+            if bucket.client.endpoint != self.endpoint:
+                raise ValueError(f"{bucket} is in the cluster at {bucket.client.endpoint}")
             bucket_of.append(buckets.setdefault(bucket.uri, len(buckets)))
             names.append(name)
         if not names:
