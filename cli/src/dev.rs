@@ -79,18 +79,17 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
         port: args.port,
         size: args.size,
     };
-    // Nothing is written before the arguments are known to be good.
+    // Nothing is written before it is known that this can work.
     let program = std::env::current_exe().map_err(|e| home::failed(Path::new("forebay"), &e))?;
-    plan::nodes(&args.dir, &program, &shape)?;
+    for node in plan::nodes(&args.dir, &program, &shape)? {
+        if !args.node_cmd {
+            check_port(node.address())?;
+        }
+    }
     let home = Home::open(&args.dir)?;
     let dir = home.dir.as_path();
     let nodes = plan::nodes(dir, &program, &shape)?;
     plan::check_previous(dir, &nodes)?;
-    if !args.node_cmd {
-        for node in &nodes {
-            check_port(node.address())?;
-        }
-    }
     let secret = home::secret(dir)?;
     plan::write(&nodes, &base, &secret, shape.size)?;
     let description = dir.join("dev.json");

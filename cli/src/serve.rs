@@ -65,6 +65,8 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
         base.folder.roots.push(folder_root(root)?);
     }
     base.listen.insecure |= args.insecure;
+    let front = SocketAddr::new(args.host, args.port);
+    check_port(front)?;
     let home = Home::open(&args.dir)?;
     let dir = home.dir.as_path();
     let ids = Ids::of(dir)?;
@@ -76,8 +78,6 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
         None => default_size(&data)?,
     };
 
-    let front = SocketAddr::new(args.host, args.port);
-    check_port(front)?;
     let back = free_after(front)?;
     let seen_as = reachable(args.host);
     let url = |address: SocketAddr| format!("http://{}", SocketAddr::new(seen_as, address.port()));

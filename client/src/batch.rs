@@ -197,6 +197,8 @@ impl Batch {
                     Some((wanted, index)) if wanted == id => {
                         self.slots[index] == Slot::Asked(id) || source.ahead < AHEAD
                     }
+                    // A large entry that is not whole yet must not keep its own rest away.
+                    None if self.arrived.is_empty() => true,
                     _ => source.ahead < AHEAD,
                 };
                 if !hungry {

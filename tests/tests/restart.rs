@@ -105,6 +105,16 @@ fn nodes_end_with_the_process_that_started_them() {
         .collect();
     assert_eq!(pids.len(), 3);
     assert!(pids.iter().all(|&pid| cluster::is_running(pid)));
+
+    // A second one in the same folder is refused and leaves the first alone.
+    let elsewhere = ports::free(3).to_string();
+    let args = ["dev", "--targets", "2", "--port", &elsewhere, "--dir"];
+    let second = cluster::command(args).arg(dir.path()).output().unwrap();
+    assert_eq!(second.status.code(), Some(11), "{}", String::from_utf8_lossy(&second.stderr));
+    assert!(description.exists());
+    let map = http::get(&format!("{}/api/v1/map", json["endpoint"].as_str().unwrap()));
+    assert_eq!(map.status, 200);
+
     dev.0.kill().unwrap();
     dev.0.wait().unwrap();
     wait::until("all nodes are gone", SOON, || pids.iter().all(|&pid| !cluster::is_running(pid)));

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 
 use forebay_core::batch::{BatchEntry, BatchRequest};
-use forebay_core::batch_stream::{CONTENT_TYPE, Encoder, Row};
+use forebay_core::batch_stream::{CONTENT_TYPE, Encoder, MAX_PIECE, Row};
 use forebay_core::{Error as CoreError, ErrorCode, ObjectName};
 
 use super::PATH;
@@ -192,4 +192,26 @@ async fn a_batch_of_nothing_is_nothing_and_without_a_cluster_one_error() {
     assert!(client.batch_all(&request(0)).await.unwrap().is_empty());
     let e = client.batch_all(&request(5)).await.unwrap_err();
     assert_eq!(e.code(), ErrorCode::Timeout);
+}
+
+#[tokio::test]
+async fn an_object_larger_than_a_targets_allowance_comes_whole() {
+    let piece = Bytes::from(vec![7; MAX_PIECE]);
+    let total = 10 * MAX_PIECE as u64;
+    let (gateway, _targets) = cluster(Arc::new(move |_, part| {
+        let of_entry = |i: usize| {
+            let row = |more| Row { index: i as u32, status: 0, more, total, payload: piece.clone() };
+            (0..10).map(|n| row(n < 9)).collect::<Vec<_>>()
+        };
+        answer(stream((0..part.entries.len()).flat_map(of_entry).collect()))
+    }))
+    .await;
+    let client = client(&gateway.url, LONG);
+    for ordered in [true, false] {
+        let request = BatchRequest { ordered, ..request(4) };
+        let all = tokio::time::timeout(LONG, client.batch(&request).unwrap().collect::<Vec<_>>());
+        let all = all.await.unwrap();
+        assert!(all.iter().all(|item| item.result.as_ref().unwrap().len() as u64 == total));
+        assert_eq!(all.len(), 4);
+    }
 }
