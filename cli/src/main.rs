@@ -12,6 +12,7 @@ mod node;
 mod object;
 mod os;
 mod output;
+mod pid_file;
 mod probe;
 mod progress;
 mod put;

@@ -14,6 +14,8 @@ use forebay_node::config_load;
 use forebay_node::lifecycle::Lifecycle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::pid_file;
+
 /// Tasks of a stopping node have this long to finish what they do.
 const GRACE: Duration = Duration::from_secs(8);
 
@@ -110,9 +112,13 @@ pub(crate) fn finish(result: Result<(), Stopped>) -> u8 {
 fn start(role: Role, file: &Path, rebuild_index: bool) -> Result<(), Stopped> {
     let mut config = config_load::load(Some(file), &[])?;
     forebay_node::telemetry::init(&config.log)?;
+    let state = Some(Path::new(&config.node.dir)).filter(|dir| !dir.as_os_str().is_empty());
+    if let Some(state) = state {
+        pid_file::wait_for_predecessor(state, file);
+    }
     check(role, &config)?;
-    if !config.node.dir.is_empty() {
-        write_pid(Path::new(&config.node.dir))?;
+    if let Some(state) = state {
+        pid_file::write(state)?;
     }
     for disk in &mut config.disk {
         disk.rebuild_index = rebuild_index;
@@ -203,7 +209,7 @@ pub(crate) fn check(role: Role, config: &NodeConfig) -> Result<(), Stopped> {
         .hint("listen on 127.0.0.1, or set listen.insecure = true (serve: --insecure)"));
     }
     if !address.ip().is_loopback() {
-        tracing::warn!(%address, "no authentication: everybody who reaches this address may read and write");
+        tracing::warn!(%address, "everybody who reaches this address may read and write");
     }
     check_port(address)?;
     if !config.node.dir.is_empty() {
@@ -247,17 +253,5 @@ pub(crate) fn check_folder(path: &Path) -> Result<(), Stopped> {
         let error = Error::internal(format!("cannot write in folder {}: {e}", path.display()));
         Stopped::new(exit::DISK_UNUSABLE, error)
             .hint("give a folder this user may write, on a disk with space left")
-    })
-}
-
-/// Name of the file with the process id, in a node's folder.
-pub(crate) const PID_FILE: &str = "pid";
-
-/// Lets `forebay dev` find a node that was started again by hand.
-fn write_pid(dir: &Path) -> Result<(), Stopped> {
-    let path = dir.join(PID_FILE);
-    fs::write(&path, format!("{}\n", std::process::id())).map_err(|e| {
-        let error = Error::internal(format!("cannot write {}: {e}", path.display()));
-        Stopped::new(exit::DISK_UNUSABLE, error)
     })
 }

@@ -62,7 +62,7 @@ pub(crate) fn file_system_size(path: &Path) -> io::Result<u64> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: all-zero bytes are a valid value of this plain C structure.
     let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `path` ends in NUL and `stat` is a structure of the right type; both outlive the call.
+    // SAFETY: `path` ends in NUL, `stat` is of the right type, and both outlive the call.
     if unsafe { libc::statvfs(path.as_ptr(), &raw mut stat) } != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-from forebay_fixture import ROOT, binary
+from forebay_cluster import REPOSITORY, binary
 
 pytest.importorskip("PIL")
 
 
 def command(folder: Path, *extra: str) -> list[str]:
-    demo = str(ROOT / "examples/demo.py")
+    demo = str(REPOSITORY / "examples/demo.py")
     return [sys.executable, demo, "--bin", str(binary()), "--dir", str(folder), *extra]
 
 

@@ -1,145 +1,51 @@
-"""Real clusters and a real S3 for the Python tests: nothing here is simulated.
+"""Fixtures of the tests of the running product: real clusters and a real S3.
 
-Fixtures: `forebay_bin`, `start_cluster` (as many as a test wants), `cluster` (one per file),
-`minio` (one per run). All processes end with the fixture that started them.
+`forebay_bin`, `start_cluster` (as many as a test wants), `cluster` (one per file), `minio` (one per
+run). All processes end with the fixture that started them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import random
 import shutil
-import signal
-import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forebay_cluster import (
+    REPOSITORY,
+    START_DEADLINE_S,
+    STOP_DEADLINE_S,
+    Cluster,
+    binary,
+    free_ports,
+    wait_until,
+)
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-START_DEADLINE_S = 30.0
-STOP_DEADLINE_S = 20.0
-
-
-def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 10.0) -> None:
-    """Returns when `condition` holds; fails the test when it does not within the deadline."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > end:
-            pytest.fail(f"not within {deadline_s:g} s: {what}")
-        time.sleep(0.02)
-
-
-def free_ports(count: int) -> int:
-    """First of `count` consecutive free ports, below those the kernel gives to clients."""
-    for _ in range(200):
-        first = random.randrange(12000, 32000 - count)
-        with contextlib.ExitStack() as held:
-            try:
-                for port in range(first, first + count):
-                    listener = held.enter_context(socket.socket())
-                    listener.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return first
-    pytest.fail(f"found no {count} free ports in a row")
-
-
-@dataclass
-class Cluster:
-    """A running `forebay dev`: separate processes on 127.0.0.1."""
-
-    process: subprocess.Popen[bytes]
-    folder: Path
-    endpoint: str
-    info: dict
-    log: Path
-    targets: list[dict] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.targets = self.info["targets"]
-
-    def kill(self, node_id: str) -> None:
-        """kill -9 of one node, as a crash would."""
-        nodes = self.info["gateways"] + self.info["targets"]
-        os.kill(next(n["pid"] for n in nodes if n["id"] == node_id), signal.SIGKILL)
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(STOP_DEADLINE_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-                pytest.fail(f"the cluster did not stop on SIGTERM:\n{self.tail()}")
-
-    def tail(self) -> str:
-        """The ends of all logs, for a failure's message."""
-        logs = [self.log, *sorted(self.folder.glob("*/log"))]
-        return "\n".join(
-            f"--- {log.parent.name}/{log.name}\n{log.read_text(errors='replace')[-1500:]}"
-            for log in logs
-            if log.is_file()
-        )
+__all__ = ["REPOSITORY", "Cluster", "Minio", "free_ports", "wait_until"]
 
 
 @pytest.fixture(scope="session")
 def forebay_bin() -> Path:
     """The binary under test."""
-    path = Path(os.environ.get("FOREBAY_BIN", REPOSITORY / "build/release/forebay"))
-    if not path.is_file():
-        pytest.fail(f"{path} does not exist; run `make binary`, or set FOREBAY_BIN")
-    return path.resolve()
+    return binary()
 
 
 @pytest.fixture(scope="module")
 def start_cluster(
-    forebay_bin: Path, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[..., Cluster]]:
     """`start_cluster(gateways=1, targets=3, options=[...], env={...})` -> a ready Cluster."""
     running: list[Cluster] = []
 
-    def start(
-        *,
-        gateways: int = 1,
-        targets: int = 3,
-        options: list[str] | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> Cluster:
-        folder = tmp_path_factory.mktemp("cluster")
-        log = folder / "log"
-        port = free_ports(gateways + targets)
-        command = [forebay_bin, "dev", "--dir", folder, "--port", str(port)]
-        command += ["--gateways", str(gateways), "--targets", str(targets), *(options or [])]
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command, stdout=output, stderr=output, env={**os.environ, **(env or {})}
-            )
-        ready = folder / "dev.json"
-        try:
-            wait_until(
-                lambda: ready.exists() or process.poll() is not None,
-                "`forebay dev` ready",
-                START_DEADLINE_S,
-            )
-            if process.poll() is not None:
-                pytest.fail(f"`forebay dev` ended with {process.returncode}:\n{log.read_text()}")
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        info = json.loads(ready.read_text())
-        cluster = Cluster(process, folder, info["endpoint"], info, log)
-        running.append(cluster)
-        return cluster
+    def start(**options: Any) -> Cluster:
+        running.append(Cluster.start(tmp_path_factory.mktemp("cluster"), **options))
+        return running[-1]
 
     yield start
     for cluster in running:

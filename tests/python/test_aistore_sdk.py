@@ -31,7 +31,7 @@ def same(got: bytes, want: bytes) -> bool:
 
 def sizes() -> dict[str, int]:
     """The 1,000 objects: empty ones, 1 KiB, one of 64 MiB, names in several scripts."""
-    names: dict[str, int] = {"large/64mib.bin": 64 * MIB, "empty": 0, "ä ö/日本語 😀.txt": 1024}
+    names = {"large/64mib.bin": 64 * MIB, "empty": 0, "ä ö/日本語 😀.txt": 1024}
     names |= {f"punctuation/100% #{n}?&+=.bin": n for n in range(7)}
     n = 0
     while len(names) < 1000:
@@ -201,7 +201,9 @@ def test_put_file_and_put_files(bucket: Bucket, tmp_path: object) -> None:
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "buffered"])
-def test_a_batch_of_100_is_in_request_order(client: Client, thousand: Bucket, streaming: bool) -> None:
+def test_a_batch_of_100_is_in_request_order(
+    client: Client, thousand: Bucket, streaming: bool
+) -> None:
     names = [name for name, size in sizes().items() if 0 < size < MIB][:99]
     names.insert(50, "not/there")
     batch = client.batch(names, bucket=thousand, streaming_get=streaming)
@@ -261,7 +263,8 @@ def test_iter_dataset_reads_every_sample_once(
     samples: tuple[Bucket, dict[str, bytes]], workers: int
 ) -> None:
     bucket, data = samples
-    loader = DataLoader(AISIterDataset(ais_source_list=bucket), batch_size=None, num_workers=workers)
+    dataset = AISIterDataset(ais_source_list=bucket)
+    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
     seen = list(loader)
     assert len(seen) == 10
     assert dict(seen) == data

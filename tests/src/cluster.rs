@@ -7,7 +7,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use forebay_client::{Client, ClientConfig};
+use forebay_core::bucket::{BackendKind, BackendSpec};
 use forebay_core::intra::MapReply;
+use forebay_core::job::{JobKind, JobState, Selection};
 use forebay_core::{Bucket, Provider, placement};
 use tempfile::TempDir;
 
@@ -128,9 +130,9 @@ impl Cluster {
         serde_json::from_slice(&answer.body).unwrap()
     }
 
-    /// Whether the gateway's map has this target alive.
+    /// Whether the gateway's map has this node alive.
     pub fn is_alive(&self, id: &str) -> bool {
-        self.map().state.alive_targets().any(|node| node.id.as_str() == id)
+        self.map().state.nodes.values().any(|node| node.alive && node.id.as_str() == id)
     }
 
     pub fn target(&self, id: &str) -> &NodeHandle {
@@ -167,7 +169,8 @@ impl Cluster {
         command.stdout(log.try_clone().unwrap()).stderr(log);
         set_env(&mut command, &self.options.env);
         self.again.lock().unwrap().push(command.spawn().unwrap());
-        let ready = format!("{}/readyz", self.target(id).url);
+        let node = self.gateways.iter().chain(&self.targets).find(|node| node.id == id);
+        let ready = format!("{}/readyz", node.unwrap_or_else(|| panic!("no node {id}")).url);
         wait::until(&format!("{id} is alive again"), SOON, || {
             let answer = http::request("GET", &ready).try_send();
             answer.is_ok_and(|answer| answer.status == 200) && self.is_alive(id)
@@ -189,14 +192,17 @@ impl Cluster {
         status
     }
 
-    /// Starts the stopped cluster again, same folder and ports.
-    pub fn start_again(&mut self) {
+    /// Starts the stopped cluster again in the same folder, on the same ports or on others.
+    #[must_use]
+    pub fn start_again(mut self, port: Option<u16>) -> Self {
         assert!(self.dev.is_none(), "it runs");
-        let mut dev = spawn_dev(&self.options, self.dir(), self.port);
+        let port = port.unwrap_or(self.port);
+        let mut dev = spawn_dev(&self.options, self.dir(), port);
         if let Err(status) = wait_for_description(&mut dev, self.dir()) {
             panic!("forebay dev ended: {status}\n{}", self.home.logs());
         }
-        self.dev = Some(dev);
+        let home = std::mem::replace(&mut self.home, Home { dir: tempfile::tempdir().unwrap() });
+        Self::describe(self.options.clone(), home, port, dev)
     }
 
     /// Sum over the cluster of a metric's lines that have all these labels.
@@ -359,4 +365,34 @@ pub fn native(name: &str) -> Bucket {
 /// A bucket of the S3 backend.
 pub fn cloud(name: &str) -> Bucket {
     Bucket::new(Provider::Aws, name).unwrap()
+}
+
+/// What makes a native name a bucket over a folder.
+pub fn folder_backend(root: &Path) -> BackendSpec {
+    BackendSpec {
+        kind: BackendKind::Folder,
+        bucket: String::new(),
+        endpoint: None,
+        root: Some(root.to_str().unwrap().to_owned()),
+    }
+}
+
+/// Runs a job to its end; says how many objects it worked on.
+pub async fn run_job(
+    cluster: &Cluster,
+    kind: JobKind,
+    bucket: &Bucket,
+    selection: Selection,
+) -> u64 {
+    let client = cluster.client();
+    let id = client.start_job(kind, bucket, &selection).await.unwrap();
+    let id = id.as_str();
+    wait::until_async("the job is over", SOON, || {
+        let client = client.clone();
+        async move { client.job(id).await.unwrap().is_over() }
+    })
+    .await;
+    let status = client.job(id).await.unwrap();
+    assert_eq!((status.state, status.errors), (JobState::Done, 0), "{:?}", status.messages);
+    status.objects
 }

@@ -10,9 +10,11 @@ pub mod data;
 pub mod http;
 pub mod minio;
 pub mod ports;
+pub mod proxy;
 pub mod shared;
 pub mod wait;
 
 pub use cluster::{Cluster, Options};
 pub use minio::Minio;
+pub use proxy::Proxy;
 pub use shared::Shared;

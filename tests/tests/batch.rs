@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io::Read;
-use std::path::Path;
 
 use forebay_core::batch::{BatchEntry, BatchRequest};
-use forebay_core::bucket::{BackendKind, BackendSpec};
 use forebay_core::{Bucket, ErrorCode, ObjectName};
-use forebay_tests::cluster::native;
+use forebay_tests::cluster::{folder_backend, native};
 use forebay_tests::data::{assert_same, content, fill_folder, names};
 use forebay_tests::{Cluster, Options, http};
 use futures::StreamExt;
@@ -29,7 +27,7 @@ async fn loaded() -> Loaded {
     let client = cluster.client();
     let (own, files) = (native("own"), native("files"));
     client.create_bucket(&own, None).await.unwrap();
-    client.create_bucket(&files, Some(folder(root.path()))).await.unwrap();
+    client.create_bucket(&files, Some(folder_backend(root.path()))).await.unwrap();
     let names = names(500);
     fill_folder(root.path(), &names, SIZE);
     futures::stream::iter(&names)
@@ -43,15 +41,6 @@ async fn loaded() -> Loaded {
     let entry = |bucket, name: &String| BatchEntry { bucket, name: ObjectName::new(name).unwrap() };
     let entries = names.iter().flat_map(|name| [entry(0, name), entry(1, name)]).collect();
     Loaded { cluster, _root: root, buckets: vec![own, files], entries }
-}
-
-fn folder(root: &Path) -> BackendSpec {
-    BackendSpec {
-        kind: BackendKind::Folder,
-        bucket: String::new(),
-        endpoint: None,
-        root: Some(root.to_str().unwrap().to_owned()),
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,7 +133,9 @@ async fn the_v1_stream_is_a_tar_of_every_entry_in_request_order() {
         .collect();
     let entries: Vec<_> = asked
         .iter()
-        .map(|(bucket, name)| serde_json::json!({"objname": name, "bucket": bucket, "provider": "ais"}))
+        .map(|(bucket, name)| {
+            serde_json::json!({"objname": name, "bucket": bucket, "provider": "ais"})
+        })
         .collect();
     let body = serde_json::json!({
         "in": entries, "mime": ".tar", "coer": true, "onob": false, "strm": true

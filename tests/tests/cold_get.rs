@@ -1,17 +1,14 @@
-//! Cloud buckets on a real MinIO, and folder buckets: read once, kept, written through.
+//! Cloud buckets on a real MinIO: read once, kept, written through.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::bucket::{BackendKind, BackendSpec};
-use forebay_core::job::{JobKind, JobState, Selection};
+use forebay_core::job::{JobKind, Selection};
 use forebay_core::v1::list::{ListMsg, entry_flags, flags};
 use forebay_core::{Bucket, ErrorCode};
-use forebay_tests::cluster::{cloud, native};
-use forebay_tests::data::{assert_same, content, fill_folder, names};
-use forebay_tests::{Cluster, Minio, Options, Shared, http, minio, ports, wait};
-use tempfile::TempDir;
+use forebay_tests::cluster::{cloud, run_job};
+use forebay_tests::data::{assert_same, content, names};
+use forebay_tests::{Cluster, Minio, Options, Proxy, Shared, http, minio, ports, wait};
 use tokio::sync::Mutex;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -35,47 +32,6 @@ fn on_minio() -> Arc<Option<OnMinio>> {
     })
 }
 
-struct OnFolder {
-    cluster: Cluster,
-    root: TempDir,
-    outside: TempDir,
-}
-
-static ON_FOLDER: Shared<OnFolder> = Shared::new();
-
-fn on_folder() -> Arc<OnFolder> {
-    ON_FOLDER.get(OnFolder::start)
-}
-
-impl OnFolder {
-    fn start() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let outside = tempfile::tempdir().unwrap();
-        let folder_roots = vec![root.path().to_owned()];
-        let cluster = Cluster::start(Options { folder_roots, ..Options::default() });
-        Self { cluster, root, outside }
-    }
-
-    /// A bucket over a new folder under the allowed root.
-    async fn bucket(&self, name: &str) -> (Bucket, PathBuf) {
-        let root = self.root.path().join(name);
-        std::fs::create_dir(&root).unwrap();
-        let bucket = native(name);
-        let backend = Some(folder(&root));
-        self.cluster.client().create_bucket(&bucket, backend).await.unwrap();
-        (bucket, root)
-    }
-}
-
-fn folder(root: &Path) -> BackendSpec {
-    BackendSpec {
-        kind: BackendKind::Folder,
-        bucket: String::new(),
-        endpoint: None,
-        root: Some(root.to_str().unwrap().to_owned()),
-    }
-}
-
 impl OnMinio {
     /// A bucket at MinIO that the cluster knows.
     async fn bucket(&self, name: &str) -> Bucket {
@@ -92,20 +48,6 @@ impl OnMinio {
         });
         self.minio.count("GetObject") - before
     }
-}
-
-async fn run_job(cluster: &Cluster, kind: JobKind, bucket: &Bucket, selection: Selection) -> u64 {
-    let client = cluster.client();
-    let id = client.start_job(kind, bucket, &selection).await.unwrap();
-    let id = id.as_str();
-    wait::until_async("the job is over", SOON, || {
-        let client = client.clone();
-        async move { client.job(id).await.unwrap().is_over() }
-    })
-    .await;
-    let status = client.job(id).await.unwrap();
-    assert_eq!((status.state, status.errors), (JobState::Done, 0), "{:?}", status.messages);
-    status.objects
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -177,6 +119,65 @@ async fn a_range_of_a_cold_object_is_exact() {
     let got = client.get_bytes(&bucket, "r", Some(range)).await.unwrap();
     assert_same("a range", &got, &bytes[15_000_000..16_000_000]);
     assert_same("the whole", &client.get_bytes(&bucket, "r", None).await.unwrap(), &bytes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fetch_that_breaks_leaves_nothing_and_the_next_one_is_whole() {
+    let Some(minio) = Minio::start() else { return };
+    let proxy = Proxy::start(&minio.url);
+    let env = minio::env(&proxy.url, "minioadmin", "minioadmin");
+    let cluster = Cluster::start(Options { targets: 1, env, ..Options::default() });
+    minio.create_bucket("breaks").await;
+    let bucket = cloud("breaks");
+    let bytes = content("x", 3 << 20);
+    minio.put("breaks", "x", bytes.clone()).await;
+    minio.put("breaks", "resumed", bytes.clone()).await;
+    let impatient = cluster.client_with_deadline(Duration::from_secs(2));
+    assert_eq!(impatient.head(&bucket, "x").await.unwrap().size, 3 << 20);
+
+    // A connection that breaks now and then costs another request, not the object.
+    proxy.cut_after(2 << 20);
+    let got = cluster.client().get_bytes(&bucket, "resumed", None).await.unwrap();
+    assert_same("resumed", &got, &bytes);
+    assert!(proxy.cuts() > 0);
+
+    // The beginning comes, and then no more.
+    let before = proxy.cuts();
+    proxy.cut_after(64 << 10);
+    let reading = tokio::spawn({
+        let (client, bucket) = (impatient.clone(), bucket.clone());
+        async move { client.get_bytes(&bucket, "x", None).await.map(|got| got.len()) }
+    });
+    wait::until("some of it has come", SOON, || proxy.cuts() > before + 1);
+    proxy.cut_after(0);
+    let broken = reading.await.unwrap();
+    assert!(broken.is_err(), "{broken:?}");
+    proxy.heal();
+    assert!(!impatient.head(&bucket, "x").await.unwrap().present, "nothing of it is kept");
+    proxy.cut_after(0);
+    // A foreign client sees an error or a body that ends early, never a short one that looks whole.
+    let url = cluster.object_url("breaks", "x?provider=aws");
+    match http::request("GET", &url).send().header("location") {
+        Some(there) => {
+            let answer = http::request("GET", there).try_send();
+            assert!(answer.is_err() || answer.unwrap().status >= 500);
+        }
+        None => panic!("no redirect"),
+    }
+
+    proxy.heal();
+    let client = cluster.client();
+    assert_same("healed", &client.get_bytes(&bucket, "x", None).await.unwrap(), &bytes);
+    assert!(client.head(&bucket, "x").await.unwrap().present);
+    proxy.cut_after(0);
+    assert_same("cached", &client.get_bytes(&bucket, "x", None).await.unwrap(), &bytes);
+
+    // The cloud takes a PUT, but its answer is lost: refused here, and never older than there.
+    let refused = impatient.put(&bucket, "x", "other", None).await.unwrap_err();
+    assert!(refused.code().status() >= 500, "{refused}");
+    proxy.heal();
+    let there = minio.get("breaks", "x").await.unwrap();
+    assert_same("here as there", &client.get_bytes(&bucket, "x", None).await.unwrap(), &there);
 }
 
 #[tokio::test]
@@ -326,93 +327,4 @@ async fn an_unreachable_cloud_is_503_and_names_the_address() {
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert!(refused.header("retry-after").is_some());
     assert!(refused.text().contains(&port.to_string()), "{}", refused.text());
-}
-
-#[tokio::test]
-async fn a_folder_bucket_is_read_once_and_written_through() {
-    // A cluster of its own, as its counters are one for all buckets.
-    let on = OnFolder::start();
-    let (bucket, root) = on.bucket("folder").await;
-    let client = on.cluster.client();
-    let names = names(30);
-    fill_folder(&root, &names, 20_000);
-    let backend_reads = || {
-        on.cluster.metric("forebay_backend_requests_total", &["provider=\"folder\"", "op=\"get\""])
-    };
-
-    let listed = client.list_all(&bucket, "").await.unwrap();
-    let mut want: Vec<_> = names.iter().map(|n| (n.clone(), 20_000)).collect();
-    want.sort();
-    assert_eq!(listed, want);
-    let head = client.head(&bucket, &names[0]).await.unwrap();
-    assert_eq!((head.size, head.present), (20_000, false));
-    for _ in 0..2 {
-        for name in &names {
-            let got = client.get_bytes(&bucket, name, None).await.unwrap();
-            assert_same(name, &got, &content(name, 20_000));
-        }
-    }
-    assert_eq!(backend_reads(), 30.0, "each file was read once");
-
-    client.put(&bucket, "new/größe.bin", "hello", None).await.unwrap();
-    assert_eq!(std::fs::read(root.join("new/größe.bin")).unwrap(), b"hello");
-    client.put(&bucket, "new/größe.bin", "hello again", None).await.unwrap();
-    assert_eq!(std::fs::read(root.join("new/größe.bin")).unwrap(), b"hello again");
-    client.delete(&bucket, "new/größe.bin").await.unwrap();
-    assert!(!root.join("new/größe.bin").exists());
-    assert_eq!(client.list_all(&bucket, "new/").await.unwrap(), []);
-
-    // Destroying the bucket forgets what is cached and leaves the files.
-    client.destroy_bucket(&bucket).await.unwrap();
-    assert_eq!(std::fs::read(root.join(&names[0])).unwrap(), content(&names[0], 20_000));
-}
-
-#[tokio::test]
-async fn a_file_that_changed_is_seen_after_an_eviction() {
-    let on = on_folder();
-    let (bucket, root) = on.bucket("changing").await;
-    let client = on.cluster.client();
-    std::fs::write(root.join("x"), b"first").unwrap();
-    assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "first");
-    std::fs::write(root.join("x"), b"second").unwrap();
-    assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "first", "fresh for minutes");
-    let selection = Selection::Names(vec!["x".into()]);
-    assert_eq!(run_job(&on.cluster, JobKind::Evict, &bucket, selection).await, 1);
-    assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "second");
-}
-
-#[tokio::test]
-async fn a_folder_outside_the_allowed_roots_is_refused() {
-    let on = on_folder();
-    let client = on.cluster.client();
-    std::fs::write(on.outside.path().join("private"), b"private").unwrap();
-    let inside = on.root.path();
-    let by_dots = inside.join("..").join(on.outside.path().file_name().unwrap());
-    let link = inside.join("link-out");
-    std::os::unix::fs::symlink(on.outside.path(), &link).unwrap();
-    for root in [on.outside.path(), Path::new("/"), by_dots.as_path(), link.as_path()] {
-        let bucket = native("outside");
-        let refused = client.create_bucket(&bucket, Some(folder(root))).await.unwrap_err();
-        let code = refused.code();
-        assert!(
-            matches!(code, ErrorCode::AccessDenied | ErrorCode::InvalidArgument),
-            "{}: {code:?} {refused}",
-            root.display()
-        );
-        let said = format!("{} {}", refused.message(), refused.hint().unwrap_or_default());
-        assert!(said.contains("folder-root") || said.contains("folder.roots"), "{said}");
-        let none = client.head_bucket(&bucket).await.unwrap_err();
-        assert_eq!(none.code(), ErrorCode::BucketNotFound, "{none}");
-    }
-}
-
-#[tokio::test]
-async fn a_folder_that_does_not_exist_is_refused() {
-    let on = on_folder();
-    let missing = on.root.path().join("missing");
-    let refused =
-        on.cluster.client().create_bucket(&native("missing"), Some(folder(&missing))).await;
-    let refused = refused.unwrap_err();
-    assert!(refused.code().status() < 500, "{refused}");
-    assert!(refused.message().contains("missing"), "{refused}");
 }

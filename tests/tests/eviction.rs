@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use forebay_core::ErrorCode;
-use forebay_core::bucket::{BackendKind, BackendSpec};
-use forebay_tests::cluster::native;
+use forebay_tests::cluster::{folder_backend, native};
 use forebay_tests::data::{assert_same, content, fill_folder, names};
 use forebay_tests::{Cluster, Options};
+use futures::StreamExt;
 
 const BUDGET: u64 = 8 << 20;
 
@@ -52,12 +52,7 @@ async fn a_bucket_larger_than_all_disks_is_read_twice_and_every_byte_is_right() 
     let cluster = small(Some(root.path()));
     let client = cluster.client();
     let bucket = native("large");
-    let backend = BackendSpec {
-        kind: BackendKind::Folder,
-        bucket: String::new(),
-        endpoint: None,
-        root: Some(root.path().to_str().unwrap().to_owned()),
-    };
+    let backend = folder_backend(root.path());
     client.create_bucket(&bucket, Some(backend)).await.unwrap();
     // 40 MiB through 24 MiB of disks.
     let (names, size) = (names(160), 256 << 10);
@@ -73,6 +68,17 @@ async fn a_bucket_larger_than_all_disks_is_read_twice_and_every_byte_is_right() 
             }
         }
     }
+    // Many readers at once, each from another place.
+    let read = |n: usize| {
+        let (client, bucket, names) = (client.clone(), bucket.clone(), &names);
+        async move {
+            let name = &names[n * 61 % names.len()];
+            let got = client.get_bytes(&bucket, name, None).await.unwrap();
+            assert_same(name, &got, &content(name, size));
+        }
+    };
+    futures::stream::iter(0..names.len()).map(read).buffer_unordered(12).collect::<Vec<_>>().await;
+    check_usage(&cluster, "after many readers at once").await;
     // Heartbeats bring the usage, so give them their time by asking until they have.
     let used = cluster.client().cluster_info().await.unwrap();
     let used: u64 = used.nodes.iter().map(|n| n.usage.bytes).sum();
@@ -85,12 +91,7 @@ async fn an_object_larger_than_the_budget_is_still_read_right() {
     let cluster = small(Some(root.path()));
     let client = cluster.client();
     let bucket = native("huge");
-    let backend = BackendSpec {
-        kind: BackendKind::Folder,
-        bucket: String::new(),
-        endpoint: None,
-        root: Some(root.path().to_str().unwrap().to_owned()),
-    };
+    let backend = folder_backend(root.path());
     client.create_bucket(&bucket, Some(backend)).await.unwrap();
     std::fs::write(root.path().join("huge"), content("huge", 20 << 20)).unwrap();
     match client.get_bytes(&bucket, "huge", None).await {

@@ -120,6 +120,39 @@ async fn overwriting_replaces_the_whole_object_and_counts_its_versions() {
     assert_eq!(client.list_all(&bucket, "").await.unwrap(), [("x".to_owned(), 5)]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_writers_of_one_name_see_whole_objects() {
+    let cluster = cluster();
+    let client = cluster.client();
+    let bucket = native("contended");
+    client.create_bucket(&bucket, None).await.unwrap();
+    // Sizes differ, so that a mixture would show by its length, too.
+    let versions: Vec<Vec<u8>> =
+        (0..6).map(|n| content(&format!("version {n}"), (200 << 10) + n * 10_000)).collect();
+    client.put(&bucket, "x", versions[0].clone(), None).await.unwrap();
+    let writers = versions.iter().map(|bytes| {
+        let (client, bucket, bytes) = (client.clone(), bucket.clone(), bytes.clone());
+        tokio::spawn(async move {
+            for _ in 0..10 {
+                client.put(&bucket, "x", bytes.clone(), None).await.unwrap();
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    let mut reads = 0;
+    while reads < 20 || writers.iter().any(|writer| !writer.is_finished()) {
+        let got = client.get_bytes(&bucket, "x", None).await.unwrap();
+        assert!(versions.iter().any(|v| *v == got), "{} bytes of no version", got.len());
+        reads += 1;
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let last = client.get_bytes(&bucket, "x", None).await.unwrap();
+    assert!(versions.iter().any(|v| *v == last));
+    assert_eq!(client.head(&bucket, "x").await.unwrap().version, "61", "each PUT counted once");
+}
+
 #[tokio::test]
 async fn a_bucket_created_again_is_empty() {
     let cluster = cluster();
@@ -213,107 +246,6 @@ async fn a_target_killed_in_the_middle_of_a_put_has_the_old_object_or_the_new_on
     let got = client.get_bytes(&bucket, "x", None).await.unwrap();
     assert!(got == old || got == new, "neither the old object nor the new one");
     assert_eq!(client.get_bytes(&bucket, "acknowledged", None).await.unwrap(), "synced");
-}
-
-#[tokio::test]
-async fn a_gateway_redirects_reads_by_301_and_writes_by_307() {
-    let cluster = cluster();
-    let client = cluster.client();
-    let bucket = native("redirects");
-    client.create_bucket(&bucket, None).await.unwrap();
-    let name = "dir/100% ä?.bin";
-    let url = cluster.object_url("redirects", "dir/100%25%20%C3%A4%3F.bin");
-    let owner = cluster.owner(&bucket, name);
-    for (method, status) in [("PUT", 307), ("GET", 301), ("HEAD", 307), ("DELETE", 307)] {
-        let request = http::request(method, &url);
-        let request = if method == "PUT" { request.body("bytes") } else { request };
-        let first = request.clone().send();
-        assert_eq!(first.status, status, "{method}: {}", first.text());
-        let location = first.header("location").unwrap();
-        assert!(location.starts_with(&owner.url), "{method} → {location}, owner {}", owner.url);
-        let second = request.follow();
-        assert_eq!(second.status, 200, "{method}: {}", second.text());
-        if method == "GET" {
-            assert_eq!(second.body, b"bytes");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_write_that_no_gateway_sent_is_refused_and_a_read_is_not() {
-    let cluster = cluster();
-    let client = cluster.client();
-    let bucket = native("direct");
-    client.create_bucket(&bucket, None).await.unwrap();
-    client.put(&bucket, "x", "bytes", None).await.unwrap();
-    let url = format!("{}/v1/objects/direct/x", cluster.owner(&bucket, "x").url);
-    for method in ["PUT", "DELETE"] {
-        let refused = http::request(method, &url).body("other").send();
-        assert_eq!(refused.status, 400, "{method}: {}", refused.text());
-        let message = refused.message();
-        assert!(message.contains("is expected to be redirected"), "{method}: {message}");
-    }
-    let forged =
-        http::request("PUT", &format!("{url}?fbx=99999999999&fbs=00")).body("other").send();
-    assert_eq!(forged.status, 400, "{}", forged.text());
-    let got = http::get(&url);
-    assert_eq!((got.status, got.body.as_slice()), (200, b"bytes".as_slice()));
-}
-
-#[tokio::test]
-async fn a_foreign_client_that_asks_the_wrong_target_is_sent_to_the_owner() {
-    let cluster = cluster();
-    let client = cluster.client();
-    let bucket = native("wrong-target");
-    client.create_bucket(&bucket, None).await.unwrap();
-    client.put(&bucket, "x", "bytes", None).await.unwrap();
-    let owner = cluster.owner(&bucket, "x");
-    let other = cluster.targets.iter().find(|t| t.id != owner.id).unwrap();
-    let got = http::request("GET", &format!("{}/v1/objects/wrong-target/x", other.url)).follow();
-    assert_eq!((got.status, got.body.as_slice()), (200, b"bytes".as_slice()));
-    let map = cluster.map();
-    let told = http::request("GET", &format!("{}/v1/objects/wrong-target/x", other.url))
-        .header("forebay-grant", &map.grant)
-        .send();
-    assert_eq!(told.status, 421, "{}", told.text());
-    assert!(told.header("location").unwrap().starts_with(&owner.url));
-    assert_eq!(told.header("forebay-map"), Some(map.state.version.to_string().as_str()));
-}
-
-#[test]
-fn missing_and_existing_things_are_named_in_the_answer() {
-    let cluster = cluster();
-    let endpoint = &cluster.endpoint;
-    let create = || {
-        http::request("POST", &format!("{endpoint}/v1/buckets/exists"))
-            .json(&serde_json::json!({"action": "create-bck", "value": null}))
-            .send()
-    };
-    assert_eq!(create().status, 200);
-    let again = create();
-    assert_eq!(again.status, 409);
-    assert_eq!(again.message(), "bucket \"ais://exists\" already exists");
-    assert_eq!(again.json()["tcode"], "ErrBucketAlreadyExists");
-
-    let no_bucket = http::get(&cluster.object_url("nowhere", "x"));
-    assert_eq!(no_bucket.status, 404, "{}", no_bucket.text());
-    assert_eq!(no_bucket.message(), "bucket \"ais://nowhere\" does not exist");
-    assert_eq!(no_bucket.json()["status"], 404);
-
-    let no_object = http::request("GET", &cluster.object_url("exists", "a/b")).follow();
-    assert_eq!(no_object.status, 404);
-    let message = no_object.message();
-    assert!(message.contains("ais://exists/a/b does not exist"), "{message}");
-
-    let no_object = http::request("DELETE", &cluster.object_url("exists", "a/b")).follow();
-    assert_eq!(no_object.status, 404);
-    assert!(no_object.message().contains("ais://exists/a/b"), "{}", no_object.message());
-
-    let destroy = http::request("DELETE", &format!("{endpoint}/v1/buckets/nowhere"))
-        .json(&serde_json::json!({"action": "destroy-bck"}))
-        .send();
-    assert_eq!(destroy.status, 404);
-    assert_eq!(destroy.message(), "bucket \"ais://nowhere\" does not exist");
 }
 
 #[tokio::test]

@@ -1,13 +1,11 @@
 //! Targets that die and come back: buckets with a backend go on, native ones say that they wait.
 
-use std::path::Path;
 use std::time::Duration;
 
 use forebay_client::Client;
 use forebay_core::batch::{BatchEntry, BatchRequest};
-use forebay_core::bucket::{BackendKind, BackendSpec};
 use forebay_core::{Bucket, ErrorCode, ObjectName};
-use forebay_tests::cluster::{cloud, native};
+use forebay_tests::cluster::{cloud, folder_backend, native};
 use forebay_tests::data::{assert_same, content, fill_folder, names};
 use forebay_tests::{Cluster, Minio, Options, http, wait};
 use futures::StreamExt;
@@ -72,7 +70,7 @@ async fn an_epoch_on_a_folder_bucket_survives_the_death_of_a_target() {
     let bucket = native("folder");
     let names = names(600);
     fill_folder(root.path(), &names, SIZE);
-    cluster.client().create_bucket(&bucket, Some(folder(root.path()))).await.unwrap();
+    cluster.client().create_bucket(&bucket, Some(folder_backend(root.path()))).await.unwrap();
     survives_a_kill(&cluster, &bucket, &names).await;
 }
 
@@ -159,7 +157,7 @@ async fn a_copy_that_a_stand_in_overtook_is_not_served_after_the_return() {
     let client = cluster.client();
     let bucket = native("overtaken");
     std::fs::write(root.path().join("x"), b"old").unwrap();
-    client.create_bucket(&bucket, Some(folder(root.path()))).await.unwrap();
+    client.create_bucket(&bucket, Some(folder_backend(root.path()))).await.unwrap();
     assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "old");
     let victim = cluster.owner(&bucket, "x").id;
     cluster.kill9(&victim);
@@ -170,13 +168,4 @@ async fn a_copy_that_a_stand_in_overtook_is_not_served_after_the_return() {
     cluster.restart(&victim);
     assert_eq!(cluster.owner(&bucket, "x").id, victim, "the old owner is the owner again");
     assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "newer");
-}
-
-fn folder(root: &Path) -> BackendSpec {
-    BackendSpec {
-        kind: BackendKind::Folder,
-        bucket: String::new(),
-        endpoint: None,
-        root: Some(root.to_str().unwrap().to_owned()),
-    }
 }

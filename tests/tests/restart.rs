@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use forebay_client::{Client, ClientConfig};
-use forebay_core::bucket::{BackendKind, BackendSpec};
-use forebay_tests::cluster::{self, Cluster, Process, native, wait_for_end};
+use forebay_tests::cluster::{self, Cluster, Process, folder_backend, native, wait_for_end};
 use forebay_tests::data::{assert_same, content, fill_folder, names};
 use forebay_tests::{Options, http, ports, wait};
 
@@ -20,12 +19,7 @@ async fn a_stopped_cluster_starts_again_with_its_buckets_and_objects() {
     let mut cluster = Cluster::start(Options { folder_roots, ..Options::default() });
     let client = cluster.client();
     let (own, files) = (native("own"), native("files"));
-    let backend = BackendSpec {
-        kind: BackendKind::Folder,
-        bucket: String::new(),
-        endpoint: None,
-        root: Some(root.path().to_str().unwrap().to_owned()),
-    };
+    let backend = folder_backend(root.path());
     let names = names(40);
     fill_folder(root.path(), &names, 5000);
     client.create_bucket(&own, None).await.unwrap();
@@ -43,7 +37,7 @@ async fn a_stopped_cluster_starts_again_with_its_buckets_and_objects() {
     for pid in pids {
         assert!(!cluster::is_running(pid), "process {pid} is still there");
     }
-    cluster.start_again();
+    let cluster = cluster.start_again(None);
 
     let after = cluster.map().state;
     assert_eq!(after.cluster_id, before.cluster_id);
@@ -78,13 +72,75 @@ async fn objects_survive_the_sudden_death_of_everything() {
         cluster.kill9(id);
     }
     cluster.stop();
-    cluster.start_again();
+    let cluster = cluster.start_again(None);
     let client = cluster.client();
     for name in &names[1..] {
         let got = client.get_bytes(&bucket, name, None).await.unwrap();
         assert_same(name, &got, &content(name, 70_000));
     }
     assert_eq!(client.list_all(&bucket, "").await.unwrap().len(), 29, "what was deleted stays so");
+}
+
+#[tokio::test]
+async fn a_cluster_may_come_back_on_other_ports() {
+    let mut cluster = Cluster::plain();
+    let bucket = native("moved");
+    let client = cluster.client();
+    client.create_bucket(&bucket, None).await.unwrap();
+    let names = names(20);
+    for name in &names {
+        client.put(&bucket, name, content(name, 3000), None).await.unwrap();
+    }
+    let before = cluster.endpoint.clone();
+    cluster.stop();
+    let cluster = cluster.start_again(Some(ports::free(4)));
+    assert_ne!(cluster.endpoint, before);
+    let client = cluster.client();
+    for name in &names {
+        let got = client.get_bytes(&bucket, name, None).await.unwrap();
+        assert_same(name, &got, &content(name, 3000));
+    }
+    assert_eq!(cluster.map().state.nodes.len(), 4, "the same nodes, at other addresses");
+}
+
+#[tokio::test]
+async fn a_killed_gateway_comes_back_with_what_it_knew() {
+    let cluster = Cluster::plain();
+    let bucket = native("known");
+    let client = cluster.client();
+    client.create_bucket(&bucket, None).await.unwrap();
+    client.put(&bucket, "x", "bytes", None).await.unwrap();
+    let before = cluster.map().state;
+    cluster.kill9("gateway1");
+    // Who knows the map needs no gateway to read.
+    assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "bytes");
+    cluster.restart("gateway1");
+    wait::until("all targets have found it again", SOON, || {
+        cluster.targets.iter().all(|target| cluster.is_alive(&target.id))
+    });
+    let after = cluster.map().state;
+    assert_eq!((after.cluster_id, after.buckets), (before.cluster_id, before.buckets));
+    let fresh = cluster.client();
+    fresh.put(&bucket, "y", "more", None).await.unwrap();
+    assert_eq!(fresh.list_all(&bucket, "").await.unwrap().len(), 2);
+    fresh.create_bucket(&native("new"), None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_can_be_started_the_moment_after_it_was_killed() {
+    let cluster = Cluster::start(Options { targets: 1, ..Options::default() });
+    let bucket = native("again");
+    let client = cluster.client();
+    client.create_bucket(&bucket, None).await.unwrap();
+    client.put(&bucket, "x", "bytes", None).await.unwrap();
+    for id in ["target01", "gateway1", "target01", "target01", "gateway1"] {
+        let killed = cluster.pid(id);
+        cluster::signal(killed, "KILL");
+        // No wait: its port and its disks may not be free yet.
+        cluster.restart(id);
+        wait::until("another process runs the node", SOON, || cluster.pid(id) != killed);
+        assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "bytes");
+    }
 }
 
 #[test]

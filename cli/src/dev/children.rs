@@ -1,7 +1,6 @@
 //! The processes of a `dev` cluster: start them, hear of their ends, stop them all.
 
 use std::fs::OpenOptions;
-use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -12,9 +11,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::plan::NodePlan;
-use crate::home;
-use crate::node::{PID_FILE, Stopped, exit};
+use crate::node::{Stopped, exit};
 use crate::os::{Signal, die_with_parent, signal};
+use crate::{home, pid_file};
 
 /// What only one node may have; the environment must not give it to all of them.
 const OF_ONE_NODE: [&str; 6] = [
@@ -125,13 +124,6 @@ impl Children {
     }
 }
 
-/// The process that runs this node now, if its pid file names one: its command line must name the
-/// node's settings, because process ids are used again.
 fn started_by_hand(node: &NodePlan) -> Option<u32> {
-    let pid = std::fs::read_to_string(node.state_dir().join(PID_FILE)).ok()?;
-    let pid: u32 = pid.trim().parse().ok()?;
-    let line = std::fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).ok()?;
-    let config = node.config_file();
-    let config = config.as_os_str().as_encoded_bytes();
-    line.split(|&b| b == 0).any(|word| word == config).then_some(pid)
+    pid_file::running(&node.state_dir(), &node.config_file())
 }

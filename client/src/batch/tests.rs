@@ -200,7 +200,8 @@ async fn an_object_larger_than_a_targets_allowance_comes_whole() {
     let total = 10 * MAX_PIECE as u64;
     let (gateway, _targets) = cluster(Arc::new(move |_, part| {
         let of_entry = |i: usize| {
-            let row = |more| Row { index: i as u32, status: 0, more, total, payload: piece.clone() };
+            let row =
+                |more| Row { index: i as u32, status: 0, more, total, payload: piece.clone() };
             (0..10).map(|n| row(n < 9)).collect::<Vec<_>>()
         };
         answer(stream((0..part.entries.len()).flat_map(of_entry).collect()))

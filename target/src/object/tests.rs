@@ -145,6 +145,8 @@ async fn a_cold_get_fetches_once_for_many_readers() {
         let first = all.iter().filter(|r| r.as_ref().unwrap().1 == "miss").count();
         assert_eq!((bench.gets() - before, first), (1, 1), "{name}");
         assert!(all.iter().all(|r| r.as_ref().unwrap().0 == data), "{name}");
+        // The readers of an empty object need not wait for its commit.
+        bench.service.prefetch(&info, name).await.unwrap();
         assert_eq!(bench.read(&info, name).await.unwrap().1, "hit", "{name}");
         assert_eq!(bench.gets() - before, 1, "{name}");
     }
