@@ -162,10 +162,16 @@ impl Cluster {
 
     /// Starts a node again by the command in its folder, and waits until the map has it alive.
     pub fn restart(&self, id: &str) {
+        self.restart_with(id, "");
+    }
+
+    /// The same, with more words at the end of the command.
+    pub fn restart_with(&self, id: &str, more: &str) {
         let dir = self.dir().join(id);
+        let line = fs::read_to_string(dir.join("cmd")).unwrap();
         let log = OpenOptions::new().append(true).open(dir.join("log")).unwrap();
         let mut command = Command::new("sh");
-        command.arg(dir.join("cmd")).stdin(Stdio::null());
+        command.arg("-c").arg(format!("{} {more}", line.trim_end())).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         set_env(&mut command, &self.options.env);
         self.again.lock().unwrap().push(command.spawn().unwrap());

@@ -143,6 +143,28 @@ async fn a_node_can_be_started_the_moment_after_it_was_killed() {
     }
 }
 
+#[tokio::test]
+async fn an_index_can_be_made_again_from_the_objects() {
+    let cluster = Cluster::start(Options { targets: 1, ..Options::default() });
+    let client = cluster.client();
+    let bucket = native("indexed");
+    client.create_bucket(&bucket, None).await.unwrap();
+    let names = names(40);
+    for name in &names {
+        client.put(&bucket, name, content(name, 2000), None).await.unwrap();
+    }
+    client.put(&bucket, &names[1], "newer", None).await.unwrap();
+    client.delete(&bucket, &names[0]).await.unwrap();
+    cluster.kill9("target01");
+    cluster.restart_with("target01", "--rebuild-index");
+    for name in &names[2..] {
+        let got = client.get_bytes(&bucket, name, None).await.unwrap();
+        assert_same(name, &got, &content(name, 2000));
+    }
+    assert_eq!(client.get_bytes(&bucket, &names[1], None).await.unwrap(), "newer");
+    assert_eq!(client.list_all(&bucket, "").await.unwrap().len(), 39);
+}
+
 #[test]
 fn nodes_end_with_the_process_that_started_them() {
     let dir = tempfile::tempdir().unwrap();
