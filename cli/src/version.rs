@@ -2,14 +2,12 @@
 
 use std::io::Write;
 
+use forebay_core::batch_stream::VERSION as BATCH_STREAM;
+use forebay_target::store::FORMAT as DISK_FORMAT;
 use serde_json::json;
 
 use crate::output::Format;
 
-/// Version of the records on a target's disk.
-const DISK_FORMAT: u32 = 1;
-/// Version of the native batch stream.
-const BATCH_STREAM: u32 = 1;
 /// What is compiled in; nothing is optional yet.
 const FEATURES: [&str; 4] = ["v1", "batch", "backend-s3", "backend-folder"];
 

@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 pub const CONTENT_TYPE: &str = "application/vnd.forebay.batch";
 
 const MAGIC: &[u8; 4] = b"FBBS";
-const VERSION: u16 = 1;
+/// Version of the format.
+pub const VERSION: u16 = 1;
 const HEADER_LEN: usize = 16;
 const FRAME_HEAD_LEN: usize = 8;
 const ROW_LEN: usize = 24;

@@ -63,7 +63,7 @@ def free_ports(count: int) -> int:
 
 
 def metrics_of(url: str) -> list[tuple[str, dict[str, str], float]]:
-    """Every sample of a node's /metrics: name, labels, value."""
+    """Every figure of a node's /metrics: name, labels, value."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     return [

@@ -16,7 +16,7 @@ use forebay_core::{Error, ErrorCode, Result};
 use super::record::{Record, RecordMeta};
 
 /// Version of the layouts above; part of `disk.json`, of every record and of every footer.
-pub(crate) const FORMAT: u16 = 1;
+pub const FORMAT: u16 = 1;
 /// Bytes of payload that one checksum covers.
 pub(crate) const BLOCK: u64 = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u8 = 16;

@@ -31,6 +31,7 @@ use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
 use tokio::task::JoinError;
 
 pub use self::disk::{Disk, DiskFile, RealDisk};
+pub use self::format::FORMAT;
 pub use self::reader::ObjectReader;
 pub use self::record::{Record, RecordMeta};
 pub use self::space::{Demand, Usage};
