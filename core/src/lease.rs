@@ -8,8 +8,6 @@ use crate::name::NodeId;
 
 /// A node counts as dead this long after its last heartbeat.
 pub const DEAD_AFTER_MS: u64 = 3_000;
-/// How long a node may go on believing the map it has without hearing from the gateways.
-pub const LEASE_MS: u64 = 2_000;
 /// A flapping node changes the map at most once in this time.
 pub const FLAP_HOLD_MS: u64 = 10_000;
 /// Pause between two heartbeats of a node.

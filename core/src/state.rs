@@ -194,10 +194,6 @@ impl ClusterState {
         self.buckets.get(&bucket.uname()).ok_or_else(|| bucket.not_found())
     }
 
-    pub fn bucket_by_id(&self, id: u64) -> Option<&BucketInfo> {
-        self.buckets.values().find(|b| b.id == id)
-    }
-
     pub fn targets(&self) -> impl Iterator<Item = &Node> + Clone {
         self.nodes.values().filter(|n| n.role == Role::Target)
     }

@@ -17,7 +17,6 @@ pub const BUCKET_NAME: &str = "ais-bucket-name";
 pub const BUCKET_PROVIDER: &str = "ais-bucket-provider";
 pub const LOCATION: &str = "ais-location";
 pub const MIRROR_COPIES: &str = "ais-mirror-copies";
-pub const MIRROR_PATHS: &str = "ais-mirror-paths";
 pub const BUCKET_PROPS: &str = "ais-bucket-props";
 pub const BUCKET_SUMM: &str = "ais-bucket-summ";
 pub const XACTION_ID: &str = "ais-xaction-id";

@@ -12,7 +12,9 @@ use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, NodeId, Result, placement};
+use futures::Stream;
 use futures::stream::BoxStream;
+use tokio::sync::mpsc;
 
 use crate::object::ObjectService;
 
@@ -20,6 +22,13 @@ use crate::object::ObjectService;
 const SMALL: u64 = 1 << 20;
 /// Entries of a batch that are read ahead at once; times [`SMALL`] is the batch's memory.
 pub(crate) const LOOK_AHEAD: usize = 16;
+
+/// What a task sends, as the body of an answer; dropping it tells the task that the client is gone.
+pub(crate) fn outgoing(
+    receiver: mpsc::Receiver<Result<Bytes>>,
+) -> impl Stream<Item = Result<Bytes>> + Send {
+    futures::stream::unfold(receiver, |mut r| async move { Some((r.recv().await?, r)) })
+}
 
 /// An entry that is ready to go out.
 pub(crate) enum Loaded {

@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
-use super::{LOOK_AHEAD, Loaded, Loader};
+use super::{LOOK_AHEAD, Loaded, Loader, outgoing};
 
 /// Frames on their way to a client that reads slowly.
 const FRAMES_AHEAD: usize = 2;
@@ -31,7 +31,7 @@ pub(crate) fn answer(
             _ = write(loader, request, sender.clone()) => {}
         }
     });
-    futures::stream::unfold(receiver, |mut r| async move { Some((r.recv().await?, r)) })
+    outgoing(receiver)
 }
 
 /// Ends early (`None`) when the client is gone.

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::{Context, MAX_JSON};
 use crate::batch::assembler::{Assembler, Sink};
-use crate::batch::{Loader, native};
+use crate::batch::{Loader, native, outgoing};
 
 /// `POST /api/v1/batch`.
 pub(super) async fn native(
@@ -92,7 +92,7 @@ fn streamed(context: &Context, assembler: Assembler) -> impl Stream<Item = Resul
             let _ = sender.send(Err(e)).await;
         }
     });
-    futures::stream::unfold(receiver, |mut r| async move { Some((r.recv().await?, r)) })
+    outgoing(receiver)
 }
 
 /// Metadata first, so everything is read before the first byte goes out.

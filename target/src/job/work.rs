@@ -1,5 +1,6 @@
 //! What each kind of job does with one object, and the walk over the objects it was given.
 
+use forebay_core::intra::ListRequest;
 use forebay_core::job::{JobKind, Selection};
 use forebay_core::placement;
 use forebay_core::{ErrorCode, NodeId, Result};
@@ -43,11 +44,19 @@ async fn page(
     after: &str,
 ) -> Result<(Vec<String>, bool)> {
     let everywhere = job.info.has_backend() && job.spec.kind != JobKind::Evict;
-    if everywhere {
-        objects.names_backend(&job.info, prefix, after, PAGE).await
+    let page = if everywhere {
+        objects.page_backend(&job.info, prefix, after, PAGE).await?
     } else {
-        objects.names_here(&job.info, prefix, after, PAGE).await
-    }
+        let request = ListRequest {
+            bucket_id: job.info.id,
+            prefix: prefix.to_owned(),
+            after: after.to_owned(),
+            until: None,
+            limit: PAGE,
+        };
+        objects.page_here(&request).await?
+    };
+    Ok((page.entries.into_iter().map(|entry| entry.name).collect(), page.more))
 }
 
 async fn each(objects: &ObjectService, me: &NodeId, job: &Job, names: Vec<String>) {

@@ -48,30 +48,6 @@ impl ObjectService {
         Ok(ListPage { entries: entries.collect(), more: page.more })
     }
 
-    /// Names only, of what is here.
-    pub(crate) async fn names_here(
-        &self,
-        info: &BucketInfo,
-        prefix: &str,
-        after: &str,
-        limit: usize,
-    ) -> Result<(Vec<String>, bool)> {
-        let (records, more) = self.store().list(info.id, prefix, start(after), None, limit).await?;
-        Ok((records.into_iter().map(|r| r.name).collect(), more))
-    }
-
-    /// Names only, of what the backend has.
-    pub(crate) async fn names_backend(
-        &self,
-        info: &BucketInfo,
-        prefix: &str,
-        after: &str,
-        limit: usize,
-    ) -> Result<(Vec<String>, bool)> {
-        let page = self.backend(info).await?.list(prefix, after, limit).await?;
-        Ok((page.entries.into_iter().map(|e| e.name).collect(), page.more))
-    }
-
     /// Whether the bucket is at its backend.
     pub(crate) async fn head_backend(&self, info: &BucketInfo) -> Result<()> {
         self.backend(info).await?.head_bucket().await
