@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, ErrorCode, Result};
 use crate::name::{Bucket, NodeId, ObjectName};
 use crate::placement;
+use crate::size::ByteRange;
 use crate::state::ClusterState;
 
 /// Most entries in one request.
@@ -18,6 +19,36 @@ pub struct BatchEntry {
     /// Index into [`BatchRequest::buckets`].
     pub bucket: u32,
     pub name: ObjectName,
+    /// A member of the shard `name`; empty for the object itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub archpath: String,
+    /// Offset and length of a part (of the member, if one is named); no length is "to the end".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<(u64, Option<u64>)>,
+}
+
+impl BatchEntry {
+    /// The whole of one object.
+    pub fn whole(bucket: u32, name: ObjectName) -> Self {
+        Self { bucket, name, archpath: String::new(), range: None }
+    }
+
+    /// The bytes asked for of something of `size` bytes. All of them must be there: an answer
+    /// shorter than the length that was asked for would look whole.
+    pub fn resolve(&self, size: u64) -> Result<ByteRange> {
+        let Some((start, length)) = self.range else { return Ok(ByteRange::whole(size)) };
+        let end = length.map_or(Some(size.max(start)), |n| start.checked_add(n));
+        match end {
+            Some(end) if end <= size => Ok(ByteRange { start, end }),
+            _ => {
+                let last = end.map_or(String::new(), |e| e.saturating_sub(1).to_string());
+                Err(Error::new(
+                    ErrorCode::RangeNotSatisfiable,
+                    format!("size={size}: not satisfiable range [{start}-{last}]"),
+                ))
+            }
+        }
+    }
 }
 
 /// The native batch request: entries are answered by their position in `entries`.
@@ -89,4 +120,38 @@ pub fn plan(
 /// The target with most entries: the one to assemble a v1 batch, as it pulls least.
 pub fn assembler(plan: &BatchPlan) -> Option<&NodeId> {
     plan.by_owner.iter().max_by_key(|(_, list)| list.len()).map(|(id, _)| id)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn entry(range: Option<(u64, Option<u64>)>) -> BatchEntry {
+        BatchEntry { range, ..BatchEntry::whole(0, ObjectName::new("o").unwrap()) }
+    }
+
+    #[test]
+    fn a_range_is_all_there_or_an_error() {
+        let at = |range, size| entry(range).resolve(size).map(|r| (r.start, r.end));
+        assert_eq!(at(None, 0), Ok((0, 0)));
+        assert_eq!(at(Some((2, Some(3))), 5), Ok((2, 5)));
+        assert_eq!(at(Some((2, None)), 5), Ok((2, 5)));
+        assert_eq!(at(Some((5, None)), 5), Ok((5, 5)));
+        for (start, length) in [(2, Some(4)), (6, None), (6, Some(0)), (1, Some(u64::MAX))] {
+            let error = at(Some((start, length)), 5).unwrap_err();
+            assert_eq!(error.code, ErrorCode::RangeNotSatisfiable, "{start} {length:?}");
+        }
+    }
+
+    #[test]
+    fn an_entry_of_a_client_that_knows_no_members_reads_as_a_whole_object() {
+        let old = r#"{"bucket":3,"name":"a/b"}"#;
+        let whole = BatchEntry::whole(3, ObjectName::new("a/b").unwrap());
+        assert_eq!(serde_json::from_str::<BatchEntry>(old).unwrap(), whole);
+        assert_eq!(serde_json::to_string(&whole).unwrap(), old);
+        let part = BatchEntry { archpath: "m".into(), range: Some((1, None)), ..whole };
+        let text = serde_json::to_string(&part).unwrap();
+        assert_eq!(serde_json::from_str::<BatchEntry>(&text).unwrap(), part);
+    }
 }

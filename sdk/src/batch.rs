@@ -30,7 +30,7 @@ pub(crate) fn request(
     let entries = names
         .into_iter()
         .zip(bucket_of)
-        .map(|(name, &bucket)| Ok(BatchEntry { bucket, name: ObjectName::new(name)? }))
+        .map(|(name, &bucket)| Ok(BatchEntry::whole(bucket, ObjectName::new(name)?)))
         .collect::<forebay_core::Result<_>>()
         .map_err(|e| raise(py, e))?;
     Ok(BatchRequest { buckets, entries, ordered: true })

@@ -38,7 +38,7 @@ async fn loaded() -> Loaded {
         })
         .await;
     // Own and cold ones in turn.
-    let entry = |bucket, name: &String| BatchEntry { bucket, name: ObjectName::new(name).unwrap() };
+    let entry = |bucket, name: &String| BatchEntry::whole(bucket, ObjectName::new(name).unwrap());
     let entries = names.iter().flat_map(|name| [entry(0, name), entry(1, name)]).collect();
     Loaded { cluster, _root: root, buckets: vec![own, files], entries }
 }
@@ -82,7 +82,7 @@ async fn missing_entries_are_marked_and_the_others_come() {
     let client = loaded.cluster.client();
     let mut entries = loaded.entries[..60].to_vec();
     for (at, bucket) in [(0, 0), (20, 1), (59, 0)] {
-        entries[at] = BatchEntry { bucket, name: ObjectName::new("not/there").unwrap() };
+        entries[at] = BatchEntry::whole(bucket, ObjectName::new("not/there").unwrap());
     }
     // A name twice is answered twice.
     entries[30] = entries[31].clone();
@@ -108,7 +108,7 @@ async fn an_unknown_bucket_fails_its_entries() {
     let own = native("own");
     client.create_bucket(&own, None).await.unwrap();
     client.put(&own, "x", "bytes", None).await.unwrap();
-    let entry = |bucket| BatchEntry { bucket, name: ObjectName::new("x").unwrap() };
+    let entry = |bucket| BatchEntry::whole(bucket, ObjectName::new("x").unwrap());
     let request = BatchRequest {
         buckets: vec![own, native("nowhere")],
         entries: vec![entry(0), entry(1)],

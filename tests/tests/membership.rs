@@ -18,7 +18,7 @@ async fn epoch(client: &Client, bucket: &Bucket, names: &[String], at_half: impl
     let mut at_half = Some(at_half);
     let mut seen = 0;
     for chunk in names.chunks(32) {
-        let entry = |name: &String| BatchEntry { bucket: 0, name: ObjectName::new(name).unwrap() };
+        let entry = |name: &String| BatchEntry::whole(0, ObjectName::new(name).unwrap());
         let request = BatchRequest {
             buckets: vec![bucket.clone()],
             entries: chunk.iter().map(entry).collect(),

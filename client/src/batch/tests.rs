@@ -17,9 +17,8 @@ use crate::scripted_server::{Reply, Server, Turns, bucket, client, json, map, no
 const LONG: Duration = Duration::from_secs(20);
 
 fn request(n: usize) -> BatchRequest {
-    let entries = (0..n)
-        .map(|i| BatchEntry { bucket: 0, name: ObjectName::new(format!("o{i}")).unwrap() })
-        .collect();
+    let entries =
+        (0..n).map(|i| BatchEntry::whole(0, ObjectName::new(format!("o{i}")).unwrap())).collect();
     BatchRequest { buckets: vec![bucket()], entries, ordered: true }
 }
 

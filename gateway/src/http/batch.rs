@@ -77,7 +77,7 @@ fn plain(request: &MossRequest, default: Option<&Bucket>) -> Result<BatchRequest
             buckets.push(entry.bucket.clone());
             buckets.len() - 1
         });
-        entries.push(BatchEntry { bucket: bucket as u32, name: entry.name });
+        entries.push(BatchEntry::whole(bucket as u32, entry.name));
     }
     Ok(BatchRequest { buckets, entries, ordered: true })
 }

@@ -88,7 +88,7 @@ impl Assembler {
         moss: MossRequest,
         entries: Vec<ResolvedEntry>,
     ) -> Result<Self> {
-        if let Some(i) = entries.iter().position(|e| !e.archpath.is_empty() || e.range.is_some()) {
+        if let Some(i) = entries.iter().position(|e| !e.archpath.is_empty()) {
             return Err(Error::unsupported(format!(
                 "moss: entry {i} asks for a part of an object; this version serves whole objects"
             )));
@@ -100,7 +100,12 @@ impl Assembler {
                 buckets.push(entry.bucket.clone());
                 buckets.len() - 1
             });
-            native.push(BatchEntry { bucket: at as u32, name: entry.name.clone() });
+            native.push(BatchEntry {
+                bucket: at as u32,
+                name: entry.name.clone(),
+                archpath: entry.archpath.clone(),
+                range: entry.range,
+            });
         }
         let native = Arc::new(BatchRequest { buckets, entries: native, ordered: true });
         Ok(Self { loader, peer, moss, entries, native, sources: Sources::default() })

@@ -7,13 +7,13 @@ pub(crate) mod assembler;
 pub(crate) mod native;
 pub(crate) mod output;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, NodeId, Result, placement};
-use futures::Stream;
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
 use crate::object::ObjectService;
@@ -38,6 +38,21 @@ pub(crate) enum Loaded {
         size: u64,
         stream: BoxStream<'static, Result<Bytes>>,
     },
+}
+
+/// A stream of `size` bytes, read now when that is little.
+async fn load(mut stream: BoxStream<'static, Result<Bytes>>, size: u64) -> Result<Loaded> {
+    if size > SMALL {
+        return Ok(Loaded::Stream { size, stream });
+    }
+    let mut all = BytesMut::with_capacity(size as usize);
+    while let Some(chunk) = stream.next().await {
+        all.extend_from_slice(&chunk?);
+    }
+    if all.len() as u64 != size {
+        return Err(Error::internal(format!("{} of {size} bytes were read", all.len())));
+    }
+    Ok(Loaded::Whole(all.freeze()))
 }
 
 /// Reads the entries of one request on this target.
@@ -78,12 +93,16 @@ impl Loader {
                 ));
             }
         }
+        if !entry.archpath.is_empty() {
+            return Err(Error::unsupported("members of shards are not served yet"));
+        }
         let found = self.service.get(info, name).await?;
         let size = found.meta().size;
-        self.service.metrics().served(found.result(), size);
-        if size <= SMALL {
+        let range = entry.resolve(size)?;
+        self.service.metrics().served(found.result(), range.len());
+        if range == ByteRange::whole(size) && size <= SMALL {
             return Ok(Loaded::Whole(found.read_all().await?));
         }
-        Ok(Loaded::Stream { size, stream: found.stream(ByteRange::whole(size)) })
+        load(found.stream(range), range.len()).await
     }
 }
