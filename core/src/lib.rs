@@ -6,6 +6,7 @@
 //! gateways agree on in [`state`]; the AIStore v1 protocol in [`v1`]; node-to-node messages in
 //! [`intra`].
 
+pub mod archive;
 pub mod batch;
 pub mod batch_stream;
 pub mod bucket;

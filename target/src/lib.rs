@@ -2,8 +2,9 @@
 //! batches, and runs jobs.
 //!
 //! A GET walks [`http`] → [`object`] → [`store`], and on a miss `object::cold` → [`backend`].
-//! Dependencies go one way: `http → {object, batch, job} → {store, backend, cache}`; only `object`
-//! joins the store with the backends, and `wiring` alone sees all parts.
+//! Members of archives are [`shard`]'s, through `object`. Dependencies go one way:
+//! `http → {object, shard, batch, job} → {store, backend, cache}`; only `object` joins the store
+//! with the backends, and `wiring` alone sees all parts.
 
 pub mod backend;
 mod batch;
@@ -12,6 +13,7 @@ mod destroyed;
 mod http;
 mod job;
 mod object;
+mod shard;
 pub mod store;
 mod wiring;
 

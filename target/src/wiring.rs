@@ -21,6 +21,7 @@ use crate::destroyed;
 use crate::http::{self, Context};
 use crate::job::Jobs;
 use crate::object::{ObjectService, Parts};
+use crate::shard::Shards;
 use crate::store::{DiskSettings, RealDisk, Store};
 
 /// Runs one target until `lifecycle` is cancelled. `ready` is called once it listens, with its URL;
@@ -77,6 +78,7 @@ pub async fn run(
     let jobs = Jobs::new(objects.clone(), identity.id.clone(), lifecycle.clone());
     let context = Context {
         objects: objects.clone(),
+        shards: Shards::new(objects.clone(), lifecycle.clone()),
         jobs,
         identity: identity.clone(),
         maps: maps.clone(),

@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 
 use crate::job::Jobs;
 use crate::object::ObjectService;
+use crate::shard::Shards;
 
 /// Largest JSON body that a target reads (a batch request names many objects).
 const MAX_JSON: usize = 256 << 20;
@@ -35,6 +36,8 @@ const MAX_JSON: usize = 256 << 20;
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) objects: ObjectService,
+    #[allow(dead_code)] // until the routes of shards are here
+    pub(crate) shards: Shards,
     pub(crate) jobs: Jobs,
     pub(crate) identity: Identity,
     pub(crate) maps: Maps,

@@ -106,7 +106,7 @@ pub(crate) struct DropCopy {
 }
 
 impl DropCopy {
-    fn if_corrupt(&self, error: &Error) {
+    pub(super) fn if_corrupt(&self, error: &Error) {
         if !is_corrupt(error) || !self.backed {
             return;
         }
@@ -178,12 +178,14 @@ impl ObjectService {
             self.store().reader(record).await?
         };
         let meta = reader.record().object_meta();
-        let on_corrupt = Arc::new(DropCopy {
-            service: self.clone(),
-            backed: info.has_backend(),
-            record: reader.record().clone(),
-        });
+        let on_corrupt = self.drop_copy(info, reader.record());
         Ok(Found::Stored { meta, reader, on_corrupt })
+    }
+
+    /// What is to happen when the bytes of this copy turn out to be damaged.
+    pub(super) fn drop_copy(&self, info: &BucketInfo, record: &Record) -> Arc<DropCopy> {
+        let (service, backed) = (self.clone(), info.has_backend());
+        Arc::new(DropCopy { service, backed, record: record.clone() })
     }
 
     async fn pass_through(&self, info: &BucketInfo, name: &str) -> Result<Found> {

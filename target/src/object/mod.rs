@@ -9,6 +9,7 @@ mod list;
 mod lock;
 mod neighbor;
 mod put;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use crate::backend::{Backend, Backends};
 use crate::store::{Record, Store};
 
 pub(crate) use put::PutRequest;
+pub(crate) use stored::Stored;
 
 /// What an object is called inside this target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -65,7 +65,12 @@ impl ObjectReader {
 
     /// As [`Self::read_all`], for callers that are on the blocking pool already.
     pub(crate) fn read_all_blocking(&self) -> Result<Bytes> {
-        self.shared.read(ByteRange::whole(self.shared.record.size))
+        self.read_blocking(ByteRange::whole(self.shared.record.size))
+    }
+
+    /// As [`Self::read`], for callers that are on the blocking pool already.
+    pub(crate) fn read_blocking(&self, range: ByteRange) -> Result<Bytes> {
+        self.shared.read(range)
     }
 }
 

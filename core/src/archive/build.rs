@@ -1,0 +1,42 @@
+//! Reads the index of an archive that lies somewhere in full.
+
+use std::io::{ErrorKind, Read};
+
+use super::format::{ArchiveFormat, decompress};
+use super::index::ShardIndex;
+use super::limits::Limits;
+use super::source::{ReadAt, Section, from_io};
+use super::tar::{self, TarIndexer};
+use super::zip;
+use crate::error::Result;
+
+/// Bytes unpacked at once.
+const STEP: usize = 128 << 10;
+
+/// Finds the members of an archive. Of a plain TAR only the headers are read, of a zip archive only
+/// its directory; a compressed TAR is unpacked from its start to its end.
+pub fn read_index(
+    format: ArchiveFormat,
+    source: &dyn ReadAt,
+    limits: &Limits,
+) -> Result<ShardIndex> {
+    match format {
+        ArchiveFormat::Tar => tar::read_headers(source, limits),
+        ArchiveFormat::Zip => zip::read_directory(source, limits),
+        ArchiveFormat::TarGz | ArchiveFormat::TarLz4 | ArchiveFormat::TarZst => {
+            let mut input = decompress(format, Section::from(source, 0), limits)?;
+            let mut indexer = TarIndexer::new(format, limits.clone());
+            let mut buffer = vec![0; STEP];
+            // To the very end: what follows the archive holds the checksums of what was unpacked.
+            loop {
+                match input.read(&mut buffer) {
+                    Ok(0) => return indexer.finish(),
+                    Ok(n) => indexer.feed(&buffer[..n])?,
+                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Err(indexer.ended()),
+                    Err(e) => return Err(from_io(e)),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The index of a shard: its members in the archive's order, in memory and as bytes.
+//!
+//! ```text
+//! magic "FBSHARDX" | format u16 | archive u8 | 0 u8 | number of members u64 | members | CRC-32C u32
+//! member: length of name u32 | name | offset u64 | size u64 [| zip: method u16 | flags u16 | packed u64 | CRC-32 u32]
+//! ```
+//! Numbers are little-endian; the CRC covers everything before it.
+
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+use super::damaged;
+use super::format::ArchiveFormat;
+use super::limits::Limits;
+use crate::checksum::crc32c;
+use crate::error::{Error, ErrorCode, Result};
+
+/// Version of the layout above.
+pub const INDEX_FORMAT: u16 = 1;
+const MAGIC: &[u8; 8] = b"FBSHARDX";
+const HEAD: usize = 20;
+/// Bytes of a member without its name.
+const FIXED: usize = 20;
+/// Memory of a member beside its name: the struct, the heap's overhead, its place in the order.
+const OVERHEAD: u64 = 72;
+
+/// One file in an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// As the archive has it; never a path to anybody.
+    pub name: String,
+    /// Where its data begins: in the (uncompressed) TAR. For zip, where its header lies in the file.
+    pub offset: u64,
+    /// Bytes of its data, unpacked.
+    pub size: u64,
+}
+
+/// How a zip archive holds the data of a member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packed {
+    pub method: u16,
+    pub flags: u16,
+    /// Bytes in the file.
+    pub size: u64,
+    pub crc32: u32,
+}
+
+/// The members of one archive.
+#[derive(Debug)]
+pub struct ShardIndex {
+    pub format: ArchiveFormat,
+    /// In the archive's order; two may have the same name.
+    pub members: Vec<Member>,
+    /// Beside `members`, of a zip archive.
+    packed: Vec<Packed>,
+    /// Numbers of members by name, then by place; made when first needed.
+    by_name: OnceLock<Vec<u32>>,
+}
+
+impl PartialEq for ShardIndex {
+    fn eq(&self, other: &Self) -> bool {
+        self.format == other.format && self.members == other.members && self.packed == other.packed
+    }
+}
+
+impl ShardIndex {
+    /// The index of an archive of the TAR family.
+    pub fn new(format: ArchiveFormat, members: Vec<Member>) -> Self {
+        Self { format, members, packed: Vec::new(), by_name: OnceLock::new() }
+    }
+
+    /// The index of a zip archive.
+    pub(crate) fn zip(members: Vec<Member>, packed: Vec<Packed>) -> Self {
+        Self { packed, ..Self::new(ArchiveFormat::Zip, members) }
+    }
+
+    /// The first member of this name.
+    pub fn get(&self, name: &str) -> Option<&Member> {
+        let number = *self.named(name).first()?;
+        self.members.get(number as usize)
+    }
+
+    /// Whether this very member is in the archive.
+    pub fn has(&self, member: &Member) -> bool {
+        self.number(member).is_some()
+    }
+
+    /// How a zip archive holds this member.
+    pub fn packed(&self, member: &Member) -> Option<Packed> {
+        self.packed.get(self.number(member)?).copied()
+    }
+
+    fn number(&self, member: &Member) -> Option<usize> {
+        let mut numbers = self.named(&member.name).iter().map(|n| *n as usize);
+        numbers.find(|n| self.members.get(*n) == Some(member))
+    }
+
+    /// Memory it takes, roughly.
+    pub fn memory(&self) -> u64 {
+        let names: u64 = self.members.iter().map(|m| m.name.len() as u64).sum();
+        let packed = size_of::<Packed>() as u64 * self.packed.len() as u64;
+        names + OVERHEAD * self.members.len() as u64 + packed
+    }
+
+    fn named(&self, name: &str) -> &[u32] {
+        let order = self.by_name.get_or_init(|| {
+            let mut order: Vec<u32> = (0..self.members.len() as u32).collect();
+            order.sort_by(|a, b| self.name_of(*a).cmp(self.name_of(*b)));
+            order
+        });
+        let start = order.partition_point(|n| self.name_of(*n) < name);
+        let len = order[start..].partition_point(|n| self.name_of(*n) == name);
+        &order[start..start + len]
+    }
+
+    fn name_of(&self, number: u32) -> &str {
+        self.members.get(number as usize).map_or("", |m| &m.name)
+    }
+
+    /// The index as bytes, to be kept.
+    pub fn encode(&self) -> Vec<u8> {
+        let names: usize = self.members.iter().map(|m| m.name.len()).sum();
+        let mut out = Vec::with_capacity(HEAD + 4 + names + 36 * self.members.len());
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&INDEX_FORMAT.to_le_bytes());
+        out.extend_from_slice(&[code(self.format), 0]);
+        out.extend_from_slice(&(self.members.len() as u64).to_le_bytes());
+        for (number, member) in self.members.iter().enumerate() {
+            out.extend_from_slice(&(member.name.len() as u32).to_le_bytes());
+            out.extend_from_slice(member.name.as_bytes());
+            out.extend_from_slice(&member.offset.to_le_bytes());
+            out.extend_from_slice(&member.size.to_le_bytes());
+            if self.format == ArchiveFormat::Zip {
+                let packed = self.packed.get(number).copied().unwrap_or_default();
+                out.extend_from_slice(&packed.method.to_le_bytes());
+                out.extend_from_slice(&packed.flags.to_le_bytes());
+                out.extend_from_slice(&packed.size.to_le_bytes());
+                out.extend_from_slice(&packed.crc32.to_le_bytes());
+            }
+        }
+        let crc = crc32c(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads what [`Self::encode`] wrote; [`ErrorCode::Corrupt`] when it is anything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(|| broken("is cut off"))?;
+        let mut fields = Fields(body);
+        if fields.take::<8>()? != *MAGIC {
+            return Err(broken("has no magic"));
+        }
+        let format = u16::from_le_bytes(fields.take()?);
+        if format != INDEX_FORMAT {
+            return Err(broken(&format!("has format {format}, not {INDEX_FORMAT}")));
+        }
+        if crc32c(body) != u32::from_le_bytes(*crc) {
+            return Err(broken("fails its checksum"));
+        }
+        let [archive, _] = fields.take()?;
+        let format = decode_format(archive)?;
+        let count = u64::from_le_bytes(fields.take()?);
+        // Bounded by what is there before anything is allocated for it.
+        if count > (fields.0.len() / FIXED) as u64 || count > u64::from(u32::MAX) {
+            return Err(broken("has an impossible number of members"));
+        }
+        let mut members = Vec::with_capacity(count as usize);
+        let mut packed = Vec::new();
+        for _ in 0..count {
+            let len = u32::from_le_bytes(fields.take()?) as usize;
+            let name = fields.text(len)?;
+            let offset = u64::from_le_bytes(fields.take()?);
+            let size = u64::from_le_bytes(fields.take()?);
+            members.push(Member { name, offset, size });
+            if format == ArchiveFormat::Zip {
+                packed.push(Packed {
+                    method: u16::from_le_bytes(fields.take()?),
+                    flags: u16::from_le_bytes(fields.take()?),
+                    size: u64::from_le_bytes(fields.take()?),
+                    crc32: u32::from_le_bytes(fields.take()?),
+                });
+            }
+        }
+        if !fields.0.is_empty() {
+            return Err(broken("has bytes to spare"));
+        }
+        Ok(Self { packed, ..Self::new(format, members) })
+    }
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or_else(|| broken("is cut off"))?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn text(&mut self, len: usize) -> Result<String> {
+        let (head, rest) = self.0.split_at_checked(len).ok_or_else(|| broken("is cut off"))?;
+        self.0 = rest;
+        String::from_utf8(head.to_vec()).map_err(|_| broken("holds text not in UTF-8"))
+    }
+}
+
+const FORMATS: [ArchiveFormat; 5] = [
+    ArchiveFormat::Tar,
+    ArchiveFormat::TarGz,
+    ArchiveFormat::TarLz4,
+    ArchiveFormat::TarZst,
+    ArchiveFormat::Zip,
+];
+
+fn code(format: ArchiveFormat) -> u8 {
+    FORMATS.iter().position(|f| *f == format).map_or(0, |i| i as u8 + 1)
+}
+
+fn decode_format(code: u8) -> Result<ArchiveFormat> {
+    let number = usize::from(code).checked_sub(1);
+    let format = number.and_then(|n| FORMATS.get(n)).copied();
+    format.ok_or_else(|| broken("is of an unknown kind of archive"))
+}
+
+fn broken(what: &str) -> Error {
+    Error::new(ErrorCode::Corrupt, format!("a kept shard index {what}"))
+}
+
+/// Members as they are found, within the limits.
+pub(crate) struct Members {
+    pub(crate) list: Vec<Member>,
+    memory: u64,
+    most_members: u64,
+    most_memory: u64,
+}
+
+impl Members {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        // Numbers of members are kept in 32 bits.
+        let most_members = limits.members.min(u64::from(u32::MAX));
+        Self { list: Vec::new(), memory: 0, most_members, most_memory: limits.index_bytes }
+    }
+
+    pub(crate) fn push(&mut self, member: Member) -> Result<()> {
+        self.memory += OVERHEAD + member.name.len() as u64;
+        if self.list.len() as u64 >= self.most_members || self.memory > self.most_memory {
+            return Err(damaged(format!(
+                "the archive has more than {} members, too many for an index",
+                self.list.len()
+            ))
+            .hint("spread them over more archives"));
+        }
+        self.list.push(member);
+        Ok(())
+    }
+}
+
+/// Answer of the index route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardIndexReply {
+    pub format: ArchiveFormat,
+    /// The version of the object that this is the index of.
+    pub version: String,
+    /// Name, offset and size of each member, in the archive's order.
+    pub members: Vec<(String, u64, u64)>,
+}

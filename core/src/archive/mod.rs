@@ -1,0 +1,31 @@
+//! Archives that hold samples (shards): their formats, reading them, and indexes of their members.
+//!
+//! An archive is read once, by [`read_index`] or piecewise by [`tar::TarIndexer`]; afterwards its
+//! [`ShardIndex`] says where each member lies. Names of members are only names, never paths. What
+//! an archive claims about itself is believed within [`Limits`], so that a hostile one costs bounded
+//! time and memory. Bytes come in through [`ReadAt`] and [`std::io::Read`]; nothing here opens files.
+
+mod build;
+mod format;
+mod index;
+mod limits;
+mod matcher;
+pub mod sample;
+mod source;
+pub mod tar;
+pub mod zip;
+
+pub use build::read_index;
+pub use format::{ArchiveFormat, decompress};
+pub use index::{INDEX_FORMAT, Member, Packed, ShardIndex, ShardIndexReply};
+pub use limits::Limits;
+pub use matcher::{MemberMatch, MemberMatcher};
+pub use source::{ReadAt, from_io, into_io};
+pub use tar::{TarIndexer, TarReader};
+
+use crate::error::Error;
+
+/// The error of an archive whose bytes are not what its format says.
+pub(crate) fn damaged(what: impl Into<String>) -> Error {
+    Error::invalid(what)
+}

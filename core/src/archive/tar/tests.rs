@@ -1,0 +1,1 @@
+//! Promises of the TAR readers, with the `tar` crate as the other opinion.

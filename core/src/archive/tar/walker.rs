@@ -1,0 +1,178 @@
+//! The steps through a TAR, apart from how its bytes come: what is wanted next, and what it means.
+
+use super::BLOCK;
+use super::header::{self, Header, Kind, Pax};
+use crate::archive::damaged;
+use crate::archive::index::Member;
+use crate::archive::limits::Limits;
+use crate::error::{Error, Result};
+
+/// What the bytes that were given turned out to be.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// A regular file; its data follows.
+    Member(Member),
+    /// Something that is stepped over.
+    Other,
+    /// The end of the archive.
+    End,
+}
+
+/// Goes from header to header. Whoever has the bytes asks what it wants and gives that.
+pub(super) struct Walker {
+    limits: Limits,
+    /// Where the next wanted piece lies.
+    at: u64,
+    want: Want,
+    /// What extension headers said of the next entry.
+    long_name: Option<Vec<u8>>,
+    pax: Pax,
+    /// The last member and where its data ends, for messages.
+    last: Option<(String, u64)>,
+}
+
+#[derive(Clone, Copy)]
+enum Want {
+    Header,
+    Pax(usize),
+    LongName(usize),
+    Nothing,
+}
+
+impl Walker {
+    pub(super) fn new(limits: Limits) -> Self {
+        let (long_name, pax, last) = (None, Pax::default(), None);
+        Self { limits, at: 0, want: Want::Header, long_name, pax, last }
+    }
+
+    /// Where the next piece lies, and its length. `None` after the end of the archive.
+    pub(super) fn wants(&self) -> Option<(u64, usize)> {
+        match self.want {
+            Want::Header => Some((self.at, BLOCK)),
+            Want::Pax(len) | Want::LongName(len) => Some((self.at, len)),
+            Want::Nothing => None,
+        }
+    }
+
+    /// Takes the piece that was wanted.
+    pub(super) fn give(&mut self, piece: &[u8]) -> Result<Step> {
+        match self.want {
+            Want::Header => {
+                let block = piece
+                    .first_chunk::<BLOCK>()
+                    .ok_or_else(|| Error::internal("less than a TAR header was given"))?;
+                return self.header(block);
+            }
+            Want::Pax(len) => {
+                self.pax.read(piece, self.at)?;
+                self.pass(len as u64)?;
+            }
+            Want::LongName(len) => {
+                self.long_name = Some(header::until_nul(piece).to_vec());
+                self.pass(len as u64)?;
+            }
+            Want::Nothing => return Ok(Step::End),
+        }
+        self.want = Want::Header;
+        Ok(Step::Other)
+    }
+
+    fn header(&mut self, block: &[u8; BLOCK]) -> Result<Step> {
+        if block == &[0; BLOCK] {
+            self.want = Want::Nothing;
+            return Ok(Step::End);
+        }
+        let found = header::decode(block, self.at)?;
+        self.at = self.advanced(BLOCK as u64)?;
+        match found.kind {
+            Kind::Pax => self.want = Want::Pax(self.extension(found.size)?),
+            Kind::LongName => self.want = Want::LongName(self.extension(found.size)?),
+            _ => return self.entry(found),
+        }
+        Ok(Step::Other)
+    }
+
+    /// An entry, under the name and size that its extension headers gave it.
+    fn entry(&mut self, found: Header) -> Result<Step> {
+        let pax = std::mem::take(&mut self.pax);
+        let long_name = self.long_name.take();
+        let name = pax.path.or(long_name).unwrap_or(found.name);
+        let size = pax.size.unwrap_or(found.size);
+        let told = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        if found.kind == Kind::Sparse || pax.sparse.is_some() {
+            let real = pax.sparse.filter(|n| !n.is_empty()).unwrap_or(name);
+            return Err(Error::unsupported(format!(
+                "member \"{}\" is stored as a sparse file, which is not read",
+                told(&real)
+            ))
+            .hint("write the archive without --sparse"));
+        }
+        if found.kind == Kind::Continued {
+            return Err(Error::unsupported(format!(
+                "member \"{}\" began in another volume of a multi-volume archive",
+                told(&name)
+            )));
+        }
+        if found.kind == Kind::Bare {
+            return Ok(Step::Other);
+        }
+        if name.len() > self.limits.name_bytes {
+            return Err(damaged(format!(
+                "a member's name before byte {} has {} bytes; the limit is {}",
+                self.at,
+                name.len(),
+                self.limits.name_bytes
+            )));
+        }
+        let offset = self.at;
+        let is_file = found.kind == Kind::Regular && !(found.old && name.ends_with(b"/"));
+        if is_file {
+            let name = told(&name);
+            self.last = Some((name.clone(), offset.saturating_add(size)));
+            self.pass(size)?;
+            return Ok(Step::Member(Member { name, offset, size }));
+        }
+        // An old-style directory has no data either.
+        if found.kind == Kind::Other {
+            self.pass(size)?;
+        }
+        Ok(Step::Other)
+    }
+
+    /// The length of an extension header's data, if it is one that may be held in memory.
+    fn extension(&self, size: u64) -> Result<usize> {
+        if size > self.limits.header_bytes {
+            return Err(damaged(format!(
+                "an extension header before byte {} has {size} bytes; the limit is {}",
+                self.at, self.limits.header_bytes
+            )));
+        }
+        // Below the limit, which is far below what a pointer can address.
+        Ok(size as usize)
+    }
+
+    /// Goes on behind data of `size` bytes and its padding.
+    fn pass(&mut self, size: u64) -> Result<()> {
+        let padded = size.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
+        self.at = self.advanced(padded)?;
+        Ok(())
+    }
+
+    fn advanced(&self, by: u64) -> Result<u64> {
+        self.at
+            .checked_add(by)
+            .filter(|end| *end <= i64::MAX as u64)
+            .ok_or_else(|| damaged(format!("the entry at byte {} has an impossible size", self.at)))
+    }
+
+    /// The error of an archive that ended at byte `at`, before what is wanted.
+    pub(super) fn ended(&self, at: u64) -> Error {
+        match &self.last {
+            Some((name, end)) if at < *end => {
+                damaged(format!("the archive ends at byte {at} in the middle of member \"{name}\""))
+            }
+            _ => damaged(format!("the archive ends at byte {at} without its end marker")),
+        }
+        .hint("it was cut off: write it again")
+    }
+}

@@ -1,0 +1,163 @@
+//! Indexes of shards: each built once however many ask, and kept in bounded memory.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_core::archive::{ArchiveFormat, ShardIndex, read_index};
+use forebay_core::bucket::BucketInfo;
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, Result};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use lru::LruCache;
+use tokio::sync::Semaphore;
+
+use super::source::Anywhere;
+use super::{Inner, Opened, ShardKey, Shards, in_shard};
+use crate::object::Stored;
+use crate::store::blocking;
+
+/// Memory for indexes of shards that were read lately.
+const MEMORY: u64 = 64 << 20;
+/// Indexes made at once; each may take a core and the memory of its limits.
+const BUILDS: usize = 4;
+/// Bytes that tell a format whose name does not.
+const HEAD: u64 = 512;
+
+type Flight = Shared<BoxFuture<'static, Result<Arc<ShardIndex>>>>;
+
+/// The indexes at hand, and those on their way.
+pub(super) struct Indexes {
+    kept: Mutex<Kept>,
+    flights: Mutex<HashMap<ShardKey, Flight>>,
+    builds: Semaphore,
+}
+
+/// Indexes in memory, the least recently used first out.
+struct Kept {
+    by_key: LruCache<ShardKey, (Arc<ShardIndex>, u64)>,
+    memory: u64,
+}
+
+impl Default for Indexes {
+    fn default() -> Self {
+        Self {
+            kept: Mutex::new(Kept { by_key: LruCache::unbounded(), memory: 0 }),
+            flights: Mutex::default(),
+            builds: Semaphore::new(BUILDS),
+        }
+    }
+}
+
+impl Kept {
+    fn insert(&mut self, key: ShardKey, index: &Arc<ShardIndex>) {
+        let memory = index.memory();
+        if memory > MEMORY {
+            return;
+        }
+        if let Some((_, (_, old))) = self.by_key.push(key, (index.clone(), memory)) {
+            self.memory -= old;
+        }
+        self.memory += memory;
+        while self.memory > MEMORY
+            && let Some((_, (_, old))) = self.by_key.pop_lru()
+        {
+            self.memory -= old;
+        }
+    }
+}
+
+impl Indexes {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, key: &ShardKey) -> Option<Arc<ShardIndex>> {
+        self.kept().by_key.get(key).map(|(index, _)| index.clone())
+    }
+
+    fn flights(&self) -> MutexGuard<'_, HashMap<ShardKey, Flight>> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shards {
+    /// Opens a shard as it is now, with the index of that very commit.
+    pub(super) async fn open(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        mime: Option<ArchiveFormat>,
+    ) -> Result<Opened> {
+        let stored = self.0.objects.stored(info, name).await?;
+        let format = match mime.or_else(|| ArchiveFormat::from_name(name)) {
+            Some(format) => format,
+            None => by_content(&stored).await.map_err(|e| in_shard(info, name, e))?,
+        };
+        let record = stored.record();
+        let key = ShardKey { disk: record.disk, generation: record.generation, format };
+        let index = self.index_of(key, &stored).await.map_err(|e| in_shard(info, name, e))?;
+        Ok(Opened { key, stored, index })
+    }
+
+    async fn index_of(&self, key: ShardKey, stored: &Stored) -> Result<Arc<ShardIndex>> {
+        if let Some(index) = self.0.indexes.get(&key) {
+            return Ok(index);
+        }
+        let flight = {
+            let mut flights = self.0.indexes.flights();
+            match flights.get(&key) {
+                Some(flight) => flight.clone(),
+                None => {
+                    // A flight may have landed between the look above and this one.
+                    if let Some(index) = self.0.indexes.get(&key) {
+                        return Ok(index);
+                    }
+                    let flight = self.0.clone().start(key, stored.clone());
+                    flights.insert(key, flight.clone());
+                    flight
+                }
+            }
+        };
+        flight.await
+    }
+}
+
+impl Inner {
+    /// Starts making an index. It goes on when who asked goes away: others may have joined.
+    fn start(self: Arc<Self>, key: ShardKey, stored: Stored) -> Flight {
+        let lifecycle = self.lifecycle.clone();
+        let task = lifecycle.spawn(async move {
+            let made = self.make(key, stored).await.map(Arc::new);
+            if let Ok(index) = &made {
+                self.indexes.kept().insert(key, index);
+            }
+            self.indexes.flights().remove(&key);
+            made
+        });
+        let landed = async move {
+            task.await.unwrap_or_else(|e| Err(Error::internal(format!("indexing failed: {e}"))))
+        };
+        landed.boxed().shared()
+    }
+
+    async fn make(&self, key: ShardKey, stored: Stored) -> Result<ShardIndex> {
+        let stopping = |_| Error::unavailable("this target is stopping");
+        let _permit = self.indexes.builds.acquire().await.map_err(stopping)?;
+        let source = Anywhere::new(stored.reader.clone(), self.lifecycle.token());
+        let limits = self.limits.clone();
+        let made = blocking(move || read_index(key.format, &source, &limits)).await;
+        made.inspect_err(|e| stored.if_corrupt(e))
+    }
+}
+
+/// The format that a shard's first bytes tell.
+async fn by_content(stored: &Stored) -> Result<ArchiveFormat> {
+    let end = stored.record().size.min(HEAD);
+    let head = stored.reader.read(ByteRange { start: 0, end }).await;
+    let head = head.inspect_err(|e| stored.if_corrupt(e))?;
+    ArchiveFormat::from_magic(&head).ok_or_else(|| {
+        Error::invalid("neither its name nor its content is that of an archive")
+            .hint("tar, tar.gz (tgz), tar.lz4, tar.zst or zip")
+    })
+}

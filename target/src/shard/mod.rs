@@ -1,0 +1,166 @@
+//! Shards: archives whose members are read one by one.
+//!
+//! [`index`] finds a shard's members once and keeps what it found; [`member`] reads them, by offset
+//! where the format allows it, else through [`decoders`] that go on where the one before stopped.
+//! Every answer comes from one commit of the shard: it is opened first, and its index is looked up
+//! under that commit's own number.
+
+// The routes that call these come in steps of their own.
+#![allow(dead_code)]
+
+mod decoders;
+mod index;
+mod member;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use forebay_core::archive::{ArchiveFormat, Limits, Member, MemberMatcher, ShardIndex};
+use forebay_core::bucket::BucketInfo;
+use forebay_core::object::ObjectMeta;
+use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::lifecycle::Lifecycle;
+
+use self::decoders::Decoders;
+use self::index::Indexes;
+use crate::object::{ObjectService, Stored};
+use crate::store::blocking;
+
+pub(crate) use member::MemberData;
+
+/// Reads members of shards; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Shards(Arc<Inner>);
+
+struct Inner {
+    objects: ObjectService,
+    lifecycle: Lifecycle,
+    limits: Limits,
+    indexes: Indexes,
+    decoders: Decoders,
+}
+
+/// One commit of a shard, read as one format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ShardKey {
+    disk: usize,
+    generation: u64,
+    format: ArchiveFormat,
+}
+
+/// A shard that is open, with its index.
+struct Opened {
+    key: ShardKey,
+    stored: Stored,
+    index: Arc<ShardIndex>,
+}
+
+impl Shards {
+    pub(crate) fn new(objects: ObjectService, lifecycle: Lifecycle) -> Self {
+        Self(Arc::new(Inner {
+            objects,
+            lifecycle,
+            limits: Limits::default(),
+            indexes: Indexes::default(),
+            decoders: Decoders::default(),
+        }))
+    }
+
+    /// The members of a shard. The object is fetched first when it is not here; `mime` overrules
+    /// what its name and its first bytes say of the format.
+    pub(crate) async fn index(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        mime: Option<ArchiveFormat>,
+    ) -> Result<Arc<ShardIndex>> {
+        Ok(self.open(info, name, mime).await?.index)
+    }
+
+    /// As [`Self::index`], with the metadata of the very commit it is the index of.
+    pub(crate) async fn described(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        mime: Option<ArchiveFormat>,
+    ) -> Result<(ObjectMeta, Arc<ShardIndex>)> {
+        let opened = self.open(info, name, mime).await?;
+        Ok((opened.stored.meta(), opened.index))
+    }
+
+    /// The member of this name. As clients may write it: a slash at the beginning does not count,
+    /// nor do the shard's own name and a slash.
+    pub(crate) async fn member(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        archpath: &str,
+        mime: Option<ArchiveFormat>,
+    ) -> Result<MemberData> {
+        let opened = self.open(info, name, mime).await?;
+        let member = find(&opened.index, name, archpath).cloned().ok_or_else(|| {
+            let shard = info.bucket.object_uri(name);
+            let text = format!("{archpath} in {shard} does not exist");
+            Error::new(ErrorCode::MemberNotFound, text)
+        })?;
+        self.read(opened, &member).await.map_err(|e| in_shard(info, name, e))
+    }
+
+    /// Members whose names match, in the archive's order.
+    pub(crate) async fn matching(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        matcher: &MemberMatcher,
+        mime: Option<ArchiveFormat>,
+    ) -> Result<Vec<Member>> {
+        let index = self.index(info, name, mime).await?;
+        let matcher = matcher.clone();
+        // An expression over a hundred thousand names takes its time.
+        blocking(move || {
+            Ok(index.members.iter().filter(|m| matcher.matches(&m.name)).cloned().collect())
+        })
+        .await
+    }
+
+    /// The data of a member that [`Self::index`] or [`Self::matching`] named. When the shard was
+    /// replaced since, this is an error, not some other bytes.
+    pub(crate) async fn data(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        member: &Member,
+        mime: Option<ArchiveFormat>,
+    ) -> Result<MemberData> {
+        let opened = self.open(info, name, mime).await?;
+        if !opened.index.has(member) {
+            let shard = info.bucket.object_uri(name);
+            let text = format!("{shard} was replaced while its members were read");
+            return Err(Error::new(ErrorCode::ObjectChanged, text));
+        }
+        self.read(opened, member).await.map_err(|e| in_shard(info, name, e))
+    }
+}
+
+/// Finds a member as clients name it.
+fn find<'a>(index: &'a ShardIndex, shard: &str, archpath: &str) -> Option<&'a Member> {
+    let plain = archpath.trim_start_matches('/');
+    let within = plain.strip_prefix(shard).and_then(|rest| rest.strip_prefix('/'));
+    let dotted = || index.get(&format!("./{}", within.unwrap_or(plain)));
+    index
+        .get(archpath)
+        .or_else(|| index.get(plain))
+        .or_else(|| within.and_then(|name| index.get(name)))
+        .or_else(dotted)
+}
+
+/// Puts the shard's name in front of what is wrong with it.
+fn in_shard(info: &BucketInfo, name: &str, error: Error) -> Error {
+    let uri = info.bucket.object_uri(name);
+    if error.code.is_transient() || error.message.contains(&uri) {
+        return error;
+    }
+    Error { message: format!("{uri}: {}", error.message), ..error }
+}

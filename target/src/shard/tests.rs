@@ -1,0 +1,282 @@
+//! Promises of member reads, over a real store and real archives.
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::path::Path;
+
+use bytes::Bytes;
+use forebay_client::PeerClient;
+use forebay_core::archive::{ArchiveFormat, MemberMatch, MemberMatcher};
+use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
+use forebay_core::sign::ClusterSecret;
+use forebay_core::size::ByteRange;
+use forebay_core::state::{ClusterState, Command, Role};
+use forebay_core::{Bucket, ErrorCode, NodeId, Provider};
+use forebay_node::maps::Maps;
+use forebay_node::metrics::Metrics;
+use futures::{StreamExt, TryStreamExt};
+
+use super::*;
+use crate::backend::{BackendSettings, Backends};
+use crate::object::{Parts, PutRequest};
+use crate::store::{DiskSettings, RealDisk, Store};
+
+const FORMATS: [ArchiveFormat; 5] = [
+    ArchiveFormat::Tar,
+    ArchiveFormat::TarGz,
+    ArchiveFormat::TarLz4,
+    ArchiveFormat::TarZst,
+    ArchiveFormat::Zip,
+];
+
+struct Bench {
+    dir: tempfile::TempDir,
+    objects: ObjectService,
+    shards: Shards,
+    store: Store,
+    maps: Maps,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        Self::open(tempfile::tempdir().unwrap()).await
+    }
+
+    async fn open(dir: tempfile::TempDir) -> Self {
+        std::fs::create_dir_all(dir.path().join("folder")).unwrap();
+        let settings = DiskSettings::new(dir.path().join("disk"), Some(1 << 30));
+        let store = Store::open(vec![settings], Arc::new(RealDisk)).await.unwrap();
+        let roots = BackendSettings { folder_roots: vec![dir.path().into()], ..Default::default() };
+        let maps = Maps::default();
+        let mut state = ClusterState::default();
+        state.apply(1, Command::Init { cluster_id: "test".into(), now_ns: 1 }).unwrap();
+        let id = NodeId::new("target-01").unwrap();
+        let join = Command::Join {
+            id: id.clone(),
+            role: Role::Target,
+            url: "http://127.0.0.1:1".into(),
+            weight: 1,
+            zone: String::new(),
+        };
+        state.apply(2, join).unwrap();
+        maps.offer(state);
+        let lifecycle = Lifecycle::new();
+        let objects = ObjectService::new(Parts {
+            id,
+            store: store.clone(),
+            backends: Arc::new(Backends::new(roots, Arc::new(|_, _, _| {}))),
+            maps: maps.clone(),
+            peer: PeerClient::new(ClusterSecret::new("0123456789abcdef").unwrap()),
+            metrics: Metrics::default(),
+            lifecycle: lifecycle.clone(),
+            cold_gets: 4,
+        });
+        let shards = Shards::new(objects.clone(), lifecycle);
+        Self { dir, objects, shards, store, maps }
+    }
+
+    fn bucket(&self, name: &str, folder: bool) -> BucketInfo {
+        let backend = folder.then(|| BackendSpec {
+            kind: BackendKind::Folder,
+            bucket: String::new(),
+            endpoint: None,
+            root: Some(self.folder().display().to_string()),
+        });
+        let bucket = Bucket::new(Provider::Ais, name).unwrap();
+        let info = BucketInfo::requested(bucket.clone(), backend);
+        let mut state = (*self.maps.load()).clone();
+        let command = Command::CreateBucket { info: Box::new(info), now_ns: 1 };
+        state.apply(state.version + 1, command).unwrap();
+        self.maps.offer(state);
+        self.maps.load().bucket(&bucket).unwrap().clone()
+    }
+
+    fn folder(&self) -> std::path::PathBuf {
+        self.dir.path().join("folder")
+    }
+
+    async fn put(&self, info: &BucketInfo, name: &str, bytes: Vec<u8>) {
+        let body = futures::stream::iter([Ok(Bytes::from(bytes))]).boxed();
+        let request = PutRequest { body, len: None, announced: None, custom: None };
+        self.objects.put(info, name, request).await.unwrap();
+    }
+
+    async fn read(&self, info: &BucketInfo, name: &str, member: &str) -> Result<Bytes> {
+        self.shards.member(info, name, member, None).await?.read_all().await
+    }
+}
+
+fn body(seed: usize, len: usize) -> Vec<u8> {
+    let mut state = seed as u64 ^ 0x9e37_79b9_7f4a_7c15;
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed as u64 | 1);
+            (state >> 56) as u8
+        })
+        .collect()
+}
+
+fn archive(format: ArchiveFormat, members: &[(String, Vec<u8>)]) -> Vec<u8> {
+    if format == ArchiveFormat::Zip {
+        let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        for (i, (name, data)) in members.iter().enumerate() {
+            let method = match i % 2 {
+                0 => zip::CompressionMethod::Deflated,
+                _ => zip::CompressionMethod::Stored,
+            };
+            let options = zip::write::SimpleFileOptions::default().compression_method(method);
+            zip.start_file(name.as_str(), options).unwrap();
+            zip.write_all(data).unwrap();
+        }
+        return zip.finish().unwrap().into_inner();
+    }
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, data) in members {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(data.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, name, data.as_slice()).unwrap();
+    }
+    let tar = tar.into_inner().unwrap();
+    match format {
+        ArchiveFormat::TarGz => {
+            let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gz.write_all(&tar).unwrap();
+            gz.finish().unwrap()
+        }
+        ArchiveFormat::TarLz4 => {
+            let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+            lz4.write_all(&tar).unwrap();
+            lz4.finish().unwrap()
+        }
+        ArchiveFormat::TarZst => zstd::stream::encode_all(tar.as_slice(), 1).unwrap(),
+        _ => tar,
+    }
+}
+
+fn samples() -> Vec<(String, Vec<u8>)> {
+    let sizes = [0, 1, 511, 512, 513, 70_000, 3_000_000, 5, 2_000_000, 100];
+    let mut all: Vec<_> =
+        sizes.iter().enumerate().map(|(i, n)| (format!("s/{i:03}.bin"), body(i, *n))).collect();
+    all.push((format!("{}/long.txt", "d".repeat(200)), b"long".to_vec()));
+    all.push(("ü/ß.txt".into(), "grün".into()));
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_member_of_every_format_is_read_whole_and_in_parts() {
+    let bench = Bench::new().await;
+    let info = bench.bucket("b", false);
+    let members = samples();
+    for format in FORMATS {
+        let name = format!("dir/shard{}", format.extension());
+        bench.put(&info, &name, archive(format, &members)).await;
+        let index = bench.shards.index(&info, &name, None).await.unwrap();
+        assert_eq!(index.format, format);
+        let names: Vec<_> = index.members.iter().map(|m| (&m.name, m.size)).collect();
+        let want: Vec<_> = members.iter().map(|(n, d)| (n, d.len() as u64)).collect();
+        assert_eq!(names, want, "{format:?}");
+        for (member, data) in members.iter().chain(members.iter().rev()) {
+            let got = bench.shards.member(&info, &name, member, None).await.unwrap();
+            assert_eq!((got.size, got.result()), (data.len() as u64, "hit"));
+            assert!(got.read_all().await.unwrap() == data, "{format:?} {member}");
+            let len = data.len() as u64;
+            for range in [(0, len), (len / 3, len / 2), (len / 2, len), (len, len)] {
+                let got = bench.shards.member(&info, &name, member, None).await.unwrap();
+                let range = ByteRange { start: range.0, end: range.1 };
+                let parts: Vec<Bytes> = got.stream(range).try_collect().await.unwrap();
+                let want = &data[range.start as usize..range.end as usize];
+                assert!(parts.concat() == want, "{format:?} {member} {range:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn members_are_found_as_clients_write_them() {
+    let bench = Bench::new().await;
+    let info = bench.bucket("b", false);
+    let members = [("a/1.txt", "one"), ("./b.txt", "two"), ("/abs", "three"), ("a/1.txt", "again")];
+    let members = members.map(|(n, d)| (n.to_owned(), d.as_bytes().to_vec()));
+    // The tar crate would tidy such names up.
+    let mut tar = Vec::new();
+    for (name, data) in &members {
+        let mut header = tar::Header::new_ustar();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_size(data.len() as u64);
+        header.set_cksum();
+        tar.extend_from_slice(header.as_bytes());
+        tar.extend_from_slice(data);
+        tar.resize(tar.len().next_multiple_of(512), 0);
+    }
+    tar.extend([0; 1024]);
+    bench.put(&info, "x/s.tar", tar).await;
+    for (asked, data) in [
+        ("a/1.txt", "one"),
+        ("/a/1.txt", "one"),
+        ("x/s.tar/a/1.txt", "one"),
+        ("/x/s.tar/a/1.txt", "one"),
+        ("b.txt", "two"),
+        ("./b.txt", "two"),
+        ("/abs", "three"),
+    ] {
+        assert_eq!(bench.read(&info, "x/s.tar", asked).await.unwrap(), data, "{asked}");
+    }
+    let index = bench.shards.index(&info, "x/s.tar", None).await.unwrap();
+    assert_eq!(index.members.len(), 4);
+    let last = index.members[3].clone();
+    let data = bench.shards.data(&info, "x/s.tar", &last, None).await.unwrap();
+    assert_eq!(data.read_all().await.unwrap(), "again");
+    for missing in ["a/2.txt", "abs", "", "x/s.tar"] {
+        let error = bench.read(&info, "x/s.tar", missing).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::MemberNotFound);
+        assert_eq!(error.message, format!("{missing} in ais://b/x/s.tar does not exist"));
+    }
+    let matcher = MemberMatcher::new(MemberMatch::WdsKey, "a/1").unwrap();
+    let found = bench.shards.matching(&info, "x/s.tar", &matcher, None).await.unwrap();
+    assert_eq!(found, [index.members[0].clone(), index.members[3].clone()]);
+    let gone = bench.read(&info, "no.tar", "a").await.unwrap_err();
+    assert_eq!(gone.code, ErrorCode::ObjectNotFound);
+}
+
+#[tokio::test]
+async fn what_is_no_archive_is_refused_with_the_shards_name() {
+    let bench = Bench::new().await;
+    let info = bench.bucket("b", false);
+    let whole = archive(ArchiveFormat::Tar, &samples());
+    for (name, bytes, says) in [
+        ("plain.txt", b"hello".to_vec(), "neither its name nor its content"),
+        ("bad.tar", vec![7; 5000], "header at byte 0"),
+        ("cut.tar", whole[..whole.len() - 1024].to_vec(), "without its end marker"),
+        ("cut.tgz", archive(ArchiveFormat::TarGz, &samples())[..50_000].to_vec(), "ends at byte"),
+        ("bad.zip", vec![0; 100], "without its directory"),
+        ("empty.tar", vec![], "ends at byte 0"),
+    ] {
+        bench.put(&info, name, bytes).await;
+        let error = bench.read(&info, name, "x").await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidArgument, "{name}: {error}");
+        assert!(error.message.starts_with(&format!("ais://b/{name}: ")), "{error}");
+        assert!(error.message.contains(says), "{error}");
+    }
+    // Content and wish decide where the name does not.
+    bench.put(&info, "noext", archive(ArchiveFormat::TarGz, &samples())).await;
+    assert_eq!(bench.read(&info, "noext", "s/001.bin").await.unwrap().len(), 1);
+    bench.put(&info, "odd.zip", whole).await;
+    let data = bench.shards.member(&info, "odd.zip", "s/001.bin", Some(ArchiveFormat::Tar)).await;
+    assert_eq!(data.unwrap().size, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cold_shard_is_fetched_once_and_then_read_here() {
+    let bench = Bench::new().await;
+    let info = bench.bucket("b", true);
+    let members = samples();
+    let path: &Path = &bench.folder().join("s.tar");
+    std::fs::write(path, archive(ArchiveFormat::Tar, &members)).unwrap();
+    let first = bench.shards.member(&info, "s.tar", "s/005.bin", None).await.unwrap();
+    assert_eq!(first.result(), "miss");
+    assert!(first.read_all().await.unwrap() == members[5].1);
+    let second = bench.shards.member(&info, "s.tar", "s/006.bin", None).await.unwrap();
+    assert_eq!(second.result(), "hit");
+    assert!(bench.store.get(info.id, "s.tar").await.unwrap().is_some());
+}
