@@ -1,7 +1,8 @@
 //! Which archive formats there are, how they are recognized, and the streams inside them.
 
-use std::io::{BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
+use lz4_flex::frame::FrameDecoder;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{Counted, Limits, Unpacked};
@@ -98,7 +99,7 @@ pub fn decompress<'a, R: Read + Send + 'a>(
     let unpacked: Box<dyn Read + Send + 'a> = match format {
         ArchiveFormat::Tar => return Ok(Box::new(input)),
         ArchiveFormat::TarGz => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
-        ArchiveFormat::TarLz4 => Box::new(lz4_flex::frame::FrameDecoder::new(input)),
+        ArchiveFormat::TarLz4 => Box::new(Lz4Frames(FrameDecoder::new(input))),
         ArchiveFormat::TarZst => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(input).map_err(from_io)?;
             decoder.window_log_max(ZSTD_WINDOW).map_err(from_io)?;
@@ -109,6 +110,21 @@ pub fn decompress<'a, R: Read + Send + 'a>(
         }
     };
     Ok(Box::new(Unpacked::new(unpacked, taken, limits)))
+}
+
+/// Frames that follow each other; the decoder alone takes the end of one for the end of all.
+struct Lz4Frames<R: BufRead>(FrameDecoder<R>);
+
+impl<R: BufRead> Read for Lz4Frames<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let n = self.0.read(buf)?;
+            // Where there is input the next turn takes some, if only the head of an empty frame.
+            if n > 0 || buf.is_empty() || self.0.get_mut().fill_buf()?.is_empty() {
+                return Ok(n);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -168,3 +184,7 @@ mod tests {
         assert_eq!(ArchiveFormat::from_magic(&head), Some(ArchiveFormat::Tar));
     }
 }
+
+#[cfg(test)]
+#[path = "format_tests.rs"]
+mod stream_tests;

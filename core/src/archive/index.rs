@@ -265,3 +265,66 @@ pub struct ShardIndexReply {
     /// Name, offset and size of each member, in the archive's order.
     pub members: Vec<(String, u64, u64)>,
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn member(name: &str, offset: u64) -> Member {
+        Member { name: name.into(), offset, size: offset + 1 }
+    }
+
+    #[test]
+    fn of_two_members_of_one_name_the_first_is_found_and_both_are_kept() {
+        let members = vec![member("b", 1), member("a", 2), member("b", 3), member("", 4)];
+        let index = ShardIndex::new(ArchiveFormat::Tar, members);
+        assert_eq!(index.get("b"), Some(&member("b", 1)));
+        assert_eq!(index.get("a"), Some(&member("a", 2)));
+        assert_eq!(index.get(""), Some(&member("", 4)));
+        assert_eq!(index.get("c"), None);
+        assert!(index.has(&member("b", 3)) && !index.has(&member("b", 2)));
+        assert!(index.memory() > 3);
+        assert_eq!(ShardIndex::new(ArchiveFormat::Tar, Vec::new()).get("a"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_encoded_is_decoded_and_a_flipped_bit_is_found(
+            names in proptest::collection::vec(".{0,30}", 0..20),
+            zip in any::<bool>(),
+            flip in any::<(u32, u8)>(),
+        ) {
+            let list = names.iter().enumerate().map(|(i, n)| member(n, i as u64 * 7)).collect();
+            let index = match zip {
+                true => {
+                    let packed = Packed { method: 8, flags: 1, size: 1 << 40, crc32: 7 };
+                    ShardIndex::zip(list, vec![packed; names.len()])
+                }
+                false => ShardIndex::new(ArchiveFormat::TarZst, list),
+            };
+            let mut bytes = index.encode();
+            prop_assert_eq!(&ShardIndex::decode(&bytes).unwrap(), &index);
+            let bits = bytes.len() as u32 * 8;
+            let bit = (flip.0 % bits) as usize;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let error = ShardIndex::decode(&bytes).unwrap_err();
+            prop_assert_eq!(error.code, ErrorCode::Corrupt);
+            bytes.truncate(bit / 8);
+            prop_assert!(ShardIndex::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn noise_with_a_good_checksum_is_refused_without_a_panic(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let mut whole = MAGIC.to_vec();
+            whole.extend(INDEX_FORMAT.to_le_bytes());
+            whole.append(&mut bytes);
+            let crc = crc32c(&whole);
+            whole.extend(crc.to_le_bytes());
+            let _ = ShardIndex::decode(&whole);
+        }
+    }
+}

@@ -1,1 +1,375 @@
 //! Promises of the TAR readers, with the `tar` crate as the other opinion.
+#![allow(clippy::unwrap_used)]
+
+use std::io::Read;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::archive::{ArchiveFormat, Member, read_index};
+use crate::error::{Error, ErrorCode};
+
+fn small_limits() -> Limits {
+    Limits { members: 1000, header_bytes: 4096, index_bytes: 1 << 20, ..Limits::default() }
+}
+
+/// An entry as one header and its data, padded.
+fn entry(kind: u8, name: &str, size: u64, data: &[u8]) -> Vec<u8> {
+    let mut header = ::tar::Header::new_ustar();
+    header.set_size(size);
+    header.as_old_mut().linkflag[0] = kind;
+    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_cksum();
+    let mut out = [header.as_bytes().as_slice(), data].concat();
+    out.resize(out.len().next_multiple_of(BLOCK), 0);
+    out
+}
+
+fn file(name: &str, data: &[u8]) -> Vec<u8> {
+    entry(b'0', name, data.len() as u64, data)
+}
+
+fn pax(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let mut records = String::new();
+    for (key, value) in pairs {
+        let rest = key.len() + value.len() + 3;
+        let mut len = rest + 1;
+        while len != rest + len.to_string().len() {
+            len = rest + len.to_string().len();
+        }
+        records += &format!("{len} {key}={value}\n");
+    }
+    entry(b'x', "pax", records.len() as u64, records.as_bytes())
+}
+
+fn whole(parts: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = parts.concat();
+    out.resize(out.len() + 2 * BLOCK, 0);
+    out
+}
+
+/// All three ways to read an archive; they must agree in what they find or refuse.
+fn read_all_ways(bytes: &[u8], limits: &Limits, step: usize) -> Result<Vec<(Member, Vec<u8>)>> {
+    let by_headers = read_index(ArchiveFormat::Tar, &bytes, limits);
+    let mut indexer = TarIndexer::new(ArchiveFormat::Tar, limits.clone());
+    let fed = bytes.chunks(step).try_for_each(|piece| indexer.feed(piece));
+    let pushed = fed.and_then(|()| indexer.finish());
+    let mut reader = TarReader::new(bytes, limits.clone());
+    let mut pulled = Vec::new();
+    let pull = loop {
+        match reader.next_member() {
+            Ok(None) => break Ok(()),
+            Ok(Some(member)) => match reader.read_member(u64::MAX) {
+                Ok(data) => pulled.push((member, data)),
+                Err(e) => break Err(e),
+            },
+            Err(e) => break Err(e),
+        }
+    };
+    match (by_headers, pushed, pull) {
+        (Ok(a), Ok(b), Ok(())) => {
+            assert_eq!(a, b);
+            let members: Vec<_> = pulled.iter().map(|(m, _)| m.clone()).collect();
+            assert_eq!(a.members, members);
+            Ok(pulled)
+        }
+        (Err(a), Err(b), Err(c)) => {
+            assert_eq!(a, b);
+            assert_eq!(a, c);
+            Err(a)
+        }
+        (a, b, c) => panic!("they disagree: {a:?} {b:?} {c:?}"),
+    }
+}
+
+fn names(bytes: &[u8]) -> Vec<String> {
+    let read = read_all_ways(bytes, &Limits::default(), 777).unwrap();
+    read.into_iter().map(|(m, _)| m.name).collect()
+}
+
+fn refusal(bytes: &[u8]) -> Error {
+    read_all_ways(bytes, &small_limits(), 1000).unwrap_err()
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    kind: u8,
+    gnu: bool,
+    name: String,
+    data: Vec<u8>,
+}
+
+fn entries() -> impl Strategy<Value = Vec<Entry>> {
+    let letter = prop_oneof![
+        8 => proptest::char::range('a', 'z'),
+        2 => Just('.'),
+        1 => Just('/'),
+        1 => proptest::char::range('à', 'ÿ'),
+        1 => proptest::char::range('一', '丿'),
+    ];
+    let len = prop_oneof![4 => 1..30usize, 1 => 90..110usize, 1 => 150..400usize];
+    let name = len.prop_flat_map(move |n| proptest::collection::vec(letter.clone(), n));
+    let size = prop_oneof![3 => 0..1200usize, 1 => Just(512usize), 1 => 3000..20_000usize];
+    let kind = prop_oneof![6 => Just(b'0'), 1 => Just(b'5'), 1 => Just(b'2')];
+    let one =
+        (kind, any::<bool>(), name, size, any::<u8>()).prop_map(|(kind, gnu, name, n, seed)| {
+            // What the builder would tidy up: empty components, dots, absolute names.
+            let clean = |part: &String| !part.is_empty() && part.trim_matches('.') != "";
+            let name: String = name.into_iter().collect();
+            let parts: Vec<_> = name.split('/').map(str::to_owned).filter(clean).collect();
+            let name = if parts.is_empty() { "x".into() } else { parts.join("/") };
+            let data = (0..n).map(|i| seed.wrapping_add(i as u8)).collect();
+            Entry { kind, gnu, name, data }
+        });
+    proptest::collection::vec(one, 0..12)
+}
+
+fn build(entries: &[Entry]) -> Vec<u8> {
+    let mut tar = ::tar::Builder::new(Vec::new());
+    for e in entries {
+        let mut header = if e.gnu { ::tar::Header::new_gnu() } else { ::tar::Header::new_ustar() };
+        header.set_entry_type(::tar::EntryType::new(e.kind));
+        header.set_mode(0o644);
+        if e.kind == b'0' {
+            header.set_size(e.data.len() as u64);
+            tar.append_data(&mut header, &e.name, e.data.as_slice()).unwrap();
+        } else {
+            header.set_size(0);
+            tar.append_link(&mut header, &e.name, "elsewhere").unwrap();
+        }
+    }
+    tar.into_inner().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn members_are_those_that_another_reader_finds(entries in entries(), step in 1..5000usize) {
+        let bytes = build(&entries);
+        let mut theirs = Vec::new();
+        for entry in ::tar::Archive::new(bytes.as_slice()).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            if entry.header().entry_type().is_file() {
+                let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+                let (offset, size) = (entry.raw_file_position(), entry.size());
+                let mut data = Vec::new();
+                entry.read_to_end(&mut data).unwrap();
+                theirs.push((Member { name, offset, size }, data));
+            }
+        }
+        let ours = read_all_ways(&bytes, &Limits::default(), step).unwrap();
+        prop_assert_eq!(&ours, &theirs);
+        let wrote: Vec<_> = entries.iter().filter(|e| e.kind == b'0').map(|e| &e.name).collect();
+        prop_assert_eq!(ours.iter().map(|(m, _)| &m.name).collect::<Vec<_>>(), wrote);
+    }
+
+    #[test]
+    fn an_archive_cut_anywhere_is_an_error_that_says_where(entries in entries(), at in any::<u16>()) {
+        let bytes = build(&entries);
+        let end = bytes.len() - 2 * BLOCK;
+        // Anywhere, and at every boundary of a block.
+        let cuts = (0..=end).step_by(BLOCK).chain([usize::from(at) % (end + 1)]);
+        for cut in cuts {
+            let error = read_all_ways(&bytes[..cut], &Limits::default(), 1 << 16).unwrap_err();
+            prop_assert_eq!(error.code, ErrorCode::InvalidArgument);
+            let says = format!("the archive ends at byte {cut} ");
+            prop_assert!(error.message.starts_with(&says), "{}", error);
+        }
+        // One block of zeros is end enough.
+        prop_assert!(read_all_ways(&bytes[..end + BLOCK], &Limits::default(), 1 << 16).is_ok());
+    }
+
+    #[test]
+    fn nothing_that_is_no_archive_panics(
+        entries in entries(),
+        changes in proptest::collection::vec((any::<u32>(), any::<u8>()), 0..40),
+        fix in any::<bool>(),
+        noise in proptest::collection::vec(any::<u8>(), 0..3000),
+        step in 1..3000usize,
+    ) {
+        let limits = small_limits();
+        let _ = read_all_ways(&noise, &limits, step);
+        let mut bytes = build(&entries);
+        for (at, byte) in changes {
+            let at = at as usize % bytes.len();
+            bytes[at] = byte;
+            if fix && at % BLOCK < 300 {
+                // A header that lies is worse than one that fails its checksum.
+                let block = &mut bytes[at / BLOCK * BLOCK..][..BLOCK];
+                block[148..156].fill(b' ');
+                let sum: u64 = block.iter().map(|b| u64::from(*b)).sum();
+                block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            }
+        }
+        let _ = read_all_ways(&bytes, &limits, step);
+    }
+}
+
+#[test]
+fn only_regular_files_come_out_and_names_stay_names() {
+    let bytes = whole(&[
+        file("../up", b"1"),
+        file("/abs/x", b"2"),
+        entry(b'5', "dir/", 0, b""),
+        // No data follows these, whatever their size says.
+        entry(b'2', "link", 700, b""),
+        entry(b'1', "hard", 700, b""),
+        entry(b'3', "device", 700, b""),
+        entry(b'6', "fifo", 0, b""),
+        entry(b'g', "global", 20, b"20 comment=whatever\n"),
+        entry(b'V', "volume", 0, b""),
+        entry(b'K', "longlink", 600, &[b'l'; 600]),
+        entry(b'2', "link", 0, b""),
+        entry(b'7', "contiguous", 1, b"3"),
+        entry(0, "olddir/", 0, b""),
+        entry(0, "old", 1, b"4"),
+        file("empty", b""),
+        file("", b"nameless"),
+        entry(b'Z', "unknown", 3, b"abc"),
+        file("last", b"5"),
+    ]);
+    let want = ["../up", "/abs/x", "contiguous", "old", "empty", "", "last"];
+    assert_eq!(names(&bytes), want);
+}
+
+#[test]
+fn long_names_and_large_sizes_are_honoured_in_every_dialect() {
+    let long = "n".repeat(600);
+    let wide = {
+        let mut header = ::tar::Header::new_gnu();
+        header.set_size(3);
+        header.as_old_mut().name[..4].copy_from_slice(b"wide");
+        let field = &mut header.as_old_mut().size;
+        *field = [0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3];
+        header.set_cksum();
+        let mut block = header.as_bytes().to_vec();
+        block.extend(b"abc");
+        block.resize(2 * BLOCK, 0);
+        block
+    };
+    let prefixed = {
+        let mut header = ::tar::Header::new_ustar();
+        header.set_size(0);
+        header.as_old_mut().name.fill(b'b');
+        header.as_ustar_mut().unwrap().prefix.fill(b'a');
+        header.set_cksum();
+        header.as_bytes().to_vec()
+    };
+    let bytes = whole(&[
+        pax(&[("path", &long), ("size", "5"), ("mtime", "1.5")]),
+        entry(b'0', "short", 0, b"12345"),
+        entry(b'L', "././@LongLink", 601, format!("{long}\0").as_bytes()),
+        file("short", b"x"),
+        pax(&[("path", "ünï")]),
+        entry(b'L', "././@LongLink", 4, b"gnu\0"),
+        file("short", b"y"),
+        wide,
+        prefixed,
+        file("plain", b"z"),
+    ]);
+    let want = [
+        long.clone(),
+        long,
+        "ünï".into(),
+        "wide".into(),
+        format!("{}/{}", "a".repeat(155), "b".repeat(100)),
+        "plain".into(),
+    ];
+    assert_eq!(names(&bytes), want);
+    let read = read_all_ways(&bytes, &Limits::default(), 100).unwrap();
+    assert_eq!((read[0].1.as_slice(), read[3].1.as_slice()), (&b"12345"[..], &b"abc"[..]));
+}
+
+#[test]
+fn a_v7_archive_without_magic_is_read() {
+    let mut header = ::tar::Header::new_old();
+    header.set_size(2);
+    header.as_old_mut().name[..3].copy_from_slice(b"old");
+    header.set_cksum();
+    let mut bytes = header.as_bytes().to_vec();
+    bytes.extend(b"v7");
+    bytes.resize(4 * BLOCK, 0);
+    assert_eq!(names(&bytes), ["old"]);
+    assert_eq!(ArchiveFormat::from_magic(&bytes), Some(ArchiveFormat::Tar));
+}
+
+#[test]
+fn what_is_stored_in_ways_we_do_not_read_is_refused_by_name() {
+    for (bytes, name) in [
+        (whole(&[entry(b'S', "holes", 0, b"")]), "holes"),
+        (whole(&[pax(&[("GNU.sparse.major", "1")]), file("holey", b"x")]), "holey"),
+        (
+            whole(&[
+                pax(&[("GNU.sparse.name", "real"), ("GNU.sparse.major", "1")]),
+                file("GNUSparseFile.0/real", b"x"),
+            ]),
+            "real",
+        ),
+        (whole(&[entry(b'M', "rest", 0, b"")]), "rest"),
+    ] {
+        let error = refusal(&bytes);
+        assert_eq!(error.code, ErrorCode::Unsupported);
+        assert!(error.message.contains(&format!("\"{name}\"")), "{error}");
+    }
+}
+
+#[test]
+fn headers_that_promise_too_much_are_refused_before_memory_is_taken() {
+    let huge = "9".repeat(18);
+    for (bytes, says) in [
+        (whole(&[entry(b'L', "l", 1 << 30, b"")]), "1073741824 bytes"),
+        (whole(&[entry(b'x', "p", 1 << 30, b"")]), "1073741824 bytes"),
+        (whole(&[pax(&[("size", &huge)]), file("a", b"")]), "the middle of member \"a\""),
+        (whole(&[pax(&[("size", "9223372036854775807")]), file("a", b"")]), "impossible size"),
+        (whole(&[pax(&[("size", "-1")]), file("a", b"")]), "PAX records"),
+    ] {
+        let error = refusal(&bytes);
+        assert_eq!(error.code, ErrorCode::InvalidArgument);
+        assert!(error.message.contains(says), "{error}");
+    }
+    let name = "n".repeat(3000);
+    let limits = Limits { name_bytes: 2999, ..Limits::default() };
+    let bytes = whole(&[pax(&[("path", &name)]), file("a", b"")]);
+    let error = read_all_ways(&bytes, &limits, 100).unwrap_err();
+    assert!(error.message.contains("name before byte"), "{error}");
+    let mut reader = TarReader::new(bytes.as_slice(), Limits::default());
+    assert_eq!(reader.next_member().unwrap().unwrap().name, name);
+
+    let mut bytes = whole(&[file("a", b"x")]);
+    bytes[3] ^= 1;
+    assert!(refusal(&bytes).message.contains("header at byte 0 fails its checksum"));
+    let mut bytes = file("a", b"x");
+    bytes.extend(b"rubbish".repeat(100));
+    assert!(refusal(&bytes).message.contains("header at byte 1024"));
+}
+
+#[test]
+fn too_many_members_are_refused_by_number_and_by_memory() {
+    let bytes = whole(&vec![file("a", b""); 20]);
+    let few = Limits { members: 19, ..Limits::default() };
+    let error = read_all_ways(&bytes, &Limits { members: 20, ..few.clone() }, 99).map(|m| m.len());
+    assert_eq!(error.unwrap(), 20);
+    let index = |limits: &Limits| read_index(ArchiveFormat::Tar, &bytes.as_slice(), limits);
+    assert!(index(&few).unwrap_err().message.contains("more than 19 members"));
+    let small = Limits { index_bytes: 1000, ..Limits::default() };
+    assert!(index(&small).unwrap_err().message.contains("too many for an index"));
+    let mut reader = TarReader::new(bytes.as_slice(), few);
+    let error = std::iter::from_fn(|| reader.next_member().transpose()).find_map(Result::err);
+    assert!(error.unwrap().message.contains("more than 19 members"));
+}
+
+#[test]
+fn a_member_larger_than_wanted_is_refused_and_the_next_one_read() {
+    let bytes = whole(&[file("big", &[1; 5000]), file("small", b"ok")]);
+    let mut reader = TarReader::new(bytes.as_slice(), Limits::default());
+    reader.next_member().unwrap();
+    assert!(reader.read_member(4999).unwrap_err().message.contains("5000 bytes"));
+    let mut some = [0; 100];
+    reader.read_exact(&mut some).unwrap();
+    assert_eq!(reader.next_member().unwrap().unwrap().name, "small");
+    assert_eq!(reader.read_member(2).unwrap(), b"ok");
+    assert_eq!(reader.read_member(2).unwrap(), b"");
+    assert!(reader.next_member().unwrap().is_none());
+    assert!(reader.next_member().unwrap().is_none());
+}

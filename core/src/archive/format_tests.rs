@@ -1,0 +1,124 @@
+//! Promises about archives inside compressed streams.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+
+use super::*;
+use crate::archive::{ShardIndex, TarReader, read_index};
+use crate::error::ErrorCode;
+
+const COMPRESSED: [ArchiveFormat; 3] =
+    [ArchiveFormat::TarGz, ArchiveFormat::TarLz4, ArchiveFormat::TarZst];
+
+fn pack(format: ArchiveFormat, bytes: &[u8]) -> Vec<u8> {
+    match format {
+        ArchiveFormat::TarGz => {
+            let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gz.write_all(bytes).unwrap();
+            gz.finish().unwrap()
+        }
+        ArchiveFormat::TarLz4 => {
+            let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+            lz4.write_all(bytes).unwrap();
+            lz4.finish().unwrap()
+        }
+        _ => zstd::stream::encode_all(bytes, 1).unwrap(),
+    }
+}
+
+fn tar_of(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut tar = ::tar::Builder::new(Vec::new());
+    for (name, data) in files {
+        let mut header = ::tar::Header::new_gnu();
+        header.set_size(data.len() as u64);
+        tar.append_data(&mut header, name, data.as_slice()).unwrap();
+    }
+    tar.into_inner().unwrap()
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 7u32;
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        })
+        .collect()
+}
+
+#[test]
+fn the_index_of_a_compressed_tar_is_that_of_the_tar() {
+    let tar = tar_of(&[("a", noise(100_000)), ("b", vec![]), ("c", noise(3))]);
+    let plain = read_index(ArchiveFormat::Tar, &tar.as_slice(), &Limits::default()).unwrap();
+    for format in COMPRESSED {
+        // In one stream, and in several that follow each other as `cat` or parallel packers write.
+        let (head, tail) = tar.split_at(70_001);
+        for packed in [pack(format, &tar), [pack(format, head), pack(format, tail)].concat()] {
+            let index = read_index(format, &packed.as_slice(), &Limits::default()).unwrap();
+            assert_eq!(index.format, format);
+            assert_eq!(index.members, plain.members);
+            assert_eq!(ShardIndex::decode(&index.encode()).unwrap(), index);
+            let input = decompress(format, packed.as_slice(), &Limits::default()).unwrap();
+            let mut reader = TarReader::new(input, Limits::default());
+            assert_eq!(reader.next_member().unwrap().unwrap().name, "a");
+            assert_eq!(reader.read_member(1 << 20).unwrap(), noise(100_000));
+        }
+    }
+}
+
+#[test]
+fn a_compressed_tar_that_is_cut_off_or_changed_is_an_error() {
+    let tar = tar_of(&[("a", noise(50_000)), ("b", noise(50_000))]);
+    for format in COMPRESSED {
+        let packed = pack(format, &tar);
+        for cut in [0, 1, 5, 20, 1000, packed.len() / 2, packed.len() * 9 / 10] {
+            let error = read_index(format, &&packed[..cut], &Limits::default()).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidArgument, "{format:?} {cut} {error}");
+            assert!(cut < 1000 || error.message.contains("archive ends at byte"), "{error}");
+        }
+        for at in (0..packed.len()).step_by(97) {
+            let mut changed = packed.clone();
+            changed[at] ^= 0x55;
+            // Found, or in a place that means nothing; no panic in any case.
+            let _ = read_index(format, &changed.as_slice(), &Limits::default());
+        }
+        let _ = read_index(format, &noise(5000).as_slice(), &Limits::default()).unwrap_err();
+    }
+}
+
+#[test]
+fn a_stream_out_of_proportion_is_refused_soon() {
+    let bomb = vec![0; 100 << 20];
+    // Deflate cannot do much more than 200 for one, so that the default hardly binds it.
+    let limits = Limits { ratio: 200, ..Limits::default() };
+    for format in [ArchiveFormat::TarGz, ArchiveFormat::TarZst] {
+        let packed = pack(format, &bomb);
+        let mut input = decompress(format, packed.as_slice(), &limits).unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        let mut got = 0u64;
+        let error = loop {
+            match input.read(&mut buffer) {
+                Ok(0) => panic!("{format:?}: all of the bomb came out"),
+                Ok(n) => got += n as u64,
+                Err(e) => break from_io(e),
+            }
+        };
+        assert!(error.message.contains("more than 200 for one is refused"), "{error}");
+        // Bytes that were read ahead count as taken.
+        assert!(got < 100 << 20, "{format:?} gave {got}");
+    }
+    let limits = Limits { unpacked: 1 << 20, ..Limits::default() };
+    let packed = pack(ArchiveFormat::TarLz4, &bomb[..2 << 20]);
+    let mut input = decompress(ArchiveFormat::TarLz4, packed.as_slice(), &limits).unwrap();
+    let error = std::io::copy(&mut input, &mut std::io::sink()).unwrap_err();
+    assert!(from_io(error).message.contains("unpacks to more than 1048576 bytes"));
+}
+
+#[test]
+fn a_frame_that_wants_gigabytes_of_memory_is_refused() {
+    // A zstd frame whose header asks for a window of 2 GiB.
+    let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 21 << 3, 0x01, 0x00, 0x00];
+    let error =
+        read_index(ArchiveFormat::TarZst, &frame.as_slice(), &Limits::default()).unwrap_err();
+    assert!(error.message.contains("too much memory"), "{error}");
+}
