@@ -77,6 +77,14 @@ release: binary ## One binary in build/release, Python wheels in build/wheels
 	@rm -rf pytorch/build
 	@ls -l build/release/forebay build/wheels
 
+.PHONY: chart
+chart: binary python ## Test the Helm chart, the systemd units and the compose file
+	build/venv/bin/python -m pytest tests/python/test_deploy.py $(PYTEST_ARGS)
+
+.PHONY: image
+image: ## Build the container image with buildah, podman or docker
+	deploy/build-image.sh
+
 .PHONY: clean
 clean: ## Remove everything that was built here (the cache folder stays)
 	rm -rf build

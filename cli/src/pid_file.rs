@@ -44,7 +44,8 @@ pub(crate) fn running(dir: &Path, config: &Path) -> Option<u32> {
 /// Waits while the node's last process is dying: a node may be started again the moment after it
 /// was killed. One that lives on is not waited for, or only for a moment.
 pub(crate) fn wait_for_predecessor(dir: &Path, config: &Path) {
-    let Some(pid) = read(dir) else { return };
+    // In a container every start has the same process id: the file then names this process.
+    let Some(pid) = read(dir).filter(|pid| *pid != std::process::id()) else { return };
     let started = Instant::now();
     while running(dir, config).is_some() && started.elapsed() < ALIVE
         || is_dying(pid) && started.elapsed() < DYING
@@ -90,6 +91,9 @@ mod tests {
         let config = Path::new("/no/such/setting");
         let started = Instant::now();
         wait_for_predecessor(dir.path(), config);
+        write(dir.path()).unwrap();
+        let me = std::env::args_os().next().unwrap();
+        wait_for_predecessor(dir.path(), Path::new(&me));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         fs::write(path(dir.path()), child.id().to_string()).unwrap();
         // Over, but nobody has asked how it went yet: it holds nothing any more.

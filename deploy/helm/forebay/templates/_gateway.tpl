@@ -1,0 +1,47 @@
+{{/* What a gateway has that a target has not. */}}
+
+{{- define "forebay.gateway.toml" -}}
+[cluster]
+name = {{ include "forebay.fullname" . | quote }}
+gateways = {{ include "forebay.gatewayUrls" . }}
+secret_file = "/run/secrets/forebay/cluster"
+
+[node]
+# node.id and listen.advertise come from the pod's name, by its environment.
+dir = "/var/lib/forebay/gateway"
+
+[listen]
+http = {{ include "forebay.listen" (dict "root" . "role" "gateway") | quote }}
+# Pods must be reachable, and there is no login yet. The NetworkPolicy is what keeps others out.
+insecure = true
+
+[s3]
+keys = []
+
+[log]
+level = {{ .Values.log.level | quote }}
+format = {{ .Values.log.format | quote }}
+{{ end -}}
+
+{{- define "forebay.gateway.mounts" -}}
+- name: state
+  mountPath: /var/lib/forebay
+{{- end -}}
+
+{{- define "forebay.gateway.volumes" -}}
+{{- if not .Values.gateway.persistence.enabled }}
+- name: state
+  emptyDir: {}
+{{- end }}
+{{- end -}}
+
+{{- define "forebay.gateway.claims" -}}
+{{- $p := .Values.gateway.persistence -}}
+{{- if $p.enabled -}}
+{{- include "forebay.claim" (dict "root" . "role" "gateway" "name" "state" "size" $p.size "storageClass" $p.storageClass) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "forebay.gateway.affinity" -}}
+{{- with .Values.gateway.affinity }}{{ toYaml . }}{{ end -}}
+{{- end -}}

@@ -1,0 +1,119 @@
+{{/* Names, labels and small sums that all templates share. */}}
+
+{{- define "forebay.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | replace "." "-" | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* At most 40 characters, so that pod names and their labels stay below Kubernetes' limits; a
+letter first, as node ids and Services want. */}}
+{{- define "forebay.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- $full := printf "%s-%s" .Release.Name $name -}}
+{{- if contains $name .Release.Name }}{{ $full = .Release.Name }}{{ end -}}
+{{- $full = .Values.fullnameOverride | default $full | replace "." "-" -}}
+{{- if not (regexMatch "^[a-z]" $full) }}{{ $full = printf "forebay-%s" $full }}{{ end -}}
+{{- $full | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "forebay.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "forebay.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "forebay.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "forebay.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: forebay
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Metadata of a resource: dict "root" $ "suffix" "-x" "component" "x" "annotations" {} "labels" {} */}}
+{{- define "forebay.metadata" -}}
+name: {{ include "forebay.fullname" .root }}{{ .suffix }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "forebay.labels" .root | nindent 2 }}
+  {{- with .component }}
+  app.kubernetes.io/component: {{ . }}
+  {{- end }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge dict (.annotations | default dict) (.root.Values.commonAnnotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "forebay.image" -}}
+{{- $i := .Values.image -}}
+{{- if $i.digest }}{{ $i.repository }}@{{ $i.digest }}
+{{- else }}{{ $i.repository }}:{{ $i.tag | default .Chart.AppVersion }}{{ end -}}
+{{- end -}}
+
+{{- define "forebay.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "forebay.fullname" .) }}
+{{- else }}{{ .Values.serviceAccount.name | default "default" }}{{ end -}}
+{{- end -}}
+
+{{/* The Secret that the nodes share, and the key in it. */}}
+{{- define "forebay.secretName" -}}
+{{- .Values.cluster.existingSecret | default (printf "%s-cluster" (include "forebay.fullname" .)) -}}
+{{- end -}}
+{{- define "forebay.secretKey" -}}
+{{- if .Values.cluster.existingSecret }}{{ .Values.cluster.existingSecretKey }}{{ else }}token{{ end -}}
+{{- end -}}
+
+{{- define "forebay.port" -}}
+{{- if eq .role "gateway" }}7400{{ else }}7410{{ end -}}
+{{- end -}}
+
+{{/* DNS domain of the pods of one role: dict "root" $ "role" "gateway" */}}
+{{- define "forebay.podDomain" -}}
+{{- $full := include "forebay.fullname" .root -}}
+{{ $full }}-{{ .role }}-headless.{{ .root.Release.Namespace }}.svc.{{ .root.Values.clusterDomain }}
+{{- end -}}
+
+{{/* URLs of all gateways, as a TOML array. */}}
+{{- define "forebay.gatewayUrls" -}}
+{{- $domain := include "forebay.podDomain" (dict "root" . "role" "gateway") -}}
+{{- $urls := list -}}
+{{- range $i := until (int .Values.gateway.replicas) -}}
+{{- $urls = append $urls (printf "http://%s-gateway-%d.%s:7400" (include "forebay.fullname" $) $i $domain) -}}
+{{- end -}}
+{{- toJson $urls -}}
+{{- end -}}
+
+{{/* URL for clients inside the cluster. */}}
+{{- define "forebay.endpoint" -}}
+http://{{ include "forebay.fullname" . }}.{{ .Release.Namespace }}:{{ .Values.service.port }}
+{{- end -}}
+
+{{- define "forebay.listen" -}}
+{{- $a := .root.Values.listenAddress -}}
+{{- if contains ":" $a }}[{{ $a }}]{{ else }}{{ $a }}{{ end }}:{{ include "forebay.port" . }}
+{{- end -}}
+
+{{/* Bytes that a disk may use: its budget, or 85 % of its size. File systems keep some percent for
+themselves, and the index and unfinished writes come on top of the objects. */}}
+{{- define "forebay.budget" -}}
+{{- if .budget -}}
+{{- .budget -}}
+{{- else -}}
+{{- $number := regexFind "^[0-9]+" .size | int64 -}}
+{{- $unit := regexFind "[KMGT]i$" .size -}}
+{{- $mebi := dict "Mi" 1 "Gi" 1024 "Ti" 1048576 -}}
+{{- div (mul $number (get $mebi $unit | int64) 85) 100 }}MiB
+{{- end -}}
+{{- end -}}
+
+{{/* Port of a URL, by its scheme when it names none. */}}
+{{- define "forebay.urlPort" -}}
+{{- $url := urlParse . -}}
+{{- $port := regexFind ":[0-9]+$" $url.host | trimPrefix ":" -}}
+{{- if $port }}{{ $port }}{{ else if eq $url.scheme "http" }}80{{ else }}443{{ end -}}
+{{- end -}}

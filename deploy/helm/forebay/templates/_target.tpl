@@ -1,0 +1,138 @@
+{{/* What a target has that a gateway has not. */}}
+
+{{- define "forebay.target.toml" -}}
+[cluster]
+name = {{ include "forebay.fullname" . | quote }}
+gateways = {{ include "forebay.gatewayUrls" . }}
+secret_file = "/run/secrets/forebay/cluster"
+
+[node]
+# node.id and listen.advertise come from the pod's name, by its environment.
+dir = "/var/lib/forebay/disk0/node"
+
+[listen]
+http = {{ include "forebay.listen" (dict "root" . "role" "target") | quote }}
+# Pods must be reachable, and there is no login yet. The NetworkPolicy is what keeps others out.
+insecure = true
+{{ range $i, $disk := .Values.target.disks }}
+[[disk]]
+# A folder below the volume's root: file systems keep a lost+found there.
+path = "/var/lib/forebay/disk{{ $i }}/store"
+size = {{ include "forebay.budget" $disk | quote }}
+{{ end }}
+[cache]
+high = {{ .Values.cache.high }}
+low = {{ .Values.cache.low }}
+
+[folder]
+roots = {{ toJson .Values.target.folderRoots }}
+
+[limits]
+batches = {{ .Values.limits.batches }}
+cold_gets = {{ .Values.limits.coldGets }}
+
+[log]
+level = {{ .Values.log.level | quote }}
+format = {{ .Values.log.format | quote }}
+{{ end -}}
+
+{{- define "forebay.target.mounts" -}}
+{{- range $i, $disk := .Values.target.disks }}
+- name: disk{{ $i }}
+  mountPath: /var/lib/forebay/disk{{ $i }}
+{{- end }}
+{{- with .Values.backends.gcs }}
+{{- if and .enabled .existingSecret }}
+- name: gcs-key
+  mountPath: /run/secrets/gcs
+  readOnly: true
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "forebay.target.volumes" -}}
+{{- range $i, $disk := .Values.target.disks }}
+{{- if eq $.Values.target.storage "emptyDir" }}
+- name: disk{{ $i }}
+  emptyDir:
+    sizeLimit: {{ $disk.size }}
+{{- else if eq $.Values.target.storage "hostPath" }}
+- name: disk{{ $i }}
+  hostPath:
+    path: {{ $disk.path }}
+    type: Directory
+{{- end }}
+{{- end }}
+{{- with .Values.backends.gcs }}
+{{- if and .enabled .existingSecret }}
+- name: gcs-key
+  secret:
+    secretName: {{ .existingSecret }}
+    defaultMode: 0440
+    items:
+      - key: {{ .existingSecretKey }}
+        path: key.json
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "forebay.target.claims" -}}
+{{- if eq .Values.target.storage "pvc" }}
+{{- range $i, $disk := .Values.target.disks }}
+{{ include "forebay.claim" (dict "root" $ "role" "target" "name" (printf "disk%d" $i) "size" $disk.size "storageClass" $disk.storageClass) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Two targets of one host would write into the same folder. */}}
+{{- define "forebay.target.affinity" -}}
+{{- $affinity := deepCopy .Values.target.affinity -}}
+{{- if eq .Values.target.storage "hostPath" -}}
+{{- $labels := include "forebay.selectorLabels" . | fromYaml -}}
+{{- $_ := set $labels "app.kubernetes.io/component" "target" -}}
+{{- $apart := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" $labels) -}}
+{{- $anti := deepCopy ($affinity.podAntiAffinity | default dict) -}}
+{{- $key := "requiredDuringSchedulingIgnoredDuringExecution" -}}
+{{- $_ := set $anti $key (append (index $anti $key | default list) $apart) -}}
+{{- $_ := set $affinity "podAntiAffinity" $anti -}}
+{{- end -}}
+{{- with $affinity }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+
+{{/* Environment by which targets find the clouds; the clouds' own names. */}}
+{{- define "forebay.backendEnv" -}}
+{{- with .Values.backends.s3 }}
+{{- if .enabled }}
+- name: AWS_REGION
+  value: {{ .region | quote }}
+{{- with .endpoint }}
+- name: AWS_ENDPOINT_URL
+  value: {{ . | quote }}
+{{- end }}
+{{- if .existingSecret }}
+- name: AWS_ACCESS_KEY_ID
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .accessKeyIdKey }}
+- name: AWS_SECRET_ACCESS_KEY
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .secretAccessKeyKey }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with .Values.backends.gcs }}
+{{- if .enabled }}
+{{- with .endpoint }}
+- name: STORAGE_EMULATOR_HOST
+  value: {{ . | quote }}
+{{- end }}
+{{- if .existingSecret }}
+- name: GOOGLE_APPLICATION_CREDENTIALS
+  value: /run/secrets/gcs/key.json
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,253 @@
+"""The chart in deploy/helm: rendered by helm, and its pods run as processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from forebay_cluster import REPOSITORY, STOP_DEADLINE_S, binary, free_ports, wait_until
+
+CHART = REPOSITORY / "deploy/helm/forebay"
+NAMESPACE = "ns1"
+Manifest = dict[str, Any]
+
+
+def values_files() -> list[Path]:
+    """The sets of values in ci/ that the chart must take."""
+    return sorted(CHART.glob("ci/*-values.yaml"))
+
+
+@functools.cache
+def tool(script: str, variable: str) -> str:
+    """What a script of ci/ finds, builds or installs. Skips without Go, or fails if `variable` is set."""
+    done = subprocess.run([REPOSITORY / "ci" / script], stdout=subprocess.PIPE, text=True)
+    if done.returncode == 3 and not os.environ.get(variable):
+        pytest.skip(f"ci/{script} found nothing")
+    assert done.returncode == 0, f"ci/{script} ended with {done.returncode}"
+    return done.stdout.strip()
+
+
+def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [tool("helm.sh", "FOREBAY_REQUIRE_HELM"), *arguments]
+    environment = {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+
+
+@functools.cache
+def render(values: Path | None = None, kubernetes: str = "1.34", *options: str) -> str:
+    """The manifests, as text."""
+    named = ["--values", str(values)] if values else []
+    done = helm(
+        "template", "rel", CHART, "-n", NAMESPACE, "--kube-version", kubernetes, *named, *options
+    )
+    assert done.returncode == 0, f"{values}: {done.stderr}"
+    return done.stdout
+
+
+def manifests(values: Path | None = None, kubernetes: str = "1.34", *options: str) -> list[Manifest]:
+    documents = yaml.safe_load_all(render(values, kubernetes, *options))
+    return [document for document in documents if document]
+
+
+def of_kind(documents: Sequence[Manifest], kind: str) -> list[Manifest]:
+    return [d for d in documents if d["kind"] == kind]
+
+
+def one(documents: Sequence[Manifest], kind: str, name: str) -> Manifest:
+    found = [d for d in of_kind(documents, kind) if d["metadata"]["name"] == name]
+    assert len(found) == 1, f"{len(found)} of {kind}/{name}"
+    return found[0]
+
+
+def environment_of(container: Manifest, fields: Mapping[str, str]) -> dict[str, str]:
+    """What Kubernetes would put into the environment: fields of the pod, and $(NAME) filled in."""
+    result: dict[str, str] = {}
+    for entry in container.get("env", []):
+        if "value" in entry:
+            text = str(entry["value"])
+        elif "fieldRef" in entry["valueFrom"]:
+            text = fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+        else:
+            text = f"from-{entry['valueFrom']['secretKeyRef']['name']}"
+        result[entry["name"]] = expand(text, result)
+    return result
+
+
+def expand(text: str, environment: Mapping[str, str]) -> str:
+    return re.sub(r"\$\((\w+)\)", lambda name: environment.get(name[1], name[0]), text)
+
+
+@dataclass
+class Pod:
+    """A container of the chart, as a process: its URL inside the cluster, and the one here."""
+
+    name: str
+    role: str
+    inside: str
+    port: int
+    command: list[str]
+    env: dict[str, str]
+    container: Manifest
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def here(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def answers(self, probe: str) -> bool:
+        """Whether it answers one of its probes as Kubernetes would want."""
+        path = self.container[probe]["httpGet"]["path"]
+        try:
+            with urllib.request.urlopen(f"{self.here}{path}", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+@dataclass
+class Release:
+    """All pods of a rendered chart on this machine, each with folders of its own.
+
+    Names of pods in URLs become loopback ports, paths become folders of the test; nothing else of
+    what was rendered changes.
+    """
+
+    documents: list[Manifest]
+    folder: Path
+    pods: list[Pod] = field(default_factory=list)
+
+    def plan(self) -> None:
+        sets = of_kind(self.documents, "StatefulSet")
+        port = free_ports(sum(s["spec"]["replicas"] for s in sets))
+        for stateful in sets:
+            for index in range(stateful["spec"]["replicas"]):
+                self.pods.append(self._pod(stateful, index, port))
+                port += 1
+        for pod in self.pods:
+            self._settle(pod)
+
+    def _pod(self, stateful: Manifest, index: int, port: int) -> Pod:
+        name = f"{stateful['metadata']['name']}-{index}"
+        container = stateful["spec"]["template"]["spec"]["containers"][0]
+        env = environment_of(container, {"metadata.name": name})
+        folder = self.folder / name
+        folder.mkdir()
+        return Pod(
+            name=name,
+            role=container["name"],
+            inside=env["FOREBAY_LISTEN__ADVERTISE"],
+            port=port,
+            command=[str(binary()), *container["args"]],
+            env=env,
+            container=container,
+            log=folder / "log",
+        )
+
+    def _settle(self, pod: Pod) -> None:
+        """Writes the pod's settings where this machine can use them."""
+        folder = self.folder / pod.name
+        config = one(self.documents, "ConfigMap", pod.name.rsplit("-", 1)[0])
+        for name, text in config["data"].items():
+            (folder / name).write_text(self._moved(text, folder))
+        secret = self.folder / "cluster-secret"
+        secret.write_text("a text that all nodes share\n")
+        pod.command = [self._moved(word, folder) for word in pod.command]
+        pod.env = {key: self._moved(value, folder) for key, value in pod.env.items()}
+        pod.env["FOREBAY_LISTEN__HTTP"] = f"127.0.0.1:{pod.port}"
+
+    def _moved(self, text: str, folder: Path) -> str:
+        for pod in self.pods:
+            text = text.replace(pod.inside, pod.here)
+        text = text.replace("/var/lib/forebay", str(folder))
+        text = text.replace("/run/secrets/forebay/cluster", str(self.folder / "cluster-secret"))
+        return text.replace("/etc/forebay/", f"{folder}/")
+
+    def start(self) -> None:
+        for pod in self.pods:
+            with pod.log.open("wb") as output:
+                pod.process = subprocess.Popen(
+                    pod.command, stdout=output, stderr=output, env={**os.environ, **pod.env}
+                )
+
+    def wait_ready(self) -> None:
+        for pod in self.pods:
+            process = pod.process
+            assert process
+            wait_until(
+                lambda p=pod, q=process: p.answers("readinessProbe") or q.poll() is not None,  # type: ignore[misc]
+                f"{pod.name} ready; log in {pod.log}",
+                30,
+            )
+            assert process.poll() is None, f"{pod.name} ended:\n{pod.log.read_text()}"
+
+    def stop(self) -> None:
+        running = [pod.process for pod in self.pods if pod.process]
+        for process in running:
+            process.terminate()
+        for process in running:
+            try:
+                process.wait(STOP_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def run_test_pod(self) -> dict[str, subprocess.CompletedProcess[str]]:
+        """The steps of `helm test`, in order, until one fails."""
+        pod = next(d for d in of_kind(self.documents, "Pod"))
+        endpoint = one(self.documents, "Service", pod["metadata"]["name"].removesuffix("-test"))
+        port = endpoint["spec"]["ports"][0]["port"]
+        inside = f"http://{endpoint['metadata']['name']}.{NAMESPACE}:{port}"
+        gateway = next(p for p in self.pods if p.role == "gateway")
+        folder = self.folder / "test"
+        folder.mkdir()
+        for name, text in one(self.documents, "ConfigMap", pod["metadata"]["name"])["data"].items():
+            (folder / name).write_text(text)
+        fields = {"metadata.uid": str(uuid.uuid4())}
+        done: dict[str, subprocess.CompletedProcess[str]] = {}
+        for step in [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]:
+            env = environment_of(step, fields)
+            env["FOREBAY_ENDPOINT"] = env["FOREBAY_ENDPOINT"].replace(inside, gateway.here)
+            words = [expand(word, env) for word in step["args"]]
+            words = [w.replace("/etc/forebay-test/", f"{folder}/") for w in words]
+            words = [w.replace("/work/", f"{folder}/") for w in words]
+            done[step["name"]] = subprocess.run(
+                [binary(), *words], env={**os.environ, **env}, capture_output=True, text=True
+            )
+            if done[step["name"]].returncode != 0:
+                break
+        return done
+
+
+@contextlib.contextmanager
+def running(documents: list[Manifest], folder: Path) -> Iterator[Release]:
+    """A release whose pods are all ready."""
+    release = Release(documents, folder)
+    release.plan()
+    try:
+        release.start()
+        release.wait_ready()
+        yield release
+    finally:
+        release.stop()
+
+
+def have(program: str) -> str:
+    """The path of a program that not every machine has; skips without it."""
+    path = shutil.which(program)
+    if not path:
+        pytest.skip(f"{program} not found")
+    return path

@@ -1,0 +1,365 @@
+"""The chart, the unit and the compose file fit the program that they run: real processes start
+from what helm renders, and what cannot work is refused before anything is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import REPOSITORY, free_ports, wait_until
+from forebay_chart import (
+    CHART,
+    Manifest,
+    Release,
+    environment_of,
+    have,
+    helm,
+    manifests,
+    of_kind,
+    one,
+    render,
+    running,
+    tool,
+    values_files,
+)
+
+SETS = [None, *values_files()]
+KUBERNETES = ["1.28", "1.34"]
+BAD_CONFIG, PORT_IN_USE = 2, 10
+
+
+def name_of(values: object) -> str:
+    return values.stem if isinstance(values, Path) else str(values or "default")
+
+
+each_set = pytest.mark.parametrize("values", SETS, ids=name_of)
+
+
+def containers(documents: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
+    """Each StatefulSet with its container."""
+    for stateful in of_kind(documents, "StatefulSet"):
+        for container in stateful["spec"]["template"]["spec"]["containers"]:
+            yield stateful, container
+
+
+@each_set
+def test_the_chart_lints_and_renders_the_same_twice(values: Path | None) -> None:
+    done = helm("lint", "--strict", CHART, *(["--values", str(values)] if values else []))
+    assert done.returncode == 0, done.stdout
+    again = render.__wrapped__(values)
+    assert again == render(values)
+
+
+@pytest.mark.parametrize("kubernetes", KUBERNETES)
+def test_kubernetes_knows_every_field(kubernetes: str, tmp_path: Path) -> None:
+    validate = tool("kubernetes_validate.sh", "FOREBAY_REQUIRE_HELM")
+    rendered = {name_of(v): manifests(v, kubernetes) for v in SETS}
+    for name, documents in rendered.items():
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump_all(documents))
+    done = subprocess.run(
+        [validate, "-k", kubernetes, "--strict", *sorted(tmp_path.glob("*.yaml"))],
+        capture_output=True,
+        text=True,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    # A resource without a schema would pass unseen; the monitors are the only ones.
+    custom = {"ServiceMonitor", "PrometheusRule"}
+    every = [d["kind"] for documents in rendered.values() for d in documents]
+    assert said.count("passed for resource") == sum(kind not in custom for kind in every)
+
+
+@each_set
+def test_what_belongs_together_names_each_other(values: Path | None) -> None:
+    documents = manifests(values)
+    assert one_of_each(documents)
+    services = of_kind(documents, "Service")
+    pods = {s["metadata"]["name"]: s["spec"]["template"] for s in of_kind(documents, "StatefulSet")}
+    for stateful, container in containers(documents):
+        spec, name = stateful["spec"], stateful["metadata"]["name"]
+        assert spec["selector"]["matchLabels"].items() <= labels(spec["template"]).items()
+        headless = one(documents, "Service", spec["serviceName"])
+        assert headless["spec"]["clusterIP"] == "None"
+        assert headless["spec"]["publishNotReadyAddresses"] is True
+        claims = spec.get("volumeClaimTemplates", [])
+        volumes = {v["name"] for v in spec["template"]["spec"]["volumes"]}
+        volumes |= {c["metadata"]["name"] for c in claims}
+        assert {m["name"] for m in container["volumeMounts"]} <= volumes, name
+        assert "/healthz" == container["livenessProbe"]["httpGet"]["path"]
+        # Nothing in a claim may change from one version of the chart to the next.
+        for claim in claims:
+            assert "version" not in " ".join(labels(claim)), name
+    for service in services:
+        chosen = [t for t in pods.values() if matches(service["spec"]["selector"], t)]
+        assert len(chosen) == 1, service["metadata"]["name"]
+        named = {p["name"] for p in chosen[0]["spec"]["containers"][0]["ports"]}
+        assert {p["targetPort"] for p in service["spec"]["ports"]} <= named
+    for kind in ("PodDisruptionBudget", "NetworkPolicy"):
+        for document in of_kind(documents, kind):
+            spec = document["spec"]
+            selector = (spec.get("selector") or spec.get("podSelector"))["matchLabels"]
+            assert sum(matches(selector, t) for t in pods.values()) == 1, document["metadata"]
+    for monitor in of_kind(documents, "ServiceMonitor"):
+        chosen = [s for s in services if matches(monitor["spec"]["selector"]["matchLabels"], s)]
+        assert len(chosen) == 1, "each pod is scraped once"
+
+
+def labels(document: Manifest) -> dict[str, str]:
+    return document["metadata"].get("labels") or {}
+
+
+def matches(selector: dict[str, str], document: Manifest) -> bool:
+    return selector.items() <= labels(document).items()
+
+
+def one_of_each(documents: list[Manifest]) -> bool:
+    keys = [(d["kind"], d["metadata"]["name"]) for d in documents]
+    return len(set(keys)) == len(keys)
+
+
+@each_set
+def test_the_program_takes_the_settings_and_the_environment(
+    values: Path | None, forebay_bin: Path, tmp_path: Path
+) -> None:
+    documents = manifests(values)
+    secret = tmp_path / "secret"
+    secret.write_text("a text that all nodes share\n")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for stateful, container in containers(documents):
+            fields = {
+                "metadata.name": f"{stateful['metadata']['name']}-0",
+                "metadata.labels['topology.kubernetes.io/zone']": "zone-a",
+            }
+            role = container["name"]
+            config = one(documents, "ConfigMap", stateful["metadata"]["name"])
+            file = tmp_path / f"{role}.toml"
+            file.write_text(config["data"][file.name])
+            env = environment_of(container, fields)
+            env["FOREBAY_LISTEN__HTTP"] = f"127.0.0.1:{taken.getsockname()[1]}"
+
+            def outcome(**more: str) -> int:
+                return subprocess.run(
+                    [forebay_bin, role, "--config", file],  # noqa: B023
+                    env={**os.environ, **env, **more},  # noqa: B023
+                    capture_output=True,
+                    timeout=30,
+                ).returncode
+
+            # A taken port is what a node finds out after all its settings were understood.
+            assert outcome() == PORT_IN_USE
+            assert outcome(FOREBAY_NODE__NO_SUCH="1") == BAD_CONFIG
+            settings = tomllib.loads(config["data"][file.name])
+            assert len(env["FOREBAY_NODE__ID"]) >= 8
+            if role == "gateway":
+                gateways = settings["cluster"]["gateways"]
+                assert len(gateways) == stateful["spec"]["replicas"]
+                assert env["FOREBAY_LISTEN__ADVERTISE"] == gateways[0]
+
+
+REFUSED = {
+    "bad-disk-size": "/target/disks/0/size",
+    "bad-endpoint": "/backends/s3/endpoint",
+    "bad-even-gateways": "/gateway/replicas",
+    "bad-grace": "terminationGracePeriodSeconds",
+    "bad-hostpath-without-path": "target.disks[0].path",
+    "bad-no-disks": "/target/disks",
+    "bad-type": "/gateway/replicas",
+    "bad-unknown-backend": "azure",
+    "bad-unknown-key": "replica",
+    "bad-watermarks": "cache.low",
+}
+
+
+def test_values_that_cannot_work_are_refused_by_name() -> None:
+    files = {f.stem: f for f in CHART.glob("ci/bad-*.yaml")}
+    assert files.keys() == REFUSED.keys()
+    for name, file in files.items():
+        done = helm("template", "rel", CHART, "--kube-version", "1.34", "--values", file)
+        assert done.returncode != 0, f"{name} was rendered"
+        assert REFUSED[name] in done.stderr, done.stderr
+    done = helm("template", "rel", CHART, "--kube-version", "1.26")
+    assert "kubeVersion" in done.stderr
+
+
+def test_the_schema_is_closed_and_knows_exactly_the_values() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def walk(part: dict[str, Any], path: str) -> None:
+        if "properties" in part:
+            assert part["additionalProperties"] is False, path
+        for key, below in part.items():
+            if isinstance(below, dict):
+                walk(below, f"{path}/{key}")
+
+    def compare(part: dict[str, Any], default: Any, path: str) -> None:
+        known = part.get("properties")
+        if known and isinstance(default, dict):
+            assert known.keys() - {"global"} == default.keys(), path
+            for key in default:
+                compare(known[key], default[key], f"{path}.{key}")
+
+    walk(schema, "")
+    compare(schema, values, "values")
+
+
+def test_the_table_of_settings_is_that_of_the_values() -> None:
+    script = REPOSITORY / "ci/chart_readme.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_chart_and_program_have_one_version() -> None:
+    cargo = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = cargo["workspace"]["package"]["version"]
+    assert chart["version"] == chart["appVersion"] == version
+
+
+def test_alerts_ask_for_figures_that_exist() -> None:
+    documents = manifests(CHART / "ci/all-on-values.yaml")
+    known = set(re.findall(r'"(forebay_\w+)"', (REPOSITORY / "node/src/metrics.rs").read_text()))
+    rules = [
+        rule["expr"]
+        for document in of_kind(documents, "PrometheusRule")
+        for group in document["spec"]["groups"]
+        for rule in group["rules"]
+    ]
+    asked = {name for expr in rules for name in re.findall(r"\bforebay_\w+", expr)}
+    assert asked
+    assert asked <= known
+    jobs = {job for expr in rules for job in re.findall(r'job="([\w-]+)"', expr)}
+    assert jobs <= {s["metadata"]["name"] for s in of_kind(documents, "Service")}
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    """The chart with its own values, as three gateways and three targets of this machine."""
+    with running(manifests(), tmp_path_factory.mktemp("release")) as pods:
+        yield pods
+
+
+def test_what_is_rendered_becomes_a_cluster(release: Release) -> None:
+    assert {pod.role for pod in release.pods} == {"gateway", "target"}
+    for pod in release.pods:
+        assert pod.answers("startupProbe"), pod.name
+        assert pod.answers("livenessProbe"), pod.name
+    # By name, by URL: what clients are told is what the pods are called.
+    known = {(node["id"], node["url"]) for node in nodes_of(release)}
+    assert known == {(pod.name, pod.here) for pod in release.pods}
+    # What a target reports comes with its first heartbeat.
+    budget = 100 * 1024**3 * 85 // 100
+    wait_until(lambda: budgets(release) == {budget}, f"every target has a budget of {budget}")
+
+
+def budgets(release: Release) -> set[int]:
+    return {node["usage"]["budget"] for node in nodes_of(release) if node["role"] == "target"}
+
+
+def nodes_of(release: Release) -> list[dict[str, Any]]:
+    gateway = release.pods[0]
+    done = subprocess.run(
+        [gateway.command[0], "cluster", "info", "-o", "json"],
+        env={**os.environ, "FOREBAY_ENDPOINT": gateway.here},
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout)["nodes"])
+
+
+def test_helm_test_passes_on_it(release: Release) -> None:
+    done = release.run_test_pod()
+    for name, step in done.items():
+        assert step.returncode == 0, f"{name}: {step.stdout}{step.stderr}"
+    assert done["get-range"].stdout == "forebay"
+    assert list(done)[-1] == "remove-bucket"
+
+
+def test_a_pod_that_is_told_to_go_leaves_in_time(release: Release) -> None:
+    pod = release.pods[-1]
+    assert pod.process
+    pod.process.terminate()
+    assert pod.process.wait(30) == 0
+    assert not pod.answers("livenessProbe")
+    release.pods.remove(pod)
+
+
+def test_the_unit_runs_the_program(forebay_bin: Path, tmp_path: Path) -> None:
+    unit = REPOSITORY / "deploy/systemd/forebay.service"
+    text = unit.read_text()
+    line = re.search(r"(?m)^ExecStart=(.+(?:\\\n.+)*)$", text)
+    assert line
+    port = free_ports(2)
+    words = [str(forebay_bin), *line[1].replace("\\\n", " ").split()[1:]]
+    folder = words[words.index("--dir") + 1]
+    assert folder.removeprefix("/var/lib/") in re.findall(r"(?m)^StateDirectory=(.+)$", text)
+    words[words.index("--dir") + 1] = str(tmp_path / "data")
+    process = subprocess.Popen(
+        [*words, "--port", str(port)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_until(lambda: serves(port) or process.poll() is not None, "the unit's command serves")
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        process.wait(30)
+    assert process.returncode == 0
+
+
+def serves(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.2)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_systemd_finds_no_fault_with_the_units(forebay_bin: Path, tmp_path: Path) -> None:
+    analyze = have("systemd-analyze")
+    copies = []
+    for unit in (REPOSITORY / "deploy/systemd").glob("*.service"):
+        copy = tmp_path / unit.name.replace("@", "@gateway")
+        copy.write_text(unit.read_text().replace("/usr/local/bin/forebay", str(forebay_bin)))
+        copies.append(copy)
+    done = subprocess.run([analyze, "verify", "--man=no", *copies], capture_output=True, text=True)
+    ours = [line for line in done.stderr.splitlines() if "forebay" in line]
+    assert copies
+    assert not ours, "\n".join(ours)
+
+
+def test_the_compose_file_runs_the_program(forebay_bin: Path, tmp_path: Path) -> None:
+    compose = yaml.safe_load((REPOSITORY / "deploy/compose.yaml").read_text())
+    nodes = {n: s for n, s in compose["services"].items() if "forebay" in s["image"]}
+    assert sum("target" in s["command"] for s in nodes.values()) == 3
+    for name, service in nodes.items():
+        assert service["read_only"] is True and service["cap_drop"] == ["ALL"], name
+        mounts = {c["target"]: compose["configs"][c["source"]]["content"] for c in service["configs"]}
+        (path,) = mounts
+        assert path == service["command"][-1]
+        file = tmp_path / f"{name}.toml"
+        file.write_text(mounts[path])
+        settings = tomllib.loads(file.read_text())
+        secret = settings["cluster"]["secret_file"]
+        assert secret in {f"/run/secrets/{s['source']}" for s in service["secrets"]}
+        assert all(url.split("/")[2].split(":")[0] in nodes for url in settings["cluster"]["gateways"])
+        env = {**os.environ, **service["environment"]}
+        assert env["FOREBAY_LISTEN__ADVERTISE"].split("/")[2].split(":")[0] == name
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            env["FOREBAY_LISTEN__HTTP"] = f"127.0.0.1:{taken.getsockname()[1]}"
+            words = [forebay_bin, *service["command"][:-1], file]
+            done = subprocess.run(words, env=env, capture_output=True, timeout=30)
+        assert done.returncode == PORT_IN_USE, done.stderr
+        volumes = {v.split(":")[0] for v in service["volumes"]}
+        assert volumes <= compose["volumes"].keys()
