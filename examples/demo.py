@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The demo: images in a bucket, a cluster of one gateway and three targets before it, and two
-epochs of training, each in a Python process of its own: the first finds the cluster empty, the
-second finds everything there.
+"""The demo: images in a bucket, a cluster of one gateway and three targets before it, and three
+epochs of training, each in a Python process of its own. The first finds the cluster empty, the
+second finds everything there. Then the cluster packs the images into shards, and the third epoch
+reads those.
 
 `make demo` and `make demo-s3` run it. Whatever it starts, it stops again.
 """
@@ -29,6 +30,8 @@ import make_images
 
 import forebay
 
+# Bytes of a shard: a dozen of them, so that two workers have enough to share.
+SHARD_SIZE = "1MiB"
 HERE = Path(__file__).resolve().parent
 MARKER = ".forebay-demo"
 _SAMPLE = re.compile(r"(?m)^([a-z_]+)(?:\{(.*)\})? (\S+)$")
@@ -190,26 +193,54 @@ class Minio:
             return False
 
 
-def train(folder: Path, endpoint: str, source: str, number: int) -> dict[str, Any]:
-    """The result of one epoch in a new Python process."""
-    result = folder / f"epoch-{number}.json"
-    command = [
-        sys.executable, str(HERE / "train_images.py"), source, "--json", str(result),
-        "--state", str(folder / "model.pt"),
-    ]  # fmt: skip
+def finish(what: str, command: list[str], endpoint: str) -> None:
+    """Runs a command against the cluster to its end."""
     with running(command, {"FOREBAY_ENDPOINT": endpoint}) as process:
         while process.poll() is None:
             pause()
     pause()
     if process.returncode != 0:
-        raise DemoFailed(f"epoch {number} ended with exit code {process.returncode}")
+        raise DemoFailed(f"{what} ended with exit code {process.returncode}")
+
+
+def train(folder: Path, endpoint: str, source: list[str], number: int) -> dict[str, Any]:
+    """The result of one epoch in a new Python process."""
+    result = folder / f"epoch-{number}.json"
+    command = [
+        sys.executable, str(HERE / "train_images.py"), *source, "--json", str(result),
+        "--state", str(folder / "model.pt"),
+    ]  # fmt: skip
+    finish(f"epoch {number}", command, endpoint)
     epoch: dict[str, Any] = json.loads(result.read_text())
-    return epoch
+    return {"step": f"epoch {number}, " + ("shards" if "--shards" in source else "objects")} | epoch
+
+
+def pack(binary: Path, endpoint: str, source: str, shards: str) -> dict[str, Any]:
+    """Packs the images into shards, as a job of the cluster."""
+    begun = time.monotonic()
+    command = [
+        str(binary), "ishard", source, shards, "--create", "--wait", "--quiet",
+        "--size", SHARD_SIZE, "--key", "full_name", "--sort", "shuffle:7",
+    ]  # fmt: skip
+    finish("ishard", command, endpoint)
+    seconds = time.monotonic() - begun
+    bucket, _ = forebay.Client(endpoint).bucket_of(shards)
+    manifest = bucket.object("manifest.jsonl").get().read_all().splitlines()
+    written = [json.loads(line) for line in manifest]
+    samples = sum(shard["samples"] for shard in written)
+    size = sum(shard["bytes"] for shard in written)
+    return {
+        "step": f"ishard, {len(written)} shards",
+        "samples": samples,
+        "bytes": size,
+        "samples_per_s": samples / seconds,
+        "mb_per_s": size / seconds / 1e6,
+    }
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
     columns = [
-        ("epoch", "epoch", "{:.0f}"),
+        ("step", "step", "{}"),
         ("samples/s", "samples_per_s", "{:.0f}"),
         ("MB/s", "mb_per_s", "{:.2f}"),
         ("data wait", "wait_share", "{:.0%}"),
@@ -223,7 +254,9 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     ]
     columns = [column for column in columns if column[1] in rows[0]]
     table = [[title for title, _, _ in columns]]
-    table += [[form.format(row[key]) for _, key, form in columns] for row in rows]
+    table += [
+        [form.format(row[key]) if key in row else "-" for _, key, form in columns] for row in rows
+    ]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     print()
     for line in table:
@@ -232,17 +265,22 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
 
 def check(rows: list[dict[str, Any]], images: int, size: int) -> None:
-    """Fails unless the first epoch was cold and the second touched nothing but the cluster."""
-    cold, warm = rows
+    """Fails unless the first epoch was cold and all after it touched nothing but the cluster."""
+    cold, warm, packed, sharded = rows
     wanted = [
         ("samples of epoch 1", cold["samples"], images),
         ("samples of epoch 2", warm["samples"], images),
         ("objects read from the backend in epoch 1", cold["backend_gets"], images),
-        ("objects read from the backend in epoch 2", warm["backend_gets"], 0),
         ("bytes of hits in epoch 2", warm["hit_bytes"], size),
+        ("samples in the shards", packed["samples"], images),
+        ("bytes of images in the shards", packed["bytes"], size),
+        ("samples of epoch 3", sharded["samples"], images),
+        ("misses in epoch 3", sharded["misses"], 0),
     ]
-    if "minio_gets" in warm:
-        wanted.append(("GetObject requests at MinIO in epoch 2", warm["minio_gets"], 0))
+    for row in (warm, packed, sharded):
+        wanted.append((f"objects read from the backend in {row['step']}", row["backend_gets"], 0))
+        if "minio_gets" in row:
+            wanted.append((f"GetObject requests at MinIO in {row['step']}", row["minio_gets"], 0))
     wrong = [f"{what}: {got:.0f}, not {want}" for what, got, want in wanted if got != want]
     if wrong:
         raise DemoFailed("; ".join(wrong))
@@ -293,12 +331,18 @@ def run(arguments: argparse.Namespace) -> None:
         else:
             bucket = client.bucket("images").create(folder=data)
             say(f"{bucket.uri} is the folder {data}")
-        # Sharding the images, and training from the shards, will have its place here.
 
+        images, shards = f"{bucket.uri}/train/", "ais://image-shards"
+        steps = [
+            lambda: train(folder, info["endpoint"], [images], 1),
+            lambda: train(folder, info["endpoint"], [images], 2),
+            lambda: pack(arguments.bin, info["endpoint"], images, shards),
+            lambda: train(folder, info["endpoint"], ["--shards", shards], 3),
+        ]
         rows = []
-        for number in (1, 2):
+        for step in steps:
             before, reads = counts(info), minio.object_reads() if minio else 0
-            row = train(folder, info["endpoint"], f"{bucket.uri}/train/", number)
+            row = step()
             after = counts(info)
             row.update({key: after[key] - before[key] for key in after})
             if minio is not None:
@@ -308,7 +352,7 @@ def run(arguments: argparse.Namespace) -> None:
         (folder / "result.json").write_text(json.dumps(rows, indent=2) + "\n")
         check(rows, arguments.images, size)
     say(
-        f"epoch 2 read nothing from the {arguments.backend} backend; all stopped "
+        f"after epoch 1 nothing was read from the {arguments.backend} backend; all stopped "
         f"({time.monotonic() - begun:.0f} s, details in {folder})"
     )
 

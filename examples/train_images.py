@@ -2,9 +2,10 @@
 """Trains a small network for one epoch on images that lie in a bucket of a Forebay cluster.
 
     FOREBAY_ENDPOINT=http://127.0.0.1:7400 python train_images.py ais://images/train/
+    FOREBAY_ENDPOINT=http://127.0.0.1:7400 python train_images.py --shards ais://shards
 
-An image's label is the folder it lies in: `train/circle/000123.jpg` shows a circle. Run it again
-with `--state FILE` and it goes on where the last epoch ended.
+An image's label is the folder it lies in: `train/circle/000123.jpg` shows a circle, as an object or
+as a file in a shard. Run it again with `--state FILE` and it goes on where the last epoch ended.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import io
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader
 
-from forebay_torch import DynamicBatchSampler, MapDataset
+import forebay
+from forebay_torch import DynamicBatchSampler, MapDataset, ShardReader
 
 SIDE = 64
 
@@ -48,6 +51,47 @@ class Collate:
         return torch.stack(pixels).permute(0, 3, 1, 2), labels
 
 
+@dataclass
+class Epoch:
+    """Batches of images and class numbers, and what they are made of."""
+
+    batches: DataLoader[Any]
+    classes: list[str]
+    bytes: int
+
+
+def from_objects(arguments: argparse.Namespace, epoch: int) -> Epoch:
+    """Every image is an object; a batch is as many as fit into ``batch_bytes``."""
+    dataset = MapDataset(arguments.source, data_format_fn=decode, return_name=True)
+    classes = sorted({label_of(name) for name, _ in dataset.objects})
+    sampler = DynamicBatchSampler(dataset, max_batch_size=arguments.batch_bytes, shuffle=True)
+    sampler.set_epoch(epoch)
+    batches = DataLoader(
+        dataset, batch_sampler=sampler, num_workers=arguments.workers, collate_fn=Collate(classes)
+    )
+    return Epoch(batches, classes, dataset.objects.total_size)
+
+
+def pixels_of_jpg(key: str, parts: dict[str, bytes]) -> torch.Tensor:
+    """What a sample of a shard becomes."""
+    return decode(parts["jpg"])
+
+
+def from_shards(arguments: argparse.Namespace, epoch: int) -> Epoch:
+    """Every image is a file in a shard; shards are streamed, their samples drawn from a buffer."""
+    dataset = ShardReader(
+        arguments.source, shuffle_shards=True, shuffle_buffer=1000, decode=pixels_of_jpg
+    )
+    dataset.set_epoch(epoch)
+    bucket, _ = forebay.Client().bucket_of(arguments.source)
+    indexes = [bucket.shard_index(name) for name, _ in dataset.objects]
+    classes = sorted({label_of(member.name) for index in indexes for member in index.members})
+    batches = DataLoader(
+        dataset, batch_size=40, num_workers=arguments.workers, collate_fn=Collate(classes)
+    )
+    return Epoch(batches, classes, sum(m.size for index in indexes for m in index.members))
+
+
 def network(classes: int) -> nn.Module:
     def block(inputs: int, outputs: int) -> list[nn.Module]:
         conv = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False)
@@ -62,28 +106,22 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     torch.manual_seed(0)
     torch.set_num_threads(arguments.threads)
 
-    dataset = MapDataset(arguments.source, data_format_fn=decode, return_name=True)
-    classes = sorted({label_of(name) for name, _ in dataset.objects})
-    model = network(len(classes))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    epoch = 0
+    state: dict[str, Any] = {"epoch": -1}
     if arguments.state and arguments.state.exists():
         state = torch.load(arguments.state, weights_only=True)
+    epoch = state["epoch"] + 1
+    data = (from_shards if arguments.shards else from_objects)(arguments, epoch)
+    model = network(len(data.classes))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    if epoch > 0:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        epoch = state["epoch"] + 1
-
-    sampler = DynamicBatchSampler(dataset, max_batch_size=arguments.batch_bytes, shuffle=True)
-    sampler.set_epoch(epoch)
-    loader = DataLoader(
-        dataset, batch_sampler=sampler, num_workers=arguments.workers, collate_fn=Collate(classes)
-    )
 
     model.train()
     samples = correct = 0
     loss_sum = waited = 0.0
     started = time.perf_counter()
-    batches = iter(loader)
+    batches = iter(data.batches)
     while True:
         asked = time.perf_counter()
         batch = next(batches, None)
@@ -104,16 +142,15 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.state:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
         torch.save(state, arguments.state)
-    total = dataset.objects.total_size
     return {
         "epoch": epoch + 1,
-        "classes": len(classes),
+        "classes": len(data.classes),
         "samples": samples,
-        "bytes": total,
+        "bytes": data.bytes,
         "seconds": seconds,
         "setup_seconds": started - begun,
         "samples_per_s": samples / seconds,
-        "mb_per_s": total / seconds / 1e6,
+        "mb_per_s": data.bytes / seconds / 1e6,
         "wait_share": waited / seconds,
         "loss": loss_sum / max(samples, 1),
         "accuracy": correct / max(samples, 1),
@@ -123,6 +160,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("source", help="where the images are, such as ais://images/train/")
+    parser.add_argument("--shards", action="store_true", help="the source holds shards, not images")
     parser.add_argument("--batch-bytes", type=int, default=128_000, help="most bytes in a batch")
     parser.add_argument("--workers", type=int, default=2, help="processes that load data")
     parser.add_argument("--threads", type=int, default=1, help="threads that train")

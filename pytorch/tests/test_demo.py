@@ -53,11 +53,13 @@ def test_the_second_epoch_reads_nothing_from_the_backend(tmp_path: Path, backend
         assert done.returncode == 0, done.stdout + done.stderr
         assert "samples/s" in done.stdout
         assert left_over(folder) == []
-    cold, warm = json.loads((folder / "result.json").read_text())
-    assert (cold["samples"], warm["samples"]) == (90, 90)
+    cold, warm, packed, sharded = json.loads((folder / "result.json").read_text())
+    assert [row["samples"] for row in (cold, warm, packed, sharded)] == [90] * 4
     assert (cold["backend_gets"], warm["backend_gets"]) == (90, 0)
     assert (warm["hits"], warm["misses"], warm["hit_bytes"]) == (90, 0, warm["bytes"])
-    assert (cold["epoch"], warm["epoch"]) == (1, 2)
+    assert (packed["backend_gets"], sharded["backend_gets"], sharded["misses"]) == (0, 0, 0)
+    assert packed["bytes"] == sharded["bytes"] == warm["bytes"]
+    assert [row["epoch"] for row in (cold, warm, sharded)] == [1, 2, 3]
     if backend == "s3":
         assert (cold["minio_gets"], warm["minio_gets"]) == (90, 0)
 
