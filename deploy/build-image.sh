@@ -48,16 +48,14 @@ created=$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 0)
 image=${IMAGE:-localhost/forebay}:$version
 
 # The C library is linked in. With glibc rather than musl: its allocator and its DNS client are the
-# ones that everything here is tested with, and it needs no second toolchain.
+# ones that everything here is tested with, and it needs no second toolchain. Only the last link
+# differs from `make binary`, so what that compiled is used again; the next `make binary` links anew.
 binary=${BINARY:-}
 if [ -z "$binary" ]; then
-    host=$(rustc -vV | sed -n 's/^host: //p')
     out=${CARGO_TARGET_DIR:-$root/build}
-    # With --target, the flag does not reach build scripts and procedural macros, which must not
-    # be static.
-    (cd "$root" && CARGO_TARGET_DIR=$out RUSTFLAGS='-C target-feature=+crt-static' \
-        cargo build --release --locked --target "$host" -p forebay-cli) >&2
-    binary=$out/$host/release/forebay
+    (cd "$root" && CARGO_TARGET_DIR=$out cargo rustc --release --locked -p forebay-cli --bin forebay -- \
+        -C target-feature=+crt-static) >&2
+    binary=$out/release/forebay
 fi
 # Of a static program ldd says "statically linked", or fails.
 if linked=$(ldd "$binary" 2>/dev/null) && [[ $linked != *"statically linked"* ]]; then
