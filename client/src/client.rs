@@ -10,12 +10,13 @@ use serde::de::DeserializeOwned;
 
 use forebay_core::intra::MapReply;
 use forebay_core::state::Node;
-use forebay_core::v1::query::{bucket_uri, object_uri};
+use forebay_core::v1::query::bucket_uri;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode, placement};
 
 use crate::body::{Body, Progress, Upload};
 use crate::error::{Error, Result};
 use crate::map::MapCache;
+use crate::objects::Route;
 use crate::retry::Attempts;
 use crate::transport::{self, Download, Transport};
 
@@ -82,8 +83,10 @@ pub(crate) struct ObjectCall<'a> {
     pub(crate) method: Method,
     pub(crate) bucket: &'a Bucket,
     pub(crate) name: &'a str,
+    /// Where nodes answer it.
+    pub(crate) route: Route,
     /// Appended to the query; empty or starting with `&`.
-    pub(crate) query: &'static str,
+    pub(crate) query: &'a str,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Option<&'a Body>,
 }
@@ -196,7 +199,7 @@ impl Client {
                 return Err(e.into());
             }
         };
-        let path = format!("{}{}", object_uri(call.bucket, call.name), call.query);
+        let path = format!("{}{}", call.route.path(call.bucket, call.name), call.query);
         let mut builder = transport::direct(call.method.clone(), &node.url, &path, &map);
         if let Some(headers) = builder.headers_mut() {
             headers.extend(call.headers.iter().map(|(k, v)| (k.clone(), v.clone())));

@@ -118,13 +118,20 @@ impl Identity {
 
 impl Opened {
     /// A reply whose stream asks again, from where it broke.
-    pub(crate) fn resumable(self, client: Client, bucket: Bucket, name: String) -> GetReply {
+    pub(crate) fn resumable(
+        self,
+        client: Client,
+        bucket: Bucket,
+        name: String,
+        query: String,
+    ) -> GetReply {
         let (meta, range) = (self.meta, self.range);
         let reading = Reading {
             tries: client.attempts(),
             client,
             bucket,
             name,
+            query,
             identity: self.identity,
             body: self.body,
             next: range.start,
@@ -171,6 +178,8 @@ struct Reading {
     client: Client,
     bucket: Bucket,
     name: String,
+    /// As in [`Client::open`].
+    query: String,
     identity: Identity,
     body: Download,
     /// Offset in the object of the next byte to deliver.
@@ -217,8 +226,10 @@ impl Reading {
                 let _ = self.client.maps().replace(Some(&map)).await;
             }
             let rest = RangeSpec::From(self.next, Some(self.end - 1));
-            let opened =
-                self.client.open(&self.bucket, &self.name, Some(rest), &mut self.tries).await;
+            let opened = self
+                .client
+                .open(&self.bucket, &self.name, &self.query, Some(rest), &mut self.tries)
+                .await;
             match opened {
                 Ok(opened) if !opened.identity.may_equal(&self.identity) => {
                     return Err(self.changed());

@@ -75,6 +75,18 @@ impl Error {
         }
     }
 
+    /// The failure without what only this side knows. A cluster that could not be reached at all is
+    /// [`ErrorCode::Unavailable`]: that says more than that time ran out over it.
+    pub fn into_core(self) -> CoreError {
+        let unreachable = matches!(&self, Self::Timeout { last, .. }
+            if matches!(**last, Self::Connect { .. }));
+        let mut error = CoreError::from(self);
+        if unreachable {
+            error.code = ErrorCode::Unavailable;
+        }
+        error
+    }
+
     /// What the user can do about it, if there is something to say.
     pub fn hint(&self) -> Option<&str> {
         match self {

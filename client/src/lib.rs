@@ -36,6 +36,7 @@ mod retry;
 mod rows;
 #[cfg(test)]
 mod scripted_server;
+mod shards;
 mod transport;
 
 pub use batch::{BatchItem, BatchStream};
@@ -45,3 +46,6 @@ pub use download::{GetReply, ObjectStream};
 pub use error::{Error, Result};
 pub use peer::PeerClient;
 pub use rows::RowStream;
+pub use shards::{
+    Naming, Sample, SampleLayout, ShardItem, ShardOptions, ShardStream, sample_layout,
+};

@@ -8,6 +8,7 @@ use forebay_core::checksum::Checksum;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::RangeSpec;
 use forebay_core::v1::headers;
+use forebay_core::v1::query::object_uri;
 use forebay_core::{Bucket, ErrorCode};
 
 use crate::body::Body;
@@ -17,6 +18,25 @@ use crate::error::{Error, Result};
 use crate::http_date;
 
 pub(crate) const HEAD_PROPS: &str = "&props=checksum,atime,version,custom,last-modified,etag";
+
+/// What of an object is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Route {
+    /// Its bytes and properties.
+    Object,
+    /// The index of the shard that it is.
+    ShardIndex,
+}
+
+impl Route {
+    pub(crate) fn path(self, bucket: &Bucket, name: &str) -> String {
+        let object = object_uri(bucket, name);
+        match (self, object.strip_prefix("/v1/objects/")) {
+            (Self::ShardIndex, Some(rest)) => format!("/api/v1/shard/{rest}"),
+            _ => object,
+        }
+    }
+}
 
 impl Client {
     /// Starts reading an object, or a range of it.
@@ -29,8 +49,7 @@ impl Client {
         name: &str,
         range: Option<RangeSpec>,
     ) -> Result<GetReply> {
-        let opened = self.open(bucket, name, range, &mut self.attempts()).await?;
-        Ok(opened.resumable(self.clone(), bucket.clone(), name.to_owned()))
+        self.get_part(bucket, name, String::new(), range).await
     }
 
     /// Reads an object, or a range of it, into memory.
@@ -63,6 +82,7 @@ impl Client {
             method: Method::PUT,
             bucket,
             name,
+            route: Route::Object,
             query: "",
             headers: wanted,
             body: Some(&body),
@@ -84,6 +104,7 @@ impl Client {
             method: Method::HEAD,
             bucket,
             name,
+            route: Route::Object,
             query: HEAD_PROPS,
             headers: HeaderMap::new(),
             body: None,
@@ -98,6 +119,7 @@ impl Client {
             method: Method::DELETE,
             bucket,
             name,
+            route: Route::Object,
             query: "",
             headers: HeaderMap::new(),
             body: None,
@@ -111,11 +133,24 @@ impl Client {
         }
     }
 
+    /// A GET with more in its query, on resuming too.
+    pub(crate) async fn get_part(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        query: String,
+        range: Option<RangeSpec>,
+    ) -> Result<GetReply> {
+        let opened = self.open(bucket, name, &query, range, &mut self.attempts()).await?;
+        Ok(opened.resumable(self.clone(), bucket.clone(), name.to_owned(), query))
+    }
+
     /// One opened answer to a GET.
     pub(crate) async fn open(
         &self,
         bucket: &Bucket,
         name: &str,
+        query: &str,
         range: Option<RangeSpec>,
         tries: &mut crate::retry::Attempts,
     ) -> Result<crate::download::Opened> {
@@ -123,7 +158,8 @@ impl Client {
             method: Method::GET,
             bucket,
             name,
-            query: "",
+            route: Route::Object,
+            query,
             headers: range_header(range),
             body: None,
         };

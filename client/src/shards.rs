@@ -1,0 +1,123 @@
+//! Shards: which members one has, the bytes of one of them, and all samples as a stream.
+//!
+//! A stream has a task that fetches and a thread that unpacks ([`reader`]); both run ahead of who
+//! reads by a bounded number of bytes ([`pipe`]) and end when the stream is dropped.
+
+use http::{HeaderMap, Method};
+use tokio::task::AbortHandle;
+
+use forebay_core::archive::ShardIndexReply;
+use forebay_core::size::RangeSpec;
+use forebay_core::v1::query::encode_query;
+use forebay_core::{Bucket, Error as CoreError, ErrorCode, ObjectName};
+
+use crate::client::{Client, ObjectCall, parse};
+use crate::download::GetReply;
+use crate::error::{Error, Result};
+use crate::objects::Route;
+
+mod naming;
+mod pipe;
+mod reader;
+mod samples;
+
+pub use naming::Naming;
+pub use reader::{ShardItem, ShardOptions};
+pub use samples::{Sample, SampleLayout, sample_layout};
+
+impl Client {
+    /// The members of a shard with their places and sizes; the owner makes the index when it has
+    /// none yet.
+    pub async fn shard_index(&self, bucket: &Bucket, name: &ObjectName) -> Result<ShardIndexReply> {
+        let call = ObjectCall {
+            method: Method::GET,
+            bucket,
+            name: name.as_str(),
+            route: Route::ShardIndex,
+            query: "",
+            headers: HeaderMap::new(),
+            body: None,
+        };
+        let mut tries = self.attempts();
+        loop {
+            let (answer, _) = self.ask_owner(&call, &mut tries).await?;
+            match answer.into_body().collect().await {
+                Ok(body) => return parse(&body),
+                Err(e) => tries.again(e).await?,
+            }
+        }
+    }
+
+    /// Starts reading one member of a shard, or a range of it.
+    ///
+    /// `mime` says which format the shard has where its name does not. A broken connection is
+    /// resumed, as by [`Client::get`].
+    pub async fn get_member(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        archpath: &str,
+        mime: Option<&str>,
+        range: Option<RangeSpec>,
+    ) -> Result<GetReply> {
+        if archpath.is_empty() {
+            let e = CoreError::new(ErrorCode::InvalidName, "the name of a member is empty");
+            return Err(Error::Api(e));
+        }
+        let mut query = format!("&archpath={}", encode_query(archpath));
+        if let Some(mime) = mime {
+            query = format!("{query}&archmime={}", encode_query(mime));
+        }
+        self.get_part(bucket, name, query, range).await
+    }
+
+    /// Starts reading a shard; failures come with the first item. Call it within a runtime.
+    ///
+    /// The bytes come by one GET, which is resumed where a connection breaks; a zip archive, whose
+    /// table of contents is at its end, is read by its index.
+    pub fn read_shard(
+        &self,
+        bucket: &Bucket,
+        name: &ObjectName,
+        options: ShardOptions,
+    ) -> ShardStream {
+        let (sender, items) = pipe::channel(options.read_ahead / 2);
+        let (client, bucket, name) = (self.clone(), bucket.clone(), name.clone());
+        let job = reader::Job { client, bucket, name, options };
+        let task = tokio::spawn(reader::run(job, sender)).abort_handle();
+        ShardStream { items, task }
+    }
+}
+
+/// A shard being read.
+pub struct ShardStream {
+    items: pipe::Receiver<ShardItem>,
+    task: AbortHandle,
+}
+
+impl ShardStream {
+    /// The next item; `None` at the end.
+    pub async fn next(&mut self) -> Option<ShardItem> {
+        self.items.next().await
+    }
+
+    /// The same if there is no need to wait for it: `Some(None)` is the end.
+    pub fn try_next(&mut self) -> Option<Option<ShardItem>> {
+        self.items.try_next()
+    }
+}
+
+impl Drop for ShardStream {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl std::fmt::Debug for ShardStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ShardStream")
+    }
+}
+
+#[cfg(test)]
+mod tests;
