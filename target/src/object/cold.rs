@@ -15,6 +15,7 @@ use forebay_node::clock::unix_ns;
 use futures::{Stream, StreamExt};
 use tokio::sync::watch;
 
+use super::learn::Learner;
 use super::{Key, ObjectService};
 use crate::backend::{RemoteMeta, RemoteObject};
 use crate::store::{DiskFile, RecordMeta};
@@ -170,9 +171,11 @@ impl ObjectService {
 
         let mut memory = (remote.size <= IN_MEMORY).then(BytesMut::new);
         let mut checks = Checks::new(info.checksum, &remote);
+        let mut learner = Learner::new(&key.name);
         while let Some(chunk) = stream.next().await {
             let chunk = chunk?;
             checks.update(&chunk);
+            learner.update(&chunk);
             if let Some(memory) = &mut memory {
                 memory.extend_from_slice(&chunk);
             }
@@ -192,7 +195,8 @@ impl ObjectService {
 
         let guard = self.0.locks.lock(key).await;
         if !fetch.superseded.load(Ordering::SeqCst) {
-            self.store().commit(work, cached_meta(&remote, checksum, epoch)).await?;
+            let record = self.store().commit(work, cached_meta(&remote, checksum, epoch)).await?;
+            self.keep_learned(learner, &record);
         }
         drop(guard);
         let bytes = memory.map(BytesMut::freeze);

@@ -5,6 +5,7 @@
 
 mod cold;
 mod get;
+mod learn;
 mod list;
 mod lock;
 mod neighbor;

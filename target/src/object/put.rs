@@ -14,6 +14,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use super::cold::{cached_meta, read_at};
+use super::learn::Learner;
 use super::{Key, ObjectService};
 use crate::backend::{OpenBody, PutBody};
 use crate::store::{DiskFile, RecordMeta, WorkFile};
@@ -48,7 +49,8 @@ impl ObjectService {
         }
         let uri = info.bucket.object_uri(name);
         let mut work = self.store().begin(info.id, name, request.len).await?;
-        let checksum = receive(&mut work, info, &mut request, &uri).await?;
+        let mut learner = Learner::new(name);
+        let checksum = receive(&mut work, info, &mut request, &uri, &mut learner).await?;
 
         let key = Key::new(info, name);
         let _guard = self.0.locks.lock(&key).await;
@@ -83,6 +85,7 @@ impl ObjectService {
             self.remove_from_neighbors(info, name).await?;
             record
         };
+        self.keep_learned(learner, &record);
         Ok(Some(record.object_meta()))
     }
 
@@ -123,6 +126,7 @@ async fn receive(
     info: &BucketInfo,
     request: &mut PutRequest,
     uri: &str,
+    learner: &mut Learner,
 ) -> Result<Option<Checksum>> {
     let mut own = info.checksum.hasher();
     let mut theirs: Option<Hasher> =
@@ -133,6 +137,7 @@ async fn receive(
         if let Some(theirs) = &mut theirs {
             theirs.update(&chunk);
         }
+        learner.update(&chunk);
         work.write(chunk).await?;
     }
     if let Some(len) = request.len.filter(|len| *len != work.written()) {

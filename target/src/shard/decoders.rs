@@ -1,11 +1,12 @@
 //! Readers of compressed TARs that stand where the last member ended, so that members which are read
 //! one after another are unpacked once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use forebay_core::archive::from_io;
 use forebay_core::{Error, Result};
 use tokio::sync::OwnedMutexGuard;
@@ -16,8 +17,12 @@ use super::ShardKey;
 const PARKED: usize = 8;
 /// How long one waits.
 pub(super) const IDLE: Duration = Duration::from_secs(20);
-/// Bytes skipped at once.
-const STEP: usize = 128 << 10;
+/// Those of one shard.
+const PER_SHARD: usize = 2;
+/// Bytes unpacked at once,
+const STEP: usize = 256 << 10;
+/// and kept of what was unpacked last.
+const HISTORY: u64 = 4 << 20;
 
 type Turn = tokio::sync::Mutex<()>;
 
@@ -41,41 +46,68 @@ struct Parked {
     since: Instant,
 }
 
-/// The unpacked bytes of a shard from `at` on.
+/// The unpacked bytes of a shard, as far as they were asked for. What it unpacked last it still
+/// has: members that are asked for together rarely come in quite the archive's order.
 pub(super) struct Decoder {
-    pub(super) at: u64,
     input: Box<dyn Read + Send>,
+    /// Bytes unpacked so far.
+    end: u64,
+    /// The last of them, in pieces,
+    pieces: VecDeque<Bytes>,
+    /// and how many they are.
+    held: u64,
 }
 
 impl Decoder {
     pub(super) fn new(input: Box<dyn Read + Send>) -> Self {
-        Self { at: 0, input }
+        Self { input, end: 0, pieces: VecDeque::new(), held: 0 }
     }
 
-    /// Goes on to `offset`, which must not lie behind.
-    pub(super) fn skip_to(&mut self, offset: u64) -> Result<()> {
-        let mut scratch = vec![0; (offset - self.at).min(STEP as u64) as usize];
-        while self.at < offset {
-            let step = (offset - self.at).min(STEP as u64) as usize;
-            self.read_exact(&mut scratch[..step])?;
+    /// The first byte that it can still give.
+    fn start(&self) -> u64 {
+        self.end - self.held
+    }
+
+    /// At least one byte at `offset`, not before [`Self::start`], and at most `most`.
+    pub(super) fn read(&mut self, offset: u64, most: u64) -> Result<Bytes> {
+        while self.end <= offset {
+            self.unpack()?;
         }
-        Ok(())
+        let mut start = self.start();
+        for piece in &self.pieces {
+            let end = start + piece.len() as u64;
+            if (start..end).contains(&offset) {
+                let from = (offset - start) as usize;
+                let upto = (end - start).min(offset - start + most) as usize;
+                return Ok(piece.slice(from..upto));
+            }
+            start = end;
+        }
+        Err(Error::internal("a decoder was asked for bytes that it has forgotten"))
     }
 
-    pub(super) fn read_exact(&mut self, mut buf: &mut [u8]) -> Result<()> {
-        while !buf.is_empty() {
-            match self.input.read(buf) {
-                Ok(0) => {
-                    let text = format!("unpacked, the shard ends at byte {}", self.at);
-                    return Err(Error::invalid(text));
-                }
-                Ok(n) => {
-                    self.at += n as u64;
-                    buf = &mut buf[n..];
-                }
+    fn unpack(&mut self) -> Result<()> {
+        let mut piece = vec![0; STEP];
+        let mut len = 0;
+        while len < STEP {
+            match self.input.read(&mut piece[len..]) {
+                Ok(0) => break,
+                Ok(n) => len += n,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(from_io(e)),
             }
+        }
+        if len == 0 {
+            return Err(Error::invalid(format!("unpacked, the shard ends at byte {}", self.end)));
+        }
+        piece.truncate(len);
+        self.end += len as u64;
+        self.held += len as u64;
+        self.pieces.push_back(piece.into());
+        while self.held > HISTORY
+            && let Some(oldest) = self.pieces.pop_front()
+        {
+            self.held -= oldest.len() as u64;
         }
         Ok(())
     }
@@ -86,6 +118,11 @@ impl Decoders {
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.lot().waiting.len()
+    }
+
     /// The waiting decoder of this shard that has the shortest way to `offset`.
     pub(super) fn take(&self, key: ShardKey, offset: u64) -> Option<Decoder> {
         let mut lot = self.lot();
@@ -93,8 +130,8 @@ impl Decoders {
             .waiting
             .iter()
             .enumerate()
-            .filter(|(_, p)| p.key == key && p.decoder.at <= offset)
-            .max_by_key(|(_, p)| p.decoder.at)?;
+            .filter(|(_, p)| p.key == key && p.decoder.start() <= offset)
+            .max_by_key(|(_, p)| p.decoder.end.min(offset))?;
         Some(lot.waiting.swap_remove(best).decoder)
     }
 
@@ -102,9 +139,11 @@ impl Decoders {
     /// [`Self::expire`] is called from now on.
     pub(super) fn park(&self, key: ShardKey, decoder: Decoder) -> bool {
         let mut lot = self.lot();
-        if lot.waiting.len() >= PARKED {
-            let oldest = lot.waiting.iter().enumerate().min_by_key(|(_, p)| p.since);
-            if let Some((i, _)) = oldest {
+        let same = lot.waiting.iter().filter(|p| p.key == key).count();
+        if lot.waiting.len() >= PARKED || same >= PER_SHARD {
+            let all = lot.waiting.iter().enumerate();
+            let in_question = all.filter(|(_, p)| same < PER_SHARD || p.key == key);
+            if let Some((i, _)) = in_question.min_by_key(|(_, p)| p.since) {
                 lot.waiting.swap_remove(i);
             }
         }

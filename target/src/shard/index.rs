@@ -1,6 +1,8 @@
-//! Indexes of shards: each built once however many ask, and kept in bounded memory.
+//! Indexes of shards: each built once however many ask, kept beside its shard and, within bounds,
+//! in memory.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_core::archive::{ArchiveFormat, ShardIndex, read_index};
@@ -144,10 +146,33 @@ impl Inner {
     async fn make(&self, key: ShardKey, stored: Stored) -> Result<ShardIndex> {
         let stopping = |_| Error::unavailable("this target is stopping");
         let _permit = self.indexes.builds.acquire().await.map_err(stopping)?;
+        let kept = self.kept_beside(&stored).await;
+        // Somebody asked for another format than the shard's own: no reason to forget that one.
+        let keep = kept.is_none();
+        if let Some(index) = kept.filter(|index| index.format == key.format) {
+            return Ok(index);
+        }
         let source = Anywhere::new(stored.reader.clone(), self.lifecycle.token());
         let limits = self.limits.clone();
-        let made = blocking(move || read_index(key.format, &source, &limits)).await;
-        made.inspect_err(|e| stored.if_corrupt(e))
+        let made = blocking(move || {
+            let index = read_index(key.format, &source, &limits)?;
+            let bytes = keep.then(|| index.encode());
+            Ok((index, bytes))
+        });
+        let (index, bytes) = made.await.inspect_err(|e| stored.if_corrupt(e))?;
+        self.built.fetch_add(1, Ordering::Relaxed);
+        if let Some(bytes) = bytes {
+            self.objects.keep_companion(stored.record(), bytes).await;
+        }
+        Ok(index)
+    }
+
+    /// The index that lies beside the shard, if one does.
+    async fn kept_beside(&self, stored: &Stored) -> Option<ShardIndex> {
+        let bytes = self.objects.companion(stored.record()).await?;
+        let decoded = blocking(move || ShardIndex::decode(&bytes)).await;
+        let name = &stored.record().name;
+        decoded.inspect_err(|e| tracing::warn!(name, "{e}; it is made again")).ok()
     }
 }
 
@@ -160,4 +185,36 @@ async fn by_content(stored: &Stored) -> Result<ArchiveFormat> {
         Error::invalid("neither its name nor its content is that of an archive")
             .hint("tar, tar.gz (tgz), tar.lz4, tar.zst or zip")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::archive::Member;
+
+    use super::*;
+
+    #[test]
+    fn indexes_in_memory_stay_within_their_bytes_and_the_oldest_goes_first() {
+        let mut kept = Kept { by_key: LruCache::unbounded(), memory: 0 };
+        let key = |generation| ShardKey { disk: 0, generation, format: ArchiveFormat::Tar };
+        let sized = |bytes: usize| {
+            let member = Member { name: "n".repeat(bytes), offset: 0, size: 0 };
+            Arc::new(ShardIndex::new(ArchiveFormat::Tar, vec![member]))
+        };
+        let third = MEMORY as usize / 3;
+        for generation in 0..3 {
+            kept.insert(key(generation), &sized(third - 1000));
+        }
+        assert!(kept.by_key.get(&key(0)).is_some());
+        kept.insert(key(3), &sized(third - 1000));
+        let there: Vec<_> = (0..4).filter(|g| kept.by_key.contains(&key(*g))).collect();
+        assert_eq!(there, [0, 2, 3]);
+        // The same again counts once, and one that is too large is not kept at all.
+        kept.insert(key(3), &sized(third - 1000));
+        kept.insert(key(9), &sized(MEMORY as usize));
+        assert_eq!(kept.by_key.len(), 3);
+        let counted: u64 = kept.by_key.iter().map(|(_, (index, _))| index.memory()).sum();
+        assert_eq!(kept.memory, counted);
+        assert!(kept.memory <= MEMORY);
+    }
 }

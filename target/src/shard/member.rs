@@ -153,9 +153,9 @@ impl Unpacking {
     }
 
     fn unpack_tar(self, range: ByteRange, give: &mut dyn FnMut(Bytes) -> bool) -> Result<()> {
-        let (start, end) = (self.member.offset + range.start, self.member.offset + range.end);
+        let (mut at, end) = (self.member.offset + range.start, self.member.offset + range.end);
         let decoders = &self.shards.decoders;
-        let mut decoder = match decoders.take(self.key, start) {
+        let mut decoder = match decoders.take(self.key, at) {
             Some(decoder) => decoder,
             None => {
                 let whole = ByteRange::whole(self.stored.record().size);
@@ -163,11 +163,10 @@ impl Unpacking {
                 Decoder::new(decompress(self.key.format, input, &self.shards.limits)?)
             }
         };
-        decoder.skip_to(start)?;
-        while decoder.at < end {
-            let mut piece = vec![0; (end - decoder.at).min(PIECE) as usize];
-            decoder.read_exact(&mut piece)?;
-            if !give(piece.into()) {
+        while at < end {
+            let piece = decoder.read(at, end - at)?;
+            at += piece.len() as u64;
+            if !give(piece) {
                 break;
             }
         }

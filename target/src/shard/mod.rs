@@ -16,6 +16,7 @@ mod source;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use forebay_core::archive::{ArchiveFormat, Limits, Member, MemberMatcher, ShardIndex};
 use forebay_core::bucket::BucketInfo;
@@ -40,6 +41,8 @@ struct Inner {
     limits: Limits,
     indexes: Indexes,
     decoders: Decoders,
+    /// Indexes made by reading a shard.
+    built: AtomicU64,
 }
 
 /// One commit of a shard, read as one format.
@@ -65,6 +68,7 @@ impl Shards {
             limits: Limits::default(),
             indexes: Indexes::default(),
             decoders: Decoders::default(),
+            built: AtomicU64::new(0),
         }))
     }
 

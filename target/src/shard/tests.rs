@@ -280,3 +280,177 @@ async fn a_cold_shard_is_fetched_once_and_then_read_here() {
     assert_eq!(second.result(), "hit");
     assert!(bench.store.get(info.id, "s.tar").await.unwrap().is_some());
 }
+
+impl Bench {
+    fn built(&self) -> u64 {
+        self.shards.0.built.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Waits until an index lies beside the object.
+    async fn learned(&self, info: &BucketInfo, name: &str) {
+        for _ in 0..2000 {
+            let record = self.store.get(info.id, name).await.unwrap().unwrap();
+            if self.store.companion(&record).await.unwrap().is_some() {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        panic!("no index was kept beside {name}");
+    }
+
+    fn companions(&self) -> Vec<std::path::PathBuf> {
+        let folder = std::fs::read_dir(self.dir.path().join("disk/companions")).unwrap();
+        folder.map(|e| e.unwrap().path()).collect()
+    }
+
+    /// The same disk, as after a restart.
+    async fn again(self) -> Self {
+        let Self { dir, objects, shards, store, maps } = self;
+        drop((objects, shards, store));
+        let again = Self::open(dir).await;
+        again.maps.offer((*maps.load()).clone());
+        again
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_readers_of_a_new_shard_build_its_index_once() {
+    let bench = Bench::new().await;
+    let info = bench.bucket("b", true);
+    let path = bench.folder().join("s.tgz");
+    std::fs::write(path, archive(ArchiveFormat::TarGz, &samples())).unwrap();
+    let reads = (0..40).map(|i| {
+        let (bench, info) = (&bench, &info);
+        async move { bench.read(info, "s.tgz", &format!("s/{:03}.bin", i % 10)).await }
+    });
+    for (i, data) in futures::future::join_all(reads).await.into_iter().enumerate() {
+        assert!(data.unwrap() == samples()[i % 10].1);
+    }
+    assert_eq!(bench.built(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plain_tar_is_indexed_while_it_is_written_or_fetched() {
+    let bench = Bench::new().await;
+    let members = samples();
+    let tar = archive(ArchiveFormat::Tar, &members);
+    let native = bench.bucket("native", false);
+    bench.put(&native, "s.tar", tar.clone()).await;
+    let backed = bench.bucket("backed", true);
+    std::fs::write(bench.folder().join("s.tar"), tar).unwrap();
+    bench.objects.prefetch(&backed, "s.tar").await.unwrap();
+    for info in [&native, &backed] {
+        bench.learned(info, "s.tar").await;
+        assert!(bench.read(info, "s.tar", "s/006.bin").await.unwrap() == members[6].1);
+    }
+    // What is not a TAR is stored like anything else, and what is none by name is not looked at.
+    bench.put(&native, "lie.tar", vec![1; 100_000]).await;
+    bench.put(&native, "plain.bin", archive(ArchiveFormat::Tar, &members)).await;
+    assert_eq!(bench.built(), 0);
+    assert_eq!(bench.companions().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_survives_a_restart() {
+    let mut bench = Bench::new().await;
+    let info = bench.bucket("b", false);
+    for format in FORMATS {
+        let name = format!("s{}", format.extension());
+        bench.put(&info, &name, archive(format, &samples())).await;
+        bench.shards.index(&info, &name, None).await.unwrap();
+        bench.learned(&info, &name).await;
+    }
+    bench = bench.again().await;
+    for format in FORMATS {
+        let name = format!("s{}", format.extension());
+        assert!(bench.read(&info, &name, "s/005.bin").await.unwrap() == samples()[5].1);
+    }
+    assert_eq!(bench.built(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_index_of_a_replaced_shard_is_never_served() {
+    let bench = Bench::new().await;
+    let info = bench.bucket("b", false);
+    let one = |text: &str| vec![("only".to_owned(), text.as_bytes().to_vec())];
+    for format in FORMATS {
+        let name = format!("s{}", format.extension());
+        let mut member = None;
+        for round in 0..4usize {
+            let text = format!("{}{round}", "x".repeat(700 * round));
+            bench.put(&info, &name, archive(format, &one(&text))).await;
+            if let Some(member) = &member {
+                let stale = bench.shards.data(&info, &name, member, None).await.err().unwrap();
+                assert_eq!(stale.code, ErrorCode::ObjectChanged);
+            }
+            assert_eq!(bench.read(&info, &name, "only").await.unwrap(), text);
+            let (meta, index) = bench.shards.described(&info, &name, None).await.unwrap();
+            assert_eq!(meta.version, (round + 1).to_string());
+            assert_eq!(index.members.len(), 1);
+            member = index.members.first().cloned();
+        }
+    }
+    assert!(bench.companions().len() <= FORMATS.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_index_file_is_made_again() {
+    let mut bench = Bench::new().await;
+    let info = bench.bucket("b", false);
+    bench.put(&info, "s.tar", archive(ArchiveFormat::Tar, &samples())).await;
+    bench.learned(&info, "s.tar").await;
+    for damage in [b"".as_slice(), b"rubbish", &[0; 300]] {
+        let [path] = bench.companions().try_into().unwrap();
+        std::fs::write(&path, damage).unwrap();
+        bench = bench.again().await;
+        assert!(bench.read(&info, "s.tar", "s/005.bin").await.unwrap() == samples()[5].1);
+        assert_eq!(bench.built(), 1);
+        bench.learned(&info, "s.tar").await;
+    }
+    // Sound as a file, but of a later layout.
+    let record = bench.store.get(info.id, "s.tar").await.unwrap().unwrap();
+    assert!(bench.store.keep_companion(&record, b"FBSHARDX\x09\0....".to_vec()).await.unwrap());
+    bench = bench.again().await;
+    assert!(bench.read(&info, "s.tar", "s/005.bin").await.unwrap() == samples()[5].1);
+    assert_eq!(bench.built(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_evicted_shard_takes_its_index_along() {
+    let bench = Bench::new().await;
+    let info = bench.bucket("b", true);
+    std::fs::write(bench.folder().join("s.zip"), archive(ArchiveFormat::Zip, &samples())).unwrap();
+    bench.read(&info, "s.zip", "s/001.bin").await.unwrap();
+    assert_eq!(bench.companions().len(), 1);
+    bench.objects.evict(&info, "s.zip").await.unwrap();
+    assert!(bench.companions().is_empty());
+    let usage = bench.store.usage();
+    assert_eq!((usage.objects, usage.stored), (0, 0));
+    let again = bench.shards.member(&info, "s.zip", "s/001.bin", None).await.unwrap();
+    assert_eq!(again.result(), "miss");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_read_one_after_another_are_unpacked_by_one_decoder() {
+    let bench = Bench::new().await;
+    let info = bench.bucket("b", false);
+    let members: Vec<_> = (0..200).map(|i| (format!("{i:03}"), body(i, 3000))).collect();
+    bench.put(&info, "s.tar.zst", archive(ArchiveFormat::TarZst, &members)).await;
+    for (name, data) in &members {
+        assert!(bench.read(&info, "s.tar.zst", name).await.unwrap() == data);
+    }
+    assert_eq!(bench.shards.0.decoders.waiting(), 1);
+    // Asked for all at once, as a batch does, they take turns, in whatever order.
+    let reads = members.iter().map(|(name, _)| bench.read(&info, "s.tar.zst", name));
+    for (data, (_, want)) in futures::future::join_all(reads).await.into_iter().zip(&members) {
+        assert!(data.unwrap() == want);
+    }
+    assert_eq!(bench.shards.0.decoders.waiting(), 1);
+    // Far back is another matter, and a shard never holds many decoders.
+    let large: Vec<_> = (0..40).map(|i| (format!("{i:03}"), body(i, 400_000))).collect();
+    bench.put(&info, "l.tar.lz4", archive(ArchiveFormat::TarLz4, &large)).await;
+    for (name, data) in large.iter().rev().chain(&large) {
+        assert!(bench.read(&info, "l.tar.lz4", name).await.unwrap() == data);
+    }
+    assert!(bench.shards.0.decoders.waiting() <= 3);
+}

@@ -7,6 +7,7 @@ use super::tests::{cached, contents, files, open, owned};
 use super::*;
 
 const NAME: &str = "some/object";
+const COMPANION: &[u8] = b"what is known of the old object";
 
 fn old() -> Bytes {
     Bytes::from(vec![1; 70_000])
@@ -64,6 +65,17 @@ async fn state(store: &Store, disks: &[&Path]) -> Option<Bytes> {
     for volume in store.volumes() {
         assert!(volume.index.marks().unwrap().is_empty());
     }
+    // A companion is that of the object that is there, or it is not.
+    let record = store.get(1, NAME).await.unwrap();
+    let own = record.as_ref().map(|r| format!("{:016x}", r.generation));
+    for path in disks.iter().flat_map(|d| files(&d.join("companions"))) {
+        assert_eq!(path.file_name().and_then(|n| n.to_str()), own.as_deref());
+    }
+    if let Some(record) = record
+        && let Some(companion) = store.companion(&record).await.unwrap()
+    {
+        assert_eq!((companion.as_slice(), found.as_ref()), (COMPANION, Some(&old())));
+    }
     found
 }
 
@@ -81,7 +93,8 @@ async fn at_every_step(
         let io = FaultyDisk::new();
         let store = start(&[&disk], false, Arc::new(io.clone())).await;
         if let Some(meta) = before.clone() {
-            store.put(1, NAME, old(), meta).await.unwrap();
+            let record = store.put(1, NAME, old(), meta).await.unwrap();
+            assert!(store.keep_companion(&record, COMPANION.to_vec()).await.unwrap());
         }
         io.plan(step, fault);
         let acknowledged = change(&store).await.is_ok();
@@ -166,8 +179,21 @@ async fn a_crash_in_a_change_of_metadata_leaves_the_object_whole() {
 }
 
 #[tokio::test]
+async fn a_crash_while_a_companion_is_kept_leaves_the_object_and_a_whole_one_or_none() {
+    for fault in FAULTS {
+        at_every_step(Some(owned()), fault, Some(old()), async |s| {
+            let record = s.get(1, NAME).await?.unwrap();
+            s.keep_companion(&record, COMPANION.to_vec()).await.map(drop)
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn a_crash_while_opening_loses_nothing() {
     let dir = folder();
+    std::fs::create_dir(dir.path().join("companions")).unwrap();
+    std::fs::write(dir.path().join("companions/00000000000000ff"), b"an orphan").unwrap();
     open(dir.path()).await.unwrap().put(1, NAME, old(), owned()).await.unwrap();
     for rebuild_index in [false, true] {
         for step in 0.. {

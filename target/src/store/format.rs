@@ -5,6 +5,9 @@
 //! block table:  CRC-32C of each 64 KiB block of the payload, u32 each
 //! record:       magic "FBRECORD", format u16, ... , CRC-32C of all before it
 //! footer:       length of the record u32, format u16, 0 u16, magic "FBFOOTER"
+//!
+//! companion:    magic "FBCOMPAN", format u16, 0 u16, CRC-32C u32 of all that follows,
+//!               generation u64, payload
 //! ```
 //! Numbers are little-endian. A change of metadata appends a record and a footer; the last footer
 //! that stands before a sound record counts, so a torn append leaves the record before it.
@@ -31,6 +34,9 @@ const PAGE: u64 = 4096;
 /// What a record without custom metadata takes at most, roughly; for reservations.
 const USUAL_RECORD: u64 = 512;
 
+/// Version of the layout of companions; another one is as good as none.
+const COMPANION_FORMAT: u16 = 1;
+const COMPANION_MAGIC: &[u8; 8] = b"FBCOMPAN";
 const RECORD_MAGIC: &[u8; 8] = b"FBRECORD";
 const FOOTER_MAGIC: &[u8; 8] = b"FBFOOTER";
 
@@ -211,6 +217,46 @@ fn decode_record(bytes: &[u8]) -> Result<Record> {
         custom,
     };
     Ok(Record { bucket_id, name, size, generation, meta, disk: 0 })
+}
+
+/// A companion of the object `generation`, as its file holds it.
+pub(crate) fn encode_companion(generation: u64, payload: &[u8]) -> Vec<u8> {
+    let mut body = Writer { out: Vec::with_capacity(8 + payload.len()) };
+    body.u64(generation);
+    body.out.extend_from_slice(payload);
+    let mut w = Writer { out: Vec::with_capacity(16 + body.out.len()) };
+    w.out.extend_from_slice(COMPANION_MAGIC);
+    w.u16(COMPANION_FORMAT);
+    w.u16(0);
+    w.u32(crc32c(&body.out));
+    w.out.append(&mut body.out);
+    w.out
+}
+
+/// The payload of a companion, if it is a sound one of this object.
+pub(crate) fn decode_companion(mut bytes: Vec<u8>, generation: u64) -> Result<Vec<u8>> {
+    let mut r = Reader { rest: &bytes };
+    if r.take::<8>()? != *COMPANION_MAGIC {
+        return Err(damaged("a companion has no magic"));
+    }
+    let format = r.u16()?;
+    if format != COMPANION_FORMAT {
+        return Err(unknown_format("a companion", format));
+    }
+    r.u16()?;
+    if r.u32()? != crc32c(r.rest) {
+        return Err(damaged("a companion fails its checksum"));
+    }
+    if r.u64()? != generation {
+        return Err(damaged("a companion belongs to another object"));
+    }
+    let head = bytes.len() - r.rest.len();
+    Ok(bytes.split_off(head))
+}
+
+/// Space on the disk of a companion of this size.
+pub(crate) fn companion_space(size: u64) -> u64 {
+    size.next_multiple_of(PAGE)
 }
 
 fn class_code(class: Class) -> u8 {

@@ -5,6 +5,9 @@
 //! who may read or write what, and when, is the caller's matter: changes of one object must not
 //! run at the same time, reads may race with anything.
 
+mod companion;
+#[cfg(test)]
+mod companion_tests;
 #[cfg(test)]
 mod crash_tests;
 pub mod disk;
@@ -244,6 +247,20 @@ impl Store {
     ) -> Result<Record> {
         let (volume, record) = (self.volume(record).clone(), record.clone());
         blocking(move || volume.update(&record, f)?.ok_or_else(|| gone(&record))).await
+    }
+
+    /// What [`Self::keep_companion`] keeps beside this very commit. `None`: nothing, or it was
+    /// damaged and is gone now.
+    pub async fn companion(&self, record: &Record) -> Result<Option<Vec<u8>>> {
+        let (volume, record) = (self.volume(record).clone(), record.clone());
+        blocking(move || volume.companion(&record)).await
+    }
+
+    /// Keeps bytes beside this very commit, in place of what is kept there; they go with it and may
+    /// get lost before. False: there is no room, or the object was removed or replaced.
+    pub async fn keep_companion(&self, record: &Record, bytes: Vec<u8>) -> Result<bool> {
+        let (volume, record) = (self.volume(record).clone(), record.clone());
+        blocking(move || volume.keep_companion(&record, &bytes)).await
     }
 
     /// Removes the object of a name; returns what was there.

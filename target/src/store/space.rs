@@ -18,7 +18,7 @@ pub struct Usage {
     pub objects: u64,
     /// Bytes of payload.
     pub bytes: u64,
-    /// Bytes on the disk: payload, block tables and records in whole pages.
+    /// Bytes on the disk: payload, block tables, records and companions in whole pages.
     pub stored: u64,
     /// What `stored` must not exceed.
     pub budget: u64,
@@ -136,16 +136,28 @@ impl Room {
             c.bytes = c.bytes.saturating_sub(w.bytes);
             c.stored = c.stored.saturating_sub(w.stored);
         }
-        let used = c.stored;
         drop(c);
         let freed = match (new, old) {
             (None, Some(_)) => true,
             (Some(n), Some(o)) => n.stored < o.stored,
             _ => false,
         };
+        self.changed(freed);
+    }
+
+    /// Accounts for a companion that was written or removed: no object, but space.
+    pub(crate) fn set_aside(&self, new: u64, old: u64) {
+        let mut c = self.lock();
+        c.stored = (c.stored + new).saturating_sub(old);
+        drop(c);
+        self.changed(new < old);
+    }
+
+    fn changed(&self, freed: bool) {
         if freed {
             self.passes.send_modify(|_| {});
         }
+        let used = self.lock().stored;
         let high = self.evictor.lock().high;
         if u128::from(used) * 100 > u128::from(self.budget) * u128::from(high) {
             self.evictor.ring.notify_one();

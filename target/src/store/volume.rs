@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DISK/.forebay/{lock,disk.json,index/,lost/}   DISK/work/<id>   DISK/objects/xx/<id>
+//! DISK/companions/<id>
 //! ```
 //! An id is the commit's generation in hexadecimal; names of objects never become paths.
 
@@ -13,6 +14,7 @@ use forebay_core::bucket::Class;
 use forebay_core::{Error, ErrorCode, Result, placement};
 
 use super::DiskSettings;
+use super::companion::Companions;
 use super::disk::{Disk, DiskFile, DiskLock};
 use super::format;
 use super::identity::{self, Identity, failed};
@@ -40,6 +42,7 @@ pub(crate) struct Volume {
     pub(crate) index: Index,
     pub(crate) room: Arc<Room>,
     pub(crate) recency: Recency,
+    pub(crate) companions: Companions,
     digest: u64,
     generation: AtomicU64,
     /// A sync failed: what the disk holds is unknown until it is opened again.
@@ -63,6 +66,7 @@ impl Volume {
         let identity = Identity::load(&*io, &own, || has_files(&*io, &objects))?;
         remove_work(&*io, &work)?;
         create_folders(&*io, &objects)?;
+        let companions = Companions::open(root, &*io)?;
         let index = rebuild::open_index(number, settings, io.clone(), &own, &objects)?;
         let budget = match settings.budget {
             Some(budget) => budget,
@@ -77,6 +81,7 @@ impl Volume {
             index,
             room: Room::new(budget, bell),
             recency: Recency::default(),
+            companions,
             digest: placement::digest(&identity.id),
             generation: AtomicU64::new(identity.first_generation()),
             failed: AtomicBool::new(false),
@@ -105,10 +110,17 @@ impl Volume {
             }
             self.index.erase(&key, generation)?;
         }
+        let mut found = self.companions.found(&*self.io)?;
         for record in self.index.all() {
-            self.room.replace(Some(weight(&record?)), None);
+            let record = record?;
+            self.room.replace(Some(weight(&record)), None);
+            if let Some(space) = found.remove(&record.generation) {
+                self.companions.adopt(record.generation, space);
+                self.room.set_aside(space, 0);
+            }
         }
-        Ok(())
+        // Nobody's: a crash came between the end of an object and that of its companion.
+        found.into_keys().try_for_each(|orphan| self.companions.remove_orphan(&*self.io, orphan))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -222,6 +234,7 @@ impl Volume {
 
     /// Removes a file that no entry names, and its mark; what fails is left to the next start.
     fn drop_file(&self, generation: u64) {
+        self.drop_companion(generation);
         let path = self.object_path(generation);
         let removed = self.io.unlink(&path).map_err(failed("remove", &path));
         if let Err(e) = removed.and_then(|()| self.index.unmark(generation)) {
@@ -283,7 +296,10 @@ impl Volume {
 
     /// Removes an entry whose file is gone.
     fn forget(&self, key: &[u8], generation: u64) -> Result<bool> {
-        let Some(old) = self.index.erase(key, generation)? else { return Ok(false) };
+        let erased = self.index.erase(key, generation)?;
+        // Not before: nobody keeps a companion for an entry that is gone.
+        self.drop_companion(generation);
+        let Some(old) = erased else { return Ok(false) };
         self.recency.forget(key);
         self.room.replace(None, Some(weight(&old)));
         Ok(true)

@@ -114,7 +114,7 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
     let one =
         (kind, any::<bool>(), name, size, any::<u8>()).prop_map(|(kind, gnu, name, n, seed)| {
             // What the builder would tidy up: empty components, dots, absolute names.
-            let clean = |part: &String| !part.is_empty() && part.trim_matches('.') != "";
+            let clean = |part: &String| !part.trim_matches('.').is_empty();
             let name: String = name.into_iter().collect();
             let parts: Vec<_> = name.split('/').map(str::to_owned).filter(clean).collect();
             let name = if parts.is_empty() { "x".into() } else { parts.join("/") };

@@ -1,0 +1,158 @@
+//! Companions: what was learned of an object's content, in a file of the same id, gone with it.
+//!
+//! A companion can always be made again, so it is never synced, and whatever is wrong with one means
+//! that there is none. It belongs to one commit: the next commit of the name has another id.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use forebay_core::{Error, Result};
+
+use super::disk::Disk;
+use super::format;
+use super::identity::failed;
+use super::record::Record;
+use super::volume::Volume;
+
+/// The companions of one disk.
+pub(crate) struct Companions {
+    folder: PathBuf,
+    /// Space on the disk, by the object's generation. Held while a file appears or goes, so that
+    /// a file is there if and only if it is known.
+    known: Mutex<HashMap<u64, u64>>,
+    /// Two writers of one companion would share a work file.
+    writing: Mutex<()>,
+}
+
+impl Companions {
+    pub(crate) fn open(root: &Path, io: &dyn Disk) -> Result<Self> {
+        let folder = root.join("companions");
+        io.create_dir(&folder).map_err(failed("create folder", &folder))?;
+        Ok(Self { folder, known: Mutex::default(), writing: Mutex::default() })
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn path(&self, generation: u64) -> PathBuf {
+        self.folder.join(format!("{generation:016x}"))
+    }
+
+    /// Companions that lie in the folder, with the space they take.
+    pub(crate) fn found(&self, io: &dyn Disk) -> Result<HashMap<u64, u64>> {
+        let mut found = HashMap::new();
+        for name in io.list(&self.folder).map_err(failed("list", &self.folder))? {
+            let path = self.folder.join(&name);
+            let Ok(generation) = u64::from_str_radix(&name, 16) else {
+                tracing::warn!(path = %path.display(), "not a companion file, left alone");
+                continue;
+            };
+            let size = io.open(&path).and_then(|file| file.size());
+            let size = size.map_err(failed("measure", &path))?;
+            found.insert(generation, format::companion_space(size));
+        }
+        Ok(found)
+    }
+
+    /// Takes over a companion that was found.
+    pub(crate) fn adopt(&self, generation: u64, space: u64) {
+        self.known().insert(generation, space);
+    }
+
+    /// Removes one that was found and belongs to nothing.
+    pub(crate) fn remove_orphan(&self, io: &dyn Disk, generation: u64) -> Result<()> {
+        let path = self.path(generation);
+        io.unlink(&path).map_err(failed("remove", &path))
+    }
+}
+
+impl Volume {
+    /// The companion of this commit, if there is a sound one.
+    pub(crate) fn companion(&self, record: &Record) -> Result<Option<Vec<u8>>> {
+        if !self.companions.known().contains_key(&record.generation) {
+            return Ok(None);
+        }
+        let path = self.companions.path(record.generation);
+        let read = || -> io::Result<Vec<u8>> {
+            let file = self.io.open(&path)?;
+            let mut bytes = vec![0; file.size()? as usize];
+            file.read_exact_at(&mut bytes, 0)?;
+            Ok(bytes)
+        };
+        match read() {
+            Ok(bytes) => match format::decode_companion(bytes, record.generation) {
+                Ok(payload) => return Ok(Some(payload)),
+                Err(e) => tracing::warn!(path = %path.display(), "dropped: {e}"),
+            },
+            // Removed with its object since the look above.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => tracing::warn!(path = %path.display(), "cannot be read, dropped: {e}"),
+        }
+        self.drop_companion(record.generation);
+        Ok(None)
+    }
+
+    /// Keeps `payload` beside the object. False: there is no room, or the commit is history.
+    pub(crate) fn keep_companion(&self, record: &Record, payload: &[u8]) -> Result<bool> {
+        self.check_alive()?;
+        let bytes = format::encode_companion(record.generation, payload);
+        let space = format::companion_space(bytes.len() as u64);
+        if !self.file_system_fits(space) {
+            return Ok(false);
+        }
+        let Some(_reserved) = self.room.try_reserve(space) else { return Ok(false) };
+        let writing = &self.companions.writing;
+        let _writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let work = self.work_path(record.generation).with_extension("companion");
+        let kept = self.write_companion(&work, &bytes).and_then(|()| {
+            let mut known = self.companions.known();
+            // A removal marks or replaces the entry before it looks for a companion: it sees ours,
+            // or we see its trace here.
+            let key = format::key(record.bucket_id, &record.name);
+            let current = self.index.get(&key)?.is_some_and(|r| r.generation == record.generation)
+                && !self.index.is_marked(record.generation)?;
+            if !current {
+                return Ok(false);
+            }
+            let path = self.companions.path(record.generation);
+            self.io.rename(&work, &path).map_err(failed("rename", &work))?;
+            let before = known.insert(record.generation, space);
+            self.room.set_aside(space, before.unwrap_or(0));
+            Ok(true)
+        });
+        if !matches!(kept, Ok(true))
+            && let Err(e) = self.io.unlink(&work)
+        {
+            tracing::debug!(path = %work.display(), "work file stays until restart: {e}");
+        }
+        kept
+    }
+
+    fn write_companion(&self, work: &Path, bytes: &[u8]) -> Result<(), Error> {
+        let file = match self.io.create(work) {
+            // An earlier try failed and could not clean up.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                self.io.unlink(work).map_err(failed("remove", work))?;
+                self.io.create(work)
+            }
+            created => created,
+        };
+        let file = file.map_err(failed("create", work))?;
+        file.write_at(bytes, 0).map_err(failed("write", work))
+    }
+
+    /// Removes the companion of a commit that is no longer the object of its name.
+    pub(crate) fn drop_companion(&self, generation: u64) {
+        let mut known = self.companions.known();
+        let Some(space) = known.remove(&generation) else { return };
+        let path = self.companions.path(generation);
+        if let Err(e) = self.io.unlink(&path) {
+            tracing::warn!(path = %path.display(), "companion stays until restart: {e}");
+        }
+        drop(known);
+        self.room.set_aside(0, space);
+    }
+}
