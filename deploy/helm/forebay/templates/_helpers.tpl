@@ -49,6 +49,13 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{/* Advice of kube-score that is not taken, and why: CPU limits (container-resources) slow reads down while cores are
+idle; limits on ephemeral storage would count the disks of target.storage=emptyDir; tags are fixed, so
+what is there need not be pulled again. */}}
+{{- define "forebay.unscored" -}}
+container-resources,container-ephemeral-storage-request-and-limit,container-image-pull-policy
+{{- end -}}
+
 {{- define "forebay.image" -}}
 {{- $i := .Values.image -}}
 {{- if $i.digest }}{{ $i.repository }}@{{ $i.digest }}

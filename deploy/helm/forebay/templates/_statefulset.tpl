@@ -7,7 +7,7 @@
 apiVersion: apps/v1
 kind: StatefulSet
 metadata:
-  {{- include "forebay.metadata" (dict "root" $ "suffix" (printf "-%s" $role) "component" $role) | nindent 2 }}
+  {{- include "forebay.metadata" (dict "root" $ "suffix" (printf "-%s" $role) "component" $role "annotations" (dict "kube-score/ignore" (include "forebay.unscored" $))) | nindent 2 }}
 spec:
   serviceName: {{ $full }}-{{ $role }}-headless
   replicas: {{ $v.replicas }}
