@@ -172,6 +172,7 @@ REFUSED = {
     "bad-disk-size": "/target/disks/0/size",
     "bad-endpoint": "/backends/s3/endpoint",
     "bad-even-gateways": "/gateway/replicas",
+    "bad-forgetful-gateways": "gateway.persistence.enabled",
     "bad-grace": "terminationGracePeriodSeconds",
     "bad-hostpath-without-path": "target.disks[0].path",
     "bad-no-disks": "/target/disks",
