@@ -107,6 +107,9 @@ pub struct ListRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     pub limit: usize,
+    /// Whether the members of shards are listed behind them.
+    #[serde(default)]
+    pub archive: bool,
 }
 
 /// `POST /internal/v1/backend/list` on a target: what the backend has of one bucket.

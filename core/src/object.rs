@@ -39,4 +39,24 @@ pub struct ListEntry {
     pub name: String,
     #[serde(flatten)]
     pub meta: ObjectMeta,
+    #[serde(default, skip_serializing_if = "RowKind::is_object")]
+    pub kind: RowKind,
+}
+
+/// What a row of a listing stands for, where shards are listed with their members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowKind {
+    #[default]
+    Object,
+    /// An object whose members follow.
+    Shard,
+    /// A member, named `SHARD/MEMBER`.
+    Member,
+}
+
+impl RowKind {
+    fn is_object(&self) -> bool {
+        *self == Self::Object
+    }
 }

@@ -1,6 +1,8 @@
 //! Object listings over all targets: native buckets from the records of every member, others from
 //! the backend with what is cached marked.
 
+use std::time::{Duration, Instant};
+
 use forebay_core::intra::{BackendListRequest, ListPage, ListRequest};
 use forebay_core::object::ListEntry;
 use forebay_core::state::Node;
@@ -14,6 +16,8 @@ const LIST: &str = "/internal/v1/list";
 const BACKEND_LIST: &str = "/internal/v1/backend/list";
 /// Records asked for at once when most of them may fold into directories.
 const FOLDED_STEP: usize = 1_000;
+/// A listing of shards ends its page after this time, with what it has.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// Records asked of each target beyond its even share of a page.
 const SHARE_SLACK: usize = 64;
 
@@ -28,6 +32,8 @@ pub(crate) struct Want {
     pub(crate) cached_only: bool,
     /// Directories instead of what lies in them.
     pub(crate) one_level: bool,
+    /// The members of shards behind them; only of what is in the cluster.
+    pub(crate) archive: bool,
 }
 
 /// One page. Directories are rows whose names end in a slash and that have no target.
@@ -80,12 +86,13 @@ async fn flat(
         after: after.to_owned(),
         until: None,
         limit,
+        archive: want.archive,
     };
     if !found.info.has_backend() {
         return held(targets, &targets::all_members(&found.state)?, request).await;
     }
     let alive = targets::alive(&found.state)?;
-    if want.cached_only {
+    if want.cached_only || want.archive {
         return held(targets, &alive, request).await;
     }
     let asked = BackendListRequest {
@@ -103,6 +110,7 @@ async fn flat(
 /// again where that was not enough: names spread evenly, so the first round nearly always is.
 async fn held(targets: &Targets, nodes: &[&Node], mut request: ListRequest) -> Result<Merged> {
     let limit = request.limit;
+    let until = Instant::now() + PATIENCE;
     let mut page = Merged::default();
     loop {
         let missing = limit - page.rows.len();
@@ -112,6 +120,8 @@ async fn held(targets: &Targets, nodes: &[&Node], mut request: ListRequest) -> R
         page.rows.extend(part.rows.into_iter().take(missing));
         page.more = part.more || !room;
         match page.rows.last() {
+            // Shards that nobody has listed yet take their time: a short page is a page, too.
+            Some(_) if request.archive && Instant::now() > until => return Ok(page),
             Some(last) if page.more && page.rows.len() < limit => {
                 request.after.clone_from(&last.entry.name);
             }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::archive::ArchiveFormat;
 use crate::error::{Error, Result};
 use crate::name::{Bucket, ObjectName};
 
@@ -50,15 +51,6 @@ fn is_zero(n: &i64) -> bool {
     *n == 0
 }
 
-/// Output formats by the words clients use for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MossFormat {
-    Tar,
-    Tgz,
-    Zip,
-    TarLz4,
-}
-
 /// An entry once its bucket is known.
 #[derive(Clone, Debug)]
 pub struct ResolvedEntry {
@@ -87,19 +79,14 @@ impl MossRequest {
         Ok(request)
     }
 
-    pub fn format(&self) -> Result<MossFormat> {
-        let m = self.mime.as_str();
-        Ok(if m.contains("lz4") {
-            MossFormat::TarLz4
-        } else if m.contains("tgz") || m.contains("tar.gz") || m.contains("gzip") {
-            MossFormat::Tgz
-        } else if m.contains("zip") {
-            MossFormat::Zip
-        } else if m.is_empty() || m.contains("tar") {
-            MossFormat::Tar
-        } else {
-            return Err(Error::invalid(format!("moss: unknown output format \"{m}\""))
-                .hint(".tar, .tgz, .zip or .tar.lz4"));
+    /// The form of the answer, by the words clients use for it; TAR when they say nothing.
+    pub fn format(&self) -> Result<ArchiveFormat> {
+        if self.mime.is_empty() {
+            return Ok(ArchiveFormat::Tar);
+        }
+        ArchiveFormat::from_mime(&self.mime).ok_or_else(|| {
+            Error::invalid(format!("moss: unknown output format \"{}\"", self.mime))
+                .hint(".tar, .tgz, .zip, .tar.lz4 or .tar.zst")
         })
     }
 
@@ -212,7 +199,20 @@ mod tests {
         assert_eq!(MossRequest::parse(b"{}").unwrap_err().message, "moss: empty input");
         let r = MossRequest { mime: "rar".into(), ..Default::default() };
         assert!(r.format().is_err());
-        assert_eq!(MossRequest::default().format().unwrap(), MossFormat::Tar);
+        assert_eq!(MossRequest::default().format().unwrap(), ArchiveFormat::Tar);
+        for (mime, format) in [
+            (".tar", ArchiveFormat::Tar),
+            ("tar", ArchiveFormat::Tar),
+            (".tgz", ArchiveFormat::TarGz),
+            (".tar.gz", ArchiveFormat::TarGz),
+            ("application/gzip", ArchiveFormat::TarGz),
+            (".zip", ArchiveFormat::Zip),
+            (".tar.lz4", ArchiveFormat::TarLz4),
+            (".tar.zst", ArchiveFormat::TarZst),
+        ] {
+            let request = MossRequest { mime: mime.into(), ..Default::default() };
+            assert_eq!(request.format().unwrap(), format, "{mime}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub const MSGPACK: &str = "application/msgpack";
 pub mod flags {
     /// Only objects that are in the cluster.
     pub const CACHED: u64 = 1;
+    /// Members of shards behind the shards; only of what is in the cluster.
     pub const ARCHIVE: u64 = 8;
     pub const NAME_ONLY: u64 = 16;
     pub const NAME_SIZE: u64 = 32;
@@ -25,7 +26,11 @@ pub mod flags {
 /// Entry flags (§6.5).
 pub mod entry_flags {
     pub const PRESENT: u16 = 64;
+    /// A member of a shard.
+    pub const IN_ARCHIVE: u16 = 128;
     pub const DIRECTORY: u16 = 256;
+    /// A shard whose members are listed too.
+    pub const ARCHIVE: u16 = 512;
 }
 
 /// The `value` of a list action.

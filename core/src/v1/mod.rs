@@ -4,6 +4,7 @@
 //! those of the wire reference.
 
 pub mod action;
+pub mod archive;
 pub mod batch;
 pub mod bucket;
 pub mod cluster;

@@ -3,6 +3,7 @@
 
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
+use forebay_core::object::RowKind;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::cluster::format_rfc822;
 use forebay_core::v1::list::{Entry, ListMsg, MSGPACK, Page, entry_flags, flags};
@@ -61,9 +62,6 @@ pub(crate) async fn objects(
 async fn page(targets: &Targets, found: &Found, msg: &ListMsg) -> Result<Page> {
     let bucket = &found.info.bucket;
     let backed = found.info.has_backend();
-    if msg.has(flags::ARCHIVE) {
-        return Err(Error::unsupported("listing members of shards is not served yet"));
-    }
     if msg.has(flags::NOT_CACHED) && !backed {
         return Err(Error::invalid(format!("\"{bucket}\" has no objects outside the cluster")));
     }
@@ -76,6 +74,7 @@ async fn page(targets: &Targets, found: &Found, msg: &ListMsg) -> Result<Page> {
         limit: msg.page_size,
         cached_only: msg.has(flags::CACHED),
         one_level: msg.has(flags::NO_RECURSION),
+        archive: msg.has(flags::ARCHIVE),
     };
     let merged = listing::page(targets, found, &want).await?;
     let last = merged.rows.last().map(|r| r.entry.name.clone()).unwrap_or_default();
@@ -114,7 +113,12 @@ fn entry(row: &Row, columns: &Columns) -> Entry {
     }
     match &row.target {
         Some(target) => {
-            entry.flags = entry_flags::PRESENT;
+            entry.flags = entry_flags::PRESENT
+                | match row.entry.kind {
+                    RowKind::Object => 0,
+                    RowKind::Shard => entry_flags::ARCHIVE,
+                    RowKind::Member => entry_flags::IN_ARCHIVE,
+                };
             if columns.has("location") {
                 entry.location = format!("t[{target}]");
             }
@@ -166,7 +170,7 @@ mod tests {
             ..ObjectMeta::default()
         };
         let target = Some(NodeId::new("target-01").unwrap());
-        Row { entry: ListEntry { name: "x".into(), meta }, target }
+        Row { entry: ListEntry { name: "x".into(), meta, ..ListEntry::default() }, target }
     }
 
     fn shown(props: &str, flags: u64) -> Entry {
@@ -188,6 +192,19 @@ mod tests {
         let all = shown("name,size,checksum,atime,version,custom,location", 0);
         assert_eq!((all.version.as_str(), all.custom.as_str()), ("2", "[k:v]"));
         assert_eq!(all.location, "t[target-01]");
+    }
+
+    #[test]
+    fn a_shard_and_its_members_are_marked() {
+        let msg = ListMsg { props: "name,size".into(), ..ListMsg::default() };
+        let flags_of = |kind| {
+            let mut row = row();
+            row.entry.kind = kind;
+            entry(&row, &Columns::of(&msg)).flags
+        };
+        assert_eq!(flags_of(RowKind::Object), 64);
+        assert_eq!(flags_of(RowKind::Shard), 576);
+        assert_eq!(flags_of(RowKind::Member), 192);
     }
 
     #[test]

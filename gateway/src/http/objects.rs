@@ -8,8 +8,9 @@ use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::Response;
-use axum::routing::{MethodRouter, post};
+use axum::routing::{MethodRouter, get, post};
 use forebay_core::v1::action::ActionMsg;
+use forebay_core::v1::archive::ArchiveQuery;
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ObjectName, Result};
 use forebay_node::identity::Identity;
@@ -22,8 +23,6 @@ use crate::route::Route;
 
 /// A client that has sent nothing for so long does not mean to send the rest.
 const DRAIN_IDLE: Duration = Duration::from_secs(10);
-/// What `archmode` may say.
-const ARCH_MODES: [&str; 5] = ["regexp", "prefix", "suffix", "substr", "wdskey"];
 
 #[derive(Clone)]
 pub(crate) struct Objects {
@@ -45,6 +44,7 @@ pub(crate) fn router(state: Objects) -> Router {
         .route("/v1/objects", post(on_bucket))
         .route("/v1/objects/", post(on_bucket))
         .route("/v1/objects/{*name}", methods)
+        .route("/api/v1/shard/{*name}", get(shard_index))
         .with_state(state)
 }
 
@@ -76,13 +76,31 @@ async fn send_on(state: &Objects, parts: &Parts) -> Result<Response> {
     let query = Query::parse(parts.uri.query());
     let bucket = query.bucket(&bucket)?;
     let object = ObjectName::new(object)?;
-    check_archive(&query)?;
+    if parts.method == Method::GET {
+        ArchiveQuery::parse(&query)?;
+    }
     let found = state.route.bucket(&bucket).await?;
     if !found.info.has_backend() {
         check_native_name(&parts.method, &object)?;
     }
     let owner = found.owner(object.as_str())?;
     redirect(&state.identity, found.state.version, &parts.method, &parts.uri, &owner.url)
+}
+
+/// The index of a shard is its owner's to tell.
+async fn shard_index(State(state): State<Objects>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    let result = async {
+        let path = parts.uri.path();
+        let (bucket, object) = split_path(path.strip_prefix("/api").unwrap_or(path), "shard")?;
+        let bucket = Query::parse(parts.uri.query()).bucket(&bucket)?;
+        let object = ObjectName::new(object)?;
+        let found = state.route.bucket(&bucket).await?;
+        let owner = found.owner(object.as_str())?;
+        redirect(&state.identity, found.state.version, &parts.method, &parts.uri, &owner.url)
+    };
+    let result = result.await;
+    counted(&state.metrics, "api", "shard", result)
 }
 
 /// HEAD may ask after a name with a slash behind it, to learn that it is none.
@@ -93,18 +111,6 @@ fn check_native_name(method: &Method, object: &ObjectName) -> Result<()> {
         }
         _ => object.check_v1_native(),
     }
-}
-
-fn check_archive(query: &Query) -> Result<()> {
-    let Some(mode) = query.get("archmode") else { return Ok(()) };
-    if query.get("archpath").is_some() {
-        return Err(Error::invalid("archpath and archmode exclude each other"));
-    }
-    if !ARCH_MODES.contains(&mode) {
-        return Err(Error::invalid(format!("unknown archmode \"{mode}\""))
-            .hint(format!("one of {}", ARCH_MODES.join(", "))));
-    }
-    Ok(())
 }
 
 /// Takes in what the client sends although the answer does not need it. The answer goes out at
@@ -132,16 +138,6 @@ fn drain(lifecycle: &Lifecycle, headers: &HeaderMap, mut body: Body) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn archive_parameters_must_make_sense_and_empty_ones_are_absent() {
-        let check = |q| check_archive(&Query::parse(Some(q)));
-        assert!(check("archpath=a&archmode=").is_ok());
-        assert!(check("archpath=&archregx=x&archmode=suffix").is_ok());
-        assert!(check("archregx=x").is_ok());
-        assert!(check("archpath=a&archmode=suffix").is_err());
-        assert!(check("archregx=x&archmode=glob").is_err());
-    }
 
     #[test]
     fn only_a_head_may_probe_a_trailing_slash() {

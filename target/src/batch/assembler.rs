@@ -2,6 +2,7 @@
 //! order. When an owner goes away, only what is still missing is planned again.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,44 +13,16 @@ use forebay_core::v1::batch::{MISSING_PREFIX, MossOut, MossRequest, ResolvedEntr
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use tokio::sync::mpsc;
 
-use super::output::{tar_end, tar_header, tar_padding};
+use super::output::{Output, Sink};
 use super::{LOOK_AHEAD, Loaded, Loader};
 
 /// How long the batch goes on without a byte of progress before it is given up.
 const STALL: Duration = Duration::from_secs(30);
+/// A wait longer than this lets out what is ready.
+const FLUSH_AFTER: Duration = Duration::from_millis(5);
 /// Pause before entries of a lost owner are planned again.
 const REPLAN_PAUSE: Duration = Duration::from_millis(300);
-/// Most bytes of a buffered (not streamed) answer.
-const MAX_BUFFERED: usize = 512 << 20;
-
-/// Where the archive goes.
-pub(crate) enum Sink {
-    Channel(mpsc::Sender<Result<Bytes>>),
-    Memory(Vec<Bytes>, usize),
-}
-
-impl Sink {
-    async fn write(&mut self, bytes: Bytes) -> Result<()> {
-        match self {
-            Self::Channel(sender) => sender
-                .send(Ok(bytes))
-                .await
-                .map_err(|_| Error::new(ErrorCode::Unavailable, "the client is gone")),
-            Self::Memory(parts, total) => {
-                *total += bytes.len();
-                if *total > MAX_BUFFERED {
-                    return Err(Error::invalid("moss: the batch is too large to be buffered")
-                        .hint("ask for a streaming answer"));
-                }
-                parts.push(bytes);
-                Ok(())
-            }
-        }
-    }
-}
-
 /// Builds one archive.
 pub(crate) struct Assembler {
     loader: Loader,
@@ -88,11 +61,6 @@ impl Assembler {
         moss: MossRequest,
         entries: Vec<ResolvedEntry>,
     ) -> Result<Self> {
-        if let Some(i) = entries.iter().position(|e| !e.archpath.is_empty()) {
-            return Err(Error::unsupported(format!(
-                "moss: entry {i} asks for a part of an object; this version serves whole objects"
-            )));
-        }
         let mut buckets: Vec<Bucket> = Vec::new();
         let mut native = Vec::with_capacity(entries.len());
         for entry in &entries {
@@ -113,12 +81,13 @@ impl Assembler {
 
     /// Writes the whole archive; returns what became of each entry.
     pub(crate) async fn run(mut self, sink: &mut Sink) -> Result<Vec<MossOut>> {
+        let mut output = Output::new(self.moss.format()?, sink)?;
         self.plan(0).await;
         let mut outs = Vec::with_capacity(self.entries.len());
         for index in 0..self.entries.len() {
-            outs.push(self.emit(index, sink).await?);
+            outs.push(self.emit(index, &mut output).await?);
         }
-        sink.write(tar_end()).await?;
+        output.finish().await?;
         Ok(outs)
     }
 
@@ -163,16 +132,16 @@ impl Assembler {
     }
 
     /// Writes one member, planning again as often as owners go away.
-    async fn emit(&mut self, index: usize, sink: &mut Sink) -> Result<MossOut> {
+    async fn emit(&mut self, index: usize, output: &mut Output<'_>) -> Result<MossOut> {
         let name = self.moss.member_name(&self.entries[index]);
         let mut announced: Option<u64> = None;
         let (mut sent, mut skip) = (0u64, 0u64);
         let mut progress = Instant::now();
         loop {
-            let failure = match self.next_piece(index).await {
+            let failure = match self.next_or_flush(index, output).await? {
                 Ok(Piece::Bytes { total, more, mut bytes }) => {
                     match announced {
-                        None => sink.write(tar_header(&name, total)).await?,
+                        None => output.begin(&name, total)?,
                         Some(size) if size != total => return Err(changed(&name)),
                         Some(_) => {}
                     }
@@ -182,11 +151,11 @@ impl Assembler {
                     skip -= seen;
                     sent += bytes.len() as u64;
                     if !bytes.is_empty() {
-                        sink.write(bytes).await?;
+                        output.data(bytes).await?;
                         progress = Instant::now();
                     }
                     if !more {
-                        sink.write(tar_padding(total)).await?;
+                        output.end().await?;
                         return Ok(self.out(index, total, String::new()));
                     }
                     continue;
@@ -204,9 +173,24 @@ impl Assembler {
             if announced.is_some() || !self.moss.coer {
                 return Err(failure);
             }
-            sink.write(tar_header(&format!("{MISSING_PREFIX}{name}"), 0)).await?;
+            output.begin(&format!("{MISSING_PREFIX}{name}"), 0)?;
+            output.end().await?;
             return Ok(self.out(index, 0, failure.to_string()));
         }
+    }
+
+    /// The next bytes; while they keep the batch waiting, the client gets what is ready.
+    async fn next_or_flush(
+        &mut self,
+        index: usize,
+        output: &mut Output<'_>,
+    ) -> Result<Result<Piece>> {
+        let mut next = pin!(self.next_piece(index));
+        if let Ok(piece) = tokio::time::timeout(FLUSH_AFTER, &mut next).await {
+            return Ok(piece);
+        }
+        output.flush().await?;
+        Ok(next.await)
     }
 
     /// The next bytes of entry `index`. `Err` means that its source is lost, not the entry.

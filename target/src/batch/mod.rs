@@ -17,6 +17,7 @@ use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
 use crate::object::ObjectService;
+use crate::shard::Shards;
 
 /// Objects up to this many bytes are read whole ahead of their turn.
 const SMALL: u64 = 1 << 20;
@@ -59,6 +60,7 @@ async fn load(mut stream: BoxStream<'static, Result<Bytes>>, size: u64) -> Resul
 #[derive(Clone)]
 pub(crate) struct Loader {
     pub(crate) service: ObjectService,
+    pub(crate) shards: Shards,
     pub(crate) me: NodeId,
 }
 
@@ -69,7 +71,7 @@ impl Loader {
         let loaded = self.try_load(request, entry).await;
         let result = match &loaded {
             Ok(_) => "ok",
-            Err(e) if e.code == ErrorCode::ObjectNotFound => "missing",
+            Err(e) if e.code.status() == 404 => "missing",
             Err(_) => "error",
         };
         self.service.metrics().batch_entry(result);
@@ -94,7 +96,13 @@ impl Loader {
             }
         }
         if !entry.archpath.is_empty() {
-            return Err(Error::unsupported("members of shards are not served yet"));
+            let data = self.shards.member(info, name, &entry.archpath, None).await?;
+            let (range, size) = (entry.resolve(data.size)?, data.size);
+            self.service.metrics().served(data.result(), range.len());
+            if range == ByteRange::whole(size) && size <= SMALL {
+                return Ok(Loaded::Whole(data.read_all().await?));
+            }
+            return load(data.stream(range), range.len()).await;
         }
         let found = self.service.get(info, name).await?;
         let size = found.meta().size;

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::batch::{BatchRequest, MAX_ENTRIES};
 use forebay_core::batch_stream::CONTENT_TYPE;
-use forebay_core::v1::batch::{MossFormat, MossRequest, MossResponse};
+use forebay_core::v1::batch::{MossRequest, MossResponse};
 use forebay_core::v1::query::{Query, decode_path};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::reply::Failure;
@@ -16,7 +16,8 @@ use futures::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::{Context, MAX_JSON};
-use crate::batch::assembler::{Assembler, Sink};
+use crate::batch::assembler::Assembler;
+use crate::batch::output::{Sink, content_type};
 use crate::batch::{Loader, native, outgoing};
 
 /// `POST /api/v1/batch`.
@@ -57,10 +58,7 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
         .await
         .map_err(|e| Error::invalid(format!("moss: the request's body cannot be read: {e}")))?;
     let moss = MossRequest::parse(&bytes)?;
-    if moss.format()? != MossFormat::Tar {
-        return Err(Error::unsupported(format!("moss: output format \"{}\"", moss.mime))
-            .hint("this version writes .tar"));
-    }
+    let format = moss.format()?;
     let entries = moss.resolve(default.as_ref())?;
     let state = context.maps.load();
     for entry in &entries {
@@ -70,7 +68,7 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     let streaming = moss.strm;
     let assembler = Assembler::new(loader(context), context.peer.clone(), moss, entries)?;
     if streaming {
-        Ok(body("application/x-tar", streamed(context, assembler), permit))
+        Ok(body(content_type(format), streamed(context, assembler), permit))
     } else {
         buffered(assembler).await
     }
@@ -133,7 +131,11 @@ fn random_text(len: usize) -> String {
 }
 
 fn loader(context: &Context) -> Loader {
-    Loader { service: context.objects.clone(), me: context.identity.id.clone() }
+    Loader {
+        service: context.objects.clone(),
+        shards: context.shards.clone(),
+        me: context.identity.id.clone(),
+    }
 }
 
 fn permit(context: &Context) -> Result<OwnedSemaphorePermit> {

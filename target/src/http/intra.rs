@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use forebay_core::intra::{BackendHeadRequest, BackendListRequest, ListRequest};
+use forebay_core::intra::{BackendHeadRequest, BackendListRequest, ListPage, ListRequest};
 use forebay_core::job::JobSpec;
 use forebay_core::state::ClusterState;
 use forebay_node::reply::{Failure, json};
@@ -19,12 +19,22 @@ pub(super) async fn state(
     json(&serde_json::Value::Null)
 }
 
-/// The records held here, in name order.
+/// The records held here, in name order; with the members of shards if they are asked for.
 pub(super) async fn list(
     State(context): State<Context>,
     Json(request): Json<ListRequest>,
 ) -> Result<Response, Failure> {
-    Ok(json(&context.objects.page_here(&request).await?))
+    if !request.archive {
+        return Ok(json(&context.objects.page_here(&request).await?));
+    }
+    let state = context.maps.load();
+    let info = state.buckets.values().find(|info| info.id == request.bucket_id);
+    let page = match info {
+        Some(info) => context.shards.page_here(&context.objects, info, &request).await?,
+        // Dropped meanwhile: nothing of it is served.
+        None => ListPage::default(),
+    };
+    Ok(json(&page))
 }
 
 /// Whether a bucket exists at its backend.

@@ -4,6 +4,7 @@ mod batch;
 mod daemon;
 mod intra;
 mod objects;
+mod shard;
 
 use std::sync::Arc;
 
@@ -56,6 +57,7 @@ pub(crate) fn router(context: Context) -> Router {
         .route("/v1/ml/moss", get(batch::moss))
         .route("/v1/ml/moss/{*rest}", get(batch::moss))
         .route("/api/v1/batch", post(batch::native))
+        .route("/api/v1/shard/{*name}", get(shard::index))
         .layer(middleware::from_fn_with_state(context.clone(), catch_up));
     let state = Router::new()
         .route("/internal/v1/state", post(intra::state))

@@ -10,6 +10,7 @@ use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::v1::action::ActionMsg;
+use forebay_core::v1::archive::ArchiveQuery;
 use forebay_core::v1::cluster::format_http_date;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::{Query, split_path};
@@ -19,7 +20,7 @@ use forebay_node::metrics::result_of;
 use forebay_node::reply::Failure;
 use futures::{StreamExt, TryStreamExt};
 
-use super::Context;
+use super::{Context, shard};
 use crate::object::PutRequest;
 
 /// Whole objects up to this size go out in one piece.
@@ -43,13 +44,13 @@ const HEAD_PROPS: [&str; 12] = [
 ];
 
 /// A request for one object, decoded.
-struct ObjectRequest {
-    info: BucketInfo,
-    name: ObjectName,
+pub(super) struct ObjectRequest {
+    pub(super) info: BucketInfo,
+    pub(super) name: ObjectName,
     query: Query,
     caller: Caller,
     method: Method,
-    headers: HeaderMap,
+    pub(super) headers: HeaderMap,
 }
 
 /// All methods of an object.
@@ -95,7 +96,7 @@ async fn dispatch(context: &Context, request: Request) -> Result<Response> {
 }
 
 /// The answer that sends a request on when another target owns the object.
-fn owned_elsewhere(
+pub(super) fn owned_elsewhere(
     context: &Context,
     info: &BucketInfo,
     name: &ObjectName,
@@ -128,7 +129,10 @@ fn owned_elsewhere(
 }
 
 async fn get(context: &Context, request: ObjectRequest) -> Result<Response> {
-    for part in ["archpath", "archregx", "etl_name", "etl_pipeline"] {
+    if let Some(asked) = ArchiveQuery::parse(&request.query)? {
+        return shard::get(context, &request, asked).await;
+    }
+    for part in ["etl_name", "etl_pipeline"] {
         if request.query.get(part).is_some() {
             return Err(Error::unsupported(format!("GET with {part} is not served yet")));
         }
@@ -172,7 +176,7 @@ async fn get(context: &Context, request: ObjectRequest) -> Result<Response> {
     Ok(response)
 }
 
-fn not_satisfiable(error: Error, size: u64) -> Response {
+pub(super) fn not_satisfiable(error: Error, size: u64) -> Response {
     let mut response = Failure(error).into_response();
     v1::set(response.headers_mut(), "content-range", &format!("bytes */{size}"));
     response

@@ -53,6 +53,7 @@ async fn page(
             after: after.to_owned(),
             until: None,
             limit: PAGE,
+            archive: false,
         };
         objects.page_here(&request).await?
     };

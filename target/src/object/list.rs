@@ -3,7 +3,7 @@
 use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{ListPage, ListRequest};
-use forebay_core::object::{ListEntry, ObjectMeta};
+use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
 
 use super::ObjectService;
 use crate::store::Usage;
@@ -16,12 +16,12 @@ fn start(after: &str) -> Option<&str> {
 impl ObjectService {
     /// A page of the records held here.
     pub(crate) async fn page_here(&self, request: &ListRequest) -> Result<ListPage> {
-        let ListRequest { bucket_id, prefix, after, until, limit } = request;
+        let ListRequest { bucket_id, prefix, after, until, limit, .. } = request;
         let (records, more) =
             self.store().list(*bucket_id, prefix, start(after), until.as_deref(), *limit).await?;
         let entries = records
             .into_iter()
-            .map(|r| ListEntry { meta: r.object_meta(), name: r.name })
+            .map(|r| ListEntry { meta: r.object_meta(), name: r.name, kind: RowKind::Object })
             .collect();
         Ok(ListPage { entries, more })
     }
@@ -37,6 +37,7 @@ impl ObjectService {
         let page = self.backend(info).await?.list(prefix, after, limit).await?;
         let entries = page.entries.into_iter().map(|e| ListEntry {
             name: e.name,
+            kind: RowKind::Object,
             meta: ObjectMeta {
                 size: e.size,
                 version: e.version,

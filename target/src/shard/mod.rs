@@ -5,15 +5,14 @@
 //! Every answer comes from one commit of the shard: it is opened first, and its index is looked up
 //! under that commit's own number.
 
-// The routes that call these come in steps of their own.
-#![allow(dead_code)]
-
 mod decoders;
 mod index;
+mod list;
 mod member;
 mod source;
 #[cfg(test)]
 mod tests;
+pub(crate) mod write;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

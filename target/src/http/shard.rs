@@ -1,0 +1,179 @@
+//! Members of shards: `GET /v1/objects/SHARD` with archive parameters, and a shard's index for our
+//! own clients.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use forebay_core::archive::{ArchiveFormat, Member, MemberMatcher, ShardIndexReply};
+use forebay_core::bucket::BucketInfo;
+use forebay_core::size::{ByteRange, RangeSpec};
+use forebay_core::v1::archive::{ArchiveQuery, Wanted};
+use forebay_core::v1::headers as v1;
+use forebay_core::v1::query::{Query, split_path};
+use forebay_core::{Error, ErrorCode, ObjectName, Result};
+use forebay_node::auth;
+use forebay_node::metrics::result_of;
+use forebay_node::reply::{Failure, json};
+use futures::StreamExt;
+use tokio::sync::mpsc;
+
+use super::Context;
+use super::objects::{ObjectRequest, not_satisfiable, owned_elsewhere};
+use crate::batch::outgoing;
+use crate::batch::output::{Output, Sink, content_type};
+use crate::shard::Shards;
+
+/// Members up to this size go out in one piece.
+const ONE_PIECE: u64 = 1 << 20;
+
+/// `GET /api/v1/shard/BUCKET/NAME`: where each member lies.
+pub(super) async fn index(State(context): State<Context>, request: Request) -> Response {
+    let result = answer_index(&context, request).await;
+    context.metrics.http_request("api", "shard", result_of(&result));
+    result.unwrap_or_else(|e| Failure(e).into_response())
+}
+
+async fn answer_index(context: &Context, request: Request) -> Result<Response> {
+    let (parts, _) = request.into_parts();
+    let path = parts.uri.path();
+    let (bucket, name) = split_path(path.strip_prefix("/api").unwrap_or(path), "shard")?;
+    let query = Query::parse(parts.uri.query());
+    let bucket = query.bucket(&bucket)?;
+    let name = ObjectName::new(name)?;
+    let info = context.maps.load().bucket(&bucket)?.clone();
+    let caller = auth::caller(&parts.method, &parts.uri, &parts.headers, &context.identity);
+    if let Some(elsewhere) =
+        owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?
+    {
+        return Ok(elsewhere);
+    }
+    let (meta, index) = context.shards.described(&info, name.as_str(), None).await?;
+    let members = index.members.iter().map(|m| (m.name.clone(), m.offset, m.size)).collect();
+    Ok(json(&ShardIndexReply { format: index.format, version: meta.version, members }))
+}
+
+/// One member, or all that match.
+pub(super) async fn get(
+    context: &Context,
+    request: &ObjectRequest,
+    asked: ArchiveQuery,
+) -> Result<Response> {
+    let range = match request.headers.get(header::RANGE) {
+        Some(value) => RangeSpec::parse(value.to_str().unwrap_or("bytes="))?,
+        None => None,
+    };
+    match asked.wanted {
+        Wanted::Member(path) => member(context, request, &path, asked.mime, range).await,
+        Wanted::Matching(mode, text) if range.is_none() => {
+            let matcher = MemberMatcher::new(mode, &text)?;
+            matching(context, request, &matcher, asked.mime).await
+        }
+        Wanted::Matching(..) => {
+            Err(Error::invalid("a range of several members of a shard has no meaning"))
+        }
+    }
+}
+
+async fn member(
+    context: &Context,
+    request: &ObjectRequest,
+    path: &str,
+    mime: Option<ArchiveFormat>,
+    range: Option<RangeSpec>,
+) -> Result<Response> {
+    let data = context.shards.member(&request.info, request.name.as_str(), path, mime).await?;
+    let size = data.size;
+    let bytes = match range.map(|r| r.resolve(size)).transpose() {
+        Ok(range) => range.unwrap_or(ByteRange::whole(size)),
+        Err(e) => return Ok(not_satisfiable(e, size)),
+    };
+    context.metrics.served(data.result(), bytes.len());
+    let body = if range.is_none() && size <= ONE_PIECE {
+        Body::from(data.read_all().await?)
+    } else {
+        Body::from_stream(data.stream(bytes))
+    };
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if range.is_some() {
+        let content_range = format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1);
+        v1::set(headers, "content-range", &content_range);
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    Ok(response)
+}
+
+async fn matching(
+    context: &Context,
+    request: &ObjectRequest,
+    matcher: &MemberMatcher,
+    mime: Option<ArchiveFormat>,
+) -> Result<Response> {
+    let (info, name) = (&request.info, request.name.as_str());
+    let members = context.shards.matching(info, name, matcher, mime).await?;
+    if members.is_empty() {
+        let (text, mode) = (matcher.text(), matcher.mode().as_str());
+        let shard = info.bucket.object_uri(name);
+        return Err(Error::new(
+            ErrorCode::MemberNotFound,
+            format!("(archregx={text}, archmode={mode}) in {shard} does not exist"),
+        ));
+    }
+    let chosen = Chosen {
+        shards: context.shards.clone(),
+        info: info.clone(),
+        name: request.name.clone(),
+        members,
+        mime,
+    };
+    let (sender, receiver) = mpsc::channel(2);
+    let stop = context.lifecycle.token();
+    let metrics = context.metrics.clone();
+    context.lifecycle.spawn(async move {
+        let mut sink = Sink::Channel(sender.clone());
+        let done = tokio::select! {
+            () = sender.closed() => return,
+            () = stop.cancelled() => Err(Error::unavailable("this target is stopping")),
+            done = chosen.write(&mut sink, |result, bytes| metrics.served(result, bytes)) => done,
+        };
+        if let Err(e) = done {
+            tracing::debug!(error = %e, "members of a shard ended early");
+            // The stream then has no proper end, which is how the client learns of it.
+            let _ = sender.send(Err(e)).await;
+        }
+    });
+    let mut response = Response::new(Body::from_stream(outgoing(receiver)));
+    let content_type = HeaderValue::from_static(content_type(ArchiveFormat::Tar));
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    Ok(response)
+}
+
+/// Members that go out as a TAR, in the archive's order.
+struct Chosen {
+    shards: Shards,
+    info: BucketInfo,
+    name: ObjectName,
+    members: Vec<Member>,
+    mime: Option<ArchiveFormat>,
+}
+
+impl Chosen {
+    async fn write(self, sink: &mut Sink, served: impl Fn(&'static str, u64)) -> Result<()> {
+        let mut output = Output::new(ArchiveFormat::Tar, sink)?;
+        for member in &self.members {
+            let data = self.shards.data(&self.info, self.name.as_str(), member, self.mime).await?;
+            served(data.result(), data.size);
+            output.begin(&member.name, data.size)?;
+            let mut stream = data.stream(ByteRange::whole(member.size));
+            while let Some(piece) = stream.next().await {
+                output.data(piece?).await?;
+            }
+            output.end().await?;
+        }
+        output.finish().await
+    }
+}

@@ -1,0 +1,417 @@
+//! Listings that open shards: what is held here, and behind each shard its members, in name order.
+//!
+//! A page costs what it shows: of a shard with a hundred thousand members only those of the page
+//! are sorted, and a name inside a shard is where the next page begins.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_core::archive::{ArchiveFormat, ShardIndex};
+use forebay_core::bucket::BucketInfo;
+use forebay_core::intra::{ListPage, ListRequest};
+use forebay_core::name::MAX_OBJECT_NAME;
+use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
+use forebay_core::{ErrorCode, Result};
+
+use super::Shards;
+use crate::object::ObjectService;
+
+/// A page that has something ends before it opens another shard after this time: shards that were
+/// never read before are read now, and the asker waits only so long.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// What a listing reads.
+trait Source: Sync {
+    /// A page of the objects held here.
+    fn held(&self, request: &ListRequest) -> impl Future<Output = Result<ListPage>> + Send;
+    /// The members of an object; `None` when it is not here.
+    fn members(&self, name: &str) -> impl Future<Output = Result<Option<Arc<ShardIndex>>>> + Send;
+}
+
+struct Here<'a> {
+    objects: &'a ObjectService,
+    shards: &'a Shards,
+    info: &'a BucketInfo,
+}
+
+impl Source for Here<'_> {
+    async fn held(&self, request: &ListRequest) -> Result<ListPage> {
+        self.objects.page_here(request).await
+    }
+
+    async fn members(&self, name: &str) -> Result<Option<Arc<ShardIndex>>> {
+        let gone = |code| code == ErrorCode::ObjectNotFound;
+        match self.objects.head_local(self.info, name).await {
+            Err(e) if gone(e.code) => return Ok(None),
+            other => other.map(drop)?,
+        }
+        match self.shards.index(self.info, name, None).await {
+            Err(e) if gone(e.code) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+}
+
+impl Shards {
+    /// A page of what is held here, with the members of shards behind them.
+    pub(crate) async fn page_here(
+        &self,
+        objects: &ObjectService,
+        info: &BucketInfo,
+        request: &ListRequest,
+    ) -> Result<ListPage> {
+        page(&Here { objects, shards: self, info }, request).await
+    }
+}
+
+/// A shard whose members lie ahead.
+struct Open {
+    /// The next members by their full names, in order.
+    rows: std::vec::IntoIter<(String, u64)>,
+    head: (String, u64),
+    /// There are more than `rows` has.
+    cut: bool,
+}
+
+async fn page(source: &impl Source, request: &ListRequest) -> Result<ListPage> {
+    let started = Instant::now();
+    let limit = request.limit.max(1);
+    let mut page = ListPage::default();
+    let mut open: Vec<Open> = Vec::new();
+    for shard in shards_behind(request) {
+        if let Some(index) = source.members(shard).await? {
+            open.extend(Open::new(shard, &index, request, limit));
+        }
+    }
+    let mut records = Records { rows: VecDeque::new(), next: Some(request.clone()) };
+    loop {
+        records.refill(source).await?;
+        let record = records.rows.front().map(|r| r.name.as_str());
+        let first = (0..open.len()).min_by(|a, b| open[*a].head.0.cmp(&open[*b].head.0));
+        let order = match (record, first) {
+            (None, None) => return Ok(page),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(name), Some(first)) => name.cmp(&open[first].head.0),
+        };
+        if page.entries.len() == limit {
+            page.more = true;
+            return Ok(page);
+        }
+        // An object that is named like a member hides it.
+        if let (Ordering::Equal | Ordering::Greater, Some(first)) = (order, first) {
+            let shard = &mut open[first];
+            let ((name, size), end) = match shard.rows.next() {
+                Some(next) => (std::mem::replace(&mut shard.head, next), false),
+                None => (std::mem::take(&mut shard.head), true),
+            };
+            if order == Ordering::Greater {
+                let meta = ObjectMeta { size, present: true, ..ObjectMeta::default() };
+                page.entries.push(ListEntry { name, meta, kind: RowKind::Member });
+            }
+            if end && open.swap_remove(first).cut {
+                page.more = true;
+                if order == Ordering::Equal {
+                    page.entries.extend(records.rows.pop_front());
+                }
+                return Ok(page);
+            }
+            continue;
+        }
+        let Some(mut entry) = records.rows.pop_front() else { continue };
+        if ArchiveFormat::from_name(&entry.name).is_some() {
+            if !page.entries.is_empty() && started.elapsed() > PATIENCE {
+                page.more = true;
+                return Ok(page);
+            }
+            if let Some(index) = source.members(&entry.name).await? {
+                entry.kind = RowKind::Shard;
+                open.extend(Open::new(&entry.name, &index, request, limit));
+            }
+        }
+        page.entries.push(entry);
+    }
+}
+
+/// Names of shards that come before the page and have members in it: those on the way to where it
+/// begins. All others come with the objects.
+fn shards_behind(request: &ListRequest) -> BTreeSet<&str> {
+    let mut found = BTreeSet::new();
+    for (text, by_prefix) in [(request.after.as_str(), false), (request.prefix.as_str(), true)] {
+        let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+        for end in ends.take_while(|end| *end <= MAX_OBJECT_NAME) {
+            let (name, rest) = text.split_at(end);
+            let leads_here = match by_prefix {
+                true => rest.starts_with('/'),
+                false => name.starts_with(&request.prefix),
+            };
+            if leads_here && ArchiveFormat::from_name(name).is_some() {
+                found.insert(name);
+            }
+        }
+    }
+    found
+}
+
+/// Which names of a shard's members are asked for, given a bound on full names.
+enum Bound<'a> {
+    All,
+    None,
+    /// Members compared with the part of the bound that lies inside the shard.
+    Inside(&'a str),
+}
+
+impl<'a> Bound<'a> {
+    /// Full names greater than `text`.
+    fn above(folder: &str, text: &'a str) -> Self {
+        match text.strip_prefix(folder) {
+            Some(inside) => Self::Inside(inside),
+            None if folder > text => Self::All,
+            None => Self::None,
+        }
+    }
+
+    /// Full names that begin with `text`.
+    fn under(folder: &str, text: &'a str) -> Self {
+        match text.strip_prefix(folder) {
+            Some(inside) => Self::Inside(inside),
+            None if folder.starts_with(text) => Self::All,
+            None => Self::None,
+        }
+    }
+
+    fn admits(&self, test: impl Fn(&str) -> bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Inside(bound) => test(bound),
+        }
+    }
+}
+
+impl Open {
+    /// The members of `shard` that the request asks for, at most one more than fits its page;
+    /// `None` when there are none. Of members of one name the first counts.
+    fn new(shard: &str, index: &ShardIndex, request: &ListRequest, limit: usize) -> Option<Self> {
+        let folder = format!("{shard}/");
+        let above = Bound::above(&folder, &request.after);
+        let under = Bound::under(&folder, &request.prefix);
+        let until = request.until.as_deref().map(|text| Bound::above(&folder, text));
+        let is_wanted = |name: &str| {
+            above.admits(|bound| name > bound)
+                && under.admits(|bound| name.starts_with(bound))
+                && !until.as_ref().is_some_and(|until| until.admits(|bound| name > bound))
+        };
+        let mut wanted: Vec<(&str, usize, u64)> = index
+            .members
+            .iter()
+            .enumerate()
+            .filter(|(_, member)| is_wanted(&member.name))
+            .map(|(place, member)| (member.name.as_str(), place, member.size))
+            .collect();
+        let cut = wanted.len() > limit + 1;
+        if cut {
+            wanted.select_nth_unstable(limit);
+            wanted.truncate(limit + 1);
+        }
+        wanted.sort_unstable();
+        wanted.dedup_by_key(|(name, ..)| *name);
+        let rows: Vec<(String, u64)> =
+            wanted.iter().map(|(name, _, size)| (format!("{folder}{name}"), *size)).collect();
+        let mut rows = rows.into_iter();
+        rows.next().map(|head| Self { rows, head, cut })
+    }
+}
+
+/// The objects held here, page by page.
+struct Records {
+    rows: VecDeque<ListEntry>,
+    /// What to ask when `rows` is empty.
+    next: Option<ListRequest>,
+}
+
+impl Records {
+    async fn refill(&mut self, source: &impl Source) -> Result<()> {
+        while self.rows.is_empty()
+            && let Some(mut request) = self.next.take()
+        {
+            let ListPage { entries, more } = source.held(&request).await?;
+            if let (Some(last), true) = (entries.last(), more) {
+                request.after.clone_from(&last.name);
+                self.next = Some(request);
+            }
+            self.rows = entries.into();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use forebay_core::archive::Member;
+    use futures::FutureExt;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Objects by name; those that are shards with the names of their members.
+    type World = BTreeMap<String, Vec<String>>;
+
+    impl Source for World {
+        async fn held(&self, request: &ListRequest) -> Result<ListPage> {
+            let mut rest = self.keys().filter(|n| {
+                **n > request.after
+                    && n.starts_with(&request.prefix)
+                    && request.until.as_ref().is_none_or(|until| *n <= until)
+            });
+            let entries = rest
+                .by_ref()
+                .take(request.limit)
+                .map(|n| ListEntry { name: n.clone(), ..ListEntry::default() })
+                .collect();
+            Ok(ListPage { entries, more: rest.next().is_some() })
+        }
+
+        async fn members(&self, name: &str) -> Result<Option<Arc<ShardIndex>>> {
+            let member = |(i, name): (usize, &String)| {
+                let offset = 512 * i as u64;
+                Member { name: name.clone(), offset, size: i as u64 }
+            };
+            let members = |m: &Vec<String>| m.iter().enumerate().map(member).collect();
+            Ok(self.get(name).map(|m| Arc::new(ShardIndex::new(ArchiveFormat::Tar, members(m)))))
+        }
+    }
+
+    fn request(prefix: &str, after: &str, until: Option<&str>, limit: usize) -> ListRequest {
+        ListRequest {
+            bucket_id: 1,
+            prefix: prefix.into(),
+            after: after.into(),
+            until: until.map(Into::into),
+            limit,
+            archive: true,
+        }
+    }
+
+    fn ask(world: &World, request: &ListRequest) -> ListPage {
+        // Nothing in a map makes it wait.
+        page(world, request).now_or_never().unwrap().unwrap()
+    }
+
+    /// All pages joined, as `(name, kind, size)`.
+    fn all(
+        world: &World,
+        prefix: &str,
+        until: Option<&str>,
+        limit: usize,
+    ) -> Vec<(String, RowKind, u64)> {
+        let mut rows = Vec::new();
+        let mut after = String::new();
+        loop {
+            let page = ask(world, &request(prefix, &after, until, limit));
+            assert!(page.entries.len() <= limit);
+            assert!(!page.more || !page.entries.is_empty(), "a page that has more must move on");
+            rows.extend(page.entries.into_iter().map(|e| (e.name, e.kind, e.meta.size)));
+            match rows.last() {
+                Some(last) if page.more => after = last.0.clone(),
+                _ => return rows,
+            }
+        }
+    }
+
+    /// The same by the shortest way.
+    fn naive(world: &World, prefix: &str, until: Option<&str>) -> Vec<(String, RowKind, u64)> {
+        let mut rows: BTreeMap<String, (RowKind, u64)> = BTreeMap::new();
+        for (name, members) in world {
+            let is_shard = ArchiveFormat::from_name(name).is_some();
+            for (i, member) in members.iter().enumerate().filter(|_| is_shard) {
+                rows.entry(format!("{name}/{member}")).or_insert((RowKind::Member, i as u64));
+            }
+        }
+        for name in world.keys() {
+            let is_shard = ArchiveFormat::from_name(name).is_some();
+            let kind = if is_shard { RowKind::Shard } else { RowKind::Object };
+            rows.insert(name.clone(), (kind, 0));
+        }
+        rows.into_iter()
+            .filter(|(n, _)| n.starts_with(prefix) && until.is_none_or(|u| n.as_str() <= u))
+            .map(|(name, (kind, size))| (name, kind, size))
+            .collect()
+    }
+
+    fn part() -> impl Strategy<Value = String> {
+        prop::sample::select(vec!["a", "b", ".tar", "/", "-", "0", ".zip", "é"])
+            .prop_map(str::to_owned)
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        prop::collection::vec(part(), 1..5).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn pages_of_any_size_join_to_the_sorted_whole(
+            world in prop::collection::btree_map(name(), prop::collection::vec(name(), 0..6), 0..8),
+            prefix in prop::option::of(name()),
+            until in prop::option::of(name()),
+            limit in 1usize..6,
+        ) {
+            let prefix = prefix.unwrap_or_default();
+            let until = until.as_deref();
+            prop_assert_eq!(all(&world, &prefix, until, limit), naive(&world, &prefix, until));
+        }
+    }
+
+    fn world(objects: &[(&str, &[&str])]) -> World {
+        let owned = |m: &[&str]| m.iter().map(|m| (*m).to_owned()).collect();
+        objects.iter().map(|(name, members)| ((*name).to_owned(), owned(members))).collect()
+    }
+
+    fn names(rows: Vec<(String, RowKind, u64)>) -> Vec<String> {
+        rows.into_iter().map(|row| row.0).collect()
+    }
+
+    #[test]
+    fn members_stand_behind_whatever_sorts_between_them_and_their_shard() {
+        let world = world(&[("a.tar", &["y", "x"]), ("a.tar-1", &[]), ("a.tar.gz", &["m"])]);
+        let sorted =
+            ["a.tar", "a.tar-1", "a.tar.gz", "a.tar.gz/m", "a.tar/x", "a.tar/y"].map(String::from);
+        for limit in 1..8 {
+            assert_eq!(names(all(&world, "", None, limit)), sorted, "{limit}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_may_name_a_shard_or_lie_inside_it() {
+        let world = world(&[("s.tar", &["d/1", "d/2", "e"]), ("s.tar2", &[])]);
+        assert_eq!(names(all(&world, "s.tar/", None, 9)), ["s.tar/d/1", "s.tar/d/2", "s.tar/e"]);
+        assert_eq!(names(all(&world, "s.tar/d", None, 1)), ["s.tar/d/1", "s.tar/d/2"]);
+        assert_eq!(all(&world, "s.tar", None, 2).len(), 5);
+        assert!(all(&world, "s.tar/x", None, 2).is_empty());
+    }
+
+    #[test]
+    fn of_members_of_one_name_the_first_is_listed_and_an_object_hides_them() {
+        let world = world(&[("s.tar", &["z", "x", "x"]), ("s.tar/z", &[])]);
+        let rows = all(&world, "s.tar/", None, 9);
+        let member = |name: &str, size| (name.to_owned(), RowKind::Member, size);
+        assert_eq!(rows[0], member("s.tar/x", 1));
+        assert_eq!(rows[1], ("s.tar/z".to_owned(), RowKind::Object, 0));
+        assert_eq!(rows.len(), 2);
+    }
+
+    #[test]
+    fn a_shard_of_many_members_is_listed_page_by_page() {
+        let members: Vec<String> = (0..100_000).rev().map(|n| format!("m/{n:06}")).collect();
+        let world = World::from([("s.tar".to_owned(), members)]);
+        let rows = all(&world, "", None, 9_999);
+        assert_eq!(rows.len(), 100_001);
+        assert!(rows.is_sorted_by_key(|row| &row.0));
+        assert_eq!(rows[100_000], ("s.tar/m/099999".to_owned(), RowKind::Member, 0));
+    }
+}
