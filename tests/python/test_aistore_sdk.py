@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
-from aistore.pytorch import AISIterDataset, AISMapDataset
+from aistore.pytorch import (
+    AISIterDataset,
+    AISMapDataset,
+    AISMultiShardStream,
+    AISShardReader,
+)
 from aistore.pytorch.dynamic_sampler import DynamicBatchSampler
-from aistore.sdk import Bucket, Client
+from aistore.sdk import ArchiveConfig, Bucket, Client, DataShard, ListObjectFlag
+from aistore.sdk.archive_config import ArchiveMode
 from aistore.sdk.errors import ErrBckAlreadyExists, ErrBckNotFound, ErrObjNotFound
 from conftest import Cluster
 from requests.adapters import HTTPAdapter
@@ -284,3 +292,122 @@ def test_dynamic_batch_sampler_fills_batches_up_to_their_size(
     read = [dict(batch) for batch in loader]
     assert [len(batch) for batch in read] == batches
     assert {name: value for batch in read for name, value in batch.items()} == data
+
+
+SHARDS = 3
+SAMPLES = 20
+
+
+def shard_members(shard: int) -> dict[str, bytes]:
+    """Samples of two parts, in the archive's order."""
+    names = [f"d{shard}/{n:03}.{part}" for n in range(SAMPLES) for part in ("img", "cls")]
+    return {name: content(name, 3000 if name.endswith("img") else 5) for name in names}
+
+
+def tar_of(members: dict[str, bytes], mode: str = "w:") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def sharded(client: Client) -> Iterator[Bucket]:
+    """A bucket with TAR shards only."""
+    own = client.bucket("sharded")
+    own.create()
+    for n in range(SHARDS):
+        own.object(f"s-{n}.tar").get_writer().put_content(tar_of(shard_members(n)))
+    yield own
+    own.delete()
+
+
+def test_members_of_shards_are_read_by_name_and_by_match(sharded: Bucket) -> None:
+    members = shard_members(1)
+    shard = sharded.object("s-1.tar")
+    for name, data in members.items():
+        reader = shard.get_reader(archive_config=ArchiveConfig(archpath=name))
+        assert reader.read_all() == data
+    for mode, text, want in [
+        (ArchiveMode.SUFFIX, ".cls", [n for n in members if n.endswith(".cls")]),
+        (ArchiveMode.PREFIX, "d1/00", [n for n in members if n.startswith("d1/00")]),
+        (ArchiveMode.SUBSTR, "/01", [n for n in members if "/01" in n]),
+        (ArchiveMode.REGEXP, r"1[0-3]\.img$", [f"d1/01{n}.img" for n in range(4)]),
+        (ArchiveMode.WDSKEY, "d1/007", ["d1/007.img", "d1/007.cls"]),
+    ]:
+        config = ArchiveConfig(regex=text, mode=mode)
+        answer = shard.get_reader(archive_config=config).read_all()
+        with tarfile.open(fileobj=io.BytesIO(answer), mode="r:") as archive:
+            got = {m.name: archive.extractfile(m).read() for m in archive}  # type: ignore[union-attr]
+        assert got == {name: members[name] for name in want}, mode
+        assert list(got) == want
+    with pytest.raises(ErrObjNotFound, match="d1/none in ais://sharded/s-1.tar does not exist"):
+        shard.get_reader(archive_config=ArchiveConfig(archpath="d1/none")).read_all()
+
+
+def test_shards_are_listed_with_their_members(sharded: Bucket) -> None:
+    members = shard_members(2)
+    for page_size in (0, 7):
+        listed = sharded.list_archive("s-2.tar", props="name,size", page_size=page_size)
+        assert [(e.name, e.size) for e in listed] == [
+            (f"s-2.tar/{name}", len(members[name])) for name in sorted(members)
+        ]
+        assert all(entry.flags == 192 for entry in listed)
+    with_shard = sharded.list_archive("s-2.tar", include_archive_obj=True)
+    assert (with_shard[0].name, with_shard[0].flags) == ("s-2.tar", 576)
+    every = sharded.list_all_objects(flags=[ListObjectFlag.ARCH_DIR])
+    assert len(every) == SHARDS * (1 + 2 * SAMPLES)
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "buffered"])
+@pytest.mark.parametrize("output", [".tar", ".tgz", ".tar.gz", ".zip"])
+def test_a_batch_has_members_of_shards_and_ranges_in_every_format(
+    client: Client, sharded: Bucket, output: str, streaming: bool
+) -> None:
+    batch = client.batch(bucket=sharded, output_format=output, streaming_get=streaming)
+    want: list[tuple[str, str, bytes]] = []
+    for n in range(SHARDS):
+        shard = f"s-{n}.tar"
+        for name, data in reversed(shard_members(n).items()):
+            batch.add(shard, archpath=name)
+            want.append((shard, name, data))
+        batch.add(shard, archpath=f"d{n}/none")
+        want.append((shard, f"d{n}/none", b""))
+    whole = tar_of(shard_members(0))
+    batch.add("s-0.tar", start=512, length=3000)
+    want.append(("s-0.tar", "", whole[512:3512]))
+    batch.add("s-1.tar", archpath="d1/005.img", start=100, length=-1)
+    # Its name in the archive is that of the whole member, which a zip's reader cannot tell apart.
+    want.append(("s-1.tar", "d1/005.img", shard_members(1)["d1/005.img"][100:]))
+    answers = list(batch.get())
+    got = [(info.obj_name, info.archpath or "") for info, _ in answers]
+    assert got == [w[:2] for w in want]
+    for (info, data), (_, name, expected) in zip(answers, want, strict=True):
+        if name == "d1/005.img" and output == ".zip":
+            continue
+        assert data == expected, (info.obj_name, info.archpath)
+
+
+def test_shard_reader_yields_the_samples_of_our_shards(sharded: Bucket) -> None:
+    want: dict[tuple[int, str], dict[str, bytes]] = {}
+    for n in range(SHARDS):
+        for name, data in shard_members(n).items():
+            key, part = name.split(".")
+            want.setdefault((n, key), {})[part] = data
+    # Not list(): the reader's own __len__ fails on every cluster.
+    seen = [sample for sample in AISShardReader(bucket_list=sharded)]  # noqa: C416
+    parts = sorted((sample["img"], sample["cls"]) for _, sample in seen)
+    assert parts == sorted((sample["img"], sample["cls"]) for sample in want.values())
+
+
+def test_multi_shard_stream_pairs_the_members_of_our_shards(
+    cluster: Cluster, sharded: Bucket
+) -> None:
+    shards = [f"s-{n}.tar" for n in range(2)]
+    streams = [DataShard(cluster.endpoint, sharded.name, prefix=shard) for shard in shards]
+    pairs = list(AISMultiShardStream(data_sources=streams))
+    ordered = [[d for _, d in sorted(shard_members(n).items())] for n in range(2)]
+    assert pairs == list(zip(*ordered, strict=True))

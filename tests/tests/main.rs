@@ -10,4 +10,5 @@ mod get_put;
 mod list;
 mod membership;
 mod restart;
+mod shards;
 mod v1;

@@ -1,0 +1,151 @@
+//! Archives that are broken or mean harm: a clear refusal, and a server that goes on.
+
+use forebay_core::Bucket;
+use forebay_tests::cluster::{Cluster, native};
+use forebay_tests::data::{assert_same, content};
+use forebay_tests::http;
+
+use super::archives::{Members, archive, gzip, tar};
+use super::{cluster, list};
+
+async fn bucket(cluster: &Cluster, name: &str) -> Bucket {
+    let bucket = native(name);
+    cluster.client().create_bucket(&bucket, None).await.unwrap();
+    bucket
+}
+
+/// Asks for a member; the answer must be a refusal that names the shard.
+fn refusal(cluster: &Cluster, bucket: &str, shard: &str) -> String {
+    let url = cluster.object_url(bucket, shard);
+    let refused = http::request("GET", &format!("{url}?archpath=x")).follow();
+    assert!((400..500).contains(&refused.status), "{shard}: {} {}", refused.status, refused.text());
+    let message = refused.message();
+    assert!(message.contains(&format!("ais://{bucket}/{shard}")), "{message}");
+    // Whatever came, the server is alive and says the same again.
+    let again = http::request("GET", &format!("{url}?archpath=x")).follow();
+    assert_eq!((again.status, again.message()), (refused.status, message.clone()));
+    message
+}
+
+#[tokio::test]
+async fn a_truncated_archive_is_an_error_that_names_shard_and_offset() {
+    let cluster = cluster();
+    let own = bucket(&cluster, "truncated").await;
+    let members: Members = vec![("a".into(), content("a", 700)), ("x".into(), content("x", 9000))];
+    let whole = tar(&members);
+    // 512 + 1024 of the first member, then a header, then the middle of the data.
+    for (name, bytes) in [
+        ("t.tar", whole[..4000].to_vec()),
+        ("t.tgz", gzip(&whole[..4000])),
+        ("t.tar.zst", zstd::encode_all(&whole[..4000], 1).unwrap()),
+    ] {
+        cluster.client().put(&own, name, bytes, None).await.unwrap();
+        let message = refusal(&cluster, "truncated", name);
+        assert!(message.contains("byte 4000"), "{message}");
+        assert!(message.contains("\"x\""), "{message}");
+    }
+    for (name, bytes) in [
+        ("cut.tgz", archive(".tgz", &members)[..2000].to_vec()),
+        ("cut.zip", archive(".zip", &members)[..2000].to_vec()),
+        ("cut.tar.lz4", archive(".tar.lz4", &members)[..2000].to_vec()),
+        ("text.tar", b"this is no archive at all".repeat(100)),
+        ("text.zip", b"this is no archive at all".repeat(100)),
+    ] {
+        cluster.client().put(&own, name, bytes, None).await.unwrap();
+        refusal(&cluster, "truncated", name);
+    }
+    // The objects themselves are as readable as any.
+    let got = cluster.client().get_bytes(&own, "t.tar", None).await.unwrap();
+    assert_same("t.tar", &got, &whole[..4000]);
+}
+
+#[tokio::test]
+async fn of_two_members_of_one_name_the_first_is_served() {
+    let cluster = cluster();
+    let own = bucket(&cluster, "twice").await;
+    let members: Members =
+        vec![("x".into(), b"first".to_vec()), ("x".into(), b"second, longer".to_vec())];
+    cluster.client().put(&own, "s.tar", tar(&members), None).await.unwrap();
+    let url = cluster.object_url("twice", "s.tar");
+    let got = http::request("GET", &format!("{url}?archpath=x")).follow();
+    assert_eq!(got.text(), "first");
+    let rows = list(&cluster, &own, "s.tar/", 10).await;
+    assert_eq!(rows, [("s.tar/x".to_owned(), 5, 192)]);
+}
+
+#[tokio::test]
+async fn archives_that_unpack_to_far_more_than_they_are_get_refused() {
+    let cluster = cluster();
+    let own = bucket(&cluster, "bombs").await;
+    let mut header = tar::Header::new_gnu();
+    header.set_path("x").unwrap();
+    header.set_size(16 << 30);
+    header.set_cksum();
+    // Sixteen GiB of zeroes: a few hundred KiB of zstd, written without ever being there.
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    std::io::Write::write_all(&mut encoder, header.as_bytes()).unwrap();
+    let zeroes = vec![0; 1 << 20];
+    for _ in 0..2048 {
+        std::io::Write::write_all(&mut encoder, &zeroes).unwrap();
+    }
+    cluster.client().put(&own, "b.tar.zst", encoder.finish().unwrap(), None).await.unwrap();
+    refusal(&cluster, "bombs", "b.tar.zst");
+    // GZIP cannot pack zeroes much beyond a thousand to one: what it claims does not come.
+    let mut small = header.as_bytes().to_vec();
+    small.resize(64 << 20, 0);
+    cluster.client().put(&own, "b.tgz", gzip(&small), None).await.unwrap();
+    refusal(&cluster, "bombs", "b.tgz");
+}
+
+#[tokio::test]
+async fn headers_that_claim_gigabytes_of_name_are_refused() {
+    let cluster = cluster();
+    let own = bucket(&cluster, "long-names").await;
+    for (name, kind) in [("l.tar", tar::EntryType::GNULongName), ("p.tar", tar::EntryType::XHeader)]
+    {
+        let mut header = tar::Header::new_gnu();
+        header.set_path("pax").unwrap();
+        header.set_size(3 << 30);
+        header.set_entry_type(kind);
+        header.set_cksum();
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend_from_slice(&vec![b'n'; 3 << 20]);
+        cluster.client().put(&own, name, bytes, None).await.unwrap();
+        refusal(&cluster, "long-names", name);
+    }
+}
+
+#[tokio::test]
+async fn names_that_climb_are_names_and_no_paths() {
+    let cluster = cluster();
+    let own = bucket(&cluster, "climbing").await;
+    let names = ["../../etc/passwd", "/abs/x", "a/../b", "./dot"];
+    let members: Members = names.iter().map(|n| ((*n).to_owned(), content(n, 100))).collect();
+    cluster.client().put(&own, "s.tar", tar(&members), None).await.unwrap();
+    let url = cluster.object_url("climbing", "s.tar");
+    for name in names {
+        let got = http::request("GET", &format!("{url}?archpath={name}")).follow();
+        assert_eq!(got.status, 200, "{name}: {}", got.text());
+        assert_same(name, &got.body, &content(name, 100));
+    }
+    let rows = list(&cluster, &own, "s.tar", 3).await;
+    assert_eq!(rows.len(), 5, "{rows:?}");
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_tiny_members_are_served_and_listed_page_by_page() {
+    let cluster = cluster();
+    let own = bucket(&cluster, "many").await;
+    let members: Members =
+        (0..100_000u32).map(|n| (format!("m/{n:06}"), n.to_le_bytes().to_vec())).collect();
+    cluster.client().put(&own, "many.tar", tar(&members), None).await.unwrap();
+    let url = cluster.object_url("many", "many.tar");
+    for n in [0u32, 54_321, 99_999] {
+        let got = http::request("GET", &format!("{url}?archpath=m/{n:06}")).follow();
+        assert_eq!(got.body, n.to_le_bytes(), "{}", got.text());
+    }
+    let rows = list(&cluster, &own, "many.tar", 10_000).await;
+    assert_eq!(rows.len(), 100_001);
+    assert!(rows.is_sorted());
+    assert_eq!(rows[100_000], ("many.tar/m/099999".to_owned(), 4, 192));
+}
