@@ -9,7 +9,6 @@ use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use tokio::sync::mpsc;
 
 use super::decoders::{Decoder, IDLE};
 use super::source::{Anywhere, Forward};
@@ -19,10 +18,8 @@ use crate::store::blocking;
 
 /// Members up to this many bytes are unpacked whole in one step.
 const SMALL: u64 = 1 << 20;
-/// Bytes of a piece of an unpacked stream,
+/// Bytes of a piece of an unpacked stream.
 const PIECE: u64 = 256 << 10;
-/// and pieces that wait for a slow reader.
-const AHEAD: usize = 2;
 
 /// A member that can be read now.
 pub(crate) struct MemberData {
@@ -122,100 +119,115 @@ impl Unpacking {
     /// All of the data in memory.
     fn whole(self) -> Result<Bytes> {
         let mut all = Vec::with_capacity(self.member.size as usize);
-        let range = ByteRange::whole(self.member.size);
-        self.unpack(range, &mut |piece| {
+        let whole = ByteRange::whole(self.member.size);
+        let mut unpacker = Unpacker::new(Box::new(self), whole);
+        while let Some(piece) = unpacker.step()? {
             all.extend_from_slice(&piece);
-            true
-        })?;
+        }
         Ok(all.into())
     }
 
+    /// The bytes in `range`, each piece unpacked when it is asked for: a slow reader holds no thread.
     fn stream(self: Box<Self>, range: ByteRange) -> BoxStream<'static, Result<Bytes>> {
-        let (sender, receiver) = mpsc::channel(AHEAD);
-        tokio::task::spawn_blocking(move || {
-            let pieces = sender.clone();
-            let mut give = move |piece| pieces.blocking_send(Ok(piece)).is_ok();
-            if let Err(e) = self.unpack(range, &mut give) {
-                let _ = sender.blocking_send(Err(e));
-            }
-        });
-        futures::stream::unfold(receiver, |mut r| async move { Some((r.recv().await?, r)) }).boxed()
-    }
-
-    /// Gives the bytes in `range` away, piece by piece, until they are not wanted any more.
-    fn unpack(self, range: ByteRange, give: &mut dyn FnMut(Bytes) -> bool) -> Result<()> {
-        let stored = self.stored.clone();
-        let unpacked = match self.packed {
-            Some(packed) => self.unpack_zip(&packed, range, give),
-            None => self.unpack_tar(range, give),
-        };
-        unpacked.inspect_err(|e| stored.if_corrupt(e))
-    }
-
-    fn unpack_tar(self, range: ByteRange, give: &mut dyn FnMut(Bytes) -> bool) -> Result<()> {
-        let (mut at, end) = (self.member.offset + range.start, self.member.offset + range.end);
-        let decoders = &self.shards.decoders;
-        let mut decoder = match decoders.take(self.key, at) {
-            Some(decoder) => decoder,
-            None => {
-                let whole = ByteRange::whole(self.stored.record().size);
-                let input = self.forward(whole);
-                Decoder::new(decompress(self.key.format, input, &self.shards.limits)?)
-            }
-        };
-        while at < end {
-            let piece = decoder.read(at, end - at)?;
-            at += piece.len() as u64;
-            if !give(piece) {
-                break;
-            }
-        }
-        if decoders.park(self.key, decoder) {
-            self.shards.clone().expire_decoders();
-        }
-        Ok(())
-    }
-
-    fn unpack_zip(
-        self,
-        packed: &Packed,
-        range: ByteRange,
-        give: &mut dyn FnMut(Bytes) -> bool,
-    ) -> Result<()> {
-        let source = Anywhere::new(self.stored.reader.clone(), self.shards.lifecycle.token());
-        let place = zip::data_range(&source, &self.member, packed)?;
-        let is_whole = range == ByteRange::whole(self.member.size);
-        let (mut data, mut at): (Box<dyn Read + Send>, u64) = match zip::is_stored(packed) {
-            // The store checks these bytes; for the archive's own checksum all must be read.
-            true if !is_whole => {
-                let part =
-                    ByteRange { start: place.start + range.start, end: place.start + range.end };
-                (Box::new(self.forward(part)), range.start)
-            }
-            _ => (zip::unpack(&self.member, packed, self.forward(place))?, 0),
-        };
-        loop {
-            let mut piece = vec![0; (range.end - at).min(PIECE) as usize];
-            // The last read of a whole member finds its end, and what is wrong with it there.
-            if piece.is_empty() {
-                if is_whole && data.read(&mut [0]).map_err(from_io)? > 0 {
-                    return Err(Error::invalid("a member is longer than the directory says"));
-                }
-                return Ok(());
-            }
-            data.read_exact(&mut piece).map_err(from_io)?;
-            let next = at + piece.len() as u64;
-            let skipped = range.start.clamp(at, next) - at;
-            at = next;
-            let piece = Bytes::from(piece).slice(skipped as usize..);
-            if !piece.is_empty() && !give(piece) {
-                return Ok(());
-            }
-        }
+        futures::stream::try_unfold(Unpacker::new(self, range), |mut unpacker| {
+            blocking(move || Ok(unpacker.step()?.map(|piece| (piece, unpacker))))
+        })
+        .boxed()
     }
 
     fn forward(&self, range: ByteRange) -> Forward {
         Forward::new(self.stored.reader.clone(), self.shards.lifecycle.token(), range)
+    }
+}
+
+/// A member on its way out of its archive. Its steps block.
+struct Unpacker {
+    what: Box<Unpacking>,
+    /// What is wanted of the member,
+    range: ByteRange,
+    /// and how far that has gone.
+    at: u64,
+    input: Option<Input>,
+}
+
+enum Input {
+    Tar(Decoder),
+    Zip(Box<dyn Read + Send>),
+}
+
+impl Unpacker {
+    fn new(what: Box<Unpacking>, range: ByteRange) -> Self {
+        Self { what, range, at: range.start, input: None }
+    }
+
+    /// The next piece; `None` after the last one.
+    fn step(&mut self) -> Result<Option<Bytes>> {
+        self.next().inspect_err(|e| self.what.stored.if_corrupt(e))
+    }
+
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        let input = match self.input.take() {
+            Some(input) => input,
+            None => self.open()?,
+        };
+        let left = self.range.end.saturating_sub(self.at);
+        match input {
+            Input::Tar(decoder) if left == 0 => {
+                if self.what.shards.decoders.park(self.what.key, decoder) {
+                    self.what.shards.clone().expire_decoders();
+                }
+                Ok(None)
+            }
+            Input::Tar(mut decoder) => {
+                let piece = decoder.read(self.what.member.offset + self.at, left)?;
+                self.at += piece.len() as u64;
+                self.input = Some(Input::Tar(decoder));
+                Ok(Some(piece))
+            }
+            Input::Zip(mut data) if left == 0 => {
+                // The end of a whole member is where it is compared with its checksum.
+                if self.is_whole() && data.read(&mut [0]).map_err(from_io)? > 0 {
+                    return Err(Error::invalid("a member is longer than the directory says"));
+                }
+                Ok(None)
+            }
+            Input::Zip(mut data) => {
+                let mut piece = vec![0; left.min(PIECE) as usize];
+                data.read_exact(&mut piece).map_err(from_io)?;
+                self.at += piece.len() as u64;
+                self.input = Some(Input::Zip(data));
+                Ok(Some(piece.into()))
+            }
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.range == ByteRange::whole(self.what.member.size)
+    }
+
+    fn open(&self) -> Result<Input> {
+        let what = &self.what;
+        let Some(packed) = what.packed else {
+            let first = what.member.offset + self.range.start;
+            if let Some(decoder) = what.shards.decoders.take(what.key, first) {
+                return Ok(Input::Tar(decoder));
+            }
+            let input = what.forward(ByteRange::whole(what.stored.record().size));
+            let limits = &what.shards.limits;
+            return Ok(Input::Tar(Decoder::new(decompress(what.key.format, input, limits)?)));
+        };
+        let source = Anywhere::new(what.stored.reader.clone(), what.shards.lifecycle.token());
+        let place = zip::data_range(&source, &what.member, &packed)?;
+        // The store checks these bytes; for the archive's own checksum all must be read.
+        if zip::is_stored(&packed) && !self.is_whole() {
+            let ByteRange { start, end } = self.range;
+            let part = ByteRange { start: place.start + start, end: place.start + end };
+            return Ok(Input::Zip(Box::new(what.forward(part))));
+        }
+        let mut data = zip::unpack(&what.member, &packed, what.forward(place))?;
+        let skipped = std::io::copy(&mut (&mut data).take(self.range.start), &mut std::io::sink());
+        skipped.map_err(from_io)?;
+        Ok(Input::Zip(data))
     }
 }
 
