@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::object::ObjectMeta;
+use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 
@@ -78,6 +80,29 @@ impl ObjectService {
             }
         }
         Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
+    }
+
+    /// The copy here, if it can be served without waiting for anybody.
+    pub(crate) async fn present(&self, info: &BucketInfo, name: &str) -> Result<Option<Record>> {
+        self.fresh_record(info, name).await
+    }
+
+    /// A part of this very commit, in one step. `None`: it went away meanwhile.
+    pub(crate) async fn part(
+        &self,
+        info: &BucketInfo,
+        record: &Record,
+        range: ByteRange,
+    ) -> Result<Option<Bytes>> {
+        self.store().touch(record, unix_ns());
+        match self.store().read_part(record, range).await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(None),
+            Err(e) => {
+                self.drop_copy(info, record).if_corrupt(&e);
+                Err(e)
+            }
+        }
     }
 
     /// What is kept beside this commit, if anything is.

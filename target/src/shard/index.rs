@@ -74,7 +74,7 @@ impl Indexes {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, key: &ShardKey) -> Option<Arc<ShardIndex>> {
+    pub(super) fn get(&self, key: &ShardKey) -> Option<Arc<ShardIndex>> {
         self.kept().by_key.get(key).map(|(index, _)| index.clone())
     }
 
@@ -96,8 +96,7 @@ impl Shards {
             Some(format) => format,
             None => by_content(&stored).await.map_err(|e| in_shard(info, name, e))?,
         };
-        let record = stored.record();
-        let key = ShardKey { disk: record.disk, generation: record.generation, format };
+        let key = ShardKey::of(stored.record(), format);
         let index = self.index_of(key, &stored).await.map_err(|e| in_shard(info, name, e))?;
         Ok(Opened { key, stored, index })
     }

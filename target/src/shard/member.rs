@@ -4,7 +4,8 @@ use std::io::Read;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::archive::{ArchiveFormat, Member, Packed, decompress, from_io, zip};
+use forebay_core::archive::{ArchiveFormat, Member, Packed, ShardIndex, decompress, from_io, zip};
+use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
 use futures::stream::BoxStream;
@@ -85,6 +86,31 @@ impl MemberData {
 }
 
 impl Shards {
+    /// The usual case in one step: a small member of a plain TAR that is here, its index in memory.
+    /// `None` when it is any other case.
+    pub(super) async fn at_once(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        mime: Option<ArchiveFormat>,
+        place: impl FnOnce(&ShardIndex) -> Option<(u64, u64)>,
+    ) -> Result<Option<MemberData>> {
+        if mime.or_else(|| ArchiveFormat::from_name(name)) != Some(ArchiveFormat::Tar) {
+            return Ok(None);
+        }
+        let Some(record) = self.0.objects.present(info, name).await? else { return Ok(None) };
+        let key = ShardKey::of(&record, ArchiveFormat::Tar);
+        let Some((offset, size)) = self.0.indexes.get(&key).and_then(|index| place(&index)) else {
+            return Ok(None);
+        };
+        if size > SMALL {
+            return Ok(None);
+        }
+        let range = ByteRange { start: offset, end: offset + size };
+        let bytes = self.0.objects.part(info, &record, range).await?;
+        Ok(bytes.map(|b| MemberData { size, result: "hit", source: Source::Memory(b) }))
+    }
+
     /// Makes a member of an open shard readable.
     pub(super) async fn read(&self, opened: Opened, member: &Member) -> Result<MemberData> {
         let Opened { key, stored, index } = opened;

@@ -26,7 +26,7 @@ use forebay_node::lifecycle::Lifecycle;
 use self::decoders::Decoders;
 use self::index::Indexes;
 use crate::object::{ObjectService, Stored};
-use crate::store::blocking;
+use crate::store::{Record, blocking};
 
 pub(crate) use member::MemberData;
 
@@ -50,6 +50,12 @@ struct ShardKey {
     disk: usize,
     generation: u64,
     format: ArchiveFormat,
+}
+
+impl ShardKey {
+    fn of(record: &Record, format: ArchiveFormat) -> Self {
+        Self { disk: record.disk, generation: record.generation, format }
+    }
 }
 
 /// A shard that is open, with its index.
@@ -102,6 +108,10 @@ impl Shards {
         archpath: &str,
         mime: Option<ArchiveFormat>,
     ) -> Result<MemberData> {
+        let place = |index: &ShardIndex| find(index, name, archpath).map(|m| (m.offset, m.size));
+        if let Some(data) = self.at_once(info, name, mime, place).await? {
+            return Ok(data);
+        }
         let opened = self.open(info, name, mime).await?;
         let member = find(&opened.index, name, archpath).cloned().ok_or_else(|| {
             let shard = info.bucket.object_uri(name);
@@ -137,6 +147,10 @@ impl Shards {
         member: &Member,
         mime: Option<ArchiveFormat>,
     ) -> Result<MemberData> {
+        let place = |index: &ShardIndex| index.has(member).then_some((member.offset, member.size));
+        if let Some(data) = self.at_once(info, name, mime, place).await? {
+            return Ok(data);
+        }
         let opened = self.open(info, name, mime).await?;
         if !opened.index.has(member) {
             let shard = info.bucket.object_uri(name);

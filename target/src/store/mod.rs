@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
 use tokio::task::JoinError;
 
@@ -160,6 +161,16 @@ impl Store {
     pub async fn reader(&self, record: &Record) -> Result<ObjectReader> {
         let (volume, record) = (self.volume(record).clone(), record.clone());
         blocking(move || volume.open_object(&record)?.ok_or_else(|| gone(&record))).await
+    }
+
+    /// Opens the very commit that `record` is of and reads a part of it, in one step.
+    pub async fn read_part(&self, record: &Record, range: ByteRange) -> Result<Bytes> {
+        let (volume, record) = (self.volume(record).clone(), record.clone());
+        blocking(move || {
+            let reader = volume.open_object(&record)?.ok_or_else(|| gone(&record))?;
+            reader.read_blocking(range)
+        })
+        .await
     }
 
     /// Starts writing an object. With a `size_hint` the room is reserved at once.
