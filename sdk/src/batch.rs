@@ -16,21 +16,35 @@ use crate::client::parse_bucket;
 use crate::error::{exception, raise};
 use crate::runtime::{self, Owned};
 
-/// The request for `names[i]` in `buckets[bucket_of[i]]`, to be answered in this order.
+/// What of an object is asked for: a member of the shard that it is (or empty), offset, length.
+pub(crate) type Part = (String, Option<u64>, Option<u64>);
+
+/// The request for `names[i]` in `buckets[bucket_of[i]]`, to be answered in this order. Without
+/// `parts` they are whole objects.
 pub(crate) fn request(
     py: Python<'_>,
     buckets: &[String],
     bucket_of: &[u32],
     names: Vec<String>,
+    parts: Option<Vec<Part>>,
 ) -> PyResult<BatchRequest> {
+    if parts.as_ref().is_some_and(|parts| parts.len() != names.len()) {
+        return Err(raise(py, Error::invalid("a batch needs one part per name, or none at all")));
+    }
     if bucket_of.len() != names.len() {
         return Err(raise(py, Error::invalid("a batch needs one bucket index per name")));
     }
     let buckets = buckets.iter().map(|uri| parse_bucket(py, uri)).collect::<PyResult<_>>()?;
+    let mut parts = parts.into_iter().flatten();
     let entries = names
         .into_iter()
         .zip(bucket_of)
-        .map(|(name, &bucket)| Ok(BatchEntry::whole(bucket, ObjectName::new(name)?)))
+        .map(|(name, &bucket)| {
+            let whole = BatchEntry::whole(bucket, ObjectName::new(name)?);
+            let Some((archpath, start, length)) = parts.next() else { return Ok(whole) };
+            let range = (start.is_some() || length.is_some()).then(|| (start.unwrap_or(0), length));
+            Ok(BatchEntry { archpath, range, ..whole })
+        })
         .collect::<forebay_core::Result<_>>()
         .map_err(|e| raise(py, e))?;
     Ok(BatchRequest { buckets, entries, ordered: true })

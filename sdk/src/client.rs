@@ -5,10 +5,14 @@ use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay_client::{Body, Client as Native, ClientConfig, Result as ClientResult};
+use forebay_client::{
+    Body, Client as Native, ClientConfig, Naming, Result as ClientResult, ShardOptions,
+};
+use forebay_core::archive::ArchiveFormat;
 use forebay_core::bucket::{BackendKind, BackendSpec};
 use forebay_core::job::{JobKind, Selection};
-use forebay_core::{Bucket, Error};
+use forebay_core::size::RangeSpec;
+use forebay_core::{Bucket, Error, ObjectName};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -21,6 +25,7 @@ use crate::error::raise;
 use crate::listing;
 use crate::object::{self, ObjectStream};
 use crate::runtime::{self, Owned};
+use crate::shard::{self, ShardStream};
 
 /// A client that is made anew in each process that uses it.
 #[pyclass(module = "forebay._core", frozen)]
@@ -56,6 +61,15 @@ impl Client {
 
 pub(crate) fn parse_bucket(py: Python<'_>, uri: &str) -> PyResult<Bucket> {
     Ok(Bucket::parse_uri(uri).map_err(|e| raise(py, e))?.0)
+}
+
+fn member_call(
+    py: Python<'_>,
+    bucket: &str,
+    byte_range: Option<&str>,
+) -> PyResult<(Bucket, Option<RangeSpec>)> {
+    let range = object::parse_range(byte_range).map_err(|e| raise(py, e))?;
+    Ok((parse_bucket(py, bucket)?, range))
 }
 
 fn json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
@@ -220,30 +234,119 @@ impl Client {
     }
 
     /// Every answer of a batch in the order of `names`: a `Buffer`, or an exception not raised.
+    #[pyo3(signature = (buckets, bucket_of, names, parts=None))]
     fn batch_all<'py>(
         &self,
         py: Python<'py>,
         buckets: Vec<String>,
         bucket_of: Vec<u32>,
         names: Vec<String>,
+        parts: Option<Vec<batch::Part>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let request = batch::request(py, &buckets, &bucket_of, names)?;
+        let request = batch::request(py, &buckets, &bucket_of, names, parts)?;
         let answers = self.call(py, |c| async move { c.batch_all(&request).await })?;
         answers.into_iter().map(|answer| batch::answer(py, answer)).collect()
     }
 
     /// The same, one by one as they arrive.
+    #[pyo3(signature = (buckets, bucket_of, names, parts=None))]
     fn batch(
         &self,
         py: Python<'_>,
         buckets: Vec<String>,
         bucket_of: Vec<u32>,
         names: Vec<String>,
+        parts: Option<Vec<batch::Part>>,
     ) -> PyResult<BatchStream> {
-        let request = batch::request(py, &buckets, &bucket_of, names)?;
+        let request = batch::request(py, &buckets, &bucket_of, names, parts)?;
         let native = self.native(py)?;
         let _context = runtime::runtime(py)?.enter();
         Ok(native.batch(&request).map_err(|e| raise(py, e))?.into())
+    }
+
+    /// A member of a shard, whole or a range of it.
+    fn get_member(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        archpath: String,
+        mime: Option<String>,
+        byte_range: Option<&str>,
+    ) -> PyResult<Buffer> {
+        let (bucket, range) = member_call(py, bucket, byte_range)?;
+        let bytes = self.call(py, |c| async move {
+            let reply = c.get_member(&bucket, &name, &archpath, mime.as_deref(), range).await?;
+            reply.bytes().await
+        })?;
+        Ok(bytes.into())
+    }
+
+    /// The same, in pieces as they arrive.
+    fn open_member(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        archpath: String,
+        mime: Option<String>,
+        byte_range: Option<&str>,
+    ) -> PyResult<ObjectStream> {
+        let (bucket, range) = member_call(py, bucket, byte_range)?;
+        let reply = self.call(py, |c| async move {
+            c.get_member(&bucket, &name, &archpath, mime.as_deref(), range).await
+        })?;
+        Ok(reply.stream.into())
+    }
+
+    /// The samples of a shard, or without `keys` its members.
+    fn open_shard(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        mime: Option<&str>,
+        keys: Option<&str>,
+        lowercase: bool,
+        read_ahead: usize,
+    ) -> PyResult<ShardStream> {
+        let bucket = parse_bucket(py, bucket)?;
+        let name = ObjectName::new(name).map_err(|e| raise(py, e))?;
+        let naming = keys.map(|keys| Naming::parse(keys, lowercase)).transpose();
+        let naming = naming.map_err(|e| raise(py, e))?;
+        let format = mime.map(|mime| {
+            ArchiveFormat::from_mime(mime).ok_or_else(|| {
+                Error::invalid(format!("\"{mime}\" is no format of archives"))
+                    .hint("one of tar, tar.gz, tar.lz4, tar.zst, zip")
+            })
+        });
+        let format = format.transpose().map_err(|e| raise(py, e))?;
+        let native = self.native(py)?;
+        let _context = runtime::runtime(py)?.enter();
+        let options = ShardOptions { format, naming, read_ahead };
+        let flat = options.naming.is_none();
+        Ok(ShardStream::new(native.read_shard(&bucket, &name, options), flat))
+    }
+
+    /// The index of each shard, or an exception not raised.
+    fn shard_indexes<'py>(
+        &self,
+        py: Python<'py>,
+        buckets: Vec<String>,
+        bucket_of: Vec<usize>,
+        names: Vec<String>,
+        concurrency: usize,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let buckets =
+            buckets.iter().map(|uri| parse_bucket(py, uri)).collect::<PyResult<Vec<_>>>()?;
+        let shards = names.into_iter().zip(bucket_of).map(|(name, bucket)| {
+            let no_bucket = || Error::invalid("a shard names a bucket that is not given");
+            let bucket = buckets.get(bucket).cloned().ok_or_else(no_bucket)?;
+            Ok((bucket, ObjectName::new(name)?))
+        });
+        let shards = shards.collect::<forebay_core::Result<_>>().map_err(|e| raise(py, e))?;
+        let indexes = self.call(py, |c| shard::fetch(c, shards, concurrency))?;
+        indexes.into_iter().map(|index| shard::answer(py, index)).collect()
     }
 
     fn start_job(

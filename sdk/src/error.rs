@@ -37,14 +37,7 @@ impl From<Error> for Failure {
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        // That nobody could be reached says more than that time ran out over it.
-        let unreachable = matches!(&error, ClientError::Timeout { last, .. }
-            if matches!(**last, ClientError::Connect { .. }));
-        let mut error = Error::from(error);
-        if unreachable {
-            error.code = ErrorCode::Unavailable;
-        }
-        Self(error)
+        Self(error.into_core())
     }
 }
 

@@ -12,6 +12,7 @@ mod error;
 mod listing;
 mod object;
 mod runtime;
+mod shard;
 
 use pyo3::prelude::*;
 
@@ -36,5 +37,9 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<client::Client>()?;
     m.add_class::<batch::BatchStream>()?;
     m.add_class::<object::ObjectStream>()?;
+    m.add_class::<shard::ShardStream>()?;
+    m.add_function(wrap_pyfunction!(shard::archive_format, m)?)?;
+    m.add_function(wrap_pyfunction!(shard::sample_layout, m)?)?;
+    m.add_function(wrap_pyfunction!(shard::split_member, m)?)?;
     m.add_function(wrap_pyfunction!(expand_template, m)?)
 }

@@ -30,7 +30,22 @@ from forebay.errors import (
 from forebay.job import Job
 from forebay.listing import Listing
 from forebay.object import Object, Reader, Writer
-from forebay.types import BatchResult, JobStatus, ObjectEntry, ObjectProps, ObjectRange
+from forebay.shard import (
+    ShardIndex,
+    ShardMember,
+    ShardSample,
+    ShardStream,
+    archive_format,
+    split_member,
+)
+from forebay.types import (
+    ArchiveConfig,
+    BatchResult,
+    JobStatus,
+    ObjectEntry,
+    ObjectProps,
+    ObjectRange,
+)
 
 if _core.__version__ != __version__:
     raise ImportError(
@@ -49,6 +64,13 @@ __all__ = [
     "Writer",
     "Batch",
     "BatchResult",
+    "ArchiveConfig",
+    "ShardIndex",
+    "ShardMember",
+    "ShardSample",
+    "ShardStream",
+    "archive_format",
+    "split_member",
     "Listing",
     "ObjectEntry",
     "ObjectProps",

@@ -1,4 +1,4 @@
-from typing import final
+from typing import Any, TypeAlias, final
 
 from forebay.errors import ForebayError
 
@@ -8,10 +8,17 @@ __all__ = [
     "Client",
     "BatchStream",
     "ObjectStream",
+    "ShardStream",
+    "archive_format",
     "expand_template",
+    "sample_layout",
+    "split_member",
 ]
 
 __version__: str
+
+# Member of the shard (or empty), offset, length.
+_Part: TypeAlias = tuple[str, int | None, int | None]
 
 @final
 class Buffer:
@@ -28,6 +35,12 @@ class BatchStream:
 class ObjectStream:
     def __iter__(self) -> ObjectStream: ...
     def __next__(self) -> Buffer: ...
+
+@final
+class ShardStream:
+    def __iter__(self) -> ShardStream: ...
+    def __next__(self) -> tuple[str, Any]: ...
+    def close(self) -> None: ...
 
 @final
 class Client:
@@ -50,11 +63,44 @@ class Client:
     def head(self, bucket: str, name: str) -> str: ...
     def delete(self, bucket: str, name: str) -> None: ...
     def batch_all(
-        self, buckets: list[str], bucket_of: list[int], names: list[str]
+        self,
+        buckets: list[str],
+        bucket_of: list[int],
+        names: list[str],
+        parts: list[_Part] | None = None,
     ) -> list[Buffer | ForebayError]: ...
-    def batch(self, buckets: list[str], bucket_of: list[int], names: list[str]) -> BatchStream: ...
+    def batch(
+        self,
+        buckets: list[str],
+        bucket_of: list[int],
+        names: list[str],
+        parts: list[_Part] | None = None,
+    ) -> BatchStream: ...
+    def get_member(
+        self, bucket: str, name: str, archpath: str, mime: str | None, byte_range: str | None
+    ) -> Buffer: ...
+    def open_member(
+        self, bucket: str, name: str, archpath: str, mime: str | None, byte_range: str | None
+    ) -> ObjectStream: ...
+    def open_shard(
+        self,
+        bucket: str,
+        name: str,
+        mime: str | None,
+        keys: str | None,
+        lowercase: bool,
+        read_ahead: int,
+    ) -> ShardStream: ...
+    def shard_indexes(
+        self, buckets: list[str], bucket_of: list[int], names: list[str], concurrency: int
+    ) -> list[tuple[str, str, bytes, bytes, bytes, bytes] | ForebayError]: ...
     def start_job(self, kind: str, bucket: str, names: list[str] | None, prefix: str) -> str: ...
     def job(self, id: str) -> str: ...
     def stop_job(self, id: str) -> None: ...
 
+def archive_format(name: str) -> str | None: ...
 def expand_template(template: str) -> list[str]: ...
+def sample_layout(
+    names: bytes, ends: bytes, keys: str, lowercase: bool
+) -> tuple[bytes, bytes, list[tuple[int, str]]]: ...
+def split_member(name: str, keys: str, lowercase: bool) -> tuple[str, str] | None: ...

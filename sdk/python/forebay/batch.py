@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["Batch"]
 
 _NOTHING = memoryview(b"")
+_WHOLE = ("", None, None)
 
 
 class Batch:
     """Objects to get together, of one bucket or of many; answers come in the order of adding.
+
+    An entry may also be a member of a shard, or a range of bytes of either.
 
     Example:
         >>> batch = client.batch(["a", "b"], bucket=bucket)   # doctest: +SKIP
@@ -43,9 +46,29 @@ class Batch:
         self._buckets: dict[str, int] = {}
         self._bucket_of: list[int] = []
         self._names: list[str] = []
+        # As many as names, once one of them is not a whole object: member, offset, length.
+        self._parts: list[tuple[str, int | None, int | None]] | None = None
+        self._opaque: dict[int, bytes] = {}
 
-    def add(self, item: Object | str) -> Batch:
-        """This batch with one object more, given as itself or as a name in the batch's bucket."""
+    def add(
+        self,
+        item: Object | str,
+        *,
+        archpath: str | None = None,
+        start: int | None = None,
+        length: int | None = None,
+        opaque: bytes | None = None,
+    ) -> Batch:
+        """This batch with one entry more.
+
+        Args:
+            item: The object, or its name in the batch's bucket.
+            archpath: Take this member of the shard that the object is.
+            start: First byte to take, of the object or of the member.
+            length: How many bytes to take; by default all from ``start`` on. Fewer that are there
+                are an error of the entry, not a shorter payload.
+            opaque: Comes back as ``BatchResult.opaque``.
+        """
         if isinstance(item, Object):
             bucket, name = item.bucket, item.name
         elif self._bucket is not None:
@@ -55,6 +78,18 @@ class Batch:
         if bucket.client.endpoint != self._client.endpoint:
             raise ValueError(f"{item!r} is in the cluster at {bucket.client.endpoint}")
         self._bucket_of.append(self._buckets.setdefault(bucket.uri, len(self._buckets)))
+        if archpath is not None or start is not None or length is not None:
+            if archpath == "":
+                raise ValueError("archpath is the name of a member; it must not be empty")
+            if (start is not None and start < 0) or (length is not None and length < 0):
+                raise ValueError(f"start={start} and length={length} must not be negative")
+            if self._parts is None:
+                self._parts = [_WHOLE] * len(self._names)
+            self._parts.append((archpath or "", start, length))
+        elif self._parts is not None:
+            self._parts.append(_WHOLE)
+        if opaque is not None:
+            self._opaque[len(self._names)] = opaque
         self._names.append(name)
         return self
 
@@ -66,8 +101,8 @@ class Batch:
         """
         if not self._names:
             return
-        stream = self._client._native.batch(list(self._buckets), self._bucket_of, self._names)
         uris = list(self._buckets)
+        stream = self._client._native.batch(uris, self._bucket_of, self._names, self._parts)
         for index, answer in enumerate(stream):
             yield self._result(uris, index, answer)
 
@@ -76,7 +111,8 @@ class Batch:
         if not self._names:
             return []
         uris = list(self._buckets)
-        answers = self._client._native.batch_all(uris, self._bucket_of, self._names)
+        native = self._client._native
+        answers = native.batch_all(uris, self._bucket_of, self._names, self._parts)
         return [self._result(uris, index, answer) for index, answer in enumerate(answers)]
 
     def __len__(self) -> int:
@@ -89,8 +125,11 @@ class Batch:
         self, uris: list[str], index: int, answer: _core.Buffer | ForebayError
     ) -> tuple[BatchResult, memoryview]:
         uri, name = uris[self._bucket_of[index]], self._names[index]
+        archpath = (self._parts[index][0] or None) if self._parts else None
+        opaque = self._opaque.get(index)
         if isinstance(answer, ForebayError):
             if self._on_error == "raise":
                 raise answer
-            return BatchResult(index, uri, name, 0, answer), _NOTHING
-        return BatchResult(index, uri, name, len(answer)), memoryview(answer)
+            return BatchResult(index, uri, name, 0, answer, archpath, opaque), _NOTHING
+        result = BatchResult(index, uri, name, len(answer), None, archpath, opaque)
+        return result, memoryview(answer)

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.errors import AlreadyExists, NotFound
+from forebay.errors import AlreadyExists, ForebayError, NotFound
 from forebay.job import Job
 from forebay.listing import Listing
 from forebay.object import Object, as_bytes
+from forebay.shard import ShardIndex
 from forebay.types import ObjectEntry, ObjectRange
 
 if TYPE_CHECKING:
@@ -106,6 +107,18 @@ class Bucket:
     def list_snapshot(self, prefix: str = "") -> Listing:
         """All names and sizes under ``prefix`` at once, in a compact form."""
         return Listing.from_buffers(*self.client._native.list_all(self.uri, prefix))
+
+    def shard_index(self, name: str) -> ShardIndex:
+        """The members of a shard with their places and sizes; nothing of it is downloaded.
+
+        Raises:
+            NotFound: It is not there.
+            InvalidArgument: It is no archive, or a damaged one.
+        """
+        (index,) = self.client.shard_indexes([self.object(name)])
+        if isinstance(index, ForebayError):
+            raise index
+        return index
 
     def object(self, name: str) -> Object:
         """The object of this name, whether it exists or not."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from forebay import _core
 from forebay.batch import Batch
 from forebay.bucket import Bucket
+from forebay.errors import ForebayError
 from forebay.job import Job
+from forebay.listing import Listing
+from forebay.shard import ShardIndex
 
 if TYPE_CHECKING:
     from forebay.object import Object
@@ -115,6 +119,31 @@ class Client:
                 raise answer
             payloads.append(memoryview(answer))
         return payloads
+
+    def shard_indexes(
+        self, shards: Iterable[Object], *, concurrency: int = 16
+    ) -> list[ShardIndex | ForebayError]:
+        """The index of each shard, ``concurrency`` of them at a time; failures are returned."""
+        wanted = list(shards)
+        buckets: dict[str, int] = {}
+        bucket_of: list[int] = []
+        for shard in wanted:
+            if shard.bucket.client.endpoint != self.endpoint:
+                raise ValueError(f"{shard!r} is in the cluster at {shard.bucket.client.endpoint}")
+            bucket_of.append(buckets.setdefault(shard.bucket.uri, len(buckets)))
+        names = [shard.name for shard in wanted]
+        answers = self._native.shard_indexes(list(buckets), bucket_of, names, concurrency)
+        indexes: list[ShardIndex | ForebayError] = []
+        for shard, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, ForebayError):
+                indexes.append(answer)
+                continue
+            format, version, text, ends, sizes, raw_offsets = answer
+            offsets = array("Q")
+            offsets.frombytes(raw_offsets)
+            members = Listing.from_buffers(text, ends, sizes)
+            indexes.append(ShardIndex(shard.uri, format, version, members, offsets))
+        return indexes
 
     def job(self, id: str) -> Job:
         """The job of this id."""

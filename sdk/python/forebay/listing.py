@@ -62,6 +62,10 @@ class Listing(Sequence[tuple[str, int]]):
             base += len(part._names)
         return cls(b"".join(part._names for part in parts), offsets, sizes)
 
+    def buffers(self) -> tuple[bytes, bytes]:
+        """All names as one text, and the offsets between them as 8-byte numbers."""
+        return self._names, self._offsets.tobytes()
+
     @property
     def sizes(self) -> array[int]:
         """The sizes alone, 8 bytes each; to read, not to write."""

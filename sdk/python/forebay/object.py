@@ -6,10 +6,11 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from forebay.errors import NotFound
-from forebay.types import ObjectProps
+from forebay.shard import ShardStream
+from forebay.types import ArchiveConfig, ObjectProps
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -38,27 +39,78 @@ class Object:
         """``scheme://bucket/name``."""
         return f"{self.bucket.uri}/{self.name}"
 
-    def get(self, *, byte_range: tuple[int, int] | str | None = None) -> Reader:
+    def get(
+        self,
+        *,
+        byte_range: tuple[int, int] | str | None = None,
+        archive_config: ArchiveConfig | None = None,
+        archpath: str | None = None,
+    ) -> Reader:
         """The same as :meth:`get_reader`."""
-        return self.get_reader(byte_range=byte_range)
+        return self.get_reader(
+            byte_range=byte_range, archive_config=archive_config, archpath=archpath
+        )
 
-    def get_reader(self, *, byte_range: tuple[int, int] | str | None = None) -> Reader:
+    def get_reader(
+        self,
+        *,
+        byte_range: tuple[int, int] | str | None = None,
+        archive_config: ArchiveConfig | None = None,
+        archpath: str | None = None,
+    ) -> Reader:
         """A reader of the object; the request goes out at the first read.
 
         Args:
             byte_range: ``(start, length)``, or the value of an HTTP ``Range`` header such as
-                ``bytes=0-99``.
+                ``bytes=0-99``; of the member where one is named.
+            archive_config: Read a member of the shard that this object is.
+            archpath: The same, by the member's name alone.
         """
+        if archpath is not None:
+            if archive_config is not None:
+                raise TypeError("get_reader() takes archpath or archive_config, not both")
+            archive_config = ArchiveConfig(archpath)
         if isinstance(byte_range, tuple):
             start, length = byte_range
             if start < 0 or length < 1:
                 raise ValueError(f"byte_range is (start, length) with length >= 1: {byte_range}")
             byte_range = f"bytes={start}-{start + length - 1}"
         client, uri, name, wanted = self.bucket.client, self.bucket.uri, self.name, byte_range
+        if archive_config is not None:
+            member, mime = archive_config.archpath, archive_config.mime
+            return Reader(
+                lambda: memoryview(client._native.get_member(uri, name, member, mime, wanted)),
+                lambda: map(
+                    memoryview, client._native.open_member(uri, name, member, mime, wanted)
+                ),
+            )
         return Reader(
             lambda: memoryview(client._native.get(uri, name, wanted)),
             lambda: map(memoryview, client._native.open(uri, name, wanted)),
         )
+
+    def samples(
+        self,
+        *,
+        keys: Literal["webdataset", "basename"] = "webdataset",
+        lowercase: bool = False,
+        read_ahead: int = 8 << 20,
+        mime: str | None = None,
+    ) -> ShardStream:
+        """The samples of the shard that this object is, as ``(key, {extension: bytes})``.
+
+        It is fetched and unpacked in the background from this call on, up to ``read_ahead`` bytes
+        ahead. See :class:`ShardStream` for what an error means, and ``ShardIndex.samples`` for
+        ``keys`` and ``lowercase``.
+
+        Args:
+            mime: As ``ArchiveConfig.mime``.
+        """
+        return ShardStream(self, mime, keys, lowercase, read_ahead)
+
+    def members(self, *, read_ahead: int = 8 << 20, mime: str | None = None) -> ShardStream:
+        """The files in the shard that this object is, as ``(name, bytes)``; see ``samples``."""
+        return ShardStream(self, mime, None, False, read_ahead)
 
     def put(self, data: Buffer | io.BufferedIOBase | str | os.PathLike[str]) -> ObjectProps:
         """What is known of the object after storing it: old or new is seen, never half.

@@ -8,7 +8,14 @@ from typing import Any
 
 from forebay.errors import ForebayError
 
-__all__ = ["ObjectEntry", "ObjectProps", "ObjectRange", "BatchResult", "JobStatus"]
+__all__ = [
+    "ArchiveConfig",
+    "ObjectEntry",
+    "ObjectProps",
+    "ObjectRange",
+    "BatchResult",
+    "JobStatus",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +82,32 @@ class ObjectRange:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveConfig:
+    """What to read of an object that is a shard.
+
+    Attributes:
+        archpath: Name of the member.
+        mime: The shard's format, such as ``tar.gz``; needed only where neither its name nor its
+            first bytes tell.
+    """
+
+    archpath: str
+    mime: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.archpath:
+            raise ValueError("archpath is the name of a member; it must not be empty")
+
+
+@dataclass(frozen=True, slots=True)
 class BatchResult:
     """Which entry of a batch a payload belongs to, and how it went.
 
     Attributes:
         index: Position in the batch.
         error: Why there is no payload; None when there is one.
+        archpath: The member of the shard ``obj_name`` that the payload is; None for the object.
+        opaque: What was given to ``Batch.add``.
     """
 
     index: int
@@ -88,10 +115,12 @@ class BatchResult:
     obj_name: str
     size: int
     error: ForebayError | None = None
+    archpath: str | None = None
+    opaque: bytes | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether the payload is the whole object."""
+        """Whether the payload is all that was asked for."""
         return self.error is None
 
 
