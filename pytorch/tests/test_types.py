@@ -15,8 +15,14 @@ ROOT = Path(__file__).resolve().parents[2]
 RIGHT = """
 from collections.abc import Iterator
 
-from forebay import Bucket, Client, Listing, NotFound
-from forebay_torch import BaseIterDataset, DynamicBatchSampler, MapDataset
+from forebay import ArchiveConfig, Bucket, Client, Listing, NotFound, ShardIndex
+from forebay_torch import (
+    BaseIterDataset,
+    DynamicBatchSampler,
+    MapDataset,
+    ShardMapDataset,
+    ShardReader,
+)
 
 
 class Lines(BaseIterDataset):
@@ -35,6 +41,15 @@ try:
     views: list[memoryview] = bucket.get_many([name])
 except NotFound as error:
     print(error.code)
+index: ShardIndex = bucket.shard_index("s.tar")
+size: int = index["1.jpg"].size
+member: bytes = bucket.object("s.tar").get(archive_config=ArchiveConfig("1.jpg")).read_all()
+client = Client()
+client.batch().add(bucket.object("s.tar"), archpath="1.jpg", start=0, length=9).get_all()
+for key, parts in bucket.object("s.tar").samples(keys="basename"):
+    print(key, parts["jpg"])
+reader = ShardReader(bucket, shuffle_shards=True, decode={"cls": int}, on_error="skip")
+samples: int = len(reader) + len(ShardMapDataset(bucket, decode=lambda key, parts: parts["jpg"]))
 """
 
 WRONG = """
@@ -44,6 +59,7 @@ Client().bucket(5)
 Client().bucket("b").object("o").put(1)
 size: str = Client().bucket("b").list_snapshot()[0][1]
 Client(timeout="long")
+Client().bucket("b").object("o").samples(keys="wds")
 """
 
 
@@ -72,4 +88,4 @@ def test_users_code_is_checked_against_the_types(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     done = mypy(str(wrong))
     lines = {line.split(":")[1] for line in done.stdout.splitlines() if ": error:" in line}
-    assert lines == {"4", "5", "6", "7"}, done.stdout
+    assert lines == {"4", "5", "6", "7", "8"}, done.stdout

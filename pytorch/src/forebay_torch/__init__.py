@@ -7,6 +7,10 @@
     sampler = DynamicBatchSampler(dataset, max_batch_size=4_000_000, shuffle=True)
     for names, contents in DataLoader(dataset, batch_sampler=sampler, num_workers=2):
         ...
+
+    shards = ShardReader("ais://shards/", shuffle_shards=True)
+    for keys, contents in DataLoader(shards, batch_size=60, num_workers=4):
+        ...
 """
 
 from __future__ import annotations
@@ -31,14 +35,23 @@ if _forebay.__version__ != __version__:
     )
 
 from forebay_torch.config import Config
+from forebay_torch.fields import Fields
 from forebay_torch.iter_dataset import BaseIterDataset, IterableDataset, IterDataset
 from forebay_torch.map_dataset import BaseMapDataset, MapDataset
+from forebay_torch.multi_shard_stream import DataShard, MultiShardStream
 from forebay_torch.sampler import DynamicBatchSampler
+from forebay_torch.shard_map_dataset import ShardMapDataset
+from forebay_torch.shard_reader import ShardReader
 
 __all__ = [
     "MapDataset",
     "IterableDataset",
     "IterDataset",
+    "ShardReader",
+    "ShardMapDataset",
+    "MultiShardStream",
+    "DataShard",
+    "Fields",
     "BaseMapDataset",
     "BaseIterDataset",
     "DynamicBatchSampler",

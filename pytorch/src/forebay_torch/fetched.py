@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from forebay import Object, Reader
+from forebay import ArchiveConfig, Object, Reader
 
 __all__ = ["FetchedObject"]
 
@@ -20,9 +20,17 @@ class FetchedObject(Object):
         super().__init__(plain.bucket, plain.name, plain.size)
         self._content = content
 
-    def get_reader(self, *, byte_range: tuple[int, int] | str | None = None) -> Reader:
-        if byte_range is not None:
-            return super().get_reader(byte_range=byte_range)
+    def get_reader(
+        self,
+        *,
+        byte_range: tuple[int, int] | str | None = None,
+        archive_config: ArchiveConfig | None = None,
+        archpath: str | None = None,
+    ) -> Reader:
+        if byte_range is not None or archive_config is not None or archpath is not None:
+            return super().get_reader(
+                byte_range=byte_range, archive_config=archive_config, archpath=archpath
+            )
         return Reader(self._content)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -77,7 +77,7 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
         self._config = config or Config()
         chosen = sources if ais_source_list is None else ais_source_list
         self._parts = parts_of(owner, chosen, prefix_map, client)
-        self._index = snapshot(self._parts, self._config.max_listing_retries)
+        self._index = self._snapshot()
         self._shard_by_rank = shard_by_rank
         self._rank = None if rank is None or world_size is None else (rank, world_size)
         self._shuffle = shuffle
@@ -102,8 +102,11 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
 
     def refresh(self) -> None:
         """Lists the sources anew; call it in the training process, between epochs."""
-        self._index = snapshot(self._parts, self._config.max_listing_retries)
+        self._index = self._snapshot()
         self.reset()
+
+    def _snapshot(self) -> ObjectIndex:
+        return snapshot(self._parts, self._config.max_listing_retries)
 
     def worker_objects(self) -> Iterator[Object]:
         """The objects of this worker on this rank that have not been taken yet."""
@@ -137,10 +140,13 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
 
     def _positions(self) -> Sequence[int]:
         """Rows of the listing that are this worker's, in the order of the epoch."""
+        info = get_worker_info()
+        return self._share(*((0, 1) if info is None else (info.id, info.num_workers)))
+
+    def _share(self, worker: int, workers: int) -> Sequence[int]:
+        """Rows of the listing that one of so many workers of this rank delivers."""
         total = len(self._index.listing)
         rank, world_size = self._rank_and_world()
-        info = get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         mine = order.share(
             total, rank=rank, world_size=world_size, worker=worker, workers=workers
         )

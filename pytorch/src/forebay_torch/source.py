@@ -13,14 +13,26 @@ from forebay import (
     Bucket,
     Client,
     ClusterUnavailable,
+    ForebayError,
     Listing,
     Object,
     ObjectGroup,
+    ShardIndex,
     Timeout,
     TooManyRequests,
+    archive_format,
 )
 
-__all__ = ["Source", "Sources", "PrefixMap", "ObjectIndex", "Part", "parts_of", "snapshot"]
+__all__ = [
+    "Source",
+    "Sources",
+    "PrefixMap",
+    "ObjectIndex",
+    "Part",
+    "parts_of",
+    "shard_snapshot",
+    "snapshot",
+]
 
 Source: TypeAlias = Bucket | ObjectGroup | str
 Sources: TypeAlias = Source | Sequence[Source]
@@ -63,6 +75,15 @@ class ObjectIndex:
         """The object at ``index`` (not negative)."""
         name, size = self.listing[index]
         return Object(self.bucket(index), name, size)
+
+    def shard_indexes(
+        self, indices: Sequence[int], concurrency: int = 16
+    ) -> list[ShardIndex | ForebayError]:
+        """What is in the shards at these positions, or why that cannot be said."""
+        shards = [self.object(i) for i in indices]
+        if not shards:
+            return []
+        return shards[0].bucket.client.shard_indexes(shards, concurrency=concurrency)
 
     def get_many(self, indices: Iterable[int]) -> list[memoryview]:
         """The contents of these objects, as one batch over all buckets."""
@@ -120,20 +141,48 @@ def parts_of(
     return tuple(parts)
 
 
-def snapshot(parts: Sequence[Part], retries: int = 0) -> ObjectIndex:
-    """One listing of all parts; an object that several of them name appears once."""
+def snapshot(
+    parts: Sequence[Part],
+    retries: int = 0,
+    keep: Callable[[Part, str], bool] | None = None,
+) -> ObjectIndex:
+    """One listing of all parts; an object that several of them name appears once.
+
+    Args:
+        parts: What to list.
+        retries: How often a listing is begun anew after a failure that may pass.
+        keep: Which names of a part stay; by default all.
+    """
     kept = _without_covered(parts)
     shared = {p.bucket for p in kept if sum(q.bucket == p.bucket for q in kept) > 1}
     seen: dict[Bucket, set[str]] = {bucket: set() for bucket in shared}
     listed = []
     for part in kept:
         listing = _retried(partial(part.source.list_snapshot, part.prefix), retries)
+        if keep is not None:
+            listing = Listing.from_pairs(row for row in listing if keep(part, row[0]))
         if part.bucket in seen:
             listing = Listing.from_pairs(_new(listing, seen[part.bucket]))
         listed.append((part.bucket, listing))
     if not listed:
         raise ValueError("prefix_map leaves nothing of any source; None stands for all of one")
     return ObjectIndex(listed)
+
+
+def shard_snapshot(owner: str, parts: Sequence[Part], retries: int = 0) -> ObjectIndex:
+    """As ``snapshot``, of the shards alone: of a bucket what is named like an archive, of a group
+    all that it names."""
+
+    def is_shard(part: Part, name: str) -> bool:
+        return isinstance(part.source, ObjectGroup) or archive_format(name) is not None
+
+    index = snapshot(parts, retries, is_shard)
+    if not len(index.listing):
+        raise ValueError(
+            f"{owner} found no shards: no object there is named like an archive "
+            "(.tar, .tgz, .tar.gz, .tar.lz4, .tar.zst, .zip)"
+        )
+    return index
 
 
 def _without_covered(parts: Sequence[Part]) -> list[Part]:

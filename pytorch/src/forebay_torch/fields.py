@@ -1,0 +1,90 @@
+"""The parts of a sample by extension, in a form that batches although samples have different parts.
+
+The default collation of a DataLoader takes the keys of the first sample of a batch and wants them
+in every other. Torch lets a type bring its own way instead, which is registered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
+
+__all__ = ["Fields"]
+
+
+class Fields(dict[str, Any]):
+    """``{extension: content}`` of a sample, or of a batch of them after collation.
+
+    Reading an extension that the sample does not have gives ``fill`` (for a batch: a list of it)
+    without adding it; with ``fill=None`` it is a KeyError. ``fields["__key__"]`` and
+    ``fields["__url__"]`` are the sample's key and the URI of its shard, which iteration over the
+    parts leaves out.
+
+    Attributes:
+        fill: Stands for a part that is not there.
+        key: The sample's key; of a batch, all of them.
+        url: The shard it is from; of a batch, all of them.
+    """
+
+    __slots__ = ("fill", "key", "url")
+
+    def __init__(
+        self,
+        parts: Mapping[str, Any] | None = None,
+        fill: Any = b"",
+        key: Any = "",
+        url: Any = "",
+    ) -> None:
+        super().__init__(parts or {})
+        self.fill = fill
+        # Texts; lists of them for a batch.
+        self.key = key
+        self.url = url
+
+    def __missing__(self, name: str) -> Any:
+        if name == "__key__":
+            return self.key
+        if name == "__url__":
+            return self.url
+        if self.fill is None:
+            raise KeyError(name)
+        return self.fill
+
+    def copy(self) -> Fields:
+        """A shallow copy."""
+        return Fields(self, self.fill, self.key, self.url)
+
+    __copy__ = copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fields, (dict(self), self.fill, self.key, self.url)
+
+
+def _collate_fields(
+    batch: Sequence[Fields],
+    *,
+    collate_fn_map: dict[type | tuple[type, ...], Callable[..., Any]] | None = None,
+) -> Fields:
+    """The batch of samples as one: every extension that any of them has."""
+    names = dict.fromkeys(name for fields in batch for name in fields)
+    for name in names:
+        for fields in batch:
+            if name not in fields and fields.fill is None:
+                raise KeyError(
+                    f"sample {fields.key!r} of {fields.url} has no {name!r}, others of its batch "
+                    "do; give fill_missing, or a collate_fn of your own"
+                )
+    parts = {
+        name: collate([fields[name] for fields in batch], collate_fn_map=collate_fn_map)
+        for name in names
+    }
+    first = batch[0].fill
+    fill = None if first is None else [first] * len(batch)
+    return Fields(
+        parts, fill, [fields.key for fields in batch], [fields.url for fields in batch]
+    )
+
+
+default_collate_fn_map[Fields] = _collate_fields

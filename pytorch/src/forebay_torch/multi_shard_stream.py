@@ -1,0 +1,137 @@
+"""Several streams of shards side by side: the n-th member of each makes the n-th sample."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch.utils.data import IterableDataset as TorchIterableDataset
+from torch.utils.data import get_worker_info
+
+from forebay import Bucket, ForebayError, Listing, Object
+from forebay_torch import order
+from forebay_torch.source import ObjectIndex, Part, shard_snapshot
+
+__all__ = ["DataShard", "MultiShardStream"]
+
+# Samples are fetched this many at a time, or fewer when they are large.
+_GROUP_SAMPLES = 64
+_GROUP_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DataShard:
+    """One of the streams: the members of all shards of a bucket whose names start so.
+
+    Attributes:
+        etl_name: Not served yet.
+    """
+
+    bucket: Bucket
+    prefix: str = ""
+    etl_name: str | None = None
+
+
+class MultiShardStream(TorchIterableDataset[tuple[bytes, ...]]):
+    """Tuples of one member of each stream, in the order of shards' names and of the archives.
+
+    The cluster indexes the shards when the dataset is made, so that ``len()`` costs nothing, and
+    each worker of each rank fetches only its own tuples, in batches.
+
+    Args:
+        data_sources: The streams.
+        strict: Refuse streams of different lengths; otherwise the shortest ends all.
+        shard_by_rank: Whether ranks of ``torch.distributed`` share the samples.
+
+    Example:
+        >>> images, texts = DataShard(bucket, "images-"), DataShard(bucket, "texts-")
+        >>> for image, text in MultiShardStream([images, texts], strict=True):
+        ...     pass
+    """
+
+    def __init__(
+        self,
+        data_sources: Sequence[DataShard],
+        *,
+        strict: bool = False,
+        shard_by_rank: bool = True,
+    ) -> None:
+        if not data_sources:
+            raise ValueError("MultiShardStream needs at least one DataShard")
+        for source in data_sources:
+            if source.etl_name:
+                raise NotImplementedError(
+                    f"MultiShardStream: etl_name={source.etl_name!r}: the cluster does not "
+                    "transform objects yet"
+                )
+        self._streams = [_Stream(source) for source in data_sources]
+        lengths = [len(stream) for stream in self._streams]
+        if strict and len(set(lengths)) > 1:
+            raise ValueError(f"MultiShardStream: the streams have {lengths} members; not the same")
+        self._length = min(lengths)
+        self._shard_by_rank = shard_by_rank
+
+    def __len__(self) -> int:
+        rank, world_size = self._rank_and_world()
+        return len(range(rank, self._length, world_size))
+
+    def __iter__(self) -> Iterator[tuple[bytes, ...]]:
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        rank, world_size = self._rank_and_world()
+        mine = order.share(
+            self._length, rank=rank, world_size=world_size, worker=worker, workers=workers
+        )
+        group: list[int] = []
+        total = 0
+        for row in mine:
+            size = sum(stream.members.sizes[row] for stream in self._streams)
+            if group and (len(group) >= _GROUP_SAMPLES or total + size > _GROUP_BYTES):
+                yield from self._fetch(group)
+                group, total = [], 0
+            group.append(row)
+            total += size
+        if group:
+            yield from self._fetch(group)
+
+    def _fetch(self, rows: Sequence[int]) -> Iterator[tuple[bytes, ...]]:
+        batch = self._streams[0].bucket.client.batch()
+        for row in rows:
+            for stream in self._streams:
+                batch.add(stream.shard(row), archpath=stream.members.name(row))
+        contents = iter(batch.get_all())
+        for _ in rows:
+            yield tuple(bytes(next(contents)[1]) for _ in self._streams)
+
+    def _rank_and_world(self) -> tuple[int, int]:
+        distributed = torch.distributed
+        if self._shard_by_rank and distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return 0, 1
+
+
+class _Stream:
+    """The members of all shards of one source, in order."""
+
+    def __init__(self, source: DataShard) -> None:
+        self.bucket = source.bucket
+        self._shards: ObjectIndex = shard_snapshot(
+            "MultiShardStream", [Part(source.bucket, source.prefix)]
+        )
+        names: list[Listing] = []
+        for index in self._shards.shard_indexes(range(len(self._shards.listing))):
+            if isinstance(index, ForebayError):
+                raise index
+            names.append(index.names)
+        self._ends = tuple(accumulate(len(listing) for listing in names))
+        self.members = Listing.concat(names)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def shard(self, row: int) -> Object:
+        """The shard that the member is in."""
+        return self._shards.object(bisect_right(self._ends, row))

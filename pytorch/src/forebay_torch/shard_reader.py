@@ -1,0 +1,292 @@
+"""Samples out of shards, read as streams."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from torch.utils.data import get_worker_info
+
+from forebay import (
+    AccessDenied,
+    Client,
+    ClusterUnavailable,
+    ForebayError,
+    ShardStream,
+    Timeout,
+    TooManyRequests,
+)
+from forebay_torch.config import Config
+from forebay_torch.fields import Fields
+from forebay_torch.iter_dataset import BaseIterDataset
+from forebay_torch.progress import Progress
+from forebay_torch.source import ObjectIndex, PrefixMap, Sources, shard_snapshot
+
+__all__ = ["ShardReader", "Decode", "OnError"]
+
+Decode = Mapping[str, Callable[[Any], Any]] | Callable[[str, Fields], Any]
+OnError = Literal["raise", "skip"] | Callable[[str, Exception], Any]
+
+# Failures that no sample is to blame for: leaving it out would hide them.
+_NEVER_SKIPPED = (ClusterUnavailable, Timeout, TooManyRequests, AccessDenied)
+# Indexes that are in memory at once while samples are counted.
+_COUNTED_TOGETHER = 64
+
+
+class ShardReader(BaseIterDataset):
+    """Samples as ``(key, {extension: bytes})`` from shards in the WebDataset form.
+
+    Objects whose names end as archives do (.tar, .tgz, .tar.gz, .tar.lz4, .tar.zst, .zip) are
+    shards, others are left out; an ObjectGroup or a template may name any. A shard is read as a
+    stream: memory holds one sample and ``read_ahead`` bytes of each of two shards, the one at work
+    and the next. In an epoch every shard, and so every sample, is delivered exactly once: by one
+    worker of one rank. ``len()`` is the number of samples of this rank in this epoch; it comes
+    from the indexes that the cluster keeps, no data is read for it.
+
+    The contents are a ``Fields``: a dict that the default collation of a DataLoader batches
+    although samples have different extensions. ``fields["__key__"]`` and ``fields["__url__"]``
+    say where a sample is from.
+
+    Args:
+        bucket_list: As ``ais_source_list`` of BaseMapDataset.
+        prefix_map: As for BaseMapDataset.
+        etl_name: Not served yet.
+        show_progress: Show on a terminal's stderr how many samples of which shard were read.
+        partition_sources_by_worker: Kept for compatibility: workers never list.
+        shuffle_shards: Whether each epoch has an order of shards of its own; see ``set_epoch``.
+        shuffle_buffer: Samples are drawn from as many that wait; 0 keeps their order.
+        seed: Of both shuffles.
+        decode: Extension -> function that makes the part of its bytes; or a function of key and
+            Fields, whose result takes the place of the Fields.
+        keys: ``webdataset``: the key is the member's name with its folder, up to the first dot of
+            its last component. ``basename``: without the folder, and the extension is only what
+            follows the last dot.
+        lowercase: Take extensions in lower case.
+        fill_missing: What stands in a batch for a part that a sample does not have; with None
+            that is an error.
+        resampled: Draw shards with replacement, without end; ``len()`` is then undefined.
+        on_error: What to do about a sample or shard that cannot be read or decoded: ``raise``;
+            ``skip`` it with a warning; or a function of its name and the exception. That the
+            cluster does not answer is never skipped by ``skip``.
+        handler: A WebDataset handler, instead of ``on_error``: true means to go on.
+        read_ahead: Most bytes that are fetched and unpacked ahead, per shard.
+        shard_by_rank: As for BaseIterDataset, ``rank`` and ``world_size`` too.
+        client: As for BaseIterDataset.
+        config: As for BaseIterDataset.
+
+    Example:
+        >>> loader = DataLoader(ShardReader(bucket), batch_size=60, num_workers=4)
+        >>> for keys, contents in loader:
+        ...     images, labels = contents["jpg"], contents["cls"]
+    """
+
+    def __init__(
+        self,
+        bucket_list: Sources | None = None,
+        prefix_map: PrefixMap | None = None,
+        etl_name: str | None = None,
+        show_progress: bool = False,
+        partition_sources_by_worker: bool = False,
+        *,
+        sources: Sources | None = None,
+        shuffle_shards: bool = False,
+        shuffle_buffer: int = 0,
+        seed: int = 0,
+        decode: Decode | None = None,
+        keys: Literal["webdataset", "basename"] = "webdataset",
+        lowercase: bool = False,
+        fill_missing: Any = b"",
+        resampled: bool = False,
+        on_error: OnError = "raise",
+        handler: Callable[[Exception], bool] | None = None,
+        read_ahead: int = 8 << 20,
+        shard_by_rank: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+        client: Client | None = None,
+        config: Config | None = None,
+    ) -> None:
+        check_options(type(self).__name__, etl_name, keys, on_error)
+        if shuffle_buffer < 0:
+            raise ValueError(f"shuffle_buffer must not be negative: {shuffle_buffer}")
+        if handler is not None and on_error != "raise":
+            raise TypeError("ShardReader takes on_error or handler, not both")
+        super().__init__(
+            bucket_list,
+            prefix_map,
+            partition_sources_by_worker,
+            sources=sources,
+            shard_by_rank=shard_by_rank,
+            rank=rank,
+            world_size=world_size,
+            shuffle=shuffle_shards,
+            seed=seed,
+            client=client,
+            config=config,
+        )
+        self._show_progress = show_progress
+        self._shuffle_buffer = shuffle_buffer
+        self._decode = decode
+        self._keys: Literal["webdataset", "basename"] = keys
+        self._lowercase = lowercase
+        self._fill = fill_missing
+        self._resampled = resampled
+        self._on_error: OnError = on_error
+        self._handler = handler
+        self._read_ahead = read_ahead
+        # Samples of each shard, -1 where not known yet.
+        self._counts = array("q", [-1]) * len(self.objects)
+        ranks = self._rank_and_world()[1]
+        if len(self.objects) < ranks and not resampled:
+            warnings.warn(
+                f"{len(self.objects)} shards for {ranks} ranks: some ranks get no samples; write "
+                "more and smaller shards, or use ShardMapDataset",
+                stacklevel=2,
+            )
+
+    def refresh(self) -> None:
+        super().refresh()
+        self._counts = array("q", [-1]) * len(self.objects)
+
+    def __len__(self) -> int:
+        if self._resampled:
+            raise TypeError("a resampled ShardReader has no end, so no len()")
+        rows = self._share(0, 1)
+        self._count([row for row in rows if self._counts[row] < 0])
+        return sum(self._counts[row] for row in rows)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        self.reset()
+        rows = self._endless() if self._resampled else iter(self._positions())
+        samples = self._samples(rows)
+        if self._shuffle_buffer < 2:
+            return samples
+        return shuffled(samples, self._shuffle_buffer, self._generator("samples"))
+
+    def _snapshot(self) -> ObjectIndex:
+        owner = type(self).__name__
+        return shard_snapshot(owner, self._parts, self._config.max_listing_retries)
+
+    def _count(self, rows: list[int]) -> None:
+        for start in range(0, len(rows), _COUNTED_TOGETHER):
+            group = rows[start : start + _COUNTED_TOGETHER]
+            for row, index in zip(group, self._index.shard_indexes(group), strict=True):
+                if isinstance(index, ForebayError):
+                    # What cannot be indexed is damaged, and read only up to there.
+                    self._failed(self._index.object(row).uri, index)
+                    self._counts[row] = 0
+                    continue
+                samples = index.samples(self._keys, self._lowercase)
+                whole = len(samples) - len(samples.problems)
+                self._counts[row] = len(samples) if self._on_error == "raise" else whole
+
+    def _generator(self, purpose: str) -> random.Random:
+        """Random numbers of this worker of this rank in this epoch."""
+        info = get_worker_info()
+        rank = self._rank_and_world()[0]
+        place = (purpose, self._seed, int(self._epoch), rank, 0 if info is None else info.id)
+        return random.Random(repr(place))
+
+    def _endless(self) -> Iterator[int]:
+        generator = self._generator("shards")
+        while True:
+            yield generator.randrange(len(self.objects))
+
+    def _samples(self, rows: Iterator[int]) -> Iterator[tuple[str, Any]]:
+        info = get_worker_info()
+        worker = "" if info is None else f" (Worker {info.id})"
+        with Progress(self._show_progress, worker) as progress:
+            for stream in self._streams(rows):
+                progress.begin(stream.uri)
+                for sample in self._read(stream):
+                    progress.advance()
+                    yield sample
+
+    def _streams(self, rows: Iterator[int]) -> Iterator[ShardStream]:
+        """The shards one by one, each opened when the one before it is begun."""
+        waiting: ShardStream | None = None
+        for row in rows:
+            opened = self._index.object(row).samples(
+                keys=self._keys, lowercase=self._lowercase, read_ahead=self._read_ahead
+            )
+            if waiting is not None:
+                yield waiting
+            waiting = opened
+        if waiting is not None:
+            yield waiting
+
+    def _read(self, stream: ShardStream) -> Iterator[tuple[str, Any]]:
+        while True:
+            name = stream.uri
+            try:
+                key, parts = next(stream)
+                name = f"{stream.uri}/{key}"
+                sample = decoded(key, Fields(parts, self._fill, key, stream.uri), self._decode)
+            except StopIteration:
+                return
+            except Exception as error:
+                if not self._failed(name, error):
+                    return
+                continue
+            yield key, sample
+
+    def _failed(self, name: str, error: Exception) -> bool:
+        """Whether to go on with the shard after this failure; raises it where that is asked."""
+        if self._handler is not None:
+            return bool(self._handler(error))
+        if callable(self._on_error):
+            self._on_error(name, error)
+        elif self._on_error == "raise" or isinstance(error, _NEVER_SKIPPED):
+            raise error
+        else:
+            warnings.warn(f"left out of {name}: {error}", stacklevel=2)
+        return True
+
+
+def check_options(owner: str, etl_name: str | None, keys: str, on_error: Any) -> None:
+    """Refuses what a dataset over shards does not do."""
+    if etl_name is not None:
+        raise NotImplementedError(
+            f"{owner}: etl_name={etl_name!r}: the cluster does not transform objects yet; "
+            "use decode, which runs in the worker"
+        )
+    if keys not in ("webdataset", "basename"):
+        raise ValueError(f'{owner}: keys is "webdataset" or "basename", not {keys!r}')
+    if on_error not in ("raise", "skip") and not callable(on_error):
+        raise ValueError(f'{owner}: on_error is "raise", "skip" or a function, not {on_error!r}')
+
+
+def decoded(key: str, fields: Fields, decode: Decode | None) -> Any:
+    """What ``decode`` makes of a sample."""
+    if decode is None:
+        return fields
+    part = ""
+    try:
+        if not isinstance(decode, Mapping):
+            return decode(key, fields)
+        for part in fields.keys() & decode.keys():
+            fields[part] = decode[part](fields[part])
+        return fields
+    except Exception as error:
+        of = f"{part!r} of " if part else ""
+        error.add_note(f"while decode worked on {of}the sample {key!r} of {fields.url}")
+        raise
+
+
+def shuffled(
+    samples: Iterator[tuple[str, Any]], size: int, generator: random.Random
+) -> Iterator[tuple[str, Any]]:
+    """Each sample once, drawn from ``size`` that wait."""
+    waiting: list[tuple[str, Any]] = []
+    for sample in samples:
+        if len(waiting) < size:
+            waiting.append(sample)
+            continue
+        place = generator.randrange(size)
+        drawn, waiting[place] = waiting[place], sample
+        yield drawn
+    generator.shuffle(waiting)
+    yield from waiting
