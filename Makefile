@@ -12,11 +12,15 @@ export FOREBAY_BIN := $(CURDIR)/build/release/forebay
 CARGO_FLAGS ?=
 PYTEST_ARGS ?=
 
-# Exports the MinIO that tests talk to. Without one they say so and skip, unless
-# FOREBAY_REQUIRE_MINIO is set, as it is in .ci/run.
-with_minio = rc=0; FOREBAY_MINIO="$$(ci/minio.sh)" || rc=$$?; \
+# Exports the clouds that tests talk to. Without one they say so and skip, unless
+# FOREBAY_REQUIRE_MINIO or FOREBAY_REQUIRE_FAKE_GCS is set, as both are in .ci/run.
+with_clouds = rc=0; FOREBAY_MINIO="$$(ci/minio.sh)" || rc=$$?; \
 	if [ $$rc = 0 ]; then export FOREBAY_MINIO; \
 	elif [ $$rc = 3 ] && [ -z "$${FOREBAY_REQUIRE_MINIO:-}" ]; then unset FOREBAY_MINIO; \
+	else exit $$rc; fi; \
+	rc=0; FOREBAY_FAKE_GCS="$$(ci/fake_gcs.sh)" || rc=$$?; \
+	if [ $$rc = 0 ]; then export FOREBAY_FAKE_GCS; \
+	elif [ $$rc = 3 ] && [ -z "$${FOREBAY_REQUIRE_FAKE_GCS:-}" ]; then unset FOREBAY_FAKE_GCS; \
 	else exit $$rc; fi
 
 .PHONY: help
@@ -45,11 +49,11 @@ test: test-rust test-py ## Run all tests that need no special machine
 
 .PHONY: test-rust
 test-rust: binary ## Unit tests and black-box tests over real processes
-	@$(with_minio); set -x; cargo test --release $(CARGO_FLAGS) --workspace --exclude forebay-sdk
+	@$(with_clouds); set -x; cargo test --release $(CARGO_FLAGS) --workspace --exclude forebay-sdk
 
 .PHONY: test-py
 test-py: binary python ## Python packages, other clients, the README
-	@$(with_minio); for folder in tests/python sdk/tests pytorch/tests; do \
+	@$(with_clouds); for folder in tests/python sdk/tests pytorch/tests; do \
 		( set -x; build/venv/bin/python -m pytest "$$folder" $(PYTEST_ARGS) ); done
 
 .PHONY: check

@@ -18,7 +18,8 @@ use crate::uri::{self, Listing};
 #[command(after_help = "Examples:
   forebay mb ais://scratch                        a bucket of this cluster
   forebay mb ais://images --folder /data/images   a cache over a folder that all targets see
-  forebay mb s3://my-bucket                       a cache over a bucket in S3")]
+  forebay mb s3://my-bucket                       a cache over a bucket in S3
+  forebay mb gs://my-bucket                       a cache over one in Google Cloud Storage")]
 pub(crate) struct MakeArgs {
     /// The bucket, for example ais://images
     #[arg(value_name = "URI")]
@@ -173,12 +174,16 @@ pub(crate) fn backend_of(props: &Value) -> Option<BackendSpec> {
 
 /// A backend in one word.
 pub(crate) fn show_backend(backend: &BackendSpec) -> String {
-    match backend.kind {
-        BackendKind::Folder => format!("folder {}", backend.root.as_deref().unwrap_or("?")),
-        BackendKind::S3 => match &backend.endpoint {
-            Some(endpoint) => format!("s3 {} at {endpoint}", backend.bucket),
-            None => format!("s3 {}", backend.bucket),
-        },
+    let kind = match backend.kind {
+        BackendKind::Folder => {
+            return format!("folder {}", backend.root.as_deref().unwrap_or("?"));
+        }
+        BackendKind::S3 => "s3",
+        BackendKind::Gcs => "gcs",
+    };
+    match &backend.endpoint {
+        Some(endpoint) => format!("{kind} {} at {endpoint}", backend.bucket),
+        None => format!("{kind} {}", backend.bucket),
     }
 }
 

@@ -3,12 +3,15 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_client::{Client, ClientConfig};
+use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{ClusterInfo, MapReply};
 use forebay_core::sign::GRANT_TTL_S;
 use forebay_core::size::ByteSize;
 use forebay_core::state::{Node, Role};
+use forebay_core::v1::list::ListMsg;
 use serde_json::json;
 
+use crate::bucket::show_backend;
 use crate::cluster::role;
 use crate::failure::{Failure, exit};
 use crate::output::{Column, Format, Row, Rows};
@@ -22,6 +25,8 @@ const CLOCK_WARN_S: u64 = 5;
 const CLOCK_FAIL_S: u64 = 300;
 /// Open files that a client of a busy cluster may need.
 const OPEN_FILES: u64 = 4096;
+/// Buckets with a backend that are looked into.
+const BACKENDS: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -76,6 +81,9 @@ pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
             all.push(clock(&map, now_s()));
             let nodes = map.state.nodes.values().map(health);
             all.extend(futures::future::join_all(nodes).await);
+            let backed = map.state.buckets.values().filter(|b| b.has_backend()).take(BACKENDS);
+            let backends = backed.map(|bucket| backend(&client, bucket));
+            all.extend(futures::future::join_all(backends).await);
             match client.cluster_info().await {
                 Ok(info) => all.extend(budgets(&info)),
                 Err(e) => all.push(Finding::bad(Verdict::Fail, "budgets", e.message(), "")),
@@ -182,6 +190,20 @@ async fn health(node: &Node) -> Finding {
             format!("{} is down: {e}", node.url),
             "start it again with its own command line",
         ),
+    }
+}
+
+/// Whether the targets may look into what stands behind a bucket.
+async fn backend(client: &Client, info: &BucketInfo) -> Finding {
+    let check = format!("bucket {}", info.bucket);
+    let shown = info.backend.as_ref().map(show_backend).unwrap_or_default();
+    let one = ListMsg { page_size: 1, props: "name".into(), ..ListMsg::default() };
+    match client.list_page(&info.bucket, &one).await {
+        Ok(_) => Finding::ok(check, format!("{shown} can be read")),
+        Err(e) => {
+            let hint = e.hint().unwrap_or("look into the log of the targets").to_owned();
+            Finding::bad(Verdict::Fail, check, e.message(), hint)
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::name::{Bucket, Provider};
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
     S3,
+    Gcs,
     Folder,
 }
 
@@ -108,10 +109,10 @@ impl BucketInfo {
 
 /// The backend that a provider stands for; `None` for native buckets and providers without one yet.
 pub fn implied_backend(bucket: &Bucket) -> Option<BackendSpec> {
-    (bucket.provider == Provider::Aws).then(|| BackendSpec {
-        kind: BackendKind::S3,
-        bucket: bucket.name.to_string(),
-        endpoint: None,
-        root: None,
-    })
+    let kind = match bucket.provider {
+        Provider::Aws => BackendKind::S3,
+        Provider::Gcp => BackendKind::Gcs,
+        Provider::Ais | Provider::Azure | Provider::Ht => return None,
+    };
+    Some(BackendSpec { kind, bucket: bucket.name.to_string(), endpoint: None, root: None })
 }

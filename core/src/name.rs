@@ -67,12 +67,12 @@ impl FromStr for Provider {
         Ok(match s {
             "" | "ais" | "fb" => Self::Ais,
             "aws" | "s3" => Self::Aws,
-            "gcp" | "gs" => Self::Gcp,
+            "gcp" | "gs" | "gcs" => Self::Gcp,
             "azure" | "az" => Self::Azure,
             "ht" => Self::Ht,
             _ => {
                 return Err(Error::invalid(format!("unknown provider \"{s}\""))
-                    .hint("one of ais (fb), aws (s3), gcp (gs), azure (az), ht"));
+                    .hint("one of ais (fb), aws (s3), gcp (gs, gcs), azure (az), ht"));
             }
         })
     }

@@ -93,7 +93,7 @@ impl Route {
                     "provider {} has no backend in this version",
                     info.bucket.provider
                 ))
-                .hint("buckets of aws (s3) and folders can be used"));
+                .hint("buckets of aws (s3), gcp (gs) and folders can be used"));
             }
             return Ok(());
         }

@@ -199,7 +199,7 @@ async fn about_cluster(state: &ClusterFront, what: &str) -> Result<Response> {
         "mountpaths" => json(&json!({"targets": all.by_node(targets, |_, report| {
             json!({"available": report.usage.disks, "waiting_dd": [], "disabled": []})
         })})),
-        "backends" => json(&["ais", "aws"]),
+        "backends" => json(&["ais", "aws", "gcp"]),
         "remote" => json(&json!({"a": null, "ver": 0})),
         "target_ips" => {
             let hosts = all.state.targets().map(|n| {

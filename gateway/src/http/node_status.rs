@@ -89,7 +89,7 @@ pub(crate) fn bmd(state: &ClusterState) -> Value {
 pub(crate) fn cluster_config(state: &ClusterState) -> Value {
     json!({
         "uuid": state.cluster_id, "config_version": "1", "lastupdate_time": "",
-        "features": "0", "backend": {"aws": {}, "ais": {}},
+        "features": "0", "backend": {"aws": {}, "gcp": {}, "ais": {}},
         "checksum": {"type": "xxhash2", "validate_cold_get": true, "validate_warm_get": false,
             "validate_obj_move": false, "enable_read_range": false},
         "versioning": {"enabled": true, "validate_warm_get": false, "synchronize": false},

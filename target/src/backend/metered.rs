@@ -8,7 +8,7 @@ use forebay_core::size::ByteRange;
 
 use super::{Backend, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
-/// Called with provider (`aws`, `folder`), operation ([`Op::as_str`]) and result (`ok`,
+/// Called with provider (`aws`, `gcp`, `folder`), operation ([`Op::as_str`]) and result (`ok`,
 /// `not_found`, `denied`, `changed`, `unavailable`, `error`) of each call.
 pub type Hook = Arc<dyn Fn(&'static str, &'static str, &'static str) + Send + Sync>;
 

@@ -6,11 +6,13 @@
 
 pub mod faulty;
 pub mod folder;
+pub mod gcs;
 pub mod limit;
 pub mod metered;
 pub mod registry;
 pub mod retry;
 pub mod s3;
+mod source;
 #[cfg(test)]
 mod suite;
 
@@ -24,6 +26,7 @@ use forebay_core::size::ByteRange;
 use futures::stream::{self, BoxStream, StreamExt};
 
 pub use faulty::{Fault, Faulty};
+pub use gcs::GcsSettings;
 pub use registry::{BackendSettings, Backends};
 pub use retry::RetryPolicy;
 pub use s3::{S3Credentials, S3Settings};

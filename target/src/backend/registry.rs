@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::Backend;
 use super::folder::FolderBackend;
+use super::gcs::{GcsBackend, GcsClients, GcsSettings};
 use super::limit::Limited;
 use super::metered::{Hook, Metered};
 use super::retry::{RetryPolicy, Retrying};
@@ -23,6 +24,7 @@ pub struct BackendSettings {
     /// Folders under which the roots of folder buckets may lie; none allows none.
     pub folder_roots: Vec<PathBuf>,
     pub s3: S3Settings,
+    pub gcs: GcsSettings,
     pub retry: RetryPolicy,
     /// Calls in flight to one endpoint.
     pub concurrency: usize,
@@ -35,6 +37,7 @@ impl Default for BackendSettings {
         Self {
             folder_roots: Vec::new(),
             s3: S3Settings::default(),
+            gcs: GcsSettings::default(),
             retry: RetryPolicy::default(),
             concurrency: 64,
             queue_wait: Duration::from_secs(60),
@@ -45,7 +48,8 @@ impl Default for BackendSettings {
 impl BackendSettings {
     /// Defaults, with the clouds' endpoints taken from the environment.
     pub fn from_env(folder_roots: Vec<PathBuf>) -> Self {
-        Self { folder_roots, s3: S3Settings::from_env(), ..Self::default() }
+        let (s3, gcs) = (S3Settings::from_env(), GcsSettings::from_env());
+        Self { folder_roots, s3, gcs, ..Self::default() }
     }
 }
 
@@ -56,6 +60,7 @@ pub struct Backends {
     settings: BackendSettings,
     hook: Hook,
     s3: S3Clients,
+    gcs: GcsClients,
     known: Mutex<Known>,
     permits: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
@@ -64,7 +69,8 @@ impl Backends {
     /// `hook` hears of every call that goes to a backend.
     pub fn new(settings: BackendSettings, hook: Hook) -> Self {
         let s3 = S3Clients::new(settings.s3.clone());
-        Self { settings, hook, s3, known: Mutex::default(), permits: Mutex::default() }
+        let gcs = GcsClients::new(settings.gcs.clone());
+        Self { settings, hook, s3, gcs, known: Mutex::default(), permits: Mutex::default() }
     }
 
     /// The backend of a bucket. It is not asked whether the bucket is there: `head_bucket` tells.
@@ -96,12 +102,17 @@ impl Backends {
     }
 
     async fn build(&self, bucket: &Bucket, spec: &BackendSpec) -> Result<Arc<dyn Backend>> {
+        let name = if spec.bucket.is_empty() { &bucket.name } else { spec.bucket.as_str() };
         let (raw, provider, endpoint): (Arc<dyn Backend>, _, _) = match spec.kind {
             BackendKind::S3 => {
                 let client = self.s3.client(spec.endpoint.as_deref()).await?;
                 let endpoint = client.endpoint.clone();
-                let name = if spec.bucket.is_empty() { &bucket.name } else { spec.bucket.as_str() };
                 (Arc::new(S3Backend::new(client, bucket.clone(), name)), "aws", endpoint)
+            }
+            BackendKind::Gcs => {
+                let client = self.gcs.client(spec.endpoint.as_deref()).await?;
+                let endpoint = client.endpoint.clone();
+                (Arc::new(GcsBackend::new(client, bucket.clone(), name)), "gcp", endpoint)
             }
             BackendKind::Folder => {
                 let root = spec.root.clone().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Puts: in one request, or in parallel parts above a size. Bytes are streamed, never collected.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use aws_sdk_s3::Client;
@@ -16,6 +16,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use http_body::Frame;
 
 use super::{Facts, S3Backend};
+use crate::backend::source::{SourceError, check_custom, md5_bytes};
 use crate::backend::{BodyStream, PutBody, RemoteMeta};
 
 /// S3's bound on the number of parts.
@@ -23,7 +24,7 @@ const MOST_PARTS: u64 = 10_000;
 const MIB: u64 = 1 << 20;
 
 pub(super) async fn put(backend: &S3Backend, name: &str, body: PutBody) -> Result<RemoteMeta> {
-    check_custom(&body)?;
+    check_custom(&body, "S3")?;
     if body.size > backend.client.settings.multipart_above {
         in_parts(backend, name, body).await
     } else {
@@ -46,7 +47,8 @@ async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remot
         .config_override(patience(backend, body.size))
         .send()
         .await;
-    let out = sent.map_err(|e| source.or(backend.errors.of_object(e, name)))?;
+    let out =
+        sent.map_err(|e| source.take().unwrap_or_else(|| backend.errors.of_object(e, name)))?;
     let facts = Facts {
         etag: out.e_tag(),
         version_id: out.version_id(),
@@ -152,7 +154,8 @@ async fn send_part(
         .config_override(patience(backend, range.len()))
         .send()
         .await;
-    let out = sent.map_err(|e| source.or(backend.errors.of_object(e, &upload.key)))?;
+    let out = sent
+        .map_err(|e| source.take().unwrap_or_else(|| backend.errors.of_object(e, &upload.key)))?;
     Ok(CompletedPart::builder().part_number(number).set_e_tag(out.e_tag).build())
 }
 
@@ -216,51 +219,18 @@ fn signed(size: u64) -> Result<i64> {
 }
 
 fn md5_header(hexadecimal: &str) -> Result<String> {
-    let raw = hex::decode(hexadecimal)
-        .map_err(|_| Error::invalid(format!("\"{hexadecimal}\" is not an MD5 in hexadecimal")))?;
-    Ok(base64::engine::general_purpose::STANDARD.encode(raw))
+    Ok(base64::engine::general_purpose::STANDARD.encode(md5_bytes(hexadecimal)?))
 }
 
 fn metadata(body: &PutBody) -> Option<std::collections::HashMap<String, String>> {
     (!body.custom.is_empty()).then(|| body.custom.clone().into_iter().collect())
 }
 
-/// S3 carries custom metadata in headers.
-fn check_custom(body: &PutBody) -> Result<()> {
-    let fits = |key: &str, value: &str| {
-        http::HeaderName::from_bytes(key.as_bytes()).is_ok()
-            && value.bytes().all(|b| (b' '..=b'~').contains(&b))
-    };
-    match body.custom.iter().find(|(key, value)| !fits(key, value)) {
-        None => Ok(()),
-        Some((key, _)) => Err(Error::invalid(format!(
-            "custom metadata \"{}\" cannot be kept by S3",
-            key.escape_debug()
-        ))
-        .hint("names of letters, digits and '-', values of printable ASCII")),
-    }
-}
-
-/// Where a source's own failure is kept: the SDK reports only that sending failed.
-#[derive(Clone, Default)]
-struct SourceError(Arc<Mutex<Option<Error>>>);
-
-impl SourceError {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Error>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The source's failure if it had one, else `other`.
-    fn or(&self, other: Error) -> Error {
-        self.lock().take().unwrap_or(other)
-    }
-}
-
 /// A request body over part of the source.
 fn sendable(body: &PutBody, range: ByteRange) -> (ByteStream, SourceError) {
     let source = SourceError::default();
     let kept = source.clone();
-    let stream = body.read(range).inspect_err(move |e| *kept.lock() = Some(e.clone())).boxed();
+    let stream = body.read(range).inspect_err(move |e| kept.keep(e)).boxed();
     let body = Outgoing { stream: Mutex::new(stream), left: range.len() };
     (ByteStream::from_body_1_x(body), source)
 }
@@ -299,8 +269,6 @@ impl http_body::Body for Outgoing {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::error::ErrorCode;
-
     use super::*;
 
     #[test]
@@ -309,18 +277,5 @@ mod tests {
         let huge = 5u64 << 40;
         let part = part_size(16 * MIB, huge);
         assert!(huge.div_ceil(part) <= MOST_PARTS && part.is_multiple_of(MIB));
-    }
-
-    #[test]
-    fn custom_metadata_that_no_header_can_carry_is_refused() {
-        for (key, value, fits) in
-            [("colour", "red", true), ("col our", "red", false), ("colour", "röt", false)]
-        {
-            let mut body = PutBody::from_bytes("x");
-            body.custom.insert(key.into(), value.into());
-            let result = check_custom(&body).map_err(|e| e.code);
-            assert_eq!(result.is_ok(), fits, "{key}: {value}");
-            assert!(fits || result == Err(ErrorCode::InvalidArgument));
-        }
     }
 }

@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod decorators;
+mod fake_gcs;
 mod folder;
+mod gcs;
 mod minio;
+mod process;
 mod promises;
 mod s3;
 

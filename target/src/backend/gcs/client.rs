@@ -1,0 +1,221 @@
+//! Settings and clients: one set of clients, and so of connections, per endpoint.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::error::{Error, ErrorCode, Result};
+use google_cloud_auth::credentials::anonymous::Builder as Anonymous;
+use google_cloud_auth::credentials::{Builder as Default_, CacheableResource, Credentials};
+use google_cloud_gax::retry_policy::NeverRetry;
+use google_cloud_storage::client::Storage;
+use google_cloud_storage::read_resume_policy::NeverResume;
+use reqwest::{RequestBuilder, Response, Url};
+use tokio::sync::Mutex;
+
+use super::error::{CREDENTIALS_HINT, Failure, innermost};
+use crate::backend::RetryPolicy;
+
+/// Google's own address.
+const GOOGLE: &str = "https://storage.googleapis.com";
+/// What tokens are asked for: to read and write objects, not to manage buckets.
+const SCOPE: &str = "https://www.googleapis.com/auth/devstorage.read_write";
+
+/// How Google Cloud Storage is spoken to.
+#[derive(Clone, Debug)]
+pub struct GcsSettings {
+    /// Used by buckets that name no endpoint themselves; Google's own when absent.
+    pub endpoint: Option<String>,
+    pub connect_timeout: Duration,
+    /// Longest wait for the first byte of an answer; uploads get more by their size.
+    pub read_timeout: Duration,
+    /// Objects above this size go up in chunks, of which only the failed one is sent again.
+    pub resumable_above: u64,
+    /// Size of a chunk; a multiple of 256 KiB, as Google asks.
+    pub chunk_size: u64,
+    /// For single chunks.
+    pub chunk_retry: RetryPolicy,
+}
+
+impl Default for GcsSettings {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            connect_timeout: Duration::from_secs(3),
+            read_timeout: Duration::from_secs(30),
+            resumable_above: 64 << 20,
+            chunk_size: 16 << 20,
+            chunk_retry: RetryPolicy::default(),
+        }
+    }
+}
+
+impl GcsSettings {
+    /// Defaults, with the emulator that `STORAGE_EMULATOR_HOST` names, if it does.
+    pub fn from_env() -> Self {
+        let emulator = std::env::var("STORAGE_EMULATOR_HOST").ok();
+        Self { endpoint: emulator.as_deref().and_then(emulator_url), ..Self::default() }
+    }
+}
+
+/// `STORAGE_EMULATOR_HOST` as the URL it stands for: other tools take it with or without a scheme.
+fn emulator_url(host: &str) -> Option<String> {
+    match host.trim().trim_end_matches('/') {
+        "" => None,
+        url if url.contains("://") => Some(url.to_owned()),
+        host => Some(format!("http://{host}")),
+    }
+}
+
+/// Clients for one endpoint.
+pub(crate) struct GcsClient {
+    /// Google's crate, which reads and writes objects.
+    pub(super) storage: Storage,
+    /// For what the crate does by gRPC only.
+    http: reqwest::Client,
+    credentials: Credentials,
+    /// For people, and where paths begin: a URL without a slash at its end.
+    pub(crate) endpoint: String,
+    pub(super) settings: GcsSettings,
+}
+
+impl GcsClient {
+    /// A request to `path`, with `query` behind it.
+    pub(super) fn request(
+        &self,
+        method: reqwest::Method,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.endpoint)).query(query)
+    }
+
+    /// A request to an upload session. Its URL is all the proof it takes, so no token goes with it,
+    /// wherever the server says that the session is.
+    pub(super) fn put_to_session(&self, session: &str) -> RequestBuilder {
+        self.http.put(session)
+    }
+
+    /// Sends a request with the credentials; an answer above 399 is a failure.
+    pub(super) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        let headers = match self.credentials.headers(http::Extensions::new()).await {
+            Ok(CacheableResource::New { data, .. }) => data,
+            // That is said only to callers who know the headers already.
+            Ok(CacheableResource::NotModified) => http::HeaderMap::new(),
+            Err(e) => return Err(Failure::no_credentials(&e, e.is_transient())),
+        };
+        Self::send_bare(request.headers(headers)).await
+    }
+
+    /// Sends a request as it is; an answer above 399 is a failure.
+    pub(super) async fn send_bare(request: RequestBuilder) -> Result<Response, Failure> {
+        let answer = request.send().await.map_err(|e| Failure::of_http(&e))?;
+        match answer.status().as_u16() {
+            400.. => Err(Failure::of_answer(answer).await),
+            _ => Ok(answer),
+        }
+    }
+}
+
+/// Clients made so far.
+pub(crate) struct GcsClients {
+    settings: GcsSettings,
+    clients: Mutex<HashMap<String, Arc<GcsClient>>>,
+}
+
+impl GcsClients {
+    pub(crate) fn new(settings: GcsSettings) -> Self {
+        Self { settings, clients: Mutex::default() }
+    }
+
+    /// The clients for `endpoint`, or else for the configured one.
+    pub(crate) async fn client(&self, endpoint: Option<&str>) -> Result<Arc<GcsClient>> {
+        let given = endpoint.filter(|e| !e.is_empty()).or(self.settings.endpoint.as_deref());
+        let endpoint = given.unwrap_or(GOOGLE).trim_end_matches('/').to_owned();
+        let mut clients = self.clients.lock().await;
+        if let Some(client) = clients.get(&endpoint) {
+            return Ok(Arc::clone(client));
+        }
+        let client = Arc::new(self.connect(&endpoint).await?);
+        clients.insert(endpoint, Arc::clone(&client));
+        Ok(client)
+    }
+
+    async fn connect(&self, endpoint: &str) -> Result<GcsClient> {
+        let url = endpoint.parse::<Url>().ok();
+        let url = url.filter(|u| matches!(u.scheme(), "http" | "https") && u.has_host());
+        let Some(url) = url else {
+            return Err(Error::invalid(format!("GCS endpoint \"{endpoint}\" is not a URL"))
+                .hint("give it as http://host:port or https://host"));
+        };
+        // One TLS stack serves all, but these crates do not choose it; an earlier choice stays.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let credentials = credentials_for(&url)?;
+        let unusable = |e: &(dyn std::error::Error + 'static)| {
+            Error::internal(format!("no client for {endpoint}: {}", innermost(e)))
+        };
+        let storage = Storage::builder()
+            .with_endpoint(endpoint)
+            .with_credentials(credentials.clone())
+            // Retries are a decorator's.
+            .with_retry_policy(NeverRetry)
+            .with_read_resume_policy(NeverResume)
+            .build()
+            .await
+            .map_err(|e| unusable(&e))?;
+        let http = reqwest::Client::builder()
+            .connect_timeout(self.settings.connect_timeout)
+            // A chunk that is not sent in full is answered by 308, which is no redirect here.
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|e| unusable(&e))?;
+        let (endpoint, settings) = (endpoint.to_owned(), self.settings.clone());
+        Ok(GcsClient { storage, http, credentials, endpoint, settings })
+    }
+}
+
+/// Google's application default credentials for Google's own hosts, and none for any other: a token
+/// is good at Google for whoever sees it, and anybody may name an endpoint in a bucket.
+fn credentials_for(url: &Url) -> Result<Credentials> {
+    if !is_google(url) {
+        return Ok(Anonymous::new().build());
+    }
+    Default_::default().with_scopes([SCOPE]).build().map_err(|e| {
+        let text = format!("no credentials for Google Cloud Storage: {}", innermost(&e));
+        Error::new(ErrorCode::AccessDenied, text).hint(CREDENTIALS_HINT)
+    })
+}
+
+fn is_google(url: &Url) -> bool {
+    let google = url.host_str().is_some_and(|host| host.ends_with(".googleapis.com"));
+    google && url.scheme() == "https"
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulator_may_be_named_with_or_without_a_scheme() {
+        assert_eq!(emulator_url("localhost:4443").unwrap(), "http://localhost:4443");
+        assert_eq!(emulator_url("https://gcs:4443/").unwrap(), "https://gcs:4443");
+        assert_eq!(emulator_url(" "), None);
+    }
+
+    #[test]
+    fn tokens_go_to_google_alone_and_never_in_the_clear() {
+        let google = |url: &str| is_google(&url.parse().unwrap());
+        assert!(google(GOOGLE) && google("https://storage.us-east1.rep.googleapis.com"));
+        for other in [
+            "http://storage.googleapis.com",
+            "https://storage.googleapis.com.example.org",
+            "https://example.org/storage.googleapis.com",
+            "https://notgoogleapis.com",
+            "http://127.0.0.1:4443",
+        ] {
+            assert!(!google(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Puts failures of Google's crate and of plain requests into the domain's words: which bucket,
+//! which endpoint, what to do.
+
+use std::error::Error as StdError;
+
+use forebay_core::error::{Error, ErrorCode};
+use forebay_core::name::Bucket;
+use google_cloud_gax::error::CredentialsError;
+use google_cloud_storage::Error as CrateError;
+use google_cloud_storage::error::ReadError;
+use http::HeaderMap;
+
+/// Who is to be named in an error.
+#[derive(Clone)]
+pub(super) struct Errors {
+    pub(super) bucket: Bucket,
+    pub(super) endpoint: String,
+}
+
+pub(super) const CREDENTIALS_HINT: &str = "set GOOGLE_APPLICATION_CREDENTIALS in the environment of \
+     the targets to the file of a service account's key, or give their machines a service account";
+
+/// Longest part of an answer that is shown.
+const SHOWN: usize = 300;
+
+/// Why a call failed, before it is known of which object it was.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server answered, and said no.
+    Refused {
+        status: u16,
+        said: String,
+        retry_after: Option<u32>,
+    },
+    /// It could not be asked, or did not answer.
+    Unreachable(String),
+    NoCredentials {
+        why: String,
+        transient: bool,
+    },
+    /// It answered with something that no such server answers.
+    Nonsense(String),
+    /// What came is not what the server itself says that it has.
+    Damaged(String),
+}
+
+impl Failure {
+    pub(super) fn no_credentials(e: &(dyn StdError + 'static), transient: bool) -> Self {
+        Self::NoCredentials { why: innermost(e), transient }
+    }
+
+    pub(super) fn timeout() -> Self {
+        Self::Unreachable("it did not answer in time".into())
+    }
+
+    /// Of a request that got no answer, or of an answer that broke off.
+    pub(super) fn of_http(e: &reqwest::Error) -> Self {
+        match () {
+            () if e.is_timeout() => Self::timeout(),
+            () if e.is_decode() => Self::Nonsense(format!("unreadable: {}", innermost(e))),
+            () => Self::Unreachable(innermost(e)),
+        }
+    }
+
+    /// Of an answer above 399.
+    pub(super) async fn of_answer(answer: reqwest::Response) -> Self {
+        let (status, retry_after) = (answer.status().as_u16(), retry_after(answer.headers()));
+        let body = answer.bytes().await.unwrap_or_default();
+        Self::Refused { status, said: said(status, &body), retry_after }
+    }
+
+    pub(super) fn of_crate(e: &CrateError) -> Self {
+        if let Some(status) = e.http_status_code() {
+            let body = e.http_payload().map(|b| b.as_ref()).unwrap_or_default();
+            let said = e.status().map_or_else(|| said(status, body), |s| s.message.clone());
+            let retry_after = e.http_headers().and_then(retry_after);
+            return Self::Refused { status, said, retry_after };
+        }
+        let read = e.source().and_then(|cause| cause.downcast_ref::<ReadError>());
+        match read {
+            Some(ReadError::ChecksumMismatch(how)) => return Self::Damaged(how.to_string()),
+            Some(ReadError::ShortRead(left)) => {
+                return Self::Unreachable(format!("{left} bytes were missing"));
+            }
+            _ => {}
+        }
+        match () {
+            () if e.is_authentication() => {
+                let cause = e.source().and_then(|cause| cause.downcast_ref::<CredentialsError>());
+                Self::no_credentials(e, cause.is_none_or(CredentialsError::is_transient))
+            }
+            () if e.is_timeout() => Self::timeout(),
+            () if e.is_connect() || e.is_io() || e.is_transport() => {
+                Self::Unreachable(innermost(e))
+            }
+            () => Self::Nonsense(innermost(e)),
+        }
+    }
+
+    /// A 404 whose words leave open whether the object or its bucket is missing.
+    pub(super) fn is_vague(&self) -> bool {
+        let object = "No such object";
+        matches!(self, Self::Refused { status: 404, said, .. } if !said.starts_with(object))
+    }
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<u32> {
+    headers.get("retry-after")?.to_str().ok()?.trim().parse().ok()
+}
+
+/// What an error's body says: the message of Google's JSON, or short plain text.
+fn said(status: u16, body: &[u8]) -> String {
+    let json = serde_json::from_slice::<serde_json::Value>(body).ok();
+    let message = json.as_ref().and_then(|json| json["error"]["message"].as_str());
+    let text = message.map_or_else(|| String::from_utf8_lossy(body), Into::into);
+    match text.trim() {
+        "" => format!("HTTP status {status}"),
+        // XML and pages of proxies tell people less than the number.
+        text if text.starts_with('<') => format!("HTTP status {status}"),
+        text => text.chars().take(SHOWN).collect(),
+    }
+}
+
+impl Errors {
+    /// The error of a call about the object `name`, or about the bucket.
+    pub(super) fn of(&self, failure: &Failure, name: Option<&str>) -> Error {
+        match failure {
+            Failure::Refused { status, said, retry_after } => {
+                let mut error = self.refused(*status, said, name);
+                if error.code.is_transient() {
+                    error.retry_after_s = *retry_after;
+                }
+                error
+            }
+            Failure::Unreachable(why) => self.unavailable(why),
+            Failure::NoCredentials { why, transient } => self.no_credentials(why, *transient),
+            Failure::Nonsense(what) => self.error(ErrorCode::Internal, what, name),
+            Failure::Damaged(how) => {
+                let text = format!("{} came damaged: {how}", self.subject(name));
+                Error::new(ErrorCode::Corrupt, text).hint("read it again")
+            }
+        }
+    }
+
+    pub(super) fn changed(&self, name: &str) -> Error {
+        let uri = self.bucket.object_uri(name);
+        Error::new(ErrorCode::ObjectChanged, format!("{uri} changed at {}", self.endpoint))
+            .hint("read it again")
+    }
+
+    pub(super) fn bucket_not_found(&self) -> Error {
+        let mut error = self.bucket.not_found();
+        error.code = ErrorCode::RemoteBucketNotFound;
+        error.hint(format!("create it at {}, or check its name and the endpoint", self.endpoint))
+    }
+
+    /// Without a time to come back: the retries choose theirs, unless the server gave one.
+    pub(super) fn unavailable(&self, why: &str) -> Error {
+        let Self { bucket, endpoint } = self;
+        let text = format!("{endpoint}, where bucket \"{bucket}\" lives, is unavailable: {why}");
+        Error::new(ErrorCode::Unavailable, text).hint(
+            "check that the targets can reach that endpoint, and STORAGE_EMULATOR_HOST in their \
+             environment",
+        )
+    }
+
+    fn no_credentials(&self, why: &str, transient: bool) -> Error {
+        // Only a machine of Google's, or a key that is given, can have credentials in a moment.
+        let given = std::env::var_os("GOOGLE_APPLICATION_CREDENTIALS").is_some();
+        let code =
+            if transient && given { ErrorCode::Unavailable } else { ErrorCode::AccessDenied };
+        let Self { bucket, endpoint } = self;
+        let text = format!("no credentials for bucket \"{bucket}\" at {endpoint}: {why}");
+        Error::new(code, text).hint(CREDENTIALS_HINT)
+    }
+
+    fn refused(&self, status: u16, said: &str, name: Option<&str>) -> Error {
+        match (status, name) {
+            (404, Some(name)) if !said.contains("bucket does not exist") => {
+                self.bucket.object_not_found(name)
+            }
+            (404, _) => self.bucket_not_found(),
+            (401, _) => self.error(ErrorCode::AccessDenied, said, name).hint(CREDENTIALS_HINT),
+            (403, _) => self.error(ErrorCode::AccessDenied, said, name).hint(format!(
+                "these credentials may not do that, or are none: {CREDENTIALS_HINT}"
+            )),
+            (412, Some(name)) => self.changed(name),
+            (412, None) => self.error(ErrorCode::Conflict, said, name),
+            (416, _) => self.error(ErrorCode::RangeNotSatisfiable, said, name),
+            (400, _) if said.contains("doesn't match") => {
+                self.error(ErrorCode::ChecksumMismatch, said, name)
+            }
+            (429, _) => Error { code: ErrorCode::TooManyRequests, ..self.unavailable(said) },
+            (408 | 500 | 502..=504, _) => self.unavailable(said),
+            (501, _) => self.error(ErrorCode::Unsupported, said, name),
+            _ => self.error(ErrorCode::from_status(status), said, name),
+        }
+    }
+
+    fn error(&self, code: ErrorCode, said: &str, name: Option<&str>) -> Error {
+        Error::new(code, format!("{} refused {}: {said}", self.endpoint, self.subject(name)))
+    }
+
+    fn subject(&self, name: Option<&str>) -> String {
+        match name {
+            Some(name) => self.bucket.object_uri(name),
+            None => format!("bucket \"{}\"", self.bucket),
+        }
+    }
+}
+
+/// The cause at the bottom, which is the one that tells something.
+pub(super) fn innermost(e: &(dyn StdError + 'static)) -> String {
+    let mut cause = e;
+    while let Some(below) = cause.source() {
+        cause = below;
+    }
+    cause.to_string()
+}

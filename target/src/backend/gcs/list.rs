@@ -1,0 +1,166 @@
+//! What the crate does by gRPC only, which no emulator speaks: stat, delete and list, by the JSON
+//! API.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use forebay_core::error::{Error, ErrorCode, Result};
+use reqwest::{Method, RequestBuilder};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{Facts, Failure, GcsBackend, object_path};
+use crate::backend::{RemoteEntry, RemoteMeta, RemotePage};
+
+/// Entries that Google gives at most per listing call.
+const PAGE: usize = 1000;
+
+/// An object as the JSON API describes it; numbers come as text.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Resource {
+    pub(super) name: String,
+    pub(super) size: String,
+    pub(super) generation: String,
+    pub(super) md5_hash: String,
+    pub(super) crc32c: String,
+    pub(super) metadata: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Listing {
+    items: Vec<Resource>,
+    next_page_token: String,
+}
+
+impl Resource {
+    /// `None` when a number is none.
+    pub(super) fn meta(self) -> Option<RemoteMeta> {
+        let md5 = base64::engine::general_purpose::STANDARD.decode(&self.md5_hash).ok()?;
+        let (size, generation) = (self.size.parse().ok()?, self.generation.parse().ok()?);
+        Some(Facts { size, generation, md5, custom: self.metadata.into_iter().collect() }.meta())
+    }
+}
+
+impl GcsBackend {
+    /// Sends a request and reads its JSON, all in the usual time.
+    pub(super) async fn json<T: DeserializeOwned>(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<T, Failure> {
+        let whole = async {
+            let answer = self.client.send(request).await?;
+            answer.json::<T>().await.map_err(|e| Failure::of_http(&e))
+        };
+        let limit = self.client.settings.read_timeout;
+        tokio::time::timeout(limit, whole).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    }
+
+    pub(super) async fn stat_object(&self, name: &str) -> Result<RemoteMeta> {
+        let fields = [("fields", "size,generation,md5Hash,metadata")];
+        let path = object_path(&self.remote, name);
+        match self.json::<Resource>(self.client.request(Method::GET, &path, &fields)).await {
+            Ok(found) => found.meta().ok_or_else(|| self.nonsense(name)),
+            Err(failure) => Err(self.explain(failure, name).await),
+        }
+    }
+
+    pub(super) async fn delete_object(&self, name: &str) -> Result<()> {
+        let request = self.client.request(Method::DELETE, &object_path(&self.remote, name), &[]);
+        let limit = self.client.settings.read_timeout;
+        match tokio::time::timeout(limit, self.client.send(request)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(failure)) => Err(self.explain(failure, name).await),
+            Err(_) => Err(self.errors.of(&Failure::timeout(), Some(name))),
+        }
+    }
+
+    /// Entries after `after`. `startOffset` includes its own name, so one more is asked for.
+    pub(super) async fn list_objects(
+        &self,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<RemotePage> {
+        let limit = limit.clamp(1, PAGE);
+        let asked = (limit + usize::from(!after.is_empty())).min(PAGE);
+        let mut token = String::new();
+        loop {
+            let listing = self.list_page(prefix, after, asked, &token).await?;
+            let mut entries = Vec::with_capacity(listing.items.len());
+            for item in listing.items.into_iter().filter(|item| item.name.as_str() != after) {
+                entries.push(self.entry(item)?);
+            }
+            let ascending = entries.is_sorted_by(|a, b| a.name < b.name);
+            if !ascending || entries.first().is_some_and(|first| first.name.as_str() <= after) {
+                return Err(Error::unsupported(format!(
+                    "{} lists bucket \"{}\" in an order other than that of names",
+                    self.errors.endpoint, self.errors.bucket
+                )));
+            }
+            let more = entries.len() > limit || !listing.next_page_token.is_empty();
+            entries.truncate(limit);
+            // Google may answer with an empty page that is not the last.
+            if !entries.is_empty() || !more {
+                return Ok(RemotePage { entries, more });
+            }
+            token = listing.next_page_token;
+        }
+    }
+
+    async fn list_page(
+        &self,
+        prefix: &str,
+        after: &str,
+        asked: usize,
+        token: &str,
+    ) -> Result<Listing> {
+        let asked = asked.to_string();
+        let all = [
+            ("maxResults", asked.as_str()),
+            ("fields", "items(name,size,generation,md5Hash),nextPageToken"),
+            ("prefix", prefix),
+            ("startOffset", after),
+            ("pageToken", token),
+        ];
+        let query: Vec<_> = all.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        let path = format!("/storage/v1/b/{}/o", self.remote);
+        let request = self.client.request(Method::GET, &path, &query);
+        self.json(request).await.map_err(|failure| self.errors.of(&failure, None))
+    }
+
+    fn entry(&self, item: Resource) -> Result<RemoteEntry> {
+        let name = item.name.clone();
+        let Some(meta) = item.meta() else { return Err(self.nonsense(&name)) };
+        let RemoteMeta { size, version, etag, mtime_ns, .. } = meta;
+        Ok(RemoteEntry { name, size, version, etag, mtime_ns })
+    }
+
+    /// Asks for what every use of a bucket needs: the right to look at a bucket's properties is not
+    /// part of the roles that may read and write its objects.
+    pub(super) async fn look_at_bucket(&self) -> Result<()> {
+        let path = format!("/storage/v1/b/{}/o", self.remote);
+        let query = [("maxResults", "1"), ("fields", "nextPageToken")];
+        let request = self.client.request(Method::GET, &path, &query);
+        let found = self.json::<Listing>(request).await;
+        found.map(drop).map_err(|failure| self.errors.of(&failure, None))
+    }
+
+    /// A failure of a call about an object; asks about the bucket where the answer does not tell.
+    pub(super) async fn explain(&self, failure: Failure, name: &str) -> Error {
+        let error = self.errors.of(&failure, Some(name));
+        if error.code == ErrorCode::ObjectNotFound && failure.is_vague() {
+            return match self.look_at_bucket().await {
+                Err(e) if e.code == ErrorCode::RemoteBucketNotFound => e,
+                _ => error,
+            };
+        }
+        error
+    }
+
+    pub(super) fn nonsense(&self, name: &str) -> Error {
+        let what = Failure::Nonsense("it describes the object unreadably".into());
+        self.errors.of(&what, Some(name))
+    }
+}

@@ -1,0 +1,161 @@
+//! Buckets of Google Cloud Storage: objects are read and written by Google's crate, the rest is the
+//! JSON API (docs/decisions.md says why).
+//!
+//! The crate's own retries are off: those are a decorator's.
+
+mod client;
+mod error;
+mod list;
+mod read;
+mod write;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::name::Bucket;
+use forebay_core::size::ByteRange;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
+pub use client::GcsSettings;
+pub(crate) use client::{GcsClient, GcsClients};
+use error::{Errors, Failure};
+
+/// What stays as it is in a path.
+const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// See the module.
+pub struct GcsBackend {
+    client: Arc<GcsClient>,
+    /// The bucket's name at the endpoint.
+    remote: String,
+    errors: Errors,
+}
+
+impl GcsBackend {
+    /// `bucket` is the name that errors show; `remote` the one at the endpoint.
+    pub(crate) fn new(client: Arc<GcsClient>, bucket: Bucket, remote: &str) -> Self {
+        let errors = Errors { bucket, endpoint: client.endpoint.clone() };
+        Self { client, remote: remote.to_owned(), errors }
+    }
+
+    /// The bucket as Google's crate names it.
+    fn resource(&self) -> String {
+        format!("projects/_/buckets/{}", self.remote)
+    }
+}
+
+/// Where the JSON API has an object.
+fn object_path(bucket: &str, name: &str) -> String {
+    format!("/storage/v1/b/{bucket}/o/{}", utf8_percent_encode(name, &PLAIN))
+}
+
+/// Names that Google has not: as the last part of a URL they would mean another one.
+fn is_impossible(name: &str) -> bool {
+    matches!(name, "." | "..")
+}
+
+/// The fields of answers that matter here.
+struct Facts {
+    size: u64,
+    generation: i64,
+    /// Empty where Google keeps none: of objects composed of others.
+    md5: Vec<u8>,
+    custom: BTreeMap<String, String>,
+}
+
+impl Facts {
+    fn meta(self) -> RemoteMeta {
+        let md5 = (!self.md5.is_empty()).then(|| hex::encode(&self.md5));
+        let version = self.generation.to_string();
+        RemoteMeta {
+            size: self.size,
+            // As the XML API spells it; the JSON API's own changes with the metadata.
+            etag: md5.clone().unwrap_or_else(|| version.clone()),
+            version,
+            md5,
+            mtime_ns: written_ns(self.generation),
+            // Headers, in which reads get them, have no case.
+            custom: self
+                .custom
+                .into_iter()
+                .map(|(key, value)| (key.to_ascii_lowercase(), value))
+                .collect(),
+        }
+    }
+}
+
+/// A generation is the microsecond of the write, which nothing promises: a number that cannot be
+/// one is no time. The crate tells readers no other.
+fn written_ns(generation: i64) -> u64 {
+    // From 2001 to 2286.
+    const MICROSECONDS: std::ops::Range<i64> = 1_000_000_000_000_000..10_000_000_000_000_000;
+    match MICROSECONDS.contains(&generation) {
+        true => generation.unsigned_abs() * 1000,
+        false => 0,
+    }
+}
+
+#[async_trait]
+impl Backend for GcsBackend {
+    async fn head_bucket(&self) -> Result<()> {
+        self.look_at_bucket().await
+    }
+
+    async fn stat(&self, name: &str) -> Result<RemoteMeta> {
+        if is_impossible(name) {
+            return Err(self.errors.bucket.object_not_found(name));
+        }
+        self.stat_object(name).await
+    }
+
+    async fn get(
+        &self,
+        name: &str,
+        range: Option<ByteRange>,
+        if_version: Option<&str>,
+    ) -> Result<RemoteObject> {
+        if is_impossible(name) {
+            return Err(self.errors.bucket.object_not_found(name));
+        }
+        read::get(self, name, range, if_version).await
+    }
+
+    async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {
+        if is_impossible(name) {
+            let text = format!("Google Cloud Storage has no objects named \"{name}\"");
+            return Err(Error::new(ErrorCode::InvalidName, text));
+        }
+        write::put(self, name, body).await
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        if is_impossible(name) {
+            return Err(self.errors.bucket.object_not_found(name));
+        }
+        self.delete_object(name).await
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+        self.list_objects(prefix, after, limit).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_one_part_of_a_path() {
+        let path = object_path("b", "a/ż x?.%2F#");
+        assert_eq!(path, "/storage/v1/b/b/o/a%2F%C5%BC%20x%3F.%252F%23");
+    }
+
+    #[test]
+    fn a_generation_that_is_no_time_is_not_taken_for_one() {
+        assert_eq!(written_ns(1_795_260_811_270_448), 1_795_260_811_270_448_000);
+        assert_eq!((written_ns(7), written_ns(-1), written_ns(i64::MAX)), (0, 0, 0));
+    }
+}

@@ -1,0 +1,68 @@
+//! What backends that send over HTTP need of the source of a put.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use forebay_core::error::{Error, Result};
+
+use super::PutBody;
+
+/// Where a source's own failure is kept: clients report only that sending failed.
+#[derive(Clone, Default)]
+pub(super) struct SourceError(Arc<Mutex<Option<Error>>>);
+
+impl SourceError {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Error>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn keep(&self, error: &Error) {
+        *self.lock() = Some(error.clone());
+    }
+
+    /// The source's failure, if it had one.
+    pub(super) fn take(&self) -> Option<Error> {
+        self.lock().take()
+    }
+}
+
+/// Custom metadata travels in headers, at the latest when the object is read.
+pub(super) fn check_custom(body: &PutBody, backend: &str) -> Result<()> {
+    let fits = |key: &str, value: &str| {
+        http::HeaderName::from_bytes(key.as_bytes()).is_ok()
+            && value.bytes().all(|b| (b' '..=b'~').contains(&b))
+    };
+    match body.custom.iter().find(|(key, value)| !fits(key, value)) {
+        None => Ok(()),
+        Some((key, _)) => Err(Error::invalid(format!(
+            "custom metadata \"{}\" cannot be kept by {backend}",
+            key.escape_debug()
+        ))
+        .hint("names of letters, digits and '-', values of printable ASCII")),
+    }
+}
+
+/// The bytes of an MD5 in hexadecimal.
+pub(super) fn md5_bytes(hexadecimal: &str) -> Result<Vec<u8>> {
+    hex::decode(hexadecimal)
+        .map_err(|_| Error::invalid(format!("\"{hexadecimal}\" is not an MD5 in hexadecimal")))
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::error::ErrorCode;
+
+    use super::*;
+
+    #[test]
+    fn custom_metadata_that_no_header_can_carry_is_refused() {
+        for (key, value, fits) in
+            [("colour", "red", true), ("col our", "red", false), ("colour", "röt", false)]
+        {
+            let mut body = PutBody::from_bytes("x");
+            body.custom.insert(key.into(), value.into());
+            let result = check_custom(&body, "S3").map_err(|e| e.code);
+            assert_eq!(result.is_ok(), fits, "{key}: {value}");
+            assert!(fits || result == Err(ErrorCode::InvalidArgument));
+        }
+    }
+}

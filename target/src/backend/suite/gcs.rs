@@ -1,0 +1,285 @@
+//! The backend of Google Cloud Storage on a real fake-gcs-server: the promises, and what only it
+//! has. What the emulator does not do (refusals, lost sessions) is played by a scripted server.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
+use forebay_core::error::ErrorCode;
+use forebay_core::name::{Bucket, Provider};
+use md5::{Digest, Md5};
+
+use super::fake_gcs::endpoint;
+use super::{Fixture, conformance, content, failure, list_all, read};
+use crate::backend::gcs::{GcsBackend, GcsClient, GcsClients, GcsSettings};
+use crate::backend::{Backend, BackendSettings, Backends, PutBody, RetryPolicy};
+
+fn quick() -> RetryPolicy {
+    RetryPolicy { first_pause: Duration::from_millis(1), ..RetryPolicy::default() }
+}
+
+fn settings(endpoint: &str) -> GcsSettings {
+    GcsSettings {
+        endpoint: Some(endpoint.into()),
+        resumable_above: 6 << 20,
+        chunk_size: 5 << 20,
+        chunk_retry: quick(),
+        ..GcsSettings::default()
+    }
+}
+
+struct Opened {
+    client: Arc<GcsClient>,
+    bucket: Bucket,
+    backend: GcsBackend,
+}
+
+/// A new bucket at the emulator.
+async fn open() -> Option<Opened> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let endpoint = endpoint().await?;
+    let client = GcsClients::new(settings(&endpoint)).client(None).await.unwrap();
+    let name = format!("bucket-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    let create = reqwest::Client::new().post(format!("{endpoint}/storage/v1/b"));
+    let created = create.json(&serde_json::json!({ "name": name })).send().await.unwrap();
+    assert!(created.status().is_success());
+    let bucket = Bucket::new(Provider::Gcp, &name).unwrap();
+    let backend = GcsBackend::new(Arc::clone(&client), bucket.clone(), &name);
+    Some(Opened { client, bucket, backend })
+}
+
+async fn fixture() -> Option<Fixture> {
+    let opened = open().await?;
+    let missing_bucket = Bucket::new(Provider::Gcp, "no-such-bucket").unwrap();
+    let missing = GcsBackend::new(opened.client, missing_bucket.clone(), "no-such-bucket");
+    Some(Fixture {
+        bucket: opened.bucket,
+        backend: Arc::new(opened.backend),
+        missing: Arc::new(missing),
+        missing_bucket,
+        large: 12 << 20,
+        tells_missing_deletes: true,
+        keeps_custom: true,
+        _folder: None,
+    })
+}
+
+conformance!(fixture);
+
+#[tokio::test]
+async fn md5_is_told_and_a_wrong_one_is_refused() {
+    let Some(gcs) = open().await else { return };
+    let md5 = |bytes: &[u8]| hex::encode(Md5::digest(bytes));
+    for (name, size) in [("small", 1000), ("large", 12 << 20)] {
+        let bytes = content(size, 1);
+        let put = gcs.backend.put(name, PutBody::from_bytes(bytes.clone())).await.unwrap();
+        assert_eq!(put.md5, Some(md5(&bytes)));
+        assert_eq!(gcs.backend.stat(name).await.unwrap().md5, put.md5);
+    }
+    let mut body = PutBody::from_bytes("right");
+    body.md5 = Some(md5(b"wrong"));
+    let error = failure(gcs.backend.put("x", body.clone()).await);
+    assert_eq!(error.code, ErrorCode::ChecksumMismatch, "{error}");
+    assert_eq!(failure(gcs.backend.stat("x").await).code, ErrorCode::ObjectNotFound);
+    body.md5 = Some(md5(b"right"));
+    gcs.backend.put("x", body).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_object_as_large_as_its_chunks_is_whole() {
+    let Some(gcs) = open().await else { return };
+    for size in [10 << 20, (10 << 20) + 1, (15 << 20) - 1] {
+        let bytes = content(size, 2);
+        let put = gcs.backend.put("x", PutBody::from_bytes(bytes.clone())).await.unwrap();
+        assert_eq!(put.size, size as u64);
+        assert!(read(&gcs.backend, "x").await.unwrap() == bytes, "{size}");
+    }
+}
+
+#[tokio::test]
+async fn names_that_no_folder_could_hold_are_kept() {
+    let Some(gcs) = open().await else { return };
+    let names = ["a/", "a//b", "folder/", "folder/../up", "folder/./x", "folder/a"];
+    for name in names {
+        gcs.backend.put(name, PutBody::from_bytes(name)).await.unwrap();
+        assert_eq!(read(&gcs.backend, name).await.unwrap(), name);
+    }
+    let listed: Vec<_> = list_all(&gcs.backend, "", 2).await.into_iter().map(|e| e.name).collect();
+    let mut expected = names.to_vec();
+    expected.sort_unstable();
+    assert_eq!(listed, expected);
+    for name in [".", ".."] {
+        assert_eq!(failure(gcs.backend.stat(name).await), gcs.bucket.object_not_found(name));
+        let error = failure(gcs.backend.get(name, None, None).await);
+        assert_eq!(error, gcs.bucket.object_not_found(name));
+        assert_eq!(failure(gcs.backend.delete(name).await).code, ErrorCode::ObjectNotFound);
+        let error = failure(gcs.backend.put(name, PutBody::from_bytes("x")).await);
+        assert_eq!(error.code, ErrorCode::InvalidName);
+    }
+}
+
+/// One request, as a scripted server saw it.
+struct Asked {
+    line: String,
+    headers: String,
+    body: usize,
+}
+
+/// Answers each request by what `answer` makes of it: the head behind "HTTP/1.1 ", then the body.
+async fn scripted(
+    answer: impl Fn(&Asked) -> (String, String) + Send + 'static,
+) -> (GcsBackend, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut line, mut headers) = (String::new(), String::from("\r\n"));
+            reader.read_line(&mut line).unwrap();
+            while !headers.ends_with("\r\n\r\n") && reader.read_line(&mut headers).unwrap() > 2 {}
+            let headers = headers.to_ascii_lowercase();
+            let length = headers.split("\r\ncontent-length: ").nth(1);
+            let length = length.and_then(|l| l.split("\r\n").next()?.parse().ok()).unwrap_or(0);
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            let asked = Asked { line: line.trim_end().to_owned(), headers, body: length };
+            kept.lock().unwrap().push(asked.line.clone());
+            let (head, text) = answer(&asked);
+            let length = text.len();
+            let end = format!("content-length: {length}\r\nconnection: close\r\n\r\n{text}");
+            let _ = stream.write_all(format!("HTTP/1.1 {head}\r\n{end}").as_bytes());
+        }
+    });
+    let client = GcsClients::new(settings(&endpoint)).client(None).await.unwrap();
+    let bucket = Bucket::new(Provider::Gcp, "far").unwrap();
+    (GcsBackend::new(client, bucket, "far"), seen)
+}
+
+#[tokio::test]
+async fn refusals_say_what_to_do() {
+    let say = |status: u16, text: &str| {
+        let body = serde_json::json!({ "error": { "code": status, "message": text } });
+        (format!("{status} X\r\nretry-after: 7"), body.to_string())
+    };
+    let cases = [
+        (401, "Anonymous caller does not have access", ErrorCode::AccessDenied, None),
+        (403, "x does not have storage.objects.get access", ErrorCode::AccessDenied, None),
+        (429, "slow down", ErrorCode::TooManyRequests, Some(7)),
+        (503, "Backend Error", ErrorCode::Unavailable, Some(7)),
+        (404, "The specified bucket does not exist.", ErrorCode::RemoteBucketNotFound, None),
+        (404, "No such object: far/x", ErrorCode::ObjectNotFound, None),
+        (412, "conditionNotMet", ErrorCode::ObjectChanged, None),
+    ];
+    for (status, text, code, retry_after) in cases {
+        let (backend, seen) = scripted(move |_| say(status, text)).await;
+        let errors = [
+            failure(backend.stat("x").await),
+            failure(backend.get("x", None, None).await),
+            failure(backend.delete("x").await),
+        ];
+        for error in errors {
+            assert_eq!((error.code, error.retry_after_s), (code, retry_after), "{error}");
+            let named = error.message.contains("gs://far");
+            assert!(named, "{error}");
+            let hint = error.hint.unwrap_or_default();
+            let about_keys = hint.contains("GOOGLE_APPLICATION_CREDENTIALS");
+            assert_eq!(about_keys, code == ErrorCode::AccessDenied, "{hint}");
+        }
+        assert_eq!(seen.lock().unwrap().len(), 3, "a clear answer needs no second question");
+    }
+}
+
+#[tokio::test]
+async fn a_chunk_whose_answer_was_lost_is_not_sent_twice() {
+    let total = 12 << 20;
+    let lost = Mutex::new(true);
+    let there = Mutex::new(0);
+    let bytes = content(total, 3);
+    let crc32c = forebay_core::checksum::crc32c(&bytes).to_be_bytes();
+    let crc32c = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, crc32c);
+    let (backend, seen) = scripted(move |asked| {
+        if asked.line.starts_with("POST") {
+            let host = asked.headers.split("host: ").nth(1).unwrap().split("\r\n").next().unwrap();
+            return (format!("200 OK\r\nlocation: http://{host}/session"), "{}".into());
+        }
+        assert!(!asked.headers.contains("authorization"));
+        let mut there = there.lock().unwrap();
+        *there += asked.body;
+        if *there > (5 << 20) && std::mem::take(&mut *lost.lock().unwrap()) {
+            return ("503 X".into(), String::new());
+        }
+        if *there < total {
+            return (format!("308 X\r\nrange: bytes=0-{}", *there - 1), String::new());
+        }
+        let object = serde_json::json!({ "size": there.to_string(), "generation": "7",
+            "crc32c": crc32c });
+        ("200 OK".into(), object.to_string())
+    })
+    .await;
+    let put = backend.put("x", PutBody::from_bytes(bytes)).await.unwrap();
+    assert_eq!((put.size, put.version.as_str()), (total as u64, "7"));
+    // The session, three chunks, and one question between them.
+    assert_eq!(seen.lock().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn an_empty_page_is_not_the_end_of_a_listing() {
+    let (backend, _) = scripted(|asked| {
+        let text = match asked.line.contains("pageToken=more") {
+            false => r#"{"nextPageToken":"more"}"#,
+            true => r#"{"items":[{"name":"a","size":"1","generation":"2"}]}"#,
+        };
+        ("200 OK".into(), text.into())
+    })
+    .await;
+    let page = backend.list("", "", 10).await.unwrap();
+    assert_eq!((page.entries.len(), page.more), (1, false));
+}
+
+fn info(name: &str, endpoint: Option<String>) -> BucketInfo {
+    let bucket = Bucket::new(Provider::Gcp, name).unwrap();
+    let kind = BackendKind::Gcs;
+    let spec = BackendSpec { kind, bucket: name.into(), endpoint, root: None };
+    BucketInfo::requested(bucket, Some(spec))
+}
+
+fn backends(gcs: GcsSettings) -> Backends {
+    let settings = BackendSettings { gcs, retry: quick(), ..BackendSettings::default() };
+    Backends::new(settings, Arc::new(|_, _, _| {}))
+}
+
+#[tokio::test]
+async fn an_unreachable_endpoint_is_named_and_comes_with_a_time_to_return() {
+    // Bound and dropped: nobody listens there.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    // The bucket's own endpoint counts, not the configured one.
+    let known = backends(settings("http://127.0.0.1:1"));
+    let backend = known.for_bucket(&info("some-bucket", Some(endpoint.clone()))).await.unwrap();
+    for error in [
+        failure(backend.head_bucket().await),
+        failure(backend.get("x", None, None).await),
+        failure(backend.put("x", PutBody::from_bytes("x")).await),
+    ] {
+        assert_eq!(error.code, ErrorCode::Unavailable, "{error}");
+        assert!(error.retry_after_s.is_some());
+        let text = error.to_string();
+        assert!(text.contains(&endpoint) && text.contains("some-bucket"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_no_url_is_refused() {
+    for wrong in ["localhost:9000", "ftp://x", "http://"] {
+        let known = backends(GcsSettings::default());
+        let error = failure(known.for_bucket(&info("b-b", Some(wrong.into()))).await);
+        assert_eq!(error.code, ErrorCode::InvalidArgument, "{wrong}");
+        assert!(error.message.contains(wrong.trim_end_matches('/')) && error.hint.is_some());
+    }
+}

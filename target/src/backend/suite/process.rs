@@ -1,0 +1,117 @@
+//! Real servers for this test process. They end with the process, however that ends.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Starts the server, then waits for the end of its input: that is closed when the test process ends.
+const KEEPER: &str = r#"
+folder=$1
+shift
+"$@" >"$folder/log" 2>&1 </dev/null &
+server=$!
+read -r _
+kill $server
+wait $server
+rm -rf "$folder"
+"#;
+
+/// How a server is found and started.
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    /// Variable that names its program.
+    pub(super) variable: &'static str,
+    /// Variable that makes its absence a failure.
+    pub(super) required: &'static str,
+    /// Its file name, in the cache of `ci/` or on PATH.
+    pub(super) file: &'static str,
+    /// Arguments for a port on loopback and a folder of its own.
+    pub(super) arguments: fn(port: u16, folder: &Path) -> Vec<OsString>,
+    pub(super) environment: &'static [(&'static str, &'static str)],
+    /// What it answers with 200 once it is ready.
+    pub(super) ready: &'static str,
+}
+
+pub(super) struct Server {
+    pub(super) endpoint: String,
+    _keeper: Child,
+    _input: ChildStdin,
+}
+
+impl Kind {
+    /// Starts one; `None`, with a word about it, where there is none.
+    pub(super) fn start(&self) -> Option<Server> {
+        let Some(program) = self.program() else {
+            let required = std::env::var(self.required).is_ok_and(|v| !v.is_empty());
+            assert!(!required, "{} not found, and {} is set", self.name, self.required);
+            eprintln!("skipped: {} not found", self.name);
+            return None;
+        };
+        for _ in 0..5 {
+            let port = free_port();
+            let prefix = format!("forebay-{}-", self.file);
+            let folder = tempfile::Builder::new().prefix(&prefix).tempdir().unwrap().keep();
+            let mut keeper = Command::new("sh")
+                .args(["-c", KEEPER, "sh"])
+                .args([&folder, &program])
+                .args((self.arguments)(port, &folder))
+                .envs(self.environment.iter().copied())
+                .stdin(Stdio::piped())
+                .spawn()
+                .expect("sh is there");
+            let input = keeper.stdin.take().expect("it is piped");
+            if is_ready(port, self.ready) {
+                let endpoint = format!("http://127.0.0.1:{port}");
+                return Some(Server { endpoint, _keeper: keeper, _input: input });
+            }
+            let mut log = String::new();
+            if let Ok(mut file) = std::fs::File::open(folder.join("log")) {
+                let _ = file.read_to_string(&mut log);
+            }
+            drop(input);
+            let _ = keeper.wait();
+            eprintln!("{} did not start on port {port}:\n{log}", self.name);
+        }
+        panic!("{} did not start", self.name);
+    }
+
+    fn program(&self) -> Option<PathBuf> {
+        if let Some(given) = std::env::var_os(self.variable).filter(|v| !v.is_empty()) {
+            return Some(given.into());
+        }
+        let cache = std::env::var_os("HOME").map(|h| Path::new(&h).join(".cache/forebay/bin"));
+        let on_path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = cache.into_iter().chain(std::env::split_paths(&on_path));
+        folders.map(|folder| folder.join(self.file)).find(|path| path.is_file())
+    }
+}
+
+/// Below the range from which outgoing connections take theirs.
+fn free_port() -> u16 {
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let mut tries = std::iter::repeat_with(|| rand::random_range(15_000..32_000));
+    tries.find(free).expect("the iterator has no end")
+}
+
+/// Waits until it answers its health check.
+fn is_ready(port: u16, path: &str) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < deadline {
+        if let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) {
+            let request = format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n");
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+            let mut answer = [0; 12];
+            if stream.write_all(request.as_bytes()).is_ok()
+                && stream.read_exact(&mut answer).is_ok()
+                && answer.ends_with(b"200")
+            {
+                return true;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    false
+}
