@@ -26,7 +26,7 @@ pub struct Options {
     /// Budget of each disk, as `--size` takes it.
     pub size: Option<&'static str>,
     pub folder_roots: Vec<PathBuf>,
-    /// Environment of all nodes. Nothing of AWS's or Forebay's comes from the test's own.
+    /// Environment of all nodes. Nothing of a cloud's or Forebay's comes from the test's own.
     pub env: Vec<(String, String)>,
 }
 
@@ -296,7 +296,10 @@ pub fn command<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> 
 fn set_env(command: &mut Command, env: &[(String, String)]) {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        if ["AWS_", "FOREBAY_", "S3_", "AIS_"].iter().any(|p| name.starts_with(p)) {
+        if ["AWS_", "FOREBAY_", "S3_", "AIS_", "GOOGLE_", "STORAGE_EMULATOR_"]
+            .iter()
+            .any(|p| name.starts_with(p))
+        {
             command.env_remove(name);
         }
     }
@@ -371,6 +374,11 @@ pub fn native(name: &str) -> Bucket {
 /// A bucket of the S3 backend.
 pub fn cloud(name: &str) -> Bucket {
     Bucket::new(Provider::Aws, name).unwrap()
+}
+
+/// A bucket of the backend of Google Cloud Storage.
+pub fn google(name: &str) -> Bucket {
+    Bucket::new(Provider::Gcp, name).unwrap()
 }
 
 /// What makes a native name a bucket over a folder.

@@ -1,5 +1,5 @@
-//! What black-box tests stand on: a real `forebay dev` cluster, a real MinIO, HTTP without any
-//! client's manners, and data whose every byte is known.
+//! What black-box tests stand on: a real `forebay dev` cluster, a real MinIO, a real
+//! fake-gcs-server, HTTP without any client's manners, and data whose every byte is known.
 //!
 //! A test that needs no cluster of its own takes its file's [`Shared`] one. Nothing here sleeps to
 //! let things happen: [`wait::until`] asks for a condition and fails by its name.
@@ -7,6 +7,7 @@
 
 pub mod cluster;
 pub mod data;
+pub mod gcs;
 pub mod http;
 pub mod minio;
 pub mod ports;
@@ -15,6 +16,7 @@ pub mod shared;
 pub mod wait;
 
 pub use cluster::{Cluster, Options};
+pub use gcs::FakeGcs;
 pub use minio::Minio;
 pub use proxy::Proxy;
 pub use shared::Shared;

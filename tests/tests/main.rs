@@ -6,6 +6,7 @@ mod batch;
 mod cold_get;
 mod eviction;
 mod folder;
+mod gcs;
 mod get_put;
 mod list;
 mod membership;
