@@ -1,15 +1,17 @@
-"""Fixtures of the tests of the running product: real clusters and a real S3.
+"""Fixtures of the tests of the running product: real clusters, a real S3, an emulated Google.
 
-`forebay_bin`, `start_cluster` (as many as a test wants), `cluster` (one per file), `minio` (one per
-run). All processes end with the fixture that started them.
+`forebay_bin`, `start_cluster` (as many as a test wants), `cluster` (one per file), `minio` and
+`fake_gcs` (one per run). All processes end with the fixture that started them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +29,7 @@ from forebay_cluster import (
     wait_until,
 )
 
-__all__ = ["REPOSITORY", "Cluster", "Minio", "free_ports", "wait_until"]
+__all__ = ["REPOSITORY", "Cluster", "FakeGcs", "Minio", "free_ports", "wait_until"]
 
 
 @pytest.fixture(scope="session")
@@ -92,15 +94,8 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
             },
         )
     try:
-
-        def alive() -> bool:
-            try:
-                with urllib.request.urlopen(f"{endpoint}/minio/health/live", timeout=1):
-                    return True
-            except (urllib.error.URLError, OSError):
-                return False
-
-        wait_until(alive, f"MinIO answers; log in {folder}", START_DEADLINE_S)
+        live = f"{endpoint}/minio/health/live"
+        wait_until(lambda: answers(live), f"MinIO answers; log in {folder}", START_DEADLINE_S)
         yield Minio(
             endpoint,
             {
@@ -111,9 +106,80 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
             },
         )
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
+
+
+@dataclass
+class FakeGcs:
+    """A running fake-gcs-server and the environment that points targets at it."""
+
+    endpoint: str
+    env: dict[str, str]
+    log: Path
+
+    def create_bucket(self, bucket: str) -> None:
+        self._post("/storage/v1/b", json.dumps({"name": bucket}).encode(), "application/json")
+
+    def put(self, bucket: str, name: str, content: bytes) -> None:
+        """Puts an object past any cluster."""
+        query = urllib.parse.urlencode({"uploadType": "media", "name": name})
+        path = f"/upload/storage/v1/b/{bucket}/o?{query}"
+        self._post(path, content, "application/octet-stream")
+
+    def reads(self, bucket: str) -> int:
+        """How many reads of objects of this bucket its log has, successful ones."""
+        begin = f'"GET /storage/v1/b/{bucket}/o/'.replace('"', '\\"')
+        lines = self.log.read_text().splitlines()
+        good = 'HTTP/1.1\\" 20'
+        return sum(begin in line and "alt=media" in line and good in line for line in lines)
+
+    def _post(self, path: str, content: bytes, kind: str) -> None:
+        request = urllib.request.Request(self.endpoint + path, content, {"content-type": kind})
+        with urllib.request.urlopen(request, timeout=20):
+            pass
+
+
+@pytest.fixture(scope="session")
+def fake_gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeGcs]:
+    """Google Cloud Storage, as near as it gets. Skips where there is no fake-gcs-server, fails
+    there with FOREBAY_REQUIRE_FAKE_GCS set."""
+    binary = os.environ.get("FOREBAY_FAKE_GCS") or shutil.which("fake-gcs-server")
+    if not binary:
+        if os.environ.get("FOREBAY_REQUIRE_FAKE_GCS"):
+            pytest.fail("fake-gcs-server not found; see ci/fake_gcs.sh")
+        pytest.skip("fake-gcs-server not found")
+    log = tmp_path_factory.mktemp("fake-gcs") / "log"
+    port = free_ports(1)
+    endpoint = f"http://127.0.0.1:{port}"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [binary, "-backend", "memory", "-scheme", "http"]
+            + ["-host", "127.0.0.1", "-port", str(port)],
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        ready = f"{endpoint}/_internal/healthcheck"
+        wait_until(lambda: answers(ready), f"fake-gcs-server answers; log {log}", START_DEADLINE_S)
+        yield FakeGcs(endpoint, {"STORAGE_EMULATOR_HOST": endpoint}, log)
+    finally:
+        stop(process)
+
+
+def answers(url: str) -> bool:
+    """Whether a server answers, and well."""
+    try:
+        with urllib.request.urlopen(url, timeout=1):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends a server, in peace if it goes."""
+    process.terminate()
+    try:
+        process.wait(STOP_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
