@@ -37,7 +37,6 @@ const MAX_JSON: usize = 256 << 20;
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) objects: ObjectService,
-    #[allow(dead_code)] // until the routes of shards are here
     pub(crate) shards: Shards,
     pub(crate) jobs: Jobs,
     pub(crate) identity: Identity,

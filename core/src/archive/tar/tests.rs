@@ -113,8 +113,10 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
     let kind = prop_oneof![6 => Just(b'0'), 1 => Just(b'5'), 1 => Just(b'2')];
     let one =
         (kind, any::<bool>(), name, size, any::<u8>()).prop_map(|(kind, gnu, name, n, seed)| {
-            // What the builder would tidy up: empty components, dots, absolute names.
-            let clean = |part: &String| !part.trim_matches('.').is_empty();
+            // What the builder would tidy up or refuse: empty components, dots, absolute names, and two
+            // dots that begin a component, since that is where it may cut a long name off.
+            let clean =
+                |part: &String| !part.trim_matches('.').is_empty() && !part.starts_with("..");
             let name: String = name.into_iter().collect();
             let parts: Vec<_> = name.split('/').map(str::to_owned).filter(clean).collect();
             let name = if parts.is_empty() { "x".into() } else { parts.join("/") };
