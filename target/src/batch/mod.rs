@@ -102,7 +102,10 @@ impl Loader {
             if range == ByteRange::whole(size) && size <= SMALL {
                 return Ok(Loaded::Whole(data.read_all().await?));
             }
-            return load(data.stream(range), range.len()).await;
+            // Unpacked only when its turn comes: members of one compressed shard then follow each
+            // other through one decoder, instead of each unpacking all that lies before it.
+            let stream = futures::stream::once(async move { data.stream(range) }).flatten();
+            return load(stream.boxed(), range.len()).await;
         }
         let found = self.service.get(info, name).await?;
         let size = found.meta().size;

@@ -128,7 +128,10 @@ pub(super) fn owned_elsewhere(
     Ok(Some(response))
 }
 
-async fn get(context: &Context, request: ObjectRequest) -> Result<Response> {
+async fn get(context: &Context, mut request: ObjectRequest) -> Result<Response> {
+    if request.query.flag("latest-ver") {
+        request.info.freshness = Freshness::Always;
+    }
     if let Some(asked) = ArchiveQuery::parse(&request.query)? {
         return shard::get(context, &request, asked).await;
     }
@@ -144,9 +147,6 @@ async fn get(context: &Context, request: ObjectRequest) -> Result<Response> {
     let (objects, name) = (&context.objects, request.name.as_str());
     let found = if request.caller == Caller::Node {
         objects.get_local(&request.info, name).await?
-    } else if request.query.flag("latest-ver") {
-        let checked = BucketInfo { freshness: Freshness::Always, ..request.info.clone() };
-        objects.get(&checked, name).await?
     } else {
         objects.get(&request.info, name).await?
     };

@@ -1,6 +1,7 @@
 //! Archives that are broken or mean harm: a clear refusal, and a server that goes on.
 
 use forebay_core::Bucket;
+use forebay_core::v1::list::{ListMsg, flags};
 use forebay_tests::cluster::{Cluster, native};
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::http;
@@ -54,6 +55,10 @@ async fn a_truncated_archive_is_an_error_that_names_shard_and_offset() {
         cluster.client().put(&own, name, bytes, None).await.unwrap();
         refusal(&cluster, "truncated", name);
     }
+    // A listing of members is complete or an error: one that leaves some out would look whole.
+    let msg = ListMsg { flags: flags::ARCHIVE, ..ListMsg::default() };
+    let error = cluster.client().list_page(&own, &msg).await.unwrap_err();
+    assert!(error.to_string().contains("ais://truncated/cut.tar.lz4"), "{error}");
     // The objects themselves are as readable as any.
     let got = cluster.client().get_bytes(&own, "t.tar", None).await.unwrap();
     assert_same("t.tar", &got, &whole[..4000]);
