@@ -302,6 +302,7 @@ def test_the_length_under_errors(bucket: forebay.Bucket) -> None:
     with pytest.warns(UserWarning, match="a.tar"):
         # b1, b3 and c1; what can be read of a damaged shard is not known before.
         assert len(ShardReader(bucket, on_error="skip")) == 3
+    assert len(ShardReader(bucket, handler=lambda error: True)) == 3
 
 
 def test_shards_of_other_writers(bucket: forebay.Bucket, tmp_path: Path) -> None:

@@ -70,7 +70,8 @@ class ShardReader(BaseIterDataset):
         resampled: Draw shards with replacement, without end; ``len()`` is then undefined.
         on_error: What to do about a sample or shard that cannot be read or decoded: ``raise``;
             ``skip`` it with a warning; or a function of its name and the exception. That the
-            cluster does not answer is never skipped by ``skip``.
+            cluster does not answer is never skipped by ``skip``. That the members of a sample lie
+            apart is seen only when the rest of them comes, after the first part was delivered.
         handler: A WebDataset handler, instead of ``on_error``: true means to go on.
         read_ahead: Most bytes that are fetched and unpacked ahead, per shard.
         shard_by_rank: As for BaseIterDataset, ``rank`` and ``world_size`` too.
@@ -180,8 +181,9 @@ class ShardReader(BaseIterDataset):
                     self._counts[row] = 0
                     continue
                 samples = index.samples(self._keys, self._lowercase)
-                whole = len(samples) - len(samples.problems)
-                self._counts[row] = len(samples) if self._on_error == "raise" else whole
+                raises = self._on_error == "raise" and self._handler is None
+                left_out = 0 if raises else len(samples.problems)
+                self._counts[row] = len(samples) - left_out
 
     def _generator(self, purpose: str) -> random.Random:
         """Random numbers of this worker of this rank in this epoch."""
