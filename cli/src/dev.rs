@@ -161,7 +161,7 @@ async fn live(
     }
 }
 
-/// Waits until every node answers and every gateway's map shows every target alive.
+/// Waits until every node answers and every gateway's map shows every node alive.
 async fn all_ready(nodes: &[NodePlan]) -> Result<(), Stopped> {
     let deadline = Instant::now() + READY_WITHIN;
     for node in nodes {
@@ -192,9 +192,8 @@ async fn is_ready(node: &NodePlan, nodes: &[NodePlan]) -> bool {
     if node.role == Role::Target {
         return true;
     }
-    let alive = probe::alive_targets(&address).await;
-    let mut targets = nodes.iter().filter(|n| n.role == Role::Target);
-    targets.all(|target| alive.contains(&(target.id.clone(), target.url())))
+    let alive = probe::alive(&address).await;
+    nodes.iter().all(|n| alive.iter().any(|a| a.id.as_str() == n.id && a.url == n.url()))
 }
 
 /// Why the cluster cannot start, from what the node that ended said last.

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use forebay_core::intra::MapReply;
+use forebay_core::state::Node;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -27,11 +28,11 @@ pub(crate) async fn get(address: &str, path: &str) -> io::Result<(u16, Vec<u8>)>
     parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not an HTTP answer"))
 }
 
-/// Id and URL of every target that this gateway's map has alive; none while it has no map.
-pub(crate) async fn alive_targets(address: &str) -> Vec<(String, String)> {
+/// Every node that this gateway's map has alive; none while it has no map.
+pub(crate) async fn alive(address: &str) -> Vec<Node> {
     let Ok((200, body)) = get(address, "/api/v1/map").await else { return Vec::new() };
     let Ok(map) = serde_json::from_slice::<MapReply>(&body) else { return Vec::new() };
-    map.state.alive_targets().map(|node| (node.id.to_string(), node.url.clone())).collect()
+    map.state.nodes.into_values().filter(|node| node.alive).collect()
 }
 
 fn parse(answer: &[u8]) -> Option<(u16, Vec<u8>)> {

@@ -147,7 +147,8 @@ async fn announce(nodes: [String; 2], greeting: String, stop: CancellationToken)
                 sleep(ASK_EVERY).await;
             }
         }
-        while probe::alive_targets(&local(&nodes[0])).await.is_empty() {
+        let gateway = local(&nodes[0]);
+        while !probe::alive(&gateway).await.iter().any(|node| node.role == Role::Target) {
             sleep(ASK_EVERY).await;
         }
     };

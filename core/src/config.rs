@@ -27,7 +27,7 @@ pub struct NodeConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct ClusterConfig {
     pub name: String,
-    /// URLs of the gateways; the first holds the cluster's metadata.
+    /// URLs of all gateways, which hold the cluster's metadata together; the same on every node.
     pub gateways: Vec<String>,
     /// File with the secret that nodes of one cluster share.
     pub secret_file: String,
@@ -45,7 +45,7 @@ impl Default for ClusterConfig {
 pub struct NodeSection {
     /// At least 8 letters, digits, `-` or `_`; decides placement, so it must never change.
     pub id: String,
-    /// Folder for the node's own state (metadata log, identity).
+    /// Folder for the node's own state (a gateway's metadata, identity).
     pub dir: String,
     pub zone: String,
 }

@@ -1,7 +1,7 @@
 //! What the gateways agree on: nodes and buckets under one version, changed only by commands.
 //!
-//! [`ClusterState::apply`] is the whole state machine. It is deterministic and does no I/O; a log
-//! (today one gateway's, with Raft several gateways') decides the order of commands.
+//! [`ClusterState::apply`] is the whole state machine. It is deterministic and does no I/O; the Raft
+//! log of the gateways decides the order of commands. Indexes grow, with gaps.
 
 use std::collections::BTreeMap;
 

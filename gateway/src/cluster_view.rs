@@ -1,7 +1,6 @@
 //! The cluster with what its nodes reported of themselves, from any gateway.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::PeerClient;
@@ -10,38 +9,38 @@ use forebay_core::{Error, NodeId, Result};
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 
-use crate::cluster::members::Members;
+use crate::cluster::desk::PASSED_ON;
+use crate::cluster::standing::{Standing, StandingWatch};
 
-/// A primary that does not answer within this time is left out.
+/// A leader that does not answer within this time is left out.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-
-/// Where the reports are: with the primary gateway.
-#[derive(Clone)]
-pub(crate) enum Reports {
-    Here(Arc<Members>),
-    At { peer: Box<PeerClient>, primary_url: String },
-}
 
 /// Reads the map and the reports together; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ClusterView {
     pub(crate) maps: Maps,
-    pub(crate) reports: Reports,
+    pub(crate) standing: StandingWatch,
+    pub(crate) peer: PeerClient,
     pub(crate) identity: Identity,
 }
 
 impl ClusterView {
+    /// The nodes report to the leader, so another gateway asks it.
     pub(crate) async fn info(&self) -> Result<ClusterInfo> {
-        match &self.reports {
-            Reports::Here(members) => self.local(&members.usage()),
-            Reports::At { peer, primary_url } => {
-                let asked = peer.get_json(primary_url, "/api/v1/cluster");
-                match tokio::time::timeout(ANSWER_WITHIN, asked).await {
-                    Ok(Ok(info)) => Ok(info),
-                    // The map is known here too; only the numbers are not.
-                    _ => self.local(&BTreeMap::new()),
-                }
-            }
+        let Standing::Following(leader) = self.standing.now() else { return self.info_here() };
+        let path = format!("/api/v1/cluster?{PASSED_ON}");
+        match tokio::time::timeout(ANSWER_WITHIN, self.peer.get_json(&leader, &path)).await {
+            Ok(Ok(info)) => Ok(info),
+            // The map is known here too; only the numbers are not.
+            _ => self.info_here(),
+        }
+    }
+
+    /// The same without asking anybody.
+    pub(crate) fn info_here(&self) -> Result<ClusterInfo> {
+        match self.standing.now() {
+            Standing::Leading(lead) => self.local(&lead.members.usage()),
+            _ => self.local(&BTreeMap::new()),
         }
     }
 
@@ -50,7 +49,7 @@ impl ClusterView {
         let primary = self
             .maps
             .primary()
-            .ok_or_else(|| Error::unavailable("this gateway has not heard from the primary yet"))?;
+            .ok_or_else(|| Error::unavailable("this gateway has not heard from a leader yet"))?;
         let nodes = state.nodes.values().map(|node| {
             let mut usage = usage.get(&node.id).cloned().unwrap_or_default();
             if node.id == self.identity.id {

@@ -3,7 +3,8 @@
 //!
 //! Where to look: a request comes in at `http`; a bucket and its owner are found in `route`; a
 //! listing is merged in `listing`; a job is run by `job_control`; the state changes through
-//! `changes`, then `meta`; members come, live and go in `cluster`.
+//! `changes`, then `meta`, which is one Raft group over all gateways; members come, live and go in
+//! `cluster`.
 
 mod bucket_props;
 mod changes;

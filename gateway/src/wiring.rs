@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use forebay_core::config::NodeConfig;
 use forebay_core::intra::NodeUsage;
-use forebay_core::state::{Command, Role};
+use forebay_core::state::Role;
 use forebay_core::{Error, Result};
-use forebay_node::clock::SystemClock;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
@@ -16,22 +16,25 @@ use forebay_node::metrics::Metrics;
 use forebay_node::{listener, membership};
 
 use crate::changes::Changes;
-use crate::cluster::liveness;
-use crate::cluster::members::Members;
-use crate::cluster::publish::Publisher;
-use crate::cluster_view::{ClusterView, Reports};
-use crate::http::internal::Authority;
+use crate::cluster::desk::{Desk, OwnDoor};
+use crate::cluster::leading::Leading;
+use crate::cluster::standing::StandingWatch;
+use crate::cluster_view::ClusterView;
 use crate::http::{api, batch, buckets, cluster, daemon, internal, jobs, objects, unserved};
 use crate::job_control::JobControl;
-use crate::meta::MetaLog;
-use crate::meta::follower::Follower;
-use crate::meta::log::RedbMeta;
+use crate::meta::front::RaftMeta;
+use crate::meta::group::Group;
 use crate::route::Route;
 use crate::targets::Targets;
 
+/// A gateway that is alone knows everything within this time, or starts without.
+const START_WITHIN: Duration = Duration::from_secs(5);
+/// Longest wait for the last user of the metadata log at the end.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+
 /// Runs one gateway until `lifecycle` is cancelled. `ready` is called once it listens, with its
-/// URL. The first gateway of the configuration holds the cluster's metadata, in `node.dir`; the
-/// others follow it.
+/// URL. The gateways of the configuration hold the cluster's metadata together, each a copy in its
+/// `node.dir`; one that no configuration lists holds them alone.
 pub async fn run(
     config: NodeConfig,
     lifecycle: Lifecycle,
@@ -41,121 +44,109 @@ pub async fn run(
     let listener = listener::bind(&config.listen.http).await?;
     let maps = Maps::default();
     let targets = Targets::new(&identity, maps.clone());
+    let peer = targets.peer().clone();
+    let (path, gateways) = (meta_path(&config)?, &config.cluster.gateways);
+    let (group, closing) =
+        Group::open(&path, &identity.url, gateways, peer.clone(), maps.clone(), &lifecycle).await?;
+    let (tell, standing) = StandingWatch::channel();
+    let leading = Leading {
+        me: identity.id.clone(),
+        group: group.clone(),
+        maps: maps.clone(),
+        targets: targets.clone(),
+        lifecycle: lifecycle.clone(),
+    };
+    lifecycle.spawn(leading.run(tell));
     let parts = Parts {
+        desk: Desk::new(standing.clone(), peer, maps.clone()),
         identity: identity.clone(),
         maps: maps.clone(),
         targets,
+        group: group.clone(),
+        standing: standing.clone(),
         lifecycle: lifecycle.clone(),
     };
-    let role = match primary_url(&config, &identity.url) {
-        None => parts.primary(&config).await?,
-        Some(url) => parts.follower(&config, url),
-    };
-    let router = parts.router(role);
+    let membership = lifecycle.spawn(parts.membership());
+    let router = parts.router();
+    let forming = form(group.clone(), lifecycle.clone());
+    if group.is_alone() {
+        // Nobody else has a say, so it is a matter of milliseconds until all is known here.
+        forming.await;
+        wait_until_member(&maps, &identity).await;
+    } else {
+        lifecycle.spawn(forming);
+    }
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
     listener::serve(listener, router, identity, maps, lifecycle).await;
+    // It says goodbye as a member of the group, and leaves the group after that.
+    if let Err(e) = membership.await {
+        tracing::error!(error = %e, "could not leave the cluster");
+    }
+    group.stop().await;
+    drop((group, standing));
+    if !closing.done(CLOSE_WITHIN).await {
+        tracing::warn!(path = %path.display(), "the metadata log is still in use");
+    }
     Ok(())
 }
 
-/// URL of the gateway that holds the metadata; `None` when this one does.
-fn primary_url(config: &NodeConfig, my_url: &str) -> Option<String> {
-    let first = config.cluster.gateways.first()?.trim_end_matches('/');
-    (first != my_url).then(|| first.to_owned())
+/// Makes a new group. A failure leaves a gateway that answers from what it knows.
+async fn form(group: Group, lifecycle: Lifecycle) {
+    let stop = lifecycle.token();
+    tokio::select! {
+        () = stop.cancelled() => {}
+        formed = group.form() => if let Err(e) = formed {
+            tracing::error!(error = %e, "cannot start the metadata log");
+        },
+    }
 }
 
-/// What both roles are built from.
+async fn wait_until_member(maps: &Maps, identity: &Identity) {
+    let mut versions = maps.subscribe();
+    let known = versions.wait_for(|_| {
+        maps.load().node(&identity.id).is_some_and(|n| n.alive && n.url == identity.url)
+    });
+    let _ = tokio::time::timeout(START_WITHIN, known).await;
+}
+
+/// What the handlers are built from.
 struct Parts {
     identity: Identity,
     maps: Maps,
     targets: Targets,
+    group: Group,
+    standing: StandingWatch,
+    desk: Desk,
     lifecycle: Lifecycle,
 }
 
-/// The parts that differ between the primary and the others.
-struct RoleParts {
-    changes: Changes,
-    authority: Authority,
-    reports: Reports,
-}
-
 impl Parts {
-    async fn primary(&self, config: &NodeConfig) -> Result<RoleParts> {
-        let path = meta_path(config)?;
-        let maps = self.maps.clone();
-        let meta = tokio::task::spawn_blocking(move || RedbMeta::open(&path, maps))
-            .await
-            .map_err(|e| Error::internal(format!("opening the metadata log: {e}")))??;
-        let meta: Arc<dyn MetaLog> = Arc::new(meta);
-        self.maps.set_primary(self.identity.id.clone());
-        self.enter(meta.as_ref()).await?;
-        let publisher =
-            Publisher::new(self.identity.id.clone(), self.maps.clone(), self.targets.clone());
-        let members = Arc::new(Members::new(
-            self.identity.id.clone(),
-            meta.clone(),
-            publisher.clone(),
-            Arc::new(SystemClock::default()),
-        ));
-        self.lifecycle.spawn(liveness::watch(members.clone(), self.lifecycle.clone()));
-        self.lifecycle.spawn(publisher.clone().run(self.lifecycle.clone()));
-        let changes = Changes::new(meta, Some(publisher));
-        Ok(RoleParts {
-            authority: Authority::Primary { members: members.clone(), changes: changes.clone() },
-            reports: Reports::Here(members),
-            changes,
-        })
-    }
-
-    /// The primary is a member of its own cluster.
-    async fn enter(&self, meta: &dyn MetaLog) -> Result<()> {
-        let me = &self.identity;
-        let known = meta.state().node(&me.id).cloned();
-        if known
-            .is_some_and(|n| n.alive && n.url == me.url && n.role == me.role && n.zone == me.zone)
-        {
-            return Ok(());
-        }
-        let (id, role, url, zone) = (me.id.clone(), me.role, me.url.clone(), me.zone.clone());
-        meta.propose(Command::Join { id, role, url, weight: 1, zone }).await?;
-        Ok(())
-    }
-
-    fn follower(&self, config: &NodeConfig, primary_url: String) -> RoleParts {
-        let peer = self.targets.peer().clone();
-        let others: Vec<String> = config
-            .cluster
-            .gateways
-            .iter()
-            .map(|url| url.trim_end_matches('/').to_owned())
-            .filter(|url| *url != self.identity.url)
-            .collect();
+    /// A gateway is a member of the cluster like any node, admitted and watched by the leader.
+    fn membership(&self) -> impl Future<Output = ()> + Send + 'static {
         let started = self.identity.started;
         let usage =
             move || NodeUsage { uptime_s: started.elapsed().as_secs(), ..NodeUsage::default() };
-        membership::follow(
-            self.identity.clone(),
-            self.maps.clone(),
-            peer.clone(),
-            others,
-            Arc::new(usage),
-            &self.lifecycle,
-        );
-        let meta = Follower::new(peer.clone(), primary_url.clone(), self.maps.clone());
-        RoleParts {
-            changes: Changes::new(Arc::new(meta), None),
-            authority: Authority::Follower { peer: peer.clone(), primary_url: primary_url.clone() },
-            reports: Reports::At { peer: Box::new(peer), primary_url },
-        }
+        let door = OwnDoor { desk: self.desk.clone(), alone: self.group.is_alone() };
+        let (identity, maps) = (self.identity.clone(), self.maps.clone());
+        let (door, usage) = (Arc::new(door), Arc::new(usage));
+        membership::follow_through(identity, maps, door, usage, &self.lifecycle).1
     }
 
-    fn router(&self, role: RoleParts) -> Router {
-        let Self { identity, maps, targets, lifecycle } = self;
-        let RoleParts { changes, authority, reports } = role;
+    fn router(&self) -> Router {
+        let Self { identity, maps, targets, group, standing, desk, lifecycle } = self;
+        let peer = targets.peer().clone();
+        let meta = RaftMeta::new(group.clone(), standing.clone(), peer.clone(), maps.clone());
+        let changes = Changes::new(meta, standing.clone());
         let metrics = Metrics::default();
         let route = Route::new(maps.clone(), targets.clone(), changes.clone());
         let job_control = JobControl::new(maps.clone(), targets.clone());
-        let view = ClusterView { maps: maps.clone(), reports, identity: identity.clone() };
+        let view = ClusterView {
+            maps: maps.clone(),
+            standing: standing.clone(),
+            peer,
+            identity: identity.clone(),
+        };
         Router::new()
             .merge(objects::router(objects::Objects {
                 route: route.clone(),
@@ -166,7 +157,7 @@ impl Parts {
             .merge(buckets::router(buckets::Buckets {
                 route: route.clone(),
                 targets: targets.clone(),
-                changes,
+                changes: changes.clone(),
                 jobs: job_control.clone(),
                 metrics: metrics.clone(),
                 lifecycle: lifecycle.clone(),
@@ -195,7 +186,9 @@ impl Parts {
                 metrics: metrics.clone(),
             }))
             .merge(internal::router(internal::Internal {
-                authority,
+                desk: desk.clone(),
+                changes,
+                group: group.clone(),
                 identity: identity.clone(),
                 maps: maps.clone(),
             }))
@@ -211,7 +204,7 @@ impl Parts {
 fn meta_path(config: &NodeConfig) -> Result<PathBuf> {
     if config.node.dir.is_empty() {
         return Err(Error::invalid("node.dir is not set")
-            .hint("the primary gateway keeps the cluster's metadata there"));
+            .hint("a gateway keeps its copy of the cluster's metadata there"));
     }
     let dir = Path::new(&config.node.dir);
     std::fs::create_dir_all(dir)

@@ -24,6 +24,13 @@ impl Lifecycle {
         self.token.clone()
     }
 
+    /// For tasks that may end earlier than the node: they end when the child's token is cancelled,
+    /// and with the node at the latest. [`Self::shutdown`] waits for them as well.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        Self { token: self.token.child_token(), tracker: self.tracker.clone() }
+    }
+
     /// Spawns a task that [`Self::shutdown`] waits for. The task must watch [`Self::token`] or end
     /// by itself.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>

@@ -58,7 +58,7 @@ impl Maps {
         self.0.version.subscribe()
     }
 
-    /// The gateway that holds the metadata now.
+    /// The gateway that leads, or the last one that was heard to.
     pub fn primary(&self) -> Option<NodeId> {
         self.0.primary.load().as_deref().cloned()
     }

@@ -2,8 +2,10 @@
 //! state back, and a leave at a clean stop.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use forebay_client::PeerClient;
 use forebay_core::intra::{Heartbeat, HeartbeatReply, JoinRequest, LeaveRequest, NodeUsage};
 use forebay_core::lease::HEARTBEAT_MS;
@@ -16,6 +18,29 @@ use crate::maps::Maps;
 
 /// A join, a heartbeat or a leave must be answered within this time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// A node that is not in yet asks again after this: its cluster may be a moment old.
+const KNOCK_AGAIN: Duration = Duration::from_millis(100);
+/// A node that stops does not wait longer than this for somebody to hear of it.
+const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+
+pub const JOIN_PATH: &str = "/internal/v1/join";
+pub const HEARTBEAT_PATH: &str = "/internal/v1/heartbeat";
+pub const LEAVE_PATH: &str = "/internal/v1/leave";
+
+/// Where a node reports.
+#[async_trait]
+pub trait Door: Send + Sync {
+    async fn join(&self, request: &JoinRequest) -> Result<HeartbeatReply>;
+    async fn heartbeat(&self, beat: &Heartbeat) -> Result<HeartbeatReply>;
+    async fn leave(&self, request: &LeaveRequest) -> Result<()>;
+
+    /// Who answers there, for the log.
+    fn name(&self) -> String;
+
+    /// The last report was not answered; the next may go another way.
+    fn failed(&self) {}
+}
 
 /// Reports a node's usage when asked.
 pub type UsageFn = Arc<dyn Fn() -> NodeUsage + Send + Sync>;
@@ -45,8 +70,8 @@ impl Refresher {
     }
 }
 
-/// Follows the cluster until the node stops. Spawns its own task and returns at once; the node is
-/// a member as soon as `maps` has a version.
+/// Follows the cluster through its gateways until the node stops. Spawns its own task and returns
+/// at once; the node is a member as soon as `maps` has a version.
 pub fn follow(
     identity: Identity,
     maps: Maps,
@@ -55,34 +80,83 @@ pub fn follow(
     usage: UsageFn,
     lifecycle: &Lifecycle,
 ) -> Refresher {
+    let door = Gateways { peer, urls: gateways, at: AtomicUsize::new(0) };
+    let (refresher, following) = follow_through(identity, maps, Arc::new(door), usage, lifecycle);
+    lifecycle.spawn(following);
+    refresher
+}
+
+/// The same through any door, as a future to run.
+pub fn follow_through(
+    identity: Identity,
+    maps: Maps,
+    door: Arc<dyn Door>,
+    usage: UsageFn,
+    lifecycle: &Lifecycle,
+) -> (Refresher, impl Future<Output = ()> + Send + 'static) {
     let stop = lifecycle.token();
     let wake = Arc::new(Notify::new());
     let refresher = Refresher { maps: maps.clone(), wake: wake.clone() };
-    let follower = Follower { identity, maps, peer, gateways, usage, wake, at: 0 };
-    lifecycle.spawn(async move {
-        let mut follower = follower;
+    let follower = Follower { identity, maps, door, usage, wake };
+    let following = async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = follower.run() => {}
         }
         follower.leave().await;
-    });
-    refresher
+    };
+    (refresher, following)
+}
+
+/// The gateways of the configuration, one after the other.
+struct Gateways {
+    peer: PeerClient,
+    urls: Vec<String>,
+    /// Index of the gateway that answered last.
+    at: AtomicUsize,
+}
+
+impl Gateways {
+    fn url(&self) -> &str {
+        self.urls.get(self.at.load(Ordering::Relaxed)).map_or("", String::as_str)
+    }
+}
+
+#[async_trait]
+impl Door for Gateways {
+    async fn join(&self, request: &JoinRequest) -> Result<HeartbeatReply> {
+        Ok(self.peer.post_json(self.url(), JOIN_PATH, request).await?)
+    }
+
+    async fn heartbeat(&self, beat: &Heartbeat) -> Result<HeartbeatReply> {
+        Ok(self.peer.post_json(self.url(), HEARTBEAT_PATH, beat).await?)
+    }
+
+    async fn leave(&self, request: &LeaveRequest) -> Result<()> {
+        Ok(self.peer.post_json(self.url(), LEAVE_PATH, request).await?)
+    }
+
+    fn name(&self) -> String {
+        self.url().to_owned()
+    }
+
+    fn failed(&self) {
+        let next = (self.at.load(Ordering::Relaxed) + 1) % self.urls.len().max(1);
+        self.at.store(next, Ordering::Relaxed);
+    }
 }
 
 struct Follower {
     identity: Identity,
     maps: Maps,
-    peer: PeerClient,
-    gateways: Vec<String>,
+    door: Arc<dyn Door>,
     usage: UsageFn,
     wake: Arc<Notify>,
-    /// Index of the gateway that answered last.
-    at: usize,
 }
 
 impl Follower {
-    async fn run(&mut self) {
+    async fn run(&self) {
+        let heartbeat = Duration::from_millis(HEARTBEAT_MS);
         let mut joined = false;
         let mut complained = 0u32;
         loop {
@@ -90,7 +164,7 @@ impl Follower {
             match answer {
                 Ok(reply) => {
                     if !joined && !reply.unknown {
-                        tracing::info!(gateway = self.gateway(), "joined the cluster");
+                        tracing::info!(gateway = self.door.name(), "joined the cluster");
                     }
                     complained = 0;
                     joined = !reply.unknown;
@@ -103,22 +177,19 @@ impl Follower {
                     }
                 }
                 Err(e) => {
-                    // First failure, then about every 10 s, so that a long outage stays readable.
-                    if complained.is_multiple_of(14) {
-                        tracing::warn!(gateway = self.gateway(), error = %e, "gateway does not answer");
-                    }
+                    // Now and then, so that a long outage stays readable. A cluster that starts is
+                    // no outage.
                     complained += 1;
-                    self.at = (self.at + 1) % self.gateways.len().max(1);
+                    if complained % 14 == 4 {
+                        tracing::warn!(gateway = self.door.name(), error = %e, "gateway does not answer");
+                    }
+                    self.door.failed();
                 }
             }
+            let pause = if joined { heartbeat } else { KNOCK_AGAIN };
             // Woken early when a request knows of a newer state than this node has.
-            let _ = tokio::time::timeout(Duration::from_millis(HEARTBEAT_MS), self.wake.notified())
-                .await;
+            let _ = tokio::time::timeout(pause, self.wake.notified()).await;
         }
-    }
-
-    fn gateway(&self) -> &str {
-        self.gateways.get(self.at).map_or("", String::as_str)
     }
 
     async fn join(&self) -> Result<HeartbeatReply> {
@@ -129,37 +200,31 @@ impl Follower {
             url: me.url.clone(),
             zone: me.zone.clone(),
         };
-        self.ask("/internal/v1/join", &request).await
+        within(ANSWER_WITHIN, self.door.join(&request)).await
     }
 
     async fn heartbeat(&self) -> Result<HeartbeatReply> {
-        let request = Heartbeat {
+        let beat = Heartbeat {
             id: self.identity.id.clone(),
             version: self.maps.version(),
             usage: (self.usage)(),
         };
-        self.ask("/internal/v1/heartbeat", &request).await
+        within(ANSWER_WITHIN, self.door.heartbeat(&beat)).await
     }
 
     async fn leave(&self) {
         let request = LeaveRequest { id: self.identity.id.clone() };
-        if self.maps.version() > 0 {
-            let answer: Result<serde_json::Value> = self.ask("/internal/v1/leave", &request).await;
-            if let Err(e) = answer {
-                tracing::debug!(error = %e, "could not say goodbye");
-            }
+        if self.maps.version() > 0
+            && let Err(e) = within(LEAVE_WITHIN, self.door.leave(&request)).await
+        {
+            tracing::debug!(error = %e, "could not say goodbye");
         }
     }
+}
 
-    async fn ask<A, B>(&self, path: &str, request: &A) -> Result<B>
-    where
-        A: serde::Serialize + Sync,
-        B: serde::de::DeserializeOwned,
-    {
-        let answer = self.peer.post_json(self.gateway(), path, request);
-        match tokio::time::timeout(ANSWER_WITHIN, answer).await {
-            Ok(answer) => answer.map_err(Into::into),
-            Err(_) => Err(Error::unavailable(format!("no answer within {ANSWER_WITHIN:?}"))),
-        }
+async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Error::unavailable(format!("no answer within {limit:?}"))),
     }
 }

@@ -123,11 +123,17 @@ impl Cluster {
         format!("{}/v1/objects/{bucket}/{object}", self.endpoint)
     }
 
-    /// The map as the gateway has it now.
+    /// The map as the first gateway that answers has it now.
     pub fn map(&self) -> MapReply {
-        let answer = http::get(&format!("{}/api/v1/map", self.endpoint));
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        serde_json::from_slice(&answer.body).unwrap()
+        let mut maps = self.gateways.iter().filter_map(|gateway| self.map_of(&gateway.url));
+        maps.next().expect("a gateway answers with the map")
+    }
+
+    /// The map as one gateway has it now; none while it does not answer.
+    pub fn map_of(&self, gateway_url: &str) -> Option<MapReply> {
+        let asked = http::request("GET", &format!("{gateway_url}/api/v1/map")).try_send();
+        let answer = asked.ok().filter(|answer| answer.status == 200)?;
+        Some(serde_json::from_slice(&answer.body).unwrap())
     }
 
     /// Whether the gateway's map has this node alive.

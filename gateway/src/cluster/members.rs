@@ -1,4 +1,4 @@
-//! Joins, heartbeats and leaves, as the primary gateway answers them.
+//! Joins, heartbeats and leaves, as the leading gateway answers them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,8 @@ struct Table {
 }
 
 impl Members {
-    /// Nodes that were alive when the log ended count as heard of now: they get time to report.
+    /// Nodes that are alive in the state count as heard of now: they get time to report to this
+    /// leader.
     pub(crate) fn new(
         me: NodeId,
         meta: Arc<dyn MetaLog>,
@@ -166,10 +167,9 @@ mod tests {
     use forebay_core::sign::ClusterSecret;
     use forebay_core::state::{ClusterState, Role};
     use forebay_node::identity::Identity;
-    use forebay_node::maps::Maps;
 
     use super::*;
-    use crate::meta::log::RedbMeta;
+    use crate::meta::group::tests::Alone;
     use crate::targets::Targets;
 
     #[derive(Default)]
@@ -184,14 +184,15 @@ mod tests {
         members: Members,
         clock: Arc<TestClock>,
         meta: Arc<dyn MetaLog>,
+        _alone: Alone,
         _dir: tempfile::TempDir,
     }
 
-    fn world() -> World {
+    async fn world() -> World {
         let dir = tempfile::tempdir().unwrap();
-        let maps = Maps::default();
-        let meta: Arc<dyn MetaLog> =
-            Arc::new(RedbMeta::open(&dir.path().join("meta.redb"), maps.clone()).unwrap());
+        let alone = Alone::start(&dir.path().join("meta.redb")).await;
+        let maps = alone.maps.clone();
+        let meta: Arc<dyn MetaLog> = Arc::new(alone.group.clone());
         let identity = Identity {
             id: NodeId::new("gateway-1").unwrap(),
             role: Role::Gateway,
@@ -204,7 +205,7 @@ mod tests {
         let publisher =
             Publisher::new(identity.id.clone(), maps.clone(), Targets::new(&identity, maps));
         let members = Members::new(identity.id, meta.clone(), publisher, clock.clone());
-        World { members, clock, meta, _dir: dir }
+        World { members, clock, meta, _alone: alone, _dir: dir }
     }
 
     impl World {
@@ -249,7 +250,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_silent_node_dies_and_its_heartbeat_revives_it_after_the_hold() {
-        let w = world();
+        let w = world().await;
         w.members.join(join()).await.unwrap();
         w.pass(2_750).await;
         assert!(alive(&w));
@@ -267,7 +268,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_restarted_node_lives_at_once_and_an_unchanged_join_changes_nothing() {
-        let w = world();
+        let w = world().await;
         w.members.join(join()).await.unwrap();
         let version = w.state().version;
         let reply = w.members.join(join()).await.unwrap();
@@ -280,7 +281,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_leave_counts_at_once() {
-        let w = world();
+        let w = world().await;
         w.members.join(join()).await.unwrap();
         w.members.leave(LeaveRequest { id: id() }).await.unwrap();
         assert!(!alive(&w));
@@ -289,7 +290,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_unknown_node_is_told_to_join_and_a_bad_one_is_refused() {
-        let w = world();
+        let w = world().await;
         assert!(w.beat(&id()).await.unknown);
         let bad = JoinRequest { url: "nowhere".into(), ..join() };
         assert!(w.members.join(bad).await.is_err());
@@ -298,7 +299,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_gateway_that_slept_does_not_bury_its_nodes() {
-        let w = world();
+        let w = world().await;
         w.members.join(join()).await.unwrap();
         w.clock.0.fetch_add(60_000, Ordering::SeqCst);
         w.members.check().await;
@@ -308,8 +309,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_restarted_gateway_gives_nodes_time_to_report() {
-        let w = world();
+    async fn a_new_leader_gives_nodes_time_to_report() {
+        let w = world().await;
         w.members.join(join()).await.unwrap();
         let publisher = w.members.publisher.clone();
         let again = Members::new(w.members.me.clone(), w.meta.clone(), publisher, w.clock.clone());

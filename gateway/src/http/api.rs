@@ -1,7 +1,7 @@
 //! What our own clients ask of a gateway: the map with a grant, and how the cluster fares.
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
 use forebay_core::intra::MapReply;
@@ -14,6 +14,7 @@ use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
 
 use super::counted;
+use crate::cluster::desk::PASSED_ON;
 use crate::cluster_view::ClusterView;
 
 #[derive(Clone)]
@@ -36,7 +37,7 @@ async fn map(State(state): State<Api>) -> Response {
 }
 
 fn read_map(state: &Api) -> Result<Response> {
-    let starting = || Error::unavailable("this gateway has not heard from the primary yet");
+    let starting = || Error::unavailable("this gateway has not heard from a leader yet");
     let primary = state.maps.primary().ok_or_else(starting)?;
     let snapshot = state.maps.load();
     if snapshot.version == 0 {
@@ -51,7 +52,9 @@ fn read_map(state: &Api) -> Result<Response> {
     }))
 }
 
-async fn cluster(State(state): State<Api>) -> Response {
-    let result = state.view.info().await.map(|info| json(&info));
+async fn cluster(State(state): State<Api>, request: Request) -> Response {
+    let passed_on = request.uri().query() == Some(PASSED_ON);
+    let info = if passed_on { state.view.info_here() } else { state.view.info().await };
+    let result = info.map(|info| json(&info));
     counted(&state.metrics, "api", "cluster", result)
 }

@@ -86,12 +86,12 @@ async fn daemon(State(state): State<ClusterFront>, request: Request) -> Response
     counted(&state.metrics, "v1", "daemon", result)
 }
 
-/// What the map alone answers, also while the primary is away.
+/// What the map alone answers, also while no gateway leads.
 fn from_map(state: &ClusterFront, id: &NodeId, what: &str) -> Result<Option<Response>> {
     let map = state.maps.load();
     let primary = state.maps.primary();
     let primary = primary
-        .ok_or_else(|| Error::unavailable("this gateway has not heard from the primary yet"))?;
+        .ok_or_else(|| Error::unavailable("this gateway has not heard from a leader yet"))?;
     Ok(Some(match what {
         "smap" => json(&smap_json(&map, &primary)),
         "bmd" => json(&bmd(&map)),

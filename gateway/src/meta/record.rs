@@ -5,8 +5,8 @@ use forebay_core::{Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Layout of the file; a higher number in a file means a newer program wrote it.
-pub(crate) const FORMAT: u64 = 1;
+/// Layout of the file. 1 was a log of one gateway's commands; 2 is a Raft log with its vote.
+pub(crate) const FORMAT: u64 = 2;
 
 /// CRC-32C of the JSON, little-endian, then the JSON.
 pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {

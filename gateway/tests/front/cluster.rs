@@ -7,7 +7,7 @@ use crate::world::{World, map, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_through_any_gateway_is_seen_at_once_at_every_gateway() {
-    let mut w = World::new(3, 1).await;
+    let w = World::new(3, 1).await;
     for (i, via) in w.gateways.iter().enumerate() {
         let path = format!("/v1/buckets/b{i}?provider=ais");
         act(&via.url, "POST", &path, "create-bck", Value::Null).await.expect(200);
@@ -21,20 +21,60 @@ async fn a_change_through_any_gateway_is_seen_at_once_at_every_gateway() {
             send(&gateway.url, "HEAD", &path, &[], "").await.expect(404);
         }
     }
-    let map = map(&w.gateways[2].url).await.unwrap();
-    assert_eq!(map.primary.as_str(), "gateway-0");
+    let leader = until("one leader that all agree on", async || leader(&w).await).await;
+    let follower = w.gateways[(leader + 1) % 3].url.clone();
     until("report of the target at a follower", async || {
-        let info = get(&w.gateways[1].url, "/api/v1/cluster").await.expect(200).json();
+        let info = get(&follower, "/api/v1/cluster").await.expect(200).json();
         let nodes = info["nodes"].as_array().unwrap().clone();
         nodes.iter().any(|n| n["role"] == "target" && n["usage"]["objects"] == 7).then_some(())
     })
     .await;
-    // Without the primary, what is known is still served and changes are refused for now.
+}
+
+/// Position of the gateway that all gateways take for the leader.
+async fn leader(w: &World) -> Option<usize> {
+    let mut said = Vec::new();
+    for gateway in &w.gateways {
+        said.push(map(&gateway.url).await?.primary);
+    }
+    said.dedup();
+    let [leader] = said.as_slice() else { return None };
+    leader.as_str().strip_prefix("gateway-")?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_of_three_gateways_go_on_and_one_alone_only_answers() {
+    let mut w = World::new(3, 1).await;
     act(w.url(), "POST", "/v1/buckets/kept", "create-bck", Value::Null).await.expect(200);
+    let leading = until("one leader that all agree on", async || leader(&w).await).await;
+    let gone = format!("gateway-{leading}");
+    w.gateways.remove(leading).stop().await;
+    for (i, gateway) in w.gateways.iter().enumerate() {
+        let state = map(&gateway.url).await.unwrap().state;
+        let goodbye = state.nodes.values().find(|n| n.id.as_str() == gone).unwrap();
+        assert!(!goodbye.alive, "it said so before it went");
+        get(&gateway.url, "/v1/objects/kept/o").await.expect(301);
+        // As long as an election lasts, a change waits for its end.
+        let path = format!("/v1/buckets/after{i}");
+        act(&gateway.url, "POST", &path, "create-bck", Value::Null).await.expect(200);
+        for gateway in &w.gateways {
+            get(&gateway.url, &format!("/v1/objects/after{i}/o")).await.expect(301);
+        }
+    }
+    until("the target is alive for the new leader", async || {
+        let state = map(w.url()).await?.state;
+        (state.alive_targets().count() == 1 && map(w.url()).await?.primary.as_str() != gone)
+            .then_some(())
+    })
+    .await;
+
     w.gateways.remove(0).stop().await;
-    let follower = &w.gateways[0].url;
-    get(follower, "/v1/objects/kept/o").await.expect(301);
-    act(follower, "POST", "/v1/buckets/c", "create-bck", Value::Null).await.expect(503);
+    get(w.url(), "/v1/objects/kept/o").await.expect(301);
+    let e = act(w.url(), "POST", "/v1/buckets/c", "create-bck", Value::Null).await.expect(503);
+    assert!(!e.header("retry-after").is_empty());
+    act(w.url(), "DELETE", "/v1/buckets/kept", "destroy-bck", Value::Null).await.expect(503);
+    get(w.url(), "/v1/objects/kept/o").await.expect(301);
+    get(w.url(), "/v1/cluster?what=node_stats").await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,7 +95,16 @@ async fn a_restarted_gateway_knows_everything_and_its_targets_stay_alive() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_get_no_word_in() {
     let w = World::new(1, 0).await;
-    for path in ["join", "heartbeat", "leave", "command", "state"] {
+    for path in [
+        "join",
+        "heartbeat",
+        "leave",
+        "command",
+        "state",
+        "raft/append",
+        "raft/vote",
+        "raft/snapshot",
+    ] {
         let path = format!("/internal/v1/{path}");
         send(w.url(), "POST", &path, &[], "{}").await.expect(403);
         send(w.url(), "POST", &path, &[("forebay-auth", "99999999999.ab")], "{}").await.expect(403);

@@ -1,0 +1,132 @@
+//! Where nodes report, on every gateway: the leader decides, the others pass it on to the leader.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use forebay_client::PeerClient;
+use forebay_core::intra::{Heartbeat, HeartbeatReply, JoinRequest, LeaveRequest};
+use forebay_core::{Error, Result};
+use forebay_node::maps::Maps;
+use forebay_node::membership::{Door, HEARTBEAT_PATH, JOIN_PATH, LEAVE_PATH};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::members::Members;
+use super::standing::{Standing, StandingWatch};
+
+/// Marks a request that one gateway passed on, so that two never play ball with it.
+pub(crate) const PASSED_ON: &str = "passed-on=1";
+/// Less than a node waits: a leader that is silent must not look like a silent gateway.
+const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    standing: StandingWatch,
+    peer: PeerClient,
+    maps: Maps,
+}
+
+impl Desk {
+    pub(crate) fn new(standing: StandingWatch, peer: PeerClient, maps: Maps) -> Self {
+        Self { standing, peer, maps }
+    }
+
+    /// `passed_on`: another gateway took this one for the leader.
+    pub(crate) async fn join(
+        &self,
+        request: JoinRequest,
+        passed_on: bool,
+    ) -> Result<HeartbeatReply> {
+        match self.leader(passed_on)? {
+            Ok(members) => members.join(request).await,
+            Err(url) => self.pass_on(&url, JOIN_PATH, &request).await,
+        }
+    }
+
+    /// A node that reports while nobody leads still gets the newest state, if it has an older one:
+    /// a request may have to wait for it.
+    pub(crate) async fn heartbeat(
+        &self,
+        beat: Heartbeat,
+        passed_on: bool,
+    ) -> Result<HeartbeatReply> {
+        let has = beat.version;
+        let answer = match self.leader(passed_on) {
+            Ok(Ok(members)) => return members.heartbeat(beat).await,
+            Ok(Err(url)) => self.pass_on(&url, HEARTBEAT_PATH, &beat).await,
+            Err(e) => Err(e),
+        };
+        let state = self.maps.load();
+        match (answer, self.maps.primary()) {
+            (Err(_), Some(primary)) if has < state.version => Ok(HeartbeatReply {
+                version: state.version,
+                primary,
+                state: Some(state.as_ref().clone()),
+                unknown: false,
+            }),
+            (answer, _) => answer,
+        }
+    }
+
+    pub(crate) async fn leave(&self, request: LeaveRequest, passed_on: bool) -> Result<()> {
+        match self.leader(passed_on)? {
+            Ok(members) => members.leave(request).await,
+            Err(url) => self.pass_on(&url, LEAVE_PATH, &request).await,
+        }
+    }
+
+    /// The leader's members when it is this gateway, or else its URL.
+    fn leader(&self, passed_on: bool) -> Result<Result<Arc<Members>, String>> {
+        match self.standing.now() {
+            Standing::Leading(lead) => Ok(Ok(lead.members.clone())),
+            Standing::Following(url) if !passed_on => Ok(Err(url)),
+            Standing::Following(_) => {
+                Err(Error::unavailable("another gateway leads").retry_after(1))
+            }
+            Standing::Waiting => {
+                Err(Error::unavailable("no gateway leads just now").retry_after(1))
+            }
+        }
+    }
+
+    async fn pass_on<A, B>(&self, url: &str, path: &str, request: &A) -> Result<B>
+    where
+        A: Serialize + Sync,
+        B: DeserializeOwned,
+    {
+        let path = format!("{path}?{PASSED_ON}");
+        let asked = self.peer.post_json(url, &path, request);
+        match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+            Ok(answer) => answer.map_err(Into::into),
+            Err(_) => Err(Error::unavailable(format!("the leading gateway {url} is silent"))),
+        }
+    }
+}
+
+/// This gateway's own way into the cluster: its desk.
+pub(crate) struct OwnDoor {
+    pub(crate) desk: Desk,
+    /// There is nobody who should hear that it leaves.
+    pub(crate) alone: bool,
+}
+
+#[async_trait]
+impl Door for OwnDoor {
+    async fn join(&self, request: &JoinRequest) -> Result<HeartbeatReply> {
+        self.desk.join(request.clone(), false).await
+    }
+
+    async fn heartbeat(&self, beat: &Heartbeat) -> Result<HeartbeatReply> {
+        self.desk.heartbeat(beat.clone(), false).await
+    }
+
+    async fn leave(&self, request: &LeaveRequest) -> Result<()> {
+        if self.alone { Ok(()) } else { self.desk.leave(request.clone(), false).await }
+    }
+
+    fn name(&self) -> String {
+        "the leader".into()
+    }
+}

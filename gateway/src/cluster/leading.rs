@@ -1,0 +1,119 @@
+//! Starts and ends what only the leader does: admit nodes, judge who is alive, publish the state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::state::Command;
+use forebay_core::{ErrorCode, NodeId, Result};
+use forebay_node::clock::{SystemClock, unix_ns};
+use forebay_node::lifecycle::Lifecycle;
+use forebay_node::maps::Maps;
+use tokio::sync::watch;
+
+use super::liveness;
+use super::members::Members;
+use super::publish::Publisher;
+use super::standing::{Lead, Standing};
+use crate::ids;
+use crate::meta::MetaLog;
+use crate::meta::group::{Group, Leader};
+use crate::targets::Targets;
+
+/// Pause before a new leader tries again to learn what was acknowledged before it.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// What a leader works with.
+pub(crate) struct Leading {
+    pub(crate) me: NodeId,
+    pub(crate) group: Group,
+    pub(crate) maps: Maps,
+    pub(crate) targets: Targets,
+    pub(crate) lifecycle: Lifecycle,
+}
+
+/// One term of leading, while it lasts.
+struct Term {
+    number: u64,
+    life: Lifecycle,
+}
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        self.life.token().cancel();
+    }
+}
+
+impl Leading {
+    /// Follows who leads and tells where this gateway stands, until the group stops.
+    pub(crate) async fn run(self, tell: watch::Sender<Standing>) {
+        let mut leader = self.group.leader();
+        let mut term: Option<Term> = None;
+        loop {
+            let now = leader.borrow_and_update().clone();
+            let mut again = None;
+            match now {
+                Leader::Here { term: number }
+                    if term.as_ref().is_some_and(|t| t.number == number) => {}
+                Leader::Here { term: number } => {
+                    drop(term.take());
+                    tell.send_replace(Standing::Waiting);
+                    let life = self.lifecycle.child();
+                    match self.take_over(&life).await {
+                        Ok(lead) => {
+                            tracing::info!(term = number, "this gateway leads");
+                            tell.send_replace(Standing::Leading(Arc::new(lead)));
+                            term = Some(Term { number, life });
+                        }
+                        Err(e) => {
+                            tracing::debug!(error = %e, "cannot lead yet");
+                            again = Some(TRY_AGAIN_AFTER);
+                        }
+                    }
+                }
+                Leader::At(url) => {
+                    drop(term.take());
+                    tracing::info!(leader = url, "another gateway leads");
+                    tell.send_replace(Standing::Following(url));
+                }
+                Leader::Unknown => {
+                    let led = term.take().is_some();
+                    if led && !self.lifecycle.token().is_cancelled() {
+                        tracing::warn!("no majority of the gateways; changes have to wait");
+                    }
+                    tell.send_replace(Standing::Waiting);
+                }
+            }
+            let changed = match again {
+                // The same news, once more.
+                Some(pause) => tokio::time::timeout(pause, leader.changed()).await,
+                None => Ok(leader.changed().await),
+            };
+            if let Ok(Err(_)) = changed {
+                return;
+            }
+        }
+    }
+
+    /// A leader must know all that was acknowledged before it, and the cluster must have a name.
+    async fn take_over(&self, life: &Lifecycle) -> Result<Lead> {
+        self.group.catch_up().await?;
+        if self.maps.load().cluster_id.is_empty() {
+            let init = Command::Init { cluster_id: ids::mint(""), now_ns: unix_ns() };
+            match self.group.propose(init).await {
+                Err(e) if e.code != ErrorCode::Conflict => return Err(e),
+                _ => {}
+            }
+        }
+        let publisher = Publisher::new(self.me.clone(), self.maps.clone(), self.targets.clone());
+        let members = Arc::new(Members::new(
+            self.me.clone(),
+            Arc::new(self.group.clone()),
+            publisher.clone(),
+            Arc::new(SystemClock::default()),
+        ));
+        self.maps.set_primary(self.me.clone());
+        life.spawn(liveness::watch(members.clone(), life.clone()));
+        life.spawn(publisher.clone().run(life.clone()));
+        Ok(Lead { members, publisher })
+    }
+}

@@ -1,0 +1,45 @@
+//! Where this gateway stands: it leads, it follows a leader, or it waits for one.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::members::Members;
+use super::publish::Publisher;
+
+/// What only the leading gateway has.
+pub(crate) struct Lead {
+    pub(crate) members: Arc<Members>,
+    pub(crate) publisher: Publisher,
+}
+
+#[derive(Clone)]
+pub(crate) enum Standing {
+    Leading(Arc<Lead>),
+    /// URL of the leader.
+    Following(String),
+    /// There is no leader, or none that this gateway knows of.
+    Waiting,
+}
+
+/// Shows the standing as it is now; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct StandingWatch(watch::Receiver<Standing>);
+
+impl StandingWatch {
+    pub(crate) fn channel() -> (watch::Sender<Standing>, Self) {
+        let (sender, receiver) = watch::channel(Standing::Waiting);
+        (sender, Self(receiver))
+    }
+
+    pub(crate) fn now(&self) -> Standing {
+        self.0.borrow().clone()
+    }
+
+    /// Waits for the next change; for ever once there will be none.
+    pub(crate) async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}

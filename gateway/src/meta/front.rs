@@ -1,0 +1,118 @@
+//! The metadata as every gateway offers it: changes are decided by the leader, wherever it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use forebay_client::PeerClient;
+use forebay_core::state::{ClusterState, Command};
+use forebay_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout};
+
+use super::MetaLog;
+use super::group::{DECIDE_WITHIN, Group, Undecided};
+use crate::cluster::standing::{Standing, StandingWatch};
+use forebay_node::maps::Maps;
+
+/// Path of the leader that takes commands of other gateways.
+pub(crate) const COMMAND_PATH: &str = "/internal/v1/command";
+/// The leader waits for other nodes to hear of the change, so this is longer than that wait.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Pause before another try, unless the leader changes earlier.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Answer to a relayed command.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CommandReply {
+    /// Done; the state holds it.
+    Done { version: u64, state: Box<ClusterState> },
+    /// Whoever was asked does not lead, and has done nothing.
+    NotLeader,
+}
+
+/// The [`MetaLog`] of a gateway. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct RaftMeta {
+    group: Group,
+    standing: StandingWatch,
+    peer: PeerClient,
+    maps: Maps,
+}
+
+impl RaftMeta {
+    pub(crate) fn new(group: Group, standing: StandingWatch, peer: PeerClient, maps: Maps) -> Self {
+        Self { group, standing, peer, maps }
+    }
+
+    /// Decides if this gateway leads; nothing is done otherwise.
+    pub(crate) async fn decide_here(&self, command: Command) -> Result<u64, Undecided> {
+        match self.standing.now() {
+            Standing::Leading(_) => self.group.decide(command, DECIDE_WITHIN).await,
+            _ => Err(Undecided::Untouched(Error::unavailable("this gateway does not lead"))),
+        }
+    }
+
+    async fn try_once(&self, command: &Command) -> Result<u64, Undecided> {
+        match self.standing.now() {
+            Standing::Leading(_) => self.group.decide(command.clone(), DECIDE_WITHIN).await,
+            Standing::Following(url) => self.relay(&url, command).await,
+            Standing::Waiting => {
+                Err(Undecided::Untouched(Error::unavailable("no gateway leads just now")))
+            }
+        }
+    }
+
+    async fn relay(&self, url: &str, command: &Command) -> Result<u64, Undecided> {
+        let unknown = |why: &str| {
+            Undecided::Final(Error::unavailable(format!(
+                "the change may or may not take effect: gateway {url} did not answer: {why}"
+            )))
+        };
+        let asked = self.peer.post_json(url, COMMAND_PATH, command);
+        match timeout(ANSWER_WITHIN, asked).await {
+            Ok(Ok(CommandReply::Done { version, state })) => {
+                self.maps.offer(*state);
+                Ok(version)
+            }
+            Ok(Ok(CommandReply::NotLeader)) => {
+                Err(Undecided::Untouched(Error::unavailable(format!("{url} does not lead"))))
+            }
+            Ok(Err(forebay_client::Error::Api(e))) => Err(Undecided::Final(e)),
+            Ok(Err(e @ forebay_client::Error::Connect { .. })) => {
+                Err(Undecided::Untouched(Error::unavailable(e.message())))
+            }
+            Ok(Err(e)) => Err(unknown(&e.message())),
+            Err(_) => Err(unknown("time-out")),
+        }
+    }
+}
+
+#[async_trait]
+impl MetaLog for RaftMeta {
+    /// Goes on through an election, as long as it is sure that the command was not logged.
+    async fn propose(&self, command: Command) -> Result<u64> {
+        let deadline = Instant::now() + DECIDE_WITHIN;
+        let mut standing = self.standing.clone();
+        loop {
+            let why = match self.try_once(&command).await {
+                Ok(version) => return Ok(version),
+                Err(Undecided::Final(e)) => return Err(e),
+                Err(Undecided::Untouched(e)) => e,
+            };
+            if Instant::now() >= deadline {
+                return Err(Error::unavailable(format!(
+                    "the gateways cannot agree on a change now: {}",
+                    why.message
+                ))
+                .hint("reads go on; changes of buckets and members need a majority of gateways"));
+            }
+            let _ = timeout(TRY_AGAIN_AFTER, standing.changed()).await;
+        }
+    }
+
+    fn state(&self) -> Arc<ClusterState> {
+        self.maps.load()
+    }
+}
