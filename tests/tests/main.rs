@@ -8,6 +8,7 @@ mod eviction;
 mod folder;
 mod gcs;
 mod get_put;
+mod leader;
 mod list;
 mod membership;
 mod restart;
