@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import tomllib
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from forebay_chart import (
     tool,
     values_files,
 )
+from forebay_cluster import START_DEADLINE_S
 
 SETS = [None, *values_files()]
 KUBERNETES = ["1.28", "1.34"]
@@ -307,22 +310,29 @@ def test_the_unit_runs_the_program(forebay_bin: Path, tmp_path: Path) -> None:
     folder = words[words.index("--dir") + 1]
     assert folder.removeprefix("/var/lib/") in re.findall(r"(?m)^StateDirectory=(.+)$", text)
     words[words.index("--dir") + 1] = str(tmp_path / "data")
-    process = subprocess.Popen(
-        [*words, "--port", str(port)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen([*words, "--port", str(port)], stdout=output, stderr=output)
     try:
-        wait_until(lambda: serves(port) or process.poll() is not None, "the unit's command serves")
-        assert process.poll() is None
+        wait_until(
+            lambda: serves(port) or process.poll() is not None,
+            f"the unit's command serves; log in {log}",
+            START_DEADLINE_S,
+        )
+        assert process.poll() is None, log.read_text()
     finally:
         process.terminate()
         process.wait(30)
-    assert process.returncode == 0
+    assert process.returncode == 0, log.read_text()
 
 
 def serves(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(0.2)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    """Whether the node is in its cluster. Before that a signal may find nobody who handles it."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
 
 
 def test_systemd_finds_no_fault_with_the_units(forebay_bin: Path, tmp_path: Path) -> None:
