@@ -104,7 +104,8 @@ async fn a_cloud_bucket_becomes_known_on_first_use_and_once() {
     let e = get(w.url(), "/v1/objects/gone/o?provider=aws").await.expect(404).json();
     assert_eq!(e["message"], "aws bucket \"s3://gone\" does not exist");
     assert_eq!(e["tcode"], "ErrRemoteBckNotFound");
-    get(w.url(), "/v1/objects/gone/o?provider=gs").await.expect(501);
+    get(w.url(), "/v1/objects/gone/o?provider=gs").await.expect(404);
+    get(w.url(), "/v1/objects/gone/o?provider=azure").await.expect(501);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
