@@ -83,8 +83,8 @@ pub(crate) fn exit_code(code: ErrorCode) -> u8 {
         Unauthenticated | AccessDenied => exit::DENIED,
         BucketExists | BucketNotEmpty | Conflict | ObjectChanged => exit::CONFLICT,
         TooManyRequests | WrongOwner | Unavailable | Timeout => exit::UNAVAILABLE,
-        ChecksumMismatch | RangeNotSatisfiable | MethodNotAllowed | Unsupported | OutOfSpace
-        | Corrupt | Internal => exit::FAILED,
+        Unprocessable | ChecksumMismatch | RangeNotSatisfiable | MethodNotAllowed | Unsupported
+        | OutOfSpace | Corrupt | Internal => exit::FAILED,
     }
 }
 

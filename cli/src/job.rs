@@ -90,6 +90,7 @@ async fn list(session: &Session) -> Result<(), Failure> {
         Column("KIND", false),
         Column("BUCKET", false),
         Column("STATE", false),
+        Column("DONE", true),
         Column("OBJECTS", true),
         Column("BYTES", true),
         Column("ERRORS", true),
@@ -102,6 +103,7 @@ async fn list(session: &Session) -> Result<(), Failure> {
             job.kind.as_str().into(),
             job.bucket.to_string(),
             state(job.state).into(),
+            percent(&job),
             job.objects.to_string(),
             ByteSize(job.bytes).to_string(),
             job.errors.to_string(),
@@ -112,6 +114,14 @@ async fn list(session: &Session) -> Result<(), Failure> {
     rows.finish()
 }
 
+/// How much of the job is done, where that is known.
+fn percent(job: &JobStatus) -> String {
+    match job.total_objects {
+        0 => "-".into(),
+        total => format!("{}%", job.objects.min(total) * 100 / total),
+    }
+}
+
 /// Waits until a job is over, then shows how it ended.
 pub(crate) async fn wait_for(
     session: &Session,
@@ -119,40 +129,64 @@ pub(crate) async fn wait_for(
     total: Option<u64>,
 ) -> Result<(), Failure> {
     let bar = progress::objects(progress::wanted(session.quiet), total);
-    let mut pause = Duration::from_millis(50);
-    let job = loop {
-        let job = session.client.job(id).await?;
+    let job = watch(session, id, |job| {
+        if job.total_objects > 0 && bar.length() != Some(job.total_objects) {
+            bar.set_length(job.total_objects);
+        }
         bar.set_position(job.objects);
         bar.set_message(ByteSize(job.bytes).to_string());
-        if job.is_over() {
-            break job;
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 3 / 2).min(Duration::from_secs(1));
-    };
+    })
+    .await?;
     bar.finish_and_clear();
     show(session, &job)?;
     verdict(&job)
 }
 
-fn show(session: &Session, job: &JobStatus) -> Result<(), Failure> {
+/// Shows a job's status every now and then, and at last its end.
+pub(crate) async fn watch(
+    session: &Session,
+    id: &str,
+    mut seen: impl FnMut(&JobStatus),
+) -> Result<JobStatus, Failure> {
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let job = session.client.job(id).await?;
+        seen(&job);
+        if job.is_over() {
+            return Ok(job);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 3 / 2).min(Duration::from_secs(1));
+    }
+}
+
+pub(crate) fn show(session: &Session, job: &JobStatus) -> Result<(), Failure> {
     let mut lines = vec![
         ("job", job.id.clone()),
         ("kind", job.kind.as_str().to_owned()),
         ("bucket", job.bucket.to_string()),
         ("state", state(job.state).to_owned()),
-        ("objects", job.objects.to_string()),
-        ("bytes", ByteSize(job.bytes).to_string()),
+        ("objects", of(job.total_objects, &|n| n.to_string(), job.objects)),
+        ("bytes", of(job.total_bytes, &|n| ByteSize(n).to_string(), job.bytes)),
         ("errors", job.errors.to_string()),
         ("started", time(job.started_ns)),
         ("ended", time(job.ended_ns)),
     ];
     lines.extend(job.messages.iter().map(|m| ("error", m.clone())));
+    lines.extend(job.notes.iter().map(|m| ("note", m.clone())));
     output::one(session.format, &job.id, &lines, &to_json(job))
 }
 
+/// `done of total`, where the total is known.
+fn of(total: u64, shown: &dyn Fn(u64) -> String, done: u64) -> String {
+    match total {
+        0 => shown(done),
+        total => format!("{} of {}", shown(done), shown(total)),
+    }
+}
+
 /// Whether a job that is over did what it was asked for.
-fn verdict(job: &JobStatus) -> Result<(), Failure> {
+pub(crate) fn verdict(job: &JobStatus) -> Result<(), Failure> {
     let why = match (job.state, job.messages.first()) {
         (JobState::Running | JobState::Done, _) if job.errors == 0 => return Ok(()),
         (JobState::Running | JobState::Done, _) => return Err(Failure::silent(exit::PARTIAL)),
@@ -172,11 +206,12 @@ fn state(state: JobState) -> &'static str {
     }
 }
 
-fn to_json(job: &JobStatus) -> Value {
+pub(crate) fn to_json(job: &JobStatus) -> Value {
     json!({
         "id": job.id, "kind": job.kind, "bucket": job.bucket.to_string(),
         "state": state(job.state), "objects": job.objects, "bytes": job.bytes,
-        "errors": job.errors, "messages": job.messages,
+        "total_objects": job.total_objects, "total_bytes": job.total_bytes,
+        "errors": job.errors, "messages": job.messages, "notes": job.notes,
         "started": time_json(job.started_ns), "ended": time_json(job.ended_ns),
     })
 }
@@ -194,6 +229,7 @@ mod tests {
             kind: JobKind::Prefetch,
             bucket: Bucket::new(Provider::Aws, "b").unwrap(),
             selection: Selection::Prefix(String::new()),
+            ishard: None,
         };
         JobStatus { state, errors, ..JobStatus::new(&spec, 1) }
     }

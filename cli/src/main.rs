@@ -7,6 +7,7 @@ mod doctor;
 mod failure;
 mod get;
 mod home;
+mod ishard;
 mod job;
 mod node;
 mod object;
@@ -73,6 +74,8 @@ enum Command {
     Prefetch(job::SelectArgs),
     /// Drop cached copies; the backend keeps the objects
     Evict(job::SelectArgs),
+    /// Pack the objects of a bucket into shards
+    Ishard(Box<ishard::IshardArgs>),
     /// Watch and stop jobs
     #[command(subcommand)]
     Job(job::JobCommand),
@@ -136,6 +139,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Stat(args) => object::stat(session, &args).await,
         Command::Prefetch(args) => job::start(session, JobKind::Prefetch, &args).await,
         Command::Evict(args) => job::start(session, JobKind::Evict, &args).await,
+        Command::Ishard(args) => ishard::run(session, &args).await,
         Command::Job(command) => job::run(session, &command).await,
         Command::Cluster(command) => cluster::run(session, &command).await,
         Command::Doctor => doctor::run(session).await,

@@ -1,14 +1,18 @@
 //! Jobs and the state of the cluster, by any gateway.
 
 use http::Method;
+use rand::RngExt;
+use rand::distr::Alphanumeric;
+use serde::Deserialize;
 use serde_json::json;
 
 use forebay_core::intra::ClusterInfo;
+use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{JobKind, JobStatus, Selection};
 use forebay_core::v1::query::{bucket_uri, encode_path};
 use forebay_core::{Bucket, Error as CoreError};
 
-use crate::client::{Client, ControlCall};
+use crate::client::{Client, ControlCall, parse};
 use crate::error::{Error, Result};
 
 impl Client {
@@ -30,6 +34,10 @@ impl Client {
         let method = match kind {
             JobKind::Prefetch => Method::POST,
             JobKind::Evict | JobKind::Delete => Method::DELETE,
+            JobKind::Ishard => {
+                let e = CoreError::invalid("a job that packs shards starts with its spec");
+                return Err(Error::Api(e));
+            }
         };
         let answer = self.act(method, &bucket_uri(bucket), kind.v1_kind(), value).await?;
         let id = String::from_utf8_lossy(&answer.body).trim().trim_matches('"').to_owned();
@@ -37,6 +45,22 @@ impl Client {
             return Err(Error::Api(CoreError::internal("the job was started without an id")));
         }
         Ok(id)
+    }
+
+    /// Starts a job that packs objects into shards; its id comes back. What can be seen of it soon
+    /// (nothing to pack, too few names, a shard that exists already) is an error here, with
+    /// nothing written; a large source is still being planned when this returns.
+    pub async fn start_ishard(&self, spec: &IshardSpec) -> Result<String> {
+        // The same id on every try: an answer that is lost starts no second job.
+        let id: String = rand::rng().sample_iter(Alphanumeric).take(12).map(char::from).collect();
+        let path = format!("/api/v1/ishard?id=ishard-{id}");
+        let body = serde_json::to_vec(spec)
+            .map_err(|e| CoreError::internal(format!("a job cannot be written as JSON: {e}")))?;
+        let call =
+            ControlCall { method: Method::POST, path: &path, body: Some(body), accept: None };
+        let answer = self.ask_gateway(call).await?;
+        let started: Started = parse(&answer.body)?;
+        Ok(started.id)
     }
 
     /// How far a job is.
@@ -62,6 +86,11 @@ impl Client {
     pub async fn cluster_info(&self) -> Result<ClusterInfo> {
         self.get_json("/api/v1/cluster").await
     }
+}
+
+#[derive(Deserialize)]
+struct Started {
+    id: String,
 }
 
 fn job_path(id: &str) -> String {

@@ -73,6 +73,23 @@ impl Client {
 
     /// Names and sizes of all objects that start with `prefix`, in name order.
     pub async fn list_all(&self, bucket: &Bucket, prefix: &str) -> Result<Vec<(String, u64)>> {
+        let mut all = Vec::new();
+        let keep = |name: &str, size| {
+            all.push((name.to_owned(), size));
+            Ok(())
+        };
+        self.list_each(bucket, prefix, keep).await?;
+        Ok(all)
+    }
+
+    /// Shows name and size of every object that starts with `prefix`, in name order, a page in
+    /// memory at a time. An error of `show` ends the listing.
+    pub async fn list_each(
+        &self,
+        bucket: &Bucket,
+        prefix: &str,
+        mut show: impl FnMut(&str, u64) -> Result<(), CoreError>,
+    ) -> Result<()> {
         let mut msg = ListMsg {
             prefix: prefix.to_owned(),
             page_size: MAX_PAGE,
@@ -80,12 +97,11 @@ impl Client {
             flags: flags::NAME_SIZE,
             ..ListMsg::default()
         };
-        let mut all = Vec::new();
         loop {
             let page = self.list_page(bucket, &msg).await?;
-            all.extend(page.entries.into_iter().map(|e| (e.name, e.size)));
+            page.entries.iter().try_for_each(|e| show(&e.name, e.size))?;
             if page.token.is_empty() {
-                return Ok(all);
+                return Ok(());
             }
             if page.token == msg.token {
                 let e = CoreError::internal(format!("the listing of {bucket} does not move on"));

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::ishard::IshardSpec;
 use crate::name::{Bucket, NodeId};
 
 /// Kinds of job of this version.
@@ -15,16 +16,19 @@ pub enum JobKind {
     Prefetch,
     Evict,
     Delete,
+    /// Packs objects into shards; runs on one target.
+    Ishard,
 }
 
 impl JobKind {
-    pub const ALL: [Self; 3] = [Self::Prefetch, Self::Evict, Self::Delete];
+    pub const ALL: [Self; 4] = [Self::Prefetch, Self::Evict, Self::Delete, Self::Ishard];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Prefetch => "prefetch",
             Self::Evict => "evict",
             Self::Delete => "delete",
+            Self::Ishard => "ishard",
         }
     }
 
@@ -34,6 +38,7 @@ impl JobKind {
             Self::Prefetch => "prefetch-listrange",
             Self::Evict => "evict-listrange",
             Self::Delete => "delete-listrange",
+            Self::Ishard => "ishard",
         }
     }
 }
@@ -58,13 +63,17 @@ pub enum Selection {
     Prefix(String),
 }
 
-/// What to do; sent to every target, each of which takes the objects that it owns.
+/// What to do; sent to every target, each of which takes the objects that it owns. A job that packs
+/// shards goes to one target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     pub id: String,
     pub kind: JobKind,
     pub bucket: Bucket,
     pub selection: Selection,
+    /// The whole of a job of kind [`JobKind::Ishard`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ishard: Option<Box<IshardSpec>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,9 +99,20 @@ pub struct JobStatus {
     pub objects: u64,
     pub bytes: u64,
     pub errors: u64,
+    /// How many there will be, once that is known.
+    #[serde(default)]
+    pub total_objects: u64,
+    #[serde(default)]
+    pub total_bytes: u64,
     /// The first few failures, in words.
     #[serde(default)]
     pub messages: Vec<String>,
+    /// What went as it should and is worth knowing all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// What ended the job as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Error>,
 }
 
 impl JobStatus {
@@ -107,7 +127,11 @@ impl JobStatus {
             objects: 0,
             bytes: 0,
             errors: 0,
+            total_objects: 0,
+            total_bytes: 0,
             messages: Vec::new(),
+            notes: Vec::new(),
+            failure: None,
         }
     }
 
@@ -132,7 +156,11 @@ pub fn merge(parts: &BTreeMap<NodeId, JobStatus>) -> Option<JobStatus> {
         all.objects += part.objects;
         all.bytes += part.bytes;
         all.errors += part.errors;
+        all.total_objects += part.total_objects;
+        all.total_bytes += part.total_bytes;
         all.messages.extend(part.messages.iter().cloned());
+        all.notes.extend(part.notes.iter().cloned());
+        all.failure = all.failure.or_else(|| part.failure.clone());
     }
     if all.state == JobState::Running {
         all.ended_ns = 0;

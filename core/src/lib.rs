@@ -14,6 +14,7 @@ pub mod checksum;
 pub mod config;
 pub mod error;
 pub mod intra;
+pub mod ishard;
 pub mod job;
 pub mod lease;
 pub mod name;

@@ -1,5 +1,5 @@
-//! Name templates of multi-object requests: `shard-{0000..0099..2}.tar`, `shard-@99`, or a prefix
-//! (wire reference §9.1).
+//! Name templates: `shard-{0000..0099..2}.tar`, `shard-@99`, or a prefix, of multi-object requests
+//! (wire reference §9.1); for names that are to be made also `shard-%06d`.
 
 use crate::error::{Error, Result};
 
@@ -69,15 +69,13 @@ impl Template {
             texts.push(String::new());
             rest = &rest[open + close + 1..];
         }
+        // A name may have an @ in it; only a number behind the first one makes a range of it.
+        let first_at = text.find('@').map(|at| &text[at + 1..]);
         if ranges.is_empty()
-            && let Some((before, after)) = text.split_once('@')
+            && first_at.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            && let Some((texts, ranges)) = at_ranges(text)
         {
-            let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-            if let Ok(last) = after[..digits].parse() {
-                texts = vec![before.to_owned(), after[digits..].to_owned()];
-                ranges.push(Range { first: 0, last, step: 1, width: digits });
-                return Self::checked(texts, ranges, text);
-            }
+            return Self::checked(texts, ranges, text);
         }
         if ranges.is_empty() {
             return Ok(Self::Prefix(text.trim_end_matches('*').to_owned()));
@@ -97,11 +95,75 @@ impl Template {
     }
 }
 
+/// `p-@00001-s-@20`: from 0 to each number, with its digits. `None` when there is none.
+fn at_ranges(text: &str) -> Option<(Vec<String>, Vec<Range>)> {
+    let mut parts = text.split('@');
+    let mut texts = vec![parts.next().unwrap_or_default().to_owned()];
+    let mut ranges = Vec::new();
+    for part in parts {
+        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        match part[..digits].parse() {
+            Ok(last) => {
+                ranges.push(Range { first: 0, last, step: 1, width: digits });
+                texts.push(part[digits..].to_owned());
+            }
+            Err(_) => {
+                let text = texts.last_mut()?;
+                text.push('@');
+                text.push_str(part);
+            }
+        }
+    }
+    (!ranges.is_empty()).then_some((texts, ranges))
+}
+
+/// `p-%06d-s`: as many numbers as a job may need. `None` when there is no such place.
+fn fmt_range(text: &str) -> Option<(Vec<String>, Vec<Range>)> {
+    let (at, _) = text.match_indices('%').find(|(at, _)| {
+        let rest = text[at + 1..].trim_start_matches(|c: char| c.is_ascii_digit());
+        rest.starts_with('d')
+    })?;
+    let spec = &text[at + 1..];
+    let digits = spec.find('d')?;
+    // `%d`, and `%06d`: padded by zeroes.
+    let width = match &spec[..digits] {
+        "" => 1,
+        padded => padded.strip_prefix('0')?.parse().ok().filter(|w| *w <= 20)?,
+    };
+    let texts = vec![text[..at].to_owned(), spec[digits + 1..].to_owned()];
+    Some((texts, vec![Range { first: 0, last: MAX_NAMES - 1, step: 1, width }]))
+}
+
 impl Ranges {
+    /// Parses a template of names to be made, in any of its three spellings: `p-{0000..4096..8}-s`,
+    /// `p-%06d-s`, `p-@00001-g-@100-s`.
+    pub fn parse_output(text: &str) -> Result<Self> {
+        if text.contains('{') {
+            return match Template::parse(text)? {
+                Template::Ranges(ranges) => Ok(ranges),
+                Template::Prefix(_) => Err(no_numbers(text)),
+            };
+        }
+        let (texts, ranges) =
+            fmt_range(text).or_else(|| at_ranges(text)).ok_or_else(|| no_numbers(text))?;
+        if texts.iter().any(|t| fmt_range(t).is_some()) {
+            return Err(Error::invalid(format!("template \"{text}\" has more than one %d"))
+                .hint("several ranges are written {0..9}-{0..9}"));
+        }
+        match Template::checked(texts, ranges, text)? {
+            Template::Ranges(ranges) => Ok(ranges),
+            Template::Prefix(_) => Err(no_numbers(text)),
+        }
+    }
+
+    /// How many names it stands for.
+    pub fn count(&self) -> u64 {
+        self.ranges.iter().map(Range::count).product()
+    }
+
     /// All names, the last range turning fastest.
     pub fn names(&self) -> impl Iterator<Item = String> + '_ {
-        let total: u64 = self.ranges.iter().map(Range::count).product();
-        (0..total).map(|mut i| {
+        (0..self.count()).map(|mut i| {
             let mut numbers = vec![0; self.ranges.len()];
             for (slot, range) in numbers.iter_mut().zip(&self.ranges).rev() {
                 *slot = range.first + (i % range.count()) * range.step;
@@ -114,6 +176,11 @@ impl Ranges {
             name
         })
     }
+}
+
+fn no_numbers(text: &str) -> Error {
+    Error::invalid(format!("template \"{text}\" has no place for a number"))
+        .hint("for example shard-%06d, shard-{0000..0999} or shard-@0999")
 }
 
 #[cfg(test)]
@@ -150,5 +217,32 @@ mod tests {
         {
             assert!(Template::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn names_to_be_made_have_three_spellings() {
+        let first = |template: &str, n: usize| {
+            let ranges = Ranges::parse_output(template).unwrap();
+            (ranges.count(), ranges.names().take(n).collect::<Vec<_>>())
+        };
+        assert_eq!(first("p-%06d-s", 2).1, ["p-000000-s", "p-000001-s"]);
+        assert_eq!(first("%d", 11).1[10], "10");
+        assert_eq!(
+            first("p-{0000..4096..8}-s", 2),
+            (513, vec!["p-0000-s".into(), "p-0008-s".into()])
+        );
+        let (count, names) = first("p-@00001-g-@100-s", 102);
+        assert_eq!((count, names[0].as_str()), (202, "p-00000-g-000-s"));
+        assert_eq!(
+            (names[100].as_str(), names[101].as_str()),
+            ("p-00000-g-100-s", "p-00001-g-000-s")
+        );
+        assert_eq!(first("a@b-@1", 2).1, ["a@b-0", "a@b-1"]);
+        for bad in ["", "shard", "x%6d", "x%s", "%d-%d", "%099d", "a@b", "{0..1", "@999999999"] {
+            assert!(Ranges::parse_output(bad).is_err(), "{bad}");
+        }
+        // In a request for existing objects a percent sign is a percent sign.
+        assert_eq!(Template::parse("foo%20data").unwrap(), Template::Prefix("foo%20data".into()));
+        assert_eq!(super::tests::names("a@1-b@01"), ["a0-b00", "a0-b01", "a1-b00", "a1-b01"]);
     }
 }

@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{self, JobKind, JobSpec, JobState, JobStatus, Selection};
 use forebay_core::v1::jobs::unknown_job;
-use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
+use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result, placement};
 use forebay_node::clock::unix_ns;
 use forebay_node::maps::Maps;
 
@@ -19,6 +21,9 @@ use crate::targets::{self, Targets};
 const JOBS: &str = "/internal/v1/job";
 /// Jobs remembered here; the oldest go first.
 const REMEMBERED: usize = 1_000;
+/// How long the start of a job that packs shards waits for its plan, so that what cannot work is
+/// refused in the answer.
+const PLANNED_WITHIN: Duration = Duration::from_secs(8);
 
 /// Starts, watches and stops jobs; cheap to clone.
 #[derive(Clone)]
@@ -79,7 +84,13 @@ impl JobControl {
         } else {
             targets::all_members(&found.state)?
         };
-        let spec = JobSpec { id: ids::mint("job-"), kind, bucket: info.bucket.clone(), selection };
+        let spec = JobSpec {
+            id: ids::mint("job-"),
+            kind,
+            bucket: info.bucket.clone(),
+            selection,
+            ishard: None,
+        };
         let answers =
             self.targets.post_all::<_, serde_json::Value>(nodes.iter().copied(), JOBS, &spec).await;
         if let Some(e) = answers.into_iter().find_map(|(_, answer)| answer.err()) {
@@ -90,6 +101,40 @@ impl JobControl {
         let on = nodes.iter().map(|n| n.id.clone()).collect();
         self.remember(Started { on, last: JobStatus::new(&spec, unix_ns()) });
         Ok(spec.id)
+    }
+
+    /// Starts a job that packs shards, on the living target that its id falls to. Returns when it is
+    /// planned, or goes on being planned for long; what the plan refuses is an error here.
+    pub(crate) async fn start_ishard(
+        &self,
+        id: String,
+        source: &Found,
+        ishard: IshardSpec,
+    ) -> Result<String> {
+        let nodes = targets::alive(&source.state)?;
+        let runner = placement::highest(nodes.into_iter(), placement::digest(&id));
+        let runner = runner.ok_or_else(|| Error::unavailable("no target is alive"))?;
+        let spec = JobSpec {
+            id: id.clone(),
+            kind: JobKind::Ishard,
+            bucket: source.info.bucket.clone(),
+            selection: Selection::Prefix(ishard.prefix.clone()),
+            ishard: Some(Box::new(ishard)),
+        };
+        let mut status: JobStatus = self.targets.post(runner, JOBS, &spec).await?;
+        self.remember(Started { on: vec![runner.id.clone()], last: status.clone() });
+        let (begun, mut pause) = (Instant::now(), Duration::from_millis(5));
+        while !status.is_over() && status.total_objects == 0 && begun.elapsed() < PLANNED_WITHIN {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 3 / 2).min(Duration::from_millis(200));
+            // Its end will be told by whoever asks for the job.
+            let Ok(asked) = self.targets.get(runner, &path(&id)).await else { break };
+            status = asked;
+        }
+        match status.failure {
+            Some(e) if status.total_objects == 0 => Err(e),
+            _ => Ok(id),
+        }
     }
 
     fn table(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Started>> {

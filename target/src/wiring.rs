@@ -20,6 +20,7 @@ use crate::cache::{Evictor, Lru, Watermarks};
 use crate::destroyed;
 use crate::http::{self, Context};
 use crate::job::Jobs;
+use crate::job::ishard::builds::Builds;
 use crate::object::{ObjectService, Parts};
 use crate::shard::Shards;
 use crate::store::{DiskSettings, RealDisk, Store};
@@ -75,11 +76,13 @@ pub async fn run(
         usage_of(store, metrics.clone(), identity.started),
         &lifecycle,
     );
-    let jobs = Jobs::new(objects.clone(), identity.id.clone(), lifecycle.clone());
+    let jobs = Jobs::new(objects.clone(), identity.id.clone(), peer.clone(), lifecycle.clone());
+    let builds = Builds::new(objects.clone(), peer.clone(), lifecycle.clone());
     let context = Context {
         objects: objects.clone(),
         shards: Shards::new(objects.clone(), lifecycle.clone()),
         jobs,
+        builds,
         identity: identity.clone(),
         maps: maps.clone(),
         peer,

@@ -8,6 +8,7 @@ mod eviction;
 mod folder;
 mod gcs;
 mod get_put;
+mod ishard;
 mod leader;
 mod list;
 mod membership;

@@ -2,18 +2,21 @@
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
+use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{JobKind, Selection};
 use forebay_core::v1::action::{ActionMsg, lower_keys, parse_json};
 use forebay_core::v1::jobs::{snapshots_json, status_json, unknown_job};
-use forebay_core::{Bucket, Error, Result};
+use forebay_core::v1::query::Query;
+use forebay_core::{Bucket, Error, ErrorCode, Result};
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
 use serde_json::Value;
 
 use super::{MAX_CONTROL, counted, done, read_body};
+use crate::ids;
 use crate::job_control::{JobControl, JobFilter};
 use crate::route::Route;
 
@@ -27,6 +30,7 @@ pub(crate) struct JobsFront {
 pub(crate) fn router(state: JobsFront) -> Router {
     Router::new()
         .route("/v1/cluster", put(control))
+        .route("/api/v1/ishard", post(ishard))
         .route("/api/v1/jobs", get(all))
         .route("/api/v1/jobs/{id}", get(one).delete(stop))
         .with_state(state)
@@ -50,6 +54,42 @@ async fn stop(State(state): State<JobsFront>, Path(id): Path<String>) -> Respons
     };
     let result = result.await;
     counted(&state.metrics, "api", "job_stop", result)
+}
+
+/// `POST /api/v1/ishard[?id=…]` with the job's spec. An id of the client's own makes a second try
+/// start nothing new.
+async fn ishard(State(state): State<JobsFront>, RawQuery(query): RawQuery, body: Body) -> Response {
+    let result = start_ishard(&state, query.as_deref(), body).await;
+    counted(&state.metrics, "api", "ishard", result)
+}
+
+async fn start_ishard(state: &JobsFront, query: Option<&str>, body: Body) -> Result<Response> {
+    // Read as it stands: the order of an external key map is the order of its rules.
+    let spec: IshardSpec = serde_json::from_slice(&read_body(body, MAX_CONTROL).await?)
+        .map_err(|e| Error::invalid(format!("ishard: the job's spec cannot be read: {e}")))?;
+    spec.check()?;
+    let id = match Query::parse(query).get("id") {
+        None | Some("") => ids::mint("ishard-"),
+        Some(id) => {
+            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+            if !(9..=64).contains(&id.len()) || !id.chars().all(fits) {
+                return Err(Error::invalid(format!("ishard: invalid id \"{id}\""))
+                    .hint("9 to 64 letters, digits, '-' or '_'"));
+            }
+            id.to_owned()
+        }
+    };
+    let source = state.route.bucket(&spec.source).await?;
+    match state.route.bucket(&spec.destination).await {
+        // It is made when the plan is good.
+        Err(e) if spec.create && e.code == ErrorCode::BucketNotFound => {}
+        Err(e) if e.code == ErrorCode::BucketNotFound => {
+            return Err(e.hint("add --create, or make it first"));
+        }
+        other => drop(other?),
+    }
+    let id = state.jobs.start_ishard(id, &source, spec).await?;
+    Ok(json(&serde_json::json!({ "id": id })))
 }
 
 /// `PUT /v1/cluster`: of the many control actions of v1, start and stop of jobs.

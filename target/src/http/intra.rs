@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_core::intra::{BackendHeadRequest, BackendListRequest, ListPage, ListRequest};
+use forebay_core::ishard::BuildRequest;
 use forebay_core::job::JobSpec;
 use forebay_core::state::ClusterState;
 use forebay_node::reply::{Failure, json};
@@ -78,6 +79,29 @@ pub(super) async fn stop_job(
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
     Ok(json(&context.jobs.stop(&id)?))
+}
+
+/// Begins to build a shard that belongs here.
+pub(super) async fn start_build(
+    State(context): State<Context>,
+    Json(request): Json<BuildRequest>,
+) -> Result<Response, Failure> {
+    context.builds.start(request)?;
+    Ok(json(&serde_json::Value::Null))
+}
+
+pub(super) async fn build(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    Ok(json(&context.builds.wait(&id).await?))
+}
+
+pub(super) async fn stop_build(
+    State(context): State<Context>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    Ok(json(&context.builds.stop(&id).await?))
 }
 
 /// Drops what is here of a destroyed (or evicted) bucket.

@@ -27,6 +27,7 @@ use forebay_node::reply::Failure;
 use tokio::sync::Semaphore;
 
 use crate::job::Jobs;
+use crate::job::ishard::builds::Builds;
 use crate::object::ObjectService;
 use crate::shard::Shards;
 
@@ -39,6 +40,7 @@ pub(crate) struct Context {
     pub(crate) objects: ObjectService,
     pub(crate) shards: Shards,
     pub(crate) jobs: Jobs,
+    pub(crate) builds: Builds,
     pub(crate) identity: Identity,
     pub(crate) maps: Maps,
     pub(crate) peer: PeerClient,
@@ -67,6 +69,8 @@ pub(crate) fn router(context: Context) -> Router {
         .route("/internal/v1/backend/list", post(intra::backend_list))
         .route("/internal/v1/job", post(intra::start_job).get(intra::jobs))
         .route("/internal/v1/job/{id}", get(intra::job).delete(intra::stop_job))
+        .route("/internal/v1/shard/build", post(intra::start_build))
+        .route("/internal/v1/shard/build/{id}", get(intra::build).delete(intra::stop_build))
         .route("/internal/v1/bucket/{id}", delete(intra::drop_bucket))
         .layer(middleware::from_fn_with_state(context.clone(), catch_up))
         .layer(middleware::from_fn_with_state(context.clone(), nodes_only));

@@ -1,12 +1,16 @@
-//! Jobs on this target: start, watch, stop. Each target works on the objects that it owns.
+//! Jobs on this target: start, watch, stop. Each target works on the objects that it owns; a job
+//! that packs shards runs on one.
 
+pub(crate) mod ishard;
 mod work;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::job::{JobSpec, JobState, JobStatus};
+use forebay_core::ishard::Plan;
+use forebay_core::job::{JobKind, JobSpec, JobState, JobStatus};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::lifecycle::Lifecycle;
@@ -26,6 +30,7 @@ pub(crate) struct Jobs(Arc<Inner>);
 struct Inner {
     objects: ObjectService,
     me: NodeId,
+    peer: PeerClient,
     lifecycle: Lifecycle,
     table: Mutex<BTreeMap<String, Arc<Job>>>,
 }
@@ -55,14 +60,45 @@ impl Job {
         }
     }
 
+    /// Notes what a job will do.
+    fn expect(&self, plan: &Plan) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.total_objects = plan.totals.files;
+        status.total_bytes = plan.totals.bytes;
+        status.notes.extend(plan.notes.iter().cloned());
+    }
+
+    fn note(&self, text: String) {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).notes.push(text);
+    }
+
+    /// Adds to the job's progress.
+    fn count(&self, objects: u64, bytes: u64) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.objects += objects;
+        status.bytes += bytes;
+    }
+
+    /// Takes back progress that came to nothing.
+    fn uncount(&self, objects: u64, bytes: u64) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.objects = status.objects.saturating_sub(objects);
+        status.bytes = status.bytes.saturating_sub(bytes);
+    }
+
     fn status(&self) -> JobStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Jobs {
-    pub(crate) fn new(objects: ObjectService, me: NodeId, lifecycle: Lifecycle) -> Self {
-        Self(Arc::new(Inner { objects, me, lifecycle, table: Mutex::default() }))
+    pub(crate) fn new(
+        objects: ObjectService,
+        me: NodeId,
+        peer: PeerClient,
+        lifecycle: Lifecycle,
+    ) -> Self {
+        Self(Arc::new(Inner { objects, me, peer, lifecycle, table: Mutex::default() }))
     }
 
     /// Starts a job. Starting one that exists is its status, so that a retry does no harm.
@@ -114,8 +150,12 @@ impl Jobs {
 
     async fn run(&self, job: &Job) {
         let outcome = tokio::select! {
-            outcome = work::run(&self.0.objects, &self.0.me, job) => outcome,
-            () = job.stop.cancelled() => Err(Error::new(ErrorCode::Conflict, "stopped")),
+            // It ends by itself when it is stopped, after it has told others to stop.
+            outcome = ishard::run(&self.0.objects, &self.0.peer, job),
+                if job.spec.kind == JobKind::Ishard => outcome,
+            outcome = work::run(&self.0.objects, &self.0.me, job),
+                if job.spec.kind != JobKind::Ishard => outcome,
+            () = job.stop.cancelled(), if job.spec.kind != JobKind::Ishard => Err(Error::new(ErrorCode::Conflict, "stopped")),
         };
         let mut status = job.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.ended_ns = unix_ns();
@@ -126,6 +166,7 @@ impl Jobs {
             Err(e) => {
                 status.errors += 1;
                 status.messages.insert(0, e.to_string());
+                status.failure = Some(e);
                 JobState::Failed
             }
         };

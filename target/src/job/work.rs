@@ -3,7 +3,7 @@
 use forebay_core::intra::ListRequest;
 use forebay_core::job::{JobKind, Selection};
 use forebay_core::placement;
-use forebay_core::{ErrorCode, NodeId, Result};
+use forebay_core::{Error, ErrorCode, NodeId, Result};
 use futures::StreamExt;
 
 use super::Job;
@@ -100,5 +100,6 @@ async fn one(objects: &ObjectService, job: &Job, name: &str) -> Result<Option<u6
             }
             Err(e) => Err(e),
         },
+        JobKind::Ishard => Err(Error::internal("packing shards is not done object by object")),
     }
 }

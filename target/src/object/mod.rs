@@ -83,6 +83,10 @@ impl ObjectService {
         &self.0.parts.store
     }
 
+    pub(crate) fn me(&self) -> &NodeId {
+        &self.0.parts.id
+    }
+
     pub(crate) fn state(&self) -> Arc<ClusterState> {
         self.0.parts.maps.load()
     }

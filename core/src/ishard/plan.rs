@@ -1,0 +1,286 @@
+//! The plan: every shard with its name and its members, made before anything is written.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::cut::{Draft, cut};
+use super::listing::Listing;
+use super::sample::{Samples, gather};
+use super::spec::{IshardSpec, Overwrite};
+use crate::error::{Error, ErrorCode, Result};
+use crate::name::ObjectName;
+use crate::template::Ranges;
+
+/// Warnings that are kept in words; all are counted.
+const WARNINGS: usize = 32;
+
+/// Counts over a whole plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// What the source has under the prefix.
+    pub listed: u64,
+    pub shards: u64,
+    pub samples: u64,
+    pub files: u64,
+    /// Of the files, without what an archive adds.
+    pub bytes: u64,
+    /// Markers of folders, which have no content.
+    pub skipped_folders: u64,
+    pub dropped_samples: u64,
+    pub dropped_files: u64,
+    pub dropped_bytes: u64,
+    /// Samples that lack an expected extension.
+    pub incomplete_samples: u64,
+    /// Files whose extension is none of those expected.
+    pub extra_files: u64,
+    /// Files beyond the first of one name in a sample.
+    pub duplicates: u64,
+    /// Samples that no rule of the external key map matches.
+    pub unmatched_samples: u64,
+}
+
+/// The first few warnings, and how many there were.
+#[derive(Default)]
+pub(super) struct Warnings {
+    lines: Vec<String>,
+    more: u64,
+}
+
+impl Warnings {
+    pub(super) fn push(&mut self, text: impl FnOnce() -> String) {
+        match self.lines.len() < WARNINGS {
+            true => self.lines.push(text()),
+            false => self.more += 1,
+        }
+    }
+
+    fn finish(mut self, totals: &Totals) -> Vec<String> {
+        if self.more > 0 {
+            self.lines.push(format!("and {} more", self.more));
+        }
+        let mut count = |n: u64, text: &str| {
+            if n > 0 {
+                self.lines.push(format!("{n} {text}"));
+            }
+        };
+        count(totals.skipped_folders, "folder markers were skipped");
+        count(totals.incomplete_samples, "samples are incomplete");
+        count(totals.extra_files, "files have an extension that was not expected");
+        count(totals.duplicates, "files would have had the name of another of their sample");
+        count(totals.unmatched_samples, "samples match no rule of the external key map");
+        if totals.dropped_files > 0 {
+            self.lines.push(format!(
+                "left out: {} whole samples, {} files, {} bytes",
+                totals.dropped_samples, totals.dropped_files, totals.dropped_bytes
+            ));
+        }
+        self.lines
+    }
+}
+
+/// One shard of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedShard<'a> {
+    pub name: &'a str,
+    pub samples: u64,
+    pub files: u64,
+    /// Of the files, without what an archive adds.
+    pub bytes: u64,
+}
+
+/// One file of a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedFile<'a> {
+    /// The object it comes from.
+    pub source: &'a str,
+    /// Its name in the shard: the sample's key and its own extension.
+    pub member: String,
+    pub size: u64,
+}
+
+/// What goes where.
+pub struct Plan {
+    pub(super) samples: Samples,
+    order: Vec<u32>,
+    shards: Vec<(String, Draft)>,
+    pub totals: Totals,
+    /// What somebody should know, in words.
+    pub notes: Vec<String>,
+}
+
+/// Plans a job over what its source holds. Everything that can be refused is refused here.
+pub fn plan(spec: &IshardSpec, listing: Listing) -> Result<Plan> {
+    spec.check()?;
+    let mut totals = Totals { listed: listing.len() as u64, ..Totals::default() };
+    if listing.is_empty() {
+        return Err(Error::new(
+            ErrorCode::ObjectNotFound,
+            format!("{} has no objects", spec.source.object_uri(&spec.prefix)),
+        ));
+    }
+    let mut warnings = Warnings::default();
+    let samples = gather(spec, listing, &mut totals, &mut warnings)?;
+    let sequence = cut(spec, &samples, &mut totals)?;
+    if sequence.drafts.is_empty() {
+        return Err(Error::new(
+            ErrorCode::Unprocessable,
+            format!("nothing is left to pack of {} objects", totals.listed),
+        )
+        .hint(warnings.finish(&totals).join("; ")));
+    }
+    let names = name_all(spec, &sequence.drafts)?;
+    check_names(spec, &samples.listing, &names)?;
+    for draft in &sequence.drafts {
+        totals.shards += 1;
+        totals.samples += u64::from(draft.samples.end - draft.samples.start);
+        totals.files += draft.files;
+        totals.bytes += draft.bytes;
+    }
+    let shards = names.into_iter().zip(sequence.drafts).collect();
+    let notes = warnings.finish(&totals);
+    Ok(Plan { samples, order: sequence.order, shards, totals, notes })
+}
+
+/// A name for each shard, in order. Every template must have enough of them.
+fn name_all(spec: &IshardSpec, drafts: &[Draft]) -> Result<Vec<String>> {
+    let rules = spec.ekm.0.iter().map(|rule| rule.template.as_str());
+    let templates: Vec<&str> = rules.chain([spec.template.as_str()]).collect();
+    let mut ranges = Vec::with_capacity(templates.len());
+    for (rule, template) in templates.iter().enumerate() {
+        let range = Ranges::parse_output(template)?;
+        let needed = drafts.iter().filter(|d| d.rule == rule).count() as u64;
+        if needed > range.count() {
+            return Err(Error::invalid(format!(
+                "template \"{template}\" has {} names, {needed} shards need one",
+                range.count()
+            ))
+            .hint("nothing was written; widen the range, or make larger shards"));
+        }
+        ranges.push(range);
+    }
+    let mut names: Vec<_> = ranges.iter().map(Ranges::names).collect();
+    let ended = || Error::internal("a template has fewer names than it counts");
+    drafts
+        .iter()
+        .map(|d| names[d.rule].next().map(|name| spec.shard_name(&name)).ok_or_else(ended))
+        .collect()
+}
+
+/// Names of objects, each once, and none of an object that is being read.
+fn check_names(spec: &IshardSpec, listing: &Listing, names: &[String]) -> Result<()> {
+    let manifest = spec.manifest_name();
+    let mut seen = HashSet::with_capacity(names.len() + 1);
+    for name in names.iter().chain(&manifest) {
+        ObjectName::new(name)?;
+        if !seen.insert(name.as_str()) {
+            return Err(Error::invalid(format!("two outputs would be named \"{name}\""))
+                .hint("separate the ranges of a template, and give each rule its own"));
+        }
+        if spec.source == spec.destination && listing.contains(name) {
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                format!("{} is among the objects to be packed", spec.source.object_uri(name)),
+            )
+            .hint("choose another destination or template"));
+        }
+    }
+    Ok(())
+}
+
+impl Plan {
+    pub fn len(&self) -> usize {
+        self.shards.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.shards.is_empty()
+    }
+
+    pub fn shard(&self, index: usize) -> PlannedShard<'_> {
+        let (name, draft) = &self.shards[index];
+        PlannedShard {
+            name,
+            samples: u64::from(draft.samples.end - draft.samples.start),
+            files: draft.files,
+            bytes: draft.bytes,
+        }
+    }
+
+    pub fn shards(&self) -> impl Iterator<Item = PlannedShard<'_>> {
+        (0..self.len()).map(|i| self.shard(i))
+    }
+
+    pub(super) fn sample_ids(&self, index: usize) -> &[u32] {
+        let range = &self.shards[index].1.samples;
+        &self.order[range.start as usize..range.end as usize]
+    }
+
+    /// The keys of a shard's samples, in order.
+    pub fn keys(&self, index: usize) -> impl Iterator<Item = String> + '_ {
+        self.sample_ids(index).iter().map(|&sample| self.samples.key(sample))
+    }
+
+    /// The files of a shard, in order, those of a sample together.
+    pub fn files(&self, index: usize) -> impl Iterator<Item = PlannedFile<'_>> {
+        let files = self.sample_ids(index).iter().flat_map(|&s| self.samples.files(s));
+        files.map(|&object| self.file(object))
+    }
+
+    /// The samples of a shard, in order: the key of each, and its files.
+    pub fn samples(&self, index: usize) -> impl Iterator<Item = (String, Vec<PlannedFile<'_>>)> {
+        self.sample_ids(index).iter().map(|&sample| {
+            let files = self.samples.files(sample).iter().map(|&object| self.file(object));
+            (self.samples.key(sample), files.collect())
+        })
+    }
+
+    fn file(&self, object: u32) -> PlannedFile<'_> {
+        PlannedFile {
+            source: self.samples.listing.name(object),
+            member: self.samples.member(object),
+            size: self.samples.listing.size(object),
+        }
+    }
+
+    /// The names of all that will be written.
+    pub fn outputs(&self, spec: &IshardSpec) -> Outputs<'_> {
+        let shards = self.shards.iter().map(|(name, _)| name.as_str());
+        Outputs { shards: shards.collect(), manifest: spec.manifest_name() }
+    }
+
+    /// What all outputs' names begin with: where to look for those that exist.
+    pub fn output_prefix(&self, spec: &IshardSpec) -> String {
+        let manifest = spec.manifest_name();
+        let mut names =
+            self.shards.iter().map(|(name, _)| name.as_str()).chain(manifest.as_deref());
+        let mut common = names.next().unwrap_or_default();
+        for name in names {
+            let same = common.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+            let cut = (0..=same).rev().find(|&at| common.is_char_boundary(at)).unwrap_or(0);
+            common = &common[..cut];
+        }
+        common.to_owned()
+    }
+}
+
+/// The names that a job will write.
+pub struct Outputs<'a> {
+    shards: HashSet<&'a str>,
+    manifest: Option<String>,
+}
+
+impl Outputs<'_> {
+    /// Whether the destination may have an object of this name already.
+    pub fn refuse(&self, spec: &IshardSpec, existing: &str) -> Result<()> {
+        let wanted = self.shards.contains(existing) || self.manifest.as_deref() == Some(existing);
+        if !wanted || spec.overwrite == Overwrite::Always {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorCode::Conflict,
+            format!("{} exists already", spec.destination.object_uri(existing)),
+        )
+        .hint("nothing was written; allow overwriting, or choose another prefix or template"))
+    }
+}

@@ -1,0 +1,156 @@
+//! The job that packs objects into shards. One target runs it: it lists the source, plans, checks
+//! everything, and only then has each shard's owner build it ([`builds`]), some at a time. The
+//! manifest comes last.
+
+pub(crate) mod builds;
+mod owners;
+mod pack;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_client::{Client, ClientConfig, PeerClient};
+use forebay_core::ishard::{self, IshardSpec, Listing, ManifestLine, Plan};
+use forebay_core::{Error, ErrorCode, Result};
+use futures::StreamExt;
+
+use self::owners::Owners;
+use super::Job;
+use crate::object::ObjectService;
+
+/// Shards in the works for each living target; an owner builds two of them at once.
+const AHEAD: usize = 4;
+/// How long a bucket that was just made may take to become known here.
+const KNOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Runs the job to its end, or until it is stopped: then no build goes on when this returns.
+pub(super) async fn run(objects: &ObjectService, peer: &PeerClient, job: &Job) -> Result<()> {
+    let spec = job.spec.ishard.as_deref();
+    let spec = spec.ok_or_else(|| Error::invalid("a job that packs shards needs its spec"))?;
+    pack::writer(&spec.ext)?;
+    let client = client(objects)?;
+    let plan = tokio::select! {
+        plan = prepare(objects, &client, spec) => plan?,
+        () = job.stop.cancelled() => return Err(stopped()),
+    };
+    job.expect(&plan);
+    let plan = Arc::new(plan);
+    let lines = build(objects, peer, job, spec, &plan).await?;
+    let bytes: u64 = lines.iter().map(|line| line.size).sum();
+    if let Some(name) = spec.manifest_name() {
+        let text = manifest(&lines)?;
+        tokio::select! {
+            done = client.put(&spec.destination, &name, text, None) => drop(done?),
+            () = job.stop.cancelled() => return Err(stopped()),
+        }
+    }
+    job.note(format!("wrote {} shards, {bytes} bytes", lines.len()));
+    Ok(())
+}
+
+fn stopped() -> Error {
+    Error::new(ErrorCode::Conflict, "stopped")
+}
+
+/// A client of this cluster. Listings and new buckets are the gateways' business.
+fn client(objects: &ObjectService) -> Result<Client> {
+    let state = objects.state();
+    let urls: Vec<&str> = state.gateways().filter(|n| n.alive).map(|n| n.url.as_str()).collect();
+    if urls.is_empty() {
+        return Err(Error::unavailable("no gateway of the cluster is alive"));
+    }
+    Ok(Client::new(ClientConfig::new(urls.join(",")))?)
+}
+
+/// Everything that can be refused is refused here: nothing is written before this has ended well.
+async fn prepare(objects: &ObjectService, client: &Client, spec: &IshardSpec) -> Result<Plan> {
+    let mut listing = Listing::default();
+    client.list_each(&spec.source, &spec.prefix, |name, size| listing.push(name, size)).await?;
+    let planning = spec.clone();
+    let plan = tokio::task::spawn_blocking(move || ishard::plan(&planning, listing))
+        .await
+        .map_err(|e| Error::internal(format!("planning failed: {e}")))??;
+    if client.map().await?.state.bucket(&spec.destination).is_err() {
+        create_destination(objects, client, spec).await?;
+    } else if spec.overwrite == ishard::Overwrite::Never {
+        let prefix = plan.output_prefix(spec);
+        let outputs = plan.outputs(spec);
+        let free = |name: &str, _| outputs.refuse(spec, name);
+        client.list_each(&spec.destination, &prefix, free).await?;
+    }
+    Ok(plan)
+}
+
+async fn create_destination(
+    objects: &ObjectService,
+    client: &Client,
+    spec: &IshardSpec,
+) -> Result<()> {
+    let bucket = &spec.destination;
+    if !spec.create {
+        return Err(bucket.not_found());
+    }
+    match client.create_bucket(bucket, None).await {
+        Err(e) if e.code() != ErrorCode::BucketExists => return Err(e.into()),
+        _ => {}
+    }
+    let known = async {
+        while objects.state().bucket(bucket).is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(KNOWN_WITHIN, known).await.map_err(|_| {
+        Error::unavailable(format!("the new bucket {bucket} did not become known in time"))
+    })
+}
+
+/// Has all shards built. Ends at the first that fails for good, when none is in the works any more.
+async fn build(
+    objects: &ObjectService,
+    peer: &PeerClient,
+    job: &Job,
+    spec: &IshardSpec,
+    plan: &Arc<Plan>,
+) -> Result<Vec<ManifestLine>> {
+    let targets = objects.state().alive_targets().count().max(1);
+    let halt = job.stop.child_token();
+    let owners = Owners::new(objects, peer, job, spec, &halt);
+    let mut results = futures::stream::iter(0..plan.len())
+        .map(|index| {
+            let built = owners.build(plan, index);
+            async move { built.await.map(|line| (index, line)) }
+        })
+        .buffer_unordered(AHEAD * targets);
+    let mut lines = Vec::with_capacity(plan.len());
+    let mut failure = None;
+    while let Some(result) = results.next().await {
+        match result {
+            Ok(line) => lines.push(line),
+            // Those in the works are stopped, and waited for; no other begins.
+            Err(e) => {
+                halt.cancel();
+                failure.get_or_insert(e);
+            }
+        }
+    }
+    drop(results);
+    match failure {
+        _ if job.stop.is_cancelled() => Err(stopped()),
+        Some(e) => Err(e),
+        None => {
+            lines.sort_unstable_by_key(|(index, _)| *index);
+            Ok(lines.into_iter().map(|(_, line)| line).collect())
+        }
+    }
+}
+
+/// One JSON document a line, in the order of the shards.
+fn manifest(lines: &[ManifestLine]) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for line in lines {
+        serde_json::to_writer(&mut text, line)
+            .map_err(|e| Error::internal(format!("the manifest cannot be written: {e}")))?;
+        text.push(b'\n');
+    }
+    Ok(text)
+}
