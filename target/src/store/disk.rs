@@ -5,7 +5,8 @@
 //! announces each of its writes by [`Disk::step`], which makes them steps as well.)
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -18,6 +19,15 @@ pub trait DiskFile: Send + Sync {
 
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Writes all of `parts`, one behind the other, at `offset`; one call where the system can.
+    fn write_vectored_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()>;
+
+    /// Cuts the file to `len` bytes.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// As [`Self::read_at`] if no disk needs to be waited for. `None`: it would, or nobody can tell.
+    fn read_now_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>>;
 
     /// Makes contents and length survive a power cut.
     fn sync(&self) -> io::Result<()>;
@@ -107,6 +117,18 @@ impl DiskFile for RealFile {
         self.0.write_all_at(bytes, offset)
     }
 
+    fn write_vectored_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        write_vectored(&self.0, parts, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn read_now_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        read_now(&self.0, buf, offset)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
     }
@@ -170,6 +192,73 @@ impl Disk for RealDisk {
             fs::TryLockError::Error(e) => e,
         })?;
         Ok(DiskLock { _file: Some(file) })
+    }
+}
+
+/// Most parts that one call takes.
+const MAX_PARTS: usize = 1024;
+
+#[allow(unsafe_code)]
+fn write_vectored(file: &File, mut parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+    let mut at = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // Bytes of the first part that are written already.
+    let mut done = 0;
+    while let Some(first) = parts.first() {
+        if first.len() == done {
+            (parts, done) = (&parts[1..], 0);
+            continue;
+        }
+        if done > 0 {
+            file.write_all_at(&first[done..], at as u64)?;
+            at += (first.len() - done) as i64;
+            (parts, done) = (&parts[1..], 0);
+            continue;
+        }
+        let count = parts.len().min(MAX_PARTS);
+        // SAFETY: `IoSlice` has the layout of `iovec`; `parts` has `count` of them, which live
+        // through the call and are only read.
+        let n = unsafe {
+            libc::pwritev(file.as_raw_fd(), parts.as_ptr().cast(), count as libc::c_int, at)
+        };
+        match usize::try_from(n) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(mut n) => {
+                at += n as i64;
+                while n > 0 && n >= parts[0].len() {
+                    n -= parts[0].len();
+                    parts = &parts[1..];
+                }
+                done = n;
+            }
+            Err(_) => {
+                let e = io::Error::last_os_error();
+                if e.kind() != io::ErrorKind::Interrupted {
+                    return Err(e);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+fn read_now(file: &File, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+    let at = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    // SAFETY: `part` is the whole of `buf`, which lives through the call and is ours to write.
+    let n = unsafe { libc::preadv2(file.as_raw_fd(), &part, 1, at, libc::RWF_NOWAIT) };
+    match usize::try_from(n) {
+        Ok(n) => Ok(Some(n)),
+        Err(_) => match io::Error::last_os_error() {
+            e if matches!(
+                e.raw_os_error(),
+                Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR)
+            ) =>
+            {
+                Ok(None)
+            }
+            e => Err(e),
+        },
     }
 }
 

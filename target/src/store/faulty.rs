@@ -1,6 +1,6 @@
 //! A disk for tests that counts every step and stops at a chosen one, as a crash or a failure would.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -100,6 +100,26 @@ impl DiskFile for FaultyFile {
             return Err(e);
         }
         self.file.write_at(bytes, offset)
+    }
+
+    fn write_vectored_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        if let Err(e) = self.disk.check("append") {
+            if self.disk.tears_now() {
+                let bytes: Vec<u8> = parts.iter().flat_map(|p| p.iter().copied()).collect();
+                self.file.write_at(&bytes[..bytes.len() / 2], offset)?;
+            }
+            return Err(e);
+        }
+        self.file.write_vectored_at(parts, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.check("set_len")?;
+        self.file.set_len(len)
+    }
+
+    fn read_now_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        self.file.read_now_at(buf, offset)
     }
 
     fn sync(&self) -> io::Result<()> {

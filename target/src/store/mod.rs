@@ -16,6 +16,8 @@ pub(crate) mod faulty;
 mod format;
 mod identity;
 mod index;
+#[allow(dead_code)] // Until the store writes to it.
+pub(crate) mod log;
 mod reader;
 mod rebuild;
 mod recency;

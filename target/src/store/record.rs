@@ -46,6 +46,39 @@ impl RecordMeta {
     }
 }
 
+/// Where a payload lies on its disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the log, behind the record.
+    Log(Spot),
+    /// In files of its own, one after the other.
+    Files(Vec<Extent>),
+}
+
+impl Place {
+    pub(crate) fn is_log(&self) -> bool {
+        matches!(self, Self::Log(_))
+    }
+}
+
+/// Where a record stands in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Spot {
+    pub(crate) segment: u64,
+    /// Bytes from the start of the segment.
+    pub(crate) offset: u32,
+    /// Bytes from the start of the frame to its payload.
+    pub(crate) head: u32,
+}
+
+/// A file that holds a part of a payload, or all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) id: u64,
+    /// Bytes of payload.
+    pub(crate) size: u64,
+}
+
 /// One stored object: its identity, where it lies, and its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -53,9 +86,13 @@ pub struct Record {
     pub name: String,
     /// Bytes of payload.
     pub size: u64,
-    /// Unique on its disk for ever and growing with every commit; also names the file.
+    /// Sequence of the record that committed the payload: unique on its disk for ever, growing with
+    /// every commit, the same after changes of metadata.
     pub generation: u64,
+    /// Order of records on this disk; every change has a greater one.
+    pub(crate) sequence: u64,
     pub meta: RecordMeta,
+    pub(crate) place: Place,
     /// Which of the store's disks holds it; a matter of this process, not of the format.
     pub(crate) disk: usize,
 }
@@ -88,6 +125,8 @@ impl Record {
     /// A record that no store has written.
     #[cfg(test)]
     pub(crate) fn for_test(name: &str, size: u64, generation: u64, meta: RecordMeta) -> Self {
-        Self { bucket_id: 1, name: name.to_owned(), size, generation, meta, disk: 0 }
+        let place = Place::Files(vec![Extent { id: generation, size }]);
+        let (bucket_id, name, sequence) = (1, name.to_owned(), generation);
+        Self { bucket_id, name, size, generation, sequence, meta, place, disk: 0 }
     }
 }

@@ -22,7 +22,7 @@ use super::index::{Index, Span};
 use super::reader::ObjectReader;
 use super::rebuild;
 use super::recency::Recency;
-use super::record::{Record, RecordMeta};
+use super::record::{Extent, Place, Record, RecordMeta};
 use super::space::{Demand, EvictorBell, Room, Weight};
 use super::work::Work;
 
@@ -197,7 +197,9 @@ impl Volume {
             name: std::mem::take(&mut work.name),
             size: work.written,
             generation: work.generation,
+            sequence: work.generation,
             meta,
+            place: Place::Files(vec![Extent { id: work.generation, size: work.written }]),
             disk: self.number,
         };
         let mut tail = work.take_table();

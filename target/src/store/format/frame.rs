@@ -1,0 +1,192 @@
+//! Segments of the log and the frames they are made of.
+//!
+//! ```text
+//! header:  magic "FBSEGMNT", format u16, 0 (6 bytes), segment u64, disk u64, salt u64,
+//!          CRC-32C u32 of all before it, 0 u32, salt and CRC-32C again, 0 u32
+//! frame:   magic u32, head u32, payload u32, CRC-32C u32, record, block table, payload,
+//!          zeros to a multiple of 8
+//! ```
+//! `head` counts the bytes before the payload. The checksum covers salt, segment u64, offset u32,
+//! the fixed fields before it, record and block table: a frame inside somebody's payload, one that
+//! was moved and one that stood there before cannot pass.
+
+use crc_fast::{CrcAlgorithm, Digest};
+use forebay_core::checksum::crc32c;
+use forebay_core::{Error, Result};
+
+use super::record::{Entry, decode_entry, encode_entry, entry_bound};
+use super::{
+    BLOCK, FORMAT, MAX_PAYLOAD, MAX_RECORD, TABLE_ENTRY, damaged, table_len, unknown_format,
+};
+use crate::store::record::Spot;
+
+/// Bytes of the header of a segment.
+pub(crate) const SEGMENT_HEADER: u64 = 64;
+/// Bytes of the fixed part of a frame.
+pub(crate) const FIXED: usize = 16;
+/// Frames begin at multiples of this.
+pub(crate) const ALIGN: u64 = 8;
+/// Most bytes of a frame before its payload.
+pub(crate) const MAX_HEAD: usize =
+    FIXED + MAX_RECORD + (MAX_PAYLOAD / BLOCK * TABLE_ENTRY) as usize;
+
+const SEGMENT_MAGIC: &[u8; 8] = b"FBSEGMNT";
+/// Not valid UTF-8 and not to be met by chance in texts.
+const FRAME_MAGIC: [u8; 4] = [0xfb, b'F', b'R', 0xf2];
+
+/// What the frames of a segment are bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) segment: u64,
+    pub(crate) disk_id: u64,
+    /// Random, and never told to anybody.
+    pub(crate) salt: u64,
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER as usize] {
+        let mut out = [0; SEGMENT_HEADER as usize];
+        out[..8].copy_from_slice(SEGMENT_MAGIC);
+        out[8..10].copy_from_slice(&FORMAT.to_le_bytes());
+        out[16..24].copy_from_slice(&self.segment.to_le_bytes());
+        out[24..32].copy_from_slice(&self.disk_id.to_le_bytes());
+        out[32..40].copy_from_slice(&self.salt.to_le_bytes());
+        let crc = crc32c(&out[..40]).to_le_bytes();
+        out[40..44].copy_from_slice(&crc);
+        out[48..56].copy_from_slice(&self.salt.to_le_bytes());
+        out[56..60].copy_from_slice(&crc);
+        out
+    }
+
+    /// Reads the header of the segment that should be `segment` of disk `disk_id`.
+    ///
+    /// All but the salt is known, and the salt stands there twice: one sound salt and one sound
+    /// checksum are enough. `Unsupported`: another version wrote it.
+    pub(crate) fn decode(
+        bytes: &[u8; SEGMENT_HEADER as usize],
+        segment: u64,
+        disk_id: u64,
+    ) -> Result<Self> {
+        let number = |at: usize| {
+            bytes[at..].first_chunk::<8>().map_or(0, |chunk| u64::from_le_bytes(*chunk))
+        };
+        let (first, second) = (&bytes[40..44], &bytes[56..60]);
+        for salt in [number(32), number(48)] {
+            let header = Self { segment, disk_id, salt };
+            let crc = &header.encode()[40..44];
+            if crc == first || crc == second {
+                return Ok(header);
+            }
+        }
+        let sound =
+            crc32c(&bytes[..40]).to_le_bytes() == *first && bytes.starts_with(SEGMENT_MAGIC);
+        let format = u16::from_le_bytes([bytes[8], bytes[9]]);
+        Err(match sound {
+            true if format != FORMAT => unknown_format("a segment of the log", format),
+            true => damaged("it belongs to another disk or has another segment's name"),
+            false => damaged("its header fails its checksum"),
+        })
+    }
+
+    fn crc(&self, offset: u64, fixed: &[u8], rest: &[u8]) -> u32 {
+        let mut bound = [0; 32];
+        bound[..8].copy_from_slice(&self.salt.to_le_bytes());
+        bound[8..16].copy_from_slice(&self.segment.to_le_bytes());
+        bound[16..20].copy_from_slice(&(offset as u32).to_le_bytes());
+        bound[20..].copy_from_slice(&fixed[..12]);
+        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        digest.update(&bound);
+        digest.update(rest);
+        digest.finalize() as u32
+    }
+}
+
+/// The fields before a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fixed {
+    /// Bytes before the payload.
+    pub(crate) head: u32,
+    pub(crate) payload: u32,
+}
+
+impl Fixed {
+    /// Reads them, if a frame may begin so.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (magic, rest) = bytes.split_first_chunk::<4>()?;
+        if *magic != FRAME_MAGIC {
+            return None;
+        }
+        let (head, rest) = rest.split_first_chunk::<4>()?;
+        let (payload, _) = rest.split_first_chunk::<4>()?;
+        let fixed = Self { head: u32::from_le_bytes(*head), payload: u32::from_le_bytes(*payload) };
+        let table = table_len(u64::from(fixed.payload));
+        let fits = u64::from(fixed.payload) <= MAX_PAYLOAD
+            && fixed.head as usize <= MAX_HEAD
+            && u64::from(fixed.head) > FIXED as u64 + table;
+        fits.then_some(fixed)
+    }
+
+    /// Bytes of the whole frame.
+    pub(crate) fn frame_bytes(self) -> u64 {
+        frame_bytes(self.head, u64::from(self.payload))
+    }
+
+    fn table(self) -> usize {
+        table_len(u64::from(self.payload)) as usize
+    }
+}
+
+/// Bytes that a frame takes in its segment.
+pub(crate) fn frame_bytes(head: u32, payload: u64) -> u64 {
+    (u64::from(head) + payload).next_multiple_of(ALIGN)
+}
+
+/// No less than the bytes of a frame before its payload.
+pub(crate) fn head_bound(entry: &Entry, payload: u64) -> u64 {
+    FIXED as u64 + entry_bound(entry) as u64 + table_len(payload)
+}
+
+/// Appends the head of a frame at `offset` to `out`: all of it but payload and zeros.
+pub(crate) fn encode_head(
+    out: &mut Vec<u8>,
+    segment: &SegmentHeader,
+    offset: u64,
+    entry: &Entry,
+    payload: &[u8],
+) -> Result<Spot> {
+    let start = out.len();
+    if payload.len() as u64 > MAX_PAYLOAD || offset > u64::from(u32::MAX) {
+        return Err(Error::internal(format!("object \"{}\" does not fit a segment", entry.name())));
+    }
+    out.extend_from_slice(&FRAME_MAGIC);
+    out.extend_from_slice(&[0; 12]);
+    encode_entry(out, entry)?;
+    for block in payload.chunks(BLOCK as usize) {
+        out.extend_from_slice(&crc32c(block).to_le_bytes());
+    }
+    let frame = &mut out[start..];
+    let head = frame.len() as u32;
+    frame[4..8].copy_from_slice(&head.to_le_bytes());
+    frame[8..12].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    let crc = segment.crc(offset, frame, &frame[FIXED..]);
+    frame[12..16].copy_from_slice(&crc.to_le_bytes());
+    Ok(Spot { segment: segment.segment, offset: offset as u32, head })
+}
+
+/// Reads the head of a frame at `offset`, which is all of `head`. The payload is not looked at.
+pub(crate) fn decode_head(head: &[u8], segment: &SegmentHeader, offset: u64) -> Result<Entry> {
+    let fixed = Fixed::decode(head).filter(|f| f.head as usize == head.len());
+    let fixed = fixed.ok_or_else(|| damaged("a frame has no sound beginning"))?;
+    let (first, rest) = head.split_at(FIXED);
+    if segment.crc(offset, first, rest).to_le_bytes() != first[12..] {
+        return Err(damaged("a frame fails its checksum"));
+    }
+    let offset = u32::try_from(offset).map_err(|_| damaged("a frame lies too far behind"))?;
+    let spot = Spot { segment: segment.segment, offset, head: fixed.head };
+    decode_entry(&rest[..rest.len() - fixed.table()], spot, u64::from(fixed.payload))
+}
+
+/// The block table at the end of a sound head.
+pub(crate) fn split_table(head: &[u8], payload: u64) -> &[u8] {
+    &head[head.len().saturating_sub(table_len(payload) as usize)..]
+}

@@ -1,0 +1,142 @@
+//! The layouts of everything the store writes; no other module knows a byte of them.
+//!
+//! `docs/format.md` describes them in full. Numbers are little-endian.
+//!
+//! ```text
+//! segment:      header | frame | frame ...                           (frame)
+//! frame:        fixed part | record | block table | payload | zeros  (frame, record)
+//! object file:  payload | block table | record | footer              (trailer)
+//! companion:    header | payload                                     (companion)
+//! index:        key -> record without bucket and name, with place    (value)
+//! block table:  CRC-32C of each 64 KiB block of the payload, u32 each
+//! ```
+
+mod companion;
+mod frame;
+mod record;
+mod trailer;
+mod v1;
+mod value;
+mod wire;
+
+#[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
+mod tests;
+
+use forebay_core::bucket::Class;
+use forebay_core::checksum::{ChecksumKind, crc32c};
+use forebay_core::{Error, ErrorCode, Result};
+
+pub(crate) use self::companion::{companion_space, decode_companion, encode_companion};
+#[allow(unused_imports)] // Until the store writes to the log.
+pub(crate) use self::frame::{
+    ALIGN, FIXED, Fixed, MAX_HEAD, SEGMENT_HEADER, SegmentHeader, decode_head, encode_head,
+    frame_bytes, head_bound, split_table,
+};
+pub(crate) use self::record::{Entry, check_entry};
+pub(crate) use self::trailer::{decode_tail, encode_trailer};
+pub(crate) use self::value::{decode_value, encode_value};
+
+/// Version of the layouts; part of `disk.json`, of every segment and of every footer.
+pub const FORMAT: u16 = 2;
+/// Bytes of payload that one checksum covers.
+pub(crate) const BLOCK: u64 = 1 << BLOCK_SHIFT;
+const BLOCK_SHIFT: u8 = 16;
+/// Bytes of one entry of the block table.
+pub(crate) const TABLE_ENTRY: u64 = 4;
+/// Bytes of a footer.
+pub(crate) const FOOTER: usize = 16;
+/// Longest record: bounds what a reader of a damaged file allocates.
+pub(crate) const MAX_RECORD: usize = 256 << 10;
+/// Objects of at most this many bytes lie in the log.
+#[allow(dead_code)] // Until the store writes to it.
+pub(crate) const SMALL: u64 = 128 << 10;
+/// Longest payload of a frame that a reader accepts; more than [`SMALL`], which may grow.
+pub(crate) const MAX_PAYLOAD: u64 = 1 << 20;
+/// Files occupy whole pages of the file system.
+const PAGE: u64 = 4096;
+/// What a record without custom metadata takes at most, roughly; for reservations.
+const USUAL_RECORD: u64 = 512;
+
+/// Number of blocks of a payload.
+pub(crate) fn blocks(size: u64) -> u64 {
+    size.div_ceil(BLOCK)
+}
+
+/// Length of the block table of a payload.
+pub(crate) fn table_len(size: u64) -> u64 {
+    blocks(size) * TABLE_ENTRY
+}
+
+/// The first block of `payload` that differs from its entry of `table`; also one that the table
+/// lacks or has too many.
+pub(crate) fn bad_block(payload: &[u8], table: &[u8]) -> Option<u64> {
+    let blocks = payload.chunks(BLOCK as usize);
+    let sums = table.chunks(TABLE_ENTRY as usize);
+    if blocks.len() != sums.len() {
+        return Some(blocks.len().min(sums.len()) as u64);
+    }
+    let bad = blocks.zip(sums).position(|(block, sum)| crc32c(block).to_le_bytes() != sum);
+    bad.map(|i| i as u64)
+}
+
+/// Space on the disk that an object with a payload of `size` bytes takes.
+pub(crate) fn stored_bytes(size: u64, name: &str) -> u64 {
+    (size + table_len(size) + USUAL_RECORD + name.len() as u64).next_multiple_of(PAGE)
+}
+
+/// Key of an object in the index; keys of one bucket sort by name.
+pub(crate) fn key(bucket_id: u64, name: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(8 + name.len());
+    key.extend_from_slice(&bucket_id.to_be_bytes());
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+/// What [`key`] was made of.
+pub(crate) fn parse_key(key: &[u8]) -> Result<(u64, &str)> {
+    let (id, name) = key.split_first_chunk::<8>().ok_or_else(|| damaged("a key is too short"))?;
+    let name = std::str::from_utf8(name).map_err(|_| damaged("a name is not UTF-8"))?;
+    Ok((u64::from_be_bytes(*id), name))
+}
+
+/// The refusal of data that another version of Forebay wrote.
+pub(crate) fn unknown_format(what: &str, found: u16) -> Error {
+    Error::unsupported(format!(
+        "{what} has on-disk format {found}; this version of Forebay reads format {FORMAT}"
+    ))
+    .hint("start the version that wrote it, or give an empty folder")
+}
+
+fn code_class(code: u8) -> Result<Class> {
+    match code {
+        1 => Ok(Class::Owned),
+        2 => Ok(Class::Cache),
+        _ => Err(damaged("a record has an unknown class")),
+    }
+}
+
+/// The code of a kind is its place here.
+const KINDS: [ChecksumKind; 7] = [
+    ChecksumKind::None,
+    ChecksumKind::Xxhash,
+    ChecksumKind::Xxhash2,
+    ChecksumKind::Md5,
+    ChecksumKind::Crc32c,
+    ChecksumKind::Sha256,
+    ChecksumKind::Sha512,
+];
+
+fn kind_code(kind: ChecksumKind) -> u8 {
+    KINDS.iter().position(|k| *k == kind).map_or(0, |i| i as u8)
+}
+
+fn code_kind(code: u8) -> Result<ChecksumKind> {
+    let kind = KINDS.get(usize::from(code)).copied();
+    kind.ok_or_else(|| damaged("a record has an unknown checksum kind"))
+}
+
+fn damaged(what: &str) -> Error {
+    Error::new(ErrorCode::Corrupt, what)
+}

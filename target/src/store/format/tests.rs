@@ -1,0 +1,195 @@
+//! The layouts keep what they are given and refuse what they did not write.
+#![allow(clippy::unwrap_used)]
+
+use forebay_core::checksum::Checksum;
+use proptest::prelude::*;
+
+use super::*;
+use crate::store::record::{Extent, Place, Record, RecordMeta, Spot};
+
+/// Records of every shape, in the log or in files.
+pub(crate) fn records() -> impl Strategy<Value = Record> {
+    let text = "\\PC{0,12}";
+    let hex = "[0-9a-f]{0,40}";
+    let meta = (
+        proptest::option::of((1usize..KINDS.len(), "[0-9a-fA-F]{0,64}")),
+        (prop_oneof![text, hex], prop_oneof![text, "[0-9]{0,20}"], prop_oneof![text, hex]),
+        (any::<bool>(), any::<bool>(), any::<bool>()),
+        times(),
+        proptest::collection::btree_map(text, text, 0..4),
+    );
+    let meta = meta.prop_map(|(sum, (etag, version, at), flags, times, custom)| RecordMeta {
+        checksum: sum.map(|(k, value)| Checksum { kind: KINDS[k], value }),
+        etag,
+        version,
+        backend_version: at,
+        class: if flags.0 { Class::Owned } else { Class::Cache },
+        backed: flags.1,
+        dirty: flags.2,
+        epoch: times[0],
+        validated_ns: times[1],
+        atime_ns: times[2],
+        mtime_ns: times[3],
+        custom,
+    });
+    (any::<[u64; 3]>(), "[a-z/.\u{e4}]{1,40}", meta, places()).prop_map(
+        |([bucket_id, generation, sequence], name, meta, (size, place))| Record {
+            bucket_id,
+            name,
+            size,
+            generation,
+            sequence,
+            meta,
+            place,
+            disk: 0,
+        },
+    )
+}
+
+fn times() -> impl Strategy<Value = [u64; 4]> {
+    // Equal ones and zero are the usual case.
+    any::<[u64; 4]>().prop_flat_map(|t| (Just(t), any::<[bool; 3]>())).prop_map(|(mut t, on)| {
+        if on[0] {
+            t[2] = t[3];
+        }
+        if on[1] {
+            t[1] = 0;
+        }
+        if on[2] {
+            t = t.map(|t| 1_700_000_000_000_000_000 + t % 1_000_000_000_000);
+        }
+        t
+    })
+}
+
+fn places() -> impl Strategy<Value = (u64, Place)> {
+    let spot = (any::<u64>(), any::<u32>(), any::<u32>())
+        .prop_map(|(segment, offset, head)| Place::Log(Spot { segment, offset, head }));
+    let files = proptest::collection::vec((any::<u64>(), 0..u64::MAX >> 4), 0..5).prop_map(|f| {
+        let files: Vec<_> = f.into_iter().map(|(id, size)| Extent { id, size }).collect();
+        (files.iter().map(|f| f.size).sum(), Place::Files(files))
+    });
+    prop_oneof![(0..MAX_PAYLOAD, spot), files]
+}
+
+fn in_files() -> impl Strategy<Value = Record> {
+    records().prop_map(|mut record| {
+        if record.place.is_log() {
+            record.place = Place::Files(vec![Extent { id: record.generation, size: record.size }]);
+        }
+        record
+    })
+}
+
+proptest! {
+    #[test]
+    fn records_survive_the_round_trip(record in records()) {
+        let value = encode_value(&record).unwrap();
+        let key = key(record.bucket_id, &record.name);
+        prop_assert_eq!(decode_value(&key, &value, 0).unwrap(), record);
+    }
+
+    #[test]
+    fn trailers_survive_the_round_trip(record in in_files(), before in any::<Vec<u8>>()) {
+        let mut tail = before;
+        tail.extend(encode_trailer(&record).unwrap());
+        prop_assert_eq!(decode_tail(&tail).unwrap(), Some(record));
+    }
+
+    #[test]
+    fn entries_survive_the_round_trip(record in records(), removed: bool) {
+        let Record { bucket_id, name, sequence, .. } = record.clone();
+        let entry = match removed {
+            true => Entry::Remove { bucket_id, name, sequence },
+            false => Entry::Put(Box::new(record.clone())),
+        };
+        let mut out = Vec::new();
+        super::record::encode_entry(&mut out, &entry).unwrap();
+        prop_assert!(out.len() <= super::record::entry_bound(&entry));
+        let (spot, size) = match record.place {
+            Place::Log(spot) if !removed => (spot, record.size),
+            _ => (Spot::default(), 0),
+        };
+        prop_assert_eq!(super::record::decode_entry(&out, spot, size).unwrap(), entry);
+    }
+
+    #[test]
+    fn a_torn_append_leaves_the_record_before_it(
+        old in in_files(), new in in_files(), cut in 1usize..100,
+    ) {
+        let mut tail = encode_trailer(&old).unwrap();
+        let append = encode_trailer(&new).unwrap();
+        tail.extend_from_slice(&append[..append.len() - cut.min(append.len())]);
+        prop_assert_eq!(decode_tail(&tail).unwrap(), Some(old));
+    }
+
+    #[test]
+    fn a_flipped_bit_is_never_taken_for_a_record(record in in_files(), at in any::<usize>()) {
+        let mut bytes = encode_trailer(&record).unwrap();
+        let bit = at % (bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(!matches!(decode_tail(&bytes), Ok(Some(_))));
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in any::<Vec<u8>>(), len in any::<u16>(), kind in 0u8..4) {
+        let mut value = bytes.clone();
+        let _ = decode_value(&bytes, &value, 0);
+        value.insert(0, 2);
+        let _ = decode_value(&key(1, "a"), &value, 0);
+        value[0] = kind;
+        let _ = super::record::decode_entry(&value, Spot::default(), u64::from(len));
+        for format in [1, FORMAT] {
+            let mut tail = b"FBRECORD".to_vec();
+            tail.extend(format.to_le_bytes());
+            tail.extend(&bytes);
+            tail.extend(crc32c(&tail).to_le_bytes());
+            let _ = v1::decode_record(&tail);
+            super::trailer::push_footer(&mut tail, format);
+            let _ = decode_tail(&tail);
+        }
+    }
+
+    #[test]
+    fn keys_of_a_bucket_sort_by_name(a in "\\PC{0,9}", b in "\\PC{0,9}", id in any::<u64>()) {
+        prop_assert_eq!(key(id, &a).cmp(&key(id, &b)), a.as_bytes().cmp(b.as_bytes()));
+        let made = key(id, &a);
+        prop_assert_eq!(parse_key(&made).unwrap(), (id, a.as_str()));
+    }
+}
+
+#[test]
+fn an_unknown_format_is_named_in_the_refusal() {
+    let record = Record::for_test("a", 0, 1, RecordMeta::default());
+    let mut bytes = encode_trailer(&record).unwrap();
+    let at = bytes.len() - 12;
+    bytes[at] = 9;
+    let e = decode_tail(&bytes).unwrap_err();
+    assert_eq!(e.code, ErrorCode::Unsupported);
+    assert!(e.message.contains("format 9") && e.message.contains("format 2"), "{e}");
+}
+
+#[test]
+fn an_index_of_another_layout_is_no_index() {
+    let record = Record::for_test("a", 0, 1, RecordMeta::default());
+    let mut value = encode_value(&record).unwrap();
+    value[0] = 9;
+    assert_eq!(decode_value(&key(1, "a"), &value, 0).unwrap_err().code, ErrorCode::Corrupt);
+}
+
+#[test]
+fn oversized_metadata_is_refused() {
+    let mut meta = RecordMeta::default();
+    meta.custom.insert("k".into(), "v".repeat(MAX_RECORD));
+    let record = Record::for_test("a", 0, 1, meta);
+    assert_eq!(encode_trailer(&record).unwrap_err().code, ErrorCode::InvalidArgument);
+    let entry = Entry::Put(Box::new(record));
+    assert_eq!(check_entry(&entry).unwrap_err().code, ErrorCode::InvalidArgument);
+}
+
+#[test]
+fn files_must_have_the_bytes_of_their_object() {
+    let mut record = Record::for_test("a", 5, 1, RecordMeta::default());
+    record.size = 6;
+    assert_eq!(encode_trailer(&record).unwrap_err().code, ErrorCode::Internal);
+}

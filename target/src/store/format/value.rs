@@ -1,0 +1,71 @@
+//! Entries of the index. The index is a cache of the log: this layout is no promise to anybody, and
+//! an index of another one is made again.
+//!
+//! ```text
+//! value:  layout u8, flags u8, sequence, generation ... custom pairs as in a record, then
+//!         0, segment, offset, head, size  or  1, number of files, id and size of each
+//! ```
+
+use forebay_core::Result;
+
+use super::record::{decode_files, decode_rest, encode_files, encode_rest, flags};
+use super::wire::{Reader, Writer};
+use super::{damaged, parse_key};
+use crate::store::record::{Place, Record, Spot};
+
+const LAYOUT: u8 = 2;
+const IN_LOG: u8 = 0;
+const IN_FILES: u8 = 1;
+
+/// The value of a record's entry; its [`key`](super::key) has bucket and name.
+pub(crate) fn encode_value(record: &Record) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(96);
+    let mut w = Writer { out: &mut out };
+    w.u8(LAYOUT);
+    w.u8(flags(&record.meta));
+    w.varint(record.sequence);
+    encode_rest(&mut w, record);
+    match &record.place {
+        Place::Log(spot) => {
+            w.u8(IN_LOG);
+            w.varint(spot.segment);
+            w.varint(u64::from(spot.offset));
+            w.varint(u64::from(spot.head));
+            w.varint(record.size);
+        }
+        Place::Files(files) => {
+            w.u8(IN_FILES);
+            encode_files(&mut w, record, files)?;
+        }
+    }
+    Ok(out)
+}
+
+/// Reads what [`encode_value`] wrote.
+pub(crate) fn decode_value(key: &[u8], value: &[u8], disk: usize) -> Result<Record> {
+    let (bucket_id, name) = parse_key(key)?;
+    let mut r = Reader { rest: value };
+    if r.u8()? != LAYOUT {
+        return Err(damaged("an entry of the index has another layout"));
+    }
+    let flags = r.u8()?;
+    let sequence = r.varint()?;
+    let (generation, meta) = decode_rest(&mut r, flags, sequence)?;
+    let (place, size) = match r.u8()? {
+        IN_LOG => {
+            let (segment, offset, head) = (r.varint()?, short(r.varint()?)?, short(r.varint()?)?);
+            (Place::Log(Spot { segment, offset, head }), r.varint()?)
+        }
+        IN_FILES => decode_files(&mut r, sequence).map(|(f, size)| (Place::Files(f), size))?,
+        _ => return Err(damaged("an entry of the index has no place")),
+    };
+    if !r.rest.is_empty() {
+        return Err(damaged("an entry of the index has bytes to spare"));
+    }
+    let name = name.to_owned();
+    Ok(Record { bucket_id, name, size, generation, sequence, meta, place, disk })
+}
+
+fn short(v: u64) -> Result<u32> {
+    u32::try_from(v).map_err(|_| damaged("an entry of the index has no such place"))
+}

@@ -1,0 +1,221 @@
+//! The log of one disk: every commit, change of lasting metadata and removal, in order.
+//!
+//! It is cut into segments, files that only grow. One thread appends; reads and scans run beside it
+//! and take no lock. What the bytes mean is `format`'s matter, what they lead to is the index's.
+
+mod append;
+mod read;
+mod scan;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use forebay_core::{Error, Result};
+
+use self::append::{Head, Unsynced};
+use self::segment::{Header, Segment};
+use super::disk::{Disk, DiskFile};
+use super::format;
+use super::identity::failed;
+use super::record::Spot;
+
+#[allow(unused_imports)]
+pub(crate) use self::scan::Found;
+pub(crate) use super::format::Entry;
+
+/// Positions in a segment fit 32 bits with room to spare.
+const MAX_SEGMENT: u64 = 2 << 30;
+/// Files of segments that are kept open for readers.
+const MAX_OPEN: usize = 256;
+
+/// A place between two frames, or before the first or behind the last one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    pub(crate) segment: u64,
+    /// Bytes from the start of the segment.
+    pub(crate) offset: u64,
+}
+
+impl From<Spot> for Position {
+    fn from(spot: Spot) -> Self {
+        Self { segment: spot.segment, offset: u64::from(spot.offset) }
+    }
+}
+
+/// What is to be appended.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) entry: Entry,
+    /// Empty unless the record's place is the log; which spot it names does not matter.
+    pub(crate) payload: Bytes,
+}
+
+/// A segment that cannot be read: its header is damaged. It is left as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Aside {
+    pub(crate) segment: u64,
+    pub(crate) bytes: u64,
+    pub(crate) why: String,
+}
+
+/// The log of one disk.
+pub(crate) struct Log {
+    io: Arc<dyn Disk>,
+    folder: PathBuf,
+    disk_id: u64,
+    segment_bytes: u64,
+    /// Readers take what is there; only `append` and `remove` put another map.
+    segments: ArcSwap<BTreeMap<u64, Arc<Segment>>>,
+    aside: Mutex<BTreeMap<u64, Aside>>,
+    head: Mutex<Head>,
+    unsynced: Mutex<Unsynced>,
+    /// Held by a sync: another one may not take its work for done.
+    syncing: Mutex<()>,
+    /// Segments whose files are open, the longest open first.
+    open: Mutex<VecDeque<u64>>,
+    /// A sync failed: nobody knows what the disk holds of what was written.
+    broken: AtomicBool,
+}
+
+impl Log {
+    /// Opens the log in `folder`, an empty one when there is none, and checks the headers of its
+    /// segments. What is appended goes to a new segment, which is made by the first append.
+    ///
+    /// `segment_bytes` is where a segment ends. `Unsupported`: another version wrote a segment.
+    pub(crate) fn open(
+        io: Arc<dyn Disk>,
+        folder: PathBuf,
+        disk_id: u64,
+        segment_bytes: u64,
+    ) -> Result<Self> {
+        io.create_dir(&folder).map_err(failed("create folder", &folder))?;
+        let (mut segments, mut aside) = (BTreeMap::new(), BTreeMap::new());
+        for name in io.list(&folder).map_err(failed("list", &folder))? {
+            let Some(id) = parse_name(&name) else {
+                let path = folder.join(name);
+                tracing::warn!(path = %path.display(), "not a segment of the log, left alone");
+                continue;
+            };
+            match Segment::inspect(&*io, &folder, id, disk_id)? {
+                Header::Sound(segment) => {
+                    segments.insert(id, Arc::new(segment));
+                }
+                Header::Damaged { len, why } => {
+                    tracing::warn!("segment {id:016x} of {} is set aside: {why}", folder.display());
+                    aside.insert(id, Aside { segment: id, bytes: len, why });
+                }
+            }
+        }
+        let last = segments.keys().chain(aside.keys()).max().copied();
+        Ok(Self {
+            io,
+            folder,
+            disk_id,
+            segment_bytes: segment_bytes.min(MAX_SEGMENT),
+            segments: ArcSwap::from_pointee(segments),
+            aside: Mutex::new(aside),
+            head: Mutex::new(Head::new(last.map_or(1, |last| last + 1))),
+            unsynced: Mutex::default(),
+            syncing: Mutex::default(),
+            open: Mutex::default(),
+            broken: AtomicBool::new(false),
+        })
+    }
+
+    /// Id and bytes of each readable segment, in order.
+    pub(crate) fn segments(&self) -> Vec<(u64, u64)> {
+        self.segments.load().values().map(|s| (s.id(), s.len())).collect()
+    }
+
+    /// Segments that cannot be read, in order.
+    pub(crate) fn damaged(&self) -> Vec<Aside> {
+        locked(&self.aside).values().cloned().collect()
+    }
+
+    /// Where the next frame will begin, unless a segment ends before it.
+    pub(crate) fn end(&self) -> Position {
+        locked(&self.head).end()
+    }
+
+    /// No less than the bytes that `entry` takes in the log with a payload of `payload` bytes.
+    pub(crate) fn frame_len(entry: &Entry, payload: u64) -> u64 {
+        (format::head_bound(entry, payload) + payload).next_multiple_of(format::ALIGN)
+    }
+
+    /// Ends the segment: the next append begins a new one.
+    pub(crate) fn seal(&self) {
+        locked(&self.head).seal();
+    }
+
+    /// Removes a segment, readable or not, for good: it does not come back after a power cut.
+    /// Readers that have it open go on. One that is not there is fine.
+    pub(crate) fn remove(&self, segment: u64) -> Result<()> {
+        self.check_sound()?;
+        let mut head = locked(&self.head);
+        // The greatest id stays in the folder, or it would be given again after a restart.
+        if head.next() == segment.saturating_add(1) {
+            self.begin_next(&mut head)?;
+        }
+        let path = self.folder.join(format!("{segment:016x}"));
+        match self.io.unlink(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            other => other.map_err(failed("remove", &path))?,
+        }
+        head.forget(segment);
+        self.segments.rcu(|map| {
+            let mut map = BTreeMap::clone(map);
+            map.remove(&segment);
+            map
+        });
+        locked(&self.aside).remove(&segment);
+        locked(&self.open).retain(|open| *open != segment);
+        self.sync_folder()
+    }
+
+    fn segment(&self, segment: u64) -> Option<Arc<Segment>> {
+        self.segments.load().get(&segment).cloned()
+    }
+
+    /// The file of a segment; opens it, and closes another one when too many are open.
+    fn file(&self, segment: &Segment) -> std::io::Result<Arc<dyn DiskFile>> {
+        let (file, opened) = segment.open(&*self.io)?;
+        if opened {
+            let mut open = locked(&self.open);
+            open.retain(|id| *id != segment.id());
+            open.push_back(segment.id());
+            while open.len() > MAX_OPEN {
+                let Some(oldest) = open.pop_front() else { break };
+                if let Some(oldest) = self.segment(oldest) {
+                    oldest.close();
+                }
+            }
+        }
+        Ok(file)
+    }
+
+    fn check_sound(&self) -> Result<()> {
+        if self.broken.load(Ordering::Acquire) {
+            let folder = self.folder.display();
+            return Err(Error::internal(format!("log {folder} failed to sync before"))
+                .hint("look at the kernel's log, replace the disk if it is failing"));
+        }
+        Ok(())
+    }
+}
+
+/// The id that a segment's name stands for.
+fn parse_name(name: &str) -> Option<u64> {
+    let id = u64::from_str_radix(name, 16).ok()?;
+    (format!("{id:016x}") == name && id < u64::MAX).then_some(id)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,109 @@
+//! One file of the log.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use forebay_core::Result;
+
+use crate::store::disk::{Disk, DiskFile};
+use crate::store::format::{SEGMENT_HEADER, SegmentHeader};
+use crate::store::identity::failed;
+
+/// A segment with a sound header.
+pub(super) struct Segment {
+    pub(super) header: SegmentHeader,
+    pub(super) path: PathBuf,
+    /// Bytes of header and frames.
+    len: AtomicU64,
+    /// Open while it is read; closed again when too many are.
+    file: ArcSwapOption<OpenFile>,
+}
+
+/// What makes a trait object fit an atomic pointer.
+struct OpenFile(Arc<dyn DiskFile>);
+
+/// What opening a segment found.
+pub(super) enum Header {
+    Sound(Segment),
+    Damaged { len: u64, why: String },
+}
+
+impl Segment {
+    /// Makes a new segment; its header is written with the first frames.
+    pub(super) fn create(io: &dyn Disk, folder: &Path, header: SegmentHeader) -> Result<Self> {
+        let path = segment_path(folder, header.segment);
+        let file = io.create(&path).map_err(failed("create", &path))?;
+        Ok(Self {
+            header,
+            path,
+            len: AtomicU64::new(0),
+            file: ArcSwapOption::from_pointee(OpenFile(file)),
+        })
+    }
+
+    /// Reads the header of a segment that is there.
+    pub(super) fn inspect(
+        io: &dyn Disk,
+        folder: &Path,
+        segment: u64,
+        disk_id: u64,
+    ) -> Result<Header> {
+        let path = segment_path(folder, segment);
+        let file = io.open(&path).map_err(failed("open", &path))?;
+        let len = file.size().map_err(failed("measure", &path))?;
+        if len < SEGMENT_HEADER {
+            return Ok(Header::Damaged { len, why: "it is shorter than a header".into() });
+        }
+        let mut bytes = [0; SEGMENT_HEADER as usize];
+        if let Err(e) = file.read_exact_at(&mut bytes, 0) {
+            return Ok(Header::Damaged { len, why: format!("its header cannot be read: {e}") });
+        }
+        match SegmentHeader::decode(&bytes, segment, disk_id) {
+            Ok(header) => {
+                let file = ArcSwapOption::empty();
+                Ok(Header::Sound(Self { header, path, len: AtomicU64::new(len), file }))
+            }
+            Err(e) if e.code == forebay_core::ErrorCode::Unsupported => Err(e),
+            Err(e) => Ok(Header::Damaged { len, why: e.message }),
+        }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.header.segment
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_len(&self, len: u64) {
+        self.len.store(len, Ordering::Release);
+    }
+
+    /// The file if it is open.
+    pub(super) fn opened(&self) -> Option<Arc<dyn DiskFile>> {
+        self.file.load().as_ref().map(|file| file.0.clone())
+    }
+
+    /// Opens the file. True: it was closed before.
+    pub(super) fn open(&self, io: &dyn Disk) -> io::Result<(Arc<dyn DiskFile>, bool)> {
+        if let Some(file) = self.opened() {
+            return Ok((file, false));
+        }
+        let file = io.open_write(&self.path)?;
+        self.file.store(Some(Arc::new(OpenFile(file.clone()))));
+        Ok((file, true))
+    }
+
+    /// Closes the file; whoever reads it goes on.
+    pub(super) fn close(&self) {
+        self.file.store(None);
+    }
+}
+
+fn segment_path(folder: &Path, segment: u64) -> PathBuf {
+    folder.join(format!("{segment:016x}"))
+}

@@ -1,0 +1,196 @@
+//! The log gives back what was appended, and nothing else, whatever happened to its files.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use forebay_core::ErrorCode;
+use forebay_core::checksum::{Checksum, ChecksumKind};
+use tempfile::TempDir;
+
+use super::*;
+use crate::store::disk::RealDisk;
+use crate::store::record::{Place, Record, RecordMeta};
+
+const DISK: u64 = 0xd15c;
+
+pub(super) fn open(dir: &Path, segment_bytes: u64) -> Log {
+    Log::open(Arc::new(RealDisk), dir.join("log"), DISK, segment_bytes).unwrap()
+}
+
+/// A put whose payload goes to the log; its bytes differ for each sequence.
+pub(super) fn put(name: &str, sequence: u64, size: usize) -> Item {
+    let mut record = Record::for_test(name, size as u64, sequence, RecordMeta::default());
+    record.place = Place::Log(Spot::default());
+    let payload = (0..size).map(|i| (i as u64 * 31 + sequence) as u8).collect::<Vec<_>>();
+    Item { entry: Entry::Put(Box::new(record)), payload: payload.into() }
+}
+
+pub(super) fn remove(name: &str, sequence: u64) -> Item {
+    let entry = Entry::Remove { bucket_id: 1, name: name.to_owned(), sequence };
+    Item { entry, payload: Bytes::new() }
+}
+
+/// The entry of an item as the log gives it back.
+pub(super) fn placed(item: &Item, spot: Spot) -> Entry {
+    let mut entry = item.entry.clone();
+    if let Entry::Put(record) = &mut entry
+        && record.place.is_log()
+    {
+        record.place = Place::Log(spot);
+    }
+    entry
+}
+
+/// Entries of a whole scan; every payload must be sound.
+fn entries(log: &Log) -> Vec<Entry> {
+    let found = log.scan(Position::default(), true).map(|found| match found.unwrap() {
+        Found::Entry { entry, payload_sound, .. } => {
+            assert_eq!(payload_sound, Some(true));
+            entry
+        }
+        damaged => panic!("{damaged:?}"),
+    });
+    found.collect()
+}
+
+fn mixed() -> Vec<Item> {
+    let files = Record::for_test("large", 1 << 30, 4, RecordMeta::default());
+    vec![
+        put("empty", 1, 0),
+        put("small", 2, 1000),
+        put("apart", 3, 5000),
+        Item { entry: Entry::Put(Box::new(files)), payload: Bytes::new() },
+        remove("small", 5),
+        put("blocks", 6, 100_000),
+    ]
+}
+
+#[test]
+fn what_was_appended_is_read_back() {
+    let dir = TempDir::new().unwrap();
+    let items = mixed();
+    let log = open(dir.path(), 1 << 20);
+    let spots = log.append(&items).unwrap();
+    log.sync().unwrap();
+    let check = |log: &Log| {
+        for (item, spot) in items.iter().zip(&spots) {
+            let Entry::Put(record) = placed(item, *spot) else { continue };
+            if record.place.is_log() {
+                let (found, payload) = log.read(spot, record.size).unwrap().unwrap();
+                assert_eq!((&found, &payload), (&*record, &item.payload));
+            }
+        }
+        let all: Vec<_> = items.iter().zip(&spots).map(|(i, s)| placed(i, *s)).collect();
+        assert_eq!(entries(log), all);
+    };
+    check(&log);
+    check(&open(dir.path(), 1 << 20));
+}
+
+#[test]
+fn positions_and_lengths_of_a_scan_lead_from_frame_to_frame() {
+    let dir = TempDir::new().unwrap();
+    let log = open(dir.path(), 1 << 20);
+    let before = log.end();
+    log.append(&mixed()).unwrap();
+    let middle = log.end();
+    log.append(&mixed()).unwrap();
+    let mut at = before;
+    for found in log.scan(before, false) {
+        let Found::Entry { at: found, len, payload_sound, .. } = found.unwrap() else { panic!() };
+        assert_eq!((found, payload_sound), (at, None));
+        at.offset += len;
+    }
+    assert_eq!(at, log.end());
+    assert_eq!(log.scan(middle, false).count(), mixed().len());
+    assert_eq!(log.scan(log.end(), false).count(), 0);
+}
+
+#[test]
+fn a_small_object_takes_few_bytes_beside_its_payload() {
+    let dir = TempDir::new().unwrap();
+    let log = open(dir.path(), 1 << 20);
+    let mut item = put("train/000123.jpg", (9 << 40) | 123_456, 1024);
+    let Entry::Put(record) = &mut item.entry else { panic!() };
+    record.bucket_id = u64::MAX;
+    record.meta.checksum =
+        Some(Checksum { kind: ChecksumKind::Xxhash, value: "26c7827d889f6da3".into() });
+    record.meta.version = "1".into();
+    record.meta.mtime_ns = 1_700_000_000_123_456_789;
+    record.meta.atime_ns = record.meta.mtime_ns;
+    let bound = Log::frame_len(&item.entry, 1024);
+    let start = log.end();
+    let spot = log.append(std::slice::from_ref(&item)).unwrap()[0];
+    log.append(&[item]).unwrap();
+    let took = log.end().offset - start.offset;
+    println!("{} bytes of head, {} for two", spot.head, took);
+    assert!(took <= 2 * (1024 + 100), "{took}");
+    assert!(bound >= took / 2);
+}
+
+#[test]
+fn full_segments_are_followed_by_new_ones() {
+    let dir = TempDir::new().unwrap();
+    let log = open(dir.path(), 8192);
+    let items: Vec<_> = (1..40).map(|i| put("a", i, 1500)).collect();
+    log.append(&items[..20]).unwrap();
+    items[20..].iter().for_each(|item| drop(log.append(std::slice::from_ref(item)).unwrap()));
+    log.append(&[put("longer than a segment", 40, 20_000)]).unwrap();
+    log.sync().unwrap();
+    let segments = log.segments();
+    assert!(segments.len() >= 8, "{segments:?}");
+    assert!(segments[..segments.len() - 1].iter().all(|(_, len)| *len <= 8192));
+    assert_eq!(entries(&log).len(), 40);
+    assert_eq!(open(dir.path(), 8192).segments(), segments);
+}
+
+#[test]
+fn ids_of_segments_are_never_given_twice() {
+    let dir = TempDir::new().unwrap();
+    let log = open(dir.path(), 1 << 20);
+    log.append(&[put("a", 1, 10)]).unwrap();
+    let first = log.segments()[0].0;
+    log.remove(first).unwrap();
+    assert!(log.segments().iter().all(|(id, _)| *id > first));
+    let log = open(dir.path(), 1 << 20);
+    let spot = log.append(&[put("a", 1, 10)]).unwrap()[0];
+    assert!(spot.segment > first);
+}
+
+#[test]
+fn a_removed_segment_is_none_and_its_readers_go_on() {
+    let dir = TempDir::new().unwrap();
+    let log = open(dir.path(), 1 << 20);
+    let spots = log.append(&[put("a", 1, 10), put("b", 2, 10)]).unwrap();
+    let mut scan = log.scan_segment(spots[0].segment, false);
+    scan.next().unwrap().unwrap();
+    log.remove(spots[0].segment).unwrap();
+    assert_eq!(log.read(&spots[0], 10).unwrap(), None);
+    assert_eq!(log.read_now(&spots[0], 10).unwrap(), Ok(None));
+    assert!(matches!(scan.next().unwrap().unwrap(), Found::Entry { .. }));
+    assert_eq!(log.scan_segment(spots[0].segment, false).count(), 0);
+}
+
+#[test]
+fn a_read_of_another_record_or_length_is_corrupt() {
+    let dir = TempDir::new().unwrap();
+    let log = open(dir.path(), 1 << 20);
+    let spots = log.append(&[put("a", 1, 100), put("b", 2, 100)]).unwrap();
+    let shifted = Spot { offset: spots[0].offset + 8, ..spots[0] };
+    let beyond = Spot { offset: 1 << 30, ..spots[0] };
+    for (spot, size) in [(spots[0], 99), (shifted, 100), (beyond, 100), (spots[0], 1 << 40)] {
+        assert_eq!(log.read(&spot, size).unwrap_err().code, ErrorCode::Corrupt);
+    }
+}
+
+#[test]
+fn a_cached_frame_is_read_without_waiting() {
+    let dir = TempDir::new().unwrap();
+    let log = open(dir.path(), 1 << 20);
+    let item = put("a", 1, 5000);
+    let spot = log.append(std::slice::from_ref(&item)).unwrap()[0];
+    // Not every file system can tell.
+    if let Ok(found) = log.read_now(&spot, 5000).unwrap() {
+        assert_eq!(found.unwrap().1, item.payload);
+    }
+}
