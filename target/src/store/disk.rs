@@ -195,6 +195,18 @@ impl Disk for RealDisk {
     }
 }
 
+/// How many files this process may have open.
+#[allow(unsafe_code)]
+pub(crate) fn open_files_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call writes to `limit` only.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
+        0 => limit.rlim_cur,
+        // What POSIX promises to be enough for programs that do not ask.
+        _ => 256,
+    }
+}
+
 /// Most parts that one call takes.
 const MAX_PARTS: usize = 1024;
 

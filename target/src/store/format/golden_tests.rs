@@ -1,1 +1,150 @@
+//! Files that earlier versions wrote are read for ever, and this version writes what it promised.
+//!
+//! `golden/` has files of each format. They are never changed; a new format adds its own.
 #![allow(clippy::unwrap_used)]
+
+use forebay_core::checksum::Checksum;
+
+use super::*;
+use crate::store::record::{Extent, Place, Record, RecordMeta, Spot};
+
+const OBJECT_1: &[u8] = include_bytes!("golden/object-format1.bin");
+const OBJECT_1_CHANGED: &[u8] = include_bytes!("golden/object-format1-changed.bin");
+const OBJECT_2: &[u8] = include_bytes!("golden/object-format2.bin");
+const SEGMENT_2: &[u8] = include_bytes!("golden/segment-format2.bin");
+const COMPANION_1: &[u8] = include_bytes!("golden/companion-format1.bin");
+
+const GENERATION: u64 = (3 << 40) | 9;
+const PAYLOAD: &[u8] = b"hello";
+
+/// A record with a value in every field, of a copy of a cloud's object.
+fn cached() -> Record {
+    let meta = RecordMeta {
+        checksum: Some(Checksum { kind: ChecksumKind::Xxhash, value: "26c7827d889f6da3".into() }),
+        etag: "5d41402abc4b2a76b9719d911017c592".into(),
+        version: "3".into(),
+        backend_version: "1700000000000001".into(),
+        class: Class::Cache,
+        backed: true,
+        dirty: false,
+        epoch: 17,
+        validated_ns: 1_700_000_000_123_456_789,
+        atime_ns: 1_700_000_001_000_000_000,
+        mtime_ns: 1_699_999_999_000_000_000,
+        custom: [("colour".to_owned(), "grün".to_owned())].into(),
+    };
+    Record {
+        bucket_id: 0x0102_0304_0506_0708,
+        name: "train/ä-0001.jpg".into(),
+        size: PAYLOAD.len() as u64,
+        generation: GENERATION,
+        sequence: GENERATION,
+        meta,
+        place: Place::Files(vec![Extent { id: GENERATION, size: PAYLOAD.len() as u64 }]),
+        disk: 0,
+    }
+}
+
+/// The same object, written here and not yet at the cloud.
+fn owned() -> Record {
+    let mut record = cached();
+    record.meta.class = Class::Owned;
+    record.meta.backed = false;
+    record.meta.dirty = true;
+    record.meta.version = "4".into();
+    record.meta.custom.clear();
+    record
+}
+
+const HEADER: SegmentHeader =
+    SegmentHeader { segment: 0x2a, disk_id: 0xfeed_beef_0123_4567, salt: 0x0fed_cba9_8765_4321 };
+
+/// What the golden segment holds: every kind of record.
+fn entries() -> Vec<(Entry, &'static [u8])> {
+    let in_log = |mut record: Record| {
+        record.place = Place::Log(Spot::default());
+        Entry::Put(Box::new(record))
+    };
+    let mut changed = owned();
+    changed.sequence += 5;
+    let mut empty = owned();
+    empty.size = 0;
+    empty.meta = RecordMeta { class: Class::Cache, ..RecordMeta::default() };
+    let mut large = cached();
+    large.name = "large".into();
+    large.size = 700 << 20;
+    large.sequence += 7;
+    large.place = Place::Files(vec![
+        Extent { id: GENERATION, size: 512 << 20 },
+        Extent { id: GENERATION + 1, size: 188 << 20 },
+    ]);
+    let remove = Entry::Remove { bucket_id: 3, name: "old".into(), sequence: GENERATION + 8 };
+    vec![
+        (in_log(cached()), PAYLOAD),
+        (in_log(changed), PAYLOAD),
+        (in_log(empty), b""),
+        (Entry::Put(Box::new(large)), b""),
+        (remove, b""),
+    ]
+}
+
+fn object_2() -> Vec<u8> {
+    let mut file = PAYLOAD.to_vec();
+    file.extend(crc32c(PAYLOAD).to_le_bytes());
+    file.extend(encode_trailer(&cached()).unwrap());
+    file
+}
+
+fn segment_2() -> Vec<u8> {
+    let mut segment = HEADER.encode().to_vec();
+    for (entry, payload) in entries() {
+        let at = segment.len() as u64;
+        encode_head(&mut segment, &HEADER, at, &entry, payload).unwrap();
+        segment.extend_from_slice(payload);
+        segment.resize(segment.len().next_multiple_of(ALIGN as usize), 0);
+    }
+    segment
+}
+
+#[test]
+fn object_files_of_format_1_are_read() {
+    assert_eq!(decode_tail(OBJECT_1).unwrap(), Some(cached()));
+    assert_eq!(decode_tail(OBJECT_1_CHANGED).unwrap(), Some(owned()));
+    let (payload, rest) = OBJECT_1.split_at(PAYLOAD.len());
+    assert_eq!(bad_block(payload, &rest[..4]), None);
+}
+
+#[test]
+fn object_files_of_format_2_are_read_and_written() {
+    assert_eq!(decode_tail(OBJECT_2).unwrap(), Some(cached()));
+    assert_eq!(object_2(), OBJECT_2);
+}
+
+#[test]
+fn segments_of_format_2_are_read_and_written() {
+    let header = SEGMENT_2.first_chunk().unwrap();
+    assert_eq!(SegmentHeader::decode(header, HEADER.segment, HEADER.disk_id).unwrap(), HEADER);
+    let mut at = SEGMENT_HEADER as usize;
+    for (mut entry, payload) in entries() {
+        let fixed = Fixed::decode(&SEGMENT_2[at..]).unwrap();
+        let (head, rest) = SEGMENT_2[at..].split_at(fixed.head as usize);
+        if let Entry::Put(record) = &mut entry
+            && record.place.is_log()
+        {
+            let segment = HEADER.segment;
+            record.place = Place::Log(Spot { segment, offset: at as u32, head: fixed.head });
+        }
+        assert_eq!(decode_head(head, &HEADER, at as u64).unwrap(), entry);
+        assert_eq!(&rest[..fixed.payload as usize], payload);
+        assert_eq!(bad_block(payload, split_table(head, u64::from(fixed.payload))), None);
+        at += fixed.frame_bytes() as usize;
+    }
+    assert_eq!(at, SEGMENT_2.len());
+    assert_eq!(segment_2(), SEGMENT_2);
+}
+
+#[test]
+fn companions_of_format_1_are_read_and_written() {
+    assert_eq!(decode_companion(COMPANION_1.to_vec(), GENERATION).unwrap(), b"learned");
+    assert_eq!(encode_companion(GENERATION, b"learned"), COMPANION_1);
+}

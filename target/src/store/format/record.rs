@@ -83,12 +83,15 @@ pub(super) fn encode_entry(out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
     check_len(out.len() - start, entry.name())
 }
 
-/// Refuses an entry whose record is too long.
+/// Refuses an entry whose record is too long or contradicts itself.
 pub(crate) fn check_entry(entry: &Entry) -> Result<()> {
-    if entry_bound(entry) <= MAX_RECORD {
-        return Ok(());
+    if entry_bound(entry) > MAX_RECORD {
+        return encode_entry(&mut Vec::new(), entry);
     }
-    encode_entry(&mut Vec::new(), entry)
+    match entry {
+        Entry::Put(record) => check_files(record),
+        Entry::Remove { .. } => Ok(()),
+    }
 }
 
 /// Appends the record of a put to `out`.
@@ -156,14 +159,19 @@ pub(super) fn encode_rest(w: &mut Writer<'_>, record: &Record) {
     }
 }
 
-pub(super) fn encode_files(w: &mut Writer<'_>, record: &Record, files: &[Extent]) -> Result<()> {
+/// Only the sizes of files are written, so they must add up to the object's.
+fn check_files(record: &Record) -> Result<()> {
+    let Place::Files(files) = &record.place else { return Ok(()) };
     let total = files.iter().try_fold(0u64, |sum, f| sum.checked_add(f.size));
-    if total != Some(record.size) {
-        return Err(Error::internal(format!(
-            "object \"{}\" has {} bytes, its files have others",
-            record.name, record.size
-        )));
+    if total == Some(record.size) {
+        return Ok(());
     }
+    let Record { name, size, .. } = record;
+    Err(Error::internal(format!("object \"{name}\" has {size} bytes, its files have others")))
+}
+
+pub(super) fn encode_files(w: &mut Writer<'_>, record: &Record, files: &[Extent]) -> Result<()> {
+    check_files(record)?;
     w.varint(files.len() as u64);
     for file in files {
         w.delta(file.id, record.sequence);

@@ -141,9 +141,9 @@ impl Log {
         head.next += 1;
         let header = SegmentHeader { segment, disk_id: self.disk_id, salt: rand::random() };
         locked(&self.unsynced).folder = true;
-        let segment = Arc::new(Segment::create(&*self.io, &self.folder, header)?);
-        let file = self.file(&segment).map_err(failed("open", &segment.path))?;
-        Ok(Active { segment, file })
+        let (segment, file) = Segment::create(&*self.io, &self.folder, header)?;
+        self.note_open(&segment);
+        Ok(Active { segment: Arc::new(segment), file })
     }
 
     fn write(

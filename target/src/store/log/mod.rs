@@ -4,6 +4,10 @@
 //! and take no lock. What the bytes mean is `format`'s matter, what they lead to is the index's.
 
 mod append;
+#[cfg(test)]
+mod damage_tests;
+#[cfg(test)]
+mod fault_tests;
 mod read;
 mod scan;
 mod segment;
@@ -21,7 +25,7 @@ use forebay_core::{Error, Result};
 
 use self::append::{Head, Unsynced};
 use self::segment::{Header, Segment};
-use super::disk::{Disk, DiskFile};
+use super::disk::{Disk, DiskFile, open_files_limit};
 use super::format;
 use super::identity::failed;
 use super::record::Spot;
@@ -32,8 +36,10 @@ pub(crate) use super::format::Entry;
 
 /// Positions in a segment fit 32 bits with room to spare.
 const MAX_SEGMENT: u64 = 2 << 30;
-/// Files of segments that are kept open for readers.
-const MAX_OPEN: usize = 256;
+/// Files of segments that are kept open for readers: this part of what the process may open,
+const OPEN_SHARE: u64 = 16;
+/// and at most so many.
+const MAX_OPEN: u64 = 4096;
 
 /// A place between two frames, or before the first or behind the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +63,8 @@ pub(crate) struct Item {
     pub(crate) payload: Bytes,
 }
 
-/// A segment that cannot be read: its header is damaged. It is left as it is.
+/// A segment that cannot be read: its header is damaged, or was never written if it has less than
+/// [`SEGMENT_HEADER`](super::format::SEGMENT_HEADER) bytes. It is left as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Aside {
     pub(crate) segment: u64,
@@ -80,6 +87,7 @@ pub(crate) struct Log {
     syncing: Mutex<()>,
     /// Segments whose files are open, the longest open first.
     open: Mutex<VecDeque<u64>>,
+    max_open: usize,
     /// A sync failed: nobody knows what the disk holds of what was written.
     broken: AtomicBool,
 }
@@ -125,6 +133,7 @@ impl Log {
             unsynced: Mutex::default(),
             syncing: Mutex::default(),
             open: Mutex::default(),
+            max_open: (open_files_limit() / OPEN_SHARE).min(MAX_OPEN) as usize,
             broken: AtomicBool::new(false),
         })
     }
@@ -183,21 +192,24 @@ impl Log {
         self.segments.load().get(&segment).cloned()
     }
 
-    /// The file of a segment; opens it, and closes another one when too many are open.
+    /// The file of a segment, to be read.
     fn file(&self, segment: &Segment) -> std::io::Result<Arc<dyn DiskFile>> {
         let (file, opened) = segment.open(&*self.io)?;
         if opened {
-            let mut open = locked(&self.open);
-            open.retain(|id| *id != segment.id());
-            open.push_back(segment.id());
-            while open.len() > MAX_OPEN {
-                let Some(oldest) = open.pop_front() else { break };
-                if let Some(oldest) = self.segment(oldest) {
-                    oldest.close();
-                }
-            }
+            self.note_open(segment);
         }
         Ok(file)
+    }
+
+    /// Closes another file when too many are open.
+    fn note_open(&self, segment: &Segment) {
+        let mut open = locked(&self.open);
+        open.push_back(segment.id());
+        if open.len() > self.max_open
+            && let Some(oldest) = open.pop_front().and_then(|oldest| self.segment(oldest))
+        {
+            oldest.close();
+        }
     }
 
     fn check_sound(&self) -> Result<()> {

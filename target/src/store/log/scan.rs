@@ -12,7 +12,9 @@ use crate::store::format::{self, ALIGN, Entry, FIXED, Fixed, SEGMENT_HEADER};
 use crate::store::identity::failed;
 
 /// Bytes of one read.
-const WINDOW: usize = 1 << 20;
+const WINDOW: u64 = 1 << 20;
+/// Bytes of one read where a disk fails: what cannot be read is lost in such pieces.
+const PAGE: u64 = 4096;
 
 /// What a scan comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +33,10 @@ pub(crate) enum Found {
 }
 
 impl Log {
-    /// Frames from `from` on to what is the end when the scan comes there.
+    /// Frames from `from` on, a position where a frame begins or the log ended. Segments that begin
+    /// later than the scan are left out, and those that are gone by then.
     ///
-    /// `from` is a position that an earlier frame ended at; segments before it are left out, one
-    /// that is gone is no matter. `Err` ends it: a file cannot be opened or its length not be told.
+    /// `Err`: the file of a segment cannot be opened; the scan goes on with the next one.
     pub(crate) fn scan(
         &self,
         from: Position,
@@ -62,7 +64,7 @@ impl Log {
         match self.file(&segment) {
             Ok(file) => {
                 let (len, at) = (segment.len(), from.max(SEGMENT_HEADER));
-                let window = Window { file, start: 0, bytes: Vec::new(), len };
+                let window = Window::new(file, len);
                 SegmentScan::Running { segment, window, at, check_payload }
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => SegmentScan::Ended,
@@ -109,16 +111,17 @@ fn next_found(
     }
     let position = Position { segment: segment.id(), offset: at };
     if let Some((fixed, entry)) = frame(segment, window, at) {
-        let payload = u64::from(fixed.payload);
         let sound = check_payload.then(|| payload_is_sound(window, at, fixed));
-        debug_assert!(payload == 0 || matches!(entry, Entry::Put(_)));
         // The zeros behind the last frame may be cut off.
         let len = fixed.frame_bytes().min(window.len - at);
         return Some(Found::Entry { at: position, len, entry, payload_sound: sound });
     }
-    let mut next = (at + 1).next_multiple_of(ALIGN);
-    while next < window.len && frame(segment, window, next).is_none() {
-        next += ALIGN;
+    let mut next = at;
+    loop {
+        next = (next + 1).next_multiple_of(ALIGN).max(window.unreadable);
+        if next >= window.len || frame(segment, window, next).is_some() {
+            break;
+        }
     }
     Some(Found::Damaged { at: position, len: next.min(window.len) - at })
 }
@@ -145,13 +148,21 @@ fn payload_is_sound(window: &mut Window, at: u64, fixed: Fixed) -> bool {
 /// A stretch of a file in memory.
 struct Window {
     file: Arc<dyn DiskFile>,
-    start: u64,
-    bytes: Vec<u8>,
     /// Bytes of the file that count.
     len: u64,
+    start: u64,
+    bytes: Vec<u8>,
+    /// A large read failed: up to here the file is read in pages.
+    careful: u64,
+    /// Where the page ends that could not be read last.
+    unreadable: u64,
 }
 
 impl Window {
+    fn new(file: Arc<dyn DiskFile>, len: u64) -> Self {
+        Self { file, len, start: 0, bytes: Vec::new(), careful: 0, unreadable: 0 }
+    }
+
     /// `want` bytes at `at`. `None`: the file ends before, or they cannot be read.
     fn get(&mut self, at: u64, want: usize) -> Option<&[u8]> {
         if at + want as u64 > self.len {
@@ -159,23 +170,112 @@ impl Window {
         }
         let held = self.start..self.start + self.bytes.len() as u64;
         if !(held.start <= at && at + want as u64 <= held.end) {
-            self.load(at, want);
+            self.load(at, want as u64);
         }
         let from = (at - self.start) as usize;
         self.bytes.get(from..from + want)
     }
 
-    fn load(&mut self, at: u64, want: usize) {
-        let most = (self.len - at).min(WINDOW.max(want) as u64) as usize;
+    fn load(&mut self, at: u64, want: u64) {
         self.start = at;
-        self.bytes.resize(most, 0);
-        if self.file.read_exact_at(&mut self.bytes, at).is_err() {
-            // One sector of the stretch may be the reason: try just what is wanted.
-            self.bytes.truncate(want);
-            if let Err(e) = self.file.read_exact_at(&mut self.bytes, at) {
-                tracing::warn!(at, want, "a part of the log cannot be read: {e}");
-                self.bytes.clear();
+        let rest = self.len - at;
+        if at >= self.careful {
+            let most = rest.min(want.max(WINDOW));
+            match self.read(at, most) {
+                Ok(()) => return,
+                Err(_) => self.careful = at + most,
             }
         }
+        if let Err(e) = self.read(at, rest.min(want.max(PAGE - at % PAGE))) {
+            tracing::warn!(at, want, "a part of the log cannot be read: {e}");
+            self.bytes.clear();
+            self.unreadable = (at + 1).next_multiple_of(PAGE);
+        }
+    }
+
+    fn read(&mut self, at: u64, len: u64) -> io::Result<()> {
+        self.bytes.resize(len as usize, 0);
+        self.file.read_exact_at(&mut self.bytes, at)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::IoSlice;
+    use std::ops::Range;
+    use std::sync::Mutex;
+
+    use super::super::tests::{open, put};
+    use super::*;
+    use crate::store::disk::{Disk, RealDisk};
+
+    /// A file of which a part cannot be read.
+    struct Failing {
+        file: Arc<dyn DiskFile>,
+        bad: Range<u64>,
+        failed: Mutex<u64>,
+    }
+
+    impl DiskFile for Failing {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            if offset < self.bad.end && offset + buf.len() as u64 > self.bad.start {
+                *self.failed.lock().unwrap() += 1;
+                return Err(io::Error::other("bad sector"));
+            }
+            self.file.read_at(buf, offset)
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+
+        fn write_vectored_at(&self, _: &[IoSlice<'_>], _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+
+        fn set_len(&self, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+
+        fn read_now_at(&self, _: &mut [u8], _: u64) -> io::Result<Option<usize>> {
+            unreachable!()
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            unreachable!()
+        }
+
+        fn size(&self) -> io::Result<u64> {
+            self.file.size()
+        }
+    }
+
+    #[test]
+    fn a_bad_sector_costs_the_frames_on_it_and_few_tries() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let log = open(dir.path(), 1 << 30);
+        let items: Vec<_> = (1..200).map(|i| put("name", i, 1000)).collect();
+        let spots = log.append(&items).unwrap();
+        let segment = log.segment(spots[0].segment).unwrap();
+        let bad = 40_960..49_152;
+        let file = RealDisk.open(&segment.path).unwrap();
+        let failing = Arc::new(Failing { file, bad: bad.clone(), failed: Mutex::new(0) });
+        let window = Window::new(failing.clone(), segment.len());
+        let at = SEGMENT_HEADER;
+        let scan = SegmentScan::Running { segment, window, at, check_payload: true };
+        let sound = |found: Found| match found {
+            Found::Entry { entry, payload_sound: Some(true), .. } => Some(entry.sequence()),
+            _ => None,
+        };
+        let found: Vec<_> = scan.filter_map(|found| sound(found.unwrap())).collect();
+        let spared = items.iter().zip(&spots).filter(|(item, spot)| {
+            let start = u64::from(spot.offset);
+            let end = start + u64::from(spot.head) + item.payload.len() as u64;
+            end <= bad.start || start >= bad.end
+        });
+        let spared: Vec<_> = spared.map(|(item, _)| item.entry.sequence()).collect();
+        assert_eq!(found, spared);
+        assert!(*failing.failed.lock().unwrap() < 12, "{}", failing.failed.lock().unwrap());
     }
 }

@@ -33,15 +33,15 @@ pub(super) enum Header {
 
 impl Segment {
     /// Makes a new segment; its header is written with the first frames.
-    pub(super) fn create(io: &dyn Disk, folder: &Path, header: SegmentHeader) -> Result<Self> {
+    pub(super) fn create(
+        io: &dyn Disk,
+        folder: &Path,
+        header: SegmentHeader,
+    ) -> Result<(Self, Arc<dyn DiskFile>)> {
         let path = segment_path(folder, header.segment);
         let file = io.create(&path).map_err(failed("create", &path))?;
-        Ok(Self {
-            header,
-            path,
-            len: AtomicU64::new(0),
-            file: ArcSwapOption::from_pointee(OpenFile(file)),
-        })
+        let open = ArcSwapOption::from_pointee(OpenFile(file.clone()));
+        Ok((Self { header, path, len: AtomicU64::new(0), file: open }, file))
     }
 
     /// Reads the header of a segment that is there.
@@ -93,7 +93,7 @@ impl Segment {
         if let Some(file) = self.opened() {
             return Ok((file, false));
         }
-        let file = io.open_write(&self.path)?;
+        let file = io.open(&self.path)?;
         self.file.store(Some(Arc::new(OpenFile(file.clone()))));
         Ok((file, true))
     }

@@ -11,7 +11,7 @@ use super::*;
 use crate::store::disk::RealDisk;
 use crate::store::record::{Place, Record, RecordMeta};
 
-const DISK: u64 = 0xd15c;
+pub(super) const DISK: u64 = 0xd15c;
 
 pub(super) fn open(dir: &Path, segment_bytes: u64) -> Log {
     Log::open(Arc::new(RealDisk), dir.join("log"), DISK, segment_bytes).unwrap()
@@ -42,7 +42,7 @@ pub(super) fn placed(item: &Item, spot: Spot) -> Entry {
 }
 
 /// Entries of a whole scan; every payload must be sound.
-fn entries(log: &Log) -> Vec<Entry> {
+pub(super) fn entries(log: &Log) -> Vec<Entry> {
     let found = log.scan(Position::default(), true).map(|found| match found.unwrap() {
         Found::Entry { entry, payload_sound, .. } => {
             assert_eq!(payload_sound, Some(true));
