@@ -66,7 +66,7 @@ impl Evictor {
     /// Passes over each disk until it needs nothing. True: some disk wants room and has none.
     async fn relieve(&self) -> bool {
         let mut barren = false;
-        for volume in self.store.volumes() {
+        for volume in self.store.volumes().iter() {
             loop {
                 let need = self.marks.bytes_to_free(&volume.demand());
                 if need == 0 {
@@ -101,16 +101,13 @@ impl Evictor {
                     victims.offer(record);
                 }
             }
-            let (mut objects, mut freed) = (0u64, 0);
-            for record in victims.into_sorted() {
-                if protected(&record) {
-                    continue;
-                }
-                if volume.remove(&record, false)? {
-                    objects += 1;
-                    freed += record.stored_bytes();
-                }
-            }
+            let victims: Vec<Record> =
+                victims.into_sorted().into_iter().filter(|record| !protected(record)).collect();
+            let removed = volume.remove_all_blocking(&victims)?;
+            let objects = removed.len();
+            let freed: u64 = removed.iter().map(Record::stored_bytes).sum();
+            // What lay in the log is free only after its segments were rewritten.
+            volume.reclaim()?;
             tracing::debug!(disk = %volume.path().display(), objects, freed, need, "evicted");
             Ok(freed)
         })

@@ -14,7 +14,7 @@ use super::disk::Disk;
 use super::format;
 use super::identity::failed;
 use super::record::Record;
-use super::volume::Volume;
+use super::shared::Shared;
 
 /// The companions of one disk.
 pub(crate) struct Companions {
@@ -41,7 +41,7 @@ impl Companions {
         self.folder.join(format!("{generation:016x}"))
     }
 
-    /// Companions that lie in the folder, with the space they take.
+    /// Generations of which a companion lies in the folder, with the space it takes.
     pub(crate) fn found(&self, io: &dyn Disk) -> Result<HashMap<u64, u64>> {
         let mut found = HashMap::new();
         for name in io.list(&self.folder).map_err(failed("list", &self.folder))? {
@@ -57,19 +57,40 @@ impl Companions {
         Ok(found)
     }
 
-    /// Takes over a companion that was found.
-    pub(crate) fn adopt(&self, generation: u64, space: u64) {
-        self.known().insert(generation, space);
+    /// Takes over the companions of what is there and removes the others: a crash came between the
+    /// end of an object and that of its companion.
+    pub(crate) fn recover(&self, shared: &Shared) -> Result<()> {
+        for (generation, space) in self.found(&*shared.io)? {
+            let is_current = match shared.index.companion(generation)? {
+                Some(key) => shared.index.get(&key)?.is_some_and(|r| r.generation == generation),
+                None => false,
+            };
+            if is_current {
+                self.known().insert(generation, space);
+                shared.room.set_aside(space, 0);
+            } else {
+                let path = self.path(generation);
+                shared.io.unlink(&path).map_err(failed("remove", &path))?;
+            }
+        }
+        Ok(())
     }
 
-    /// Removes one that was found and belongs to nothing.
-    pub(crate) fn remove_orphan(&self, io: &dyn Disk, generation: u64) -> Result<()> {
+    /// Removes the companion of a commit that is no longer the object of its name.
+    pub(crate) fn drop_of(&self, shared: &Shared, generation: u64) {
+        let mut known = self.known();
+        let Some(space) = known.remove(&generation) else { return };
         let path = self.path(generation);
-        io.unlink(&path).map_err(failed("remove", &path))
+        let removed = shared.io.unlink(&path).map_err(failed("remove", &path));
+        if let Err(e) = removed.and_then(|()| shared.index.set_companion(generation, None)) {
+            tracing::warn!(path = %path.display(), "companion stays until restart: {e}");
+        }
+        drop(known);
+        shared.room.set_aside(0, space);
     }
 }
 
-impl Volume {
+impl Shared {
     /// The companion of this commit, if there is a sound one.
     pub(crate) fn companion(&self, record: &Record) -> Result<Option<Vec<u8>>> {
         if !self.companions.known().contains_key(&record.generation) {
@@ -91,7 +112,7 @@ impl Volume {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => tracing::warn!(path = %path.display(), "cannot be read, dropped: {e}"),
         }
-        self.drop_companion(record.generation);
+        self.companions.drop_of(self, record.generation);
         Ok(None)
     }
 
@@ -109,14 +130,13 @@ impl Volume {
         let work = self.work_path(record.generation).with_extension("companion");
         let kept = self.write_companion(&work, &bytes).and_then(|()| {
             let mut known = self.companions.known();
-            // A removal marks or replaces the entry before it looks for a companion: it sees ours,
-            // or we see its trace here.
-            let key = format::key(record.bucket_id, &record.name);
-            let current = self.index.get(&key)?.is_some_and(|r| r.generation == record.generation)
-                && !self.index.is_marked(record.generation)?;
-            if !current {
+            // A removal changes the entry before it looks for a companion: it sees ours, or we see
+            // its trace here.
+            if self.current(record)?.is_none() {
                 return Ok(false);
             }
+            let key = format::key(record.bucket_id, &record.name);
+            self.index.set_companion(record.generation, Some(&key))?;
             let path = self.companions.path(record.generation);
             self.io.rename(&work, &path).map_err(failed("rename", &work))?;
             let before = known.insert(record.generation, space);
@@ -142,17 +162,5 @@ impl Volume {
         };
         let file = file.map_err(failed("create", work))?;
         file.write_at(bytes, 0).map_err(failed("write", work))
-    }
-
-    /// Removes the companion of a commit that is no longer the object of its name.
-    pub(crate) fn drop_companion(&self, generation: u64) {
-        let mut known = self.companions.known();
-        let Some(space) = known.remove(&generation) else { return };
-        let path = self.companions.path(generation);
-        if let Err(e) = self.io.unlink(&path) {
-            tracing::warn!(path = %path.display(), "companion stays until restart: {e}");
-        }
-        drop(known);
-        self.room.set_aside(0, space);
     }
 }

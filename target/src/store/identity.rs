@@ -3,13 +3,13 @@
 use std::io;
 use std::path::Path;
 
-use forebay_core::{Error, Result};
+use forebay_core::{Error, Result, placement};
 use serde::{Deserialize, Serialize};
 
 use super::disk::{Disk, DiskLock};
-use super::format::{FORMAT, unknown_format};
+use super::format::{FIRST_FORMAT, FORMAT, unknown_format};
 
-/// Bits of a generation that count commits since the disk was opened; the rest counts openings.
+/// Bits of a sequence that count records since the store was opened; the rest counts openings.
 const COMMIT_BITS: u32 = 40;
 
 /// Contents of `disk.json`.
@@ -18,42 +18,49 @@ pub(crate) struct Identity {
     pub(crate) format: u16,
     /// Random; decides which objects belong on this disk, so it never changes.
     pub(crate) id: String,
-    /// How often the disk was opened. Makes generations grow whatever a crash took away.
+    /// How often the store was opened, as this disk knows it. Makes sequences grow whatever a
+    /// crash took away.
     pub(crate) opens: u64,
 }
 
 impl Identity {
-    /// The first generation of this opening.
-    pub(crate) fn first_generation(&self) -> u64 {
-        self.opens << COMMIT_BITS
+    /// The first sequence of an opening.
+    pub(crate) fn first_sequence(opens: u64) -> u64 {
+        opens << COMMIT_BITS
     }
 
-    /// Reads the disk's identity, makes one for an empty disk, and counts this opening.
-    pub(crate) fn load(
+    /// The id as a number, for headers of files.
+    pub(crate) fn number(&self) -> u64 {
+        u64::from_str_radix(&self.id, 16).unwrap_or_else(|_| placement::digest(&self.id))
+    }
+
+    /// Reads the disk's identity; makes one up for an empty disk.
+    pub(crate) fn read(
         io: &dyn Disk,
         folder: &Path,
         has_objects: impl FnOnce() -> Result<bool>,
     ) -> Result<Self> {
         let path = folder.join("disk.json");
-        let mut identity = match read(io, &path) {
-            Ok(text) => parse(&path, &text)?,
+        match read(io, &path) {
+            Ok(text) => parse(&path, &text),
             Err(e) if e.kind() == io::ErrorKind::NotFound && !has_objects()? => {
-                Self { format: FORMAT, id: format!("{:016x}", rand::random::<u64>()), opens: 0 }
+                Ok(Self { format: FORMAT, id: format!("{:016x}", rand::random::<u64>()), opens: 0 })
             }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::internal(format!(
-                    "{} is missing, yet there are objects beside it",
-                    path.display()
-                ))
-                .hint("restore the file, or give an empty folder"));
-            }
-            Err(e) => return Err(failed("read", &path)(e)),
-        };
-        identity.opens += 1;
-        let text = serde_json::to_vec(&identity)
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Error::internal(format!(
+                "{} is missing, yet there are objects beside it",
+                path.display()
+            ))
+            .hint("restore the file, or give an empty folder")),
+            Err(e) => Err(failed("read", &path)(e)),
+        }
+    }
+
+    /// Writes the identity down, durably.
+    pub(crate) fn write(&self, io: &dyn Disk, folder: &Path) -> Result<()> {
+        let path = folder.join("disk.json");
+        let text = serde_json::to_vec(self)
             .map_err(|e| Error::internal(format!("{}: {e}", path.display())))?;
-        replace(io, &path, &text).map_err(failed("write", &path))?;
-        Ok(identity)
+        replace(io, &path, &text).map_err(failed("write", &path))
     }
 }
 
@@ -96,7 +103,7 @@ fn parse(path: &Path, text: &[u8]) -> Result<Identity> {
             .hint("restore the file, or give an empty folder")
     };
     let Format { format } = serde_json::from_slice(text).map_err(bad)?;
-    if format != FORMAT {
+    if !(FIRST_FORMAT..=FORMAT).contains(&format) {
         return Err(unknown_format(&path.display().to_string(), format));
     }
     serde_json::from_slice(text).map_err(bad)
@@ -133,12 +140,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_stays_and_openings_are_counted() {
+    fn what_was_written_is_read_and_an_empty_disk_gets_an_id() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Identity::load(&RealDisk, dir.path(), || Ok(false)).unwrap();
-        let second = Identity::load(&RealDisk, dir.path(), || Ok(true)).unwrap();
-        assert_eq!((&first.id, first.opens + 1), (&second.id, second.opens));
-        assert!(second.first_generation() > first.first_generation());
+        let mut first = Identity::read(&RealDisk, dir.path(), || Ok(false)).unwrap();
+        first.opens = 7;
+        first.write(&RealDisk, dir.path()).unwrap();
+        first.write(&RealDisk, dir.path()).unwrap();
+        let second = Identity::read(&RealDisk, dir.path(), || Ok(true)).unwrap();
+        assert_eq!(first, second);
+        assert!(Identity::first_sequence(8) > Identity::first_sequence(7) + 1_000_000_000_000);
     }
 
     #[test]
@@ -146,14 +156,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = r#"{"format":7,"shape":"unheard of"}"#;
         std::fs::write(dir.path().join("disk.json"), text).unwrap();
-        let e = Identity::load(&RealDisk, dir.path(), || Ok(true)).unwrap_err();
+        let e = Identity::read(&RealDisk, dir.path(), || Ok(true)).unwrap_err();
         assert!(e.message.contains("disk.json") && e.message.contains("format 7"), "{e}");
     }
 
     #[test]
     fn a_lost_identity_is_not_replaced_over_objects() {
         let dir = tempfile::tempdir().unwrap();
-        let e = Identity::load(&RealDisk, dir.path(), || Ok(true)).unwrap_err();
+        let e = Identity::read(&RealDisk, dir.path(), || Ok(true)).unwrap_err();
         assert!(e.message.contains("disk.json is missing"), "{e}");
     }
 }

@@ -1,41 +1,47 @@
 //! The index of one disk: key of an object -> its record, ordered by bucket and name.
 //!
-//! The files are the truth and the index can be made again from them (`rebuild`). *Marks* name
-//! files about to appear or to go: whoever changes a file marks it first, so that after a crash
-//! only marked files need a look.
+//! The log is the truth and the index a cache of it: every batch of changes says up to which
+//! position of the log it goes, in one step with the changes. So it is never synced: after a crash
+//! it is as of some earlier position, and the rest of the log is applied to it again.
 
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 use forebay_core::{Error, ErrorCode, Result};
 
 use super::disk::Disk;
 use super::format;
-use super::record::{Record, RecordMeta};
+use super::record::Record;
+use super::tally::{SegmentTally, Tally};
 
 const CACHE: u64 = 64 << 20;
-const MAX_JOURNALS: u64 = 128 << 20;
+const MAX_JOURNALS: u64 = 64 << 20;
+const MEMTABLE: u64 = 16 << 20;
 /// Says that the index is whole; absent while it is being built.
 const COMPLETE: &[u8] = b"complete";
+const TALLY: &[u8] = b"tally";
 
 /// Records of one disk.
 pub(crate) struct Index {
     db: Database,
     records: Keyspace,
-    marks: Keyspace,
+    /// Files that no record names any more and that may still be there.
+    doomed: Keyspace,
+    /// Generations that have a companion -> key.
+    companions: Keyspace,
+    /// Generations that may be evicted -> key, in the order of their commits.
+    residents: Keyspace,
+    /// Keys that another disk may hold an older copy of.
+    strays: Keyspace,
+    segments: Keyspace,
     state: Keyspace,
     io: Arc<dyn Disk>,
     disk: usize,
     path: PathBuf,
-    /// Makes reading an entry and then changing it one step.
-    changes: Mutex<()>,
-    /// Changes made, and how many of them are known to be on the disk.
-    made: AtomicU64,
-    synced: Mutex<u64>,
 }
 
 /// Which names of a bucket a scan visits.
@@ -59,19 +65,20 @@ impl Index {
             .worker_threads(1)
             .open()
             .map_err(broken)?;
-        let open = |name| db.keyspace(name, KeyspaceCreateOptions::default).map_err(broken);
-        let (records, marks, state) = (open("records")?, open("marks")?, open("state")?);
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE);
+        let open = |name| db.keyspace(name, options).map_err(broken);
         Ok(Self {
+            records: open("records")?,
+            doomed: open("doomed")?,
+            companions: open("companions")?,
+            residents: open("residents")?,
+            strays: open("strays")?,
+            segments: open("segments")?,
+            state: open("state")?,
             db,
-            records,
-            marks,
-            state,
             io,
             disk,
             path: path.to_owned(),
-            changes: Mutex::new(()),
-            made: AtomicU64::new(0),
-            synced: Mutex::new(0),
         })
     }
 
@@ -80,10 +87,11 @@ impl Index {
         self.state.contains_key(COMPLETE).map_err(|e| self.failed(&e))
     }
 
+    /// Marks the index as whole. What was built is made durable first: building takes long.
     pub(crate) fn set_complete(&self) -> Result<()> {
         self.step("index.complete")?;
         self.state.insert(COMPLETE, b"").map_err(|e| self.failed(&e))?;
-        self.persist()
+        self.db.persist(PersistMode::SyncData).map_err(|e| self.failed(&e))
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
@@ -91,105 +99,85 @@ impl Index {
         value.map(|v| format::decode_value(key, &v, self.disk)).transpose()
     }
 
-    /// Notes that the file `generation` of `key` is about to appear or to go.
-    pub(crate) fn mark(&self, generation: u64, key: &[u8]) -> Result<()> {
-        self.step("index.mark")?;
-        self.marks.insert(generation.to_be_bytes(), key).map_err(|e| self.failed(&e))
+    /// The accounts as of the last batch. `None`: there are none.
+    pub(crate) fn tally(&self) -> Result<Option<Tally>> {
+        let Some(value) = self.state.get(TALLY).map_err(|e| self.failed(&e))? else {
+            return Ok(None);
+        };
+        let mut tally = Tally::decode(&value).ok_or_else(|| self.damaged("its accounts"))?;
+        for guard in self.segments.iter() {
+            let (id, value) = guard.into_inner().map_err(|e| self.failed(&e))?;
+            let segment = SegmentTally::decode(&value).zip(number(&id));
+            let (segment, id) = segment.ok_or_else(|| self.damaged("a segment's accounts"))?;
+            tally.adopt(id, segment);
+        }
+        Ok(Some(tally))
     }
 
-    pub(crate) fn unmark(&self, generation: u64) -> Result<()> {
-        self.step("index.unmark")?;
-        self.marks.remove(generation.to_be_bytes()).map_err(|e| self.failed(&e))
+    /// Begins a batch of changes.
+    pub(crate) fn batch(&self) -> Batch<'_> {
+        Batch { index: self, inner: self.db.batch(), seen: HashMap::new() }
     }
 
-    pub(crate) fn is_marked(&self, generation: u64) -> Result<bool> {
-        self.marks.contains_key(generation.to_be_bytes()).map_err(|e| self.failed(&e))
+    /// Files to be removed.
+    pub(crate) fn doomed(&self) -> Result<Vec<u64>> {
+        self.numbers(&self.doomed)
     }
 
-    /// All marks: generation and key.
-    pub(crate) fn marks(&self) -> Result<Vec<(u64, Vec<u8>)>> {
+    /// Keys that another disk may hold an older copy of.
+    pub(crate) fn strays(&self) -> Result<Vec<Vec<u8>>> {
+        let keys = self.strays.iter().map(|guard| guard.key().map(|k| k.to_vec()));
+        keys.collect::<std::result::Result<_, _>>().map_err(|e| self.failed(&e))
+    }
+
+    pub(crate) fn is_stray(&self, key: &[u8]) -> Result<bool> {
+        self.strays.contains_key(key).map_err(|e| self.failed(&e))
+    }
+
+    /// Key of the object that this generation's companion belongs to.
+    pub(crate) fn companion(&self, generation: u64) -> Result<Option<Vec<u8>>> {
+        self.key_in(&self.companions, generation)
+    }
+
+    /// Notes that a companion is kept for this generation, or no more.
+    pub(crate) fn set_companion(&self, generation: u64, key: Option<&[u8]>) -> Result<()> {
+        self.step("index.companion")?;
+        let id = generation.to_be_bytes();
+        match key {
+            Some(key) => self.companions.insert(id, key),
+            None => self.companions.remove(id),
+        }
+        .map_err(|e| self.failed(&e))
+    }
+
+    /// Key of an object that may be evicted.
+    pub(crate) fn resident(&self, generation: u64) -> Result<Option<Vec<u8>>> {
+        self.key_in(&self.residents, generation)
+    }
+
+    /// At most `limit` objects that may be evicted, committed after `after`, the oldest first.
+    pub(crate) fn residents(&self, after: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>> {
+        let from = (Bound::Excluded(after.to_be_bytes()), Bound::Unbounded);
         let mut out = Vec::new();
-        for guard in self.marks.iter() {
+        for guard in self.residents.range::<[u8; 8], _>(from).take(limit) {
             let (id, key) = guard.into_inner().map_err(|e| self.failed(&e))?;
-            if let Some((id, [])) = id.split_first_chunk::<8>() {
-                out.push((u64::from_be_bytes(*id), key.to_vec()));
-            }
+            out.extend(number(&id).map(|id| (id, key.to_vec())));
         }
         Ok(out)
     }
 
-    /// Makes `record` the object's entry; marks the file of the one before, which is returned.
-    pub(crate) fn publish(&self, record: &Record) -> Result<Option<Record>> {
-        let key = format::key(record.bucket_id, &record.name);
-        let value = format::encode_value(record)?;
-        let _changing = self.lock();
-        let old = self.get(&key)?;
-        self.step("index.publish")?;
-        let mut batch = self.db.batch();
-        batch.insert(&self.records, key.as_slice(), value);
-        batch.remove(&self.marks, record.generation.to_be_bytes());
-        if let Some(old) = &old {
-            batch.insert(&self.marks, old.generation.to_be_bytes(), key);
+    fn key_in(&self, keyspace: &Keyspace, generation: u64) -> Result<Option<Vec<u8>>> {
+        let key = keyspace.get(generation.to_be_bytes()).map_err(|e| self.failed(&e))?;
+        Ok(key.map(|k| k.to_vec()))
+    }
+
+    fn numbers(&self, keyspace: &Keyspace) -> Result<Vec<u64>> {
+        let mut out = Vec::new();
+        for guard in keyspace.iter() {
+            let key = guard.key().map_err(|e| self.failed(&e))?;
+            out.extend(number(&key));
         }
-        batch.commit().map_err(|e| self.failed(&e))?;
-        self.made.fetch_add(1, Ordering::SeqCst);
-        Ok(old)
-    }
-
-    /// Puts an entry in, without looking at what is there.
-    pub(crate) fn insert(&self, record: &Record) -> Result<()> {
-        let key = format::key(record.bucket_id, &record.name);
-        let value = format::encode_value(record)?;
-        self.step("index.insert")?;
-        self.records.insert(key, value).map_err(|e| self.failed(&e))
-    }
-
-    /// Changes the metadata of `record`'s entry. `None`: the entry is of another commit by now.
-    pub(crate) fn change(
-        &self,
-        record: &Record,
-        f: impl FnOnce(&mut RecordMeta),
-    ) -> Result<Option<Record>> {
-        let key = format::key(record.bucket_id, &record.name);
-        let _changing = self.lock();
-        let Some(mut now) = self.get(&key)?.filter(|r| r.generation == record.generation) else {
-            return Ok(None);
-        };
-        f(&mut now.meta);
-        let value = format::encode_value(&now)?;
-        self.step("index.change")?;
-        self.records.insert(key, value).map_err(|e| self.failed(&e))?;
-        self.made.fetch_add(1, Ordering::SeqCst);
-        Ok(Some(now))
-    }
-
-    /// Moves the time of access of an entry, if it still is of commit `generation`.
-    pub(crate) fn set_atime(&self, key: &[u8], generation: u64, atime_ns: u64) -> Result<()> {
-        let _changing = self.lock();
-        let Some(mut now) = self.get(key)?.filter(|r| r.generation == generation) else {
-            return Ok(());
-        };
-        now.meta.atime_ns = now.meta.atime_ns.max(atime_ns);
-        let value = format::encode_value(&now)?;
-        self.step("index.atime")?;
-        self.records.insert(key, value).map_err(|e| self.failed(&e))?;
-        self.made.fetch_add(1, Ordering::SeqCst);
-        Ok(())
-    }
-
-    /// Removes the entry of `key` if it still is of commit `generation`, and the mark in any case.
-    pub(crate) fn erase(&self, key: &[u8], generation: u64) -> Result<Option<Record>> {
-        let _changing = self.lock();
-        let now = self.get(key)?.filter(|r| r.generation == generation);
-        self.step("index.erase")?;
-        let mut batch = self.db.batch();
-        if now.is_some() {
-            batch.remove(&self.records, key);
-        }
-        batch.remove(&self.marks, generation.to_be_bytes());
-        batch.commit().map_err(|e| self.failed(&e))?;
-        self.made.fetch_add(1, Ordering::SeqCst);
-        Ok(now)
+        Ok(out)
     }
 
     /// Visits the records of a span in the order of names.
@@ -205,7 +193,7 @@ impl Index {
         self.entries(start)
             .take_while(move |entry| match entry {
                 Ok((key, _)) => {
-                    key.starts_with(&first) && last.as_ref().is_none_or(|last| key <= last)
+                    key.starts_with(&first) && last.as_ref().is_none_or(|last| key[..] <= last[..])
                 }
                 Err(_) => true,
             })
@@ -225,55 +213,114 @@ impl Index {
 
     /// Ids of all buckets that have an object here.
     pub(crate) fn buckets(&self) -> Result<Vec<u64>> {
-        let mut out = Vec::new();
+        let mut out = BTreeSet::new();
         let mut start = Bound::Unbounded;
         while let Some(entry) = self.entries(start).next() {
             let (key, _) = entry?;
             let (id, _) = format::parse_key(&key)?;
-            out.push(id);
+            out.insert(id);
             match id.checked_add(1) {
                 Some(next) => start = Bound::Included(format::key(next, "")),
                 None => break,
             }
         }
-        Ok(out)
+        Ok(out.into_iter().collect())
     }
 
     fn entries(
         &self,
         start: Bound<Vec<u8>>,
-    ) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> + '_ {
-        self.records.range::<Vec<u8>, _>((start, Bound::Unbounded)).map(|guard| {
-            let (key, value) = guard.into_inner().map_err(|e| self.failed(&e))?;
-            Ok((key.to_vec(), value.to_vec()))
-        })
-    }
-
-    /// Returns when every change made so far survives a power cut; callers at once share a sync.
-    pub(crate) fn persist(&self) -> Result<()> {
-        let mine = self.made.load(Ordering::SeqCst);
-        let mut synced = self.synced.lock().unwrap_or_else(|e| e.into_inner());
-        if *synced >= mine && mine > 0 {
-            return Ok(());
-        }
-        let covered = self.made.load(Ordering::SeqCst);
-        self.step("index.persist")?;
-        self.db.persist(PersistMode::SyncData).map_err(|e| self.failed(&e))?;
-        *synced = covered;
-        Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.changes.lock().unwrap_or_else(|e| e.into_inner())
+    ) -> impl Iterator<Item = Result<(fjall::Slice, fjall::Slice)>> + '_ {
+        self.records
+            .range::<Vec<u8>, _>((start, Bound::Unbounded))
+            .map(|guard| guard.into_inner().map_err(|e| self.failed(&e)))
     }
 
     fn step(&self, what: &'static str) -> Result<()> {
         self.io.step(what).map_err(|e| self.failed(&fjall::Error::Io(e)))
     }
 
+    fn damaged(&self, what: &str) -> Error {
+        let at = self.path.display();
+        Error::new(ErrorCode::Corrupt, format!("index {at} is damaged: {what}"))
+    }
+
     fn failed(&self, e: &fjall::Error) -> Error {
         failed(&self.path, e)
     }
+}
+
+/// Changes that reach the index together or not at all.
+pub(crate) struct Batch<'a> {
+    index: &'a Index,
+    inner: OwnedWriteBatch,
+    /// What this batch made of the keys it touched.
+    seen: HashMap<Vec<u8>, Option<Record>>,
+}
+
+impl Batch<'_> {
+    /// The record of a key as it will be after the changes so far.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
+        match self.seen.get(key) {
+            Some(record) => Ok(record.clone()),
+            None => self.index.get(key),
+        }
+    }
+
+    pub(crate) fn put(&mut self, key: Vec<u8>, record: &Record) -> Result<()> {
+        self.inner.insert(&self.index.records, key.as_slice(), format::encode_value(record)?);
+        self.seen.insert(key, Some(record.clone()));
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, key: Vec<u8>) {
+        self.inner.remove(&self.index.records, key.as_slice());
+        self.seen.insert(key, None);
+    }
+
+    pub(crate) fn doom(&mut self, file: u64) {
+        self.inner.insert(&self.index.doomed, file.to_be_bytes(), b"");
+    }
+
+    pub(crate) fn undoom(&mut self, file: u64) {
+        self.inner.remove(&self.index.doomed, file.to_be_bytes());
+    }
+
+    pub(crate) fn put_resident(&mut self, generation: u64, key: &[u8]) {
+        self.inner.insert(&self.index.residents, generation.to_be_bytes(), key);
+    }
+
+    pub(crate) fn remove_resident(&mut self, generation: u64) {
+        self.inner.remove(&self.index.residents, generation.to_be_bytes());
+    }
+
+    pub(crate) fn put_stray(&mut self, key: &[u8]) {
+        self.inner.insert(&self.index.strays, key, b"");
+    }
+
+    pub(crate) fn remove_stray(&mut self, key: &[u8]) {
+        self.inner.remove(&self.index.strays, key);
+    }
+
+    /// Ends the batch with the accounts that belong to it; of segments, those in `touched` that
+    /// are in the tally are written and the others removed.
+    pub(crate) fn commit(mut self, tally: &Tally, touched: &BTreeSet<u64>) -> Result<()> {
+        self.inner.insert(&self.index.state, TALLY, tally.encode());
+        for id in touched {
+            match tally.segments.get(id) {
+                Some(s) => {
+                    self.inner.insert(&self.index.segments, id.to_be_bytes(), s.encode());
+                }
+                None => self.inner.remove(&self.index.segments, id.to_be_bytes()),
+            }
+        }
+        self.index.step("index.batch")?;
+        self.inner.commit().map_err(|e| self.index.failed(&e))
+    }
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    bytes.try_into().ok().map(u64::from_be_bytes)
 }
 
 fn failed(path: &Path, e: &fjall::Error) -> Error {

@@ -5,35 +5,41 @@
 //! who may read or write what, and when, is the caller's matter: changes of one object must not
 //! run at the same time, reads may race with anything.
 
+mod apply;
+mod committer;
+mod compaction;
 mod companion;
 #[cfg(test)]
 mod companion_tests;
 #[cfg(test)]
 mod crash_tests;
 pub mod disk;
+mod disks;
 #[cfg(test)]
 pub(crate) mod faulty;
 mod format;
+mod growing;
 mod identity;
 mod index;
-#[allow(dead_code)] // Until the store writes to it.
-pub(crate) mod log;
+mod log;
 mod reader;
-mod rebuild;
 mod recency;
 mod record;
+mod recover;
+mod shared;
 mod space;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod volume;
 mod work;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::size::ByteRange;
-use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
+use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use tokio::task::JoinError;
 
 pub use self::disk::{Disk, DiskFile, RealDisk};
@@ -43,10 +49,10 @@ pub use self::record::{Record, RecordMeta};
 pub use self::space::{Demand, Usage};
 pub use self::work::WorkFile;
 
+use self::disks::Disks;
 use self::index::Span;
-use self::space::EvictorBell;
+use self::space::{EvictorBell, Reservation};
 pub(crate) use self::volume::Volume;
-use self::work::Work;
 
 /// One disk to open.
 #[derive(Clone, Debug)]
@@ -67,12 +73,7 @@ impl DiskSettings {
 /// Objects on disks. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    volumes: Vec<Arc<Volume>>,
-    bell: Arc<EvictorBell>,
+    disks: Arc<Disks>,
 }
 
 /// Whether an error says that stored bytes are damaged: drop the copy and fetch it again.
@@ -82,28 +83,32 @@ pub fn is_corrupt(error: &Error) -> bool {
 
 impl Store {
     /// Opens the disks, ends what a crash left half done, and counts what is there.
-    pub async fn open(disks: Vec<DiskSettings>, io: Arc<dyn Disk>) -> Result<Self> {
-        blocking(move || Self::open_blocking(&disks, io)).await
+    ///
+    /// A disk that cannot be opened is left out; the error is that of the first one when none can.
+    pub async fn open(settings: Vec<DiskSettings>, io: Arc<dyn Disk>) -> Result<Self> {
+        let disks = Arc::new(blocking(move || Disks::open(settings, io)).await?);
+        let store = Self { disks };
+        store.drop_strays().await?;
+        Ok(store)
     }
 
-    fn open_blocking(disks: &[DiskSettings], io: Arc<dyn Disk>) -> Result<Self> {
-        if disks.is_empty() {
-            return Err(Error::invalid("a target needs at least one disk")
-                .hint("give a folder in a [[disk]] section"));
+    /// Removes copies that a commit on another disk replaced just before a crash.
+    async fn drop_strays(&self) -> Result<()> {
+        for (volume, key) in self.disks.take_strays()? {
+            self.drop_older(&volume, &key).await?;
         }
-        let bell = Arc::new(EvictorBell::default());
-        let volumes = disks
-            .iter()
-            .enumerate()
-            .map(|(i, d)| Volume::open(i, d, io.clone(), bell.clone()).map(Arc::new))
-            .collect::<Result<Vec<_>>>()?;
-        for volume in &volumes {
-            volume.recover(&|key| {
-                let others = volumes.iter().filter(|v| v.number != volume.number);
-                others.map(|v| v.index.get(key)).try_fold(false, |any, r| Ok(any | r?.is_some()))
-            })?;
+        Ok(())
+    }
+
+    /// Removes what other disks have of a key and is older than what `volume` has.
+    async fn drop_older(&self, volume: &Arc<Volume>, key: &[u8]) -> Result<()> {
+        let Some(newest) = volume.get(key)? else { return Ok(()) };
+        for other in self.disks.online().iter().filter(|v| v.number() != volume.number()) {
+            if let Some(old) = other.get(key)?.filter(|r| r.sequence < newest.sequence) {
+                other.remove(&old).await?;
+            }
         }
-        Ok(Self { inner: Arc::new(Inner { volumes, bell }) })
+        volume.unstray(key.to_vec()).await
     }
 
     /// The record of an object, by the index alone.
@@ -113,13 +118,7 @@ impl Store {
     }
 
     fn find(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
-        let key = format::key(bucket_id, name);
-        for volume in self.by_score(bucket_id, name) {
-            if let Some(record) = volume.get(&key)? {
-                return Ok(Some(record));
-            }
-        }
-        Ok(None)
+        self.disks.find(&format::key(bucket_id, name))
     }
 
     /// Opens the object of a name as it is now. `None`: there is none.
@@ -129,10 +128,10 @@ impl Store {
     }
 
     fn open_blocking_object(&self, bucket_id: u64, name: &str) -> Result<Option<ObjectReader>> {
-        // Overwritten between look-up and open: look again. Each turn either finds a newer commit
-        // or removed an entry without a file, so this ends.
+        // Overwritten or moved between look-up and open: look again. Each turn either finds a newer
+        // record or removed an entry whose bytes are gone, so this ends.
         while let Some(record) = self.find(bucket_id, name)? {
-            if let Some(reader) = self.volume(&record).open_object(&record)? {
+            if let Some(reader) = self.volume(&record)?.open_object(&record)? {
                 return Ok(Some(reader));
             }
         }
@@ -147,6 +146,11 @@ impl Store {
         name: &str,
         most: u64,
     ) -> Result<Option<(ObjectReader, Option<Bytes>)>> {
+        if let Some(record) = self.find(bucket_id, name)?.filter(|r| r.size <= most)
+            && let Some(payload) = self.read_now(&record)?
+        {
+            return Ok(Some((ObjectReader::in_memory(record, payload.clone()), Some(payload))));
+        }
         let (store, name) = (self.clone(), name.to_owned());
         blocking(move || {
             let Some(reader) = store.open_blocking_object(bucket_id, &name)? else {
@@ -159,20 +163,36 @@ impl Store {
         .await
     }
 
+    /// The payload of this very commit if it lies in the page cache and in the log, without
+    /// waiting for a disk or a thread. `None`: take another way.
+    pub fn read_now(&self, record: &Record) -> Result<Option<Bytes>> {
+        self.volume(record)?.read_now(record)
+    }
+
     /// Opens the very commit that `record` is of; [`ErrorCode::ObjectNotFound`] when it is gone.
     pub async fn reader(&self, record: &Record) -> Result<ObjectReader> {
-        let (volume, record) = (self.volume(record).clone(), record.clone());
-        blocking(move || volume.open_object(&record)?.ok_or_else(|| gone(&record))).await
+        let (store, record) = (self.clone(), record.clone());
+        blocking(move || store.reader_blocking(record)).await
+    }
+
+    fn reader_blocking(&self, mut record: Record) -> Result<ObjectReader> {
+        loop {
+            if let Some(reader) = self.volume(&record)?.open_object(&record)? {
+                return Ok(reader);
+            }
+            // Compaction may have moved it.
+            let now = self.find(record.bucket_id, &record.name)?;
+            match now.filter(|now| now.generation == record.generation) {
+                Some(now) => record = now,
+                None => return Err(gone(&record)),
+            }
+        }
     }
 
     /// Opens the very commit that `record` is of and reads a part of it, in one step.
     pub async fn read_part(&self, record: &Record, range: ByteRange) -> Result<Bytes> {
-        let (volume, record) = (self.volume(record).clone(), record.clone());
-        blocking(move || {
-            let reader = volume.open_object(&record)?.ok_or_else(|| gone(&record))?;
-            reader.read_blocking(range)
-        })
-        .await
+        let (store, record) = (self.clone(), record.clone());
+        blocking(move || store.reader_blocking(record)?.read_blocking(range)).await
     }
 
     /// Starts writing an object. With a `size_hint` the room is reserved at once.
@@ -185,10 +205,9 @@ impl Store {
         size_hint: Option<u64>,
     ) -> Result<WorkFile> {
         let name = ObjectName::new(name)?;
-        let need = format::stored_bytes(size_hint.unwrap_or(0), name.as_ref());
+        let need = format::space_for(size_hint.unwrap_or(0), name.as_ref());
         let (volume, reservation) = self.reserve(bucket_id, name.as_ref(), need).await?;
-        let work = blocking(move || Work::create(volume, bucket_id, name.as_ref())).await?;
-        Ok(WorkFile::new(work, reservation))
+        Ok(WorkFile::new(volume, bucket_id, name.as_ref(), size_hint, reservation))
     }
 
     /// Writes a whole object that is in memory.
@@ -199,18 +218,9 @@ impl Store {
         payload: Bytes,
         meta: RecordMeta,
     ) -> Result<Record> {
-        let name = ObjectName::new(name)?;
-        let need = format::stored_bytes(payload.len() as u64, name.as_ref());
-        let (volume, reservation) = self.reserve(bucket_id, name.as_ref(), need).await?;
-        let store = self.clone();
-        blocking(move || {
-            let mut work = Box::new(Work::create(volume, bucket_id, name.as_ref())?);
-            work.append(&payload)?;
-            let record = store.commit_blocking(work, meta);
-            drop(reservation);
-            record
-        })
-        .await
+        let mut work = self.begin(bucket_id, name, Some(payload.len() as u64)).await?;
+        work.fill(payload).await?;
+        self.commit(work, meta).await
     }
 
     /// Makes what was written the object of its name, in place of what had the name before.
@@ -218,91 +228,69 @@ impl Store {
     /// For class `Owned` the object is on the disk when this returns. The future may be dropped:
     /// the commit then happens or not, as a whole.
     pub async fn commit(&self, work: WorkFile, meta: RecordMeta) -> Result<Record> {
-        let (work, reservation) = work.into_parts()?;
-        let store = self.clone();
-        blocking(move || {
-            let record = store.commit_blocking(work, meta);
-            drop(reservation);
-            record
-        })
-        .await
-    }
-
-    fn commit_blocking(&self, work: Box<Work>, meta: RecordMeta) -> Result<Record> {
+        let work = work.finish()?;
         let volume = work.volume.clone();
         let key = format::key(work.bucket_id, &work.name);
-        // A copy on another disk (the set of disks changed, or this one was full) goes with the
-        // commit. Marked first, so that a crash between the two steps cannot bring it back.
-        let mut stale = Vec::new();
-        for other in self.inner.volumes.iter().filter(|v| v.number != volume.number) {
-            if let Some(record) = other.get(&key)? {
-                other.index.mark(record.generation, &key)?;
-                other.index.persist()?;
-                stale.push((other, record));
-            }
-        }
-        let record = volume.commit(work, meta)?;
-        for (other, old) in stale {
-            other.remove(&old, true)?;
+        // A copy on another disk (the set of disks changed, or this one was full) goes after the
+        // commit; a crash in between leaves a note on this disk.
+        let is_elsewhere = self.disks.is_elsewhere(&volume, &key)?;
+        let record = volume.commit(work, meta, is_elsewhere).await?;
+        if is_elsewhere {
+            self.drop_older(&volume, &key).await?;
         }
         Ok(record)
     }
 
     /// Changes the metadata of a commit; [`ErrorCode::ObjectNotFound`] when it is gone.
     ///
-    /// What must survive the loss of the index is also written into the object's file when the
-    /// class is `Owned`. Otherwise, and for `epoch`, `validated_ns` and `atime_ns` always, a
-    /// rebuilt index has the values of the commit.
+    /// What must survive the loss of the index is also written to the log when the class is
+    /// `Owned`. Otherwise, and for `epoch`, `validated_ns` and `atime_ns` always, a rebuilt index
+    /// has the values of the commit.
     pub async fn update(
         &self,
         record: &Record,
         f: impl FnOnce(&mut RecordMeta) + Send + 'static,
     ) -> Result<Record> {
-        let (volume, record) = (self.volume(record).clone(), record.clone());
-        blocking(move || volume.update(&record, f)?.ok_or_else(|| gone(&record))).await
+        let updated = self.volume(record)?.update(record, Box::new(f)).await?;
+        updated.ok_or_else(|| gone(record))
     }
 
     /// What [`Self::keep_companion`] keeps beside this very commit. `None`: nothing, or it was
     /// damaged and is gone now.
     pub async fn companion(&self, record: &Record) -> Result<Option<Vec<u8>>> {
-        let (volume, record) = (self.volume(record).clone(), record.clone());
-        blocking(move || volume.companion(&record)).await
+        let (volume, record) = (self.volume(record)?, record.clone());
+        blocking(move || volume.shared().companion(&record)).await
     }
 
     /// Keeps bytes beside this very commit, in place of what is kept there; they go with it and may
     /// get lost before. False: there is no room, or the object was removed or replaced.
     pub async fn keep_companion(&self, record: &Record, bytes: Vec<u8>) -> Result<bool> {
-        let (volume, record) = (self.volume(record).clone(), record.clone());
-        blocking(move || volume.keep_companion(&record, &bytes)).await
+        let (volume, record) = (self.volume(record)?, record.clone());
+        blocking(move || volume.shared().keep_companion(&record, &bytes)).await
     }
 
     /// Removes the object of a name; returns what was there.
     pub async fn remove(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
-        let (store, name) = (self.clone(), name.to_owned());
-        blocking(move || {
-            let mut removed = None;
-            while let Some(record) = store.find(bucket_id, &name)? {
-                if store.volume(&record).remove(&record, true)? && removed.is_none() {
-                    removed = Some(record);
-                }
-            }
-            Ok(removed)
-        })
-        .await
+        let mut found = self.disks.copies(&format::key(bucket_id, name))?;
+        let newest = found.last().cloned();
+        // The oldest first: what a crash leaves is the newest.
+        for record in found.drain(..) {
+            self.volume(&record)?.remove(&record).await?;
+        }
+        Ok(newest)
     }
 
     /// Removes this very commit, for eviction and for damaged copies. False: it was gone already.
     pub async fn discard(&self, record: &Record) -> Result<bool> {
-        let (volume, record) = (self.volume(record).clone(), record.clone());
-        blocking(move || volume.remove(&record, true)).await
+        self.volume(record)?.remove(record).await
     }
 
     /// Removes all objects of a bucket; returns how many, and their bytes.
     pub async fn remove_bucket(&self, bucket_id: u64) -> Result<(u64, u64)> {
-        let store = self.clone();
+        let volumes = self.disks.online();
         blocking(move || {
             let (mut objects, mut bytes) = (0, 0);
-            for volume in &store.inner.volumes {
+            for volume in volumes.iter() {
                 let (o, b) = volume.remove_bucket(bucket_id)?;
                 objects += o;
                 bytes += b;
@@ -328,35 +316,32 @@ impl Store {
             after: after.map(str::to_owned),
             until: until.map(str::to_owned),
         };
-        let store = self.clone();
-        blocking(move || store.list_blocking(&span, limit)).await
-    }
-
-    fn list_blocking(&self, span: &Span, limit: usize) -> Result<(Vec<Record>, bool)> {
-        let mut rows = Vec::new();
-        for volume in &self.inner.volumes {
-            for record in volume.index.scan(span).take(limit.saturating_add(1)) {
-                let mut record = record?;
-                volume.recency.refresh(&mut record);
-                rows.push(record);
+        let volumes = self.disks.online();
+        blocking(move || {
+            let mut rows = Vec::new();
+            for volume in volumes.iter() {
+                for record in volume.scan(&span).take(limit.saturating_add(1)) {
+                    rows.push(record?);
+                }
             }
-        }
-        if self.inner.volumes.len() > 1 {
-            rows.sort_by(|a, b| a.name.cmp(&b.name));
-            rows.dedup_by(|a, b| a.name == b.name);
-        }
-        let more = rows.len() > limit;
-        rows.truncate(limit);
-        Ok((rows, more))
+            if volumes.len() > 1 {
+                rows.sort_by(|a, b| a.name.cmp(&b.name).then(b.sequence.cmp(&a.sequence)));
+                rows.dedup_by(|a, b| a.name == b.name);
+            }
+            let more = rows.len() > limit;
+            rows.truncate(limit);
+            Ok((rows, more))
+        })
+        .await
     }
 
     /// Ids of all buckets that have objects here.
     pub async fn buckets(&self) -> Result<Vec<u64>> {
-        let store = self.clone();
+        let volumes = self.disks.online();
         blocking(move || {
             let mut ids = Vec::new();
-            for volume in &store.inner.volumes {
-                ids.extend(volume.index.buckets()?);
+            for volume in volumes.iter() {
+                ids.extend(volume.shared().index.buckets()?);
             }
             ids.sort_unstable();
             ids.dedup();
@@ -367,45 +352,42 @@ impl Store {
 
     /// What all disks together hold.
     pub fn usage(&self) -> Usage {
-        self.inner.volumes.iter().map(|v| v.room.usage()).fold(Usage::default(), |a, b| a + b)
+        let volumes = self.disks.online();
+        volumes.iter().map(|v| v.room().usage()).fold(Usage::default(), |a, b| a + b)
     }
 
     /// What each disk holds.
-    pub fn disk_usage(&self) -> Vec<(&Path, Usage)> {
-        self.inner.volumes.iter().map(|v| (v.root.as_path(), v.room.usage())).collect()
+    pub fn disk_usage(&self) -> Vec<(PathBuf, Usage)> {
+        let volumes = self.disks.online();
+        volumes.iter().map(|v| (v.path().to_owned(), v.room().usage())).collect()
     }
 
     /// Notes an access, for eviction. Costs no I/O; written down by [`Self::flush`].
     pub fn touch(&self, record: &Record, now_ns: u64) {
-        if self.volume(record).recency.touch(record, now_ns) {
-            self.inner.bell.ring.notify_one();
+        if let Ok(volume) = self.volume(record)
+            && volume.shared().recency.touch(record, now_ns)
+        {
+            self.disks.bell().ring.notify_one();
         }
     }
 
-    /// Writes down times of access and syncs the indexes: from time to time, and before stopping.
+    /// Writes down times of access: from time to time, and before stopping.
     pub async fn flush(&self) -> Result<()> {
-        let store = self.clone();
-        blocking(move || {
-            for volume in &store.inner.volumes {
-                volume.write_times()?;
-                volume.index.persist()?;
-            }
-            Ok(())
-        })
-        .await
+        let volumes = self.disks.online();
+        blocking(move || volumes.iter().try_for_each(|volume| volume.write_times())).await
     }
 
     /// Whether noted accesses should be written down soon.
     pub(crate) fn has_many_touches(&self) -> bool {
-        self.inner.volumes.iter().any(|v| v.recency.is_plenty())
+        self.disks.online().iter().any(|v| v.shared().recency.is_plenty())
     }
 
-    pub(crate) fn volumes(&self) -> &[Arc<Volume>] {
-        &self.inner.volumes
+    pub(crate) fn volumes(&self) -> Arc<Vec<Arc<Volume>>> {
+        self.disks.online()
     }
 
     pub(crate) fn bell(&self) -> &EvictorBell {
-        &self.inner.bell
+        self.disks.bell()
     }
 
     /// Room for `bytes` on the first disk that has it at once, else on the best one after a wait.
@@ -414,39 +396,30 @@ impl Store {
         bucket_id: u64,
         name: &str,
         bytes: u64,
-    ) -> Result<(Arc<Volume>, space::Reservation)> {
+    ) -> Result<(Arc<Volume>, Reservation)> {
         let mut usable = Vec::new();
-        let mut refusal = Error::internal("no disk");
-        for volume in self.by_score(bucket_id, name) {
-            match volume.check_alive() {
+        let mut refusal = Error::unavailable("no disk is in use");
+        for volume in self.disks.by_score(bucket_id, name) {
+            match volume.shared().check_alive() {
                 Ok(()) => usable.push(volume),
                 Err(e) => refusal = e,
             }
         }
         for volume in &usable {
-            if volume.file_system_fits(bytes)
-                && let Some(reservation) = volume.room.try_reserve(bytes)
+            if volume.shared().file_system_fits(bytes)
+                && let Some(reservation) = volume.room().try_reserve(bytes)
             {
-                return Ok((Arc::clone(volume), reservation));
+                return Ok((volume.clone(), reservation));
             }
         }
         let volume = usable.first().ok_or(refusal)?;
-        let reservation = volume.room.reserve(bytes, || volume.file_system_fits(bytes)).await?;
-        Ok((Arc::clone(volume), reservation))
+        let fits = || volume.shared().file_system_fits(bytes);
+        let reservation = volume.room().reserve(bytes, fits).await?;
+        Ok((volume.clone(), reservation))
     }
 
-    /// The disks, the one where the object belongs first.
-    fn by_score(&self, bucket_id: u64, name: &str) -> Vec<&Arc<Volume>> {
-        let mut volumes: Vec<_> = self.inner.volumes.iter().collect();
-        if volumes.len() > 1 {
-            let digest = placement::object_digest(&format!("{bucket_id:016x}/"), name);
-            volumes.sort_by_key(|v| std::cmp::Reverse(v.score(digest)));
-        }
-        volumes
-    }
-
-    fn volume(&self, record: &Record) -> &Arc<Volume> {
-        &self.inner.volumes[record.disk]
+    fn volume(&self, record: &Record) -> Result<Arc<Volume>> {
+        self.disks.number(record.disk)
     }
 }
 

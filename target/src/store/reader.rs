@@ -17,7 +17,7 @@ use super::{blocking, joined};
 /// Bytes of a piece of a stream; whole blocks. One piece is read ahead.
 const PIECE: u64 = 4 * BLOCK;
 
-/// An open object. It holds the file open, so that eviction or overwriting cannot hurt it.
+/// An open object. It holds its bytes or files, so that eviction or overwriting cannot hurt it.
 #[derive(Clone)]
 pub struct ObjectReader {
     shared: Arc<Open>,
@@ -25,12 +25,32 @@ pub struct ObjectReader {
 
 struct Open {
     record: Record,
-    file: Arc<dyn DiskFile>,
+    body: Body,
+}
+
+/// The payload of an open object.
+pub(crate) enum Body {
+    /// Read with its record, and checked.
+    Memory(Bytes),
+    /// Files, each with its block table behind its part of the payload.
+    Files(Vec<OpenExtent>),
+}
+
+/// A file with a part of a payload.
+pub(crate) struct OpenExtent {
+    pub(crate) file: Arc<dyn DiskFile>,
+    /// Bytes of payload.
+    pub(crate) size: u64,
 }
 
 impl ObjectReader {
-    pub(crate) fn new(record: Record, file: Arc<dyn DiskFile>) -> Self {
-        Self { shared: Arc::new(Open { record, file }) }
+    pub(crate) fn new(record: Record, body: Body) -> Self {
+        Self { shared: Arc::new(Open { record, body }) }
+    }
+
+    /// An object whose payload was read and checked.
+    pub(crate) fn in_memory(record: Record, payload: Bytes) -> Self {
+        Self::new(record, Body::Memory(payload))
     }
 
     /// The record of the very commit that is open.
@@ -104,37 +124,63 @@ impl Open {
                 format!("bytes {start}..{end} of \"{}\", which has {size}", self.record.name),
             ));
         }
-        if start == end {
-            return Ok(Bytes::new());
+        match &self.body {
+            Body::Memory(bytes) => Ok(bytes.slice(start as usize..end as usize)),
+            Body::Files(extents) => self.read_files(extents, range),
         }
+    }
+
+    fn read_files(&self, extents: &[OpenExtent], range: ByteRange) -> Result<Bytes> {
+        let mut parts = Vec::new();
+        let mut base = 0;
+        for extent in extents {
+            let start = range.start.clamp(base, base + extent.size) - base;
+            let end = range.end.clamp(base, base + extent.size) - base;
+            if start < end {
+                parts.push(self.read_extent(extent, base, ByteRange { start, end })?);
+            }
+            base += extent.size;
+        }
+        match parts.len() {
+            0 => Ok(Bytes::new()),
+            1 => Ok(parts.swap_remove(0)),
+            _ => Ok(parts.concat().into()),
+        }
+    }
+
+    /// Reads a range, not empty, of one file, whose first byte is byte `base` of the object.
+    fn read_extent(&self, extent: &OpenExtent, base: u64, range: ByteRange) -> Result<Bytes> {
+        let ByteRange { start, end } = range;
+        let size = extent.size;
         let first = start / BLOCK;
         let from = first * BLOCK;
         let to = (end.div_ceil(BLOCK) * BLOCK).min(size);
         let payload = (to - from) as usize;
-        // A read of the whole object takes the table, which follows, in the same call.
+        // A read of the whole file takes the table, which follows, in the same call.
         let whole = from == 0 && to == size;
         let along = if whole { table_len(size) as usize } else { 0 };
         let mut buf = vec![0; payload + along];
-        self.fill(&mut buf, from)?;
+        self.fill(extent, &mut buf, from)?;
         let sums = if whole {
             buf.split_off(payload)
         } else {
             let mut sums = vec![0; table_len(to - from) as usize];
-            self.fill(&mut sums, size + first * TABLE_ENTRY)?;
+            self.fill(extent, &mut sums, size + first * TABLE_ENTRY)?;
             sums
         };
         let blocks = buf.chunks(BLOCK as usize).zip(sums.chunks(TABLE_ENTRY as usize));
         for (i, (block, sum)) in blocks.enumerate() {
             if crc32c(block).to_le_bytes() != sum {
-                return Err(self.corrupt(&format!("block {} fails its checksum", first + i as u64)));
+                let at = base + from + i as u64 * BLOCK;
+                return Err(self.corrupt(&format!("the block at byte {at} fails its checksum")));
             }
         }
         let cut = (start - from) as usize..(end - from) as usize;
         Ok(Bytes::from(buf).slice(cut))
     }
 
-    fn fill(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_exact_at(buf, offset).map_err(|e| match e.kind() {
+    fn fill(&self, extent: &OpenExtent, buf: &mut [u8], offset: u64) -> Result<()> {
+        extent.file.read_exact_at(buf, offset).map_err(|e| match e.kind() {
             std::io::ErrorKind::UnexpectedEof => self.corrupt("its file is too short"),
             // An unreadable sector is as lost as a flipped bit.
             _ => self.corrupt(&format!("its file cannot be read: {e}")),
@@ -142,8 +188,13 @@ impl Open {
     }
 
     fn corrupt(&self, what: &str) -> Error {
-        let Record { name, bucket_id, generation, .. } = &self.record;
-        tracing::warn!(name, bucket_id, generation, "stored object is damaged: {what}");
-        Error::new(ErrorCode::Corrupt, format!("stored object \"{name}\" is damaged: {what}"))
+        corrupt(&self.record, what)
     }
+}
+
+/// The error for a stored object whose bytes are not what was written.
+pub(crate) fn corrupt(record: &Record, what: &str) -> Error {
+    let Record { name, bucket_id, generation, .. } = record;
+    tracing::warn!(name, bucket_id, generation, "stored object is damaged: {what}");
+    Error::new(ErrorCode::Corrupt, format!("stored object \"{name}\" is damaged: {what}"))
 }

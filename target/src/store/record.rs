@@ -46,37 +46,36 @@ impl RecordMeta {
     }
 }
 
-/// Where a payload lies on its disk.
+/// Where a frame stands in the log of a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Spot {
+    pub(crate) segment: u64,
+    pub(crate) offset: u32,
+    /// Bytes from the start of the frame to its payload.
+    pub(crate) head: u32,
+}
+
+/// A file that holds a part of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) id: u64,
+    /// Bytes of payload in it.
+    pub(crate) size: u64,
+}
+
+/// Where a payload lies, and the frame of its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the log, behind the record.
+    /// In the log, behind its record.
     Log(Spot),
-    /// In files of its own, one after the other.
-    Files(Vec<Extent>),
+    /// In files, one after the other; the log has the record alone.
+    Files(Spot, Vec<Extent>),
 }
 
 impl Place {
     pub(crate) fn is_log(&self) -> bool {
         matches!(self, Self::Log(_))
     }
-}
-
-/// Where a record stands in the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Spot {
-    pub(crate) segment: u64,
-    /// Bytes from the start of the segment.
-    pub(crate) offset: u32,
-    /// Bytes from the start of the frame to its payload.
-    pub(crate) head: u32,
-}
-
-/// A file that holds a part of a payload, or all of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) id: u64,
-    /// Bytes of payload.
-    pub(crate) size: u64,
 }
 
 /// One stored object: its identity, where it lies, and its metadata.
@@ -86,10 +85,9 @@ pub struct Record {
     pub name: String,
     /// Bytes of payload.
     pub size: u64,
-    /// Sequence of the record that committed the payload: unique on its disk for ever, growing with
-    /// every commit, the same after changes of metadata.
+    /// Names this content: unique on its target for ever, greater in every later commit.
     pub generation: u64,
-    /// Order of records on this disk; every change has a greater one.
+    /// Order of this record among those of the target; grows with changes of metadata too.
     pub(crate) sequence: u64,
     pub meta: RecordMeta,
     pub(crate) place: Place,
@@ -105,7 +103,39 @@ impl Record {
 
     /// Space that the object takes on its disk.
     pub fn stored_bytes(&self) -> u64 {
-        format::stored_bytes(self.size, &self.name)
+        self.frame_bytes() + self.file_bytes()
+    }
+
+    /// Space of its frame in the log.
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        let payload = if self.extents().is_empty() { self.size } else { 0 };
+        (u64::from(self.spot().head) + payload).next_multiple_of(format::ALIGN)
+    }
+
+    /// Space of its files.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.extents().iter().map(|e| format::file_space(e.size, &self.name)).sum()
+    }
+
+    /// Where the record stands in the log.
+    pub(crate) fn spot(&self) -> Spot {
+        match &self.place {
+            Place::Log(spot) | Place::Files(spot, _) => *spot,
+        }
+    }
+
+    pub(crate) fn set_spot(&mut self, to: Spot) {
+        match &mut self.place {
+            Place::Log(spot) | Place::Files(spot, _) => *spot = to,
+        }
+    }
+
+    /// The files of the payload.
+    pub(crate) fn extents(&self) -> &[Extent] {
+        match &self.place {
+            Place::Log(_) => &[],
+            Place::Files(_, extents) => extents,
+        }
     }
 
     /// The record as other nodes and clients see it.
@@ -125,8 +155,15 @@ impl Record {
     /// A record that no store has written.
     #[cfg(test)]
     pub(crate) fn for_test(name: &str, size: u64, generation: u64, meta: RecordMeta) -> Self {
-        let place = Place::Files(vec![Extent { id: generation, size }]);
-        let (bucket_id, name, sequence) = (1, name.to_owned(), generation);
-        Self { bucket_id, name, size, generation, sequence, meta, place, disk: 0 }
+        Self {
+            bucket_id: 1,
+            name: name.to_owned(),
+            size,
+            generation,
+            sequence: generation,
+            meta,
+            place: Place::Files(Spot::default(), vec![Extent { id: generation, size }]),
+            disk: 0,
+        }
     }
 }

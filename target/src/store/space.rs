@@ -11,6 +11,10 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What eviction frees beyond the request that hit the end of the file system.
 const AFTER_FULL: u64 = 64 << 20;
+/// Dead space of the log that is put up with while room is short: this part of the budget.
+const DEAD_SHARE: u64 = 16;
+/// Percent of the budget above which room is short.
+const PRESSED: u64 = 80;
 
 /// What lies on a disk, or on all of a node's disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,9 +22,11 @@ pub struct Usage {
     pub objects: u64,
     /// Bytes of payload.
     pub bytes: u64,
-    /// Bytes on the disk: payload, block tables, records and companions in whole pages.
+    /// Bytes on the disk that objects need: payload, block tables, records and companions.
     pub stored: u64,
-    /// What `stored` must not exceed.
+    /// Bytes of the log that no object needs any more; compaction frees them.
+    pub dead: u64,
+    /// What `stored` and `dead` together must not exceed.
     pub budget: u64,
 }
 
@@ -32,16 +38,10 @@ impl std::ops::Add for Usage {
             objects: self.objects + o.objects,
             bytes: self.bytes + o.bytes,
             stored: self.stored + o.stored,
+            dead: self.dead + o.dead,
             budget: self.budget + o.budget,
         }
     }
-}
-
-/// What one object adds to a disk.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weight {
-    pub(crate) bytes: u64,
-    pub(crate) stored: u64,
 }
 
 /// What eviction looks at when it decides how much to free.
@@ -59,10 +59,19 @@ struct Counts {
     objects: u64,
     bytes: u64,
     stored: u64,
+    dead: u64,
+    /// Space of what lies beside objects, such as companions.
+    aside: u64,
     reserved: u64,
     wanted: u64,
     /// Bytes to free because the file system, not the budget, was full.
     shortfall: u64,
+}
+
+impl Counts {
+    fn used(&self) -> u64 {
+        self.stored + self.dead + self.aside
+    }
 }
 
 /// The accounts of one disk.
@@ -112,43 +121,37 @@ impl Room {
 
     pub(crate) fn usage(&self) -> Usage {
         let c = self.lock();
-        Usage { objects: c.objects, bytes: c.bytes, stored: c.stored, budget: self.budget }
+        Usage {
+            objects: c.objects,
+            bytes: c.bytes,
+            stored: c.stored + c.aside,
+            dead: c.dead,
+            budget: self.budget,
+        }
     }
 
     pub(crate) fn demand(&self) -> Demand {
         let c = self.lock();
-        let used = c.stored + c.reserved;
+        // Evicting more would not help against dead space beyond what compaction leaves.
+        let used = c.stored + c.aside + c.dead.min(self.budget / DEAD_SHARE) + c.reserved;
         let beyond = self.budget.saturating_sub(used) + c.shortfall;
         let wanted = if c.shortfall > 0 { c.wanted.max(beyond) } else { c.wanted };
         Demand { used, wanted, budget: self.budget }
     }
 
-    /// Accounts for an object that was committed in place of another, perhaps.
-    pub(crate) fn replace(&self, new: Option<Weight>, old: Option<Weight>) {
+    /// Takes over what the disk holds by now.
+    pub(crate) fn show(&self, objects: u64, bytes: u64, stored: u64, dead: u64) {
         let mut c = self.lock();
-        if let Some(w) = new {
-            c.objects += 1;
-            c.bytes += w.bytes;
-            c.stored += w.stored;
-        }
-        if let Some(w) = old {
-            c.objects = c.objects.saturating_sub(1);
-            c.bytes = c.bytes.saturating_sub(w.bytes);
-            c.stored = c.stored.saturating_sub(w.stored);
-        }
+        let freed = stored + dead < c.stored + c.dead;
+        (c.objects, c.bytes, c.stored, c.dead) = (objects, bytes, stored, dead);
         drop(c);
-        let freed = match (new, old) {
-            (None, Some(_)) => true,
-            (Some(n), Some(o)) => n.stored < o.stored,
-            _ => false,
-        };
         self.changed(freed);
     }
 
     /// Accounts for a companion that was written or removed: no object, but space.
     pub(crate) fn set_aside(&self, new: u64, old: u64) {
         let mut c = self.lock();
-        c.stored = (c.stored + new).saturating_sub(old);
+        c.aside = (c.aside + new).saturating_sub(old);
         drop(c);
         self.changed(new < old);
     }
@@ -157,11 +160,18 @@ impl Room {
         if freed {
             self.passes.send_modify(|_| {});
         }
-        let used = self.lock().stored;
+        let used = self.lock().used();
         let high = self.evictor.lock().high;
         if u128::from(used) * 100 > u128::from(self.budget) * u128::from(high) {
             self.evictor.ring.notify_one();
         }
+    }
+
+    /// Whether the log holds more dead space than it should while room is short.
+    pub(crate) fn wants_compaction(&self) -> bool {
+        let c = self.lock();
+        let pressed = c.wanted > 0 || (c.used() + c.reserved) * 100 > self.budget * PRESSED;
+        pressed && c.dead > self.budget / DEAD_SHARE
     }
 
     /// Called when the file system had no room for `bytes`, whatever the budget says.
@@ -180,7 +190,7 @@ impl Room {
 
     fn try_take(&self, bytes: u64) -> bool {
         let mut c = self.lock();
-        let fits = c.stored + c.reserved + bytes <= self.budget;
+        let fits = c.used() + c.reserved + bytes <= self.budget;
         if fits {
             c.reserved += bytes;
         }
@@ -243,7 +253,8 @@ impl Room {
             ErrorCode::OutOfSpace,
             format!(
                 "no room for {bytes} bytes: {} of {} in use and nothing to evict",
-                u.stored, u.budget
+                u.stored + u.dead,
+                u.budget
             ),
         )
         .hint("delete objects, or give the disk a larger size")
@@ -317,7 +328,7 @@ mod tests {
         let bell = Arc::new(EvictorBell::default());
         bell.attach(Some(90));
         let room = Room::new(100, bell.clone());
-        room.replace(Some(Weight { bytes: 90, stored: 90 }), None);
+        room.show(1, 90, 90, 0);
         let writer = tokio::spawn({
             let room = room.clone();
             async move { room.reserve(50, || true).await.map(|r| r.bytes()) }
@@ -328,7 +339,7 @@ mod tests {
         }
         assert_eq!(room.demand(), Demand { used: 90, wanted: 50, budget: 100 });
         room.pass_done();
-        room.replace(None, Some(Weight { bytes: 90, stored: 90 }));
+        room.show(0, 0, 0, 0);
         assert_eq!(writer.await.unwrap().unwrap(), 50);
     }
 
@@ -337,7 +348,7 @@ mod tests {
         let bell = Arc::new(EvictorBell::default());
         bell.attach(Some(90));
         let room = Room::new(100, bell.clone());
-        room.replace(Some(Weight { bytes: 90, stored: 90 }), None);
+        room.show(1, 90, 90, 0);
         let writer = tokio::spawn({
             let room = room.clone();
             async move { room.reserve(50, || true).await.map(|r| r.bytes()) }

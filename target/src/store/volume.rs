@@ -1,147 +1,200 @@
-//! One disk of the store: its folders, and the order of steps by which objects appear and go.
+//! One disk of the store: its folders, and how objects appear, are read and go.
 //!
 //! ```text
-//! DISK/.forebay/{lock,disk.json,index/,lost/}   DISK/work/<id>   DISK/objects/xx/<id>
-//! DISK/companions/<id>
+//! DISK/.forebay/{lock,disk.json,index/,lost/}   DISK/log/<segment>
+//! DISK/objects/xx/<file>   DISK/work/<file>     DISK/companions/<generation>
 //! ```
-//! An id is the commit's generation in hexadecimal; names of objects never become paths.
+//! All ids are numbers in hexadecimal; names of objects never become paths.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use forebay_core::bucket::Class;
-use forebay_core::{Error, ErrorCode, Result, placement};
+use forebay_core::{Error, Result, placement};
 
 use super::DiskSettings;
+use super::committer::{Change, Committer, MetaChange, Outcome};
+use super::compaction::Compactor;
 use super::companion::Companions;
-use super::disk::{Disk, DiskFile, DiskLock};
-use super::format;
+use super::disk::{Disk, DiskLock};
+use super::format::{self, FORMAT};
 use super::identity::{self, Identity, failed};
-use super::index::{Index, Span};
-use super::reader::ObjectReader;
-use super::rebuild;
+use super::index::Span;
+use super::log::Log;
+use super::reader::{Body, ObjectReader, OpenExtent, corrupt};
 use super::recency::Recency;
-use super::record::{Extent, Place, Record, RecordMeta};
-use super::space::{Demand, EvictorBell, Room, Weight};
-use super::work::Work;
+use super::record::{Extent, Place, Record, RecordMeta, Spot};
+use super::recover::{Recovered, Replayed, Site, tidy};
+use super::shared::Shared;
+use super::space::{Demand, EvictorBell, Reservation, Room};
+use super::work::{Filling, Finished, Payload};
 
 /// Default budget: this part of the file system, or [`MAX_DEFAULT_BUDGET`], the smaller.
 const DEFAULT_SHARE: u64 = 10;
 const MAX_DEFAULT_BUDGET: u64 = 20 << 30;
-/// Left free on the file system, so that the index and deletes go on working: at most this,
-const HEADROOM: u64 = 64 << 20;
-/// or this part of a small one.
-const HEADROOM_SHARE: u64 = 50;
+/// Segments have this part of the budget, within these bounds.
+const SEGMENT_SHARE: u64 = 64;
+const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (256 << 10)..=(256 << 20);
+/// Removals in one request, so that other writers get their turn.
+const REMOVALS_AT_ONCE: usize = 256;
+
+/// A disk that is locked and known, and not yet open.
+pub(crate) struct Claim {
+    pub(crate) identity: Identity,
+    settings: DiskSettings,
+    io: Arc<dyn Disk>,
+    lock: DiskLock,
+}
 
 /// One disk.
 pub(crate) struct Volume {
-    pub(crate) number: usize,
-    pub(crate) root: PathBuf,
-    pub(crate) io: Arc<dyn Disk>,
-    pub(crate) index: Index,
-    pub(crate) room: Arc<Room>,
-    pub(crate) recency: Recency,
-    pub(crate) companions: Companions,
+    // In the order of their ends: compaction needs the committer, both need the lock.
+    compactor: Compactor,
+    committer: Arc<Committer>,
+    shared: Arc<Shared>,
     digest: u64,
-    generation: AtomicU64,
-    /// A sync failed: what the disk holds is unknown until it is opened again.
-    failed: AtomicBool,
+    identity: Mutex<Identity>,
     _lock: DiskLock,
 }
 
-impl Volume {
-    pub(crate) fn open(
-        number: usize,
-        settings: &DiskSettings,
-        io: Arc<dyn Disk>,
-        bell: Arc<EvictorBell>,
-    ) -> Result<Self> {
+impl Claim {
+    /// Locks a disk and reads who it is.
+    pub(crate) fn take(settings: &DiskSettings, io: Arc<dyn Disk>) -> Result<Self> {
         let root = &settings.path;
-        let (own, work, objects) = (root.join(".forebay"), root.join("work"), root.join("objects"));
-        for dir in [&own, &work, &objects] {
+        let own = root.join(".forebay");
+        for dir in [&own, &root.join("work"), &root.join("objects"), &root.join("log")] {
             io.create_dir(dir).map_err(failed("create folder", dir))?;
         }
         let lock = identity::lock(&*io, root, &own)?;
-        let identity = Identity::load(&*io, &own, || has_files(&*io, &objects))?;
-        remove_work(&*io, &work)?;
-        create_folders(&*io, &objects)?;
-        let companions = Companions::open(root, &*io)?;
-        let index = rebuild::open_index(number, settings, io.clone(), &own, &objects)?;
-        let budget = match settings.budget {
+        let identity = Identity::read(&*io, &own, || holds_anything(&*io, root))?;
+        Ok(Self { identity, settings: settings.clone(), io, lock })
+    }
+
+    /// Opens the disk as number `number`. `opens` says how often the store was opened, and
+    /// `sequence` gives the order of records; also returned: keys just learned from the log.
+    pub(crate) fn open(
+        mut self,
+        number: usize,
+        opens: u64,
+        sequence: Arc<AtomicU64>,
+        bell: Arc<EvictorBell>,
+    ) -> Result<(Volume, Replayed)> {
+        let (root, io) = (self.settings.path.clone(), self.io.clone());
+        create_folders(&*io, &root.join("objects"))?;
+        let budget = match self.settings.budget {
             Some(budget) => budget,
             None => {
-                let total = io.space(root).map_err(failed("measure", root))?.total;
+                let total = io.space(&root).map_err(failed("measure", &root))?.total;
                 (total / DEFAULT_SHARE).min(MAX_DEFAULT_BUDGET)
             }
         };
-        Ok(Self {
+        let segment_bytes =
+            (budget / SEGMENT_SHARE).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end());
+        let files_are_truth = self.identity.format < FORMAT;
+        // Before any record is written, so that no later opening repeats a sequence.
+        self.identity.opens = opens;
+        if !files_are_truth {
+            self.identity.write(&*io, &root.join(".forebay"))?;
+        }
+        let log = Log::open(io.clone(), root.join("log"), self.identity.number(), segment_bytes)?;
+        let companions = Companions::open(&root, &*io)?;
+        let site = Site {
+            io: io.clone(),
+            root: &root,
+            log: &log,
             number,
-            root: root.clone(),
+            rebuild: self.settings.rebuild_index,
+            files_are_truth,
+        };
+        let Recovered { index, tally, replayed } = site.recover()?;
+        log.begin_after(tally.position.segment);
+        if files_are_truth {
+            self.identity.format = FORMAT;
+            self.identity.write(&*io, &root.join(".forebay"))?;
+        }
+        let shared = Arc::new(Shared {
+            number,
+            io,
+            log,
             index,
+            tally: Mutex::new(tally),
             room: Room::new(budget, bell),
             recency: Recency::default(),
             companions,
-            digest: placement::digest(&identity.id),
-            generation: AtomicU64::new(identity.first_generation()),
+            sequence,
             failed: AtomicBool::new(false),
-            io,
-            _lock: lock,
-        })
+            root,
+        });
+        tidy(&shared)?;
+        shared.companions.recover(&shared)?;
+        shared.show_accounts();
+        let committer = Arc::new(Committer::start(shared.clone())?);
+        let compactor = Compactor::start(shared.clone(), committer.clone(), segment_bytes)?;
+        let digest = placement::digest(&self.identity.id);
+        let identity = Mutex::new(self.identity);
+        let volume = Volume { compactor, committer, shared, digest, identity, _lock: self.lock };
+        Ok((volume, replayed))
     }
+}
 
-    /// Ends what a crash left half done, then counts what is there. `elsewhere` says whether
-    /// another disk has a key: then its copy was to replace the marked one.
-    pub(crate) fn recover(&self, elsewhere: &dyn Fn(&[u8]) -> Result<bool>) -> Result<()> {
-        for (generation, key) in self.index.marks()? {
-            let path = self.object_path(generation);
-            let is_entry = self.index.get(&key)?.is_some_and(|r| r.generation == generation);
-            let there = match self.io.open(&path) {
-                Ok(_) => true,
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => false,
-                Err(e) => return Err(failed("open", &path)(e)),
-            };
-            if is_entry && there && !elsewhere(&key)? {
-                self.index.unmark(generation)?;
-                continue;
-            }
-            if there {
-                self.io.unlink(&path).map_err(failed("remove", &path))?;
-            }
-            self.index.erase(&key, generation)?;
-        }
-        let mut found = self.companions.found(&*self.io)?;
-        for record in self.index.all() {
-            let record = record?;
-            self.room.replace(Some(weight(&record)), None);
-            if let Some(space) = found.remove(&record.generation) {
-                self.companions.adopt(record.generation, space);
-                self.room.set_aside(space, 0);
-            }
-        }
-        // Nobody's: a crash came between the end of an object and that of its companion.
-        found.into_keys().try_for_each(|orphan| self.companions.remove_orphan(&*self.io, orphan))
+impl Volume {
+    pub(crate) fn number(&self) -> usize {
+        self.shared.number
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.root
+        &self.shared.root
+    }
+
+    /// Has the disk know that the store was opened `opens` times.
+    pub(crate) fn raise(&self, opens: u64) -> Result<()> {
+        let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        identity.opens = identity.opens.max(opens);
+        identity.write(&*self.shared.io, &self.shared.root.join(".forebay"))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn room(&self) -> &Arc<Room> {
+        &self.shared.room
     }
 
     pub(crate) fn demand(&self) -> Demand {
-        self.room.demand()
+        self.shared.room.demand()
     }
 
     pub(crate) fn pass_done(&self) {
-        self.room.pass_done();
+        self.shared.room.pass_done();
+    }
+
+    /// Frees dead space of the log while room is short; the bytes freed. Blocks.
+    pub(crate) fn reclaim(&self) -> Result<u64> {
+        self.compactor.reclaim()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn compact_all(&self) -> Result<u64> {
+        self.compactor.compact_all()
     }
 
     /// Every record of the disk with its latest access.
     pub(crate) fn records(&self) -> impl Iterator<Item = Result<Record>> + '_ {
-        self.index.all().map(|record| {
-            let mut record = record?;
-            self.recency.refresh(&mut record);
-            Ok(record)
-        })
+        self.shared.index.all().map(|record| self.refreshed(record))
+    }
+
+    /// Records of a span, in the order of names, with their latest access.
+    pub(crate) fn scan(&self, span: &Span) -> impl Iterator<Item = Result<Record>> + '_ {
+        self.shared.index.scan(span).map(|record| self.refreshed(record))
+    }
+
+    fn refreshed(&self, record: Result<Record>) -> Result<Record> {
+        let mut record = record?;
+        self.shared.recency.refresh(&mut record);
+        Ok(record)
     }
 
     /// Score of this disk for a key; the highest of all disks is where a new object goes.
@@ -149,256 +202,215 @@ impl Volume {
         placement::mix(self.digest ^ key_digest)
     }
 
-    pub(crate) fn next_generation(&self) -> u64 {
-        self.generation.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(crate) fn work_path(&self, generation: u64) -> PathBuf {
-        self.root.join("work").join(format!("{generation:016x}"))
-    }
-
-    pub(crate) fn object_path(&self, generation: u64) -> PathBuf {
-        object_path(&self.root.join("objects"), generation)
-    }
-
-    /// Whether the file system has `bytes` beside what must stay free.
-    pub(crate) fn file_system_fits(&self, bytes: u64) -> bool {
-        self.io
-            .space(&self.root)
-            .is_ok_and(|s| s.free >= bytes.saturating_add(HEADROOM.min(s.total / HEADROOM_SHARE)))
-    }
-
-    /// Refuses writes after a failed sync.
-    pub(crate) fn check_alive(&self) -> Result<()> {
-        if self.failed.load(Ordering::Relaxed) {
-            return Err(Error::internal(format!(
-                "disk {} failed to sync; it takes no writes until restart",
-                self.root.display()
-            ))
-            .hint("look at the kernel's log, replace the disk if it is failing"));
-        }
-        Ok(())
-    }
-
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
-        let mut record = self.index.get(key)?;
-        if let Some(record) = &mut record {
-            self.recency.refresh(record);
-        }
-        Ok(record)
+        self.shared.get(key)
     }
 
-    /// Turns a finished work file into the object of its name.
-    pub(crate) fn commit(&self, mut work: Box<Work>, meta: RecordMeta) -> Result<Record> {
-        self.check_alive()?;
-        let owned = meta.class == Class::Owned;
-        let record = Record {
-            bucket_id: work.bucket_id,
-            name: std::mem::take(&mut work.name),
-            size: work.written,
-            generation: work.generation,
-            sequence: work.generation,
-            meta,
-            place: Place::Files(vec![Extent { id: work.generation, size: work.written }]),
-            disk: self.number,
-        };
-        let mut tail = work.take_table();
-        tail.extend(format::encode_trailer(&record)?);
-        work.file.write_at(&tail, record.size).map_err(|e| {
-            let error = failed("write", &work.path)(e);
-            if error.code == ErrorCode::OutOfSpace {
-                self.room.note_full(tail.len() as u64);
+    /// Makes an object of what was written. `stray`: another disk has an older copy.
+    pub(crate) async fn commit(
+        &self,
+        finished: Finished,
+        meta: RecordMeta,
+        stray: bool,
+    ) -> Result<Record> {
+        let Finished { bucket_id, name, size, payload, reservation, .. } = finished;
+        let (place, disk) = (Place::Log(Spot::default()), self.number());
+        let (generation, sequence) = (0, 0);
+        let mut record = Record { bucket_id, name, size, generation, sequence, meta, place, disk };
+        let (payload, file) = match payload {
+            Payload::Memory(bytes) => (bytes, None),
+            Payload::File(filling) => {
+                self.shared.check_alive()?;
+                record.sequence = self.shared.next_sequence();
+                record.generation = record.sequence;
+                let extents = vec![Extent { id: filling.id, size }];
+                record.place = Place::Files(Spot::default(), extents);
+                let (shared, mine) = (self.shared.clone(), record.clone());
+                let filling = super::blocking(move || end_file(&shared, filling, &mine)).await?;
+                (Bytes::new(), Some(filling))
             }
-            error
-        })?;
-        if owned {
-            self.synced(work.file.sync(), &work.path)?;
-        }
-        let key = format::key(record.bucket_id, &record.name);
-        let path = self.object_path(record.generation);
-        self.index.mark(record.generation, &key)?;
-        self.io.rename(&work.path, &path).map_err(failed("rename", &work.path))?;
-        work.moved = true;
-        if owned && let Err(e) = self.sync_folder(&path) {
-            self.drop_file(record.generation);
-            return Err(e);
-        }
-        let old = self.index.publish(&record)?;
-        self.room.replace(Some(weight(&record)), old.as_ref().map(weight));
-        if owned {
-            self.synced_index()?;
-        }
-        if let Some(old) = old {
-            self.drop_file(old.generation);
-        }
-        Ok(record)
+        };
+        self.submit_put(Change::Put { record: Box::new(record), payload, file, stray }, reservation)
+            .await
     }
 
-    /// Removes a file that no entry names, and its mark; what fails is left to the next start.
-    fn drop_file(&self, generation: u64) {
-        self.drop_companion(generation);
-        let path = self.object_path(generation);
-        let removed = self.io.unlink(&path).map_err(failed("remove", &path));
-        if let Err(e) = removed.and_then(|()| self.index.unmark(generation)) {
-            tracing::warn!("a file without an object stays until restart: {e}");
-        }
+    async fn submit_put(&self, change: Change, reservation: Reservation) -> Result<Record> {
+        let mut outcomes = self.committer.submit(vec![change], Some(reservation)).await?;
+        let new = outcomes.pop().and_then(|o| o.new);
+        new.ok_or_else(|| Error::internal("a commit was overtaken by a later one of its object"))
     }
 
     /// Changes metadata. `None`: the object is gone or was committed again since.
-    pub(crate) fn update(
+    pub(crate) async fn update(
         &self,
         record: &Record,
-        f: impl FnOnce(&mut RecordMeta),
+        change: MetaChange,
     ) -> Result<Option<Record>> {
-        self.check_alive()?;
-        let key = format::key(record.bucket_id, &record.name);
-        let Some(mut new) = self.get(&key)?.filter(|r| r.generation == record.generation) else {
-            return Ok(None);
-        };
-        let old = new.meta.clone();
-        f(&mut new.meta);
-        let owned = new.meta.class == Class::Owned;
-        if owned && !new.meta.same_lasting(&old) {
-            let path = self.object_path(new.generation);
-            let trailer = format::encode_trailer(&new)?;
-            let file = self.io.open_write(&path).map_err(failed("open", &path))?;
-            let end = file.size().map_err(failed("measure", &path))?;
-            file.write_at(&trailer, end).map_err(failed("write", &path))?;
-            self.synced(file.sync(), &path)?;
-        }
-        let meta = new.meta;
-        let changed = self.index.change(record, |m| *m = meta)?;
-        if owned && changed.is_some() {
-            self.synced_index()?;
-        }
-        Ok(changed)
+        let change = Change::Update { record: Box::new(record.clone()), change };
+        Ok(self.one(change).await?.new)
     }
 
     /// Removes this very commit of an object. False: it was gone or committed again already.
-    pub(crate) fn remove(&self, record: &Record, durable: bool) -> Result<bool> {
-        let key = format::key(record.bucket_id, &record.name);
-        let path = self.object_path(record.generation);
-        self.index.mark(record.generation, &key)?;
-        match self.io.unlink(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(failed("remove", &path)(e));
-            }
-            _ => {}
-        }
-        let durable = durable && record.meta.class == Class::Owned;
-        if durable {
-            self.sync_folder(&path)?;
-        }
-        let removed = self.forget(&key, record.generation)?;
-        if durable {
-            self.synced_index()?;
+    pub(crate) async fn remove(&self, record: &Record) -> Result<bool> {
+        let change = removal(record);
+        Ok(self.one(change).await?.old.is_some())
+    }
+
+    /// Removes these very commits; returns those that were still there.
+    pub(crate) fn remove_all_blocking(&self, records: &[Record]) -> Result<Vec<Record>> {
+        let mut removed = Vec::new();
+        for chunk in records.chunks(REMOVALS_AT_ONCE) {
+            let changes = chunk.iter().map(removal).collect();
+            let outcomes = self.committer.submit_blocking(changes, None)?;
+            removed.extend(outcomes.into_iter().filter_map(|o| o.old));
         }
         Ok(removed)
     }
 
-    /// Removes an entry whose file is gone.
-    fn forget(&self, key: &[u8], generation: u64) -> Result<bool> {
-        let erased = self.index.erase(key, generation)?;
-        // Not before: nobody keeps a companion for an entry that is gone.
-        self.drop_companion(generation);
-        let Some(old) = erased else { return Ok(false) };
-        self.recency.forget(key);
-        self.room.replace(None, Some(weight(&old)));
-        Ok(true)
+    /// Forgets that another disk may have an older copy of this key.
+    pub(crate) async fn unstray(&self, key: Vec<u8>) -> Result<()> {
+        self.one(Change::Unstray { key }).await.map(drop)
     }
 
-    /// Opens an object's file. `None`: it is gone, and so is its entry now.
+    async fn one(&self, change: Change) -> Result<Outcome> {
+        let mut outcomes = self.committer.submit(vec![change], None).await?;
+        Ok(outcomes.pop().unwrap_or_default())
+    }
+
+    /// Opens an object. `None`: it is gone, and so is its entry now, or it has moved.
     pub(crate) fn open_object(&self, record: &Record) -> Result<Option<ObjectReader>> {
-        let path = self.object_path(record.generation);
-        match self.io.open(&path) {
-            Ok(file) => Ok(Some(self.reader(record, file))),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let key = format::key(record.bucket_id, &record.name);
-                let known = self.index.is_marked(record.generation)?;
-                if self.forget(&key, record.generation)? && !known {
-                    let (name, bucket_id) = (&record.name, record.bucket_id);
-                    tracing::warn!(name, bucket_id, path = %path.display(), "object lost its file");
+        let body = match &record.place {
+            Place::Log(spot) => match self.shared.log.read(spot, record.size) {
+                Ok(Some((found, payload))) => {
+                    if !is_same(&found, record) {
+                        return Err(corrupt(record, "another object lies in its place"));
+                    }
+                    Some(Body::Memory(payload))
                 }
+                Ok(None) => None,
+                Err(e) if super::is_corrupt(&e) => return Err(corrupt(record, &e.message)),
+                Err(e) => return Err(e),
+            },
+            Place::Files(_, extents) => self.open_files(extents)?.map(Body::Files),
+        };
+        match body {
+            Some(body) => Ok(Some(ObjectReader::new(record.clone(), body))),
+            None => {
+                self.forget_lost(record)?;
                 Ok(None)
             }
-            Err(e) => Err(failed("open", &path)(e)),
         }
     }
 
-    fn reader(&self, record: &Record, file: Arc<dyn DiskFile>) -> ObjectReader {
-        ObjectReader::new(record.clone(), file)
+    /// The payload of this very commit if it lies in the log and in the page cache.
+    pub(crate) fn read_now(&self, record: &Record) -> Result<Option<Bytes>> {
+        let Place::Log(spot) = &record.place else { return Ok(None) };
+        match self.shared.log.read_now(spot, record.size)? {
+            Ok(Some((found, payload))) if is_same(&found, record) => Ok(Some(payload)),
+            _ => Ok(None),
+        }
+    }
+
+    fn open_files(&self, extents: &[Extent]) -> Result<Option<Vec<OpenExtent>>> {
+        let mut open = Vec::with_capacity(extents.len());
+        for extent in extents {
+            let path = self.shared.object_path(extent.id);
+            let file = match self.shared.io.open(&path) {
+                // Committed, and not in its place yet.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                    match self.shared.io.open(&self.shared.work_path(extent.id)) {
+                        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                            self.shared.io.open(&path)
+                        }
+                        other => other,
+                    }
+                }
+                other => other,
+            };
+            match file {
+                Ok(file) => open.push(OpenExtent { file, size: extent.size }),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+                Err(e) => return Err(failed("open", &path)(e)),
+            }
+        }
+        Ok(Some(open))
+    }
+
+    /// Removes an entry whose bytes are gone, unless it was changed since it was looked up.
+    fn forget_lost(&self, record: &Record) -> Result<()> {
+        let Some(now) = self.shared.current(record)? else { return Ok(()) };
+        if now.place != record.place {
+            return Ok(());
+        }
+        let (name, bucket_id) = (&record.name, record.bucket_id);
+        tracing::warn!(name, bucket_id, generation = record.generation, "object lost its bytes");
+        self.remove_all_blocking(std::slice::from_ref(&now)).map(drop)
     }
 
     /// Removes every object of a bucket; returns how many and how many bytes.
     pub(crate) fn remove_bucket(&self, bucket_id: u64) -> Result<(u64, u64)> {
         let span = Span { bucket_id, ..Span::default() };
         let (mut objects, mut bytes) = (0, 0);
-        for record in self.index.scan(&span) {
-            let record = record?;
-            // Ids of buckets are never used again: what a power cut brings back is nobody's.
-            if self.remove(&record, false)? {
+        loop {
+            let page: Vec<Record> =
+                self.shared.index.scan(&span).take(REMOVALS_AT_ONCE).collect::<Result<_>>()?;
+            if page.is_empty() {
+                return Ok((objects, bytes));
+            }
+            for record in self.remove_all_blocking(&page)? {
                 objects += 1;
                 bytes += record.size;
             }
         }
-        self.synced_index()?;
-        Ok((objects, bytes))
     }
 
     /// Writes noted times of access to the index.
     pub(crate) fn write_times(&self) -> Result<()> {
-        for (key, touch) in self.recency.take() {
-            self.index.set_atime(&key, touch.generation, touch.atime_ns)?;
+        let touches: Vec<_> = self.shared.recency.take().into_iter().collect();
+        for chunk in touches.chunks(REMOVALS_AT_ONCE) {
+            self.committer.submit_blocking(vec![Change::Times(chunk.to_vec())], None)?;
         }
         Ok(())
     }
+}
 
-    fn sync_folder(&self, path: &Path) -> Result<()> {
-        match path.parent() {
-            Some(dir) => self.synced(self.io.sync_dir(dir), dir),
-            None => Ok(()),
+fn removal(record: &Record) -> Change {
+    Change::Remove {
+        bucket_id: record.bucket_id,
+        name: record.name.clone(),
+        generation: Some(record.generation),
+    }
+}
+
+fn is_same(found: &Record, wanted: &Record) -> bool {
+    (found.bucket_id, &found.name, found.generation, found.size)
+        == (wanted.bucket_id, &wanted.name, wanted.generation, wanted.size)
+}
+
+/// Ends a file of `work/` so that the log may name it.
+fn end_file(shared: &Shared, mut filling: Box<Filling>, record: &Record) -> Result<Box<Filling>> {
+    filling.end(&format::encode_trailer(record)?)?;
+    if record.meta.class == Class::Owned {
+        shared.synced(filling.file.sync(), &filling.path)?;
+        if let Some(folder) = filling.path.parent() {
+            shared.synced(shared.io.sync_dir(folder), folder)?;
         }
     }
+    Ok(filling)
+}
 
-    fn synced_index(&self) -> Result<()> {
-        self.index.persist().inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
+fn holds_anything(io: &dyn Disk, root: &Path) -> Result<bool> {
+    let (log, objects) = (root.join("log"), root.join("objects"));
+    if !io.list(&log).map_err(failed("list", &log))?.is_empty() {
+        return Ok(true);
     }
-
-    /// A failed sync may have thrown away dirty pages: trying again would lie.
-    fn synced(&self, result: std::io::Result<()>, path: &Path) -> Result<()> {
-        result.map_err(|e| {
-            self.failed.store(true, Ordering::Relaxed);
-            tracing::error!(disk = %self.root.display(), "sync failed, disk takes no writes: {e}");
-            failed("sync", path)(e)
-        })
-    }
-}
-
-/// What a record counts for in the accounts.
-pub(crate) fn weight(record: &Record) -> Weight {
-    Weight { bytes: record.size, stored: record.stored_bytes() }
-}
-
-pub(crate) fn object_path(objects: &Path, generation: u64) -> PathBuf {
-    objects.join(format!("{:02x}", generation & 0xff)).join(format!("{generation:016x}"))
-}
-
-fn has_files(io: &dyn Disk, objects: &Path) -> Result<bool> {
-    for dir in io.list(objects).map_err(failed("list", objects))? {
+    for dir in io.list(&objects).map_err(failed("list", &objects))? {
         let dir = objects.join(dir);
         if !io.list(&dir).map_err(failed("list", &dir))?.is_empty() {
             return Ok(true);
         }
     }
     Ok(false)
-}
-
-fn remove_work(io: &dyn Disk, work: &Path) -> Result<()> {
-    for name in io.list(work).map_err(failed("list", work))? {
-        let path = work.join(name);
-        io.unlink(&path).map_err(failed("remove", &path))?;
-    }
-    Ok(())
 }
 
 fn create_folders(io: &dyn Disk, objects: &Path) -> Result<()> {

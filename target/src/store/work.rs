@@ -1,65 +1,59 @@
-//! Objects being written: a file in `work/` that becomes an object by `Store::commit` or vanishes.
+//! Objects being written. Small ones are gathered in memory and go to the log as a whole; larger
+//! ones fill a file in `work/`. Either becomes an object by `Store::commit` or vanishes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
-use forebay_core::{Error, Result};
+use forebay_core::Result;
+use forebay_core::{Error, ErrorCode};
 
 use super::blocking;
 use super::disk::DiskFile;
-use super::format::{BLOCK, stored_bytes};
+use super::format::{self, BLOCK, SMALL};
+use super::growing::Growing;
 use super::identity::failed;
+use super::shared::Shared;
 use super::space::Reservation;
 use super::volume::Volume;
 
 /// Above this, removing a file takes long enough to leave the thread that drops it.
-const SMALL: u64 = 16 << 20;
+const QUICK: u64 = 16 << 20;
 
-/// The file and what is known of it; removes the file when dropped before it was committed.
-pub(crate) struct Work {
-    pub(crate) volume: Arc<Volume>,
-    pub(crate) bucket_id: u64,
-    pub(crate) name: String,
-    pub(crate) generation: u64,
+/// A file in `work/` and what is known of it; removed when dropped before it was committed.
+pub(crate) struct Filling {
+    shared: Arc<Shared>,
+    pub(crate) id: u64,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) written: u64,
     /// Checksums of whole blocks so far, as they will stand in the file.
     table: Vec<u8>,
     block: Digest,
-    /// The file has left `work/`.
-    pub(crate) moved: bool,
+    /// The log has it, or may have it.
+    pub(crate) handed_over: bool,
 }
 
-impl Work {
-    pub(crate) fn create(volume: Arc<Volume>, bucket_id: u64, name: &str) -> Result<Self> {
-        let generation = volume.next_generation();
-        let path = volume.work_path(generation);
-        let file = volume.io.create(&path).map_err(failed("create", &path))?;
+impl Filling {
+    pub(crate) fn create(shared: Arc<Shared>) -> Result<Self> {
+        let id = shared.next_sequence();
+        let path = shared.work_path(id);
+        let file = shared.io.create(&path).map_err(failed("create", &path))?;
         Ok(Self {
-            volume,
-            bucket_id,
-            name: name.to_owned(),
-            generation,
+            shared,
+            id,
             path,
             file,
             written: 0,
             table: Vec::new(),
             block: Digest::new(CrcAlgorithm::Crc32Iscsi),
-            moved: false,
+            handed_over: false,
         })
     }
 
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_at(bytes, self.written).map_err(|e| {
-            let error = failed("write", &self.path)(e);
-            if error.code == forebay_core::ErrorCode::OutOfSpace {
-                self.volume.room.note_full(bytes.len() as u64);
-            }
-            error
-        })?;
+        self.write_at(bytes, self.written)?;
         let mut rest = bytes;
         while !rest.is_empty() {
             let left = BLOCK - self.written % BLOCK;
@@ -74,50 +68,102 @@ impl Work {
         Ok(())
     }
 
+    /// Writes what follows the payload: the block table and a trailer. Nothing is appended after.
+    pub(crate) fn end(&mut self, trailer: &[u8]) -> Result<()> {
+        if !self.written.is_multiple_of(BLOCK) {
+            self.end_block();
+        }
+        let mut tail = std::mem::take(&mut self.table);
+        tail.extend_from_slice(trailer);
+        self.write_at(&tail, self.written)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.file.write_at(bytes, offset).map_err(|e| {
+            let error = failed("write", &self.path)(e);
+            if error.code == ErrorCode::OutOfSpace {
+                self.shared.room.note_full(bytes.len() as u64);
+            }
+            error
+        })
+    }
+
     fn end_block(&mut self) {
         let crc = self.block.finalize_reset() as u32;
         self.table.extend_from_slice(&crc.to_le_bytes());
     }
-
-    /// The block table of all that was written; nothing may be appended after.
-    pub(crate) fn take_table(&mut self) -> Vec<u8> {
-        if !self.written.is_multiple_of(BLOCK) {
-            self.end_block();
-        }
-        std::mem::take(&mut self.table)
-    }
 }
 
-impl Drop for Work {
+impl Drop for Filling {
     fn drop(&mut self) {
-        if self.moved {
+        if self.handed_over {
             return;
         }
-        let (io, path) = (self.volume.io.clone(), std::mem::take(&mut self.path));
+        let (io, path) = (self.shared.io.clone(), std::mem::take(&mut self.path));
         let remove = move || {
             if let Err(e) = io.unlink(&path) {
                 tracing::debug!(path = %path.display(), "work file stays until restart: {e}");
             }
         };
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) if self.written > SMALL => drop(runtime.spawn_blocking(remove)),
+            Ok(runtime) if self.written > QUICK => drop(runtime.spawn_blocking(remove)),
             _ => remove(),
         }
     }
 }
 
+/// The payload of an object being written.
+pub(crate) enum Work {
+    Memory,
+    File(Box<Filling>),
+}
+
 /// An object being written. Dropping it removes what was written.
 pub struct WorkFile {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) bucket_id: u64,
+    pub(crate) name: String,
     /// Absent while a write runs and after one failed.
-    work: Option<Box<Work>>,
-    file: Arc<dyn DiskFile>,
+    work: Option<Work>,
+    growing: Arc<Growing>,
     written: u64,
     reservation: Reservation,
 }
 
+/// What a [`WorkFile`] leaves to whoever commits it.
+pub(crate) struct Finished {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) bucket_id: u64,
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    pub(crate) payload: Payload,
+    pub(crate) reservation: Reservation,
+}
+
+/// The payload of a finished object.
+pub(crate) enum Payload {
+    Memory(Bytes),
+    File(Box<Filling>),
+}
+
 impl WorkFile {
-    pub(crate) fn new(work: Work, reservation: Reservation) -> Self {
-        Self { file: work.file.clone(), written: 0, work: Some(Box::new(work)), reservation }
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        bucket_id: u64,
+        name: &str,
+        size_hint: Option<u64>,
+        reservation: Reservation,
+    ) -> Self {
+        let expected = size_hint.filter(|size| *size <= SMALL).unwrap_or(0);
+        Self {
+            volume,
+            bucket_id,
+            name: name.to_owned(),
+            work: Some(Work::Memory),
+            growing: Arc::new(Growing::with_capacity(expected as usize)),
+            written: 0,
+            reservation,
+        }
     }
 
     /// Appends `bytes`; when it returns, readers of [`Self::file`] see them.
@@ -128,16 +174,45 @@ impl WorkFile {
         if bytes.is_empty() {
             return Ok(());
         }
-        let mut work = self.work.take().ok_or_else(gone)?;
+        let work = self.work.take().ok_or_else(gone)?;
         let size = self.written + bytes.len() as u64;
-        let need = stored_bytes(size, &work.name);
+        let need = format::space_for(size, &self.name);
         if need > self.reservation.bytes() {
             let more = need - self.reservation.bytes();
             self.reservation.grow(more, || true).await?;
         }
-        let work = blocking(move || work.append(&bytes).map(|()| work)).await?;
+        let work = match work {
+            Work::Memory if size <= SMALL => {
+                self.growing.append(&bytes);
+                Work::Memory
+            }
+            Work::Memory => {
+                let (shared, growing) = (self.volume.shared().clone(), self.growing.clone());
+                blocking(move || {
+                    let mut filling = Filling::create(shared)?;
+                    filling.append(&growing.freeze())?;
+                    filling.append(&bytes)?;
+                    growing.move_to(filling.file.clone());
+                    Ok(Work::File(Box::new(filling)))
+                })
+                .await?
+            }
+            Work::File(mut filling) => {
+                blocking(move || filling.append(&bytes).map(|()| Work::File(filling))).await?
+            }
+        };
         self.work = Some(work);
         self.written = size;
+        Ok(())
+    }
+
+    /// Takes the whole payload of an object that is in memory, instead of any [`Self::write`].
+    pub(crate) async fn fill(&mut self, payload: Bytes) -> Result<()> {
+        if payload.len() as u64 > SMALL {
+            return self.write(payload).await;
+        }
+        self.written = payload.len() as u64;
+        self.growing.set(payload);
         Ok(())
     }
 
@@ -146,14 +221,25 @@ impl WorkFile {
         self.written
     }
 
-    /// The file, for readers that follow it while it grows: bytes up to [`Self::written`] are the
-    /// payload's. It stays readable after commit, overwrite and removal.
+    /// The payload, for readers that follow it while it grows: bytes up to [`Self::written`] are
+    /// there. It stays readable after commit, overwrite and removal.
     pub fn file(&self) -> Arc<dyn DiskFile> {
-        self.file.clone()
+        self.growing.clone()
     }
 
-    pub(crate) fn into_parts(self) -> Result<(Box<Work>, Reservation)> {
-        Ok((self.work.ok_or_else(gone)?, self.reservation))
+    pub(crate) fn finish(self) -> Result<Finished> {
+        let payload = match self.work.ok_or_else(gone)? {
+            Work::Memory => Payload::Memory(self.growing.freeze()),
+            Work::File(filling) => Payload::File(filling),
+        };
+        Ok(Finished {
+            volume: self.volume,
+            bucket_id: self.bucket_id,
+            name: self.name,
+            size: self.written,
+            payload,
+            reservation: self.reservation,
+        })
     }
 }
 

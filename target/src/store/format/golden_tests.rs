@@ -40,7 +40,10 @@ fn cached() -> Record {
         generation: GENERATION,
         sequence: GENERATION,
         meta,
-        place: Place::Files(vec![Extent { id: GENERATION, size: PAYLOAD.len() as u64 }]),
+        place: Place::Files(
+            Spot::default(),
+            vec![Extent { id: GENERATION, size: PAYLOAD.len() as u64 }],
+        ),
         disk: 0,
     }
 }
@@ -74,10 +77,13 @@ fn entries() -> Vec<(Entry, &'static [u8])> {
     large.name = "large".into();
     large.size = 700 << 20;
     large.sequence += 7;
-    large.place = Place::Files(vec![
-        Extent { id: GENERATION, size: 512 << 20 },
-        Extent { id: GENERATION + 1, size: 188 << 20 },
-    ]);
+    large.place = Place::Files(
+        Spot::default(),
+        vec![
+            Extent { id: GENERATION, size: 512 << 20 },
+            Extent { id: GENERATION + 1, size: 188 << 20 },
+        ],
+    );
     let remove = Entry::Remove { bucket_id: 3, name: "old".into(), sequence: GENERATION + 8 };
     vec![
         (in_log(cached()), PAYLOAD),
@@ -128,11 +134,9 @@ fn segments_of_format_2_are_read_and_written() {
     for (mut entry, payload) in entries() {
         let fixed = Fixed::decode(&SEGMENT_2[at..]).unwrap();
         let (head, rest) = SEGMENT_2[at..].split_at(fixed.head as usize);
-        if let Entry::Put(record) = &mut entry
-            && record.place.is_log()
-        {
+        if let Entry::Put(record) = &mut entry {
             let segment = HEADER.segment;
-            record.place = Place::Log(Spot { segment, offset: at as u32, head: fixed.head });
+            record.set_spot(Spot { segment, offset: at as u32, head: fixed.head });
         }
         assert_eq!(decode_head(head, &HEADER, at as u64).unwrap(), entry);
         assert_eq!(&rest[..fixed.payload as usize], payload);

@@ -29,10 +29,9 @@ use forebay_core::checksum::{ChecksumKind, crc32c};
 use forebay_core::{Error, ErrorCode, Result};
 
 pub(crate) use self::companion::{companion_space, decode_companion, encode_companion};
-#[allow(unused_imports)] // Until the store writes to the log.
 pub(crate) use self::frame::{
     ALIGN, FIXED, Fixed, MAX_HEAD, SEGMENT_HEADER, SegmentHeader, decode_head, encode_head,
-    frame_bytes, head_bound, split_table,
+    head_bound, split_table,
 };
 pub(crate) use self::record::{Entry, check_entry};
 pub(crate) use self::trailer::{decode_tail, encode_trailer};
@@ -40,6 +39,8 @@ pub(crate) use self::value::{decode_value, encode_value};
 
 /// Version of the layouts; part of `disk.json`, of every segment and of every footer.
 pub const FORMAT: u16 = 2;
+/// Oldest version of a disk that is taken over: it had no log, a file for every object.
+pub(crate) const FIRST_FORMAT: u16 = 1;
 /// Bytes of payload that one checksum covers.
 pub(crate) const BLOCK: u64 = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u8 = 16;
@@ -50,7 +51,6 @@ pub(crate) const FOOTER: usize = 16;
 /// Longest record: bounds what a reader of a damaged file allocates.
 pub(crate) const MAX_RECORD: usize = 256 << 10;
 /// Objects of at most this many bytes lie in the log.
-#[allow(dead_code)] // Until the store writes to it.
 pub(crate) const SMALL: u64 = 128 << 10;
 /// Longest payload of a frame that a reader accepts; more than [`SMALL`], which may grow.
 pub(crate) const MAX_PAYLOAD: u64 = 1 << 20;
@@ -81,9 +81,15 @@ pub(crate) fn bad_block(payload: &[u8], table: &[u8]) -> Option<u64> {
     bad.map(|i| i as u64)
 }
 
-/// Space on the disk that an object with a payload of `size` bytes takes.
-pub(crate) fn stored_bytes(size: u64, name: &str) -> u64 {
+/// Space on the disk of a file with `size` bytes of payload.
+pub(crate) fn file_space(size: u64, name: &str) -> u64 {
     (size + table_len(size) + USUAL_RECORD + name.len() as u64).next_multiple_of(PAGE)
+}
+
+/// Space to reserve for an object with `size` bytes of payload.
+pub(crate) fn space_for(size: u64, name: &str) -> u64 {
+    let frame = USUAL_RECORD + name.len() as u64;
+    if size <= SMALL { size + table_len(size) + frame } else { file_space(size, name) + frame }
 }
 
 /// Key of an object in the index; keys of one bucket sort by name.

@@ -43,15 +43,7 @@ pub(crate) enum Entry {
     Remove { bucket_id: u64, name: String, sequence: u64 },
 }
 
-#[allow(dead_code)] // Until the store writes to the log.
 impl Entry {
-    pub(crate) fn bucket_id(&self) -> u64 {
-        match self {
-            Self::Put(record) => record.bucket_id,
-            Self::Remove { bucket_id, .. } => *bucket_id,
-        }
-    }
-
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Put(record) => &record.name,
@@ -100,14 +92,14 @@ pub(super) fn encode_put(out: &mut Vec<u8>, record: &Record) -> Result<()> {
     let mut w = Writer { out };
     w.u8(match record.place {
         Place::Log(_) => PUT_HERE,
-        Place::Files(_) => PUT_FILES,
+        Place::Files(..) => PUT_FILES,
     });
     w.u8(flags(&record.meta));
     w.varint(record.bucket_id);
     w.text(&record.name);
     w.varint(record.sequence);
     encode_rest(&mut w, record);
-    if let Place::Files(files) = &record.place {
+    if let Place::Files(_, files) = &record.place {
         encode_files(&mut w, record, files)?;
     }
     check_len(out.len() - start, &record.name)
@@ -124,7 +116,7 @@ pub(super) fn entry_bound(entry: &Entry) -> usize {
     let custom = meta.custom.iter().map(|(k, v)| k.len() + v.len() + 2 * EACH_BOUND);
     let files = match &record.place {
         Place::Log(_) => 0,
-        Place::Files(files) => files.len() * EACH_BOUND,
+        Place::Files(_, files) => files.len() * EACH_BOUND,
     };
     let texts = texts.iter().map(|t| t.len()).sum::<usize>();
     FIXED_BOUND + texts + sum + custom.sum::<usize>() + files
@@ -161,7 +153,7 @@ pub(super) fn encode_rest(w: &mut Writer<'_>, record: &Record) {
 
 /// Only the sizes of files are written, so they must add up to the object's.
 fn check_files(record: &Record) -> Result<()> {
-    let Place::Files(files) = &record.place else { return Ok(()) };
+    let Place::Files(_, files) = &record.place else { return Ok(()) };
     let total = files.iter().try_fold(0u64, |sum, f| sum.checked_add(f.size));
     if total == Some(record.size) {
         return Ok(());
@@ -201,7 +193,10 @@ pub(super) fn decode_entry(bytes: &[u8], spot: Spot, size: u64) -> Result<Entry>
             let (place, size) = match kind {
                 PUT_HERE => (Place::Log(spot), size),
                 _ if size > 0 => return Err(damaged("a record has a payload and files")),
-                _ => decode_files(&mut r, sequence).map(|(f, size)| (Place::Files(f), size))?,
+                _ => {
+                    let (files, size) = decode_files(&mut r, sequence)?;
+                    (Place::Files(spot, files), size)
+                }
             };
             let record =
                 Record { bucket_id, name, size, generation, sequence, meta, place, disk: 0 };

@@ -67,7 +67,7 @@ fn places() -> impl Strategy<Value = (u64, Place)> {
         .prop_map(|(segment, offset, head)| Place::Log(Spot { segment, offset, head }));
     let files = proptest::collection::vec((any::<u64>(), 0..u64::MAX >> 4), 0..5).prop_map(|f| {
         let files: Vec<_> = f.into_iter().map(|(id, size)| Extent { id, size }).collect();
-        (files.iter().map(|f| f.size).sum(), Place::Files(files))
+        (files.iter().map(|f| f.size).sum(), Place::Files(Spot::default(), files))
     });
     prop_oneof![(0..MAX_PAYLOAD, spot), files]
 }
@@ -75,7 +75,10 @@ fn places() -> impl Strategy<Value = (u64, Place)> {
 fn in_files() -> impl Strategy<Value = Record> {
     records().prop_map(|mut record| {
         if record.place.is_log() {
-            record.place = Place::Files(vec![Extent { id: record.generation, size: record.size }]);
+            record.place = Place::Files(
+                Spot::default(),
+                vec![Extent { id: record.generation, size: record.size }],
+            );
         }
         record
     })
@@ -135,7 +138,7 @@ proptest! {
     fn random_bytes_never_panic(bytes in any::<Vec<u8>>(), len in any::<u16>(), kind in 0u8..4) {
         let mut value = bytes.clone();
         let _ = decode_value(&bytes, &value, 0);
-        value.insert(0, 2);
+        value.insert(0, 3);
         let _ = decode_value(&key(1, "a"), &value, 0);
         value[0] = kind;
         let _ = super::record::decode_entry(&value, Spot::default(), u64::from(len));

@@ -21,7 +21,7 @@ const FOOTER_MAGIC: &[u8; 8] = b"FBFOOTER";
 
 /// The record that stands behind an object's payload and its block table, with its footer.
 pub(crate) fn encode_trailer(record: &Record) -> Result<Vec<u8>> {
-    if !matches!(record.place, Place::Files(_)) {
+    if !matches!(record.place, Place::Files(..)) {
         let name = &record.name;
         return Err(Error::internal(format!("object \"{name}\" of the log is not for a file")));
     }
@@ -94,7 +94,7 @@ fn decode_record(bytes: &[u8]) -> Result<Record> {
         return Err(damaged("a record has bytes that mean nothing"));
     }
     match decode_entry(r.rest, Spot::default(), 0)? {
-        Entry::Put(record) if matches!(record.place, Place::Files(_)) => Ok(*record),
+        Entry::Put(record) if matches!(record.place, Place::Files(..)) => Ok(*record),
         _ => Err(damaged("the record of a file does not name it")),
     }
 }

@@ -15,7 +15,7 @@ use forebay_core::checksum::{Checksum, ChecksumKind, crc32c};
 use super::trailer::RECORD_MAGIC;
 use super::wire::Reader;
 use super::{BLOCK_SHIFT, code_class, code_kind, damaged, unknown_format};
-use crate::store::record::{Extent, Place, Record, RecordMeta};
+use crate::store::record::{Extent, Place, Record, RecordMeta, Spot};
 
 pub(super) const FLAG_BACKED: u16 = 1;
 pub(super) const FLAG_DIRTY: u16 = 2;
@@ -67,6 +67,6 @@ pub(super) fn decode_record(bytes: &[u8]) -> Result<Record> {
         mtime_ns,
         custom,
     };
-    let place = Place::Files(vec![Extent { id: generation, size }]);
+    let place = Place::Files(Spot::default(), vec![Extent { id: generation, size }]);
     Ok(Record { bucket_id, name, size, generation, sequence: generation, meta, place, disk: 0 })
 }

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! value:  layout u8, flags u8, sequence, generation ... custom pairs as in a record, then
-//!         0, segment, offset, head, size  or  1, number of files, id and size of each
+//!         segment, offset and head of the frame, then 0, size  or  1, number of files, id and size
+//!         of each
 //! ```
 
 use forebay_core::Result;
@@ -13,7 +14,7 @@ use super::wire::{Reader, Writer};
 use super::{damaged, parse_key};
 use crate::store::record::{Place, Record, Spot};
 
-const LAYOUT: u8 = 2;
+const LAYOUT: u8 = 3;
 const IN_LOG: u8 = 0;
 const IN_FILES: u8 = 1;
 
@@ -25,15 +26,16 @@ pub(crate) fn encode_value(record: &Record) -> Result<Vec<u8>> {
     w.u8(flags(&record.meta));
     w.varint(record.sequence);
     encode_rest(&mut w, record);
+    let spot = record.spot();
+    w.varint(spot.segment);
+    w.varint(u64::from(spot.offset));
+    w.varint(u64::from(spot.head));
     match &record.place {
-        Place::Log(spot) => {
+        Place::Log(_) => {
             w.u8(IN_LOG);
-            w.varint(spot.segment);
-            w.varint(u64::from(spot.offset));
-            w.varint(u64::from(spot.head));
             w.varint(record.size);
         }
-        Place::Files(files) => {
+        Place::Files(_, files) => {
             w.u8(IN_FILES);
             encode_files(&mut w, record, files)?;
         }
@@ -51,12 +53,14 @@ pub(crate) fn decode_value(key: &[u8], value: &[u8], disk: usize) -> Result<Reco
     let flags = r.u8()?;
     let sequence = r.varint()?;
     let (generation, meta) = decode_rest(&mut r, flags, sequence)?;
+    let (segment, offset, head) = (r.varint()?, short(r.varint()?)?, short(r.varint()?)?);
+    let spot = Spot { segment, offset, head };
     let (place, size) = match r.u8()? {
-        IN_LOG => {
-            let (segment, offset, head) = (r.varint()?, short(r.varint()?)?, short(r.varint()?)?);
-            (Place::Log(Spot { segment, offset, head }), r.varint()?)
+        IN_LOG => (Place::Log(spot), r.varint()?),
+        IN_FILES => {
+            let (files, size) = decode_files(&mut r, sequence)?;
+            (Place::Files(spot, files), size)
         }
-        IN_FILES => decode_files(&mut r, sequence).map(|(f, size)| (Place::Files(f), size))?,
         _ => return Err(damaged("an entry of the index has no place")),
     };
     if !r.rest.is_empty() {

@@ -60,6 +60,10 @@ impl Head {
         Self { next, active: None, buffer: Vec::new() }
     }
 
+    pub(super) fn begin_after(&mut self, segment: u64) {
+        self.next = self.next.max(segment.saturating_add(1));
+    }
+
     pub(super) fn next(&self) -> u64 {
         self.next
     }

@@ -148,6 +148,11 @@ impl Log {
         locked(&self.aside).values().cloned().collect()
     }
 
+    /// Has the next segment follow `segment`, whatever is left in the folder.
+    pub(crate) fn begin_after(&self, segment: u64) {
+        locked(&self.head).begin_after(segment);
+    }
+
     /// Where the next frame will begin, unless a segment ends before it.
     pub(crate) fn end(&self) -> Position {
         locked(&self.head).end()

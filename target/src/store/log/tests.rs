@@ -33,10 +33,8 @@ pub(super) fn remove(name: &str, sequence: u64) -> Item {
 /// The entry of an item as the log gives it back.
 pub(super) fn placed(item: &Item, spot: Spot) -> Entry {
     let mut entry = item.entry.clone();
-    if let Entry::Put(record) = &mut entry
-        && record.place.is_log()
-    {
-        record.place = Place::Log(spot);
+    if let Entry::Put(record) = &mut entry {
+        record.set_spot(spot);
     }
     entry
 }

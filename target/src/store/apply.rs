@@ -1,0 +1,155 @@
+//! What one record of the log does to the index and the accounts: the same while the store runs,
+//! after a crash, and when the index is made again.
+
+use std::collections::BTreeSet;
+
+use forebay_core::Result;
+
+use super::format;
+use super::index::{Batch, Index};
+use super::log::{Entry, Position};
+use super::record::Record;
+use super::tally::{Shift, Tally};
+
+/// A batch of changes in the making, with the accounts that go with it.
+pub(crate) struct Applier<'a> {
+    pub(crate) batch: Batch<'a>,
+    pub(crate) tally: &'a mut Tally,
+    touched: BTreeSet<u64>,
+}
+
+/// What became of one record.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// The object's record now; none when it was removed.
+    pub(crate) new: Option<Record>,
+    /// What it replaced or removed.
+    pub(crate) old: Option<Record>,
+    /// Files that no record needs any more.
+    pub(crate) doomed: Vec<u64>,
+}
+
+impl<'a> Applier<'a> {
+    pub(crate) fn new(index: &'a Index, tally: &'a mut Tally) -> Self {
+        Self { batch: index.batch(), tally, touched: BTreeSet::new() }
+    }
+
+    /// Applies the record of the frame at `at`, which has `len` bytes. An older one than what the
+    /// index has changes nothing.
+    pub(crate) fn apply(&mut self, at: Position, len: u64, entry: Entry) -> Result<Applied> {
+        self.pass(at, len);
+        match entry {
+            Entry::Put(record) => self.put(*record),
+            Entry::Remove { bucket_id, name, sequence } => {
+                self.tally.shift(at.segment, Shift::Sequence(sequence));
+                self.tally.shift(at.segment, Shift::Removal(len));
+                self.remove(format::key(bucket_id, &name), sequence)
+            }
+        }
+    }
+
+    /// Moves the position past a stretch of the log, whatever is in it.
+    pub(crate) fn pass(&mut self, at: Position, len: u64) {
+        let end = at.offset + len;
+        self.touched.insert(at.segment);
+        self.tally.shift(at.segment, Shift::End(end));
+        self.tally.position = Position { segment: at.segment, offset: end };
+    }
+
+    /// Puts changed metadata of the same record into the index alone.
+    pub(crate) fn refresh(&mut self, record: &Record) -> Result<()> {
+        self.batch.put(format::key(record.bucket_id, &record.name), record)
+    }
+
+    /// Forgets a segment whose live records were all moved.
+    pub(crate) fn forget_segment(&mut self, segment: u64) {
+        self.touched.insert(segment);
+        self.tally.forget(segment);
+    }
+
+    pub(crate) fn commit(self) -> Result<()> {
+        self.next_batch().0
+    }
+
+    /// Ends this batch; the accounts are there for the next one.
+    pub(crate) fn next_batch(self) -> (Result<()>, &'a mut Tally) {
+        (self.batch.commit(self.tally, &self.touched), self.tally)
+    }
+
+    fn put(&mut self, record: Record) -> Result<Applied> {
+        let segment = record.spot().segment;
+        self.tally.shift(segment, Shift::Sequence(record.sequence));
+        let key = format::key(record.bucket_id, &record.name);
+        let old = self.batch.get(&key)?;
+        if let Some(now) = &old
+            && now.sequence > record.sequence
+        {
+            return Ok(Applied { doomed: self.doom(&record, Some(now)), ..Applied::default() });
+        }
+        let doomed = match &old {
+            Some(old) => {
+                self.subtract(old);
+                self.doom(old, Some(&record))
+            }
+            None => Vec::new(),
+        };
+        self.set_resident(&key, old.as_ref(), Some(&record));
+        self.add(&record);
+        self.batch.put(key, &record)?;
+        Ok(Applied { new: Some(record), old, doomed })
+    }
+
+    fn remove(&mut self, key: Vec<u8>, sequence: u64) -> Result<Applied> {
+        let Some(old) = self.batch.get(&key)?.filter(|r| r.sequence < sequence) else {
+            return Ok(Applied::default());
+        };
+        self.subtract(&old);
+        self.set_resident(&key, Some(&old), None);
+        self.batch.remove(key);
+        let doomed = self.doom(&old, None);
+        Ok(Applied { new: None, old: Some(old), doomed })
+    }
+
+    fn add(&mut self, record: &Record) {
+        self.tally.objects += 1;
+        self.tally.bytes += record.size;
+        self.tally.files += record.file_bytes();
+        self.live(record, record.frame_bytes() as i64);
+    }
+
+    fn subtract(&mut self, record: &Record) {
+        self.tally.objects = self.tally.objects.saturating_sub(1);
+        self.tally.bytes = self.tally.bytes.saturating_sub(record.size);
+        self.tally.files = self.tally.files.saturating_sub(record.file_bytes());
+        self.live(record, -(record.frame_bytes() as i64));
+    }
+
+    fn live(&mut self, record: &Record, by: i64) {
+        let segment = record.spot().segment;
+        self.touched.insert(segment);
+        self.tally.shift(segment, Shift::Live(by));
+    }
+
+    /// Notes files of `gone` that `kept` does not need; they are removed after the batch.
+    fn doom(&mut self, gone: &Record, kept: Option<&Record>) -> Vec<u64> {
+        let needed = kept.map_or(&[][..], Record::extents);
+        let ids = gone.extents().iter().filter(|e| !needed.iter().any(|n| n.id == e.id));
+        let doomed: Vec<u64> = ids.map(|e| e.id).collect();
+        doomed.iter().for_each(|id| self.batch.doom(*id));
+        doomed
+    }
+
+    fn set_resident(&mut self, key: &[u8], old: Option<&Record>, new: Option<&Record>) {
+        let id = |r: Option<&Record>| r.filter(|r| r.evictable()).map(|r| r.generation);
+        let (old, new) = (id(old), id(new));
+        if old == new {
+            return;
+        }
+        if let Some(generation) = old {
+            self.batch.remove_resident(generation);
+        }
+        if let Some(generation) = new {
+            self.batch.put_resident(generation, key);
+        }
+    }
+}

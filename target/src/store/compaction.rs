@@ -1,0 +1,240 @@
+//! Compaction: what is still needed of the emptiest segments is copied to the head of the log, and
+//! they go.
+//!
+//! A copy keeps its sequence and generation, so a crash in between leaves two equal records, of
+//! which the later one counts. The old segment goes only after the copies were synced.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{Error, ErrorCode, Result};
+
+use super::committer::{Change, Committer};
+use super::log::{Entry, Found};
+use super::record::{Place, Record};
+use super::shared::Shared;
+
+/// A segment is worth rewriting when this part of it is dead,
+const DEAD_PERCENT: u64 = 50;
+/// or this part while room is short.
+const DEAD_PERCENT_PRESSED: u64 = 5;
+/// Segments below this part of the usual size are merged when there are many.
+const SMALL_SHARE: u64 = 4;
+const MANY_SMALL: usize = 16;
+/// Bytes copied at once, and then a rest that makes it this many a second when nothing presses.
+const STEP_BYTES: u64 = 1 << 20;
+const STEP_CHANGES: usize = 256;
+const BYTES_PER_SECOND: u64 = 64 << 20;
+/// How often an idle disk is looked at.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// Compacts the log of one disk.
+pub(crate) struct Compactor {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    committer: Arc<Committer>,
+    segment_bytes: u64,
+    stop: AtomicBool,
+    sleep: (Mutex<()>, Condvar),
+    /// Segments that hold damaged records of objects which exist nowhere else. Held while one
+    /// segment is rewritten, so that only one is.
+    stuck: Mutex<Vec<u64>>,
+}
+
+impl Compactor {
+    pub(crate) fn start(
+        shared: Arc<Shared>,
+        committer: Arc<Committer>,
+        segment_bytes: u64,
+    ) -> Result<Self> {
+        let inner = Arc::new(Inner {
+            shared,
+            committer,
+            segment_bytes,
+            stop: AtomicBool::new(false),
+            sleep: Default::default(),
+            stuck: Mutex::default(),
+        });
+        let name = format!("compact-{}", inner.shared.number);
+        let mine = inner.clone();
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || mine.run())
+            .map_err(|e| Error::internal(format!("no thread for compaction: {e}")))?;
+        Ok(Self { inner, thread: Some(thread) })
+    }
+
+    /// Rewrites segments as long as room is short and it frees some; the bytes freed.
+    pub(crate) fn reclaim(&self) -> Result<u64> {
+        let mut freed = 0;
+        while self.inner.shared.room.wants_compaction() {
+            match self.inner.one(DEAD_PERCENT_PRESSED, false)? {
+                Some(bytes) => freed += bytes,
+                None => break,
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Rewrites every segment that has anything dead in it; the bytes freed.
+    #[cfg(test)]
+    pub(crate) fn compact_all(&self) -> Result<u64> {
+        let mut freed = 0;
+        let last = self.inner.shared.log.end().segment;
+        while let Some(segment) = self.inner.candidate(0, last) {
+            freed += self.inner.rewrite(segment, false)?;
+        }
+        Ok(freed)
+    }
+}
+
+impl Drop for Compactor {
+    fn drop(&mut self) {
+        self.inner.stop.store(true, Ordering::Relaxed);
+        self.inner.sleep.1.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("compaction panicked");
+        }
+    }
+}
+
+impl Inner {
+    fn run(&self) {
+        while !self.rest(PERIOD) {
+            loop {
+                match self.one(DEAD_PERCENT, true) {
+                    Ok(Some(_)) if !self.is_stopped() => {}
+                    Ok(_) => break,
+                    Err(e) => {
+                        tracing::warn!(disk = %self.shared.root.display(), "compaction: {e}");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps; true when it is time to end.
+    fn rest(&self, time: Duration) -> bool {
+        let (lock, bell) = &self.sleep;
+        let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let stopped = || self.is_stopped();
+        drop(bell.wait_timeout_while(held, time, |()| !stopped()));
+        stopped()
+    }
+
+    /// Rewrites the segment that gives most. `None`: none is worth it.
+    fn one(&self, percent: u64, paced: bool) -> Result<Option<u64>> {
+        self.shared.check_alive()?;
+        match self.candidate(percent, self.shared.log.end().segment) {
+            Some(segment) => self.rewrite(segment, paced).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The segment below `active` with the largest dead part, of those with at least `percent`.
+    fn candidate(&self, percent: u64, active: u64) -> Option<u64> {
+        let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        let tally = self.shared.tally();
+        let sealed =
+            || tally.segments.iter().filter(|(id, _)| **id < active && !stuck.contains(id));
+        let emptiest = sealed()
+            .filter(|(_, s)| s.dead() > 0 && s.dead() * 100 >= s.len * percent)
+            .max_by_key(|(_, s)| s.dead() * 1000 / s.len.max(1));
+        let small: Vec<_> =
+            sealed().filter(|(_, s)| s.len < self.segment_bytes / SMALL_SHARE).collect();
+        let small = small.first().filter(|_| small.len() >= MANY_SMALL);
+        emptiest.or(small.copied()).map(|(id, _)| *id)
+    }
+
+    /// Copies what is needed of a segment and removes it; the bytes freed.
+    fn rewrite(&self, segment: u64, paced: bool) -> Result<u64> {
+        let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.shared.tally().segments.get(&segment).map_or(0, |s| s.dead());
+        let mut step = Step::default();
+        let mut whole = true;
+        for found in self.shared.log.scan_segment(segment, false) {
+            let change = match found? {
+                Found::Entry { entry: Entry::Put(record), .. } => match self.copy(&record) {
+                    Ok(change) => change,
+                    Err(e) if e.code == ErrorCode::Corrupt => {
+                        whole = false;
+                        None
+                    }
+                    Err(e) => return Err(e),
+                },
+                Found::Entry { entry: Entry::Remove { bucket_id, name, sequence }, .. } => {
+                    Some(Change::Bury { from: segment, bucket_id, name, sequence })
+                }
+                Found::Damaged { .. } => None,
+            };
+            step.changes.extend(change);
+            if step.bytes() >= STEP_BYTES || step.changes.len() >= STEP_CHANGES {
+                let bytes = step.bytes();
+                self.committer.submit_blocking(std::mem::take(&mut step.changes), None)?;
+                if paced && !self.shared.room.wants_compaction() {
+                    let nanos = bytes.saturating_mul(1_000_000_000) / BYTES_PER_SECOND;
+                    if self.rest(Duration::from_nanos(nanos)) {
+                        return Ok(0);
+                    }
+                }
+            }
+        }
+        self.committer.submit_blocking(step.changes, None)?;
+        self.committer.submit_blocking(vec![Change::Release { segment }], None)?;
+        let gone = !self.shared.tally().segments.contains_key(&segment);
+        if !gone {
+            tracing::warn!(segment, whole, "a segment keeps damaged records and stays");
+            stuck.push(segment);
+        }
+        Ok(if gone { before } else { 0 })
+    }
+
+    /// The copy of a record, if it is the newest of its object.
+    fn copy(&self, record: &Record) -> Result<Option<Change>> {
+        let Some(now) = self.shared.current(record)? else { return Ok(None) };
+        if now.sequence != record.sequence || now.spot() != record.spot() {
+            return Ok(None);
+        }
+        let payload = match &now.place {
+            Place::Files(..) => Bytes::new(),
+            Place::Log(spot) => match self.shared.log.read(spot, now.size) {
+                Ok(Some((_, payload))) => payload,
+                Ok(None) => return Ok(None),
+                // A damaged copy of what a backend has is worth nothing.
+                Err(e) if e.code == ErrorCode::Corrupt && now.evictable() => {
+                    let generation = Some(now.generation);
+                    let (bucket_id, name) = (now.bucket_id, now.name);
+                    return Ok(Some(Change::Remove { bucket_id, name, generation }));
+                }
+                Err(e) => return Err(e),
+            },
+        };
+        Ok(Some(Change::Move { record: Box::new(now), payload }))
+    }
+}
+
+/// Changes that go to the committer together.
+#[derive(Default)]
+struct Step {
+    changes: Vec<Change>,
+}
+
+impl Step {
+    fn bytes(&self) -> u64 {
+        self.changes.iter().map(|c| c.payload() as u64).sum()
+    }
+}

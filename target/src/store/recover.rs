@@ -1,0 +1,398 @@
+//! Bringing the index of a disk up to its log when the disk is opened, and making it again from
+//! the log where there is none to trust.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_core::{Error, ErrorCode, Result};
+
+use super::apply::Applier;
+use super::disk::{Disk, DiskFile};
+use super::format::{self, FOOTER, MAX_RECORD};
+use super::identity::failed;
+use super::index::Index;
+use super::log::{Entry, Found, Item, Log, Position};
+use super::record::Record;
+use super::shared::{Shared, object_path, work_path};
+use super::tally::Tally;
+
+/// Records that reach the index in one batch.
+const BATCH: usize = 1000;
+/// Nearly every record with its footer fits into the last bytes of this number.
+const SHORT_TAIL: u64 = 4096;
+/// Any record and a torn one behind it do.
+const LONG_TAIL: u64 = 2 * (MAX_RECORD + FOOTER) as u64;
+/// With more keys than this replayed, all of the disk counts as replayed.
+const MANY_KEYS: usize = 100_000;
+
+/// An index that has all of the log.
+pub(crate) struct Recovered {
+    pub(crate) index: Index,
+    pub(crate) tally: Tally,
+    pub(crate) replayed: Replayed,
+}
+
+/// Keys that the index learned from the log just now.
+pub(crate) enum Replayed {
+    Keys(Vec<Vec<u8>>),
+    All,
+}
+
+/// Where things are on a disk that is being opened.
+pub(crate) struct Site<'a> {
+    pub(crate) io: Arc<dyn Disk>,
+    pub(crate) root: &'a Path,
+    pub(crate) log: &'a Log,
+    pub(crate) number: usize,
+    /// Make the index again, whatever is there.
+    pub(crate) rebuild: bool,
+    /// The disk was written before there was a log: its files are the truth.
+    pub(crate) files_are_truth: bool,
+}
+
+impl Site<'_> {
+    /// Opens the index and applies what it lacks of the log.
+    pub(crate) fn recover(&self) -> Result<Recovered> {
+        let path = self.root.join(".forebay").join("index");
+        if !self.rebuild && !self.files_are_truth {
+            match Index::open(&path, self.io.clone(), self.number).and_then(complete) {
+                Ok(Some((index, tally))) => return self.catch_up(index, tally),
+                Ok(None) => {}
+                Err(e) if e.code == ErrorCode::Corrupt => {
+                    tracing::warn!("{e}; it is made again from the log");
+                }
+                Err(e) => return Err(e.hint("start with --rebuild-index if the disk is sound")),
+            }
+        }
+        self.io.remove_tree(&path).map_err(failed("remove", &path))?;
+        let index = Index::open(&path, self.io.clone(), self.number)?;
+        self.rebuild(index)
+    }
+
+    fn catch_up(&self, index: Index, mut tally: Tally) -> Result<Recovered> {
+        let on_disk: HashSet<u64> = self.log.segments().into_iter().map(|(id, _)| id).collect();
+        let lost: Vec<u64> =
+            tally.segments.keys().copied().filter(|id| !on_disk.contains(id)).collect();
+        if !lost.is_empty() {
+            let mut applier = Applier::new(&index, &mut tally);
+            for segment in lost {
+                tracing::warn!(disk = %self.root.display(), segment, "a segment is gone");
+                applier.forget_segment(segment);
+            }
+            applier.commit()?;
+        }
+        // Released by compaction before a crash.
+        for id in on_disk {
+            if id < tally.position.segment && !tally.segments.contains_key(&id) {
+                self.log.remove(id)?;
+            }
+        }
+        let from = tally.position;
+        let mut keys = Vec::new();
+        let replay = self.replay(&index, &mut tally, from, true, |key| {
+            if keys.len() <= MANY_KEYS {
+                keys.push(key);
+            }
+        })?;
+        if replay.records > 0 {
+            let disk = self.root.display();
+            tracing::info!(%disk, records = replay.records, "replayed the end of the log");
+        }
+        let replayed = if keys.len() > MANY_KEYS { Replayed::All } else { Replayed::Keys(keys) };
+        Ok(Recovered { index, tally, replayed })
+    }
+
+    fn rebuild(&self, index: Index) -> Result<Recovered> {
+        let mut tally = Tally::default();
+        let replay = self.replay(&index, &mut tally, Position::default(), false, |_| ())?;
+        let adopted = self.sweep_files(&index, &mut tally)?;
+        self.relearn_companions(&index)?;
+        index.set_complete()?;
+        if replay.records + adopted > 0 {
+            tracing::info!(
+                disk = %self.root.display(),
+                records = replay.records,
+                damaged = replay.damaged,
+                adopted,
+                "index made again"
+            );
+        }
+        Ok(Recovered { index, tally, replayed: Replayed::All })
+    }
+
+    fn replay(
+        &self,
+        index: &Index,
+        tally: &mut Tally,
+        from: Position,
+        check_payload: bool,
+        mut note: impl FnMut(Vec<u8>),
+    ) -> Result<Replay> {
+        let mut replay = Replay::default();
+        let mut applier = Applier::new(index, tally);
+        let mut pending = 0;
+        for found in self.log.scan(from, check_payload) {
+            match found? {
+                Found::Damaged { at, len } => {
+                    applier.pass(at, len);
+                    replay.damaged += 1;
+                }
+                // Never synced, and a power cut took a part: as if it had not been written.
+                Found::Entry { at, len, payload_sound: Some(false), .. } => applier.pass(at, len),
+                Found::Entry { at, len, entry, .. } => {
+                    if let Entry::Put(record) = &entry {
+                        note(format::key(record.bucket_id, &record.name));
+                    }
+                    applier.apply(at, len, with_disk(entry, self.number))?;
+                    replay.records += 1;
+                }
+            }
+            pending += 1;
+            if pending == BATCH {
+                let (batch, tally) = applier.next_batch();
+                batch?;
+                applier = Applier::new(index, tally);
+                pending = 0;
+            }
+        }
+        applier.commit()?;
+        Ok(replay)
+    }
+
+    /// Looks at files under `objects/` that no record names: those that are sound and newer than
+    /// anything the log knows of their keys become objects again, the others go. On a sound disk
+    /// there are none; here are the objects of a disk whose log lost something or never was.
+    fn sweep_files(&self, index: &Index, tally: &mut Tally) -> Result<u64> {
+        let mut named = HashSet::new();
+        for record in index.all() {
+            named.extend(record?.extents().iter().map(|e| e.id));
+        }
+        let mut newest: HashMap<Vec<u8>, Record> = HashMap::new();
+        for id in self.object_files()? {
+            if named.contains(&id) {
+                continue;
+            }
+            let path = object_path(self.root, id);
+            match inspect(&*self.io, &path, id)? {
+                Finding::Object(record) => {
+                    let key = format::key(record.bucket_id, &record.name);
+                    let known = index.get(&key)?.map_or(0, |r| r.sequence);
+                    let best = newest.get(&key).map_or(known, |r| r.sequence.max(known));
+                    if record.sequence > best {
+                        newest.insert(key, *record);
+                    }
+                }
+                Finding::Torn => {}
+                Finding::Damaged(e) if e.code == ErrorCode::Unsupported => return Err(e),
+                Finding::Damaged(e) => self.set_aside(&path, &e)?,
+            }
+        }
+        self.drop_removed(&mut newest)?;
+        let kept: HashSet<u64> =
+            newest.values().flat_map(|r| r.extents().iter().map(|e| e.id)).collect();
+        let adopted = self.adopt(index, tally, newest.into_values().collect())?;
+        // Only now: a crash before finds all of them again.
+        for id in self.object_files()? {
+            if !named.contains(&id) && !kept.contains(&id) {
+                let path = object_path(self.root, id);
+                self.io.unlink(&path).map_err(failed("remove", &path))?;
+            }
+        }
+        Ok(adopted)
+    }
+
+    /// Forgets candidates that the log says were removed or replaced since.
+    fn drop_removed(&self, candidates: &mut HashMap<Vec<u8>, Record>) -> Result<()> {
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        for found in self.log.scan(Position::default(), false) {
+            let Found::Entry { entry, .. } = found? else { continue };
+            let (key, sequence) = match &entry {
+                Entry::Put(r) => (format::key(r.bucket_id, &r.name), r.sequence),
+                Entry::Remove { bucket_id, name, sequence } => {
+                    (format::key(*bucket_id, name), *sequence)
+                }
+            };
+            if candidates.get(&key).is_some_and(|c| c.sequence < sequence) {
+                candidates.remove(&key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes records of files into the log.
+    fn adopt(&self, index: &Index, tally: &mut Tally, mut records: Vec<Record>) -> Result<u64> {
+        records.sort_by_key(|r| r.sequence);
+        for chunk in records.chunks(BATCH) {
+            let items: Vec<Item> = chunk
+                .iter()
+                .map(|r| Item { entry: Entry::Put(Box::new(r.clone())), payload: Bytes::new() })
+                .collect();
+            let spots = self.log.append(&items)?;
+            self.log.sync()?;
+            let mut applier = Applier::new(index, tally);
+            for (record, spot) in chunk.iter().zip(spots) {
+                let mut record = record.clone();
+                record.set_spot(spot);
+                record.disk = self.number;
+                let at = Position { segment: spot.segment, offset: u64::from(spot.offset) };
+                applier.apply(at, record.frame_bytes(), Entry::Put(Box::new(record)))?;
+            }
+            applier.commit()?;
+        }
+        Ok(records.len() as u64)
+    }
+
+    fn relearn_companions(&self, index: &Index) -> Result<()> {
+        let folder = self.root.join("companions");
+        let names = self.io.list(&folder).map_err(failed("list", &folder))?;
+        let there: HashSet<u64> =
+            names.iter().filter_map(|n| u64::from_str_radix(n, 16).ok()).collect();
+        if there.is_empty() {
+            return Ok(());
+        }
+        for record in index.all() {
+            let record = record?;
+            if there.contains(&record.generation) {
+                let key = format::key(record.bucket_id, &record.name);
+                index.set_companion(record.generation, Some(&key))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn object_files(&self) -> Result<Vec<u64>> {
+        let objects = self.root.join("objects");
+        let mut ids = Vec::new();
+        for dir in self.io.list(&objects).map_err(failed("list", &objects))? {
+            let dir = objects.join(dir);
+            for name in self.io.list(&dir).map_err(failed("list", &dir))? {
+                match u64::from_str_radix(&name, 16) {
+                    Ok(id) => ids.push(id),
+                    Err(_) => {
+                        let path = dir.join(&name);
+                        tracing::warn!(path = %path.display(), "not an object file, left alone");
+                    }
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    fn set_aside(&self, path: &Path, why: &Error) -> Result<()> {
+        let aside = self.root.join(".forebay").join("lost");
+        self.io.create_dir(&aside).map_err(failed("create folder", &aside))?;
+        let to = aside.join(path.file_name().unwrap_or_default());
+        self.io.rename(path, &to).map_err(failed("rename", path))?;
+        tracing::warn!(path = %path.display(), "damaged, moved to .forebay/lost: {why}");
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Replay {
+    records: u64,
+    damaged: u64,
+}
+
+/// The index with its accounts, if it was built to its end.
+fn complete(index: Index) -> Result<Option<(Index, Tally)>> {
+    if !index.is_complete()? {
+        return Ok(None);
+    }
+    let tally = index.tally()?.unwrap_or_default();
+    Ok(Some((index, tally)))
+}
+
+/// Ends what a crash left half done with files: removes doomed ones, moves those whose record is
+/// in the log, removes those that were never finished.
+pub(crate) fn tidy(shared: &Shared) -> Result<()> {
+    let doomed = shared.index.doomed()?;
+    if !doomed.is_empty() {
+        let mut tally = shared.tally();
+        let mut applier = Applier::new(&shared.index, &mut tally);
+        for file in doomed {
+            if shared.unlink_file(file) {
+                applier.batch.undoom(file);
+            }
+        }
+        applier.commit()?;
+    }
+    let work = shared.root.join("work");
+    for name in shared.io.list(&work).map_err(failed("list", &work))? {
+        let path = work.join(&name);
+        let named = match u64::from_str_radix(&name, 16) {
+            Ok(id) => is_named(shared, id)?,
+            Err(_) => None,
+        };
+        match named {
+            Some(id) => {
+                let (from, to) = (work_path(&shared.root, id), object_path(&shared.root, id));
+                shared.io.rename(&from, &to).map_err(failed("rename", &from))?;
+            }
+            None => shared.io.unlink(&path).map_err(failed("remove", &path))?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether a record names this file of `work/`.
+fn is_named(shared: &Shared, id: u64) -> Result<Option<u64>> {
+    let Finding::Object(trailer) = inspect(&*shared.io, &work_path(&shared.root, id), id)? else {
+        return Ok(None);
+    };
+    let record = shared.index.get(&format::key(trailer.bucket_id, &trailer.name))?;
+    Ok(record.filter(|r| r.extents().iter().any(|e| e.id == id)).map(|_| id))
+}
+
+/// What becomes of one file.
+enum Finding {
+    Object(Box<Record>),
+    /// Never finished: a power cut took what was not synced.
+    Torn,
+    /// Not readable as an object, and not by a power cut.
+    Damaged(Error),
+}
+
+fn inspect(io: &dyn Disk, path: &Path, id: u64) -> Result<Finding> {
+    let file = io.open(path).map_err(failed("open", path))?;
+    let len = file.size().map_err(failed("measure", path))?;
+    let mut result = tail(&*file, len, SHORT_TAIL).map_err(failed("read", path))?;
+    if len > SHORT_TAIL && !matches!(result, Ok(Some(_))) {
+        result = tail(&*file, len, LONG_TAIL).map_err(failed("read", path))?;
+    }
+    let end = len.min(8) as usize;
+    let mut last = [0; 8];
+    file.read_exact_at(&mut last[..end], len - end as u64).map_err(failed("read", path))?;
+    Ok(match result {
+        Ok(Some(record)) => match record.extents() {
+            [only] if only.id == id && only.size + format::table_len(only.size) < len => {
+                Finding::Object(Box::new(record))
+            }
+            extents if extents.iter().any(|e| e.id == id) => Finding::Object(Box::new(record)),
+            _ => Finding::Damaged(Error::new(ErrorCode::Corrupt, "its record is of another file")),
+        },
+        Ok(None) if last == [0; 8] => Finding::Torn,
+        Ok(None) => Finding::Damaged(Error::new(ErrorCode::Corrupt, "it has no footer")),
+        Err(e) => Finding::Damaged(e),
+    })
+}
+
+fn tail(file: &dyn DiskFile, len: u64, most: u64) -> std::io::Result<Result<Option<Record>>> {
+    let mut bytes = vec![0; len.min(most) as usize];
+    file.read_exact_at(&mut bytes, len.saturating_sub(most))?;
+    Ok(format::decode_tail(&bytes))
+}
+
+fn with_disk(entry: Entry, disk: usize) -> Entry {
+    match entry {
+        Entry::Put(mut record) => {
+            record.disk = disk;
+            Entry::Put(record)
+        }
+        removal => removal,
+    }
+}

@@ -1,0 +1,143 @@
+//! What the threads of one disk share.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_core::{Error, Result};
+
+use super::companion::Companions;
+use super::disk::Disk;
+use super::format;
+use super::identity::failed;
+use super::index::Index;
+use super::log::Log;
+use super::recency::Recency;
+use super::record::Record;
+use super::space::Room;
+use super::tally::Tally;
+
+/// Left free on the file system, so that the index and deletes go on working: at most this,
+const HEADROOM: u64 = 64 << 20;
+/// or this part of a small one.
+const HEADROOM_SHARE: u64 = 50;
+
+/// One disk's log, index and accounts.
+pub(crate) struct Shared {
+    pub(crate) number: usize,
+    pub(crate) root: PathBuf,
+    pub(crate) io: Arc<dyn Disk>,
+    pub(crate) log: Log,
+    pub(crate) index: Index,
+    /// As of the last batch of the index. Changed by the committer alone.
+    pub(crate) tally: Mutex<Tally>,
+    pub(crate) room: Arc<Room>,
+    pub(crate) recency: Recency,
+    pub(crate) companions: Companions,
+    /// Order of records over all disks of the store.
+    pub(crate) sequence: Arc<AtomicU64>,
+    /// A sync failed: what the disk holds is unknown until it is opened again.
+    pub(crate) failed: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells writers and the evictor what the disk holds.
+    pub(crate) fn show_accounts(&self) {
+        let t = self.tally();
+        self.room.show(t.objects, t.bytes, t.stored(), t.dead());
+    }
+
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Refuses writes after a failed sync.
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        if self.failed.load(Ordering::Relaxed) {
+            return Err(Error::internal(format!(
+                "disk {} failed to sync; it takes no writes until it is opened again",
+                self.root.display()
+            ))
+            .hint("look at the kernel's log, replace the disk if it is failing"));
+        }
+        Ok(())
+    }
+
+    /// A failed sync may have thrown away dirty pages: trying again would lie.
+    pub(crate) fn give_up(&self, e: &dyn std::fmt::Display) {
+        self.failed.store(true, Ordering::Relaxed);
+        tracing::error!(disk = %self.root.display(), "the disk takes no more writes: {e}");
+    }
+
+    pub(crate) fn synced(&self, result: std::io::Result<()>, path: &Path) -> Result<()> {
+        result.map_err(|e| {
+            self.give_up(&e);
+            failed("sync", path)(e)
+        })
+    }
+
+    /// Whether the file system has `bytes` beside what must stay free.
+    pub(crate) fn file_system_fits(&self, bytes: u64) -> bool {
+        self.io
+            .space(&self.root)
+            .is_ok_and(|s| s.free >= bytes.saturating_add(HEADROOM.min(s.total / HEADROOM_SHARE)))
+    }
+
+    /// The record of a key with its latest access.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
+        let mut record = self.index.get(key)?;
+        if let Some(record) = &mut record {
+            self.recency.refresh(record);
+        }
+        Ok(record)
+    }
+
+    pub(crate) fn current(&self, record: &Record) -> Result<Option<Record>> {
+        let found = self.get(&format::key(record.bucket_id, &record.name))?;
+        Ok(found.filter(|now| now.generation == record.generation))
+    }
+
+    pub(crate) fn work_path(&self, file: u64) -> PathBuf {
+        work_path(&self.root, file)
+    }
+
+    pub(crate) fn object_path(&self, file: u64) -> PathBuf {
+        object_path(&self.root, file)
+    }
+
+    /// Moves a file whose record is in the log to its place. Where that fails it is moved when the
+    /// disk is opened again; readers look in both places.
+    pub(crate) fn settle_file(&self, file: u64) {
+        let (from, to) = (self.work_path(file), self.object_path(file));
+        if let Err(e) = self.io.rename(&from, &to) {
+            tracing::warn!(path = %from.display(), "file stays where it is until restart: {e}");
+        }
+    }
+
+    /// Removes a file that no record names. Whether it is gone.
+    pub(crate) fn unlink_file(&self, file: u64) -> bool {
+        for path in [self.object_path(file), self.work_path(file)] {
+            match self.io.unlink(&path) {
+                Ok(()) => return true,
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => {
+                    tracing::warn!(path = %path.display(), "file stays until restart: {e}");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+pub(crate) fn work_path(root: &Path, file: u64) -> PathBuf {
+    root.join("work").join(format!("{file:016x}"))
+}
+
+pub(crate) fn object_path(root: &Path, file: u64) -> PathBuf {
+    root.join("objects").join(format!("{:02x}", file & 0xff)).join(format!("{file:016x}"))
+}
