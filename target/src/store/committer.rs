@@ -32,10 +32,10 @@ pub(crate) type MetaChange = Box<dyn FnOnce(&mut RecordMeta) + Send>;
 
 /// One change of a disk.
 pub(crate) enum Change {
-    /// A commit. The payload is empty when the record's place is in files; the new one among them
-    /// comes along and is moved to its place when the log has the record. A `sequence` (and then
-    /// a `generation`) of 0 is filled in. `stray`: another disk has an older copy.
-    Put { record: Box<Record>, payload: Bytes, file: Option<Box<Filling>>, stray: bool },
+    /// A commit. The payload is empty when the record's place is in files; the new ones of them
+    /// come along and are moved to their places when the log has the record. A `sequence` (and
+    /// then a `generation`) of 0 is filled in. `stray`: another disk has an older copy.
+    Put { record: Box<Record>, payload: Bytes, files: Vec<Filling>, stray: bool },
     /// A removal; of this commit only if `generation` is given.
     Remove { bucket_id: u64, name: String, generation: Option<u64> },
     /// A change of the metadata of this very commit.
@@ -62,7 +62,7 @@ pub(crate) struct Outcome {
 struct Request {
     changes: Vec<Change>,
     /// Given back when the accounts have what was written, before the answer.
-    held: Option<Reservation>,
+    held: Vec<Reservation>,
     reply: oneshot::Sender<Result<Vec<Outcome>>>,
 }
 
@@ -98,7 +98,7 @@ impl Committer {
     pub(crate) async fn submit(
         &self,
         changes: Vec<Change>,
-        held: Option<Reservation>,
+        held: Vec<Reservation>,
     ) -> Result<Vec<Outcome>> {
         let (reply, answer) = oneshot::channel();
         let sender = self.sender.as_ref().ok_or_else(stopped)?;
@@ -107,15 +107,11 @@ impl Committer {
         answer.await.map_err(|_| stopped())?
     }
 
-    /// [`Self::submit`] for callers on a thread that may block.
-    pub(crate) fn submit_blocking(
-        &self,
-        changes: Vec<Change>,
-        held: Option<Reservation>,
-    ) -> Result<Vec<Outcome>> {
+    /// [`Self::submit`] for callers on a thread that may block and hold no reservation.
+    pub(crate) fn submit_blocking(&self, changes: Vec<Change>) -> Result<Vec<Outcome>> {
         let (reply, answer) = oneshot::channel();
         let sender = self.sender.as_ref().ok_or_else(stopped)?;
-        let request = Request { changes, held, reply };
+        let request = Request { changes, held: Vec::new(), reply };
         sender.blocking_send(request).map_err(|_| stopped())?;
         answer.blocking_recv().map_err(|_| stopped())?
     }
@@ -145,7 +141,7 @@ struct Engine {
 /// A change after a look at what is there.
 enum Step {
     Nothing,
-    Append { item: Item, file: Option<Box<Filling>>, stray: bool },
+    Append { item: Item, files: Vec<Filling>, stray: bool },
     Refresh(Vec<Record>),
     Release(u64),
     Unstray(Vec<u8>),
@@ -230,7 +226,7 @@ impl Engine {
     fn plan_one(&self, change: Change) -> Result<(Step, bool)> {
         let shared = &self.shared;
         Ok(match change {
-            Change::Put { mut record, payload, file, stray } => {
+            Change::Put { mut record, payload, files, stray } => {
                 if record.sequence == 0 {
                     record.sequence = shared.next_sequence();
                 }
@@ -240,7 +236,7 @@ impl Engine {
                 let owned = is_owned(&record);
                 let item = Item { entry: Entry::Put(record), payload };
                 format::check_entry(&item.entry)?;
-                (Step::Append { item, file, stray }, owned)
+                (Step::Append { item, files, stray }, owned)
             }
             Change::Remove { bucket_id, name, generation } => {
                 let current = shared.index.get(&format::key(bucket_id, &name))?;
@@ -317,9 +313,9 @@ impl Engine {
             let steps: Vec<Rest> = steps
                 .into_iter()
                 .map(|step| match step {
-                    Step::Append { item, file, stray } => {
+                    Step::Append { item, files, stray } => {
                         items.push(item);
-                        Rest::Appended { file, stray }
+                        Rest::Appended { files, stray }
                     }
                     Step::Nothing => Rest::Nothing,
                     Step::Refresh(records) => Rest::Refresh(records),
@@ -331,7 +327,7 @@ impl Engine {
         }
         let spots = self.append(&items)?;
         // From here on the log may name these files, whatever happens.
-        for file in rest.iter_mut().flatten().filter_map(Rest::file) {
+        for file in rest.iter_mut().flatten().flat_map(Rest::files) {
             file.handed_over = true;
         }
         if durable && let Err(e) = self.shared.log.sync() {
@@ -388,7 +384,7 @@ impl Engine {
                         applier.batch.remove_stray(&key);
                         Outcome::default()
                     }
-                    Rest::Appended { file, stray } => {
+                    Rest::Appended { files, stray } => {
                         let (item, spot) = appended
                             .next()
                             .ok_or_else(|| Error::internal("the log did not place every record"))?;
@@ -397,7 +393,7 @@ impl Engine {
                         if let Some(new) = applied.new.as_ref().filter(|_| stray) {
                             applier.batch.put_stray(&format::key(new.bucket_id, &new.name));
                         }
-                        after.settle.extend(file.map(|f| f.id));
+                        after.settle.extend(files.iter().map(|f| f.id));
                         after.note(applied)
                     }
                 });
@@ -435,17 +431,17 @@ impl Engine {
 /// What is left of a step after its record went to the log.
 enum Rest {
     Nothing,
-    Appended { file: Option<Box<Filling>>, stray: bool },
+    Appended { files: Vec<Filling>, stray: bool },
     Refresh(Vec<Record>),
     Release(u64),
     Unstray(Vec<u8>),
 }
 
 impl Rest {
-    fn file(&mut self) -> Option<&mut Filling> {
+    fn files(&mut self) -> &mut [Filling] {
         match self {
-            Self::Appended { file, .. } => file.as_deref_mut(),
-            _ => None,
+            Self::Appended { files, .. } => files,
+            _ => &mut [],
         }
     }
 }
@@ -529,7 +525,7 @@ impl Change {
 }
 
 fn append(entry: Entry, payload: Bytes) -> Step {
-    Step::Append { item: Item { entry, payload }, file: None, stray: false }
+    Step::Append { item: Item { entry, payload }, files: Vec::new(), stray: false }
 }
 
 fn is_owned(record: &Record) -> bool {

@@ -184,7 +184,7 @@ impl Inner {
             step.changes.extend(change);
             if step.bytes() >= STEP_BYTES || step.changes.len() >= STEP_CHANGES {
                 let bytes = step.bytes();
-                self.committer.submit_blocking(std::mem::take(&mut step.changes), None)?;
+                self.committer.submit_blocking(std::mem::take(&mut step.changes))?;
                 if paced && !self.shared.room.wants_compaction() {
                     let nanos = bytes.saturating_mul(1_000_000_000) / BYTES_PER_SECOND;
                     if self.rest(Duration::from_nanos(nanos)) {
@@ -193,8 +193,8 @@ impl Inner {
                 }
             }
         }
-        self.committer.submit_blocking(step.changes, None)?;
-        self.committer.submit_blocking(vec![Change::Release { segment }], None)?;
+        self.committer.submit_blocking(step.changes)?;
+        self.committer.submit_blocking(vec![Change::Release { segment }])?;
         let gone = !self.shared.tally().segments.contains_key(&segment);
         if !gone {
             tracing::warn!(segment, whole, "a segment keeps damaged records and stays");

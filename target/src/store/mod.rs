@@ -6,6 +6,9 @@
 //! run at the same time, reads may race with anything.
 
 mod apply;
+mod assembly;
+#[cfg(test)]
+mod assembly_tests;
 mod committer;
 mod compaction;
 mod companion;

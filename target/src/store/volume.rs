@@ -40,6 +40,14 @@ const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (256 << 10)..=(256 << 20);
 /// Removals in one request, so that other writers get their turn.
 const REMOVALS_AT_ONCE: usize = 256;
 
+/// The files of an object to be committed.
+pub(crate) struct Parts {
+    /// Those it has.
+    pub(crate) kept: Vec<Extent>,
+    /// Those that follow, just written.
+    pub(crate) fresh: Vec<Filling>,
+}
+
 /// A disk that is locked and known, and not yet open.
 pub(crate) struct Claim {
     pub(crate) identity: Identity,
@@ -213,29 +221,65 @@ impl Volume {
         meta: RecordMeta,
         stray: bool,
     ) -> Result<Record> {
-        let Finished { bucket_id, name, size, payload, reservation, .. } = finished;
-        let (place, disk) = (Place::Log(Spot::default()), self.number());
-        let (generation, sequence) = (0, 0);
-        let mut record = Record { bucket_id, name, size, generation, sequence, meta, place, disk };
-        let (payload, file) = match payload {
-            Payload::Memory(bytes) => (bytes, None),
-            Payload::File(filling) => {
-                self.shared.check_alive()?;
-                record.sequence = self.shared.next_sequence();
-                record.generation = record.sequence;
-                let extents = vec![Extent { id: filling.id, size }];
-                record.place = Place::Files(Spot::default(), extents);
-                let (shared, mine) = (self.shared.clone(), record.clone());
-                let filling = super::blocking(move || end_file(&shared, filling, &mine)).await?;
-                (Bytes::new(), Some(filling))
+        let Finished { bucket_id, name, payload, reservation, .. } = finished;
+        match payload {
+            Payload::Memory(bytes) => {
+                let mut record = self.record(bucket_id, name, meta);
+                record.size = bytes.len() as u64;
+                self.submit_put(record, bytes, Vec::new(), stray, vec![reservation]).await
             }
-        };
-        self.submit_put(Change::Put { record: Box::new(record), payload, file, stray }, reservation)
-            .await
+            Payload::File(filling) => {
+                let parts = Parts { kept: Vec::new(), fresh: vec![*filling] };
+                let record = self.record(bucket_id, name, meta);
+                self.commit_files(record, parts, stray, vec![reservation]).await
+            }
+        }
     }
 
-    async fn submit_put(&self, change: Change, reservation: Reservation) -> Result<Record> {
-        let mut outcomes = self.committer.submit(vec![change], Some(reservation)).await?;
+    /// Makes an object of files: those it has already, then those just written.
+    pub(crate) async fn commit_files(
+        &self,
+        mut record: Record,
+        parts: Parts,
+        stray: bool,
+        held: Vec<Reservation>,
+    ) -> Result<Record> {
+        self.shared.check_alive()?;
+        let Parts { mut kept, fresh } = parts;
+        kept.extend(fresh.iter().map(|f| Extent { id: f.id, size: f.written }));
+        record.sequence = self.shared.next_sequence();
+        record.generation = record.sequence;
+        record.size = kept.iter().map(|e| e.size).sum();
+        record.place = Place::Files(Spot::default(), kept);
+        let (shared, mine) = (self.shared.clone(), record.clone());
+        let fresh = super::blocking(move || end_files(&shared, fresh, &mine)).await?;
+        self.submit_put(record, Bytes::new(), fresh, stray, held).await
+    }
+
+    /// A record of this disk that is not committed yet.
+    pub(crate) fn record(&self, bucket_id: u64, name: String, meta: RecordMeta) -> Record {
+        Record {
+            bucket_id,
+            name,
+            size: 0,
+            generation: 0,
+            sequence: 0,
+            meta,
+            place: Place::Log(Spot::default()),
+            disk: self.number(),
+        }
+    }
+
+    async fn submit_put(
+        &self,
+        record: Record,
+        payload: Bytes,
+        files: Vec<Filling>,
+        stray: bool,
+        held: Vec<Reservation>,
+    ) -> Result<Record> {
+        let change = Change::Put { record: Box::new(record), payload, files, stray };
+        let mut outcomes = self.committer.submit(vec![change], held).await?;
         let new = outcomes.pop().and_then(|o| o.new);
         new.ok_or_else(|| Error::internal("a commit was overtaken by a later one of its object"))
     }
@@ -261,7 +305,7 @@ impl Volume {
         let mut removed = Vec::new();
         for chunk in records.chunks(REMOVALS_AT_ONCE) {
             let changes = chunk.iter().map(removal).collect();
-            let outcomes = self.committer.submit_blocking(changes, None)?;
+            let outcomes = self.committer.submit_blocking(changes)?;
             removed.extend(outcomes.into_iter().filter_map(|o| o.old));
         }
         Ok(removed)
@@ -273,7 +317,7 @@ impl Volume {
     }
 
     async fn one(&self, change: Change) -> Result<Outcome> {
-        let mut outcomes = self.committer.submit(vec![change], None).await?;
+        let mut outcomes = self.committer.submit(vec![change], Vec::new()).await?;
         Ok(outcomes.pop().unwrap_or_default())
     }
 
@@ -368,7 +412,7 @@ impl Volume {
     pub(crate) fn write_times(&self) -> Result<()> {
         let touches: Vec<_> = self.shared.recency.take().into_iter().collect();
         for chunk in touches.chunks(REMOVALS_AT_ONCE) {
-            self.committer.submit_blocking(vec![Change::Times(chunk.to_vec())], None)?;
+            self.committer.submit_blocking(vec![Change::Times(chunk.to_vec())])?;
         }
         Ok(())
     }
@@ -387,16 +431,20 @@ fn is_same(found: &Record, wanted: &Record) -> bool {
         == (wanted.bucket_id, &wanted.name, wanted.generation, wanted.size)
 }
 
-/// Ends a file of `work/` so that the log may name it.
-fn end_file(shared: &Shared, mut filling: Box<Filling>, record: &Record) -> Result<Box<Filling>> {
-    filling.end(&format::encode_trailer(record)?)?;
-    if record.meta.class == Class::Owned {
-        shared.synced(filling.file.sync(), &filling.path)?;
-        if let Some(folder) = filling.path.parent() {
-            shared.synced(shared.io.sync_dir(folder), folder)?;
+/// Ends files of `work/` so that the log may name them. Each says that it is of this record.
+fn end_files(shared: &Shared, mut files: Vec<Filling>, record: &Record) -> Result<Vec<Filling>> {
+    let trailer = format::encode_trailer(record)?;
+    for file in &mut files {
+        file.end(&trailer)?;
+        if record.meta.class == Class::Owned {
+            shared.synced(file.file.sync(), &file.path)?;
         }
     }
-    Ok(filling)
+    let folder = files.first().and_then(|f| f.path.parent());
+    if let Some(folder) = folder.filter(|_| record.meta.class == Class::Owned) {
+        shared.synced(shared.io.sync_dir(folder), folder)?;
+    }
+    Ok(files)
 }
 
 fn holds_anything(io: &dyn Disk, root: &Path) -> Result<bool> {

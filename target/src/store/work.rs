@@ -135,7 +135,6 @@ pub(crate) struct Finished {
     pub(crate) volume: Arc<Volume>,
     pub(crate) bucket_id: u64,
     pub(crate) name: String,
-    pub(crate) size: u64,
     pub(crate) payload: Payload,
     pub(crate) reservation: Reservation,
 }
@@ -227,6 +226,24 @@ impl WorkFile {
         self.growing.clone()
     }
 
+    /// Ends the write as a file, however small.
+    pub(crate) async fn finish_in_file(self) -> Result<(Filling, Reservation)> {
+        let finished = self.finish()?;
+        let filling = match finished.payload {
+            Payload::File(filling) => *filling,
+            Payload::Memory(bytes) => {
+                let shared = finished.volume.shared().clone();
+                blocking(move || {
+                    let mut filling = Filling::create(shared)?;
+                    filling.append(&bytes)?;
+                    Ok(filling)
+                })
+                .await?
+            }
+        };
+        Ok((filling, finished.reservation))
+    }
+
     pub(crate) fn finish(self) -> Result<Finished> {
         let payload = match self.work.ok_or_else(gone)? {
             Work::Memory => Payload::Memory(self.growing.freeze()),
@@ -236,7 +253,6 @@ impl WorkFile {
             volume: self.volume,
             bucket_id: self.bucket_id,
             name: self.name,
-            size: self.written,
             payload,
             reservation: self.reservation,
         })

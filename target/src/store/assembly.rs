@@ -1,0 +1,101 @@
+//! Objects made of several files: uploads in parts, and appending, without rewriting what is there.
+
+use bytes::Bytes;
+use forebay_core::{Error, ObjectName, Result};
+
+use super::format::{self, SMALL};
+use super::record::{Place, Record, RecordMeta};
+use super::volume::Parts;
+use super::work::WorkFile;
+use super::{Store, blocking, gone};
+
+/// Appending to an object whose last file is smaller than this writes that file anew: many small
+/// appends leave few files, and none rewrites more than this.
+const MERGE_BELOW: u64 = 1 << 20;
+
+impl Store {
+    /// Starts writing a part of an object. All parts of one lie on the disk of the first.
+    pub async fn begin_part(
+        &self,
+        bucket_id: u64,
+        name: &str,
+        first: Option<&WorkFile>,
+        size_hint: Option<u64>,
+    ) -> Result<WorkFile> {
+        let Some(first) = first else { return self.begin(bucket_id, name, size_hint).await };
+        let name = ObjectName::new(name)?;
+        let volume = first.volume.clone();
+        let need = format::space_for(size_hint.unwrap_or(0), name.as_ref());
+        let fits = || volume.shared().file_system_fits(need);
+        let reservation = volume.room().reserve(need, fits).await?;
+        Ok(WorkFile::new(volume.clone(), bucket_id, name.as_ref(), size_hint, reservation))
+    }
+
+    /// Makes one object of parts, in their order, in place of what had the name before. No part is
+    /// copied. Promises are those of [`Self::commit`].
+    pub async fn assemble(&self, parts: Vec<WorkFile>, meta: RecordMeta) -> Result<Record> {
+        let first = parts.first().ok_or_else(|| Error::invalid("an object without parts"))?;
+        let (volume, bucket_id, name) = (first.volume.clone(), first.bucket_id, first.name.clone());
+        if parts.iter().any(|p| p.volume.number() != volume.number()) {
+            return Err(Error::internal("parts of one object lie on several disks"));
+        }
+        let (mut fresh, mut held) = (Vec::with_capacity(parts.len()), Vec::new());
+        for part in parts {
+            let (filling, reservation) = part.finish_in_file().await?;
+            fresh.push(filling);
+            held.push(reservation);
+        }
+        let key = format::key(bucket_id, &name);
+        let is_elsewhere = self.disks.is_elsewhere(&volume, &key)?;
+        let record = volume.record(bucket_id, name, meta);
+        let parts = Parts { kept: Vec::new(), fresh };
+        let record = volume.commit_files(record, parts, is_elsewhere, held).await?;
+        if is_elsewhere {
+            self.drop_older(&volume, &key).await?;
+        }
+        Ok(record)
+    }
+
+    /// Adds `more` to the end of this very commit; what it has stays where it is, but for a last
+    /// file of less than a MiB. [`ErrorCode::ObjectNotFound`](forebay_core::ErrorCode) when the
+    /// commit is gone.
+    pub async fn append(&self, record: &Record, more: Bytes, meta: RecordMeta) -> Result<Record> {
+        let volume = self.volume(record)?;
+        let now = volume.get(&format::key(record.bucket_id, &record.name))?;
+        let now = now.filter(|now| now.generation == record.generation);
+        let now = now.ok_or_else(|| gone(record))?;
+        let (kept, merged) = match &now.place {
+            Place::Log(_) => (Vec::new(), now.size),
+            Place::Files(_, extents) => match extents.split_last() {
+                Some((last, rest)) if last.size < MERGE_BELOW => (rest.to_vec(), last.size),
+                _ => (extents.clone(), 0),
+            },
+        };
+        let tail = self.tail_of(&now, merged).await?;
+        let size = tail.len() as u64 + more.len() as u64;
+        let need = format::space_for(size, &now.name);
+        let fits = || volume.shared().file_system_fits(need);
+        let reservation = volume.room().reserve(need, fits).await?;
+        let (bucket_id, name) = (now.bucket_id, now.name.as_str());
+        let mut work = WorkFile::new(volume.clone(), bucket_id, name, Some(size), reservation);
+        work.write(tail).await?;
+        work.write(more).await?;
+        if kept.is_empty() && size <= SMALL {
+            return volume.commit(work.finish()?, meta, false).await;
+        }
+        let (filling, reservation) = work.finish_in_file().await?;
+        let parts = Parts { kept, fresh: vec![filling] };
+        let record = volume.record(bucket_id, name.to_owned(), meta);
+        volume.commit_files(record, parts, false, vec![reservation]).await
+    }
+
+    /// The last `bytes` of an object.
+    async fn tail_of(&self, record: &Record, bytes: u64) -> Result<Bytes> {
+        if bytes == 0 {
+            return Ok(Bytes::new());
+        }
+        let range = forebay_core::size::ByteRange { start: record.size - bytes, end: record.size };
+        let (store, record) = (self.clone(), record.clone());
+        blocking(move || store.reader_blocking(record)?.read_blocking(range)).await
+    }
+}
