@@ -1,6 +1,7 @@
 //! Promises about objects in several files.
 #![allow(clippy::unwrap_used)]
 
+use super::crash_tests::{FAULTS, NAME, at_every_step, old};
 use super::tests::{contents, files, open, owned};
 use super::*;
 
@@ -85,4 +86,35 @@ async fn appending_to_what_is_gone_is_refused() {
     store.put(1, "o", bytes(11, 0), owned()).await.unwrap();
     let e = store.append(&old, bytes(1, 1), owned()).await.unwrap_err();
     assert_eq!(e.code, ErrorCode::ObjectNotFound);
+}
+
+#[tokio::test]
+async fn a_crash_while_parts_become_an_object_leaves_the_old_or_the_new_one() {
+    let payloads = [bytes(200_000, 1), bytes(300_000, 2)];
+    let whole = Bytes::from(payloads.concat());
+    for fault in FAULTS {
+        at_every_step(Some(owned()), fault, Some(whole.clone()), async |store| {
+            let mut first = store.begin_part(1, NAME, None, None).await?;
+            first.write(payloads[0].clone()).await?;
+            let mut second = store.begin_part(1, NAME, Some(&first), None).await?;
+            second.write(payloads[1].clone()).await?;
+            store.assemble(vec![first, second], owned()).await.map(drop)
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_crash_while_appending_leaves_the_object_with_or_without_it() {
+    for len in [100, 100_000] {
+        let more = bytes(len, 9);
+        let whole = Bytes::from([old(), more.clone()].concat());
+        for fault in FAULTS {
+            at_every_step(Some(owned()), fault, Some(whole.clone()), async |store| {
+                let record = store.get(1, NAME).await?.unwrap();
+                store.append(&record, more.clone(), owned()).await.map(drop)
+            })
+            .await;
+        }
+    }
 }

@@ -8,10 +8,10 @@ use super::faulty::{Fault, FaultyDisk};
 use super::tests::{cached, contents, files, open, owned};
 use super::*;
 
-const NAME: &str = "some/object";
+pub(super) const NAME: &str = "some/object";
 const COMPANION: &[u8] = b"what is known of the old object";
 
-fn old() -> Bytes {
+pub(super) fn old() -> Bytes {
     Bytes::from(vec![1; 70_000])
 }
 
@@ -84,7 +84,7 @@ async fn state(store: &Store, disks: &[&Path]) -> Option<Bytes> {
 }
 
 /// Runs `change` with `fault` at step 0, 1, 2, … until one run meets no fault any more.
-async fn at_every_step(
+pub(super) async fn at_every_step(
     before: Option<RecordMeta>,
     fault: Fault,
     after: Option<Bytes>,
@@ -126,7 +126,8 @@ async fn at_every_step(
     unreachable!("the loop ends at the first run without a fault")
 }
 
-const FAULTS: [Fault; 3] = [Fault::Crash, Fault::Torn, Fault::Fail(std::io::ErrorKind::Other)];
+pub(super) const FAULTS: [Fault; 3] =
+    [Fault::Crash, Fault::Torn, Fault::Fail(std::io::ErrorKind::Other)];
 
 async fn put_in_pieces(store: &Store, meta: RecordMeta) -> Result<()> {
     let mut work = store.begin(1, NAME, None).await?;

@@ -58,7 +58,13 @@ impl Site<'_> {
         let path = self.root.join(".forebay").join("index");
         if !self.rebuild && !self.files_are_truth {
             match Index::open(&path, self.io.clone(), self.number).and_then(complete) {
-                Ok(Some((index, tally))) => return self.catch_up(index, tally),
+                Ok(Some((index, tally))) if self.has_all_of(&tally) => {
+                    return self.catch_up(index, tally);
+                }
+                Ok(Some(_)) => {
+                    let disk = self.root.display();
+                    tracing::warn!(%disk, "the log is shorter than its index says: index made again");
+                }
                 Ok(None) => {}
                 Err(e) if e.code == ErrorCode::Corrupt => {
                     tracing::warn!("{e}; it is made again from the log");
@@ -71,16 +77,23 @@ impl Site<'_> {
         self.rebuild(index)
     }
 
+    /// Whether the log has everything that the index says it has.
+    fn has_all_of(&self, tally: &Tally) -> bool {
+        let there: HashMap<u64, u64> = self.log.segments().into_iter().collect();
+        let needed = |id: &u64| tally.segments.get(id).is_some_and(|s| s.live > 0);
+        let lost = tally.segments.keys().filter(|id| needed(id) && !there.contains_key(id));
+        let at = tally.position;
+        let is_short = there.get(&at.segment).is_some_and(|len| *len < at.offset);
+        lost.count() == 0 && !is_short
+    }
+
     fn catch_up(&self, index: Index, mut tally: Tally) -> Result<Recovered> {
         let on_disk: HashSet<u64> = self.log.segments().into_iter().map(|(id, _)| id).collect();
         let lost: Vec<u64> =
             tally.segments.keys().copied().filter(|id| !on_disk.contains(id)).collect();
         if !lost.is_empty() {
             let mut applier = Applier::new(&index, &mut tally);
-            for segment in lost {
-                tracing::warn!(disk = %self.root.display(), segment, "a segment is gone");
-                applier.forget_segment(segment);
-            }
+            lost.into_iter().for_each(|segment| applier.forget_segment(segment));
             applier.commit()?;
         }
         // Released by compaction before a crash.
