@@ -1,0 +1,83 @@
+//! The two extremes of one list: the least recently used goes, or nothing that is there does.
+
+use super::list::{Links, List, NONE};
+use super::{Policy, Slot, Verdict, reach};
+
+/// Drops what was not used for the longest time. Its hits on an epoch larger than the cache are
+/// few: each object is dropped shortly before it is wanted again.
+#[derive(Debug, Default)]
+pub struct Lru {
+    links: Links,
+    list: List,
+    buckets: Vec<u16>,
+}
+
+impl Policy for Lru {
+    fn insert(&mut self, slot: Slot, bucket: u16, _key: u64) {
+        reach(&mut self.buckets, slot, 0);
+        self.buckets[slot as usize] = bucket;
+        self.links.push(&mut self.list, slot);
+    }
+
+    fn access(&mut self, slot: Slot) {
+        self.links.unlink(&mut self.list, slot);
+        self.links.push(&mut self.list, slot);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.links.unlink(&mut self.list, slot);
+    }
+
+    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
+        let mut at = self.list.oldest;
+        while at != NONE {
+            let next = self.links.newer(at);
+            if of.is_none_or(|b| b == self.buckets[at as usize]) {
+                match judge(at) {
+                    Verdict::Take => self.links.unlink(&mut self.list, at),
+                    Verdict::Skip => {}
+                    Verdict::Enough => return,
+                }
+            }
+            at = next;
+        }
+    }
+}
+
+/// Keeps what came first and drops the newest. No policy has more hits on one data set read in
+/// epochs, and none is worse once another one is read: here as the yardstick for both.
+#[derive(Debug, Default)]
+pub struct NoReplacement {
+    links: Links,
+    list: List,
+    buckets: Vec<u16>,
+}
+
+impl Policy for NoReplacement {
+    fn insert(&mut self, slot: Slot, bucket: u16, _key: u64) {
+        reach(&mut self.buckets, slot, 0);
+        self.buckets[slot as usize] = bucket;
+        self.links.push(&mut self.list, slot);
+    }
+
+    fn access(&mut self, _slot: Slot) {}
+
+    fn remove(&mut self, slot: Slot) {
+        self.links.unlink(&mut self.list, slot);
+    }
+
+    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
+        let mut at = self.list.newest;
+        while at != NONE {
+            let next = self.links.older(at);
+            if of.is_none_or(|b| b == self.buckets[at as usize]) {
+                match judge(at) {
+                    Verdict::Take => self.links.unlink(&mut self.list, at),
+                    Verdict::Skip => {}
+                    Verdict::Enough => return,
+                }
+            }
+            at = next;
+        }
+    }
+}

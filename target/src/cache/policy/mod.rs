@@ -1,0 +1,117 @@
+//! Which cached copies go first: one interface, several policies.
+//!
+//! A policy knows residents by their [`Slot`], a small number that the table of
+//! [residents](crate::cache::Residents) hands out; sizes, ids and times are the table's matter. No
+//! policy does I/O or reads a clock, so a trace gives the same victims every time.
+
+mod density;
+mod fifo3;
+mod ghost;
+mod list;
+mod lru;
+mod reuse;
+mod sample;
+mod sieve;
+#[cfg(test)]
+mod tests;
+pub mod trace;
+
+pub use density::Density;
+pub use fifo3::S3Fifo;
+pub use lru::{Lru, NoReplacement};
+pub use sample::Sampled;
+pub use sieve::Sieve;
+
+/// Place of a resident in the tables of its disk.
+pub type Slot = u32;
+
+/// What becomes of a resident that a policy offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes: the policy forgets it.
+    Take,
+    /// It stays, this time.
+    Skip,
+    /// It stays, and no more are wanted.
+    Enough,
+}
+
+/// An order in which residents go.
+pub trait Policy: Send {
+    /// A copy came to `slot`, which was empty. `bucket` is a small number of its bucket; `key` is a
+    /// digest of bucket and name, by which an object that comes back is known.
+    fn insert(&mut self, slot: Slot, bucket: u16, key: u64);
+
+    /// The copy in `slot` was read.
+    fn access(&mut self, slot: Slot);
+
+    /// The copy in `slot` is gone, for another reason than eviction.
+    fn remove(&mut self, slot: Slot);
+
+    /// Offers residents (of one bucket only, if `of` names it), those that should go first in
+    /// front, until `judge` has enough or all that can be offered were.
+    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict);
+
+    /// An object was read that is not kept.
+    fn pass(&mut self, _bucket: u16, _key: u64) {}
+}
+
+/// The policies that a target can be told to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Lru,
+    Sieve,
+    S3Fifo,
+    Density,
+}
+
+impl Kind {
+    pub fn build(self) -> Box<dyn Policy> {
+        match self {
+            Self::Lru => Box::<Lru>::default(),
+            Self::Sieve => Box::<Sieve>::default(),
+            Self::S3Fifo => Box::<S3Fifo>::default(),
+            Self::Density => Box::<Density>::default(),
+        }
+    }
+}
+
+/// Grows a column so that it has a cell for `slot`.
+fn reach<T: Clone>(column: &mut Vec<T>, slot: Slot, empty: T) {
+    let slot = slot as usize;
+    if column.len() <= slot {
+        column.resize(slot + 1, empty);
+    }
+}
+
+/// Spreads the bits of a number (the last step of SplitMix64).
+pub(crate) fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Random numbers that are the same in every run: SplitMix64.
+#[derive(Clone, Debug, Default)]
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number below `n`, which must not be 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.roll()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// From 0 to less than 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.roll() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
