@@ -1,6 +1,7 @@
 //! The `forebay` command: its grammar, and which module answers which subcommand.
 
 mod bucket;
+mod bucket_props;
 mod cluster;
 mod dev;
 mod doctor;
@@ -60,6 +61,9 @@ enum Command {
     Mb(bucket::MakeArgs),
     /// Remove a bucket
     Rb(bucket::RemoveArgs),
+    /// Look at a bucket's properties and change them
+    #[command(subcommand)]
+    Bucket(bucket_props::BucketCommand),
     /// Put files into a bucket
     Put(put::PutArgs),
     /// Get objects into files
@@ -132,6 +136,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Ls(args) => bucket::list(session, &args).await,
         Command::Mb(args) => bucket::make(session, &args).await,
         Command::Rb(args) => bucket::remove(session, &args).await,
+        Command::Bucket(command) => bucket_props::run(session, &command).await,
         Command::Put(args) => put::run(session, &args).await,
         Command::Get(args) => get::run(session, &args).await,
         Command::Cat(args) => object::cat(session, &args).await,

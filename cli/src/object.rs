@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use crate::bucket::{backend_of, show_backend};
+use crate::bucket_props;
 use crate::failure::{Failure, exit};
 use crate::output::{self, time, time_json};
 use crate::session::Session;
@@ -168,11 +169,11 @@ fn object_json(uri: &str, name: &str, meta: &ObjectMeta) -> serde_json::Value {
     })
 }
 
-async fn stat_bucket(session: &Session, bucket: &Bucket) -> Result<(), Failure> {
+pub(crate) async fn stat_bucket(session: &Session, bucket: &Bucket) -> Result<(), Failure> {
     let props = session.client.head_bucket(bucket).await?;
     let backend = backend_of(&props);
     let text = |key: &str| props.get(key).and_then(|v| v.as_str()).unwrap_or_default();
-    let lines = [
+    let mut lines = vec![
         ("bucket", bucket.to_string()),
         (
             "backend",
@@ -180,6 +181,7 @@ async fn stat_bucket(session: &Session, bucket: &Bucket) -> Result<(), Failure> 
         ),
         ("made", time(text("created").parse().unwrap_or(0))),
     ];
+    lines.extend(bucket_props::lines(&props));
     output::one(session.format, &bucket.to_string(), &lines, &props)
 }
 

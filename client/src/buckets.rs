@@ -49,6 +49,18 @@ impl Client {
         }
     }
 
+    /// Changes some properties of a bucket; the others stay.
+    pub async fn set_bucket(&self, bucket: &Bucket, props: Value) -> Result<()> {
+        self.act(Method::PATCH, &bucket_uri(bucket), "set-bprops", props).await?;
+        self.maps_changed().await
+    }
+
+    /// Gives a bucket the properties that it had when it was made without any.
+    pub async fn reset_bucket(&self, bucket: &Bucket) -> Result<()> {
+        self.act(Method::PATCH, &bucket_uri(bucket), "reset-bprops", Value::Null).await?;
+        self.maps_changed().await
+    }
+
     /// The buckets that the cluster knows, of one provider or all.
     pub async fn list_buckets(&self, provider: Option<Provider>) -> Result<Vec<Bucket>> {
         let provider = provider.map_or(String::new(), |p| format!("&provider={p}"));

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cache_rules::CacheRules;
 use crate::checksum::ChecksumKind;
+use crate::error::{Error, Result};
 use crate::name::{Bucket, Provider};
 
 /// Kinds of backend that exist in this version.
@@ -78,6 +80,8 @@ pub struct BucketInfo {
     pub freshness: Freshness,
     #[serde(default)]
     pub checksum: ChecksumKind,
+    #[serde(default, skip_serializing_if = "CacheRules::is_default")]
+    pub cache: CacheRules,
     /// Properties other clients set and read back, which mean nothing to us.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, serde_json::Value>,
@@ -87,6 +91,19 @@ impl BucketInfo {
     /// Whether objects of this bucket may be dropped from the cluster: a copy exists elsewhere.
     pub fn has_backend(&self) -> bool {
         self.backend.is_some()
+    }
+
+    /// Checks what single properties cannot tell.
+    pub fn validate(&self) -> Result<()> {
+        self.cache.validate()?;
+        if !self.has_backend() && !self.cache.is_default() {
+            return Err(Error::invalid(format!(
+                "bucket \"{}\" has no backend: its objects are never dropped, so rules of the cache \
+                 do not apply",
+                self.bucket
+            )));
+        }
+        Ok(())
     }
 
     /// What a request to create `bucket` asks for, before the cluster gives it an id.
@@ -102,6 +119,7 @@ impl BucketInfo {
             backend,
             freshness: Freshness::default(),
             checksum: ChecksumKind::default(),
+            cache: CacheRules::default(),
             extra: BTreeMap::new(),
         }
     }
@@ -115,4 +133,32 @@ pub fn implied_backend(bucket: &Bucket) -> Option<BackendSpec> {
         Provider::Ais | Provider::Azure | Provider::Ht => return None,
     };
     Some(BackendSpec { kind, bucket: bucket.name.to_string(), endpoint: None, root: None })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn info(provider: Provider) -> BucketInfo {
+        BucketInfo::requested(Bucket::new(provider, "b").unwrap(), None)
+    }
+
+    #[test]
+    fn a_state_from_before_there_were_rules_of_the_cache_is_read() {
+        let written = serde_json::to_value(info(Provider::Aws)).unwrap();
+        assert!(written.get("cache").is_none(), "nor does an older version see an unknown field");
+        let read: BucketInfo = serde_json::from_value(written).unwrap();
+        assert_eq!(read, info(Provider::Aws));
+    }
+
+    #[test]
+    fn rules_of_the_cache_are_for_buckets_with_a_backend() {
+        let rules = CacheRules { pin: true, ..CacheRules::default() };
+        let cloud = BucketInfo { cache: rules, ..info(Provider::Aws) };
+        cloud.validate().unwrap();
+        let native = BucketInfo { cache: rules, ..info(Provider::Ais) };
+        assert!(native.validate().unwrap_err().message.contains("no backend"));
+        info(Provider::Ais).validate().unwrap();
+    }
 }

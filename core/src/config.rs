@@ -89,11 +89,28 @@ pub struct CacheConfig {
     pub high: u8,
     /// Percent below which it stops.
     pub low: u8,
+    /// Percent above which reads of a backend's objects go through and keep nothing.
+    pub out_of_space: u8,
+    /// What goes first.
+    pub policy: CachePolicy,
+}
+
+/// The order in which cached copies are dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CachePolicy {
+    /// Lowest expected hits for the time until them.
+    #[default]
+    Density,
+    /// Least recently used.
+    Lru,
+    Sieve,
+    S3Fifo,
 }
 
 impl Default for CacheConfig {
     fn default() -> Self {
-        Self { high: 90, low: 80 }
+        Self { high: 90, low: 80, out_of_space: 95, policy: CachePolicy::default() }
     }
 }
 
@@ -174,10 +191,15 @@ impl Default for LogConfig {
 impl NodeConfig {
     /// Checks what types alone cannot.
     pub fn validate(&self) -> Result<()> {
-        let CacheConfig { high, low } = self.cache;
+        let CacheConfig { high, low, out_of_space, .. } = self.cache;
         if high > 100 || low >= high {
             return Err(Error::invalid(format!(
                 "cache.low ({low}) must be below cache.high ({high}), both percents up to 100"
+            )));
+        }
+        if out_of_space > 100 || out_of_space < high {
+            return Err(Error::invalid(format!(
+                "cache.out_of_space ({out_of_space}) must be a percent from cache.high ({high}) to 100"
             )));
         }
         if self.limits.batches == 0 || self.limits.cold_gets == 0 {
@@ -213,7 +235,9 @@ mod tests {
     fn watermarks_must_be_in_order() {
         let mut c = NodeConfig::default();
         c.validate().unwrap();
-        c.cache = CacheConfig { high: 50, low: 50 };
+        c.cache = CacheConfig { high: 50, low: 50, ..CacheConfig::default() };
         assert!(c.validate().is_err());
+        c.cache = CacheConfig { out_of_space: 89, ..CacheConfig::default() };
+        assert!(c.validate().unwrap_err().message.contains("cache.out_of_space (89)"));
     }
 }

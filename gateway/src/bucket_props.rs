@@ -53,6 +53,7 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
         match key.as_str() {
             "freshness" => info.freshness = serde_json::from_value(value).map_err(bad)?,
             "class" => info.class = serde_json::from_value(value).map_err(bad)?,
+            "cache" => info.cache.apply(&value)?,
             key if FIXED.contains(&key) => {}
             key => {
                 if key == "checksum"
@@ -68,7 +69,7 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
     if let Some(Value::Object(checksum)) = info.extra.get_mut("checksum") {
         checksum.remove("type");
     }
-    Ok(())
+    info.validate()
 }
 
 fn merge(into: &mut Value, from: Value) {
@@ -123,6 +124,23 @@ mod tests {
         assert_eq!(shown(&info)["mirror"]["enabled"], json!(true), "a later change merges");
         reset(&mut info);
         assert_eq!(shown(&info)["mirror"]["copies"], json!(2));
+    }
+
+    #[test]
+    fn rules_of_the_cache_are_set_one_by_one_and_read_back() {
+        let mut info = BucketInfo::requested(Bucket::new(Provider::Aws, "b").unwrap(), None);
+        apply(&mut info, &json!({"cache": {"share": 30, "ttl": "2h"}})).unwrap();
+        apply(&mut info, &json!({"cache": {"admission": "second-miss"}})).unwrap();
+        let wanted = json!({"pin": false, "share": 30, "ttl": 7200, "admission": "second-miss"});
+        assert_eq!(shown(&info)["cache"], wanted);
+        assert_eq!(shown(&info)["freshness"], json!({"age": 600}));
+        let e = apply(&mut info, &json!({"cache": {"share": 300}})).unwrap_err();
+        assert!(e.message.contains("1 to 100"), "{e}");
+        reset(&mut info);
+        assert!(info.cache.is_default());
+        let native = &mut self::info();
+        assert!(apply(native, &json!({"cache": {"pin": true}})).is_err());
+        assert_eq!(shown(&self::info()).get("cache"), None);
     }
 
     #[test]

@@ -31,8 +31,14 @@ pub fn props_json(info: &BucketInfo) -> Value {
         "created": info.created_ns.to_string(),
         "versioning": {"enabled": true, "validate_warm_get": false, "synchronize": false},
     });
-    if let (Some(backend), Value::Object(props)) = (&info.backend, &mut props) {
-        props.insert("backend".into(), json!(backend));
+    if let Value::Object(props) = &mut props {
+        // Ours, beside the reference's.
+        props.insert("class".into(), json!(info.class));
+        props.insert("freshness".into(), json!(info.freshness));
+        if let Some(backend) = &info.backend {
+            props.insert("backend".into(), json!(backend));
+            props.insert("cache".into(), json!(info.cache));
+        }
     }
     props
 }

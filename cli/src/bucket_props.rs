@@ -1,0 +1,198 @@
+//! `forebay bucket show`, `set`, `reset`: what the cluster promises for a bucket.
+
+use clap::{Args, Subcommand};
+use forebay_core::Error;
+use forebay_core::cache_rules::{CacheRules, show_seconds};
+use forebay_core::config::nearest;
+use forebay_core::size::parse_duration;
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+use crate::object;
+use crate::output;
+use crate::session::Session;
+use crate::uri;
+
+/// What can be set.
+const KEYS: [&str; 7] = ["freshness", "class", "checksum", "pin", "share", "ttl", "admission"];
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BucketCommand {
+    /// Show a bucket's properties
+    Show(BucketArgs),
+    /// Change some of a bucket's properties
+    Set(SetArgs),
+    /// Give all properties their defaults again
+    Reset(BucketArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  forebay bucket show s3://data")]
+pub(crate) struct BucketArgs {
+    /// The bucket, for example s3://data
+    #[arg(value_name = "URI")]
+    bucket: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Properties:
+  freshness=AGE      age after which a copy is compared with its backend: 10m, always, never
+  class=CLASS        owned: synced before the answer; cache: not synced
+  checksum=KIND      of objects written from now on
+  pin=true           copies are never dropped for want of room
+  share=PERCENT      of each disk's budget that copies may take at most
+  ttl=TIME           copies not read for so long are dropped: 12h, never
+  admission=WHEN     keep a copy at the first read (always), the second (second-miss), or never
+
+Examples:
+  forebay bucket set s3://data pin=true
+  forebay bucket set s3://logs share=20% ttl=2d admission=second-miss")]
+pub(crate) struct SetArgs {
+    /// The bucket, for example s3://data
+    #[arg(value_name = "URI")]
+    bucket: String,
+    /// What to change
+    #[arg(value_name = "KEY=VALUE", required = true)]
+    changes: Vec<String>,
+}
+
+pub(crate) async fn run(session: &Session, command: &BucketCommand) -> Result<(), Failure> {
+    match command {
+        BucketCommand::Show(args) => {
+            object::stat_bucket(session, &uri::bucket(&args.bucket)?).await
+        }
+        BucketCommand::Set(args) => {
+            let bucket = uri::bucket(&args.bucket)?;
+            let props = parse(&args.changes)?;
+            session.client.set_bucket(&bucket, props).await?;
+            object::stat_bucket(session, &bucket).await
+        }
+        BucketCommand::Reset(args) => {
+            let bucket = uri::bucket(&args.bucket)?;
+            session.client.reset_bucket(&bucket).await?;
+            let json = json!({ "bucket": bucket.to_string() });
+            let name = bucket.to_string();
+            output::one(session.format, &name, &[("reset", name.clone())], &json)
+        }
+    }
+}
+
+/// The changes as the gateway takes them.
+fn parse(changes: &[String]) -> Result<Value, Failure> {
+    let (mut props, mut cache) = (Map::new(), Map::new());
+    for change in changes {
+        let Some((key, value)) = change.split_once('=') else {
+            return Err(Failure::usage(
+                format!("\"{change}\" is not a property and its value"),
+                "for example pin=true".to_owned(),
+            ));
+        };
+        let value = value.trim();
+        match key.trim() {
+            "freshness" => drop(props.insert("freshness".into(), freshness(value)?)),
+            "class" => drop(props.insert("class".into(), json!(value))),
+            "checksum" => drop(props.insert("checksum".into(), json!({ "type": value }))),
+            key @ ("pin" | "share" | "ttl" | "admission") => {
+                drop(cache.insert(key.into(), json!(value)));
+            }
+            other => return Err(unknown(other)),
+        }
+    }
+    if !cache.is_empty() {
+        let cache = Value::Object(cache);
+        // Single values that are wrong are refused here; what depends on the others, there.
+        CacheRules::default().apply(&cache)?;
+        props.insert("cache".into(), cache);
+    }
+    Ok(Value::Object(props))
+}
+
+fn unknown(key: &str) -> Failure {
+    let hint = match nearest(key, KEYS) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("there are {}", KEYS.join(", ")),
+    };
+    Failure::usage(format!("a bucket has no property \"{key}\" that can be set"), hint)
+}
+
+fn freshness(value: &str) -> Result<Value, Failure> {
+    if matches!(value, "always" | "never") {
+        return Ok(json!(value));
+    }
+    let age = value.parse().or_else(|_| parse_duration(value).map(|d| d.as_secs()));
+    match age {
+        Ok(seconds) => Ok(json!({ "age": seconds })),
+        Err(e) => Err(Error::invalid(format!("invalid freshness: {e}"))
+            .hint("always, never, or an age such as 10m")
+            .into()),
+    }
+}
+
+/// The properties that people ask for, of those that a gateway shows.
+pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
+    let text = |key: &str| props.get(key).and_then(Value::as_str).map(str::to_owned);
+    let mut lines = Vec::new();
+    if let Some(class) = text("class") {
+        lines.push(("class", class));
+    }
+    let age = props.pointer("/freshness/age").and_then(Value::as_u64).map(show_seconds);
+    let cache = props.get("cache").cloned();
+    let Some(rules) = cache.and_then(|c| serde_json::from_value::<CacheRules>(c).ok()) else {
+        return lines;
+    };
+    if let Some(freshness) = age.or_else(|| text("freshness")) {
+        lines.push(("freshness", freshness));
+    }
+    lines.push(("pin", rules.pin.to_string()));
+    lines.push(("share", format!("{}%", rules.share)));
+    lines.push(("ttl", rules.ttl.map_or("never".into(), show_seconds)));
+    lines.push(("admission", rules.admission.as_str().to_owned()));
+    lines
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn parsed(changes: &[&str]) -> Result<Value, Failure> {
+        parse(&changes.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn changes_become_what_the_gateway_takes() {
+        let props = parsed(&["freshness=10m", "class=cache", "share=20%", "ttl=2d"]).unwrap();
+        let wanted = json!({ "freshness": { "age": 600 }, "class": "cache",
+            "cache": { "share": "20%", "ttl": "2d" } });
+        assert_eq!(props, wanted);
+        assert_eq!(parsed(&["freshness=always"]).unwrap(), json!({ "freshness": "always" }));
+    }
+
+    #[test]
+    fn mistakes_are_named_before_anything_is_asked() {
+        for (bad, word) in [
+            ("pin", "pin=true"),
+            ("shares=4", "share"),
+            ("share=0", "1 to 100"),
+            ("freshness=soon", "10m"),
+            ("admission=maybe", "second-miss"),
+        ] {
+            let failure = parsed(&[bad]).unwrap_err();
+            assert!(format!("{failure:?}").contains(word), "{bad}: {failure:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_can_be_set_again() {
+        let cache = json!({ "pin": false, "share": 20, "ttl": 172_800, "admission": "always" });
+        let props = json!({ "class": "cache", "freshness": { "age": 600 }, "cache": cache });
+        let shown = lines(&props);
+        let again: Vec<String> = shown.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let set = parse(&again).unwrap();
+        assert_eq!(set["freshness"], props["freshness"]);
+        let mut rules = CacheRules::default();
+        rules.apply(&set["cache"]).unwrap();
+        assert_eq!(json!(rules), cache);
+        assert!(lines(&json!({ "class": "owned" })).len() == 1, "no cache, no rules");
+    }
+}
