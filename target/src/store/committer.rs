@@ -142,7 +142,7 @@ struct Engine {
 enum Step {
     Nothing,
     Append { item: Item, files: Vec<Filling>, stray: bool },
-    Refresh(Vec<Record>),
+    Refresh { records: Vec<Record>, tell: bool },
     Release(u64),
     Unstray(Vec<u8>),
 }
@@ -250,7 +250,9 @@ impl Engine {
                 }
             }
             Change::Update { record, change } => self.plan_update(&record, change)?,
-            Change::Times(touches) => (Step::Refresh(self.plan_times(touches)?), false),
+            Change::Times(touches) => {
+                (Step::Refresh { records: self.plan_times(touches)?, tell: false }, false)
+            }
             Change::Move { record, payload } => match shared.current(&record)? {
                 Some(now) if now.sequence == record.sequence && now.spot() == record.spot() => {
                     (append(Entry::Put(Box::new(now)), payload), false)
@@ -275,10 +277,11 @@ impl Engine {
     /// Metadata that must survive the loss of the index is logged when the class is `Owned`.
     fn plan_update(&self, record: &Record, change: MetaChange) -> Result<(Step, bool)> {
         let Some(mut now) = self.shared.current(record)? else { return Ok((Step::Nothing, false)) };
-        let before = now.meta.clone();
+        let (before, was_evictable) = (now.meta.clone(), now.evictable());
         change(&mut now.meta);
         if !is_owned(&now) || now.meta.same_lasting(&before) {
-            return Ok((Step::Refresh(vec![now]), false));
+            let tell = now.evictable() != was_evictable;
+            return Ok((Step::Refresh { records: vec![now], tell }, false));
         }
         let payload = match &now.place {
             Place::Files(..) => Bytes::new(),
@@ -318,7 +321,7 @@ impl Engine {
                         Rest::Appended { files, stray }
                     }
                     Step::Nothing => Rest::Nothing,
-                    Step::Refresh(records) => Rest::Refresh(records),
+                    Step::Refresh { records, tell } => Rest::Refresh { records, tell },
                     Step::Release(segment) => Rest::Release(segment),
                     Step::Unstray(key) => Rest::Unstray(key),
                 })
@@ -371,8 +374,11 @@ impl Engine {
             for step in steps {
                 outcomes.push(match step {
                     Rest::Nothing => Outcome::default(),
-                    Rest::Refresh(mut records) => {
+                    Rest::Refresh { mut records, tell } => {
                         records.iter().try_for_each(|record| applier.refresh(record))?;
+                        if tell {
+                            after.told.extend(records.iter().map(|r| (None, Some(r.clone()))));
+                        }
                         Outcome { new: records.pop(), old: None }
                     }
                     Rest::Release(segment) => {
@@ -411,6 +417,9 @@ impl Engine {
         for gone in &after.gone {
             shared.companions.drop_of(shared, *gone);
         }
+        for (gone, new) in &after.told {
+            shared.tell(gone.as_ref(), new.as_ref());
+        }
         for key in &after.removed {
             shared.recency.forget(key);
         }
@@ -432,7 +441,7 @@ impl Engine {
 enum Rest {
     Nothing,
     Appended { files: Vec<Filling>, stray: bool },
-    Refresh(Vec<Record>),
+    Refresh { records: Vec<Record>, tell: bool },
     Release(u64),
     Unstray(Vec<u8>),
 }
@@ -456,12 +465,22 @@ struct After {
     /// Keys that have no object any more.
     removed: Vec<Vec<u8>>,
     released: Vec<u64>,
+    /// Records that went and came, as far as the cache wants to know.
+    told: Vec<(Option<Record>, Option<Record>)>,
 }
 
 impl After {
     fn note(&mut self, applied: Applied) -> Outcome {
         let Applied { new, old, doomed } = applied;
         self.doomed.extend(doomed);
+        let same = |a: &Record, b: &Record| {
+            a.generation == b.generation && a.evictable() == b.evictable()
+        };
+        if !old.as_ref().zip(new.as_ref()).is_some_and(|(a, b)| same(a, b))
+            && (old.is_some() || new.is_some())
+        {
+            self.told.push((old.clone(), new.clone()));
+        }
         if let Some(old) = &old {
             if new.as_ref().is_none_or(|n| n.generation != old.generation) {
                 self.gone.push(old.generation);

@@ -1,7 +1,7 @@
 //! The disks of a store: which are in use, and which of them has, or should have, an object.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use forebay_core::{Error, Result, placement};
@@ -10,6 +10,7 @@ use super::DiskSettings;
 use super::disk::Disk;
 use super::format;
 use super::identity::Identity;
+use super::observer::Observer;
 use super::record::Record;
 use super::recover::Replayed;
 use super::space::EvictorBell;
@@ -23,6 +24,7 @@ pub(crate) struct Disks {
     bell: Arc<EvictorBell>,
     /// Order of records over all disks, so that of two copies the newer one is known.
     sequence: Arc<AtomicU64>,
+    observer: OnceLock<Arc<dyn Observer>>,
     /// Held while a disk comes or goes.
     change: Mutex<Change>,
 }
@@ -49,6 +51,7 @@ impl Disks {
             online: ArcSwap::default(),
             bell: Arc::default(),
             sequence: Arc::new(AtomicU64::new(Identity::first_sequence(opens))),
+            observer: OnceLock::new(),
             change: Mutex::new(Change { opens, replayed: Vec::new() }),
         };
         let mut first_error = None;
@@ -80,6 +83,9 @@ impl Disks {
         let (volume, replayed) = claim.open(number, change.opens, sequence, bell)?;
         change.replayed.push((number, replayed));
         let volume = Arc::new(volume);
+        if let Some(observer) = self.observer.get() {
+            volume.observe(observer.clone());
+        }
         self.online.rcu(|online| {
             let mut online = Vec::clone(online);
             online.push(volume.clone());
@@ -92,6 +98,25 @@ impl Disks {
     /// The disks in use.
     pub(crate) fn online(&self) -> Arc<Vec<Arc<Volume>>> {
         self.online.load_full()
+    }
+
+    /// Tells `observer` of all changes of all disks from now on.
+    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
+        let _change = self.lock();
+        if self.observer.set(observer.clone()).is_err() {
+            tracing::error!("a store has one observer only");
+            return;
+        }
+        self.online.load().iter().for_each(|volume| volume.observe(observer.clone()));
+    }
+
+    /// The budget of each disk by its number; 0 of one that is not in use.
+    pub(crate) fn budgets(&self) -> Vec<u64> {
+        let mut budgets = vec![0; self.settings.len()];
+        for volume in self.online.load().iter() {
+            budgets[volume.number()] = volume.room().usage().budget;
+        }
+        budgets
     }
 
     pub(crate) fn bell(&self) -> &EvictorBell {

@@ -25,6 +25,7 @@ mod growing;
 mod identity;
 mod index;
 mod log;
+mod observer;
 mod reader;
 mod recency;
 mod record;
@@ -47,6 +48,7 @@ use tokio::task::JoinError;
 
 pub use self::disk::{Disk, DiskFile, RealDisk};
 pub use self::format::FORMAT;
+pub use self::observer::{Arrival, Observer, key_digest};
 pub use self::reader::ObjectReader;
 pub use self::record::{Record, RecordMeta};
 pub use self::space::{Demand, Usage};
@@ -365,10 +367,25 @@ impl Store {
         volumes.iter().map(|v| (v.path().to_owned(), v.room().usage())).collect()
     }
 
+    /// Tells `observer` of all changes from now on; once in the life of a store.
+    pub fn observe(&self, observer: Arc<dyn Observer>) {
+        self.disks.observe(observer);
+    }
+
+    /// The budget of each disk by its number; 0 of one that is not in use.
+    pub(crate) fn budgets(&self) -> Vec<u64> {
+        self.disks.budgets()
+    }
+
+    /// Bytes used and wanted on each disk.
+    pub(crate) fn demands(&self) -> Vec<Demand> {
+        self.disks.online().iter().map(|v| v.demand()).collect()
+    }
+
     /// Notes an access, for eviction. Costs no I/O; written down by [`Self::flush`].
     pub fn touch(&self, record: &Record, now_ns: u64) {
         if let Ok(volume) = self.volume(record)
-            && volume.shared().recency.touch(record, now_ns)
+            && volume.shared().touch(record, now_ns)
         {
             self.disks.bell().ring.notify_one();
         }

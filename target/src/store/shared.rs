@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use forebay_core::{Error, Result};
 
@@ -12,6 +12,7 @@ use super::format;
 use super::identity::failed;
 use super::index::Index;
 use super::log::Log;
+use super::observer::{Arrival, Observer};
 use super::recency::Recency;
 use super::record::Record;
 use super::space::Room;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) companions: Companions,
     /// Order of records over all disks of the store.
     pub(crate) sequence: Arc<AtomicU64>,
+    /// Who wants to know of changes.
+    pub(crate) observer: OnceLock<Arc<dyn Observer>>,
     /// A sync failed: what the disk holds is unknown until it is opened again.
     pub(crate) failed: AtomicBool,
 }
@@ -49,6 +52,28 @@ impl Shared {
     pub(crate) fn show_accounts(&self) {
         let t = self.tally();
         self.room.show(t.objects, t.bytes, t.stored(), t.dead());
+    }
+
+    /// Tells the cache of a copy that is gone and of one that came, or that may be evicted now or
+    /// no more.
+    pub(crate) fn tell(&self, gone: Option<&Record>, new: Option<&Record>) {
+        let Some(observer) = self.observer.get() else { return };
+        if let Some(gone) = gone.filter(|r| r.evictable()) {
+            observer.removed(self.number, gone.generation);
+        }
+        if let Some(new) = new {
+            observer.inserted(self.number, &Arrival::of(new));
+        }
+    }
+
+    /// Notes an access; true when there are plenty of notes all at once.
+    pub(crate) fn touch(&self, record: &Record, now_ns: u64) -> bool {
+        if let Some(observer) = self.observer.get()
+            && record.evictable()
+        {
+            observer.accessed(self.number, record.generation);
+        }
+        self.recency.touch(record, now_ns)
     }
 
     pub(crate) fn next_sequence(&self) -> u64 {

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use forebay_core::bucket::Class;
@@ -23,6 +23,7 @@ use super::format::{self, FORMAT};
 use super::identity::{self, Identity, failed};
 use super::index::Span;
 use super::log::Log;
+use super::observer::Observer;
 use super::reader::{Body, ObjectReader, OpenExtent, corrupt};
 use super::recency::Recency;
 use super::record::{Extent, Place, Record, RecordMeta, Spot};
@@ -132,6 +133,7 @@ impl Claim {
             recency: Recency::default(),
             companions,
             sequence,
+            observer: OnceLock::new(),
             failed: AtomicBool::new(false),
             root,
         });
@@ -163,6 +165,11 @@ impl Volume {
         identity.write(&*self.shared.io, &self.shared.root.join(".forebay"))
     }
 
+    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
+        // Only the first one is asked for, by `Disks`.
+        drop(self.shared.observer.set(observer));
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -192,6 +199,37 @@ impl Volume {
     /// Every record of the disk with its latest access.
     pub(crate) fn records(&self) -> impl Iterator<Item = Result<Record>> + '_ {
         self.shared.index.all().map(|record| self.refreshed(record))
+    }
+
+    /// Evictable records committed after `generation`, in the order of their commits, at most
+    /// `limit` of them; none at the end.
+    pub(crate) fn residents(&self, generation: u64, limit: usize) -> Result<Vec<Record>> {
+        let mut last = generation;
+        loop {
+            let page = self.shared.index.residents(last, limit)?;
+            let Some((newest, _)) = page.last() else { return Ok(Vec::new()) };
+            last = *newest;
+            let mut found = Vec::with_capacity(page.len());
+            for (generation, key) in page {
+                let record = self.shared.get(&key)?;
+                found.extend(record.filter(|r| r.generation == generation && r.evictable()));
+            }
+            // All of a page may be gone, and more follow.
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The records of these commits, those that are there still and evictable.
+    pub(crate) fn records_of(&self, generations: &[u64]) -> Result<Vec<Record>> {
+        let mut found = Vec::with_capacity(generations.len());
+        for generation in generations {
+            let Some(key) = self.shared.index.resident(*generation)? else { continue };
+            let record = self.shared.get(&key)?;
+            found.extend(record.filter(|r| r.generation == *generation));
+        }
+        Ok(found)
     }
 
     /// Records of a span, in the order of names, with their latest access.
