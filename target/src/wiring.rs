@@ -16,7 +16,7 @@ use forebay_node::{listener, membership};
 use tokio::sync::Semaphore;
 
 use crate::backend::{BackendSettings, Backends};
-use crate::cache::{Evictor, Lru, Watermarks};
+use crate::cache::{CacheWatch, Evictor, Gate, Rules, Watermarks};
 use crate::destroyed;
 use crate::http::{self, Context};
 use crate::job::Jobs;
@@ -54,6 +54,8 @@ pub async fn run(
         BackendSettings::from_env(folder_roots),
         Arc::new(move |provider, op, result| counted.backend_request(provider, op, result)),
     ));
+    let budgets = store.budgets();
+    let watch = Arc::new(CacheWatch::new(config.cache.policy, budgets));
     let objects = ObjectService::new(Parts {
         id: identity.id.clone(),
         store: store.clone(),
@@ -63,9 +65,13 @@ pub async fn run(
         metrics: metrics.clone(),
         lifecycle: lifecycle.clone(),
         cold_gets: config.limits.cold_gets,
+        gate: Gate::new(config.cache.out_of_space),
+        watch: watch.clone(),
     });
     let marks = Watermarks { high: config.cache.high, low: config.cache.low };
-    let evictor = Evictor::new(store.clone(), Arc::new(Lru), marks, |_| false);
+    let (known, evicted) = (maps.clone(), metrics.clone());
+    let evictor = Evictor::new(store.clone(), watch, marks, move || rules_of(&known))
+        .counting(move |why, bytes| evicted.evicted(why, bytes));
     lifecycle.spawn(evictor.run(lifecycle.token()));
 
     let refresher = membership::follow(
@@ -97,6 +103,14 @@ pub async fn run(
     ready(&identity.url);
     listener::serve(listener, http::router(context), identity, maps, lifecycle).await;
     Ok(())
+}
+
+/// The rules of all buckets; `None` before the cluster's state is known, because a bucket may be
+/// pinned.
+fn rules_of(maps: &Maps) -> Option<Rules> {
+    let state = maps.load();
+    let buckets = state.buckets.values().filter(|b| !b.cache.is_default());
+    (state.version > 0).then(|| buckets.map(|b| (b.id, b.cache)).collect())
 }
 
 fn usage_of(store: Store, metrics: Metrics, started: Instant) -> membership::UsageFn {

@@ -69,6 +69,9 @@ async fn properties_are_set_and_read_back() {
         (&json!(true), &json!("md5"))
     );
     act(w.url(), "PATCH", b, "set-bprops", json!({"checksum": {"type": "x"}})).await.expect(400);
+    let pin = json!({"cache": {"pin": true}});
+    let e = act(w.url(), "PATCH", b, "set-bprops", pin).await.expect(400).json();
+    assert!(e["message"].as_str().unwrap().contains("no backend"), "{e}");
     act(w.url(), "PATCH", b, "reset-bprops", Value::Null).await.expect(200);
     let head = send(w.url(), "HEAD", b, &[], "").await.expect(200);
     let props: Value = serde_json::from_str(head.header("ais-bucket-props")).unwrap();

@@ -1,85 +1,165 @@
-//! The task that evicts: woken when a disk passes its high mark or a writer waits for room.
+//! The task that evicts: woken when a disk passes its high mark, a writer waits for room or a bucket
+//! has more than its share, and from time to time for copies that nobody read for long.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use forebay_core::Result;
+use forebay_node::clock::unix_s;
 use tokio_util::sync::CancellationToken;
 
-use super::eviction::{EvictionPolicy, Victims};
+use super::residents::Resident;
+use super::watch::{CacheWatch, Rules, seconds};
 use super::watermark::Watermarks;
-use crate::store::{Record, Store, Volume, blocking};
+use crate::store::{Arrival, Record, Store, Volume, blocking};
 
-/// Times of access reach the index at least this often.
-const FLUSH_EVERY: Duration = Duration::from_secs(30);
-/// Rest after a pass that freed nothing: a disk of objects that must stay is not scanned in a loop.
+/// Times of access reach the index, and copies past their bucket's `ttl` go, at least this often.
+const TICK: Duration = Duration::from_secs(30);
+/// Rest after a pass that freed nothing: a disk of objects that must stay is not looked at in a loop.
 const REST: Duration = Duration::from_millis(100);
+/// Victims of one pass at most; more passes follow if it was not enough.
+const MAX_VICTIMS: usize = 4096;
+/// Victims picked at once: commits wait meanwhile, a few microseconds each.
+const PICKED: usize = 256;
+/// When nothing can be found to drop, the index is asked again for what is there, this often.
+const LEARN_AGAIN: Duration = Duration::from_secs(60);
+/// Records read from the index at once after a start.
+const PAGE: usize = 10_000;
+/// A bucket over its share is taken to this part of it, so that it is not looked at for each copy.
+const BELOW_SHARE: u64 = 32;
 
 type Protected = dyn Fn(&Record) -> bool + Send + Sync;
+type CurrentRules = dyn Fn() -> Option<Rules> + Send + Sync;
+type Counted = dyn Fn(&'static str, u64) + Send + Sync;
 
-/// Keeps a store's disks within their budgets.
+/// Keeps a store's disks within their budgets and its buckets within their rules.
+#[derive(Clone)]
 pub struct Evictor {
     store: Store,
-    policy: Arc<dyn EvictionPolicy>,
+    watch: Arc<CacheWatch>,
     marks: Watermarks,
+    rules: Arc<CurrentRules>,
     protected: Arc<Protected>,
+    counted: Arc<Counted>,
 }
 
 impl Evictor {
-    /// `protected` names records that must stay for now, such as those a writer has locked.
+    /// `rules` tells what holds for each bucket now; `None`: not known yet, so nothing may go.
     pub fn new(
         store: Store,
-        policy: Arc<dyn EvictionPolicy>,
+        watch: Arc<CacheWatch>,
         marks: Watermarks,
-        protected: impl Fn(&Record) -> bool + Send + Sync + 'static,
+        rules: impl Fn() -> Option<Rules> + Send + Sync + 'static,
     ) -> Self {
-        Self { store, policy, marks, protected: Arc::new(protected) }
+        Self {
+            store,
+            watch,
+            marks,
+            rules: Arc::new(rules),
+            protected: Arc::new(|_| false),
+            counted: Arc::new(|_, _| {}),
+        }
+    }
+
+    /// Names records that must stay for now, such as those a writer has locked.
+    #[must_use]
+    pub fn protecting(mut self, f: impl Fn(&Record) -> bool + Send + Sync + 'static) -> Self {
+        self.protected = Arc::new(f);
+        self
+    }
+
+    /// Hears why copies went (`room`, `share`, `ttl`), and the bytes of their payload.
+    #[must_use]
+    pub fn counting(mut self, f: impl Fn(&'static str, u64) + Send + Sync + 'static) -> Self {
+        self.counted = Arc::new(f);
+        self
     }
 
     /// Runs until `token` is cancelled, then writes down what the store has in memory.
     pub async fn run(self, token: CancellationToken) {
         let _attached = Attached::new(&self.store, self.marks.high);
-        let mut flush = tokio::time::interval(FLUSH_EVERY);
-        loop {
-            let flush_is_due = tokio::select! {
-                biased;
-                () = token.cancelled() => break,
-                () = self.store.bell().ring.notified() => self.store.has_many_touches(),
-                _ = flush.tick() => true,
-            };
-            let barren = self.relieve().await;
-            if flush_is_due && let Err(e) = self.store.flush().await {
-                tracing::warn!("times of access were not written: {e}");
-            }
-            if barren {
-                tokio::select! {
-                    () = token.cancelled() => break,
-                    () = tokio::time::sleep(REST) => {}
-                }
-            }
+        self.store.observe(self.watch.clone());
+        tokio::select! {
+            () = token.cancelled() => {}
+            () = self.learn() => self.work(&token).await,
         }
         if let Err(e) = self.store.flush().await {
             tracing::warn!("the index was not flushed: {e}");
         }
     }
 
+    /// Reads what is there from the index. Evicts meanwhile, as far as it knows.
+    async fn learn(&self) {
+        for volume in self.store.volumes().iter() {
+            let mut last = 0;
+            loop {
+                let (watch, page) = (self.watch.clone(), volume.clone());
+                let read = blocking(move || {
+                    let records = page.residents(last, PAGE)?;
+                    records.iter().for_each(|r| watch.learn(page.number(), &Arrival::of(r)));
+                    Ok(records.last().map(|r| r.generation))
+                });
+                match read.await {
+                    Ok(Some(generation)) => last = generation,
+                    Ok(None) => break,
+                    Err(e) => {
+                        let disk = volume.path().display();
+                        tracing::warn!(%disk, "what is cached here is not known to eviction: {e}");
+                        break;
+                    }
+                }
+                self.relieve().await;
+            }
+        }
+    }
+
+    async fn work(&self, token: &CancellationToken) {
+        let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + TICK, TICK);
+        let mut learned = Instant::now();
+        loop {
+            let (mut flush_is_due, mut ttl_is_due) = (false, false);
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return,
+                () = self.store.bell().ring.notified() => {
+                    flush_is_due = self.store.has_many_touches();
+                }
+                () = self.watch.over_share.notified() => {}
+                _ = tick.tick() => (flush_is_due, ttl_is_due) = (true, true),
+            }
+            let barren = self.relieve().await;
+            if ttl_is_due {
+                self.expire(unix_s()).await;
+            }
+            if flush_is_due && let Err(e) = self.store.flush().await {
+                tracing::warn!("times of access were not written: {e}");
+            }
+            if barren {
+                if learned.elapsed() > LEARN_AGAIN {
+                    self.learn().await;
+                    learned = Instant::now();
+                }
+                tokio::select! {
+                    () = token.cancelled() => return,
+                    () = tokio::time::sleep(REST) => {}
+                }
+            }
+        }
+    }
+
     /// Passes over each disk until it needs nothing. True: some disk wants room and has none.
     async fn relieve(&self) -> bool {
+        let Some(rules) = (self.rules)() else { return false };
+        self.watch.set_rules(&rules);
         let mut barren = false;
         for volume in self.store.volumes().iter() {
+            self.trim_shares(volume).await;
             loop {
                 let need = self.marks.bytes_to_free(&volume.demand());
                 if need == 0 {
                     volume.pass_done();
                     break;
                 }
-                let freed = match self.pass(volume.clone(), need).await {
-                    Ok(freed) => freed,
-                    Err(e) => {
-                        tracing::warn!(disk = %volume.path().display(), "eviction failed: {e}");
-                        0
-                    }
-                };
+                let freed = self.pass(volume, None, need, "room").await;
                 volume.pass_done();
                 if freed == 0 {
                     barren = true;
@@ -90,28 +170,139 @@ impl Evictor {
         barren
     }
 
-    /// One pass: picks victims and drops them. Returns the bytes freed.
-    async fn pass(&self, volume: Arc<Volume>, need: u64) -> Result<u64> {
-        let (policy, protected) = (self.policy.clone(), self.protected.clone());
-        blocking(move || {
-            let mut victims = Victims::new(&*policy, need);
-            for record in volume.records() {
-                let record = record?;
-                if record.evictable() && !protected(&record) {
-                    victims.offer(record);
+    /// Takes buckets that have more than their share below it.
+    async fn trim_shares(&self, volume: &Arc<Volume>) {
+        let over: Vec<(u64, u64)> = {
+            let residents = self.watch.lock(volume.number());
+            let over = residents.tallies().iter().filter(|t| t.over() > 0 && !t.pinned);
+            over.map(|t| (t.bucket_id, t.over() + t.limit / BELOW_SHARE)).collect()
+        };
+        for (bucket_id, mut need) in over {
+            while need > 0 {
+                match self.pass(volume, Some(bucket_id), need, "share").await {
+                    0 => break,
+                    freed => need = need.saturating_sub(freed),
                 }
             }
-            let victims: Vec<Record> =
-                victims.into_sorted().into_iter().filter(|record| !protected(record)).collect();
-            let removed = volume.remove_all_blocking(&victims)?;
-            let objects = removed.len();
-            let freed: u64 = removed.iter().map(Record::stored_bytes).sum();
-            // What lay in the log is free only after its segments were rewritten.
-            volume.reclaim()?;
-            tracing::debug!(disk = %volume.path().display(), objects, freed, need, "evicted");
-            Ok(freed)
-        })
-        .await
+        }
+    }
+
+    /// Drops copies that were not read for their bucket's `ttl`. `now_s` is unix time.
+    pub(super) async fn expire(&self, now_s: u64) {
+        let Some(rules) = (self.rules)() else { return };
+        for (bucket_id, ttl) in rules.iter().filter_map(|(id, r)| Some((*id, r.ttl?))) {
+            let before_s = seconds(now_s.saturating_sub(ttl));
+            for volume in self.store.volumes().iter() {
+                let mut from = Some(0);
+                while let Some(at) = from {
+                    let (old, next) = self.watch.lock(volume.number()).expired(
+                        bucket_id,
+                        before_s,
+                        at,
+                        MAX_VICTIMS,
+                    );
+                    // Reads that only the index heard of, from before a start.
+                    let is_old =
+                        move |r: &Record| r.meta.atime_ns / 1_000_000_000 < u64::from(before_s);
+                    self.drop_copies(volume, old, "ttl", is_old).await;
+                    from = next;
+                }
+            }
+        }
+    }
+
+    /// One pass: picks victims and drops them. Returns the bytes freed.
+    async fn pass(
+        &self,
+        volume: &Arc<Volume>,
+        of: Option<u64>,
+        need: u64,
+        why: &'static str,
+    ) -> u64 {
+        let (mut left, mut freed) = (need, 0);
+        // Victims may have gone by themselves, or be protected: others follow.
+        for _ in 0..3 {
+            let (mut victims, mut picked) = (Vec::new(), 0);
+            while picked < left && victims.len() < MAX_VICTIMS {
+                let some = self.watch.lock(volume.number()).victims(of, left - picked, PICKED);
+                if some.is_empty() {
+                    break;
+                }
+                picked += some.iter().map(|v| v.stored).sum::<u64>();
+                victims.extend(some);
+            }
+            if victims.is_empty() {
+                break;
+            }
+            freed += self.drop_copies(volume, victims, why, |_| true).await;
+            left = need.saturating_sub(freed);
+            if freed > 0 {
+                break;
+            }
+        }
+        freed
+    }
+
+    /// Drops copies that the watch let go of, and gives back to it those that must stay. Returns the
+    /// bytes freed.
+    async fn drop_copies(
+        &self,
+        volume: &Arc<Volume>,
+        copies: Vec<Resident>,
+        why: &'static str,
+        may_go: impl Fn(&Record) -> bool + Send + 'static,
+    ) -> u64 {
+        if copies.is_empty() {
+            return 0;
+        }
+        let (me, disk) = (self.clone(), volume.clone());
+        let dropped = blocking(move || Ok(me.drop_blocking(&disk, &copies, why, may_go)));
+        dropped.await.unwrap_or(0)
+    }
+
+    fn drop_blocking(
+        &self,
+        volume: &Volume,
+        copies: &[Resident],
+        why: &'static str,
+        may_go: impl Fn(&Record) -> bool,
+    ) -> u64 {
+        let disk = volume.path().display();
+        let generations: Vec<u64> = copies.iter().map(|c| c.generation).collect();
+        let records = match volume.records_of(&generations) {
+            Ok(records) => records,
+            Err(e) => {
+                tracing::warn!(%disk, "eviction failed: {e}");
+                self.watch.put_back(volume.number(), copies);
+                return 0;
+            }
+        };
+        // What the watch believes may be old: the record decides.
+        let (go, stay): (Vec<Record>, Vec<Record>) = records
+            .into_iter()
+            .filter(Record::evictable)
+            .partition(|record| may_go(record) && !(self.protected)(record));
+        stay.iter().for_each(|r| self.watch.learn(volume.number(), &Arrival::of(r)));
+        let (mut objects, mut freed) = (0u64, 0);
+        match volume.remove_all_blocking(&go) {
+            Ok(removed) => {
+                for record in removed {
+                    objects += 1;
+                    freed += record.stored_bytes();
+                    (self.counted)(why, record.size);
+                }
+            }
+            Err(e) => {
+                tracing::warn!(%disk, "eviction failed: {e}");
+                go.iter().for_each(|r| self.watch.learn(volume.number(), &Arrival::of(r)));
+            }
+        }
+        // What lay in the log is free only after its segments were rewritten.
+        if let Err(e) = volume.reclaim() {
+            tracing::warn!(%disk, "compaction failed: {e}");
+        }
+        tracing::debug!(%disk, objects, freed, why, "evicted");
+        freed
     }
 }
 

@@ -34,6 +34,15 @@ pub struct Tally {
     pub objects: u64,
     pub stored: u64,
     pub pinned: bool,
+    /// What `stored` should not exceed; 0 when that was not said.
+    pub limit: u64,
+}
+
+impl Tally {
+    /// Bytes beyond the limit.
+    pub fn over(&self) -> u64 {
+        if self.limit == 0 { 0 } else { self.stored.saturating_sub(self.limit) }
+    }
 }
 
 /// All evictable copies of one disk, and the policy that ranks them.
@@ -105,9 +114,10 @@ impl Residents {
     }
 
     /// A copy came. `key` is a digest of bucket and name. One that is here already is left as it is.
-    pub fn insert(&mut self, new: Resident, key: u64) {
+    /// True: its bucket has more than it should now.
+    pub fn insert(&mut self, new: Resident, key: u64) -> bool {
         if self.slot_of(new.generation).is_some() {
-            return;
+            return false;
         }
         let bucket = self.bucket_number(new.bucket_id);
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -129,12 +139,14 @@ impl Residents {
         let tally = &mut self.tallies[usize::from(bucket)];
         tally.objects += 1;
         tally.stored += u64::from(units) * UNIT;
+        let is_over = tally.over() > 0;
         if tally.pinned {
             self.states[at] = PINNED;
         } else {
             self.states[at] = RANKED;
             self.policy.insert(slot, bucket, key);
         }
+        is_over
     }
 
     /// A copy was read.
@@ -178,12 +190,6 @@ impl Residents {
             stored: u64::from(self.units[at]) * UNIT,
             seen_s: self.seen_s[at],
         }
-    }
-
-    /// An object was read that is not kept: the policy learns from it.
-    pub fn pass(&mut self, bucket_id: u64, key: u64) {
-        let bucket = self.bucket_number(bucket_id);
-        self.policy.pass(bucket, key);
     }
 
     /// Takes out victims that make up at least `bytes`, at most `limit` of them, of one bucket only
@@ -240,6 +246,17 @@ impl Residents {
         (out, (at < self.ids.len()).then_some(at as Slot))
     }
 
+    /// Space that a bucket's copies take.
+    pub fn stored_of(&self, bucket_id: u64) -> u64 {
+        self.number_of(bucket_id).map_or(0, |n| self.tallies[usize::from(n)].stored)
+    }
+
+    /// Says what a bucket's copies may take.
+    pub fn limit(&mut self, bucket_id: u64, limit: u64) {
+        let number = self.bucket_number(bucket_id);
+        self.tallies[usize::from(number)].limit = limit;
+    }
+
     /// Says whether a bucket is pinned from now on: then none of it is a victim.
     pub fn pin(&mut self, bucket_id: u64, pinned: bool) {
         // A bucket of which nothing is here matters only once something comes.
@@ -283,7 +300,9 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::policy::Kind;
+    use forebay_core::config::CachePolicy;
+
+    use super::super::policy::build;
     use super::*;
 
     fn some(generation: u64, bucket_id: u64, stored: u64) -> Resident {
@@ -296,8 +315,10 @@ mod tests {
 
     #[test]
     fn victims_are_enough_and_no_longer_count() {
-        let mut r = Residents::new(Kind::Lru.build());
-        (1..=5).for_each(|g| r.insert(some(g, 7, 100), g));
+        let mut r = Residents::new(build(CachePolicy::Lru));
+        for g in 1..=5 {
+            r.insert(some(g, 7, 100), g);
+        }
         r.access(1, 20);
         assert_eq!(r.tallies()[0].stored, 5 * 128, "in whole units");
         assert_eq!(generations(&r.victims(None, 129, 100)), [2, 3]);
@@ -309,7 +330,7 @@ mod tests {
 
     #[test]
     fn nothing_of_a_pinned_bucket_goes_until_it_is_let_loose() {
-        let mut r = Residents::new(Kind::Density.build());
+        let mut r = Residents::new(build(CachePolicy::Density));
         r.insert(some(1, 7, 64), 1);
         r.pin(7, true);
         r.pin(8, true);
@@ -328,8 +349,10 @@ mod tests {
 
     #[test]
     fn what_was_not_read_since_goes_in_portions() {
-        let mut r = Residents::new(Kind::Density.build());
-        (1..=5).for_each(|g| r.insert(some(g, 7, 64), g));
+        let mut r = Residents::new(build(CachePolicy::Density));
+        for g in 1..=5 {
+            r.insert(some(g, 7, 64), g);
+        }
         r.insert(some(6, 8, 64), 6);
         r.access(2, 50);
         let (first, next) = r.expired(7, 50, 0, 2);
@@ -344,10 +367,10 @@ mod tests {
         fn it_always_knows_who_is_there(
             steps in proptest::collection::vec((0u8..6, 0u64..60, 1u64..4), 0..300),
             kind in proptest::sample::select(vec![
-                Kind::Lru, Kind::Sieve, Kind::S3Fifo, Kind::Density,
+                CachePolicy::Lru, CachePolicy::Sieve, CachePolicy::S3Fifo, CachePolicy::Density,
             ]),
         ) {
-            let mut r = Residents::new(kind.build());
+            let mut r = Residents::new(build(kind));
             let mut there: BTreeMap<u64, u64> = BTreeMap::new();
             let mut pinned = [false; 4];
             for (what, generation, bucket) in steps {

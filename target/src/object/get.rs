@@ -136,6 +136,9 @@ impl ObjectService {
                     None => Err(info.bucket.object_not_found(name)),
                 };
             }
+            if !self.admits(info, name) {
+                return self.pass_through(info, name).await;
+            }
             match self.cold(info, name).await {
                 Ok(Some((following, first))) => return Ok(Found::Arriving { following, first }),
                 Ok(None) => {}

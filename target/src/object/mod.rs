@@ -18,15 +18,18 @@ use std::sync::Arc;
 
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::cache_rules::Admission;
 use forebay_core::object::ObjectMeta;
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_node::clock::unix_s;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use tokio::sync::Semaphore;
 
 use crate::backend::{Backend, Backends};
+use crate::cache::{CacheWatch, Gate};
 use crate::store::{Record, Store};
 
 pub(crate) use put::PutRequest;
@@ -59,6 +62,8 @@ pub(crate) struct Parts {
     pub(crate) metrics: Metrics,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) cold_gets: usize,
+    pub(crate) gate: Gate,
+    pub(crate) watch: Arc<CacheWatch>,
 }
 
 struct Inner {
@@ -103,6 +108,15 @@ impl ObjectService {
     /// may have been overtaken by a stand-in owner.
     fn alive_since(&self) -> u64 {
         self.state().node(&self.0.parts.id).map_or(u64::MAX, |n| n.alive_since)
+    }
+
+    /// Whether an object that was just missed is to be kept.
+    fn admits(&self, info: &BucketInfo, name: &str) -> bool {
+        let (parts, rules) = (&self.0.parts, &info.cache);
+        let now_s = u32::try_from(unix_s()).unwrap_or(u32::MAX);
+        parts.gate.has_space(parts.store.demands())
+            && (!rules.pin || parts.watch.has_share_left(info.id, rules))
+            && parts.gate.admits(rules, info.id, name, now_s)
     }
 
     /// Metadata of an object; of a backend's object without fetching its bytes.
@@ -176,6 +190,12 @@ impl ObjectService {
         if !info.has_backend() {
             return Err(Error::invalid(format!(
                 "bucket \"{}\" has no backend: there is nothing to prefetch from",
+                info.bucket
+            )));
+        }
+        if info.cache.admission == Admission::Never {
+            return Err(Error::invalid(format!(
+                "bucket \"{}\" has cache.admission never: nothing of it is kept",
                 info.bucket
             )));
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::cache_rules::Admission;
 use forebay_core::checksum::{Checksum, Hasher};
 use forebay_core::object::ObjectMeta;
 use forebay_core::{Error, Result};
@@ -64,7 +65,12 @@ impl ObjectService {
             let epoch = self.state().version;
             let remote = backend.put(name, body).await?;
             self.0.fetches.supersede(&key);
-            self.store().commit(work, cached_meta(&remote, checksum, epoch)).await?
+            let record = self.store().commit(work, cached_meta(&remote, checksum, epoch)).await?;
+            if info.cache.admission == Admission::Never {
+                self.store().discard(&record).await?;
+                return Ok(Some(record.object_meta()));
+            }
+            record
         } else {
             let before = self.store().get(info.id, name).await?;
             let before = before.as_ref();

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use forebay_client::PeerClient;
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo, Freshness};
+use forebay_core::cache_rules::{Admission, CacheRules};
 use forebay_core::checksum::{Checksum, ChecksumKind};
 use forebay_core::sign::ClusterSecret;
 use forebay_core::size::ByteRange;
@@ -73,6 +74,8 @@ impl Bench {
             metrics: Metrics::default(),
             lifecycle: Lifecycle::new(),
             cold_gets: 4,
+            gate: crate::cache::Gate::new(95),
+            watch: Arc::new(crate::cache::CacheWatch::new(Default::default(), [1 << 40])),
         });
         Self { dir, service, maps, backend_gets }
     }
@@ -277,4 +280,58 @@ async fn a_write_during_a_fetch_is_not_undone_by_it() {
     let _: Vec<Bytes> = arriving.stream(ByteRange::whole(size)).try_collect().await.unwrap();
     assert_eq!(bench.read(&info, "o").await.unwrap().0, "new");
     assert_eq!(std::fs::read(bench.folder().join("o")).unwrap(), b"new");
+}
+
+fn with_rules(info: &BucketInfo, cache: CacheRules) -> BucketInfo {
+    BucketInfo { cache, ..info.clone() }
+}
+
+#[tokio::test]
+async fn what_is_admitted_at_the_second_miss_is_kept_then() {
+    let bench = Bench::new(64 << 20).await;
+    let rules = CacheRules { admission: Admission::SecondMiss, ..CacheRules::default() };
+    let info = with_rules(&bench.bucket("once", true, Freshness::Never), rules);
+    let data = pattern(5000);
+    for name in ["a", "b"] {
+        std::fs::write(bench.folder().join(name), &data).unwrap();
+    }
+    assert_eq!(bench.read(&info, "a").await.unwrap(), (data.clone().into(), "miss"));
+    assert_eq!(bench.service.store().usage().objects, 0, "nothing is kept of the first");
+    assert_eq!(bench.read(&info, "a").await.unwrap(), (data.clone().into(), "miss"));
+    bench.service.prefetch(&info, "a").await.unwrap();
+    assert_eq!(bench.read(&info, "a").await.unwrap(), (data.clone().into(), "hit"));
+    bench.service.prefetch(&info, "b").await.unwrap();
+    assert_eq!(bench.read(&info, "b").await.unwrap().1, "hit", "prefetch is a wish to keep");
+}
+
+#[tokio::test]
+async fn where_nothing_is_admitted_reads_and_writes_leave_no_copy() {
+    let bench = Bench::new(64 << 20).await;
+    let rules = CacheRules { admission: Admission::Never, ..CacheRules::default() };
+    let info = with_rules(&bench.bucket("through", true, Freshness::Never), rules);
+    bench.service.put(&info, "o", put(vec![Ok("written".into())])).await.unwrap();
+    assert_eq!(std::fs::read(bench.folder().join("o")).unwrap(), b"written");
+    for _ in 0..2 {
+        let (bytes, result) = bench.read(&info, "o").await.unwrap();
+        assert_eq!((&*bytes, result), (&b"written"[..], "miss"));
+    }
+    let e = bench.service.prefetch(&info, "o").await.unwrap_err();
+    assert_eq!(e.code, ErrorCode::InvalidArgument);
+    assert_eq!(bench.service.store().usage().objects, 0);
+}
+
+#[tokio::test]
+async fn above_the_last_mark_reads_go_through_and_keep_nothing() {
+    let bench = Bench::new(1 << 20).await;
+    let native = bench.bucket("native", false, Freshness::Never);
+    let info = bench.bucket("cloud", true, Freshness::Never);
+    bench.service.put(&native, "n", put(vec![Ok(pattern(1_010_000).into())])).await.unwrap();
+    std::fs::write(bench.folder().join("o"), pattern(2000)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(bench.read(&info, "o").await.unwrap(), (pattern(2000).into(), "miss"));
+    }
+    bench.service.delete(&native, "n").await.unwrap();
+    assert_eq!(bench.read(&info, "o").await.unwrap().1, "miss");
+    bench.service.prefetch(&info, "o").await.unwrap();
+    assert_eq!(bench.read(&info, "o").await.unwrap().1, "hit", "there is space again");
 }

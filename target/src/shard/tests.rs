@@ -70,6 +70,8 @@ impl Bench {
             metrics: Metrics::default(),
             lifecycle: lifecycle.clone(),
             cold_gets: 4,
+            gate: crate::cache::Gate::new(95),
+            watch: Arc::new(crate::cache::CacheWatch::new(Default::default(), [1 << 40])),
         });
         let shards = Shards::new(objects.clone(), lifecycle);
         Self { dir, objects, shards, store, maps }

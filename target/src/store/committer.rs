@@ -473,9 +473,8 @@ impl After {
     fn note(&mut self, applied: Applied) -> Outcome {
         let Applied { new, old, doomed } = applied;
         self.doomed.extend(doomed);
-        let same = |a: &Record, b: &Record| {
-            a.generation == b.generation && a.evictable() == b.evictable()
-        };
+        let same =
+            |a: &Record, b: &Record| a.generation == b.generation && a.evictable() == b.evictable();
         if !old.as_ref().zip(new.as_ref()).is_some_and(|(a, b)| same(a, b))
             && (old.is_some() || new.is_some())
         {

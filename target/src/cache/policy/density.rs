@@ -54,6 +54,8 @@ struct Seat {
     seen: u32,
     class: u16,
     kind: u8,
+    /// Whether its name is among `names`.
+    is_followed: bool,
 }
 
 /// Residents of one bucket.
@@ -234,7 +236,7 @@ impl Density {
     }
 
     /// What a resident is worth; the lowest goes.
-    fn score(&self, seat: Seat) -> f32 {
+    fn score(&self, seat: Seat, rates: &[f32]) -> f32 {
         let class = &self.classes[usize::from(seat.class)];
         let age = class.clock.wrapping_sub(seat.seen);
         let Some(worth) = class.worth.get(usize::from(seat.kind)) else {
@@ -244,38 +246,44 @@ impl Density {
         match worth[bin(age)] {
             // Longer away than anything that came back: the longest goes first.
             0.0 => -(age as f32),
-            worth => worth * class.rate(self.clock, self.window()) as f32,
+            worth => worth * rates[usize::from(seat.class)],
         }
     }
 
     fn vacate(&mut self, slot: Slot) {
-        self.seats[slot as usize].kind = NOBODY;
-        self.names.remove(&slot);
+        let seat = &mut self.seats[slot as usize];
+        seat.kind = NOBODY;
         self.len -= 1;
+        if seat.is_followed {
+            self.names.remove(&slot);
+        }
     }
 }
 
 impl Policy for Density {
     fn insert(&mut self, slot: Slot, bucket: u16, key: u64) {
         let seen = self.tick(bucket);
-        reach(&mut self.seats, slot, Seat { seen: 0, class: 0, kind: NOBODY });
-        self.seats[slot as usize] = Seat { seen, class: bucket, kind: 0 };
-        self.len += 1;
-        if self.follow(key, bucket, seen, false) {
+        let is_followed = self.follow(key, bucket, seen, false);
+        if is_followed {
             self.names.insert(slot, key);
         }
+        let nobody = Seat { seen: 0, class: 0, kind: NOBODY, is_followed: false };
+        reach(&mut self.seats, slot, nobody);
+        self.seats[slot as usize] = Seat { seen, class: bucket, kind: 0, is_followed };
+        self.len += 1;
     }
 
     fn access(&mut self, slot: Slot) {
-        let Seat { class, seen: before, .. } = self.seats[slot as usize];
+        let Seat { class, seen: before, mut is_followed, .. } = self.seats[slot as usize];
         let seen = self.tick(class);
         let kind = kind_of(seen.wrapping_sub(before));
-        self.seats[slot as usize] = Seat { seen, class, kind };
-        if let Some(key) = self.names.get(&slot).copied()
-            && !self.follow(key, class, seen, true)
-        {
-            self.names.remove(&slot);
+        if is_followed && let Some(key) = self.names.get(&slot).copied() {
+            is_followed = self.follow(key, class, seen, true);
+            if !is_followed {
+                self.names.remove(&slot);
+            }
         }
+        self.seats[slot as usize] = Seat { seen, class, kind, is_followed };
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -284,6 +292,8 @@ impl Policy for Density {
 
     fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
         self.judge();
+        let (now, window) = (self.clock, self.window());
+        let rates: Vec<f32> = self.classes.iter().map(|c| c.rate(now, window) as f32).collect();
         // Those drawn and not taken yet, the least worth last.
         let mut drawn: Vec<(f32, Slot)> = Vec::new();
         let mut draws = FIRST_DRAWS;
@@ -297,7 +307,7 @@ impl Policy for Density {
                 };
                 let Some(at) = draw(dice, seats.len(), is_there) else { return };
                 if drawn.iter().all(|(_, slot)| *slot != at as Slot) {
-                    drawn.push((self.score(seats[at]), at as Slot));
+                    drawn.push((self.score(seats[at], &rates), at as Slot));
                 }
             }
             drawn.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
@@ -310,10 +320,5 @@ impl Policy for Density {
                 Verdict::Enough => return,
             }
         }
-    }
-
-    fn pass(&mut self, bucket: u16, key: u64) {
-        let seen = self.tick(bucket);
-        self.follow(key, bucket, seen, false);
     }
 }

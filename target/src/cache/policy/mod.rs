@@ -16,6 +16,8 @@ mod sieve;
 mod tests;
 pub mod trace;
 
+use forebay_core::config::CachePolicy;
+
 pub use density::Density;
 pub use fifo3::S3Fifo;
 pub use lru::{Lru, NoReplacement};
@@ -51,28 +53,15 @@ pub trait Policy: Send {
     /// Offers residents (of one bucket only, if `of` names it), those that should go first in
     /// front, until `judge` has enough or all that can be offered were.
     fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict);
-
-    /// An object was read that is not kept.
-    fn pass(&mut self, _bucket: u16, _key: u64) {}
 }
 
-/// The policies that a target can be told to use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Lru,
-    Sieve,
-    S3Fifo,
-    Density,
-}
-
-impl Kind {
-    pub fn build(self) -> Box<dyn Policy> {
-        match self {
-            Self::Lru => Box::<Lru>::default(),
-            Self::Sieve => Box::<Sieve>::default(),
-            Self::S3Fifo => Box::<S3Fifo>::default(),
-            Self::Density => Box::<Density>::default(),
-        }
+/// The policy of a configuration.
+pub fn build(policy: CachePolicy) -> Box<dyn Policy> {
+    match policy {
+        CachePolicy::Density => Box::<Density>::default(),
+        CachePolicy::Lru => Box::<Lru>::default(),
+        CachePolicy::Sieve => Box::<Sieve>::default(),
+        CachePolicy::S3Fifo => Box::<S3Fifo>::default(),
     }
 }
 
