@@ -35,6 +35,12 @@ pub trait DiskFile: Send + Sync {
     /// Length in bytes.
     fn size(&self) -> io::Result<u64>;
 
+    /// As [`Self::read_exact_at`], for who reads everything once: what is not in the page cache
+    /// before is not left there.
+    fn read_passing(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buf, offset)
+    }
+
     /// Fills `buf` from `offset`; `UnexpectedEof` when the file ends before.
     fn read_exact_at(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
         while !buf.is_empty() {
@@ -136,6 +142,42 @@ impl DiskFile for RealFile {
     fn size(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
+
+    fn read_passing(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        // No reading ahead: what is in the cache has to be there for another's sake.
+        advise(&self.0, 0, 0, libc::POSIX_FADV_RANDOM);
+        let (end, step) = (offset + buf.len() as u64, PASSING);
+        let cached: Vec<bool> = (offset..end)
+            .step_by(step as usize)
+            .map(|at| is_cached(&self.0, at) && is_cached(&self.0, (at + step).min(end) - 1))
+            .collect();
+        let read = self.read_exact_at(buf, offset);
+        for (at, _) in (offset..end).step_by(step as usize).zip(cached).filter(|(_, c)| !c) {
+            let start = at / PAGE * PAGE;
+            let len = (at + step).min(end).next_multiple_of(PAGE) - start;
+            advise(&self.0, start, len, libc::POSIX_FADV_DONTNEED);
+        }
+        // Other readers may share this open file.
+        advise(&self.0, 0, 0, libc::POSIX_FADV_NORMAL);
+        read
+    }
+}
+
+/// Bytes of which [`DiskFile::read_passing`] decides at once whether they stay in the page cache.
+const PASSING: u64 = 64 << 10;
+/// Only whole pages are dropped; where they are larger than this the kernel sees to it.
+const PAGE: u64 = 4096;
+
+/// Tells the kernel how a file is used; what it makes of it is its matter.
+#[allow(unsafe_code)]
+fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; no memory is involved.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as i64, len as i64, advice) };
+}
+
+/// Whether the byte at `offset` can be read without the disk. `false` where that cannot be told.
+fn is_cached(file: &File, offset: u64) -> bool {
+    matches!(read_now(file, &mut [0], offset), Ok(Some(1)))
 }
 
 impl Disk for RealDisk {
@@ -285,4 +327,33 @@ fn file_system_space(path: &Path) -> io::Result<Space> {
     // SAFETY: the call succeeded, so it filled `stat`.
     let stat = unsafe { stat.assume_init() };
     Ok(Space { total: stat.f_blocks * stat.f_frsize, free: stat.f_bavail * stat.f_frsize })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_passing_read_leaves_the_page_cache_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let content: Vec<u8> = (0..1u32 << 20).map(|i| (i % 251) as u8).collect();
+        fs::write(&path, &content).unwrap();
+        let file = RealFile(File::open(&path).unwrap());
+        file.0.sync_all().unwrap();
+        advise(&file.0, 0, 0, libc::POSIX_FADV_RANDOM);
+        advise(&file.0, 0, 0, libc::POSIX_FADV_DONTNEED);
+        if is_cached(&file.0, 700_000) {
+            // A file system that lives in memory.
+            return;
+        }
+        let hot = 4 * PASSING as usize..5 * PASSING as usize;
+        file.read_exact_at(&mut vec![0; hot.len()], hot.start as u64).unwrap();
+        let mut got = vec![0; content.len()];
+        file.read_passing(&mut got, 0).unwrap();
+        assert!(got == content);
+        let there = |at: usize| is_cached(&file.0, at as u64);
+        assert!(there(hot.start) && there(hot.end - 1), "in use by others");
+        assert!(!there(10) && !there(hot.end + 5) && !there(content.len() - 1));
+    }
 }

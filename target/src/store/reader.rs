@@ -83,6 +83,13 @@ impl ObjectReader {
         })
     }
 
+    /// Compares the blocks of `range` with their checksums; what lies in the log was compared when
+    /// it was opened. Leaves the page cache as it is, and counts as no access.
+    pub async fn check(&self, range: ByteRange) -> Result<()> {
+        let open = self.shared.clone();
+        blocking(move || open.load(range, true).map(drop)).await
+    }
+
     /// As [`Self::read_all`], for callers that are on the blocking pool already.
     pub(crate) fn read_all_blocking(&self) -> Result<Bytes> {
         self.read_blocking(ByteRange::whole(self.shared.record.size))
@@ -116,6 +123,11 @@ impl Pieces {
 
 impl Open {
     fn read(&self, range: ByteRange) -> Result<Bytes> {
+        self.load(range, false)
+    }
+
+    /// `passing`: see [`DiskFile::read_passing`].
+    fn load(&self, range: ByteRange, passing: bool) -> Result<Bytes> {
         let size = self.record.size;
         let ByteRange { start, end } = range;
         if start > end || end > size {
@@ -126,18 +138,19 @@ impl Open {
         }
         match &self.body {
             Body::Memory(bytes) => Ok(bytes.slice(start as usize..end as usize)),
-            Body::Files(extents) => self.read_files(extents, range),
+            Body::Files(extents) => self.read_files(extents, range, passing),
         }
     }
 
-    fn read_files(&self, extents: &[OpenExtent], range: ByteRange) -> Result<Bytes> {
+    fn read_files(&self, extents: &[OpenExtent], range: ByteRange, passing: bool) -> Result<Bytes> {
         let mut parts = Vec::new();
         let mut base = 0;
         for extent in extents {
             let start = range.start.clamp(base, base + extent.size) - base;
             let end = range.end.clamp(base, base + extent.size) - base;
             if start < end {
-                parts.push(self.read_extent(extent, base, ByteRange { start, end })?);
+                let range = ByteRange { start, end };
+                parts.push(self.read_extent(extent, base, range, passing)?);
             }
             base += extent.size;
         }
@@ -149,7 +162,13 @@ impl Open {
     }
 
     /// Reads a range, not empty, of one file, whose first byte is byte `base` of the object.
-    fn read_extent(&self, extent: &OpenExtent, base: u64, range: ByteRange) -> Result<Bytes> {
+    fn read_extent(
+        &self,
+        extent: &OpenExtent,
+        base: u64,
+        range: ByteRange,
+        passing: bool,
+    ) -> Result<Bytes> {
         let ByteRange { start, end } = range;
         let size = extent.size;
         let first = start / BLOCK;
@@ -160,12 +179,12 @@ impl Open {
         let whole = from == 0 && to == size;
         let along = if whole { table_len(size) as usize } else { 0 };
         let mut buf = vec![0; payload + along];
-        self.fill(extent, &mut buf, from)?;
+        self.fill(extent, &mut buf, from, passing)?;
         let sums = if whole {
             buf.split_off(payload)
         } else {
             let mut sums = vec![0; table_len(to - from) as usize];
-            self.fill(extent, &mut sums, size + first * TABLE_ENTRY)?;
+            self.fill(extent, &mut sums, size + first * TABLE_ENTRY, passing)?;
             sums
         };
         let blocks = buf.chunks(BLOCK as usize).zip(sums.chunks(TABLE_ENTRY as usize));
@@ -179,8 +198,12 @@ impl Open {
         Ok(Bytes::from(buf).slice(cut))
     }
 
-    fn fill(&self, extent: &OpenExtent, buf: &mut [u8], offset: u64) -> Result<()> {
-        extent.file.read_exact_at(buf, offset).map_err(|e| match e.kind() {
+    fn fill(&self, extent: &OpenExtent, buf: &mut [u8], offset: u64, passing: bool) -> Result<()> {
+        let read = match passing {
+            true => extent.file.read_passing(buf, offset),
+            false => extent.file.read_exact_at(buf, offset),
+        };
+        read.map_err(|e| match e.kind() {
             std::io::ErrorKind::UnexpectedEof => self.corrupt("its file is too short"),
             // An unreadable sector is as lost as a flipped bit.
             _ => self.corrupt(&format!("its file cannot be read: {e}")),
