@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 /// Families that are summed: what a client can check from outside.
-const FAMILIES: [(&str, &str); 3] = [
+const FAMILIES: [(&str, &str); 6] = [
     ("forebay_backend_requests_total", "Requests to backends, over all targets"),
     ("forebay_get_bytes_total", "Bytes of objects served to clients, over all targets"),
     ("forebay_batch_entries_total", "Entries of batches answered, over all targets"),
+    ("forebay_damaged_total", "Times that stored bytes failed their check, over all targets"),
+    ("forebay_healed_total", "Damaged copies given up for their backend's, over all targets"),
+    ("forebay_lost_total", "Times that damage had no other copy to heal it, over all targets"),
 ];
 
 /// Sums series of the same name and labels over Prometheus text pages.

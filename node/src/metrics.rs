@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_core::Error;
-use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{Encoder, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
 /// A node's counters; cheap to clone. Labels never hold object names.
 #[derive(Clone, Debug)]
@@ -18,7 +18,29 @@ struct Inner {
     get_objects: IntCounterVec,
     batch_entries: IntCounterVec,
     evicted: IntCounterVec,
+    reads: Checks,
+    scrubs: Checks,
     store: IntGaugeVec,
+}
+
+/// Why stored bytes are compared with their checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckPath {
+    /// Somebody asked for them.
+    Read,
+    /// It was their turn.
+    Scrub,
+}
+
+/// What comparing stored bytes with their checksums brought, on one path. Kept apart by path, since
+/// every read counts here.
+#[derive(Debug)]
+struct Checks {
+    blocks: IntCounter,
+    bytes: IntCounter,
+    damaged: IntCounter,
+    healed: IntCounter,
+    lost: IntCounter,
 }
 
 impl Default for Metrics {
@@ -36,6 +58,22 @@ impl Default for Metrics {
         )
         .expect("names and labels are constants of the right form");
         registry.register(Box::new(store.clone())).expect("each name is registered once");
+        let path = |name: &str, help: &str| counter(name, help, &["path"]);
+        let checked = [
+            path("forebay_checked_blocks_total", "Stored blocks compared with their checksums"),
+            path("forebay_checked_bytes_total", "Stored bytes compared with their checksums"),
+            path("forebay_damaged_total", "Times that stored bytes failed their check"),
+            path(
+                "forebay_healed_total",
+                "Damaged copies given up because their backend has the bytes",
+            ),
+            path("forebay_lost_total", "Times that damage was found with no other copy to heal it"),
+        ];
+        let of = |path: &str| {
+            let [blocks, bytes, damaged, healed, lost] =
+                checked.each_ref().map(|c| c.with_label_values(&[path]));
+            Checks { blocks, bytes, damaged, healed, lost }
+        };
         Self(Arc::new(Inner {
             http_requests: counter(
                 "forebay_http_requests_total",
@@ -67,6 +105,8 @@ impl Default for Metrics {
                 "Bytes of cached copies dropped",
                 &["reason"],
             ),
+            reads: of("read"),
+            scrubs: of("scrub"),
             store,
             registry,
         }))
@@ -100,6 +140,35 @@ impl Metrics {
 
     pub fn evicted(&self, reason: &str, bytes: u64) {
         self.0.evicted.with_label_values(&[reason]).inc_by(bytes);
+    }
+
+    fn checks(&self, path: CheckPath) -> &Checks {
+        match path {
+            CheckPath::Read => &self.0.reads,
+            CheckPath::Scrub => &self.0.scrubs,
+        }
+    }
+
+    /// Stored bytes were compared with their checksums.
+    pub fn checked(&self, path: CheckPath, blocks: u64, bytes: u64) {
+        let checks = self.checks(path);
+        checks.blocks.inc_by(blocks);
+        checks.bytes.inc_by(bytes);
+    }
+
+    /// Stored bytes failed their check.
+    pub fn damaged(&self, path: CheckPath) {
+        self.checks(path).damaged.inc();
+    }
+
+    /// A damaged copy is given up: its backend has the bytes.
+    pub fn healed(&self, path: CheckPath) {
+        self.checks(path).healed.inc();
+    }
+
+    /// Nobody else has the bytes that are damaged here.
+    pub fn lost(&self, path: CheckPath) {
+        self.checks(path).lost.inc();
     }
 
     /// Sets a gauge of the store: `objects`, `bytes` or `budget`.
@@ -142,12 +211,20 @@ mod tests {
         m.backend_request("aws", "get", "ok");
         m.served("hit", 5);
         m.batch_entry("ok");
+        m.checked(CheckPath::Read, 2, 70_000);
+        m.damaged(CheckPath::Scrub);
+        m.lost(CheckPath::Scrub);
         let text = m.render();
         for line in [
             "forebay_http_requests_total{api=\"v1\",op=\"get\",result=\"ok\"} 1",
             "forebay_backend_requests_total{op=\"get\",provider=\"aws\",result=\"ok\"} 1",
             "forebay_get_bytes_total{result=\"hit\"} 5",
             "forebay_batch_entries_total{result=\"ok\"} 1",
+            "forebay_checked_blocks_total{path=\"read\"} 2",
+            "forebay_checked_bytes_total{path=\"read\"} 70000",
+            "forebay_damaged_total{path=\"scrub\"} 1",
+            "forebay_healed_total{path=\"read\"} 0",
+            "forebay_lost_total{path=\"scrub\"} 1",
         ] {
             assert!(text.contains(line), "{line} not in\n{text}");
         }
