@@ -38,9 +38,16 @@ pub(crate) struct Assembler {
 struct Sources {
     owners: HashMap<usize, Owner>,
     local: Option<BoxStream<'static, Result<Loaded>>>,
-    /// Rest of the local object that is going out.
-    current: Option<(u64, u64, BoxStream<'static, Result<Bytes>>)>,
+    current: Option<Current>,
     peers: HashMap<NodeId, Result<RowStream>>,
+}
+
+/// A local object that is going out.
+struct Current {
+    size: u64,
+    sent: u64,
+    version: String,
+    stream: BoxStream<'static, Result<Bytes>>,
 }
 
 enum Owner {
@@ -50,7 +57,13 @@ enum Owner {
 }
 
 enum Piece {
-    Bytes { total: u64, more: bool, bytes: Bytes },
+    Bytes {
+        total: u64,
+        more: bool,
+        bytes: Bytes,
+        /// Of which content they are, as far as that is known.
+        version: Option<String>,
+    },
     Failed(Error),
 }
 
@@ -134,18 +147,26 @@ impl Assembler {
     /// Writes one member, planning again as often as owners go away.
     async fn emit(&mut self, index: usize, output: &mut Output<'_>) -> Result<MossOut> {
         let name = self.moss.member_name(&self.entries[index]);
-        let mut announced: Option<u64> = None;
+        let mut announced: Option<(u64, Option<String>)> = None;
         let (mut sent, mut skip) = (0u64, 0u64);
         let mut progress = Instant::now();
         loop {
             let failure = match self.next_or_flush(index, output).await? {
-                Ok(Piece::Bytes { total, more, mut bytes }) => {
-                    match announced {
+                Ok(Piece::Bytes { total, more, mut bytes, version }) => {
+                    match &announced {
                         None => output.begin(&name, total)?,
-                        Some(size) if size != total => return Err(changed(&name)),
+                        Some((size, _)) if *size != total => return Err(changed(&name)),
+                        // What went out before a source was lost is of another content.
+                        Some((_, Some(before)))
+                            if version.as_ref().is_some_and(|v| v != before) =>
+                        {
+                            return Err(changed(&name));
+                        }
                         Some(_) => {}
                     }
-                    announced = Some(total);
+                    if announced.is_none() {
+                        announced = Some((total, version));
+                    }
                     let seen = skip.min(bytes.len() as u64);
                     bytes.advance(seen as usize);
                     skip -= seen;
@@ -201,7 +222,8 @@ impl Assembler {
             Some(Owner::Peer(id)) => match sources.peers.get_mut(id) {
                 Some(Ok(rows)) => match rows.next().await {
                     Some(Ok(row)) if row.status == 0 => {
-                        Ok(Piece::Bytes { total: row.total, more: row.more, bytes: row.payload })
+                        let (total, more) = (row.total, row.more);
+                        Ok(Piece::Bytes { total, more, bytes: row.payload, version: None })
                     }
                     Some(Ok(row)) => {
                         let text = String::from_utf8_lossy(&row.payload).into_owned();
@@ -241,26 +263,35 @@ impl Sources {
             };
             match next {
                 Some(Ok(Loaded::Whole(bytes))) => {
-                    return Ok(Piece::Bytes { total: bytes.len() as u64, more: false, bytes });
+                    let total = bytes.len() as u64;
+                    return Ok(Piece::Bytes { total, more: false, bytes, version: None });
                 }
-                Some(Ok(Loaded::Stream { size, stream })) => self.current = Some((size, 0, stream)),
+                Some(Ok(Loaded::Stream { size, version, stream })) => {
+                    self.current = Some(Current { size, sent: 0, version, stream });
+                }
                 Some(Err(e)) => return split(e),
                 None => return Err(Error::unavailable("the entry is not planned")),
             }
         }
-        let Some((size, sent, stream)) = &mut self.current else {
+        let Some(current) = &mut self.current else {
             return Err(Error::internal("no object is being read"));
         };
-        let bytes = stream
-            .next()
-            .await
-            .unwrap_or_else(|| Err(Error::unavailable("the object ended early")))?;
-        *sent += bytes.len() as u64;
-        let (total, more) = (*size, *sent < *size);
+        let next = current.stream.next().await;
+        let bytes = match next.unwrap_or_else(|| Err(Error::unavailable("the object ended early")))
+        {
+            Ok(bytes) => bytes,
+            Err(e) => {
+                self.current = None;
+                return split(e);
+            }
+        };
+        current.sent += bytes.len() as u64;
+        let (total, more) = (current.size, current.sent < current.size);
+        let version = Some(current.version.clone());
         if !more {
             self.current = None;
         }
-        Ok(Piece::Bytes { total, more, bytes })
+        Ok(Piece::Bytes { total, more, bytes, version })
     }
 }
 

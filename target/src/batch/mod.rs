@@ -16,7 +16,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
-use crate::object::ObjectService;
+use crate::object::{ObjectService, Turns, begun};
 use crate::shard::Shards;
 
 /// Objects up to this many bytes are read whole ahead of their turn.
@@ -37,14 +37,20 @@ pub(crate) enum Loaded {
     /// Too large to be read ahead.
     Stream {
         size: u64,
+        /// What tells this content from any other under its name.
+        version: String,
         stream: BoxStream<'static, Result<Bytes>>,
     },
 }
 
 /// A stream of `size` bytes, read now when that is little.
-async fn load(mut stream: BoxStream<'static, Result<Bytes>>, size: u64) -> Result<Loaded> {
+async fn load(
+    mut stream: BoxStream<'static, Result<Bytes>>,
+    size: u64,
+    version: String,
+) -> Result<Loaded> {
     if size > SMALL {
-        return Ok(Loaded::Stream { size, stream });
+        return Ok(Loaded::Stream { size, version, stream });
     }
     let mut all = BytesMut::with_capacity(size as usize);
     while let Some(chunk) = stream.next().await {
@@ -68,7 +74,13 @@ impl Loader {
     /// Reads one entry. A native object that belongs to another target is refused, one of a
     /// backend is fetched here: the sender chose this target as a stand-in.
     pub(crate) async fn load(&self, request: &BatchRequest, entry: &BatchEntry) -> Result<Loaded> {
-        let loaded = self.try_load(request, entry).await;
+        let mut turns = Turns::default();
+        let loaded = loop {
+            let loaded = self.try_load(request, entry).await;
+            if !turns.again(&loaded) {
+                break loaded;
+            }
+        };
         let result = match &loaded {
             Ok(_) => "ok",
             Err(e) if e.code.status() == 404 => "missing",
@@ -98,6 +110,7 @@ impl Loader {
         if !entry.archpath.is_empty() {
             let data = self.shards.member(info, name, &entry.archpath, None).await?;
             let (range, size) = (entry.resolve(data.size)?, data.size);
+            let version = data.version().to_owned();
             self.service.metrics().served(data.result(), range.len());
             if range == ByteRange::whole(size) && size <= SMALL {
                 return Ok(Loaded::Whole(data.read_all().await?));
@@ -105,15 +118,19 @@ impl Loader {
             // Unpacked only when its turn comes: members of one compressed shard then follow each
             // other through one decoder, instead of each unpacking all that lies before it.
             let stream = futures::stream::once(async move { data.stream(range) }).flatten();
-            return load(stream.boxed(), range.len()).await;
+            return load(stream.boxed(), range.len(), version).await;
         }
         let found = self.service.get(info, name).await?;
-        let size = found.meta().size;
+        let (size, version) = (found.meta().size, found.meta().version.clone());
         let range = entry.resolve(size)?;
-        self.service.metrics().served(found.result(), range.len());
+        let result = found.result();
         if range == ByteRange::whole(size) && size <= SMALL {
-            return Ok(Loaded::Whole(found.read_all().await?));
+            let bytes = found.read_all().await?;
+            self.service.metrics().served(result, range.len());
+            return Ok(Loaded::Whole(bytes));
         }
-        load(found.stream(range), range.len()).await
+        let stream = begun(found.stream(range)).await?;
+        self.service.metrics().served(result, range.len());
+        load(stream, range.len(), version).await
     }
 }

@@ -47,7 +47,7 @@ async fn write(
     while let Some((index, loaded)) = entries.next().await {
         match loaded {
             Ok(Loaded::Whole(bytes)) => push_whole(&mut encoder, index, bytes),
-            Ok(Loaded::Stream { size, stream }) => {
+            Ok(Loaded::Stream { size, stream, .. }) => {
                 push_stream(&mut encoder, index, size, stream, &out).await?;
             }
             Err(e) => encoder.push(Row::failure(index, &e)),

@@ -21,7 +21,7 @@ use forebay_node::reply::Failure;
 use futures::{StreamExt, TryStreamExt};
 
 use super::{Context, shard};
-use crate::object::PutRequest;
+use crate::object::{PutRequest, Turns, begun};
 
 /// Whole objects up to this size go out in one piece.
 const ONE_PIECE: u64 = 1 << 20;
@@ -144,6 +144,21 @@ async fn get(context: &Context, mut request: ObjectRequest) -> Result<Response> 
         Some(value) => RangeSpec::parse(value.to_str().unwrap_or("bytes="))?,
         None => None,
     };
+    let mut turns = Turns::default();
+    loop {
+        let done = get_whole(context, &request, range).await;
+        if !turns.again(&done) {
+            return done;
+        }
+    }
+}
+
+/// The object, or `range` of it.
+async fn get_whole(
+    context: &Context,
+    request: &ObjectRequest,
+    range: Option<RangeSpec>,
+) -> Result<Response> {
     let (objects, name) = (&context.objects, request.name.as_str());
     let found = if request.caller == Caller::Node {
         objects.get_local(&request.info, name).await?
@@ -155,12 +170,13 @@ async fn get(context: &Context, mut request: ObjectRequest) -> Result<Response> 
         Ok(range) => range.unwrap_or(ByteRange::whole(meta.size)),
         Err(e) => return Ok(not_satisfiable(e, meta.size)),
     };
-    context.metrics.served(found.result(), bytes.len());
+    let result = found.result();
     let body = if range.is_none() && meta.size <= ONE_PIECE {
         Body::from(found.read_all().await?)
     } else {
-        Body::from_stream(found.stream(bytes))
+        Body::from_stream(begun(found.stream(bytes)).await?)
     };
+    context.metrics.served(result, bytes.len());
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));

@@ -22,6 +22,7 @@ use super::Context;
 use super::objects::{ObjectRequest, not_satisfiable, owned_elsewhere};
 use crate::batch::outgoing;
 use crate::batch::output::{Output, Sink, content_type};
+use crate::object::{Turns, begun};
 use crate::shard::Shards;
 
 /// Members up to this size go out in one piece.
@@ -64,7 +65,15 @@ pub(super) async fn get(
         None => None,
     };
     match asked.wanted {
-        Wanted::Member(path) => member(context, request, &path, asked.mime, range).await,
+        Wanted::Member(path) => {
+            let mut turns = Turns::default();
+            loop {
+                let done = member(context, request, &path, asked.mime, range).await;
+                if !turns.again(&done) {
+                    return done;
+                }
+            }
+        }
         Wanted::Matching(mode, text) if range.is_none() => {
             let matcher = MemberMatcher::new(mode, &text)?;
             matching(context, request, &matcher, asked.mime).await
@@ -88,12 +97,13 @@ async fn member(
         Ok(range) => range.unwrap_or(ByteRange::whole(size)),
         Err(e) => return Ok(not_satisfiable(e, size)),
     };
-    context.metrics.served(data.result(), bytes.len());
+    let result = data.result();
     let body = if range.is_none() && size <= ONE_PIECE {
         Body::from(data.read_all().await?)
     } else {
-        Body::from_stream(data.stream(bytes))
+        Body::from_stream(begun(data.stream(bytes)).await?)
     };
+    context.metrics.served(result, bytes.len());
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));

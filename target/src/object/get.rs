@@ -1,19 +1,18 @@
 //! Warm reads, and the choice between warm and cold.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
+use forebay_node::metrics::CheckPath;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::cold::{Following, object_meta};
-use super::{Key, ObjectService};
-use crate::store::{ObjectReader, Record, is_corrupt};
+use super::{Key, ObjectService, Stored};
+use crate::store::{Record, is_corrupt};
 
 /// Objects up to this many bytes are read whole in one step.
 const SMALL: u64 = 1 << 20;
@@ -23,7 +22,7 @@ pub(crate) enum Found {
     /// Read from this target's disk already: it is small.
     Memory { meta: ObjectMeta, bytes: Bytes },
     /// On this target's disk.
-    Stored { meta: ObjectMeta, reader: ObjectReader, on_corrupt: Arc<DropCopy> },
+    Stored { meta: ObjectMeta, stored: Stored },
     /// Arriving from the backend; `first` in the request that asked for it.
     Arriving { following: Following, first: bool },
     /// Straight from the backend: there is no room to keep it.
@@ -56,9 +55,7 @@ impl Found {
                 let part = bytes.slice(range.start as usize..range.end as usize);
                 futures::stream::iter((!part.is_empty()).then_some(Ok(part))).boxed()
             }
-            Self::Stored { reader, on_corrupt, .. } => {
-                reader.stream(range).inspect_err(move |e| on_corrupt.if_corrupt(e)).boxed()
-            }
+            Self::Stored { stored, .. } => stored.stream(range),
             Self::Arriving { following, .. } => following.stream(range).boxed(),
             Self::Passing { stream, .. } => cut(stream, range),
         }
@@ -68,7 +65,9 @@ impl Found {
     pub(crate) async fn read_all(self) -> Result<Bytes> {
         match self {
             Self::Memory { bytes, .. } => Ok(bytes),
-            Self::Stored { reader, .. } => reader.read_all().await,
+            Self::Stored { stored, .. } => {
+                stored.read(ByteRange::whole(stored.record().size)).await
+            }
             Self::Arriving { following, .. } => following.read_all().await,
             Self::Passing { stream, .. } => {
                 let mut all = bytes::BytesMut::new();
@@ -96,27 +95,6 @@ fn cut(
         chunk.slice(from as usize..to as usize)
     });
     cut.try_filter(|chunk| std::future::ready(!chunk.is_empty())).boxed()
-}
-
-/// Drops a copy whose bytes turned out to be damaged, so that the next read fetches it again.
-pub(crate) struct DropCopy {
-    service: ObjectService,
-    backed: bool,
-    record: Record,
-}
-
-impl DropCopy {
-    pub(super) fn if_corrupt(&self, error: &Error) {
-        if !is_corrupt(error) || !self.backed {
-            return;
-        }
-        let (service, record) = (self.service.clone(), self.record.clone());
-        self.service.0.parts.lifecycle.spawn(async move {
-            if let Err(e) = service.store().discard(&record).await {
-                tracing::warn!(error = %e, "could not drop a damaged copy");
-            }
-        });
-    }
 }
 
 impl ObjectService {
@@ -166,29 +144,34 @@ impl ObjectService {
         let reader = if record.size <= SMALL {
             match self.store().read_small(info.id, name, SMALL).await {
                 Ok(Some((reader, Some(bytes)))) => {
+                    let size = reader.record().size;
+                    self.count_checked(CheckPath::Read, size, ByteRange::whole(size));
                     return Ok(Found::Memory { meta: reader.record().object_meta(), bytes });
                 }
                 Ok(Some((reader, None))) => reader,
                 Ok(None) => return Err(info.bucket.object_not_found(name)),
-                Err(e) if is_corrupt(&e) && info.has_backend() => {
-                    tracing::warn!(error = %e, "damaged copy, fetching it again");
-                    self.store().discard(record).await?;
-                    return Err(info.bucket.object_not_found(name));
-                }
-                Err(e) => return Err(e),
+                Err(e) => return Err(self.unless_damaged(info, record, e).await),
             }
         } else {
-            self.store().reader(record).await?
+            match self.store().reader(record).await {
+                Ok(reader) => reader,
+                Err(e) => return Err(self.unless_damaged(info, record, e).await),
+            }
         };
         let meta = reader.record().object_meta();
-        let on_corrupt = self.drop_copy(info, reader.record());
-        Ok(Found::Stored { meta, reader, on_corrupt })
+        let stored = Stored::new(self, info, reader, "hit");
+        Ok(Found::Stored { meta, stored })
     }
 
-    /// What is to happen when the bytes of this copy turn out to be damaged.
-    pub(super) fn drop_copy(&self, info: &BucketInfo, record: &Record) -> Arc<DropCopy> {
-        let (service, backed) = (self.clone(), info.has_backend());
-        Arc::new(DropCopy { service, backed, record: record.clone() })
+    /// What a failed read comes to: `ObjectNotFound` when the copy was damaged and is dropped.
+    async fn unless_damaged(&self, info: &BucketInfo, record: &Record, error: Error) -> Error {
+        if !is_corrupt(&error) {
+            return error;
+        }
+        match self.damaged(info, record, CheckPath::Read, error).await {
+            Ok(()) => info.bucket.object_not_found(&record.name),
+            Err(e) => e,
+        }
     }
 
     async fn pass_through(&self, info: &BucketInfo, name: &str) -> Result<Found> {

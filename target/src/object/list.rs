@@ -57,6 +57,7 @@ impl ObjectService {
     /// Drops everything held of a bucket that is no more (or is evicted).
     pub(crate) async fn drop_bucket(&self, bucket_id: u64) -> Result<()> {
         self.0.parts.backends.forget(bucket_id);
+        self.0.lost.forget_bucket(bucket_id);
         let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
         tracing::info!(bucket_id, objects, bytes, "dropped the data of a bucket");
         Ok(())

@@ -5,6 +5,9 @@
 
 mod cold;
 mod get;
+mod heal;
+#[cfg(test)]
+pub(crate) mod heal_tests;
 mod learn;
 mod list;
 mod lock;
@@ -12,7 +15,7 @@ mod neighbor;
 mod put;
 mod stored;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
@@ -32,6 +35,7 @@ use crate::backend::{Backend, Backends};
 use crate::cache::{CacheWatch, Gate};
 use crate::store::{Record, Store};
 
+pub(crate) use heal::{Turns, Verdict, begun};
 pub(crate) use put::PutRequest;
 pub(crate) use stored::Stored;
 
@@ -71,6 +75,7 @@ struct Inner {
     locks: lock::KeyLocks,
     fetches: cold::Fetches,
     cold_permits: Arc<Semaphore>,
+    lost: heal::Lost,
 }
 
 impl ObjectService {
@@ -81,6 +86,7 @@ impl ObjectService {
             locks: lock::KeyLocks::default(),
             fetches: cold::Fetches::default(),
             cold_permits,
+            lost: heal::Lost::default(),
         }))
     }
 
@@ -155,14 +161,18 @@ impl ObjectService {
             };
         }
         let here = self.store().remove(info.id, name).await?.is_some();
+        self.0.lost.forget(&key);
         let elsewhere = self.remove_from_neighbors(info, name).await?;
         if here || elsewhere { Ok(()) } else { Err(deleted_missing(info, name)) }
     }
 
     /// Removes the copy held here and nothing else.
     pub(crate) async fn delete_local(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
-        match self.store().remove(info.id, name).await? {
+        let key = Key::new(info, name);
+        let _guard = self.0.locks.lock(&key).await;
+        let removed = self.store().remove(info.id, name).await?;
+        self.0.lost.forget(&key);
+        match removed {
             Some(_) => Ok(()),
             None => Err(deleted_missing(info, name)),
         }

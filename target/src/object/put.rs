@@ -88,6 +88,7 @@ impl ObjectService {
                 ..RecordMeta::default()
             };
             let record = self.store().commit(work, meta).await?;
+            self.0.lost.forget(&key);
             self.remove_from_neighbors(info, name).await?;
             record
         };

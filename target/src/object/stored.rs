@@ -9,20 +9,36 @@ use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
+use forebay_node::metrics::CheckPath;
+use futures::{StreamExt, TryStreamExt};
+use tokio::runtime::Handle;
 
 use super::ObjectService;
-use super::get::DropCopy;
-use crate::store::{ObjectReader, Record};
+use super::heal::Healer;
+use crate::backend::BodyStream;
+use crate::store::{ObjectReader, Record, is_corrupt};
 
-/// An object on this target's disk, open.
+/// An object on this target's disk, open. Reading it goes on where the disk's bytes are damaged, with
+/// the same bytes from elsewhere.
 #[derive(Clone)]
 pub(crate) struct Stored {
-    pub(crate) reader: ObjectReader,
-    on_corrupt: Arc<DropCopy>,
+    reader: ObjectReader,
+    service: ObjectService,
+    healer: Arc<Healer>,
     result: &'static str,
 }
 
 impl Stored {
+    pub(super) fn new(
+        service: &ObjectService,
+        info: &BucketInfo,
+        reader: ObjectReader,
+        result: &'static str,
+    ) -> Self {
+        let healer = Arc::new(service.healer(info, reader.record()));
+        Self { reader, service: service.clone(), healer, result }
+    }
+
     /// The commit that is open.
     pub(crate) fn record(&self) -> &Record {
         self.reader.record()
@@ -37,10 +53,68 @@ impl Stored {
         self.result
     }
 
-    /// Told of each error of reading: a damaged copy of a backend's object is dropped.
-    pub(crate) fn if_corrupt(&self, error: &Error) {
-        self.on_corrupt.if_corrupt(error);
+    /// The bytes of `range`, which must lie within the object.
+    pub(crate) async fn read(&self, range: ByteRange) -> Result<Bytes> {
+        match self.reader.read(range).await {
+            Err(e) if is_corrupt(&e) => self.healer.read(e, range).await,
+            done => self.counted(range, done),
+        }
     }
+
+    /// As [`Self::read`], for callers on the blocking pool.
+    pub(crate) fn read_blocking(&self, range: ByteRange) -> Result<Bytes> {
+        match self.reader.read_blocking(range) {
+            Err(e) if is_corrupt(&e) => match Handle::try_current() {
+                Ok(runtime) => runtime.block_on(self.healer.read(e, range)),
+                Err(_) => Err(e),
+            },
+            done => self.counted(range, done),
+        }
+    }
+
+    /// The bytes of `range` in pieces of at most a MiB. After damage all of the rest comes from
+    /// elsewhere; it fails with [`ErrorCode::ObjectChanged`] when that has another version by now.
+    pub(crate) fn stream(&self, range: ByteRange) -> BodyStream {
+        let from = From::Disk(self.reader.stream(range).boxed());
+        let state = (self.clone(), range.start, from);
+        futures::stream::try_unfold(state, move |(me, at, mut from)| async move {
+            let piece = match &mut from {
+                From::Disk(pieces) => match pieces.try_next().await {
+                    Err(e) if is_corrupt(&e) => {
+                        let rest = ByteRange { start: at, end: range.end };
+                        let mut pieces = me.healer.stream(e, rest).await?;
+                        let piece = pieces.try_next().await?;
+                        from = From::Elsewhere(pieces);
+                        piece
+                    }
+                    Ok(Some(piece)) => {
+                        let end = at + piece.len() as u64;
+                        me.counted(ByteRange { start: at, end }, Ok(Some(piece)))?
+                    }
+                    other => other?,
+                },
+                From::Elsewhere(pieces) => pieces.try_next().await?,
+            };
+            Ok(piece.map(|piece| {
+                let at = at + piece.len() as u64;
+                (piece, (me, at, from))
+            }))
+        })
+        .boxed()
+    }
+
+    fn counted<T>(&self, range: ByteRange, done: Result<T>) -> Result<T> {
+        if done.is_ok() {
+            self.service.count_checked(CheckPath::Read, self.record().size, range);
+        }
+        done
+    }
+}
+
+/// Where the pieces of a stream come from.
+enum From {
+    Disk(BodyStream),
+    Elsewhere(BodyStream),
 }
 
 impl ObjectService {
@@ -71,11 +145,12 @@ impl ObjectService {
             };
             self.store().touch(&record, unix_ns());
             match self.store().reader(&record).await {
-                Ok(reader) => {
-                    let on_corrupt = self.drop_copy(info, reader.record());
-                    return Ok(Stored { reader, on_corrupt, result });
-                }
+                Ok(reader) => return Ok(Stored::new(self, info, reader, result)),
                 Err(e) if e.code == ErrorCode::ObjectNotFound => result = "hit",
+                Err(e) if is_corrupt(&e) => {
+                    self.damaged(info, &record, CheckPath::Read, e).await?;
+                    result = "hit";
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -95,13 +170,20 @@ impl ObjectService {
         range: ByteRange,
     ) -> Result<Option<Bytes>> {
         self.store().touch(record, unix_ns());
-        match self.store().read_part(record, range).await {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(None),
-            Err(e) => {
-                self.drop_copy(info, record).if_corrupt(&e);
-                Err(e)
+        let read = match self.store().read_part(record, range).await {
+            Ok(bytes) => {
+                self.count_checked(CheckPath::Read, record.size, range);
+                Ok(bytes)
             }
+            Err(e) if is_corrupt(&e) => self.healer(info, record).read(e, range).await,
+            Err(e) => Err(e),
+        };
+        match read {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(e) if matches!(e.code, ErrorCode::ObjectNotFound | ErrorCode::ObjectChanged) => {
+                Ok(None)
+            }
+            Err(e) => Err(e),
         }
     }
 

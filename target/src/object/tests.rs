@@ -24,9 +24,9 @@ use super::{ObjectService, Parts, PutRequest};
 use crate::backend::{BackendSettings, Backends};
 use crate::store::{DiskSettings, RealDisk, Store};
 
-struct Bench {
-    dir: tempfile::TempDir,
-    service: ObjectService,
+pub(crate) struct Bench {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) service: ObjectService,
     maps: Maps,
     /// GETs that reached the folder.
     backend_gets: Arc<AtomicU64>,
@@ -37,7 +37,7 @@ fn id() -> NodeId {
 }
 
 impl Bench {
-    async fn new(budget: u64) -> Self {
+    pub(crate) async fn new(budget: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("folder");
         std::fs::create_dir(&root).unwrap();
@@ -80,7 +80,7 @@ impl Bench {
         Self { dir, service, maps, backend_gets }
     }
 
-    fn folder(&self) -> std::path::PathBuf {
+    pub(crate) fn folder(&self) -> std::path::PathBuf {
         self.dir.path().join("folder")
     }
 
@@ -91,7 +91,7 @@ impl Bench {
         self.maps.load()
     }
 
-    fn bucket(&self, name: &str, folder: bool, freshness: Freshness) -> BucketInfo {
+    pub(crate) fn bucket(&self, name: &str, folder: bool, freshness: Freshness) -> BucketInfo {
         let backend = folder.then(|| BackendSpec {
             kind: BackendKind::Folder,
             bucket: String::new(),
@@ -105,24 +105,28 @@ impl Bench {
         state.bucket(&bucket).unwrap().clone()
     }
 
-    async fn read(&self, info: &BucketInfo, name: &str) -> Result<(Bytes, &'static str)> {
+    pub(crate) async fn read(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<(Bytes, &'static str)> {
         let found = self.service.get(info, name).await?;
         let (result, size) = (found.result(), found.meta().size);
         let parts: Vec<Bytes> = found.stream(ByteRange::whole(size)).try_collect().await?;
         Ok((parts.concat().into(), result))
     }
 
-    fn gets(&self) -> u64 {
+    pub(crate) fn gets(&self) -> u64 {
         self.backend_gets.load(Ordering::SeqCst)
     }
 }
 
-fn put(parts: Vec<Result<Bytes>>) -> PutRequest {
+pub(crate) fn put(parts: Vec<Result<Bytes>>) -> PutRequest {
     let body = futures::stream::iter(parts).boxed();
     PutRequest { body, len: None, announced: None, custom: None }
 }
 
-fn pattern(len: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 % 251) as u8).collect()
 }
 

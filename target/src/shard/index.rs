@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::source::Anywhere;
 use super::{Inner, Opened, ShardKey, Shards, in_shard};
-use crate::object::Stored;
+use crate::object::{Stored, Turns};
 use crate::store::blocking;
 
 /// Memory for indexes of shards that were read lately.
@@ -91,6 +91,21 @@ impl Shards {
         name: &str,
         mime: Option<ArchiveFormat>,
     ) -> Result<Opened> {
+        let mut turns = Turns::default();
+        loop {
+            let done = self.try_open(info, name, mime).await;
+            if !turns.again(&done) {
+                return done;
+            }
+        }
+    }
+
+    async fn try_open(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        mime: Option<ArchiveFormat>,
+    ) -> Result<Opened> {
         let stored = self.0.objects.stored(info, name).await?;
         let format = match mime.or_else(|| ArchiveFormat::from_name(name)) {
             Some(format) => format,
@@ -151,14 +166,14 @@ impl Inner {
         if let Some(index) = kept.filter(|index| index.format == key.format) {
             return Ok(index);
         }
-        let source = Anywhere::new(stored.reader.clone(), self.lifecycle.token());
+        let source = Anywhere::new(stored.clone(), self.lifecycle.token());
         let limits = self.limits.clone();
         let made = blocking(move || {
             let index = read_index(key.format, &source, &limits)?;
             let bytes = keep.then(|| index.encode());
             Ok((index, bytes))
         });
-        let (index, bytes) = made.await.inspect_err(|e| stored.if_corrupt(e))?;
+        let (index, bytes) = made.await?;
         self.built.fetch_add(1, Ordering::Relaxed);
         if let Some(bytes) = bytes {
             self.objects.keep_companion(stored.record(), bytes).await;
@@ -178,8 +193,7 @@ impl Inner {
 /// The format that a shard's first bytes tell.
 async fn by_content(stored: &Stored) -> Result<ArchiveFormat> {
     let end = stored.record().size.min(HEAD);
-    let head = stored.reader.read(ByteRange { start: 0, end }).await;
-    let head = head.inspect_err(|e| stored.if_corrupt(e))?;
+    let head = stored.read(ByteRange { start: 0, end }).await?;
     ArchiveFormat::from_magic(&head).ok_or_else(|| {
         Error::invalid("neither its name nor its content is that of an archive")
             .hint("tar, tar.gz (tgz), tar.lz4, tar.zst or zip")

@@ -27,6 +27,7 @@ pub(crate) struct MemberData {
     /// Bytes of its data.
     pub(crate) size: u64,
     result: &'static str,
+    version: String,
     source: Source,
 }
 
@@ -53,13 +54,18 @@ impl MemberData {
         self.result
     }
 
+    /// What tells the shard's content from any other under its name.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
     /// All of it, in memory; for members that are known to be small.
     pub(crate) async fn read_all(self) -> Result<Bytes> {
         match self.source {
             Source::Memory(bytes) => Ok(bytes),
             Source::Plain(stored, start) => {
                 let range = ByteRange { start, end: start + self.size };
-                stored.reader.read(range).await.inspect_err(|e| stored.if_corrupt(e))
+                stored.read(range).await
             }
             Source::Packed(unpacking) => {
                 let whole = ByteRange::whole(self.size);
@@ -78,7 +84,7 @@ impl MemberData {
             }
             Source::Plain(stored, start) => {
                 let range = ByteRange { start: start + range.start, end: start + range.end };
-                stored.reader.stream(range).inspect_err(move |e| stored.if_corrupt(e)).boxed()
+                stored.stream(range)
             }
             Source::Packed(unpacking) => unpacking.stream(range),
         }
@@ -108,14 +114,17 @@ impl Shards {
         }
         let range = ByteRange { start: offset, end: offset + size };
         let bytes = self.0.objects.part(info, &record, range).await?;
-        Ok(bytes.map(|b| MemberData { size, result: "hit", source: Source::Memory(b) }))
+        let version = record.meta.version.clone();
+        let data = |b| MemberData { size, result: "hit", version, source: Source::Memory(b) };
+        Ok(bytes.map(data))
     }
 
     /// Makes a member of an open shard readable.
     pub(super) async fn read(&self, opened: Opened, member: &Member) -> Result<MemberData> {
         let Opened { key, stored, index } = opened;
         let (size, result) = (member.size, stored.result());
-        let data = |source| Ok(MemberData { size, result, source });
+        let version = stored.record().meta.version.clone();
+        let data = |source| Ok(MemberData { size, result, version, source });
         if size == 0 && key.format != ArchiveFormat::Zip {
             return data(Source::Memory(Bytes::new()));
         }
@@ -162,7 +171,7 @@ impl Unpacking {
     }
 
     fn forward(&self, range: ByteRange) -> Forward {
-        Forward::new(self.stored.reader.clone(), self.shards.lifecycle.token(), range)
+        Forward::new(self.stored.clone(), self.shards.lifecycle.token(), range)
     }
 }
 
@@ -188,10 +197,6 @@ impl Unpacker {
 
     /// The next piece; `None` after the last one.
     fn step(&mut self) -> Result<Option<Bytes>> {
-        self.next().inspect_err(|e| self.what.stored.if_corrupt(e))
-    }
-
-    fn next(&mut self) -> Result<Option<Bytes>> {
         let input = match self.input.take() {
             Some(input) => input,
             None => self.open()?,
@@ -242,7 +247,7 @@ impl Unpacker {
             let limits = &what.shards.limits;
             return Ok(Input::Tar(Decoder::new(decompress(what.key.format, input, limits)?)));
         };
-        let source = Anywhere::new(what.stored.reader.clone(), what.shards.lifecycle.token());
+        let source = Anywhere::new(what.stored.clone(), what.shards.lifecycle.token());
         let place = zip::data_range(&source, &what.member, &packed)?;
         // The store checks these bytes; for the archive's own checksum all must be read.
         if zip::is_stored(&packed) && !self.is_whole() {

@@ -25,7 +25,7 @@ use forebay_node::lifecycle::Lifecycle;
 
 use self::decoders::Decoders;
 use self::index::Indexes;
-use crate::object::{ObjectService, Stored};
+use crate::object::{ObjectService, Stored, Turns};
 use crate::store::{Record, blocking};
 
 pub(crate) use member::MemberData;
@@ -102,6 +102,22 @@ impl Shards {
     /// The member of this name. As clients may write it: a slash at the beginning does not count,
     /// nor do the shard's own name and a slash.
     pub(crate) async fn member(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        archpath: &str,
+        mime: Option<ArchiveFormat>,
+    ) -> Result<MemberData> {
+        let mut turns = Turns::default();
+        loop {
+            let done = self.try_member(info, name, archpath, mime).await;
+            if !turns.again(&done) {
+                return done;
+            }
+        }
+    }
+
+    async fn try_member(
         &self,
         info: &BucketInfo,
         name: &str,

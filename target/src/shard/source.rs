@@ -10,7 +10,7 @@ use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
 use tokio_util::sync::CancellationToken;
 
-use crate::store::ObjectReader;
+use crate::object::Stored;
 
 /// Bytes of one checked block of the store: no less is ever read.
 const BLOCK: u64 = 64 << 10;
@@ -23,7 +23,7 @@ const STEP: u64 = 8 * BLOCK;
 
 /// A stored object, read here and there.
 pub(super) struct Anywhere {
-    reader: ObjectReader,
+    stored: Stored,
     stop: CancellationToken,
     window: Mutex<Window>,
 }
@@ -36,14 +36,14 @@ struct Window {
 }
 
 impl Anywhere {
-    pub(super) fn new(reader: ObjectReader, stop: CancellationToken) -> Self {
-        Self { reader, stop, window: Mutex::default() }
+    pub(super) fn new(stored: Stored, stop: CancellationToken) -> Self {
+        Self { stored, stop, window: Mutex::default() }
     }
 }
 
 impl ReadAt for Anywhere {
     fn size(&self) -> u64 {
-        self.reader.record().size
+        self.stored.record().size
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -59,7 +59,7 @@ impl ReadAt for Anywhere {
             let start = offset / BLOCK * BLOCK;
             // Beyond the object's end the reader refuses.
             let stop = (start + ahead).min(self.size()).max(end);
-            let bytes = self.reader.read_blocking(ByteRange { start, end: stop })?;
+            let bytes = self.stored.read_blocking(ByteRange { start, end: stop })?;
             *window = Window { start, bytes };
         }
         let from = (offset - window.start) as usize;
@@ -70,7 +70,7 @@ impl ReadAt for Anywhere {
 
 /// A stretch of a stored object, read from its start to its end.
 pub(super) struct Forward {
-    reader: ObjectReader,
+    stored: Stored,
     stop: CancellationToken,
     at: u64,
     end: u64,
@@ -78,8 +78,8 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    pub(super) fn new(reader: ObjectReader, stop: CancellationToken, range: ByteRange) -> Self {
-        Self { reader, stop, at: range.start, end: range.end, piece: Bytes::new() }
+    pub(super) fn new(stored: Stored, stop: CancellationToken, range: ByteRange) -> Self {
+        Self { stored, stop, at: range.start, end: range.end, piece: Bytes::new() }
     }
 }
 
@@ -91,7 +91,7 @@ impl Read for Forward {
             }
             let end = ((self.at / BLOCK * BLOCK) + STEP).min(self.end);
             let range = ByteRange { start: self.at, end };
-            self.piece = self.reader.read_blocking(range).map_err(into_io)?;
+            self.piece = self.stored.read_blocking(range).map_err(into_io)?;
             self.at = end;
         }
         let n = buf.len().min(self.piece.len());

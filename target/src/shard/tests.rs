@@ -18,6 +18,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::*;
 use crate::backend::{BackendSettings, Backends};
+use crate::object::heal_tests::flip_where;
 use crate::object::{Parts, PutRequest};
 use crate::store::{DiskSettings, RealDisk, Store};
 
@@ -455,4 +456,44 @@ async fn members_read_one_after_another_are_unpacked_by_one_decoder() {
         assert!(bench.read(&info, "l.tar.lz4", name).await.unwrap() == data);
     }
     assert!(bench.shards.0.decoders.waiting() <= 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_shard_still_has_every_member_and_a_native_one_never_a_wrong_byte() {
+    let bench = Bench::new().await;
+    let (backed, native) = (bench.bucket("backed", true), bench.bucket("native", false));
+    let members = samples();
+    for format in FORMATS {
+        let name = format!("s{}", format.extension());
+        let bytes = archive(format, &members);
+        std::fs::write(bench.folder().join(&name), &bytes).unwrap();
+        // At times its index is known, at times it has to be read with the damage.
+        for (share, known) in [(0, true), (4, true), (6, false), (10, false)] {
+            let at = (bytes.len() - 64) * share / 10;
+            let needle = &bytes[at..at + 64];
+            bench.objects.prefetch(&backed, &name).await.unwrap();
+            if known {
+                bench.shards.index(&backed, &name, None).await.unwrap();
+            }
+            flip_where(&bench.dir.path().join("disk"), needle);
+            for (member, data) in &members {
+                let what = format!("{format:?} {member}, damaged at {at}");
+                let got = bench.shards.member(&backed, &name, member, None).await;
+                let got = got.unwrap_or_else(|e| panic!("{what}: {e}"));
+                let range = ByteRange { start: data.len() as u64 / 3, end: data.len() as u64 };
+                let parts: Vec<Bytes> = got.stream(range).try_collect().await.unwrap();
+                assert!(parts.concat() == data[data.len() / 3..], "{what}");
+            }
+            bench.objects.evict(&backed, &name).await.unwrap();
+            bench.put(&native, &name, bytes.clone()).await;
+            flip_where(&bench.dir.path().join("disk"), needle);
+            for (member, data) in &members {
+                match bench.read(&native, &name, member).await {
+                    Ok(got) => assert!(got == data, "{format:?} {member}, damaged at {at}"),
+                    Err(e) => assert_eq!(e.code, ErrorCode::Corrupt, "{e}"),
+                }
+            }
+            bench.objects.delete(&native, &name).await.unwrap();
+        }
+    }
 }
