@@ -16,6 +16,7 @@ pub struct NodeConfig {
     pub listen: ListenConfig,
     pub disk: Vec<DiskConfig>,
     pub cache: CacheConfig,
+    pub scrub: ScrubConfig,
     pub folder: FolderConfig,
     pub s3: S3Config,
     pub limits: LimitsConfig,
@@ -114,6 +115,24 @@ impl Default for CacheConfig {
     }
 }
 
+/// How stored bytes that nobody reads are checked from time to time.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ScrubConfig {
+    pub enabled: bool,
+    /// What is read of each disk in a second, less while the disk is busy. The default checks a
+    /// terabyte in 17 hours.
+    pub bytes_per_second: ByteSize,
+    /// From the end of one pass over a disk to the begin of the next.
+    pub pause_hours: u32,
+}
+
+impl Default for ScrubConfig {
+    fn default() -> Self {
+        Self { enabled: true, bytes_per_second: ByteSize(16 << 20), pause_hours: 7 * 24 }
+    }
+}
+
 /// Buckets of the folder backend.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -205,6 +224,10 @@ impl NodeConfig {
         if self.limits.batches == 0 || self.limits.cold_gets == 0 {
             return Err(Error::invalid("limits.batches and limits.cold_gets must be at least 1"));
         }
+        if self.scrub.bytes_per_second.0 == 0 {
+            return Err(Error::invalid("scrub.bytes_per_second must be at least 1")
+                .hint("scrub.enabled = false turns it off"));
+        }
         Ok(())
     }
 }
@@ -239,5 +262,12 @@ mod tests {
         assert!(c.validate().is_err());
         c.cache = CacheConfig { out_of_space: 89, ..CacheConfig::default() };
         assert!(c.validate().unwrap_err().message.contains("cache.out_of_space (89)"));
+    }
+
+    #[test]
+    fn a_scrub_that_reads_nothing_is_refused() {
+        let mut c = NodeConfig::default();
+        c.scrub.bytes_per_second = ByteSize(0);
+        assert!(c.validate().is_err());
     }
 }

@@ -71,6 +71,12 @@ pub struct NodeUsage {
     pub backend_reads: u64,
     #[serde(default)]
     pub disks: Vec<String>,
+    /// Objects known to be damaged with no other copy; at most 1,000 are known.
+    #[serde(default)]
+    pub lost: u64,
+    /// The first few of them.
+    #[serde(default)]
+    pub lost_names: Vec<String>,
 }
 
 /// One node in `GET /api/v1/cluster`.

@@ -2,8 +2,9 @@
 //! batches, and runs jobs.
 //!
 //! A GET walks [`http`] → [`object`] → [`store`], and on a miss `object::cold` → [`backend`].
-//! Members of archives are [`shard`]'s, through `object`. Dependencies go one way:
-//! `http → {object, shard, batch, job} → {store, backend, cache}`; only `object` joins the store
+//! Members of archives are [`shard`]'s, through `object`, and [`scrub`] reads what nobody else does.
+//! Dependencies go one way:
+//! `http → {object, shard, batch, job, scrub} → {store, backend, cache}`; only `object` joins the store
 //! with the backends, and `wiring` alone sees all parts.
 
 pub mod backend;
@@ -13,6 +14,7 @@ mod destroyed;
 mod http;
 mod job;
 mod object;
+mod scrub;
 mod shard;
 pub mod store;
 mod wiring;

@@ -22,6 +22,7 @@ use crate::http::{self, Context};
 use crate::job::Jobs;
 use crate::job::ishard::builds::Builds;
 use crate::object::{ObjectService, Parts};
+use crate::scrub;
 use crate::shard::Shards;
 use crate::store::{DiskSettings, RealDisk, Store};
 
@@ -73,13 +74,14 @@ pub async fn run(
     let evictor = Evictor::new(store.clone(), watch, marks, move || rules_of(&known))
         .counting(move |why, bytes| evicted.evicted(why, bytes));
     lifecycle.spawn(evictor.run(lifecycle.token()));
+    scrub::start(&objects, &config.scrub, config.disk.len(), &lifecycle);
 
     let refresher = membership::follow(
         identity.clone(),
         maps.clone(),
         peer.clone(),
         config.cluster.gateways.clone(),
-        usage_of(store, metrics.clone(), identity.started),
+        usage_of(store, objects.clone(), identity.started),
         &lifecycle,
     );
     let jobs = Jobs::new(objects.clone(), identity.id.clone(), peer.clone(), lifecycle.clone());
@@ -113,9 +115,10 @@ fn rules_of(maps: &Maps) -> Option<Rules> {
     (state.version > 0).then(|| buckets.map(|b| (b.id, b.cache)).collect())
 }
 
-fn usage_of(store: Store, metrics: Metrics, started: Instant) -> membership::UsageFn {
+fn usage_of(store: Store, objects: ObjectService, started: Instant) -> membership::UsageFn {
     Arc::new(move || {
-        let usage = store.usage();
+        let (usage, metrics) = (store.usage(), objects.metrics());
+        let (lost, lost_names) = objects.lost_summary();
         NodeUsage {
             uptime_s: started.elapsed().as_secs(),
             objects: usage.objects,
@@ -125,6 +128,8 @@ fn usage_of(store: Store, metrics: Metrics, started: Instant) -> membership::Usa
             miss_bytes: metrics.get_bytes("miss"),
             backend_reads: 0,
             disks: store.disk_usage().iter().map(|(path, _)| path.display().to_string()).collect(),
+            lost,
+            lost_names,
         }
     })
 }

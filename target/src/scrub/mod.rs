@@ -1,0 +1,193 @@
+//! The scrub: every stored block is read and compared with its checksum from time to time, so that
+//! damage is found while another copy still exists.
+//!
+//! One task a disk walks its objects in the order of buckets and names, at an agreed pace and without
+//! pushing anything out of the page cache. It goes on after a restart where it was.
+
+mod orphans;
+mod pace;
+mod progress;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use forebay_core::Result;
+use forebay_core::config::ScrubConfig;
+use forebay_node::clock::unix_ns;
+use forebay_node::lifecycle::Lifecycle;
+
+use self::pace::Pace;
+use self::progress::Progress;
+use crate::object::{ObjectService, Verdict};
+use crate::store::{Record, blocking};
+
+/// Quiet time after a start: other work comes first then.
+const AFTER_START: Duration = Duration::from_secs(5 * 60);
+/// Records taken from the index at once.
+const PAGE: usize = 256;
+/// How often it is looked whether a pass is due.
+const LOOK_EVERY: Duration = Duration::from_secs(10 * 60);
+/// How often the place is written down.
+const SAVE_EVERY: Duration = Duration::from_secs(30);
+/// Pause after a pass that could not go on.
+const AFTER_FAILURE: Duration = Duration::from_secs(10 * 60);
+/// A file that no record names for so long belongs to no write under way.
+const ORPHAN_AFTER: Duration = Duration::from_secs(60);
+
+/// Starts the scrub of each disk, to run until the node stops.
+pub(crate) fn start(
+    objects: &ObjectService,
+    config: &ScrubConfig,
+    disks: usize,
+    lifecycle: &Lifecycle,
+) {
+    for number in 0..disks {
+        let scrub = Scrub {
+            objects: objects.clone(),
+            number,
+            pace: Pace::new(config.bytes_per_second.0),
+            orphan_after: ORPHAN_AFTER,
+        };
+        let pause = Duration::from_secs(u64::from(config.pause_hours) * 3600);
+        let (enabled, stop) = (config.enabled, lifecycle.token());
+        lifecycle.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = scrub.run(enabled, pause) => {}
+            }
+        });
+    }
+}
+
+/// The scrub of one disk. It holds none between two steps, so that a disk can go.
+struct Scrub {
+    objects: ObjectService,
+    number: usize,
+    pace: Pace,
+    orphan_after: Duration,
+}
+
+impl Scrub {
+    async fn run(mut self, enabled: bool, pause: Duration) {
+        if let Ok(progress) = self.load().await {
+            for (bucket_id, name, generation) in &progress.lost {
+                self.objects.remember_lost(*bucket_id, name, *generation).await;
+            }
+        }
+        if !enabled {
+            return;
+        }
+        tokio::time::sleep(AFTER_START).await;
+        loop {
+            if let Err(e) = self.turn(pause).await {
+                tracing::warn!(disk = self.number, "the scrub cannot go on for now: {e}");
+                tokio::time::sleep(AFTER_FAILURE).await;
+            }
+        }
+    }
+
+    /// Waits until a pass is due, and does it. What was noted is read each time: the disk may be
+    /// another one by now.
+    async fn turn(&mut self, pause: Duration) -> Result<()> {
+        let mut progress = self.load().await?;
+        if progress.started_ns == 0 {
+            let over = Duration::from_nanos(unix_ns().saturating_sub(progress.ended_ns));
+            if over < pause {
+                tokio::time::sleep((pause - over).min(LOOK_EVERY)).await;
+                return Ok(());
+            }
+        }
+        self.pass(&mut progress).await
+    }
+
+    fn disk(&self) -> Result<PathBuf> {
+        Ok(self.objects.volume(self.number)?.path().to_owned())
+    }
+
+    async fn load(&self) -> Result<Progress> {
+        Ok(Progress::load(&self.disk()?).await)
+    }
+
+    /// Begins a pass, or goes on with the one under way, to its end.
+    async fn pass(&mut self, progress: &mut Progress) -> Result<()> {
+        progress.begin(unix_ns());
+        let begun = Instant::now();
+        let unnamed = self.unnamed_files().await?;
+        let mut saved = Instant::now();
+        for bucket_id in self.objects.bucket_ids().await? {
+            if bucket_id < progress.bucket_id {
+                continue;
+            }
+            let mut after = match bucket_id == progress.bucket_id {
+                true => progress.name.clone(),
+                false => String::new(),
+            };
+            loop {
+                let (records, more) = self.objects.records(bucket_id, &after, PAGE).await?;
+                let Some(last) = records.last() else { break };
+                after.clone_from(&last.name);
+                let number = self.number;
+                for record in records.iter().filter(|r| r.disk == number) {
+                    self.check(record, progress).await;
+                    (progress.bucket_id, progress.name) = (bucket_id, record.name.clone());
+                    if saved.elapsed() >= SAVE_EVERY {
+                        self.save(progress).await?;
+                        saved = Instant::now();
+                    }
+                }
+                if !more {
+                    break;
+                }
+            }
+        }
+        if !unnamed.is_empty() {
+            tokio::time::sleep(self.orphan_after.saturating_sub(begun.elapsed())).await;
+            let volume = self.objects.volume(self.number)?;
+            progress.orphans += blocking(move || {
+                let still = orphans::find(&volume)?;
+                orphans::remove(&volume, still.intersection(&unnamed).copied())
+            })
+            .await?;
+        }
+        // A disk that went away in the middle was not walked to its end.
+        let disk = self.disk()?;
+        progress.end(unix_ns());
+        self.save(progress).await?;
+        tracing::info!(disk = %disk.display(), objects = progress.objects,
+            bytes = progress.bytes, damaged = progress.damaged, orphans = progress.orphans,
+            lost = progress.lost.len(), "every object of the disk was checked");
+        Ok(())
+    }
+
+    async fn unnamed_files(&self) -> Result<BTreeSet<u64>> {
+        let volume = self.objects.volume(self.number)?;
+        blocking(move || orphans::find(&volume)).await
+    }
+
+    /// One object. Its failure is no reason to leave out the others.
+    async fn check(&mut self, record: &Record, progress: &mut Progress) {
+        let pace = &mut self.pace;
+        let rest = |bytes, took, full| pace.rest(bytes, took, full);
+        match self.objects.check(record, rest).await {
+            Ok(Verdict::Sound) => {
+                progress.objects += 1;
+                progress.bytes += record.size;
+            }
+            Ok(Verdict::Healed | Verdict::Lost) => {
+                progress.objects += 1;
+                progress.damaged += 1;
+            }
+            Ok(Verdict::Gone) => {}
+            Err(e) => tracing::warn!(name = record.name, "an object was not checked: {e}"),
+        }
+    }
+
+    /// Writes down where the pass is, and what is known to be lost.
+    async fn save(&self, progress: &mut Progress) -> Result<()> {
+        progress.lost = self.objects.lost();
+        progress.save(&self.disk()?).await
+    }
+}

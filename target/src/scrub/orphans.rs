@@ -1,0 +1,60 @@
+//! Files below `objects/` that no record names: what a crash or a mistake left behind.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use forebay_core::{Error, Result};
+
+use crate::store::{Record, Volume};
+
+/// Ids of the files that hold an object's bytes.
+fn files_of(record: &Record) -> impl Iterator<Item = u64> + '_ {
+    record.extents().iter().map(|extent| extent.id)
+}
+
+/// Ids of files that are there while no record names them. A write under way may be among them:
+/// only what is found twice, with time for any write in between, is nobody's.
+pub(crate) fn find(volume: &Volume) -> Result<BTreeSet<u64>> {
+    // Files first: what a record names by the time that it is read was there before.
+    let mut ids = BTreeSet::new();
+    let objects = volume.path().join("objects");
+    for dir in list(volume, &objects)? {
+        for name in list(volume, &objects.join(dir))? {
+            // Other names are not ours.
+            if let Some(id) = (name.len() == 16).then(|| u64::from_str_radix(&name, 16).ok()) {
+                ids.extend(id);
+            }
+        }
+    }
+    for record in volume.records() {
+        for id in files_of(&record?) {
+            ids.remove(&id);
+        }
+    }
+    Ok(ids)
+}
+
+/// Removes files that [`find`] named twice. Returns how many went.
+pub(crate) fn remove(volume: &Volume, ids: impl IntoIterator<Item = u64>) -> Result<u64> {
+    let mut removed = 0;
+    for id in ids {
+        let path = volume.shared().object_path(id);
+        match volume.shared().io.unlink(&path) {
+            Ok(()) => {
+                tracing::warn!(path = %path.display(), "removed a file that no record names");
+                removed += 1;
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(failed(&path, &e)),
+        }
+    }
+    Ok(removed)
+}
+
+fn list(volume: &Volume, dir: &Path) -> Result<Vec<String>> {
+    volume.shared().io.list(dir).map_err(|e| failed(dir, &e))
+}
+
+fn failed(path: &Path, e: &std::io::Error) -> Error {
+    Error::internal(format!("{}: {e}", PathBuf::from(path).display()))
+}
