@@ -85,7 +85,10 @@ pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
             let backends = backed.map(|bucket| backend(&client, bucket));
             all.extend(futures::future::join_all(backends).await);
             match client.cluster_info().await {
-                Ok(info) => all.extend(budgets(&info)),
+                Ok(info) => {
+                    all.extend(budgets(&info));
+                    all.extend(lost(&info));
+                }
                 Err(e) => all.push(Finding::bad(Verdict::Fail, "budgets", e.message(), "")),
             }
         }
@@ -227,6 +230,20 @@ fn budgets(info: &ClusterInfo) -> Vec<Finding> {
         .collect()
 }
 
+/// Objects of which stored bytes are damaged for good.
+fn lost(info: &ClusterInfo) -> Vec<Finding> {
+    let damaged = info.nodes.iter().filter(|n| n.usage.lost > 0);
+    damaged
+        .map(|node| {
+            let (count, names) = (node.usage.lost, node.usage.lost_names.join(", "));
+            let more = if count > node.usage.lost_names.len() as u64 { ", …" } else { "" };
+            let detail = format!("{count} damaged with no other copy: {names}{more}");
+            let hint = "write them again or delete them, and look at the disk";
+            Finding::bad(Verdict::Fail, format!("objects {}", node.id), detail, hint)
+        })
+        .collect()
+}
+
 /// Reads `Max open files` of this process, in the form of `/proc/self/limits`.
 fn open_files(limits: &str) -> Finding {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
@@ -308,5 +325,29 @@ mod tests {
         };
         let verdicts: Vec<_> = budgets(&info).into_iter().map(|f| f.verdict).collect();
         assert_eq!(verdicts, [Verdict::Ok, Verdict::Warn, Verdict::Fail]);
+        assert!(lost(&info).is_empty());
+    }
+
+    #[test]
+    fn lost_objects_are_named() {
+        let usage =
+            NodeUsage { lost: 2, lost_names: vec!["ais://own/a".into()], ..NodeUsage::default() };
+        let node = NodeInfo {
+            id: NodeId::new("target-01").unwrap(),
+            role: Role::Target,
+            url: String::new(),
+            alive: true,
+            usage,
+        };
+        let info = ClusterInfo {
+            cluster_id: "c".into(),
+            version: 1,
+            primary: NodeId::new("gateway-1").unwrap(),
+            nodes: vec![node],
+            buckets: 0,
+        };
+        let found = lost(&info);
+        assert_eq!((found.len(), found[0].verdict), (1, Verdict::Fail));
+        assert!(found[0].detail.contains("ais://own/a, …"), "{}", found[0].detail);
     }
 }

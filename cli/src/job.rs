@@ -1,4 +1,4 @@
-//! `forebay prefetch`, `evict` and `job`: long work on many objects.
+//! `forebay prefetch`, `evict`, `scrub` and `job`: long work on many objects.
 
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::{progress, uri};
 #[command(after_help = "Examples:
   forebay prefetch s3://data/train/ --wait     before the first epoch
   forebay evict s3://data/train/               drops the copies, not the objects
+  forebay scrub ais://results --wait           fails if an object is damaged for good
   forebay job ls                               how far all jobs are")]
 pub(crate) struct SelectArgs {
     /// A bucket, perhaps with a prefix

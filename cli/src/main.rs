@@ -78,6 +78,8 @@ enum Command {
     Prefetch(job::SelectArgs),
     /// Drop cached copies; the backend keeps the objects
     Evict(job::SelectArgs),
+    /// Compare what is stored of a bucket with its checksums, now
+    Scrub(job::SelectArgs),
     /// Pack the objects of a bucket into shards
     Ishard(Box<ishard::IshardArgs>),
     /// Watch and stop jobs
@@ -143,6 +145,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Rm(args) => object::remove(session, &args).await,
         Command::Stat(args) => object::stat(session, &args).await,
         Command::Prefetch(args) => job::start(session, JobKind::Prefetch, &args).await,
+        Command::Scrub(args) => job::start(session, JobKind::Scrub, &args).await,
         Command::Evict(args) => job::start(session, JobKind::Evict, &args).await,
         Command::Ishard(args) => ishard::run(session, &args).await,
         Command::Job(command) => job::run(session, &command).await,

@@ -32,7 +32,7 @@ impl Client {
             Selection::Prefix(prefix) => json!({ "prefix": prefix }),
         };
         let method = match kind {
-            JobKind::Prefetch => Method::POST,
+            JobKind::Prefetch | JobKind::Scrub => Method::POST,
             JobKind::Evict | JobKind::Delete => Method::DELETE,
             JobKind::Ishard => {
                 let e = CoreError::invalid("a job that packs shards starts with its spec");

@@ -18,10 +18,13 @@ pub enum JobKind {
     Delete,
     /// Packs objects into shards; runs on one target.
     Ishard,
+    /// Compares what is stored with its checksums.
+    Scrub,
 }
 
 impl JobKind {
-    pub const ALL: [Self; 4] = [Self::Prefetch, Self::Evict, Self::Delete, Self::Ishard];
+    pub const ALL: [Self; 5] =
+        [Self::Prefetch, Self::Evict, Self::Delete, Self::Ishard, Self::Scrub];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -29,6 +32,7 @@ impl JobKind {
             Self::Evict => "evict",
             Self::Delete => "delete",
             Self::Ishard => "ishard",
+            Self::Scrub => "scrub",
         }
     }
 
@@ -39,6 +43,7 @@ impl JobKind {
             Self::Evict => "evict-listrange",
             Self::Delete => "delete-listrange",
             Self::Ishard => "ishard",
+            Self::Scrub => "scrub",
         }
     }
 }

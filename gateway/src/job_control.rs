@@ -71,7 +71,7 @@ impl JobControl {
         selection: Selection,
     ) -> Result<String> {
         let info = &found.info;
-        if kind != JobKind::Delete && !info.has_backend() {
+        if !matches!(kind, JobKind::Delete | JobKind::Scrub) && !info.has_backend() {
             return Err(Error::invalid(format!(
                 "cannot {} objects of \"{}\": it has no backend",
                 kind.as_str(),

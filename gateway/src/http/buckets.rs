@@ -134,7 +134,7 @@ async fn decode(parts: Parts, body: Body) -> Result<Call> {
 /// Actions served, by method.
 const SERVED: [(&str, &[&str]); 4] = [
     ("GET", &["list", "summary-bck"]),
-    ("POST", &["create-bck", "prefetch-listrange"]),
+    ("POST", &["create-bck", "prefetch-listrange", "scrub"]),
     ("DELETE", &["destroy-bck", "evict-remote-bck", "delete-listrange", "evict-listrange"]),
     ("PATCH", &["set-bprops", "reset-bprops"]),
 ];
@@ -170,6 +170,7 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
             set_props(state, &call.bucket()?, change).await
         }
         ("POST", "prefetch-listrange") => start_job(state, JobKind::Prefetch, &call).await,
+        ("POST", "scrub") => start_job(state, JobKind::Scrub, &call).await,
         ("DELETE", "evict-listrange") => start_job(state, JobKind::Evict, &call).await,
         ("DELETE", "delete-listrange") => start_job(state, JobKind::Delete, &call).await,
         (_, other) => {

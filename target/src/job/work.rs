@@ -1,5 +1,7 @@
 //! What each kind of job does with one object, and the walk over the objects it was given.
 
+use std::time::Duration;
+
 use forebay_core::intra::ListRequest;
 use forebay_core::job::{JobKind, Selection};
 use forebay_core::placement;
@@ -7,7 +9,7 @@ use forebay_core::{Error, ErrorCode, NodeId, Result};
 use futures::StreamExt;
 
 use super::Job;
-use crate::object::ObjectService;
+use crate::object::{ObjectService, Verdict};
 
 /// Objects worked on at once.
 const PARALLEL: usize = 16;
@@ -36,14 +38,19 @@ pub(super) async fn run(objects: &ObjectService, me: &NodeId, job: &Job) -> Resu
     }
 }
 
-/// The next names: of what is here for an eviction, of what the bucket has for the others.
+/// Whether a kind is about the copies that lie here, whoever owns their objects.
+fn is_local(kind: JobKind) -> bool {
+    matches!(kind, JobKind::Evict | JobKind::Scrub)
+}
+
+/// The next names: of what is here where that is what counts, else of what the bucket has.
 async fn page(
     objects: &ObjectService,
     job: &Job,
     prefix: &str,
     after: &str,
 ) -> Result<(Vec<String>, bool)> {
-    let everywhere = job.info.has_backend() && job.spec.kind != JobKind::Evict;
+    let everywhere = job.info.has_backend() && !is_local(job.spec.kind);
     let page = if everywhere {
         objects.page_backend(&job.info, prefix, after, PAGE).await?
     } else {
@@ -75,9 +82,9 @@ async fn each(objects: &ObjectService, me: &NodeId, job: &Job, names: Vec<String
         .await;
 }
 
-/// Each object is done by its owner; copies that lie elsewhere are dropped where they lie.
+/// Each object is done by its owner; copies are dropped and checked where they lie.
 fn is_mine(objects: &ObjectService, me: &NodeId, job: &Job, name: &str) -> bool {
-    if job.spec.kind == JobKind::Evict {
+    if is_local(job.spec.kind) {
         return true;
     }
     let state = objects.state();
@@ -89,6 +96,7 @@ async fn one(objects: &ObjectService, job: &Job, name: &str) -> Result<Option<u6
     match job.spec.kind {
         JobKind::Prefetch => objects.prefetch(&job.info, name).await,
         JobKind::Evict => objects.evict(&job.info, name).await,
+        JobKind::Scrub => scrub(objects, job, name).await,
         JobKind::Delete => match objects.delete(&job.info, name).await {
             Ok(()) => Ok(Some(0)),
             // Named one by one, a missing object is an error worth telling.
@@ -101,5 +109,24 @@ async fn one(objects: &ObjectService, job: &Job, name: &str) -> Result<Option<u6
             Err(e) => Err(e),
         },
         JobKind::Ishard => Err(Error::internal("packing shards is not done object by object")),
+    }
+}
+
+/// Somebody waits for it, so it does not pause as the scrub that always runs does.
+async fn scrub(objects: &ObjectService, job: &Job, name: &str) -> Result<Option<u64>> {
+    let Some(record) = objects.record(&job.info, name).await? else { return Ok(None) };
+    match objects.check(&record, |_, _, _| Duration::ZERO).await? {
+        Verdict::Sound => Ok(Some(record.size)),
+        Verdict::Gone => Ok(None),
+        Verdict::Healed => {
+            let uri = job.info.bucket.object_uri(name);
+            job.note(format!("{uri}: a damaged copy was dropped; its backend has the object"));
+            Ok(Some(record.size))
+        }
+        Verdict::Lost => {
+            let uri = job.info.bucket.object_uri(name);
+            Err(Error::new(ErrorCode::Corrupt, format!("{uri} is damaged"))
+                .hint("there is no other copy: write the object again, or delete it"))
+        }
     }
 }
