@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod batch;
+mod bit_rot;
 mod cold_get;
 mod eviction;
 mod folder;
