@@ -121,6 +121,13 @@ fn object_files_of_format_1_are_read() {
 }
 
 #[test]
+fn a_torn_append_of_format_1_leaves_the_record_before_it() {
+    for len in OBJECT_1.len()..OBJECT_1_CHANGED.len() {
+        assert_eq!(decode_tail(&OBJECT_1_CHANGED[..len]).unwrap(), Some(cached()));
+    }
+}
+
+#[test]
 fn object_files_of_format_2_are_read_and_written() {
     assert_eq!(decode_tail(OBJECT_2).unwrap(), Some(cached()));
     assert_eq!(object_2(), OBJECT_2);

@@ -1,12 +1,12 @@
 //! What stands behind the payload of an object file, so that the file tells what it is.
 //!
 //! ```text
-//! object file:  payload | block table | record | footer [| record | footer]...
+//! object file:  payload | block table | record | footer
 //! record:       magic "FBRECORD", format u16, 0 u16, put in files, CRC-32C u32 of all before it
 //! footer:       length of the record u32, format u16, 0 u16, magic "FBFOOTER"
 //! ```
-//! The last footer that stands behind a sound record counts. Format 1 appended a record and a footer
-//! for each change of metadata, so a torn append leaves the record before it.
+//! Format 1 appended a record and a footer for each change of metadata: of these the last that are
+//! sound count, so a torn append leaves the record before it.
 
 use forebay_core::checksum::crc32c;
 use forebay_core::{Error, Result};
@@ -45,7 +45,7 @@ pub(super) fn push_footer(out: &mut Vec<u8>, format: u16) {
     out.extend_from_slice(FOOTER_MAGIC);
 }
 
-/// Finds the last sound record in the end of an object file. `None`: there is no footer at all.
+/// Finds the record in the end of an object file. `None`: there is no footer at all.
 ///
 /// A record of format 1 comes with its generation as sequence and as id of its one file.
 pub(crate) fn decode_tail(tail: &[u8]) -> Result<Option<Record>> {
@@ -53,7 +53,7 @@ pub(crate) fn decode_tail(tail: &[u8]) -> Result<Option<Record>> {
     let mut end = tail.len();
     while end >= FOOTER {
         if tail[end - 8..end] == *FOOTER_MAGIC {
-            match decode_trailer(&tail[..end]) {
+            match decode_trailer(&tail[..end], end == tail.len()) {
                 Ok(record) => return Ok(Some(record)),
                 Err(e) => problem = problem.or(Some(e)),
             }
@@ -63,7 +63,8 @@ pub(crate) fn decode_tail(tail: &[u8]) -> Result<Option<Record>> {
     problem.map_or(Ok(None), Err)
 }
 
-fn decode_trailer(bytes: &[u8]) -> Result<Record> {
+/// Reads the record whose footer ends `bytes`. `last`: nothing follows in the file.
+fn decode_trailer(bytes: &[u8], last: bool) -> Result<Record> {
     let (before, footer) = bytes.split_at(bytes.len() - FOOTER);
     let mut r = Reader { rest: footer };
     let (len, format, zero) = (r.u32()? as usize, r.u16()?, r.u16()?);
@@ -71,8 +72,10 @@ fn decode_trailer(bytes: &[u8]) -> Result<Record> {
     let record = &before[start..];
     match format {
         1 => v1::decode_record(record),
-        FORMAT if zero == 0 => decode_record(record),
-        FORMAT => Err(damaged("a footer has bytes that mean nothing")),
+        // Somebody's payload may hold what looks like a trailer.
+        FORMAT if !last => Err(damaged("a file goes on behind its footer")),
+        FORMAT if zero != 0 => Err(damaged("a footer has bytes that mean nothing")),
+        FORMAT => decode_record(record),
         _ => Err(unknown_format("an object file", format)),
     }
 }
