@@ -14,7 +14,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use forebay_core::checksum::crc32c;
 use forebay_core::{Error, Result};
 
-use super::record::{Entry, decode_entry, encode_entry, entry_bound};
+use super::record::{Entry, decode_entry, encode_entry};
 use super::{
     BLOCK, FORMAT, MAX_PAYLOAD, MAX_RECORD, TABLE_ENTRY, damaged, table_len, unknown_format,
 };
@@ -139,11 +139,6 @@ impl Fixed {
 /// Bytes that a frame takes in its segment.
 pub(crate) fn frame_bytes(head: u32, payload: u64) -> u64 {
     (u64::from(head) + payload).next_multiple_of(ALIGN)
-}
-
-/// No less than the bytes of a frame before its payload.
-pub(crate) fn head_bound(entry: &Entry, payload: u64) -> u64 {
-    FIXED as u64 + entry_bound(entry) as u64 + table_len(payload)
 }
 
 /// Appends the head of a frame at `offset` to `out`: all of it but payload and zeros.

@@ -51,6 +51,7 @@ impl Entry {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn sequence(&self) -> u64 {
         match self {
             Self::Put(record) => record.sequence,

@@ -93,7 +93,7 @@ impl Log {
     ///
     /// One thread at a time. After an error nothing of it counts: what was written is cut off, and
     /// where that fails too the segment is left for a new one. `InvalidArgument`: a record is too
-    /// long; [`Item::check`] tells before.
+    /// long; [`format::check_entry`] tells before.
     pub(crate) fn append(&self, items: &[Item]) -> Result<Vec<Spot>> {
         self.check_sound()?;
         let mut head = locked(&self.head);
@@ -146,7 +146,6 @@ impl Log {
         let header = SegmentHeader { segment, disk_id: self.disk_id, salt: rand::random() };
         locked(&self.unsynced).folder = true;
         let (segment, file) = Segment::create(&*self.io, &self.folder, header)?;
-        self.note_open(&segment);
         Ok(Active { segment: Arc::new(segment), file })
     }
 
@@ -202,6 +201,7 @@ impl Log {
                 map.insert(segment.id(), segment.clone());
                 map
             });
+            self.note_open(segment);
         }
     }
 }
@@ -297,12 +297,4 @@ fn check_payload(entry: &Entry, payload: u64) -> Result<()> {
     Err(forebay_core::Error::internal(format!(
         "object \"{name}\": {payload} bytes for the log, {expected} expected"
     )))
-}
-
-impl Item {
-    /// Whether [`Log::append`] will take it: `InvalidArgument` when its metadata is too long.
-    pub(crate) fn check(&self) -> Result<()> {
-        check_payload(&self.entry, self.payload.len() as u64)?;
-        format::check_entry(&self.entry)
-    }
 }

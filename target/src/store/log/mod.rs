@@ -26,7 +26,6 @@ use forebay_core::{Error, Result};
 use self::append::{Head, Unsynced};
 use self::segment::{Header, Segment};
 use super::disk::{Disk, DiskFile, open_files_limit};
-use super::format;
 use super::identity::failed;
 use super::record::Spot;
 
@@ -63,15 +62,6 @@ pub(crate) struct Item {
     pub(crate) payload: Bytes,
 }
 
-/// A segment that cannot be read: its header is damaged, or was never written if it has less than
-/// [`SEGMENT_HEADER`](super::format::SEGMENT_HEADER) bytes. It is left as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Aside {
-    pub(crate) segment: u64,
-    pub(crate) bytes: u64,
-    pub(crate) why: String,
-}
-
 /// The log of one disk.
 pub(crate) struct Log {
     io: Arc<dyn Disk>,
@@ -80,7 +70,8 @@ pub(crate) struct Log {
     segment_bytes: u64,
     /// Readers take what is there; only `append` and `remove` put another map.
     segments: ArcSwap<BTreeMap<u64, Arc<Segment>>>,
-    aside: Mutex<BTreeMap<u64, Aside>>,
+    /// Segments whose headers are damaged, and how. They are left as they are.
+    aside: Mutex<BTreeMap<u64, String>>,
     head: Mutex<Head>,
     unsynced: Mutex<Unsynced>,
     /// Held by a sync: another one may not take its work for done.
@@ -105,23 +96,26 @@ impl Log {
     ) -> Result<Self> {
         io.create_dir(&folder).map_err(failed("create folder", &folder))?;
         let (mut segments, mut aside) = (BTreeMap::new(), BTreeMap::new());
+        let mut next = 1;
         for name in io.list(&folder).map_err(failed("list", &folder))? {
+            let path = folder.join(&name);
             let Some(id) = parse_name(&name) else {
-                let path = folder.join(name);
                 tracing::warn!(path = %path.display(), "not a segment of the log, left alone");
                 continue;
             };
+            next = next.max(id + 1);
             match Segment::inspect(&*io, &folder, id, disk_id)? {
                 Header::Sound(segment) => {
                     segments.insert(id, Arc::new(segment));
                 }
-                Header::Damaged { len, why } => {
-                    tracing::warn!("segment {id:016x} of {} is set aside: {why}", folder.display());
-                    aside.insert(id, Aside { segment: id, bytes: len, why });
+                // Made, and nothing came to be written.
+                Header::Missing => io.unlink(&path).map_err(failed("remove", &path))?,
+                Header::Damaged(why) => {
+                    tracing::warn!("segment {} is set aside: {why}", path.display());
+                    aside.insert(id, why);
                 }
             }
         }
-        let last = segments.keys().chain(aside.keys()).max().copied();
         Ok(Self {
             io,
             folder,
@@ -129,7 +123,7 @@ impl Log {
             segment_bytes: segment_bytes.min(MAX_SEGMENT),
             segments: ArcSwap::from_pointee(segments),
             aside: Mutex::new(aside),
-            head: Mutex::new(Head::new(last.map_or(1, |last| last + 1))),
+            head: Mutex::new(Head::new(next)),
             unsynced: Mutex::default(),
             syncing: Mutex::default(),
             open: Mutex::default(),
@@ -143,9 +137,10 @@ impl Log {
         self.segments.load().values().map(|s| (s.id(), s.len())).collect()
     }
 
-    /// Segments that cannot be read, in order.
-    pub(crate) fn damaged(&self) -> Vec<Aside> {
-        locked(&self.aside).values().cloned().collect()
+    /// Segments that cannot be read, in order, and why.
+    #[cfg(test)]
+    pub(crate) fn damaged(&self) -> Vec<(u64, String)> {
+        locked(&self.aside).clone().into_iter().collect()
     }
 
     /// Has the next segment follow `segment`, whatever is left in the folder.
@@ -158,12 +153,8 @@ impl Log {
         locked(&self.head).end()
     }
 
-    /// No less than the bytes that `entry` takes in the log with a payload of `payload` bytes.
-    pub(crate) fn frame_len(entry: &Entry, payload: u64) -> u64 {
-        (format::head_bound(entry, payload) + payload).next_multiple_of(format::ALIGN)
-    }
-
     /// Ends the segment: the next append begins a new one.
+    #[cfg(test)]
     pub(crate) fn seal(&self) {
         locked(&self.head).seal();
     }

@@ -52,9 +52,9 @@ impl Log {
 
     fn missing<T>(&self, spot: &Spot) -> Result<Option<T>> {
         match locked(&self.aside).get(&spot.segment) {
-            Some(aside) => Err(Error::new(
+            Some(why) => Err(Error::new(
                 ErrorCode::Corrupt,
-                format!("segment {:016x} of the log is damaged: {}", aside.segment, aside.why),
+                format!("segment {:016x} of the log is damaged: {why}", spot.segment),
             )),
             None => Ok(None),
         }

@@ -28,7 +28,9 @@ struct OpenFile(Arc<dyn DiskFile>);
 /// What opening a segment found.
 pub(super) enum Header {
     Sound(Segment),
-    Damaged { len: u64, why: String },
+    /// The file is too short to have one, and so to have anything.
+    Missing,
+    Damaged(String),
 }
 
 impl Segment {
@@ -55,11 +57,11 @@ impl Segment {
         let file = io.open(&path).map_err(failed("open", &path))?;
         let len = file.size().map_err(failed("measure", &path))?;
         if len < SEGMENT_HEADER {
-            return Ok(Header::Damaged { len, why: "it is shorter than a header".into() });
+            return Ok(Header::Missing);
         }
         let mut bytes = [0; SEGMENT_HEADER as usize];
         if let Err(e) = file.read_exact_at(&mut bytes, 0) {
-            return Ok(Header::Damaged { len, why: format!("its header cannot be read: {e}") });
+            return Ok(Header::Damaged(format!("its header cannot be read: {e}")));
         }
         match SegmentHeader::decode(&bytes, segment, disk_id) {
             Ok(header) => {
@@ -67,7 +69,7 @@ impl Segment {
                 Ok(Header::Sound(Self { header, path, len: AtomicU64::new(len), file }))
             }
             Err(e) if e.code == forebay_core::ErrorCode::Unsupported => Err(e),
-            Err(e) => Ok(Header::Damaged { len, why: e.message }),
+            Err(e) => Ok(Header::Damaged(e.message)),
         }
     }
 
