@@ -6,11 +6,15 @@ SHELL := bash
 # Cargo's default output folder is `target/`, which here is a crate: never let it be used.
 export CARGO_TARGET_DIR := $(CURDIR)/build
 export FOREBAY_BIN := $(CURDIR)/build/release/forebay
+# An aisnode binary, to be measured beside this one by `make bench`.
+export AISNODE
 
 # More arguments for every cargo call and for pytest, for example
 #   make test-py PYTEST_ARGS="-k sampler -x"
+#   make bench AISNODE=… BENCH_ARGS="--only PUT --rounds 5"
 CARGO_FLAGS ?=
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 # Exports the clouds that tests talk to. Without one they say so and skip, unless
 # FOREBAY_REQUIRE_MINIO or FOREBAY_REQUIRE_FAKE_GCS is set, as both are in .ci/run.
@@ -70,9 +74,12 @@ fix: ## Format, and apply what the lints can mend by themselves
 
 .PHONY: bench
 bench: binary python ## Measure beside the peers that are installed; JSON in build/bench
+	cargo build --release $(CARGO_FLAGS) -p forebay-load
 	@minio="$$(ci/minio.sh)" || minio=; \
 	build/venv/bin/python bench/run.py --bin build/release/forebay --out build/bench \
-	  $${minio:+--minio "$$minio"}
+	  $${minio:+--minio "$$minio"}; \
+	build/venv/bin/python bench/store.py --bin build/release/forebay --out build/bench \
+	  --load build/release/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS)
 
 .PHONY: release
 release: binary ## One binary in build/release, Python wheels in build/wheels

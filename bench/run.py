@@ -12,18 +12,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
-import signal
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import peers
+from peers import minio_login
 
 Reader = Callable[[list[str]], int]
 BUCKET = "bench"
@@ -44,41 +43,6 @@ LOADS = [
     Load("100 KiB x 1000, batches of 32", 1000, 100 << 10, 32),
     Load("3 MiB x 60, batches of 8", 60, 3 << 20, 8),
 ]
-
-
-def free_port(count: int) -> int:
-    """First of `count` free ports in a row, below those that the kernel gives to clients."""
-    while True:
-        first = random.randrange(12000, 31000)
-        with contextlib.ExitStack() as held:
-            try:
-                for port in range(first, first + count):
-                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return first
-
-
-@contextlib.contextmanager
-def process(command: list[str], ready: Callable[[], bool], **options: object) -> Iterator[None]:
-    """Runs a server while the block runs; waits at most 30 s for it to be ready."""
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
-    try:
-        deadline = time.monotonic() + 30
-        while not ready():
-            if child.poll() is not None or time.monotonic() > deadline:
-                sys.exit(f"error: {command[0]} does not start")
-            time.sleep(0.05)
-        yield
-    finally:
-        child.send_signal(signal.SIGTERM)
-        child.wait(20)
-
-
-def listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
-        return True
-    return False
 
 
 def batches(names: list[str], size: int) -> Iterator[list[str]]:
@@ -143,15 +107,6 @@ def minio_reader(port: int) -> dict[str, Reader]:
         return sum(len(client.get_object(Bucket=BUCKET, Key=n)["Body"].read()) for n in names)
 
     return {"boto3 on MinIO": read}
-
-
-def minio_login(port: int) -> dict[str, str]:
-    return {
-        "endpoint_url": f"http://127.0.0.1:{port}",
-        "aws_access_key_id": "benchuser",
-        "aws_secret_access_key": "benchsecret",
-        "region_name": "us-east-1",
-    }
 
 
 def available(make: Callable[..., dict[str, Reader]], *args: object) -> dict[str, Reader]:
@@ -222,24 +177,12 @@ def main() -> None:
     rows: list[dict] = []
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir=options.out))
-        port = free_port(4)
-        ready = Path(folder, "cluster/dev.json")
-        command = [options.bin, "dev", "--dir", str(ready.parent), "--gateways", "1"]
-        command += ["--targets", "3", "--port", str(port)]
-        stack.enter_context(process(command, ready.exists))
-        endpoint = json.loads(ready.read_text())["endpoint"]
-        minio_port = free_port(1) if options.minio else None
-        if minio_port is not None:
-            login = minio_login(minio_port)
-            env = {
-                **os.environ,
-                "MINIO_ROOT_USER": login["aws_access_key_id"],
-                "MINIO_ROOT_PASSWORD": login["aws_secret_access_key"],
-            }
-            command = [options.minio, "server", f"{folder}/minio", "--quiet"]
-            command += ["--address", f"127.0.0.1:{minio_port}"]
-            at = minio_port
-            stack.enter_context(process(command, lambda: listens(at), env=env))
+        server = stack.enter_context(peers.forebay(options.bin, Path(folder, "cluster"), 3))
+        endpoint = server.endpoint
+        minio_port = None
+        if options.minio:
+            minio = stack.enter_context(peers.minio(options.minio, Path(folder, "minio")))
+            minio_port = int(minio.address.rpartition(":")[2])
         readers = http_reader(endpoint) | forebay_readers(endpoint)
         readers |= available(aistore_readers, endpoint)
         if minio_port is not None:

@@ -1,0 +1,252 @@
+//! The load: some connections, each sending its next request when the last one is answered.
+
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::task::LocalSet;
+
+use crate::connection::Connection;
+use crate::ticks::Processes;
+
+/// Tries that may fail, one after the other, before a connection gives up.
+const MOST_FAILURES: u64 = 20;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Server, as HOST:PORT
+    #[arg(long)]
+    to: String,
+    #[arg(long, default_value = "GET")]
+    method: String,
+    /// Path and query; `{}` stands for the number of the object, 8 digits
+    #[arg(long)]
+    path: String,
+    /// Objects: numbers from 0 up to this
+    #[arg(long, default_value_t = 1)]
+    count: u64,
+    /// Objects in a random order instead of one after the other
+    #[arg(long)]
+    random: bool,
+    /// How long; left out, each object is asked for once
+    #[arg(long)]
+    seconds: Option<f64>,
+    #[arg(long, default_value_t = 16)]
+    connections: u64,
+    /// Bytes of a request's body
+    #[arg(long, default_value_t = 0)]
+    body: usize,
+    /// `Name: value` of each request
+    #[arg(long)]
+    header: Vec<String>,
+    /// A process of the server; its children count too
+    #[arg(long)]
+    pid: Vec<u32>,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outcome {
+    seconds: f64,
+    ops: u64,
+    /// Of bodies, either way.
+    bytes: u64,
+    /// Requests that broke or were not answered with 2xx.
+    errors: u64,
+    first_error: Option<String>,
+    ops_per_s: f64,
+    bytes_per_s: f64,
+    p50_us: u64,
+    p99_us: u64,
+    /// CPU time of the server's processes, in hundredths of a second.
+    server_ticks: u64,
+    client_ticks: u64,
+    /// Memory of the server's processes at the end.
+    server_resident: u64,
+}
+
+/// What the connections share; they run on one thread.
+struct Shared {
+    args: Args,
+    payload: Vec<u8>,
+    until: Option<Instant>,
+    next: Cell<u64>,
+    tally: RefCell<Tally>,
+}
+
+#[derive(Default)]
+struct Tally {
+    bytes: u64,
+    errors: u64,
+    first_error: Option<String>,
+    /// Of each request that went well, µs.
+    latencies: Vec<u32>,
+}
+
+/// Runs the load to its end.
+pub(crate) async fn run(args: Args) -> Result<Outcome, Box<dyn Error>> {
+    let server = Processes::of(&args.pid);
+    let own = Processes::of(&[std::process::id()]);
+    let (before, own_before) = (server.ticks(), own.ticks());
+    let started = Instant::now();
+    let shared = Rc::new(Shared {
+        payload: noise(args.body),
+        until: args.seconds.map(|s| started + Duration::from_secs_f64(s)),
+        next: Cell::new(0),
+        tally: RefCell::default(),
+        args,
+    });
+    let tasks = LocalSet::new();
+    for number in 0..shared.args.connections {
+        tasks.spawn_local(connection(shared.clone(), number));
+    }
+    tasks.await;
+    let seconds = started.elapsed().as_secs_f64();
+    let server_ticks = server.ticks() - before;
+    let client_ticks = own.ticks() - own_before;
+    let mut tally = shared.tally.take();
+    tally.latencies.sort_unstable();
+    let percentile = |p: f64| {
+        let at = (tally.latencies.len() as f64 * p) as usize;
+        tally.latencies.get(at).copied().unwrap_or(0).into()
+    };
+    let ops = tally.latencies.len() as u64;
+    Ok(Outcome {
+        seconds,
+        ops,
+        bytes: tally.bytes,
+        errors: tally.errors,
+        ops_per_s: ops as f64 / seconds,
+        bytes_per_s: tally.bytes as f64 / seconds,
+        p50_us: percentile(0.5),
+        p99_us: percentile(0.99),
+        first_error: tally.first_error,
+        server_ticks,
+        client_ticks,
+        server_resident: server.resident(),
+    })
+}
+
+async fn connection(shared: Rc<Shared>, number: u64) {
+    let mut requests = Requests::new(&shared.args, &shared.payload, number);
+    let mut open = None;
+    let mut failures = 0;
+    while failures < MOST_FAILURES
+        && let Some(object) = shared.next(&mut requests)
+    {
+        let request = requests.of(object);
+        let began = Instant::now();
+        match ask(&mut open, &shared.args.to, request).await {
+            Ok(bytes) => {
+                failures = 0;
+                let took = began.elapsed().as_micros().min(u32::MAX.into()) as u32;
+                let mut tally = shared.tally.borrow_mut();
+                tally.latencies.push(took);
+                tally.bytes += bytes + shared.payload.len() as u64;
+            }
+            Err(e) => {
+                failures += 1;
+                let mut tally = shared.tally.borrow_mut();
+                tally.errors += 1;
+                tally.first_error.get_or_insert_with(|| e.to_string());
+            }
+        }
+    }
+}
+
+/// One request on a connection that is opened when there is none.
+async fn ask(open: &mut Option<Connection>, to: &str, request: &[u8]) -> io::Result<u64> {
+    let mut connection = match open.take() {
+        Some(connection) => connection,
+        None => Connection::open(to).await?,
+    };
+    let answer = connection.exchange(request).await?;
+    if !answer.last {
+        *open = Some(connection);
+    }
+    if (200..300).contains(&answer.status) {
+        Ok(answer.bytes)
+    } else {
+        Err(io::Error::other(format!("status {}", answer.status)))
+    }
+}
+
+impl Shared {
+    /// The object to ask for next; `None` at the end.
+    fn next(&self, requests: &mut Requests) -> Option<u64> {
+        let count = self.args.count.max(1);
+        let n = self.next.get();
+        self.next.set(n + 1);
+        match self.until {
+            Some(until) if Instant::now() >= until => None,
+            None if n >= count => None,
+            _ if self.args.random => Some(requests.random() % count),
+            _ => Some(n % count),
+        }
+    }
+}
+
+/// Writes requests into one buffer.
+struct Requests {
+    /// Before and after the object's number.
+    parts: (Vec<u8>, Vec<u8>),
+    numbered: bool,
+    request: Vec<u8>,
+    random: u64,
+}
+
+impl Requests {
+    fn new(args: &Args, payload: &[u8], connection: u64) -> Self {
+        let (before, after) = args.path.split_once("{}").unwrap_or((&args.path, ""));
+        let mut rest = format!("{after} HTTP/1.1\r\nHost: {}\r\n", args.to);
+        for header in &args.header {
+            rest.push_str(header);
+            rest.push_str("\r\n");
+        }
+        if args.body > 0 {
+            rest.push_str(&format!("Content-Length: {}\r\n", args.body));
+        }
+        rest.push_str("\r\n");
+        let mut rest = rest.into_bytes();
+        rest.extend_from_slice(payload);
+        Self {
+            parts: (format!("{} {before}", args.method).into_bytes(), rest),
+            numbered: args.path.contains("{}"),
+            request: Vec::new(),
+            random: 0x9e37_79b9_7f4a_7c15 ^ (connection + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9),
+        }
+    }
+
+    fn of(&mut self, object: u64) -> &[u8] {
+        self.request.clear();
+        self.request.extend_from_slice(&self.parts.0);
+        if self.numbered {
+            self.request.extend_from_slice(format!("{object:08}").as_bytes());
+        }
+        self.request.extend_from_slice(&self.parts.1);
+        &self.request
+    }
+
+    /// xorshift64.
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}
+
+/// Bytes that do not compress.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        bytes.push((state >> 33) as u8);
+    }
+    bytes
+}

@@ -1,0 +1,41 @@
+//! Loads an HTTP server from one thread and prints one line of JSON: rates, latencies, and the CPU
+//! ticks that the server's processes spent meanwhile.
+//!
+//!     forebay-load run --to 127.0.0.1:7401 --path '/v1/objects/b/o{}' --count 1000 --seconds 3
+
+// A program for people at a terminal: it prints.
+#![allow(clippy::print_stdout)]
+
+mod bare;
+mod connection;
+mod load;
+mod ticks;
+
+use std::error::Error;
+
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+#[command(about = "Loads an HTTP server and says what that costs it")]
+enum Command {
+    /// Send requests
+    Run(load::Args),
+    /// Serve one file of a folder a request, with a handler that does nothing else: the roof
+    Bare(bare::Args),
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let command = Command::parse();
+    let runtime = match command {
+        // One thread: all of the other cores belong to the server.
+        Command::Run(_) => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+        Command::Bare(_) => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
+    };
+    runtime.block_on(async {
+        match command {
+            Command::Run(args) => println!("{}", serde_json::to_string(&load::run(args).await?)?),
+            Command::Bare(args) => bare::serve(args).await?,
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,318 @@
+"""The servers that are measured side by side: how each is started, filled and asked."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MINIO_USER = "benchuser"
+MINIO_PASSWORD = "benchsecret"
+
+
+def free_port(count: int) -> int:
+    """First of `count` free ports in a row, below those that the kernel gives to clients."""
+    while True:
+        first = random.randrange(12000, 31000)
+        with contextlib.ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+
+
+@contextlib.contextmanager
+def process(
+    command: list[str], ready: Callable[[], bool], **options: object
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a server while the block runs; waits at most 60 s for it to be ready."""
+    child = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
+    )
+    try:
+        wait(ready, command[0], child)
+        yield child
+    finally:
+        child.send_signal(signal.SIGTERM)
+        try:
+            child.wait(30)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def wait(
+    ready: Callable[[], bool], what: str, child: subprocess.Popen[bytes] | None = None
+) -> None:
+    deadline = time.monotonic() + 60
+    while not ready():
+        if (child and child.poll() is not None) or time.monotonic() > deadline:
+            sys.exit(f"error: {what} does not start")
+        time.sleep(0.02)
+
+
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+        return True
+    return False
+
+
+def call(method: str, url: str, body: object = None) -> bytes:
+    """One request with a body of JSON; an answer that is no success is an exception."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return answer.read()
+
+
+def answers(url: str) -> bool:
+    with contextlib.suppress(OSError):
+        call("GET", url)
+        return True
+    return False
+
+
+@dataclass
+class Server:
+    """One server as the load generator sees it: straight at the process that has the objects."""
+
+    name: str
+    address: str
+    pid: int
+    """The process whose CPU time counts, with its children."""
+    get: str
+    """Path of an object; `{bucket}` and `{name}` are replaced."""
+    put: str | None = None
+    headers: list[str] = field(default_factory=list)
+    """Of a PUT: what proves that a gateway or the map sent it here."""
+    endpoint: str = ""
+    """Where its own clients start."""
+    folder: Path | None = None
+    """Where its objects lie."""
+
+    def make_bucket(self, name: str, **props: object) -> None:
+        raise NotImplementedError
+
+
+class Forebay(Server):
+    """One gateway and one target, addressed as our own client does: with the map's grant."""
+
+    def make_bucket(self, name: str, **props: object) -> None:
+        url = f"{self.endpoint}/v1/buckets/{name}"
+        call("POST", url, {"action": "create-bck"})
+        if props:
+            call("PATCH", url, {"action": "set-bprops", "value": props})
+        self.look_up()
+
+    def look_up(self) -> None:
+        """Takes the map and its grant."""
+        known = json.loads(call("GET", f"{self.endpoint}/api/v1/map"))
+        version = known["state"]["version"]
+        self.headers = [f"forebay-grant: {known['grant']}", f"forebay-map: {version}"]
+
+
+@contextlib.contextmanager
+def forebay(binary: str, folder: Path, targets: int = 1, *more: str) -> Iterator[Forebay]:
+    port = free_port(1 + targets)
+    told = folder / "dev.json"
+    command = [binary, "dev", "--dir", str(folder), "--gateways", "1", *more]
+    command += ["--targets", str(targets), "--port", str(port)]
+    with process(command, told.exists):
+        told_of = json.loads(told.read_text())
+        target = told_of["targets"][0]
+        path = "/v1/objects/{bucket}/{name}"
+        server = Forebay("Forebay", target["url"].removeprefix("http://"), target["pid"], path)
+        server.put, server.endpoint = path, told_of["endpoint"]
+        server.folder = Path(target["disks"][0])
+        yield server
+
+
+class Aistore(Server):
+    """One proxy and one target; writes go straight to the target with the proxy's mark."""
+
+    def make_bucket(self, name: str, **props: object) -> None:
+        url = f"{self.endpoint}/v1/buckets/{name}"
+        call("POST", url, {"action": "create-bck"})
+        if props:
+            call("PATCH", url, {"action": "set-bprops", "value": props})
+
+
+@contextlib.contextmanager
+def aistore(binary: str, folder: Path) -> Iterator[Aistore]:
+    """AIStore from its `aisnode` binary, with the values of its own development setup."""
+    folder = folder.absolute()
+    port = free_port(6)
+    endpoint = f"http://127.0.0.1:{port}"
+    home = folder / "home"
+    home.mkdir(parents=True)
+    env = {**os.environ, "HOME": str(home)}
+
+    def command(index: int, role: str) -> list[str]:
+        place = folder / role
+        (place / "log").mkdir(parents=True)
+        config = place / "ais.json"
+        config.write_text(json.dumps(aistore_config(endpoint)))
+        ports = [str(port + index + step) for step in (0, 2, 4)]
+        names = ("port", "port_intra_control", "port_intra_data")
+        hosts = ("hostname", "hostname_intra_control", "hostname_intra_data")
+        local = {
+            "confdir": str(place),
+            "log_dir": str(place / "log"),
+            "host_net": dict(zip(names, ports, strict=True)) | dict.fromkeys(hosts, "127.0.0.1"),
+            "fspaths": {},
+            "test_fspaths": {"root": f"{folder}/disk/", "count": 1, "instance": index},
+        }
+        (place / "local.json").write_text(json.dumps(local))
+        flags = [f"-config={config}", f"-local_config={place / 'local.json'}", f"-role={role}"]
+        return [binary, *flags, *(["-ntargets=1"] if role == "proxy" else [])]
+
+    (folder / "disk").mkdir()
+    with contextlib.ExitStack() as stack:
+        started = process(command(0, "proxy"), lambda: listens(port), env=env)
+        stack.enter_context(started)
+        joined = process(
+            command(1, "target"), lambda: answers(f"{endpoint}/v1/health?prr=true"), env=env
+        )
+        target = stack.enter_context(joined)
+        cluster = f"{endpoint}/v1/daemon?what=smap"
+        wait(lambda: len(json.loads(call("GET", cluster))["tmap"]) == 1, "AIStore's target")
+        proxy = next(iter(json.loads(call("GET", cluster))["pmap"]))
+        path = "/v1/objects/{bucket}/{name}"
+        server = Aistore("AIStore", f"127.0.0.1:{port + 1}", target.pid, path)
+        server.put = f"{path}?pid={proxy}&utm={time.time_ns()}"
+        server.endpoint, server.folder = endpoint, folder / "disk"
+        yield server
+
+
+def aistore_config(primary: str) -> dict[str, object]:
+    http = {
+        "use_https": False, "server_crt": "server.crt", "server_key": "server.key",
+        "domain_tls": "", "client_ca_tls": "", "client_auth_tls": 0, "idle_conn_time": "6s",
+        "idle_conns_per_host": 32, "idle_conns": 256, "write_buffer_size": 65536,
+        "read_buffer_size": 65536, "chunked_transfer": True, "skip_verify": False,
+    }  # fmt: skip
+    return {
+        "backend": {},
+        "features": "0",
+        "timeout": {
+            "cplane_operation": "2s", "max_keepalive": "5s", "cold_get_conflict": "5s",
+            "max_host_busy": "20s", "startup_time": "1m", "join_startup_time": "3m",
+            "send_file_time": "5m", "ec_streams_time": "10m", "object_md": "2h",
+        },
+        "proxy": {
+            "primary_url": primary, "original_url": primary, "discovery_url": "",
+            "non_electable": False,
+        },
+        "space": {
+            "cleanupwm": 80, "lowwm": 90, "highwm": 95, "out_of_space": 98,
+            "batch_size": 32768, "dont_cleanup_time": "120m",
+        },
+        "resilver": {"enabled": True},
+        "memsys": {
+            "min_free": "2gb", "default_buf": "32kb", "to_gc": "4gb", "hk_time": "3m",
+            "min_pct_total": 0, "min_pct_free": 0,
+        },
+        "versioning": {"enabled": True, "validate_warm_get": False},
+        "net": {"l4": {"proto": "tcp", "sndrcv_buf_size": 131072}, "http": http, "use_ipv6": False},
+        "auth": {},
+        "distributed_sort": {
+            "duplicated_records": "ignore", "missing_shards": "ignore",
+            "ekm_malformed_line": "abort", "ekm_missing_key": "abort",
+            "default_max_mem_usage": "80%", "call_timeout": "10m",
+            "dsorter_mem_threshold": "100GB", "compression": "never", "bundle_multiplier": 4,
+        },
+    }  # fmt: skip
+
+
+def minio_login(port: int) -> dict[str, str]:
+    return {
+        "endpoint_url": f"http://127.0.0.1:{port}",
+        "aws_access_key_id": MINIO_USER,
+        "aws_secret_access_key": MINIO_PASSWORD,
+        "region_name": "us-east-1",
+    }
+
+
+class Minio(Server):
+    """MinIO with buckets that anybody may read and write, so that it checks no signatures."""
+
+    def make_bucket(self, name: str, **props: object) -> None:
+        import boto3
+
+        client = boto3.client("s3", **minio_login(int(self.address.rpartition(":")[2])))
+        client.create_bucket(Bucket=name)
+        rights = {
+            "Effect": "Allow",
+            "Principal": {"AWS": ["*"]},
+            "Action": ["s3:GetObject", "s3:PutObject"],
+            "Resource": [f"arn:aws:s3:::{name}/*"],
+        }
+        policy = {"Version": "2012-10-17", "Statement": [rights]}
+        client.put_bucket_policy(Bucket=name, Policy=json.dumps(policy))
+
+
+@contextlib.contextmanager
+def minio(binary: str, folder: Path) -> Iterator[Minio]:
+    port = free_port(1)
+    env = {**os.environ, "MINIO_ROOT_USER": MINIO_USER, "MINIO_ROOT_PASSWORD": MINIO_PASSWORD}
+    command = [binary, "server", str(folder), "--quiet", "--address", f"127.0.0.1:{port}"]
+    live = f"http://127.0.0.1:{port}/minio/health/cluster"
+    with process(command, lambda: answers(live), env=env) as child:
+        path = "/{bucket}/{name}"
+        yield Minio("MinIO", f"127.0.0.1:{port}", child.pid, path, path, folder=folder)
+
+
+class Nginx(Server):
+    """nginx over a folder of files, with sendfile; the files are written by hand."""
+
+    def make_bucket(self, name: str, **props: object) -> None:
+        assert self.folder is not None
+        (self.folder / name).mkdir()
+
+    def write(self, bucket: str, count: int, size: int) -> None:
+        assert self.folder is not None
+        content = random.Random(bucket).randbytes(size)
+        for number in range(count):
+            (self.folder / bucket / f"o{number:08d}").write_bytes(content)
+
+
+@contextlib.contextmanager
+def nginx(binary: str, folder: Path) -> Iterator[Nginx]:
+    port = free_port(1)
+    folder = folder.absolute()
+    files = folder / "files"
+    files.mkdir(parents=True)
+    # Workers run as whoever starts nginx; started by root they would not be let into the folder.
+    user = "user root;" if os.geteuid() == 0 else ""
+    config = folder / "nginx.conf"
+    config.write_text(f"""
+daemon off; {user} worker_processes auto; pid {folder}/pid; error_log {folder}/errors;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000000;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  server {{ listen 127.0.0.1:{port} sndbuf=128k; root {files}; }}
+}}
+""")
+    command = [binary, "-c", str(config), "-e", str(folder / "errors")]
+    with process(command, lambda: listens(port)) as child:
+        yield Nginx("nginx", f"127.0.0.1:{port}", child.pid, "/{bucket}/{name}", folder=files)
+
+
+def found(program: str | None) -> str | None:
+    """The path of a program, if it is there."""
+    return shutil.which(program) if program else None

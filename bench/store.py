@@ -1,0 +1,415 @@
+"""Side by side with the peers that are installed: the store under HTTP load, at the owner.
+
+    python bench/store.py --bin build/release/forebay --load build/release/forebay-load
+
+Every server runs for the whole time and is loaded in turns, so that a machine that is busy for a
+while is busy for all. Client and server share the machine's cores: beside each rate stands the CPU
+time that the server spent on it. Only ratios mean something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import peers
+from peers import Aistore, Forebay, Nginx, Server
+
+KIB, MIB = 1 << 10, 1 << 20
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Load:
+    """One workload of the load generator."""
+
+    name: str
+    method: str
+    bucket: str
+    size: int
+    count: int
+    connections: int
+    besides: tuple[str, ...] = ()
+    """Servers other than Forebay that are loaded, by name."""
+
+    @property
+    def large(self) -> bool:
+        return self.size >= MIB
+
+
+READERS = ("AIStore", "nginx", "MinIO", "bare axum")
+LOADS = [
+    Load("GET 1 KiB, 16 connections", "GET", "get-1k", KIB, 10_000, 16, READERS),
+    Load("GET 1 MiB, 4 connections", "GET", "get-1m", MIB, 128, 4, READERS[:3]),
+    Load("GET 64 MiB, 4 connections", "GET", "get-64m", 64 * MIB, 4, 4, READERS[:3]),
+    Load("PUT 1 KiB, cache, 16 clients", "PUT", "put-1k", KIB, 10**8, 16, ("AIStore", "MinIO")),
+    Load(
+        "PUT 16 KiB, owned, 32 clients", "PUT", "put-16k", 16 * KIB, 10**8, 32,
+        ("AIStore", "AIStore fsync", "MinIO"),
+    ),
+]  # fmt: skip
+PROPS = {"put-1k": {"class": "cache"}, "million": {"class": "cache"}}
+FSYNC_PUT = str(1 << 4)
+"""AIStore's feature flag by which it syncs a file before it answers."""
+
+
+class Bench:
+    """The servers and the load generator."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.servers: dict[str, Server] = {}
+
+    def load(self, server: Server, load: Load, seconds: float | None, method: str = "") -> Row:
+        """Runs the load generator once."""
+        method = method or load.method
+        path = server.get if method == "GET" else server.put
+        assert path is not None
+        bucket = f"{load.bucket}-sync" if server.name == "AIStore fsync" else load.bucket
+        path = path.replace("{bucket}", bucket).replace("{name}", "o{}")
+        command = [self.options.load, "run", "--to", server.address, "--method", method]
+        command += ["--path", path, "--count", str(load.count), "--pid", str(server.pid)]
+        command += ["--connections", str(load.connections)]
+        if method == "PUT":
+            command += ["--body", str(load.size)]
+            for header in server.headers:
+                command += ["--header", header]
+        else:
+            command += ["--random"]
+        if seconds is not None:
+            command += ["--seconds", str(seconds)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        row: Row = json.loads(done.stdout)
+        if row["errors"]:
+            print(
+                f"{server.name}, {load.name}: {row['errors']} errors, first: {row['first_error']}",
+                file=sys.stderr,
+            )
+        return row
+
+    def fill(self, server: Server, load: Load) -> None:
+        """Writes what is to be read."""
+        props = PROPS.get(load.bucket, {}) if isinstance(server, Forebay) else {}
+        server.make_bucket(load.bucket, **props)
+        if load.method == "PUT" or server.name == "bare axum":
+            return
+        if isinstance(server, Nginx):
+            server.write(load.bucket, load.count, load.size)
+        else:
+            self.load(server, load, None, "PUT")
+
+    def measure(self, load: Load) -> list[Row]:
+        """Loads the servers in turns."""
+        servers = [s for n, s in self.servers.items() if n == "Forebay" or n in load.besides]
+        for server in servers:
+            if server.name != "AIStore fsync":
+                self.fill(server, load)
+        fsync = next((s for s in servers if s.name == "AIStore fsync"), None)
+        if fsync is not None:
+            fsync.make_bucket(f"{load.bucket}-sync", features=FSYNC_PUT)
+        rounds: dict[str, list[Row]] = {s.name: [] for s in servers}
+        for turn in range(self.options.rounds + 1):
+            for server in servers:
+                row = self.load(server, load, 1 if turn == 0 else self.options.seconds)
+                if turn > 0:  # the first turn warms caches
+                    rounds[server.name].append(row)
+        return [summary(load, name, rows) for name, rows in rounds.items()]
+
+
+def summary(load: Load, name: str, rounds: list[Row]) -> Row:
+    """Medians over the rounds, and how far these lie apart."""
+    middle = {
+        key: statistics.median(r[key] for r in rounds)
+        for key in ("ops_per_s", "bytes_per_s", "p50_us", "p99_us")
+    }
+    rates = [r["ops_per_s"] for r in rounds]
+    ops = max(sum(r["ops"] for r in rounds), 1)
+    ticks = sum(r["server_ticks"] for r in rounds)
+    return {
+        "load": load.name,
+        "server": name,
+        **middle,
+        "spread": max(rates) / max(min(rates), 1e-9),
+        "server_us_per_op": ticks * 10_000 / ops,
+        "server_ticks_per_gb": ticks / (max(sum(r["bytes"] for r in rounds), 1) / 1e9),
+        "client_us_per_op": sum(r["client_ticks"] for r in rounds) * 10_000 / ops,
+        "errors": sum(r["errors"] for r in rounds),
+    }
+
+
+def show(load: Load, rows: list[Row]) -> None:
+    """One workload's table; ratios are Forebay's rate to that of each."""
+    print(f"\n{load.name}")
+    unit = "GB/s" if load.large else "ops/s"
+    cost = "ticks/GB" if load.large else "us/op"
+    print(
+        f"  {'':<16} {unit:>9} {'p50 us':>8} {'p99 us':>8} {'CPU ' + cost:>13}"
+        f" {'client ' + cost:>15} {'spread':>7} {'Forebay is':>11}"
+    )
+    ours = rows[0]["ops_per_s"]
+    for row in rows:
+        rate = f"{row['bytes_per_s'] / 1e9:.2f}" if load.large else f"{row['ops_per_s']:,.0f}"
+        per = 100 / (load.size / 1e9) / 1e6 if load.large else 1
+        ratio = ours / max(row["ops_per_s"], 1e-9)
+        print(
+            f"  {row['server']:<16} {rate:>9} {row['p50_us']:>8.0f} {row['p99_us']:>8.0f}"
+            f" {row['server_us_per_op'] * per:>13.1f} {row['client_us_per_op'] * per:>15.1f}"
+            f" {row['spread']:>7.2f} {ratio:>9.2f} x"
+        )
+    sys.stdout.flush()
+
+
+def sync_roof(folder: Path, seconds: float) -> float:
+    """16 KiB records a second that the disk takes when 32 are written and synced at once."""
+    batch, done = b"\xa5" * (32 * 16 * KIB), 0
+    file = os.open(folder / "roof", os.O_CREAT | os.O_WRONLY)
+    try:
+        start = time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            os.pwrite(file, batch, done * len(batch))
+            os.fdatasync(file)
+            done += 1
+        return done * 32 / (time.perf_counter() - start)
+    finally:
+        os.close(file)
+        (folder / "roof").unlink()
+
+
+def raw_listing(endpoint: str, bucket: str, page: int) -> tuple[int, float]:
+    """Names and seconds of a whole listing over v1, its pages read but not decoded further than
+    to where the next one begins."""
+    import msgspec
+
+    at = http.client.HTTPConnection(endpoint.removeprefix("http://"))
+    names, token, took = 0, "", 0.0
+    while True:
+        value = {"props": "name,size", "pagesize": page, "continuation_token": token}
+        body = json.dumps({"action": "list", "value": value})
+        headers = {"Accept": "application/msgpack", "Content-Type": "application/json"}
+        start = time.perf_counter()
+        at.request("GET", f"/v1/buckets/{bucket}?provider=ais", body, headers)
+        reply = at.getresponse()
+        answer = reply.read()
+        took += time.perf_counter() - start
+        if reply.status != 200:
+            sys.exit(f"error: a listing fails: {answer!r}")
+        decoded = msgspec.msgpack.decode(answer)
+        names += len(decoded.get("Entries") or [])
+        token = decoded.get("ContinuationToken") or ""
+        if not token:
+            return names, took
+
+
+def listers(server: Server, bucket: str) -> dict[str, Callable[[], int]]:
+    """Ways to list all names and sizes from Python."""
+    ways: dict[str, Callable[[], int]] = {}
+    with contextlib.suppress(ImportError):
+        from aistore.sdk import Client
+
+        theirs = Client(server.endpoint).bucket(bucket)
+        ways[f"AIStore's SDK on {server.name}"] = lambda: len(
+            theirs.list_all_objects(props="name,size")
+        )
+    if isinstance(server, Forebay):
+        import forebay
+
+        ours = forebay.Client(server.endpoint).bucket(bucket)
+        ways["our SDK on Forebay"] = lambda: sum(1 for _ in ours.list_objects())
+        ways["our SDK on Forebay, list_snapshot"] = lambda: len(ours.list_snapshot())
+    return ways
+
+
+def listing(bench: Bench, count: int) -> list[Row]:
+    """Names a second; AIStore has a tenth of the names, because it takes long to get them."""
+    rows = []
+    for server in bench.servers.values():
+        if server.name not in ("Forebay", "AIStore"):
+            continue
+        have = count if server.name == "Forebay" else count // 10
+        ways = listers(server, "million")
+        with contextlib.suppress(ImportError):
+            for page in (1000, 10_000):
+                times = []
+                for _ in range(bench.options.rounds):
+                    names, took = raw_listing(server.endpoint, "million", page)
+                    check_names(server.name, names, have)
+                    times.append(names / took)
+                rows.append(rates(f"{server.name}'s server, pages of {page}", times))
+        for name, way in ways.items():
+            times = []
+            for _ in range(bench.options.rounds):
+                start = time.perf_counter()
+                check_names(name, way(), have)
+                times.append(have / (time.perf_counter() - start))
+            rows.append(rates(name, times))
+    return rows
+
+
+def check_names(what: str, names: int, wanted: int) -> None:
+    if names != wanted:
+        sys.exit(f"error: {what} lists {names} names of {wanted}")
+
+
+def rates(name: str, values: list[float]) -> Row:
+    spread = max(values) / min(values)
+    return {"lister": name, "names_per_s": statistics.median(values), "spread": spread}
+
+
+def used(folder: Path) -> int:
+    """Bytes of the disk's blocks under a folder, folders counted too."""
+    done = subprocess.run(["du", "-sB1", folder], stdout=subprocess.PIPE, check=True, text=True)
+    return int(done.stdout.split()[0])
+
+
+def restart(server: Forebay, kill: bool) -> Row:
+    """Stops the target and starts it with its own command line; seconds until it serves."""
+    assert server.folder is not None
+    node = server.folder.parent
+    os.kill(server.pid, 9 if kill else 15)
+    port = int(server.address.rpartition(":")[2])
+    peers.wait(lambda: not peers.listens(port) and gone(server.pid), "the end of the target")
+    words = shlex.split((node / "cmd").read_text().strip().splitlines()[-1])
+    words = words[1:] if words[0] == "exec" else words
+    start = time.perf_counter()
+    log = (node / "log").open("ab")
+    child = subprocess.Popen(words, stdout=log, stderr=log)
+    server.pid = child.pid
+    peers.wait(lambda: peers.answers(f"http://{server.address}/readyz"), "the target", child)
+    path = server.get.replace("{bucket}", "million").replace("{name}", "o00000000")
+    peers.wait(lambda: peers.answers(f"http://{server.address}{path}"), "the first GET", child)
+    took = time.perf_counter() - start
+    return {"after": "kill -9" if kill else "a clean stop", "seconds": took}
+
+
+def gone(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    return True
+
+
+def million(bench: Bench) -> Row:
+    """Many small objects: how fast they come, what they take, how they are listed, restart."""
+    count = bench.options.objects
+    result: Row = {"objects": count, "disk": []}
+    for server in bench.servers.values():
+        if server.name not in ("Forebay", "AIStore"):
+            continue
+        have = count if server.name == "Forebay" else count // 10
+        load = Load("fill", "PUT", "million", KIB, have, 32)
+        assert server.folder is not None
+        bench.fill(server, load)
+        os.sync()
+        before = used(server.folder)
+        row = bench.load(server, load, None)
+        os.sync()
+        taken = used(server.folder) - before
+        result["disk"].append(
+            {"server": server.name, "bytes_per_payload": taken / (have * KIB),
+             "puts_per_s": row["ops_per_s"], "resident": row["server_resident"]}
+        )  # fmt: skip
+    result["listing"] = listing(bench, count)
+    server = bench.servers["Forebay"]
+    assert isinstance(server, Forebay)
+    result["restart"] = [restart(server, kill) for kill in (False, True)]
+    return result
+
+
+def show_million(result: Row) -> None:
+    print(f"\n{result['objects']:,} objects of 1 KiB (AIStore: a tenth)")
+    for row in result["disk"]:
+        print(
+            f"  {row['server']:<12} disk {row['bytes_per_payload']:.2f} x payload,"
+            f" written at {row['puts_per_s']:,.0f}/s, resident {row['resident'] / MIB:,.0f} MiB"
+        )
+    for row in result["listing"]:
+        print(
+            f"  {row['lister']:<40} {row['names_per_s']:>12,.0f} names/s, spread {row['spread']:.2f}"
+        )
+    for row in result["restart"]:
+        print(f"  serving {row['seconds']:.2f} s after {row['after']}")
+    sys.stdout.flush()
+
+
+def start(bench: Bench, stack: contextlib.ExitStack, folder: Path) -> None:
+    """Starts every server that is installed; says which are not."""
+    options = bench.options
+    size = f"{options.size}GiB"
+    ours = stack.enter_context(peers.forebay(options.bin, folder / "forebay", 1, "--size", size))
+    bench.servers["Forebay"] = ours
+    if options.aisnode:
+        ais = stack.enter_context(peers.aistore(options.aisnode, folder / "aistore"))
+        bench.servers["AIStore"] = ais
+        twin = Aistore("AIStore fsync", ais.address, ais.pid, ais.get, ais.put)
+        twin.endpoint = ais.endpoint
+        bench.servers["AIStore fsync"] = twin
+    else:
+        print("not measured: AIStore (set AISNODE to an aisnode binary)", file=sys.stderr)
+    if program := peers.found("nginx") or peers.found("/usr/sbin/nginx"):
+        bench.servers["nginx"] = stack.enter_context(peers.nginx(program, folder / "nginx"))
+    else:
+        print("not measured: nginx is not installed", file=sys.stderr)
+    if options.minio:
+        bench.servers["MinIO"] = stack.enter_context(peers.minio(options.minio, folder / "minio"))
+    else:
+        print("not measured: MinIO is not there", file=sys.stderr)
+    port, file = peers.free_port(1), folder / "1k"
+    file.write_bytes(os.urandom(KIB))
+    command = [options.load, "bare", "--port", str(port), "--file", str(file)]
+    child = stack.enter_context(peers.process(command, lambda: peers.listens(port)))
+    bare = Bare("bare axum", f"127.0.0.1:{port}", child.pid, "/{bucket}/{name}")
+    bench.servers["bare axum"] = bare
+
+
+class Bare(Server):
+    def make_bucket(self, name: str, **props: object) -> None:
+        pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, help="the forebay binary")
+    parser.add_argument("--load", required=True, help="the forebay-load binary")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"))
+    parser.add_argument("--minio", help="a minio binary; left out, MinIO is not measured")
+    parser.add_argument("--aisnode", default=os.environ.get("AISNODE"), help="an aisnode binary")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3, help="of one round of one server")
+    parser.add_argument("--objects", type=int, default=1_000_000, help="0: no large bucket")
+    parser.add_argument("--size", type=int, default=20, help="GiB of disk for Forebay")
+    parser.add_argument("--only", default="", help="loads whose name contains this, or million")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    bench, rows = Bench(options), []
+    result: Row = {"loads": rows}
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.out)))
+        start(bench, stack, folder)
+        for load in LOADS:
+            if options.only in load.name:
+                rows += (measured := bench.measure(load))
+                show(load, measured)
+        if options.only in LOADS[-1].name:
+            result["sync_roof_per_s"] = sync_roof(folder, options.seconds)
+            print(f"  roof: {result['sync_roof_per_s']:,.0f}/s in synced batches of 32")
+        if options.objects and options.only in "million":
+            result["million"] = million(bench)
+            show_million(result["million"])
+    (options.out / "store.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
