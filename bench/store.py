@@ -15,6 +15,7 @@ import http.client
 import json
 import os
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -151,23 +152,24 @@ def summary(load: Load, name: str, rounds: list[Row]) -> Row:
 
 
 def show(load: Load, rows: list[Row]) -> None:
-    """One workload's table; ratios are Forebay's rate to that of each."""
+    """One workload's table; ratios are Forebay's rate, and CPU time, to those of each."""
     print(f"\n{load.name}")
     unit = "GB/s" if load.large else "ops/s"
     cost = "ticks/GB" if load.large else "us/op"
     print(
         f"  {'':<16} {unit:>9} {'p50 us':>8} {'p99 us':>8} {'CPU ' + cost:>13}"
-        f" {'client ' + cost:>15} {'spread':>7} {'Forebay is':>11}"
+        f" {'client ' + cost:>15} {'spread':>7} {'Forebay is':>11} {'at CPU':>8}"
     )
-    ours = rows[0]["ops_per_s"]
+    ours = rows[0]
     for row in rows:
         rate = f"{row['bytes_per_s'] / 1e9:.2f}" if load.large else f"{row['ops_per_s']:,.0f}"
         per = 100 / (load.size / 1e9) / 1e6 if load.large else 1
-        ratio = ours / max(row["ops_per_s"], 1e-9)
+        ratio = ours["ops_per_s"] / max(row["ops_per_s"], 1e-9)
+        spent = ours["server_us_per_op"] / max(row["server_us_per_op"], 1e-9)
         print(
             f"  {row['server']:<16} {rate:>9} {row['p50_us']:>8.0f} {row['p99_us']:>8.0f}"
             f" {row['server_us_per_op'] * per:>13.1f} {row['client_us_per_op'] * per:>15.1f}"
-            f" {row['spread']:>7.2f} {ratio:>9.2f} x"
+            f" {row['spread']:>7.2f} {ratio:>9.2f} x {spent:>6.2f} x"
         )
     sys.stdout.flush()
 
@@ -274,8 +276,9 @@ def used(folder: Path) -> int:
     return int(done.stdout.split()[0])
 
 
-def restart(server: Forebay, kill: bool) -> Row:
-    """Stops the target and starts it with its own command line; seconds until it serves."""
+def restart(server: Forebay, kill: bool, stack: contextlib.ExitStack) -> Row:
+    """Stops the target and starts it with its own command line, for as long as `stack` lives;
+    seconds until it serves."""
     assert server.folder is not None
     node = server.folder.parent
     os.kill(server.pid, 9 if kill else 15)
@@ -287,6 +290,8 @@ def restart(server: Forebay, kill: bool) -> Row:
     log = (node / "log").open("ab")
     child = subprocess.Popen(words, stdout=log, stderr=log)
     server.pid = child.pid
+    stack.callback(child.wait)
+    stack.callback(child.terminate)
     peers.wait(lambda: peers.answers(f"http://{server.address}/readyz"), "the target", child)
     path = server.get.replace("{bucket}", "million").replace("{name}", "o00000000")
     peers.wait(lambda: peers.answers(f"http://{server.address}{path}"), "the first GET", child)
@@ -323,7 +328,8 @@ def million(bench: Bench) -> Row:
     result["listing"] = listing(bench, count)
     server = bench.servers["Forebay"]
     assert isinstance(server, Forebay)
-    result["restart"] = [restart(server, kill) for kill in (False, True)]
+    with contextlib.ExitStack() as stack:
+        result["restart"] = [restart(server, kill, stack) for kill in (False, True)]
     return result
 
 
@@ -393,6 +399,8 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
 
+    # Servers and their folders go also when this is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     bench, rows = Bench(options), []
     result: Row = {"loads": rows}
     with contextlib.ExitStack() as stack:
