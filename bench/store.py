@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,15 @@ class Load:
 
 
 READERS = ("AIStore", "nginx", "MinIO", "bare axum")
+ROOFS = {
+    "checked copies": ["--way", "inline", "--crc", "--piece", "128", "--sndbuf", "128"],
+    "bare sendfile": ["--way", "sendfile", "--piece", "1024", "--sndbuf", "128"],
+}
+"""Ways of the load generator's own server to send a large file."""
 LOADS = [
     Load("GET 1 KiB, 16 connections", "GET", "get-1k", KIB, 10_000, 16, READERS),
     Load("GET 1 MiB, 4 connections", "GET", "get-1m", MIB, 128, 4, READERS[:3]),
-    Load("GET 64 MiB, 4 connections", "GET", "get-64m", 64 * MIB, 4, 4, READERS[:3]),
+    Load("GET 64 MiB, 4 connections", "GET", "get-64m", 64 * MIB, 4, 4, (*READERS[:3], *ROOFS)),
     Load("PUT 1 KiB, cache, 16 clients", "PUT", "put-1k", KIB, 10**8, 16, ("AIStore", "MinIO")),
     Load(
         "PUT 16 KiB, owned, 32 clients", "PUT", "put-16k", 16 * KIB, 10**8, 32,
@@ -105,7 +110,7 @@ class Bench:
         """Writes what is to be read."""
         props = PROPS.get(load.bucket, {}) if isinstance(server, Forebay) else {}
         server.make_bucket(load.bucket, **props)
-        if load.method == "PUT" or server.name == "bare axum":
+        if load.method == "PUT" or isinstance(server, Bare):
             return
         if isinstance(server, Nginx):
             server.write(load.bucket, load.count, load.size)
@@ -371,15 +376,28 @@ def start(bench: Bench, stack: contextlib.ExitStack, folder: Path) -> None:
         bench.servers["MinIO"] = stack.enter_context(peers.minio(options.minio, folder / "minio"))
     else:
         print("not measured: MinIO is not there", file=sys.stderr)
-    port, file = peers.free_port(1), folder / "1k"
+    file = folder / "1k"
     file.write_bytes(os.urandom(KIB))
-    command = [options.load, "bare", "--port", str(port), "--file", str(file)]
-    child = stack.enter_context(peers.process(command, lambda: peers.listens(port)))
-    bare = Bare("bare axum", f"127.0.0.1:{port}", child.pid, "/{bucket}/{name}")
-    bench.servers["bare axum"] = bare
+    bench.servers["bare axum"] = stack.enter_context(bare(options.load, "bare axum", "bare", file))
+    file = folder / "64m"
+    file.write_bytes(os.urandom(64 * MIB))
+    for name, way in ROOFS.items():
+        roof = bare(options.load, name, "large", file, *way)
+        bench.servers[name] = stack.enter_context(roof)
+
+
+@contextlib.contextmanager
+def bare(program: str, name: str, command: str, file: Path, *more: str) -> Iterator[Server]:
+    """A server of the load generator that does nothing but send one file."""
+    port = peers.free_port(1)
+    words = [program, command, "--port", str(port), "--file", str(file), *more]
+    with peers.process(words, lambda: peers.listens(port)) as child:
+        yield Bare(name, f"127.0.0.1:{port}", child.pid, "/{bucket}/{name}")
 
 
 class Bare(Server):
+    """Has one object and no buckets."""
+
     def make_bucket(self, name: str, **props: object) -> None:
         pass
 

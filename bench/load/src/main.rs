@@ -8,6 +8,7 @@
 
 mod bare;
 mod connection;
+mod large;
 mod load;
 mod ticks;
 
@@ -22,6 +23,8 @@ enum Command {
     Run(load::Args),
     /// Serve one file of a folder a request, with a handler that does nothing else: the roof
     Bare(bare::Args),
+    /// Send one file in one of several ways
+    Large(large::Args),
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -29,12 +32,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = match command {
         // One thread: all of the other cores belong to the server.
         Command::Run(_) => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
-        Command::Bare(_) => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
+        Command::Bare(_) | Command::Large(_) => {
+            tokio::runtime::Builder::new_multi_thread().enable_all().build()?
+        }
     };
     runtime.block_on(async {
         match command {
             Command::Run(args) => println!("{}", serde_json::to_string(&load::run(args).await?)?),
             Command::Bare(args) => bare::serve(args).await?,
+            Command::Large(args) => large::serve(args).await?,
         }
         Ok(())
     })
