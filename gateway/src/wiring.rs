@@ -11,6 +11,7 @@ use forebay_core::state::Role;
 use forebay_core::{Error, Result};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
+use forebay_node::listener::Routes;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::{listener, membership};
@@ -78,7 +79,7 @@ pub async fn run(
     }
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
-    listener::serve(listener, router, identity, maps, lifecycle).await;
+    listener::serve(listener, Routes::new(router), identity, maps, lifecycle).await;
     // It says goodbye as a member of the group, and leaves the group after that.
     if let Err(e) = membership.await {
         tracing::error!(error = %e, "could not leave the cluster");

@@ -1,6 +1,6 @@
 //! Who asks: a node of the cluster, our client with a grant, a client we redirected, or anybody.
 
-use axum::http::{HeaderMap, Method, Uri};
+use axum::http::{HeaderMap, HeaderName, Method, Uri};
 use forebay_core::sign::{GRANT_HEADER, NODE_AUTH_HEADER, REDIRECT_EXPIRY, REDIRECT_SIGNATURE};
 use forebay_core::v1::query::{Query, decode_path};
 use forebay_core::{Error, Result};
@@ -27,24 +27,36 @@ impl Caller {
     }
 }
 
+static NODE_AUTH: HeaderName = HeaderName::from_static(NODE_AUTH_HEADER);
+static GRANT: HeaderName = HeaderName::from_static(GRANT_HEADER);
+
 /// Reads the proofs of a request. A proof that does not hold counts as none.
 pub fn caller(method: &Method, uri: &Uri, headers: &HeaderMap, identity: &Identity) -> Caller {
-    let now = unix_s();
-    let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
-    if require_node(method, uri, headers, identity).is_ok() {
+    if headers.contains_key(&NODE_AUTH) && require_node(method, uri, headers, identity).is_ok() {
         return Caller::Node;
     }
-    if header(GRANT_HEADER).is_some_and(|g| identity.secret.verify_grant(g, now)) {
+    let grant = headers.get(&GRANT).and_then(|v| v.to_str().ok());
+    if grant.is_some_and(|g| identity.secret.verify_grant(g, unix_s())) {
         return Caller::Client;
     }
-    let query = Query::parse(uri.query());
-    if let (Some(expiry), Some(tag)) = (query.get(REDIRECT_EXPIRY), query.get(REDIRECT_SIGNATURE))
-        && let Ok(path) = decode_path(uri.path())
-        && identity.secret.verify_redirect(method.as_str(), &path, expiry, tag, now)
-    {
-        return Caller::Redirected;
+    match uri.query() {
+        Some(query) if is_redirected(method, uri.path(), query, identity) => Caller::Redirected,
+        _ => Caller::Anonymous,
     }
-    Caller::Anonymous
+}
+
+fn is_redirected(method: &Method, path: &str, query: &str, identity: &Identity) -> bool {
+    if !query.contains(REDIRECT_SIGNATURE) {
+        return false;
+    }
+    let query = Query::parse(Some(query));
+    if let (Some(expiry), Some(tag)) = (query.get(REDIRECT_EXPIRY), query.get(REDIRECT_SIGNATURE))
+        && let Ok(path) = decode_path(path)
+    {
+        identity.secret.verify_redirect(method.as_str(), &path, expiry, tag, unix_s())
+    } else {
+        false
+    }
 }
 
 /// Lets only nodes of this cluster through.
@@ -54,7 +66,7 @@ pub fn require_node(
     headers: &HeaderMap,
     identity: &Identity,
 ) -> Result<()> {
-    let value = headers.get(NODE_AUTH_HEADER).and_then(|v| v.to_str().ok()).unwrap_or("");
+    let value = headers.get(&NODE_AUTH).and_then(|v| v.to_str().ok()).unwrap_or("");
     let path = uri.path_and_query().map_or(uri.path(), |p| p.as_str());
     identity.secret.verify_node(method.as_str(), path, value, unix_s())
 }

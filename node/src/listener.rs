@@ -1,23 +1,26 @@
 //! The HTTP server that both kinds of node run: limits, one error form, panics kept to their
 //! request, and a graceful stop.
 
+use std::convert::Infallible;
+use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, header};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::v1::error::ErrorBody;
 use forebay_core::v1::headers as v1;
 use forebay_core::{Error, ErrorCode, Result};
 use futures::FutureExt;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tower_service::Service;
 
 use crate::identity::Identity;
 use crate::lifecycle::Lifecycle;
@@ -29,9 +32,16 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest head of a request, bytes.
 const MAX_HEAD: usize = 64 << 10;
 
+/// Bytes of a connection that the kernel takes ahead of the client, before it doubles them for its
+/// own use. What is written stays in the CPU's cache until it is sent: with the kernel's own choice
+/// of megabytes a large GET takes twice the CPU time.
+const SEND_BUFFER: u32 = 128 << 10;
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
 /// Listens on `address:port`.
 pub async fn bind(address: &str) -> Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|e| match e.kind() {
+    listen(address).await.map_err(|e| match e.kind() {
         std::io::ErrorKind::AddrInUse => {
             Error::new(ErrorCode::Conflict, format!("{address} is in use by another process"))
                 .hint("choose another port, or stop the process that listens there")
@@ -40,24 +50,61 @@ pub async fn bind(address: &str) -> Result<TcpListener> {
     })
 }
 
-#[derive(Clone)]
-struct Shared {
-    identity: Identity,
-    maps: Maps,
+/// Listens on the first address of the name that can be had.
+async fn listen(address: &str) -> std::io::Result<TcpListener> {
+    let mut refusal = std::io::ErrorKind::AddrNotAvailable.into();
+    for address in tokio::net::lookup_host(address).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        // Accepted connections inherit it.
+        socket.set_send_buffer_size(SEND_BUFFER)?;
+        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+            Ok(listener) => return Ok(listener),
+            Err(e) => refusal = e,
+        }
+    }
+    Err(refusal)
 }
 
-/// Serves `router` until the node stops; open connections then finish their request.
+/// Turns requests into answers. Errors travel in the answers' extensions, as [`Failure`] puts them.
+pub trait Handler: Send + Sync + 'static {
+    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+}
+
+/// The routes of a node; a path that is not among them is refused in the words of v1.
+pub struct Routes(Router);
+
+impl Routes {
+    pub fn new(router: Router) -> Self {
+        Self(router.fallback(unknown_uri))
+    }
+}
+
+impl Handler for Routes {
+    async fn answer(&self, request: Request) -> Response {
+        let Ok(response) = self.0.clone().call(request).await;
+        response
+    }
+}
+
+/// What all connections share.
+struct Server<H> {
+    handler: H,
+    identity: Identity,
+    maps: Maps,
+    lifecycle: Lifecycle,
+}
+
+/// Answers with `handler` until the node stops; open connections then finish their request.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
+    handler: impl Handler,
     identity: Identity,
     maps: Maps,
     lifecycle: Lifecycle,
 ) {
-    let router = router
-        .fallback(unknown_uri)
-        .layer(middleware::from_fn_with_state(Shared { identity, maps }, finish));
     let stop = lifecycle.token();
+    let server = Arc::new(Server { handler, identity, maps, lifecycle: lifecycle.clone() });
     loop {
         let stream = tokio::select! {
             biased;
@@ -72,20 +119,25 @@ pub async fn serve(
                 }
             },
         };
-        lifecycle.spawn(connection(stream, router.clone(), lifecycle.clone()));
+        lifecycle.spawn(connection(stream, server.clone()));
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, lifecycle: Lifecycle) {
+async fn connection(stream: TcpStream, server: Arc<Server<impl Handler>>) {
     let _ = stream.set_nodelay(true);
+    let stop = server.lifecycle.token();
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let server = server.clone();
+        async move { Ok::<_, Infallible>(server.answer(request.map(Body::new)).await) }
+    });
     let conn = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD.max(256 << 10))
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let stop = lifecycle.token();
+        .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(conn);
     let result = tokio::select! {
+        biased;
         result = conn.as_mut() => result,
         () = stop.cancelled() => {
             conn.as_mut().graceful_shutdown();
@@ -105,37 +157,43 @@ async fn unknown_uri(request: Request) -> Failure {
     )))
 }
 
-/// Runs the handler, then gives the answer what every answer has.
-async fn finish(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    let method = request.method().clone();
-    let path = request.uri().path().to_owned();
-    let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => response,
-        Err(_) => {
-            tracing::error!(%method, path, "handler panicked");
+/// The header on every answer.
+static OWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);
+
+impl<H: Handler> Server<H> {
+    /// Runs the handler, then gives the answer what every answer has.
+    async fn answer(&self, request: Request) -> Response {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let answer = AssertUnwindSafe(self.handler.answer(request)).catch_unwind();
+        let mut response = answer.await.unwrap_or_else(|_| {
+            tracing::error!(%method, path = uri.path(), "handler panicked");
             Failure(Error::internal("the node failed to answer; see its log")).into_response()
+        });
+        if !response.status().is_success() {
+            self.explain(&mut response, &method, uri.path());
         }
-    };
-    if response.status() == axum::http::StatusCode::METHOD_NOT_ALLOWED
-        && response.extensions().get::<Error>().is_none()
-    {
-        let e =
-            Error::new(ErrorCode::MethodNotAllowed, format!("{method} is not served at {path}"));
-        response.extensions_mut().insert(e);
+        let version = HeaderValue::from(self.maps.version());
+        response.headers_mut().insert(&OWN_MAP, version);
+        response
     }
-    if let Some(error) = response.extensions().get::<Error>().cloned() {
+
+    /// Writes the error that an answer carries, in the form of v1, and to the log.
+    fn explain(&self, response: &mut Response, method: &Method, path: &str) {
+        let error = response.extensions().get::<Error>().cloned().or_else(|| {
+            (response.status() == axum::http::StatusCode::METHOD_NOT_ALLOWED).then(|| {
+                let text = format!("{method} is not served at {path}");
+                Error::new(ErrorCode::MethodNotAllowed, text)
+            })
+        });
+        let Some(error) = error else { return };
         if error.code == ErrorCode::Internal {
             tracing::error!(%method, path, error = %error, "request failed");
         } else {
             tracing::debug!(%method, path, error = %error, "request refused");
         }
-        let body = ErrorBody::new(&error, method.as_str(), &path, &shared.identity.label());
-        write_error(&mut response, &method, body);
+        let body = ErrorBody::new(&error, method.as_str(), path, &self.identity.label());
+        write_error(response, method, body);
     }
-    response
-        .headers_mut()
-        .insert(HeaderName::from_static(MAP_HEADER), HeaderValue::from(shared.maps.version()));
-    response
 }
 
 fn write_error(response: &mut Response, method: &Method, body: ErrorBody) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::http::Method;
 use forebay_core::Error;
 use prometheus::{Encoder, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
@@ -21,6 +22,10 @@ struct Inner {
     reads: Checks,
     scrubs: Checks,
     store: IntGaugeVec,
+    // What every warm read counts, without a look-up by labels.
+    object_gets: IntCounter,
+    hit_bytes: IntCounter,
+    hit_objects: IntCounter,
 }
 
 /// Why stored bytes are compared with their checksums.
@@ -74,27 +79,33 @@ impl Default for Metrics {
                 checked.each_ref().map(|c| c.with_label_values(&[path]));
             Checks { blocks, bytes, damaged, healed, lost }
         };
+        let http_requests = counter(
+            "forebay_http_requests_total",
+            "HTTP requests answered",
+            &["api", "op", "result"],
+        );
+        let get_bytes = counter(
+            "forebay_get_bytes_total",
+            "Bytes of objects served to clients, by how they were found",
+            &["result"],
+        );
+        let get_objects = counter(
+            "forebay_get_objects_total",
+            "Objects served to clients, by how they were found",
+            &["result"],
+        );
         Self(Arc::new(Inner {
-            http_requests: counter(
-                "forebay_http_requests_total",
-                "HTTP requests answered",
-                &["api", "op", "result"],
-            ),
+            object_gets: http_requests.with_label_values(&["v1", "get", "ok"]),
+            hit_bytes: get_bytes.with_label_values(&["hit"]),
+            hit_objects: get_objects.with_label_values(&["hit"]),
+            http_requests,
             backend_requests: counter(
                 "forebay_backend_requests_total",
                 "Requests to backends",
                 &["provider", "op", "result"],
             ),
-            get_bytes: counter(
-                "forebay_get_bytes_total",
-                "Bytes of objects served to clients, by how they were found",
-                &["result"],
-            ),
-            get_objects: counter(
-                "forebay_get_objects_total",
-                "Objects served to clients, by how they were found",
-                &["result"],
-            ),
+            get_bytes,
+            get_objects,
             batch_entries: counter(
                 "forebay_batch_entries_total",
                 "Entries of batches answered",
@@ -114,6 +125,15 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// One request for an object answered over v1; `result` as of [`Self::http_request`].
+    pub fn object_request(&self, method: &Method, result: &str) {
+        if result == "ok" && method == Method::GET {
+            self.0.object_gets.inc();
+        } else {
+            self.http_request("v1", &method.as_str().to_ascii_lowercase(), result);
+        }
+    }
+
     /// One request answered; `result` is `ok` or a class of failure.
     pub fn http_request(&self, api: &str, op: &str, result: &str) {
         self.0.http_requests.with_label_values(&[api, op, result]).inc();
@@ -125,6 +145,11 @@ impl Metrics {
 
     /// An object served: `result` is `hit`, `miss` or `coalesced`.
     pub fn served(&self, result: &str, bytes: u64) {
+        if result == "hit" {
+            self.0.hit_bytes.inc_by(bytes);
+            self.0.hit_objects.inc();
+            return;
+        }
         self.0.get_bytes.with_label_values(&[result]).inc_by(bytes);
         self.0.get_objects.with_label_values(&[result]).inc();
     }

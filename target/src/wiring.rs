@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use crate::backend::{BackendSettings, Backends};
 use crate::cache::{CacheWatch, Evictor, Gate, Rules, Watermarks};
 use crate::destroyed;
-use crate::http::{self, Context};
+use crate::http::{Context, Front};
 use crate::job::Jobs;
 use crate::job::ishard::builds::Builds;
 use crate::object::{ObjectService, Parts};
@@ -103,7 +103,7 @@ pub async fn run(
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
-    listener::serve(listener, http::router(context), identity, maps, lifecycle).await;
+    listener::serve(listener, Front::new(context), identity, maps, lifecycle).await;
     Ok(())
 }
 

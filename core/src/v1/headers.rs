@@ -37,14 +37,22 @@ pub fn announced_checksum(headers: &HeaderMap) -> Result<Option<Checksum>> {
 
 /// Sets the checksum, version and access-time headers of an object.
 pub fn put_object_meta(headers: &mut HeaderMap, meta: &ObjectMeta) {
+    // Parsed once: every GET sets these.
+    static KIND: HeaderName = HeaderName::from_static(CHECKSUM_TYPE);
+    static VALUE: HeaderName = HeaderName::from_static(CHECKSUM_VALUE);
+    static VERSION_OF: HeaderName = HeaderName::from_static(VERSION);
+    static ACCESSED: HeaderName = HeaderName::from_static(ATIME);
+    let text = |value: &str| HeaderValue::from_str(value).ok();
     if let Some(checksum) = &meta.checksum {
-        set(headers, CHECKSUM_TYPE, checksum.kind.as_str());
-        set(headers, CHECKSUM_VALUE, &checksum.value);
+        headers.insert(&KIND, HeaderValue::from_static(checksum.kind.as_str()));
+        if let Some(value) = text(&checksum.value) {
+            headers.insert(&VALUE, value);
+        }
     }
-    if !meta.version.is_empty() {
-        set(headers, VERSION, &meta.version);
+    if let Some(version) = text(&meta.version).filter(|v| !v.is_empty()) {
+        headers.insert(&VERSION_OF, version);
     }
-    set(headers, ATIME, &meta.atime_ns.to_string());
+    headers.insert(&ACCESSED, HeaderValue::from(meta.atime_ns));
 }
 
 /// One header line per custom key.

@@ -18,6 +18,7 @@ use forebay_core::sign::ClusterSecret;
 use forebay_core::state::Role;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
+use forebay_node::listener::Routes;
 use forebay_node::maps::Maps;
 use forebay_node::reply::Failure;
 use forebay_node::{listener, membership};
@@ -61,7 +62,7 @@ impl StandIn {
         let peer = PeerClient::new(identity.secret.clone());
         let usage = Arc::new(|| NodeUsage { objects: 7, bytes: 70, ..NodeUsage::default() });
         membership::follow(identity.clone(), maps.clone(), peer, gateways, usage, &lifecycle);
-        let router = router(holds.clone());
+        let router = Routes::new(router(holds.clone()));
         lifecycle.spawn(listener::serve(listener, router, identity, maps, lifecycle.clone()));
         Self { id: id.into(), url, holds, lifecycle }
     }

@@ -15,14 +15,14 @@ use forebay_node::reply::Failure;
 use futures::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{Context, MAX_JSON};
+use super::{Context, MAX_JSON, Shared};
 use crate::batch::assembler::Assembler;
 use crate::batch::output::{Sink, content_type};
 use crate::batch::{Loader, native, outgoing};
 
 /// `POST /api/v1/batch`.
 pub(super) async fn native(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Json(request): Json<BatchRequest>,
 ) -> Result<Response, Failure> {
     if request.entries.len() > MAX_ENTRIES {
@@ -36,7 +36,7 @@ pub(super) async fn native(
 
 /// `GET /v1/ml/moss[/BUCKET]`, redirected here by a gateway.
 pub(super) async fn moss(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     request: Request,
 ) -> Result<Response, Failure> {
     let result = answer_moss(&context, request).await;

@@ -9,11 +9,11 @@ use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result};
 use forebay_node::reply::{Failure, json, text, with_type};
 
-use super::Context;
+use super::{Context, Shared};
 
 /// `GET /v1/daemon?what=…`: clients that read directly fetch the map from here too.
 pub(super) async fn daemon(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Failure> {
     let query = Query::parse(query.as_deref());
@@ -39,7 +39,7 @@ pub(super) async fn daemon(
 }
 
 /// `GET /v1/health`.
-pub(super) async fn health(State(context): State<Context>) -> Response {
+pub(super) async fn health(State(context): State<Shared>) -> Response {
     let mut response = readiness(&context);
     let uptime = context.identity.uptime_ns().to_string();
     v1::set(response.headers_mut(), v1::NODE_UPTIME, &uptime);
@@ -48,7 +48,7 @@ pub(super) async fn health(State(context): State<Context>) -> Response {
 }
 
 /// Ready once it is a member and knows the cluster's state.
-pub(super) async fn ready(State(context): State<Context>) -> Response {
+pub(super) async fn ready(State(context): State<Shared>) -> Response {
     readiness(&context)
 }
 
@@ -57,7 +57,7 @@ fn readiness(context: &Context) -> Response {
     if joined { "ok\n".into_response() } else { StatusCode::SERVICE_UNAVAILABLE.into_response() }
 }
 
-pub(super) async fn metrics(State(context): State<Context>) -> Response {
+pub(super) async fn metrics(State(context): State<Shared>) -> Response {
     let usage = context.objects.usage();
     for (what, value) in
         [("objects", usage.objects), ("bytes", usage.bytes), ("budget", usage.budget)]

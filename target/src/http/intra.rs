@@ -9,11 +9,11 @@ use forebay_core::job::JobSpec;
 use forebay_core::state::ClusterState;
 use forebay_node::reply::{Failure, json};
 
-use super::Context;
+use super::Shared;
 
 /// A newer state of the cluster, ahead of the next heartbeat.
 pub(super) async fn state(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Json(state): Json<ClusterState>,
 ) -> Response {
     context.maps.offer(state);
@@ -22,7 +22,7 @@ pub(super) async fn state(
 
 /// The records held here, in name order; with the members of shards if they are asked for.
 pub(super) async fn list(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Json(request): Json<ListRequest>,
 ) -> Result<Response, Failure> {
     if !request.archive {
@@ -40,7 +40,7 @@ pub(super) async fn list(
 
 /// Whether a bucket exists at its backend.
 pub(super) async fn backend_head(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Json(request): Json<BackendHeadRequest>,
 ) -> Result<Response, Failure> {
     context.objects.head_backend(&request.info).await?;
@@ -49,7 +49,7 @@ pub(super) async fn backend_head(
 
 /// A page of what the backend has.
 pub(super) async fn backend_list(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Json(request): Json<BackendListRequest>,
 ) -> Result<Response, Failure> {
     let BackendListRequest { info, prefix, after, limit } = request;
@@ -57,25 +57,25 @@ pub(super) async fn backend_list(
 }
 
 pub(super) async fn start_job(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Json(spec): Json<JobSpec>,
 ) -> Result<Response, Failure> {
     Ok(json(&context.jobs.start(spec)?))
 }
 
-pub(super) async fn jobs(State(context): State<Context>) -> Response {
+pub(super) async fn jobs(State(context): State<Shared>) -> Response {
     json(&context.jobs.all())
 }
 
 pub(super) async fn job(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
     Ok(json(&context.jobs.get(&id)?))
 }
 
 pub(super) async fn stop_job(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
     Ok(json(&context.jobs.stop(&id)?))
@@ -83,7 +83,7 @@ pub(super) async fn stop_job(
 
 /// Begins to build a shard that belongs here.
 pub(super) async fn start_build(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Json(request): Json<BuildRequest>,
 ) -> Result<Response, Failure> {
     context.builds.start(request)?;
@@ -91,14 +91,14 @@ pub(super) async fn start_build(
 }
 
 pub(super) async fn build(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
     Ok(json(&context.builds.wait(&id).await?))
 }
 
 pub(super) async fn stop_build(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
     Ok(json(&context.builds.stop(&id).await?))
@@ -106,7 +106,7 @@ pub(super) async fn stop_build(
 
 /// Drops what is here of a destroyed (or evicted) bucket.
 pub(super) async fn drop_bucket(
-    State(context): State<Context>,
+    State(context): State<Shared>,
     Path(id): Path<u64>,
 ) -> Result<Response, Failure> {
     context.objects.drop_bucket(id).await?;

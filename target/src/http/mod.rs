@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, HeaderName, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, delete, get, post};
+use axum::routing::{delete, get, post};
 use forebay_client::PeerClient;
 use forebay_core::Result;
 use forebay_core::intra::MAP_HEADER;
@@ -20,6 +21,7 @@ use forebay_core::v1::query::Query;
 use forebay_node::auth::{self, REDIRECT_VERSION};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
+use forebay_node::listener::{Handler, Routes};
 use forebay_node::maps::Maps;
 use forebay_node::membership::Refresher;
 use forebay_node::metrics::Metrics;
@@ -34,8 +36,13 @@ use crate::shard::Shards;
 /// Largest JSON body that a target reads (a batch request names many objects).
 const MAX_JSON: usize = 256 << 20;
 
+/// The header by which a sender says by which state it acts.
+static KNOWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);
+
+/// [`Context`] as all handlers share it.
+pub(crate) type Shared = Arc<Context>;
+
 /// What handlers call.
-#[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) objects: ObjectService,
     pub(crate) shards: Shards,
@@ -51,10 +58,33 @@ pub(crate) struct Context {
     pub(crate) batches: Arc<Semaphore>,
 }
 
-/// All routes of a target.
-pub(crate) fn router(context: Context) -> Router {
+/// Everything that a target serves. Objects go past the router: on a small read, routes and
+/// boxed middleware cost more than the disk.
+pub(crate) struct Front {
+    context: Shared,
+    routes: Routes,
+}
+
+impl Front {
+    pub(crate) fn new(context: Context) -> Self {
+        let context = Arc::new(context);
+        Self { routes: Routes::new(router(context.clone())), context }
+    }
+}
+
+impl Handler for Front {
+    async fn answer(&self, request: Request) -> Response {
+        if request.uri().path().strip_prefix("/v1/objects/").is_some_and(|rest| !rest.is_empty()) {
+            objects::handle(&self.context, request).await
+        } else {
+            self.routes.answer(request).await
+        }
+    }
+}
+
+/// All routes but those of objects.
+fn router(context: Shared) -> Router {
     let data = Router::new()
-        .route("/v1/objects/{*name}", any(objects::handle))
         .route("/v1/ml/moss", get(batch::moss))
         .route("/v1/ml/moss/{*rest}", get(batch::moss))
         .route("/api/v1/batch", post(batch::native))
@@ -87,22 +117,29 @@ pub(crate) fn router(context: Context) -> Router {
         .with_state(context)
 }
 
-/// Before anything else the node gets at least the state that the sender acted by.
-async fn catch_up(State(context): State<Context>, request: Request, next: Next) -> Response {
-    let header = request.headers().get(MAP_HEADER).and_then(|v| v.to_str().ok()?.parse().ok());
-    let known = header.or_else(|| {
-        Query::parse(request.uri().query()).get(REDIRECT_VERSION).and_then(|v| v.parse().ok())
-    });
-    if let Some(version) = known
-        && version > context.maps.version()
-        && let Err(e) = context.refresher.at_least(version).await
-    {
-        return Failure(e).into_response();
+async fn catch_up(State(context): State<Shared>, request: Request, next: Next) -> Response {
+    match caught_up(&context, request.headers(), request.uri()).await {
+        Ok(()) => next.run(request).await,
+        Err(e) => Failure(e).into_response(),
     }
-    next.run(request).await
 }
 
-async fn nodes_only(State(context): State<Context>, request: Request, next: Next) -> Response {
+/// Before anything else the node gets at least the state that the sender acted by.
+async fn caught_up(context: &Context, headers: &HeaderMap, uri: &Uri) -> Result<()> {
+    let header = headers.get(&KNOWN_MAP).and_then(|v| v.to_str().ok()?.parse().ok());
+    let known = header.or_else(|| {
+        let query = uri.query().filter(|q| q.contains(REDIRECT_VERSION))?;
+        Query::parse(Some(query)).get(REDIRECT_VERSION).and_then(|v| v.parse().ok())
+    });
+    match known {
+        Some(version) if version > context.maps.version() => {
+            context.refresher.at_least(version).await.map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn nodes_only(State(context): State<Shared>, request: Request, next: Next) -> Response {
     match authorized(&context, &request) {
         Ok(()) => next.run(request).await,
         Err(e) => Failure(e).into_response(),

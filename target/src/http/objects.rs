@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use forebay_core::bucket::{BucketInfo, Freshness};
@@ -20,11 +20,13 @@ use forebay_node::metrics::result_of;
 use forebay_node::reply::Failure;
 use futures::{StreamExt, TryStreamExt};
 
-use super::{Context, shard};
+use super::{Context, caught_up, shard};
 use crate::object::{PutRequest, Turns, begun};
 
 /// Whole objects up to this size go out in one piece.
 const ONE_PIECE: u64 = 1 << 20;
+/// Headers of an answer to GET, so that their map need not grow.
+const GET_HEADERS: usize = 12;
 /// Largest control message.
 const MAX_ACTION: usize = 1 << 20;
 /// Names that a selective HEAD may ask for.
@@ -54,15 +56,16 @@ pub(super) struct ObjectRequest {
 }
 
 /// All methods of an object.
-pub(super) async fn handle(State(context): State<Context>, request: Request) -> Response {
-    let op = request.method().as_str().to_ascii_lowercase();
-    let result = dispatch(&context, request).await;
-    context.metrics.http_request("v1", &op, result_of(&result));
+pub(super) async fn handle(context: &Context, request: Request) -> Response {
+    let method = request.method().clone();
+    let result = dispatch(context, request).await;
+    context.metrics.object_request(&method, result_of(&result));
     result.unwrap_or_else(|e| Failure(e).into_response())
 }
 
 async fn dispatch(context: &Context, request: Request) -> Result<Response> {
     let (parts, body) = request.into_parts();
+    caught_up(context, &parts.headers, &parts.uri).await?;
     let caller = auth::caller(&parts.method, &parts.uri, &parts.headers, &context.identity);
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
     if caller == Caller::Anonymous && !reads {
@@ -165,28 +168,32 @@ async fn get_whole(
     } else {
         objects.get(&request.info, name).await?
     };
-    let meta = found.meta().clone();
-    let bytes = match range.map(|r| r.resolve(meta.size)).transpose() {
-        Ok(range) => range.unwrap_or(ByteRange::whole(meta.size)),
-        Err(e) => return Ok(not_satisfiable(e, meta.size)),
+    let meta = found.meta();
+    let size = meta.size;
+    let bytes = match range.map(|r| r.resolve(size)).transpose() {
+        Ok(range) => range.unwrap_or(ByteRange::whole(size)),
+        Err(e) => return Ok(not_satisfiable(e, size)),
     };
     let result = found.result();
-    let body = if range.is_none() && meta.size <= ONE_PIECE {
+    let mut headers = HeaderMap::with_capacity(GET_HEADERS);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    v1::put_object_meta(&mut headers, meta);
+    v1::put_custom(&mut headers, meta);
+    if range.is_some() {
+        let content_range = format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1);
+        v1::set(&mut headers, "content-range", &content_range);
+    }
+    let body = if range.is_none() && size <= ONE_PIECE {
         Body::from(found.read_all().await?)
     } else {
         Body::from_stream(begun(found.stream(bytes)).await?)
     };
     context.metrics.served(result, bytes.len());
     let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    v1::put_object_meta(headers, &meta);
-    v1::put_custom(headers, &meta);
+    *response.headers_mut() = headers;
     if range.is_some() {
-        let content_range = format!("bytes {}-{}/{}", bytes.start, bytes.end - 1, meta.size);
-        v1::set(headers, "content-range", &content_range);
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
     Ok(response)

@@ -18,8 +18,8 @@ use forebay_node::reply::{Failure, json};
 use futures::StreamExt;
 use tokio::sync::mpsc;
 
-use super::Context;
 use super::objects::{ObjectRequest, not_satisfiable, owned_elsewhere};
+use super::{Context, Shared};
 use crate::batch::outgoing;
 use crate::batch::output::{Output, Sink, content_type};
 use crate::object::{Turns, begun};
@@ -29,7 +29,7 @@ use crate::shard::Shards;
 const ONE_PIECE: u64 = 1 << 20;
 
 /// `GET /api/v1/shard/BUCKET/NAME`: where each member lies.
-pub(super) async fn index(State(context): State<Context>, request: Request) -> Response {
+pub(super) async fn index(State(context): State<Shared>, request: Request) -> Response {
     let result = answer_index(&context, request).await;
     context.metrics.http_request("api", "shard", result_of(&result));
     result.unwrap_or_else(|e| Failure(e).into_response())
