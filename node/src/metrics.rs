@@ -15,6 +15,7 @@ struct Inner {
     registry: Registry,
     http_requests: IntCounterVec,
     backend_requests: IntCounterVec,
+    backend_bytes: IntCounterVec,
     get_bytes: IntCounterVec,
     get_objects: IntCounterVec,
     batch_entries: IntCounterVec,
@@ -104,6 +105,11 @@ impl Default for Metrics {
                 "Requests to backends",
                 &["provider", "op", "result"],
             ),
+            backend_bytes: counter(
+                "forebay_backend_bytes_total",
+                "Bytes of objects that came from backends",
+                &["provider"],
+            ),
             get_bytes,
             get_objects,
             batch_entries: counter(
@@ -141,6 +147,10 @@ impl Metrics {
 
     pub fn backend_request(&self, provider: &str, op: &str, result: &str) {
         self.0.backend_requests.with_label_values(&[provider, op, result]).inc();
+    }
+
+    pub fn backend_bytes(&self, provider: &str, bytes: u64) {
+        self.0.backend_bytes.with_label_values(&[provider]).inc_by(bytes);
     }
 
     /// An object served: `result` is `hit`, `miss` or `coalesced`.

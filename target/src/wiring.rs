@@ -51,10 +51,14 @@ pub async fn run(
 
     let folder_roots = config.folder.roots.iter().map(Into::into).collect();
     let counted = metrics.clone();
-    let backends = Arc::new(Backends::new(
+    let backends = Backends::new(
         BackendSettings::from_env(folder_roots),
         Arc::new(move |provider, op, result| counted.backend_request(provider, op, result)),
-    ));
+    );
+    let counted = metrics.clone();
+    let backends = Arc::new(
+        backends.telling_bytes(Arc::new(move |from, bytes| counted.backend_bytes(from, bytes))),
+    );
     let budgets = store.budgets();
     let watch = Arc::new(CacheWatch::new(config.cache.policy, budgets));
     let objects = ObjectService::new(Parts {

@@ -13,6 +13,7 @@ mod ishard;
 mod leader;
 mod list;
 mod membership;
+mod partial;
 mod restart;
 mod shards;
 mod v1;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_core::error::{ErrorCode, Result};
 use forebay_core::size::ByteRange;
+use futures::{StreamExt, TryStreamExt};
 
 use super::{Backend, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
@@ -12,16 +13,26 @@ use super::{Backend, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
 /// `not_found`, `denied`, `changed`, `unavailable`, `error`) of each call.
 pub type Hook = Arc<dyn Fn(&'static str, &'static str, &'static str) + Send + Sync>;
 
-/// A backend whose calls are counted. A get counts when its body opens.
+/// Called with provider and the number of bytes that came of an object's body.
+pub type BytesHook = Arc<dyn Fn(&'static str, u64) + Send + Sync>;
+
+/// A backend whose calls are counted. A get counts when its body opens, its bytes as they come.
 pub struct Metered {
     inner: Arc<dyn Backend>,
     provider: &'static str,
     hook: Hook,
+    bytes: BytesHook,
 }
 
 impl Metered {
     pub fn new(inner: Arc<dyn Backend>, provider: &'static str, hook: Hook) -> Self {
-        Self { inner, provider, hook }
+        Self { inner, provider, hook, bytes: Arc::new(|_, _| {}) }
+    }
+
+    /// Tells `bytes` of the bodies, too.
+    #[must_use]
+    pub fn telling_bytes(self, bytes: BytesHook) -> Self {
+        Self { bytes, ..self }
     }
 
     fn count<T>(&self, op: Op, result: Result<T>) -> Result<T> {
@@ -54,7 +65,11 @@ impl Backend for Metered {
         range: Option<ByteRange>,
         if_version: Option<&str>,
     ) -> Result<RemoteObject> {
-        self.count(Op::Get, self.inner.get(name, range, if_version).await)
+        let mut object = self.count(Op::Get, self.inner.get(name, range, if_version).await)?;
+        let (provider, bytes) = (self.provider, self.bytes.clone());
+        let counted = object.stream.inspect_ok(move |chunk| bytes(provider, chunk.len() as u64));
+        object.stream = counted.boxed();
+        Ok(object)
     }
 
     async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {

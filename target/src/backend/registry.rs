@@ -14,7 +14,7 @@ use super::Backend;
 use super::folder::FolderBackend;
 use super::gcs::{GcsBackend, GcsClients, GcsSettings};
 use super::limit::Limited;
-use super::metered::{Hook, Metered};
+use super::metered::{BytesHook, Hook, Metered};
 use super::retry::{RetryPolicy, Retrying};
 use super::s3::{S3Backend, S3Clients, S3Settings};
 
@@ -59,6 +59,7 @@ type Known = HashMap<u64, (BackendSpec, Arc<dyn Backend>)>;
 pub struct Backends {
     settings: BackendSettings,
     hook: Hook,
+    bytes: BytesHook,
     s3: S3Clients,
     gcs: GcsClients,
     known: Mutex<Known>,
@@ -70,7 +71,14 @@ impl Backends {
     pub fn new(settings: BackendSettings, hook: Hook) -> Self {
         let s3 = S3Clients::new(settings.s3.clone());
         let gcs = GcsClients::new(settings.gcs.clone());
-        Self { settings, hook, s3, gcs, known: Mutex::default(), permits: Mutex::default() }
+        let bytes: BytesHook = Arc::new(|_, _| {});
+        Self { settings, hook, bytes, s3, gcs, known: Mutex::default(), permits: Mutex::default() }
+    }
+
+    /// `bytes` hears of the bytes that come from backends.
+    #[must_use]
+    pub fn telling_bytes(self, bytes: BytesHook) -> Self {
+        Self { bytes, ..self }
     }
 
     /// The backend of a bucket. It is not asked whether the bucket is there: `head_bucket` tells.
@@ -122,7 +130,8 @@ impl Backends {
                 (Arc::new(folder), "folder", String::new())
             }
         };
-        let metered = Arc::new(Metered::new(raw, provider, Arc::clone(&self.hook)));
+        let metered = Metered::new(raw, provider, Arc::clone(&self.hook));
+        let metered = Arc::new(metered.telling_bytes(Arc::clone(&self.bytes)));
         let permits = self.permits_for(endpoint);
         let limited = Arc::new(Limited::new(metered, permits, self.settings.queue_wait));
         Ok(Arc::new(Retrying::new(limited, self.settings.retry.clone())))

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_node::clock::unix_s;
+use forebay_node::clock::{unix_ns, unix_s};
 use tokio_util::sync::CancellationToken;
 
 use super::residents::Resident;
@@ -26,6 +26,17 @@ const LEARN_AGAIN: Duration = Duration::from_secs(60);
 const PAGE: usize = 10_000;
 /// A bucket over its share is taken to this part of it, so that it is not looked at for each copy.
 const BELOW_SHARE: u64 = 32;
+
+/// Objects in part that were not read for so long go before any whole copy.
+const PARTS_IDLE: Duration = Duration::from_secs(600);
+
+/// Drops objects in part that were not read for `idle`; the bytes freed.
+async fn drop_parts(volume: &Arc<Volume>, need: u64, idle: Duration) -> u64 {
+    let shared = volume.shared().clone();
+    let horizon = unix_ns().saturating_sub(idle.as_nanos() as u64);
+    let dropped = blocking(move || Ok(shared.evict_partials(need, horizon)));
+    dropped.await.unwrap_or(0)
+}
 
 type Protected = dyn Fn(&Record) -> bool + Send + Sync;
 type CurrentRules = dyn Fn() -> Option<Rules> + Send + Sync;
@@ -219,7 +230,12 @@ impl Evictor {
         need: u64,
         why: &'static str,
     ) -> u64 {
-        let (mut left, mut freed) = (need, 0);
+        // Parts of objects that nobody read for a while go first, all of them before nothing does.
+        let idle = if of.is_none() { drop_parts(volume, need, PARTS_IDLE).await } else { 0 };
+        let (mut left, mut freed) = (need.saturating_sub(idle), idle);
+        if idle >= need {
+            return freed;
+        }
         // Victims may have gone by themselves, or be protected: others follow.
         for _ in 0..3 {
             let (mut victims, mut picked) = (Vec::new(), 0);
@@ -239,6 +255,9 @@ impl Evictor {
             if freed > 0 {
                 break;
             }
+        }
+        if freed == 0 && of.is_none() {
+            freed = drop_parts(volume, need, Duration::ZERO).await;
         }
         freed
     }

@@ -166,7 +166,7 @@ async fn get_whole(
     let found = if request.caller == Caller::Node {
         objects.get_local(&request.info, name).await?
     } else {
-        objects.get(&request.info, name).await?
+        objects.get_range(&request.info, name, range).await?
     };
     let meta = found.meta();
     let size = meta.size;

@@ -2,14 +2,15 @@
 //! disk, and nothing left behind when it fails.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::bucket::{BucketInfo, Class};
 use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
 use forebay_core::object::ObjectMeta;
-use forebay_core::size::ByteRange;
+use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{Error, Result};
 use forebay_node::clock::unix_ns;
 use futures::{Stream, StreamExt};
@@ -24,10 +25,16 @@ use crate::store::{DiskFile, RecordMeta};
 const IN_MEMORY: u64 = 1 << 20;
 /// Bytes read at once from the file that is being filled.
 const STEP: u64 = 256 << 10;
+/// A range that a fetch of the whole reaches after at most so many bytes waits for it.
+const SOON: u64 = 16 << 20;
 
 /// The fetches under way, by object.
 #[derive(Default)]
-pub(super) struct Fetches(Mutex<HashMap<Key, Arc<Fetch>>>);
+pub(super) struct Fetches {
+    table: Mutex<HashMap<Key, Arc<Fetch>>>,
+    /// How many writes there were of the objects that share a place here.
+    writes: [AtomicU64; 32],
+}
 
 /// One object on its way from the backend.
 pub(super) struct Fetch {
@@ -72,14 +79,43 @@ pub(crate) struct Following {
 impl Fetches {
     /// Keeps what is being fetched out of the store: the object was written or removed meanwhile.
     pub(super) fn supersede(&self, key: &Key) {
-        let fetch = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.place(key).fetch_add(1, Ordering::SeqCst);
+        let fetch = self.table().remove(key);
         if let Some(fetch) = fetch {
             fetch.superseded.store(true, Ordering::SeqCst);
         }
     }
 
+    fn table(&self) -> MutexGuard<'_, HashMap<Key, Arc<Fetch>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, key: &Key) -> &AtomicU64 {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        &self.writes[(hasher.finish() % self.writes.len() as u64) as usize]
+    }
+
+    /// A number that is another one after a write of this object, and perhaps of others.
+    pub(super) fn writes(&self, key: &Key) -> u64 {
+        self.place(key).load(Ordering::SeqCst)
+    }
+
+    /// Whether a fetch of the whole object has brought the range, or is just before it.
+    pub(super) fn soon_has(&self, key: &Key, asked: RangeSpec) -> bool {
+        let Some(fetch) = self.table().get(key).cloned() else { return false };
+        let progress = fetch.progress.borrow();
+        match (&*progress, asked) {
+            (Progress::Filling { start, written }, asked) => asked
+                .resolve(start.meta.size)
+                .is_ok_and(|range| written.saturating_add(SOON) >= range.end),
+            (Progress::AlreadyHere | Progress::Done { .. }, _) => true,
+            (Progress::Starting | Progress::Failed { .. }, _) => false,
+        }
+    }
+
     fn forget(&self, key: &Key, fetch: &Arc<Fetch>) {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table();
         if table.get(key).is_some_and(|f| Arc::ptr_eq(f, fetch)) {
             table.remove(key);
         }
@@ -96,7 +132,7 @@ impl ObjectService {
     ) -> Result<Option<(Following, bool)>> {
         let key = Key::new(info, name);
         let (fetch, started_here) = {
-            let mut table = self.0.fetches.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut table = self.0.fetches.table();
             match table.get(&key) {
                 Some(fetch) => (fetch.clone(), false),
                 None => {
@@ -154,15 +190,14 @@ impl ObjectService {
         started: &mut Option<Arc<Started>>,
     ) -> Result<()> {
         let _permit = self.0.cold_permits.acquire().await.map_err(|_| gone())?;
+        self.let_assemble(key).await;
         // The caller saw no copy, but a fetch may have ended between its look and ours.
         if self.fresh_record(info, &key.name).await?.is_some() {
             progress.send_replace(Progress::AlreadyHere);
             return Ok(());
         }
         let epoch = self.state().version;
-        let backend = self.backend(info).await?;
-        let RemoteObject { meta: remote, mut stream, .. } =
-            backend.get(&key.name, None, None).await?;
+        let RemoteObject { meta: remote, mut stream, .. } = self.whole(info, key).await?;
         let mut work = self.store().begin(info.id, &key.name, Some(remote.size)).await?;
         let meta = object_meta(&remote, true);
         let start = Arc::new(Started { meta, file: work.file() });
@@ -243,24 +278,24 @@ pub(super) fn cached_meta(
 }
 
 /// The bucket's own checksum, and the backend's MD5 where it tells one.
-struct Checks {
+pub(super) struct Checks {
     own: Hasher,
     md5: Option<Hasher>,
 }
 
 impl Checks {
-    fn new(kind: ChecksumKind, remote: &RemoteMeta) -> Self {
+    pub(super) fn new(kind: ChecksumKind, remote: &RemoteMeta) -> Self {
         Self { own: kind.hasher(), md5: remote.md5.is_some().then(|| ChecksumKind::Md5.hasher()) }
     }
 
-    fn update(&mut self, bytes: &[u8]) {
+    pub(super) fn update(&mut self, bytes: &[u8]) {
         self.own.update(bytes);
         if let Some(md5) = &mut self.md5 {
             md5.update(bytes);
         }
     }
 
-    fn finish(self, remote: &RemoteMeta, uri: &str) -> Result<Option<Checksum>> {
+    pub(super) fn finish(self, remote: &RemoteMeta, uri: &str) -> Result<Option<Checksum>> {
         if let (Some(got), Some(want)) = (self.md5.and_then(Hasher::finish), &remote.md5) {
             let want = Checksum { kind: ChecksumKind::Md5, value: want.clone() };
             // The backend's own bytes did not survive the way here: worth another try.

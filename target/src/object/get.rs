@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::object::ObjectMeta;
-use forebay_core::size::ByteRange;
+use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::metrics::CheckPath;
@@ -11,6 +11,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::cold::{Following, object_meta};
+use super::partial::Parts;
 use super::{Key, ObjectService, Stored};
 use crate::store::{Record, is_corrupt};
 
@@ -27,6 +28,8 @@ pub(crate) enum Found {
     Arriving { following: Following, first: bool },
     /// Straight from the backend: there is no room to keep it.
     Passing { meta: ObjectMeta, stream: BoxStream<'static, Result<Bytes>> },
+    /// Here in part; what is missing of a range comes from the backend.
+    Parts(Parts),
 }
 
 impl Found {
@@ -36,6 +39,7 @@ impl Found {
                 meta
             }
             Self::Arriving { following, .. } => &following.meta,
+            Self::Parts(parts) => &parts.meta,
         }
     }
 
@@ -45,6 +49,7 @@ impl Found {
             Self::Memory { .. } | Self::Stored { .. } => "hit",
             Self::Arriving { first: true, .. } | Self::Passing { .. } => "miss",
             Self::Arriving { first: false, .. } => "coalesced",
+            Self::Parts(parts) => parts.result,
         }
     }
 
@@ -58,6 +63,7 @@ impl Found {
             Self::Stored { stored, .. } => stored.stream(range),
             Self::Arriving { following, .. } => following.stream(range).boxed(),
             Self::Passing { stream, .. } => cut(stream, range),
+            Self::Parts(parts) => parts.stream(range),
         }
     }
 
@@ -69,9 +75,10 @@ impl Found {
                 stored.read(ByteRange::whole(stored.record().size)).await
             }
             Self::Arriving { following, .. } => following.read_all().await,
-            Self::Passing { stream, .. } => {
+            Self::Passing { .. } | Self::Parts(_) => {
                 let mut all = bytes::BytesMut::new();
-                let mut stream = stream;
+                let whole = ByteRange::whole(self.meta().size);
+                let mut stream = self.stream(whole);
                 while let Some(chunk) = stream.next().await {
                     all.extend_from_slice(&chunk?);
                 }
@@ -100,6 +107,17 @@ fn cut(
 impl ObjectService {
     /// Finds an object: the copy here if it is fresh, else the backend's.
     pub(crate) async fn get(&self, info: &BucketInfo, name: &str) -> Result<Found> {
+        self.get_range(info, name, None).await
+    }
+
+    /// As [`Self::get`], for a reader of nothing but a range: of a large object of a backend no more
+    /// than that is fetched.
+    pub(crate) async fn get_range(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        range: Option<RangeSpec>,
+    ) -> Result<Found> {
         // More than once: a copy may vanish (evicted, replaced) between the look-up and the open.
         for _ in 0..3 {
             if let Some(record) = self.fresh_record(info, name).await? {
@@ -116,6 +134,9 @@ impl ObjectService {
             }
             if !self.admits(info, name) {
                 return self.pass_through(info, name).await;
+            }
+            if let Some(parts) = self.parts(info, name, range).await? {
+                return Ok(Found::Parts(parts));
             }
             match self.cold(info, name).await {
                 Ok(Some((following, first))) => return Ok(Found::Arriving { following, first }),

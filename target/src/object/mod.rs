@@ -12,6 +12,7 @@ mod learn;
 mod list;
 mod lock;
 mod neighbor;
+mod partial;
 mod put;
 mod stored;
 #[cfg(test)]
@@ -74,6 +75,7 @@ struct Inner {
     parts: Parts,
     locks: lock::KeyLocks,
     fetches: cold::Fetches,
+    lives: partial::Lives,
     cold_permits: Arc<Semaphore>,
     lost: heal::Lost,
 }
@@ -85,6 +87,7 @@ impl ObjectService {
             parts,
             locks: lock::KeyLocks::default(),
             fetches: cold::Fetches::default(),
+            lives: partial::Lives::default(),
             cold_permits,
             lost: heal::Lost::default(),
         }))
@@ -188,11 +191,12 @@ impl ObjectService {
         }
         let key = Key::new(info, name);
         let _guard = self.0.locks.lock(&key).await;
-        let removed = self.store().remove(info.id, name).await?;
-        if let Some(record) = &removed {
-            self.metrics().evicted("request", record.size);
+        let part = self.store().drop_partial(info.id, name).await?;
+        let removed = self.store().remove(info.id, name).await?.map(|r| r.size).or(part);
+        if let Some(bytes) = removed {
+            self.metrics().evicted("request", bytes);
         }
-        Ok(removed.map(|r| r.size))
+        Ok(removed)
     }
 
     /// Brings a backend's object here ahead of need. The bytes fetched; `None` when it was here.

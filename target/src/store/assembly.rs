@@ -46,6 +46,7 @@ impl Store {
             held.push(reservation);
         }
         let key = format::key(bucket_id, &name);
+        self.drop_partial_of(&key).await?;
         let is_elsewhere = self.disks.is_elsewhere(&volume, &key)?;
         let record = volume.record(bucket_id, name, meta);
         let parts = Parts { kept: Vec::new(), fresh };

@@ -26,6 +26,7 @@ mod identity;
 mod index;
 mod log;
 mod observer;
+mod partial;
 mod reader;
 mod recency;
 mod record;
@@ -49,6 +50,7 @@ use tokio::task::JoinError;
 pub use self::disk::{Disk, DiskFile, RealDisk};
 pub use self::format::FORMAT;
 pub use self::observer::{Arrival, Observer, key_digest};
+pub(crate) use self::partial::{GRANULE, Partial, PartialHead, Validation};
 pub use self::reader::ObjectReader;
 pub use self::record::{Record, RecordMeta};
 pub use self::space::{Demand, Usage};
@@ -94,6 +96,7 @@ impl Store {
         let disks = Arc::new(blocking(move || Disks::open(settings, io)).await?);
         let store = Self { disks };
         store.drop_strays().await?;
+        store.drop_double_partials().await?;
         Ok(store)
     }
 
@@ -236,6 +239,7 @@ impl Store {
         let work = work.finish()?;
         let volume = work.volume.clone();
         let key = format::key(work.bucket_id, &work.name);
+        self.drop_partial_of(&key).await?;
         // A copy on another disk (the set of disks changed, or this one was full) goes after the
         // commit; a crash in between leaves a note on this disk.
         let is_elsewhere = self.disks.is_elsewhere(&volume, &key)?;
@@ -276,7 +280,9 @@ impl Store {
 
     /// Removes the object of a name; returns what was there.
     pub async fn remove(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
-        let mut found = self.disks.copies(&format::key(bucket_id, name))?;
+        let key = format::key(bucket_id, name);
+        self.drop_partial_of(&key).await?;
+        let mut found = self.disks.copies(&key)?;
         let newest = found.last().cloned();
         // The oldest first: what a crash leaves is the newest.
         for record in found.drain(..) {
@@ -296,6 +302,7 @@ impl Store {
         blocking(move || {
             let (mut objects, mut bytes) = (0, 0);
             for volume in volumes.iter() {
+                volume.shared().drop_partials_of(bucket_id);
                 let (o, b) = volume.remove_bucket(bucket_id)?;
                 objects += o;
                 bytes += b;
@@ -347,6 +354,7 @@ impl Store {
             let mut ids = Vec::new();
             for volume in volumes.iter() {
                 ids.extend(volume.shared().index.buckets()?);
+                ids.extend(volume.shared().partials.buckets());
             }
             ids.sort_unstable();
             ids.dedup();

@@ -13,6 +13,7 @@ use super::identity::failed;
 use super::index::Index;
 use super::log::Log;
 use super::observer::{Arrival, Observer};
+use super::partial::Partials;
 use super::recency::Recency;
 use super::record::Record;
 use super::space::Room;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) room: Arc<Room>,
     pub(crate) recency: Recency,
     pub(crate) companions: Companions,
+    pub(crate) partials: Partials,
     /// Order of records over all disks of the store.
     pub(crate) sequence: Arc<AtomicU64>,
     /// Who wants to know of changes.

@@ -3,6 +3,7 @@
 //! ```text
 //! DISK/.forebay/{lock,disk.json,index/,lost/}   DISK/log/<segment>
 //! DISK/objects/xx/<file>   DISK/work/<file>     DISK/companions/<generation>
+//! DISK/partial/{<id>,<id>.map}
 //! ```
 //! All ids are numbers in hexadecimal; names of objects never become paths.
 
@@ -24,6 +25,7 @@ use super::identity::{self, Identity, failed};
 use super::index::Span;
 use super::log::Log;
 use super::observer::Observer;
+use super::partial::Partials;
 use super::reader::{Body, ObjectReader, OpenExtent, corrupt};
 use super::recency::Recency;
 use super::record::{Extent, Place, Record, RecordMeta, Spot};
@@ -109,6 +111,7 @@ impl Claim {
         }
         let log = Log::open(io.clone(), root.join("log"), self.identity.number(), segment_bytes)?;
         let companions = Companions::open(&root, &*io)?;
+        let partials = Partials::open(&root, &*io)?;
         let site = Site {
             io: io.clone(),
             root: &root,
@@ -132,6 +135,7 @@ impl Claim {
             room: Room::new(budget, bell),
             recency: Recency::default(),
             companions,
+            partials,
             sequence,
             observer: OnceLock::new(),
             failed: AtomicBool::new(false),
@@ -139,6 +143,7 @@ impl Claim {
         });
         tidy(&shared)?;
         shared.companions.recover(&shared)?;
+        shared.recover_partials()?;
         shared.show_accounts();
         let committer = Arc::new(Committer::start(shared.clone())?);
         let compactor = Compactor::start(shared.clone(), committer.clone(), segment_bytes)?;

@@ -52,6 +52,18 @@ impl Filling {
         })
     }
 
+    /// A file in `work/` that was filled before: its payload has `written` bytes and this table.
+    pub(crate) fn filled(
+        shared: Arc<Shared>,
+        id: u64,
+        file: Arc<dyn DiskFile>,
+        written: u64,
+        table: Vec<u8>,
+    ) -> Self {
+        let (path, block) = (shared.work_path(id), Digest::new(CrcAlgorithm::Crc32Iscsi));
+        Self { shared, id, path, file, written, table, block, handed_over: false }
+    }
+
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.write_at(bytes, self.written)?;
         let mut rest = bytes;
@@ -70,7 +82,7 @@ impl Filling {
 
     /// Writes what follows the payload: the block table and a trailer. Nothing is appended after.
     pub(crate) fn end(&mut self, trailer: &[u8]) -> Result<()> {
-        if !self.written.is_multiple_of(BLOCK) {
+        if self.table.len() as u64 != format::table_len(self.written) {
             self.end_block();
         }
         let mut tail = std::mem::take(&mut self.table);

@@ -1,0 +1,363 @@
+//! Large cold objects of which only ranges are read: what was asked for is fetched and kept, not the
+//! whole.
+//!
+//! Here it is decided what is read in part, and that what is here of it is still what the backend
+//! has; [`run`] fetches, [`read`] reads, [`whole`] makes objects of parts.
+
+mod read;
+mod run;
+#[cfg(test)]
+mod tests;
+mod whole;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_core::bucket::{BucketInfo, Freshness};
+use forebay_core::size::{ByteRange, RangeSpec};
+use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::clock::unix_ns;
+
+use super::lock::KeyLocks;
+use super::{Key, ObjectService};
+use crate::backend::{RemoteMeta, RemoteObject};
+use crate::store::{GRANULE, Partial, PartialHead, Validation};
+
+pub(crate) use self::read::Parts;
+
+use self::run::Run;
+
+/// Larger objects are kept in part; of others all is fetched for any range.
+const LARGE: u64 = 16 << 20;
+/// An object never seen is met by a read of the range itself when it is not longer than this.
+const FIRST: u64 = 8 << 20;
+/// Objects in part that are kept open.
+const OPEN: usize = 256;
+/// Most bytes that are fetched before a reader asks for them.
+const AHEAD: u64 = 32 << 20;
+/// A reader that goes on within so many bytes reads one after the other.
+const GAP: u64 = 64 << 10;
+/// Versions of an object that a request meets at most.
+const TURNS: u32 = 3;
+/// Readers remembered per object.
+const READERS: usize = 16;
+
+/// The objects that are read in part.
+#[derive(Default)]
+pub(super) struct Lives {
+    open: Mutex<HashMap<Key, Arc<Live>>>,
+    /// One at a time meets an object or compares it with the backend.
+    opening: KeyLocks,
+}
+
+/// An object that is read in part.
+pub(super) struct Live {
+    partial: Arc<Partial>,
+    /// Fetches under way.
+    runs: Mutex<Vec<Arc<Run>>>,
+    readers: Mutex<Vec<Reader>>,
+    assembling: AtomicBool,
+}
+
+/// Where somebody stopped reading, and how much was fetched ahead of him.
+struct Reader {
+    end: u64,
+    ahead: u64,
+}
+
+impl Lives {
+    fn table(&self) -> MutexGuard<'_, HashMap<Key, Arc<Live>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, key: &Key) -> Option<Arc<Live>> {
+        let mut table = self.table();
+        let live = table.get(key)?.clone();
+        if live.partial.is_over() {
+            // Who asks while it becomes an object has to know.
+            if !live.assembling.load(Ordering::SeqCst) {
+                table.remove(key);
+            }
+            return None;
+        }
+        Some(live)
+    }
+
+    /// Whether it is just becoming an object: neither here in part any more nor in the index yet.
+    fn is_turning(&self, key: &Key) -> bool {
+        let table = self.table();
+        let live = table.get(key);
+        live.is_some_and(|l| l.partial.is_over() && l.assembling.load(Ordering::SeqCst))
+    }
+
+    fn insert(&self, key: &Key, partial: Arc<Partial>) -> Arc<Live> {
+        let live = Arc::new(Live {
+            partial,
+            runs: Mutex::default(),
+            readers: Mutex::default(),
+            assembling: AtomicBool::new(false),
+        });
+        let mut table = self.table();
+        if table.len() >= OPEN {
+            // What is idle is opened again when it is needed.
+            table.retain(|_, live| {
+                let over = live.partial.is_over() && !live.assembling.load(Ordering::SeqCst);
+                Arc::strong_count(live) > 1 && !over
+            });
+        }
+        table.insert(key.clone(), live.clone());
+        live
+    }
+
+    fn forget(&self, key: &Key, live: &Arc<Live>) {
+        let mut table = self.table();
+        if table.get(key).is_some_and(|l| Arc::ptr_eq(l, live)) {
+            table.remove(key);
+        }
+    }
+}
+
+impl Live {
+    fn runs(&self) -> MutexGuard<'_, Vec<Arc<Run>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a reader; how many bytes after his range are worth fetching with it. Random readers
+    /// get none; one who goes on where a read ended gets twice as much each time.
+    fn note_reader(&self, range: ByteRange) -> u64 {
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let goes_on =
+            |r: &Reader| (r.end..=r.end.saturating_add(GAP)).contains(&range.start) && r.end > 0;
+        let ahead = match readers.iter().position(goes_on) {
+            Some(n) => (readers.remove(n).ahead * 2).clamp(range.len(), AHEAD.max(range.len())),
+            None => 0,
+        };
+        if readers.len() >= READERS {
+            readers.remove(0);
+        }
+        readers.push(Reader { end: range.end, ahead });
+        ahead
+    }
+
+    fn remote_meta(&self) -> RemoteMeta {
+        let PartialHead { size, version, etag, md5, mtime_ns, custom, .. } =
+            self.partial.head().clone();
+        RemoteMeta { size, version, etag, md5, mtime_ns, custom }
+    }
+}
+
+impl ObjectService {
+    /// Reads a range of an object that is not here as a whole. `None`: it is to be fetched whole.
+    pub(super) async fn parts(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        asked: Option<RangeSpec>,
+    ) -> Result<Option<Parts>> {
+        let Some(asked) = asked.filter(|a| !matches!(a, RangeSpec::From(0, None))) else {
+            return Ok(None);
+        };
+        let key = Key::new(info, name);
+        if self.0.lives.is_turning(&key) || self.0.fetches.soon_has(&key, asked) {
+            return Ok(None);
+        }
+        for turn in 0..TURNS {
+            let Some((live, met)) = self.live(info, &key, Some(asked)).await? else {
+                return Ok(None);
+            };
+            let size = live.partial.head().size;
+            let mut parts = Parts::new(self.clone(), info.clone(), key.clone(), live, met);
+            let Ok(range) = asked.resolve(size) else { return Ok(Some(parts)) };
+            if range.len() == size {
+                return Ok(None);
+            }
+            match parts.begin(range, turn + 1 == TURNS).await {
+                Ok(()) => return Ok(Some(parts)),
+                // Nothing was sent yet: the new object is as good as the old one.
+                Err(e) if e.code == ErrorCode::ObjectChanged => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
+    }
+
+    /// Waits for the object that parts are just becoming, so that nobody fetches it again.
+    pub(super) async fn let_assemble(&self, key: &Key) {
+        if self.0.lives.is_turning(key) {
+            drop(self.0.locks.lock(key).await);
+        }
+    }
+
+    /// What is here in part of an object, compared with the backend when that is due; with a range,
+    /// it is begun if it is large. The second value says whether this call began it.
+    async fn live(
+        &self,
+        info: &BucketInfo,
+        key: &Key,
+        asked: Option<RangeSpec>,
+    ) -> Result<Option<(Arc<Live>, bool)>> {
+        let lives = &self.0.lives;
+        if let Some(live) = lives.get(key)
+            && self.is_recent(info, live.partial.validation())
+        {
+            return Ok(Some((live, false)));
+        }
+        let _turn = lives.opening.lock(key).await;
+        let live = match lives.get(key) {
+            Some(live) => Some(live),
+            None => {
+                let partial = self.store().partial(key.bucket_id, &key.name).await?;
+                partial.map(|partial| lives.insert(key, partial))
+            }
+        };
+        if let Some(live) = live
+            && self.compare(info, key, &live).await?
+        {
+            self.assemble_if_complete(info, key, &live);
+            return Ok(Some((live, false)));
+        }
+        match asked {
+            Some(asked) => Ok(self.meet(info, key, asked).await?.map(|live| (live, true))),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether what was validated then is fresh now.
+    fn is_recent(&self, info: &BucketInfo, validation: Validation) -> bool {
+        let young = match info.freshness {
+            Freshness::Never => true,
+            Freshness::Always => false,
+            Freshness::Age(s) => unix_ns().saturating_sub(validation.ns) < s * 1_000_000_000,
+        };
+        young && validation.epoch > 0 && validation.epoch >= self.alive_since()
+    }
+
+    /// Whether what is here may be served; what may not be is dropped.
+    async fn compare(&self, info: &BucketInfo, key: &Key, live: &Arc<Live>) -> Result<bool> {
+        let known = live.partial.validation();
+        if self.is_recent(info, known) {
+            return Ok(true);
+        }
+        let epoch = self.state().version;
+        match self.backend(info).await?.stat(&key.name).await {
+            Ok(remote) if remote.version == live.partial.head().version => {
+                live.partial.validated(Validation { epoch, ns: unix_ns() });
+                Ok(true)
+            }
+            Ok(_) => {
+                self.discard_live(key, live).await?;
+                Ok(false)
+            }
+            Err(e) if e.code == ErrorCode::ObjectNotFound => {
+                self.discard_live(key, live).await?;
+                Err(e)
+            }
+            // Only its age is in doubt: a cache goes on through an outage of the cloud.
+            Err(e)
+                if e.code.is_transient()
+                    && info.freshness != Freshness::Always
+                    && known.epoch > 0
+                    && known.epoch >= self.alive_since() =>
+            {
+                tracing::warn!(bucket = %info.bucket, error = %e, "backend away, serving parts past their age");
+                Ok(true)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn discard_live(&self, key: &Key, live: &Arc<Live>) -> Result<()> {
+        self.store().discard_partial(&live.partial).await?;
+        self.0.lives.forget(key, live);
+        Ok(())
+    }
+
+    /// Asks the backend what the object is, by reading the range if it is short. `None`: it is small.
+    async fn meet(
+        &self,
+        info: &BucketInfo,
+        key: &Key,
+        asked: RangeSpec,
+    ) -> Result<Option<Arc<Live>>> {
+        let writes = self.0.fetches.writes(key);
+        let epoch = self.state().version;
+        let backend = self.backend(info).await?;
+        let opened = match first_range(asked) {
+            Some(range) => match backend.get(&key.name, Some(range), None).await {
+                Ok(object) => Some(object),
+                // It ends before: how long it is belongs to the answer.
+                Err(e) if e.code == ErrorCode::RangeNotSatisfiable => None,
+                Err(e) => return Err(e),
+            },
+            None => None,
+        };
+        let remote = match &opened {
+            Some(object) => object.meta.clone(),
+            None => backend.stat(&key.name).await?,
+        };
+        // Without a version a change could not be told.
+        if remote.size <= LARGE || remote.version.is_empty() {
+            return Ok(None);
+        }
+        let _guard = self.0.locks.lock(key).await;
+        let overtaken = self.0.fetches.writes(key) != writes
+            || self.store().get(key.bucket_id, &key.name).await?.is_some();
+        if overtaken {
+            return Ok(None);
+        }
+        let now = unix_ns();
+        let RemoteMeta { size, version, etag, md5, mtime_ns, custom } = remote;
+        let (bucket_id, name) = (key.bucket_id, key.name.to_string());
+        let head = PartialHead {
+            bucket_id,
+            name,
+            size,
+            version,
+            etag,
+            md5,
+            mtime_ns,
+            made_ns: now,
+            custom,
+        };
+        let partial = self.store().begin_partial(head, Validation { epoch, ns: now }).await?;
+        let live = self.0.lives.insert(key, partial);
+        if let Some(object) = opened {
+            self.go_on_with(info, key, &live, object);
+        }
+        Ok(Some(live))
+    }
+
+    /// Keeps what a read of whole granules brings that is under way already.
+    fn go_on_with(&self, info: &BucketInfo, key: &Key, live: &Arc<Live>, object: RemoteObject) {
+        let first = (object.range.start / GRANULE) as u32;
+        let end = object.range.end.div_ceil(GRANULE) as u32;
+        let mut runs = live.runs();
+        self.start_run(info, key, live, &mut runs, first..end, Some(object));
+    }
+
+    fn assemble_if_complete(&self, info: &BucketInfo, key: &Key, live: &Arc<Live>) {
+        if !live.partial.is_complete() || live.assembling.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (service, info, key, live) = (self.clone(), info.clone(), key.clone(), live.clone());
+        self.0.parts.lifecycle.spawn(async move {
+            if let Err(e) = service.assemble(&info, &key, &live).await {
+                tracing::warn!(bucket = %info.bucket, name = &*key.name, "not assembled: {e}");
+            }
+            live.assembling.store(false, Ordering::SeqCst);
+        });
+    }
+}
+
+/// The granules of a short range of an object whose size is not known yet.
+fn first_range(asked: RangeSpec) -> Option<ByteRange> {
+    match asked {
+        RangeSpec::From(first, Some(last)) if last - first < FIRST => {
+            let start = first / GRANULE * GRANULE;
+            let end = (last / GRANULE + 1).checked_mul(GRANULE)?;
+            Some(ByteRange { start, end })
+        }
+        _ => None,
+    }
+}

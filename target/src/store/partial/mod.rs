@@ -1,0 +1,439 @@
+//! Objects that are here in part: the granules of a backend's object that were asked for so far.
+//!
+//! Nothing of this is ever synced, and whatever is wrong with it means that it is not here: the
+//! backend has all of it. A [`Partial`] is of one version of an object; it goes when the object is
+//! written, removed or dropped, and becomes an ordinary object when its last granule came.
+
+mod io;
+mod layout;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, ErrorCode, Result};
+
+pub(crate) use self::layout::{GRANULE, PartialHead};
+
+use self::layout::{ENTRY, HEAD_START};
+use super::disk::{Disk, DiskFile};
+use super::format;
+use super::identity::failed;
+
+use super::shared::Shared;
+
+use super::blocking;
+use super::space::Reservation;
+use super::work::Filling;
+
+/// Objects in part on one disk at most: bounds the memory they take while nobody reads them.
+const MOST: usize = 65_536;
+/// Space of the files themselves.
+const FILES: u64 = 8 << 10;
+/// Space of one granule and its entry.
+const SPACE: u64 = GRANULE + ENTRY;
+
+/// When the backend was last heard to still have the version that is here.
+///
+/// Not kept on the disk: after a start everything is compared with the backend once. A power cut may
+/// bring back what was dropped shortly before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Validation {
+    /// Version of the cluster's state at that time.
+    pub(crate) epoch: u64,
+    pub(crate) ns: u64,
+}
+
+/// The objects in part of one disk.
+pub(crate) struct Partials {
+    folder: PathBuf,
+    /// By the object's key. Held while an entry appears or goes, never during I/O on payloads.
+    known: Mutex<HashMap<Vec<u8>, Known>>,
+}
+
+struct Known {
+    id: u64,
+    space: u64,
+    atime_ns: u64,
+    validation: Validation,
+    open: Weak<Partial>,
+}
+
+/// An object in part, open.
+pub(crate) struct Partial {
+    shared: Arc<Shared>,
+    id: u64,
+    head: PartialHead,
+    head_len: u64,
+    state: Mutex<State>,
+}
+
+/// The open files of an object in part.
+#[derive(Clone)]
+struct Files {
+    payload: Arc<dyn DiskFile>,
+    map: Arc<dyn DiskFile>,
+}
+
+struct State {
+    /// None once it was dropped: an open file would keep its space.
+    files: Option<Files>,
+    /// Granules that are here, with the place of their entry in the map.
+    slots: HashMap<u32, u32>,
+    next: u32,
+    /// It was dropped, or became an object: nothing may be added any more.
+    over: bool,
+}
+
+impl Partials {
+    pub(crate) fn open(root: &Path, io: &dyn Disk) -> Result<Self> {
+        let folder = root.join("partial");
+        io.create_dir(&folder).map_err(failed("create folder", &folder))?;
+        Ok(Self { folder, known: Mutex::default() })
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn payload_path(&self, id: u64) -> PathBuf {
+        self.folder.join(format!("{id:016x}"))
+    }
+
+    fn map_path(&self, id: u64) -> PathBuf {
+        self.folder.join(format!("{id:016x}.map"))
+    }
+
+    fn unlink(&self, io: &dyn Disk, id: u64) {
+        // The map first: without it the payload is nobody's.
+        for path in [self.map_path(id), self.payload_path(id)] {
+            match io.unlink(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::warn!(path = %path.display(), "stays until restart: {e}");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Ids of the buckets that have objects here in part.
+    pub(crate) fn buckets(&self) -> Vec<u64> {
+        let known = self.known();
+        known.keys().filter_map(|key| format::parse_key(key).ok()).map(|(id, _)| id).collect()
+    }
+
+    fn knows(&self, key: &[u8]) -> bool {
+        self.known().contains_key(key)
+    }
+}
+
+impl Shared {
+    /// Takes over what lies on the disk, and removes what a crash left. Reads heads only.
+    pub(crate) fn recover_partials(&self) -> Result<()> {
+        let folder = &self.partials.folder;
+        let mut ids = HashMap::<u64, usize>::new();
+        for name in self.io.list(folder).map_err(failed("list", folder))? {
+            match u64::from_str_radix(name.strip_suffix(".map").unwrap_or(&name), 16) {
+                Ok(id) => *ids.entry(id).or_default() += 1,
+                Err(_) => tracing::warn!(name, "not a file of an object in part, left alone"),
+            }
+        }
+        let mut ids: Vec<_> = ids.into_iter().collect();
+        // The newest of a name counts.
+        ids.sort_unstable_by(|a, b| b.cmp(a));
+        for (id, files) in ids {
+            let found = if files == 2 { self.read_head(id) } else { Ok(None) };
+            let found = found.unwrap_or_else(|e| {
+                tracing::warn!(disk = %self.root.display(), id, "dropped: {e}");
+                None
+            });
+            let Some((head, head_len, map_len)) = found else {
+                self.partials.unlink(&*self.io, id);
+                continue;
+            };
+            let key = format::key(head.bucket_id, &head.name);
+            if self.partials.knows(&key) || self.index.get(&key)?.is_some() {
+                self.partials.unlink(&*self.io, id);
+                continue;
+            }
+            let entries = map_len.saturating_sub(head_len) / ENTRY;
+            let space = FILES + entries.min(head.granules().into()) * SPACE;
+            let (validation, open) = (Validation::default(), Weak::new());
+            let known = Known { id, space, atime_ns: head.made_ns, validation, open };
+            self.partials.known().insert(key, known);
+            self.room.set_aside(space, 0);
+        }
+        Ok(())
+    }
+
+    /// The head of a map, its length, and that of the map. `None`: the file is gone.
+    fn read_head(&self, id: u64) -> Result<Option<(PartialHead, u64, u64)>> {
+        let path = self.partials.map_path(id);
+        let map = match self.io.open(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed("open", &path))?,
+        };
+        let mut start = [0; HEAD_START];
+        map.read_exact_at(&mut start, 0).map_err(failed("read", &path))?;
+        let mut bytes = vec![0; layout::head_len(&start)?];
+        map.read_exact_at(&mut bytes, 0).map_err(failed("read", &path))?;
+        let (of, head) = layout::decode_head(&bytes)?;
+        if of != id {
+            return Err(Error::new(ErrorCode::Corrupt, "its name is that of another one"));
+        }
+        let len = map.size().map_err(failed("measure", &path))?;
+        Ok(Some((head, bytes.len() as u64, len)))
+    }
+
+    /// Drops what is here in part of an object. Returns the space freed, if there was any.
+    pub(crate) fn drop_partial(&self, key: &[u8]) -> Option<u64> {
+        self.drop_partial_if(key, |_| true)
+    }
+
+    fn drop_partial_if(&self, key: &[u8], wanted: impl FnOnce(&Known) -> bool) -> Option<u64> {
+        let mut table = self.partials.known();
+        table.get(key).filter(|known| wanted(known))?;
+        let known = table.remove(key)?;
+        if let Some(open) = known.open.upgrade() {
+            let mut state = open.state();
+            (state.over, state.files) = (true, None);
+            state.slots.clear();
+        }
+        drop(table);
+        self.partials.unlink(&*self.io, known.id);
+        self.room.set_aside(0, known.space);
+        Some(known.space)
+    }
+
+    /// Drops all objects in part of a bucket.
+    pub(crate) fn drop_partials_of(&self, bucket_id: u64) {
+        let keys: Vec<_> = {
+            let known = self.partials.known();
+            known.keys().filter(|key| key.starts_with(&bucket_id.to_be_bytes())).cloned().collect()
+        };
+        for key in keys {
+            self.drop_partial(&key);
+        }
+    }
+
+    /// Drops objects in part that were last used before `horizon_ns`, those unused for longest
+    /// first, until `need` bytes are free. Returns the bytes freed.
+    pub(crate) fn evict_partials(&self, need: u64, horizon_ns: u64) -> u64 {
+        let mut old: Vec<_> = {
+            let known = self.partials.known();
+            let old = known.iter().filter(|(_, k)| k.atime_ns < horizon_ns);
+            old.map(|(key, k)| (k.atime_ns, k.id, key.clone())).collect()
+        };
+        old.sort_unstable();
+        let mut freed = 0;
+        for (atime_ns, id, key) in old {
+            if freed >= need {
+                break;
+            }
+            // Unless it was used since.
+            let dropped = self.drop_partial_if(&key, |k| k.id == id && k.atime_ns == atime_ns);
+            freed += dropped.unwrap_or(0);
+        }
+        freed
+    }
+
+    /// Counts space of an object in part that is not dropped yet.
+    fn count_partial(&self, key: &[u8], id: u64, more: u64, less: u64) {
+        let mut table = self.partials.known();
+        let Some(known) = table.get_mut(key).filter(|k| k.id == id) else { return };
+        known.space = (known.space + more).saturating_sub(less);
+        drop(table);
+        self.room.set_aside(more, less);
+    }
+
+    fn begin_partial(
+        self: &Arc<Self>,
+        head: PartialHead,
+        validation: Validation,
+    ) -> Result<Arc<Partial>> {
+        self.check_alive()?;
+        let id = self.next_sequence();
+        let bytes = layout::encode_head(id, &head)?;
+        let (payload, map) = (self.partials.payload_path(id), self.partials.map_path(id));
+        let made = || -> Result<_> {
+            let payload = self.io.create(&payload).map_err(failed("create", &payload))?;
+            let file = self.io.create(&map).map_err(failed("create", &map))?;
+            file.write_at(&bytes, 0).map_err(failed("write", &map))?;
+            Ok((payload, file))
+        };
+        let (payload, map) = made().inspect_err(|_| self.partials.unlink(&*self.io, id))?;
+        let (key, now_ns) = (format::key(head.bucket_id, &head.name), head.made_ns);
+        let partial = Arc::new(Partial {
+            shared: self.clone(),
+            id,
+            head,
+            head_len: bytes.len() as u64,
+            state: Mutex::new(State::new(payload, map)),
+        });
+        self.drop_partial(&key);
+        let open = Arc::downgrade(&partial);
+        let known = Known { id, space: FILES, atime_ns: now_ns, validation, open };
+        let mut table = self.partials.known();
+        let crowded = table.len() >= MOST;
+        table.insert(key, known);
+        drop(table);
+        self.room.set_aside(FILES, 0);
+        if crowded {
+            self.evict_partials(1, now_ns);
+        }
+        Ok(partial)
+    }
+
+    /// What is here in part under a key, open.
+    fn open_partial(self: &Arc<Self>, key: &[u8]) -> Result<Option<Arc<Partial>>> {
+        let id = match self.partials.known().get(key) {
+            None => return Ok(None),
+            Some(known) => match known.open.upgrade() {
+                Some(open) => return Ok(Some(open)),
+                None => known.id,
+            },
+        };
+        let partial = match self.load_partial(id) {
+            Ok(partial) => Arc::new(partial),
+            Err(e) => {
+                tracing::warn!(disk = %self.root.display(), id, "dropped: {e}");
+                self.drop_partial_if(key, |k| k.id == id);
+                return Ok(None);
+            }
+        };
+        let mut table = self.partials.known();
+        let Some(known) = table.get_mut(key).filter(|k| k.id == id) else { return Ok(None) };
+        // Another one opened it meanwhile, and may have written already.
+        if let Some(open) = known.open.upgrade() {
+            return Ok(Some(open));
+        }
+        known.open = Arc::downgrade(&partial);
+        let (before, now) = (known.space, FILES + partial.state().slots.len() as u64 * SPACE);
+        known.space = now;
+        drop(table);
+        self.room.set_aside(now, before);
+        Ok(Some(partial))
+    }
+
+    fn load_partial(self: &Arc<Self>, id: u64) -> Result<Partial> {
+        let gone = || Error::new(ErrorCode::Corrupt, "its map is gone");
+        let (head, head_len, map_len) = self.read_head(id)?.ok_or_else(gone)?;
+        let path = self.partials.payload_path(id);
+        let payload = self.io.open_write(&path).map_err(failed("open", &path))?;
+        let path = self.partials.map_path(id);
+        let map = self.io.open_write(&path).map_err(failed("open", &path))?;
+        let entries = map_len.saturating_sub(head_len) / ENTRY;
+        let mut state = State { next: entries as u32, ..State::new(payload, map.clone()) };
+        io::each_entry(&*map, id, head_len, entries, |slot, granule| {
+            if granule < head.granules() {
+                state.slots.insert(granule, slot);
+            }
+        })
+        .map_err(failed("read", &path))?;
+        let state = Mutex::new(state);
+        Ok(Partial { shared: self.clone(), id, head, head_len, state })
+    }
+}
+
+impl State {
+    fn new(payload: Arc<dyn DiskFile>, map: Arc<dyn DiskFile>) -> Self {
+        let files = Some(Files { payload, map });
+        Self { files, slots: HashMap::new(), next: 0, over: false }
+    }
+}
+
+impl Partial {
+    fn files(&self) -> Result<Files> {
+        self.state().files.clone().ok_or_else(|| io::gone(&self.head.name))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key(&self) -> Vec<u8> {
+        format::key(self.head.bucket_id, &self.head.name)
+    }
+
+    pub(crate) fn head(&self) -> &PartialHead {
+        &self.head
+    }
+
+    /// Whether it was dropped, or became an object.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state().over
+    }
+
+    pub(crate) fn has(&self, granule: u32) -> bool {
+        self.state().slots.contains_key(&granule)
+    }
+
+    /// Whether every granule is here.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.state().slots.len() as u64 == u64::from(self.head.granules())
+    }
+
+    /// The granules from `from` on, up to `to`, that are all here or all missing: whether they are
+    /// here, and the first one that is not of them.
+    pub(crate) fn stretch(&self, from: u32, to: u32) -> (bool, u32) {
+        let state = self.state();
+        let here = state.slots.contains_key(&from);
+        let end = (from + 1..to).find(|g| state.slots.contains_key(g) != here);
+        (here, end.unwrap_or(to))
+    }
+
+    pub(crate) fn validation(&self) -> Validation {
+        let table = self.shared.partials.known();
+        table.get(&self.key()).filter(|k| k.id == self.id).map(|k| k.validation).unwrap_or_default()
+    }
+
+    /// Notes that the backend still has this version.
+    pub(crate) fn validated(&self, validation: Validation) {
+        let mut table = self.shared.partials.known();
+        if let Some(known) = table.get_mut(&self.key()).filter(|k| k.id == self.id) {
+            known.validation = validation;
+        }
+    }
+
+    /// Notes an access, for eviction.
+    pub(crate) fn touch(&self, now_ns: u64) {
+        let mut table = self.shared.partials.known();
+        if let Some(known) = table.get_mut(&self.key()).filter(|k| k.id == self.id) {
+            known.atime_ns = now_ns;
+        }
+    }
+
+    /// The bytes of `range`, checked. `Corrupt`: some of its granules are not here, or were damaged
+    /// and are forgotten now.
+    pub(crate) async fn read(self: &Arc<Self>, range: ByteRange) -> Result<bytes::Bytes> {
+        let me = self.clone();
+        blocking(move || me.read_blocking(range)).await
+    }
+
+    /// Turns a complete one into a file of `work/`; readers go on. `None`: it is not complete, or
+    /// over. The room it took is reserved, where that is possible.
+    fn take_over(&self) -> Result<Option<(Filling, Vec<Reservation>)>> {
+        let Some(table) = self.table()? else { return Ok(None) };
+        let file = self.files()?.payload;
+        let shared = &self.shared;
+        let space = {
+            let mut known = shared.partials.known();
+            if known.get(&self.key()).is_none_or(|k| k.id != self.id) {
+                return Ok(None);
+            }
+            self.state().over = true;
+            known.remove(&self.key()).map_or(0, |k| k.space)
+        };
+        let (from, to) = (shared.partials.payload_path(self.id), shared.work_path(self.id));
+        let moved = shared.io.rename(&from, &to).map_err(failed("rename", &from));
+        shared.partials.unlink(&*shared.io, self.id);
+        shared.room.set_aside(0, space);
+        moved?;
+        let held = shared.room.try_reserve(space).into_iter().collect();
+        Ok(Some((Filling::filled(shared.clone(), self.id, file, self.head.size, table), held)))
+    }
+}

@@ -1,0 +1,121 @@
+//! Objects in part over all disks.
+
+use std::sync::Arc;
+
+use forebay_core::{Error, Result};
+
+use super::{Partial, PartialHead, Validation};
+use crate::store::record::{Record, RecordMeta};
+use crate::store::volume::{Parts, Volume};
+use crate::store::{Store, blocking, format};
+
+/// Room looked for before a disk takes a new one.
+const ROOM: u64 = 16 << 20;
+
+impl Store {
+    fn knows_partial(&self, key: &[u8]) -> Option<Arc<Volume>> {
+        self.disks.online().iter().find(|v| v.shared().partials.knows(key)).cloned()
+    }
+
+    /// Drops what is here in part of objects that another disk has whole, or in part as well.
+    pub(crate) async fn drop_double_partials(&self) -> Result<()> {
+        let volumes = self.disks.online();
+        if volumes.len() < 2 {
+            return Ok(());
+        }
+        let store = self.clone();
+        blocking(move || {
+            for (n, volume) in volumes.iter().enumerate() {
+                let keys: Vec<_> = volume.shared().partials.known().keys().cloned().collect();
+                for key in keys {
+                    let earlier = volumes[..n].iter().any(|v| v.shared().partials.knows(&key));
+                    if earlier || store.disks.find(&key)?.is_some() {
+                        volume.shared().drop_partial(&key);
+                    }
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// What is here in part of an object. The caller keeps it as long as it is used often.
+    pub(crate) async fn partial(&self, bucket_id: u64, name: &str) -> Result<Option<Arc<Partial>>> {
+        let key = format::key(bucket_id, name);
+        let Some(volume) = self.knows_partial(&key) else { return Ok(None) };
+        blocking(move || volume.shared().open_partial(&key)).await
+    }
+
+    /// Begins to keep an object in part; what was here in part of it before is dropped.
+    pub(crate) async fn begin_partial(
+        &self,
+        head: PartialHead,
+        validation: Validation,
+    ) -> Result<Arc<Partial>> {
+        let mut usable = Vec::new();
+        let mut refusal = Error::unavailable("no disk is in use");
+        for volume in self.disks.by_score(head.bucket_id, &head.name) {
+            match volume.shared().check_alive() {
+                Ok(()) => usable.push(volume),
+                Err(e) => refusal = e,
+            }
+        }
+        let roomy = |v: &&Arc<Volume>| {
+            v.shared().file_system_fits(ROOM) && v.room().try_reserve(ROOM).is_some()
+        };
+        let volume = usable.iter().find(roomy).or(usable.first()).ok_or(refusal)?;
+        let (shared, key) = (volume.shared().clone(), format::key(head.bucket_id, &head.name));
+        self.drop_partial_of(&key).await?;
+        blocking(move || shared.begin_partial(head, validation)).await
+    }
+
+    /// Drops what is here in part of an object. Returns the space freed, if there was any.
+    pub(crate) async fn drop_partial(&self, bucket_id: u64, name: &str) -> Result<Option<u64>> {
+        self.drop_partial_of(&format::key(bucket_id, name)).await
+    }
+
+    /// As [`Self::drop_partial`], by the key.
+    pub(crate) async fn drop_partial_of(&self, key: &[u8]) -> Result<Option<u64>> {
+        let mut freed = None;
+        while let Some(volume) = self.knows_partial(key) {
+            let key = key.to_vec();
+            let space = blocking(move || Ok(volume.shared().drop_partial(&key))).await?;
+            freed = Some(freed.unwrap_or(0) + space.unwrap_or(0));
+        }
+        Ok(freed)
+    }
+
+    /// Drops this very one.
+    pub(crate) async fn discard_partial(&self, partial: &Arc<Partial>) -> Result<bool> {
+        let partial = partial.clone();
+        blocking(move || {
+            let id = partial.id;
+            let dropped = partial.shared.drop_partial_if(&partial.key(), |k| k.id == id);
+            Ok(dropped.is_some())
+        })
+        .await
+    }
+
+    /// Makes an object of a complete one, without copying it. `None`: it is not complete, or over.
+    /// When this fails it is gone.
+    pub(crate) async fn complete_partial(
+        &self,
+        partial: &Arc<Partial>,
+        meta: RecordMeta,
+    ) -> Result<Option<Record>> {
+        let volume = self.disks.number(partial.shared.number)?;
+        let (key, mine) = (partial.key(), partial.clone());
+        let Some((filling, held)) = blocking(move || mine.take_over()).await? else {
+            return Ok(None);
+        };
+        let head = partial.head();
+        let record = volume.record(head.bucket_id, head.name.clone(), meta);
+        let parts = Parts { kept: Vec::new(), fresh: vec![filling] };
+        let is_elsewhere = self.disks.is_elsewhere(&volume, &key)?;
+        let record = volume.commit_files(record, parts, is_elsewhere, held).await?;
+        if is_elsewhere {
+            self.drop_older(&volume, &key).await?;
+        }
+        Ok(Some(record))
+    }
+}
