@@ -76,6 +76,12 @@ pub(crate) struct Following {
     progress: watch::Receiver<Progress>,
 }
 
+impl Fetch {
+    fn is_over(&self) -> bool {
+        matches!(*self.progress.borrow(), Progress::Done { .. } | Progress::Failed { .. })
+    }
+}
+
 impl Fetches {
     /// Keeps what is being fetched out of the store: the object was written or removed meanwhile.
     pub(super) fn supersede(&self, key: &Key) {
@@ -133,7 +139,8 @@ impl ObjectService {
         let key = Key::new(info, name);
         let (fetch, started_here) = {
             let mut table = self.0.fetches.table();
-            match table.get(&key) {
+            // One that is over and not forgotten yet brought what there was before this request.
+            match table.get(&key).filter(|fetch| !fetch.is_over()) {
                 Some(fetch) => (fetch.clone(), false),
                 None => {
                     let (sender, progress) = watch::channel(Progress::Starting);
