@@ -61,6 +61,12 @@ impl<'a> Applier<'a> {
         self.batch.put(format::key(record.bucket_id, &record.name), record)
     }
 
+    /// Keeps a segment that cannot be read, and the removals that may hide what is in it.
+    pub(crate) fn keep_segment(&mut self, segment: u64) {
+        self.pass(Position { segment, offset: 0 }, 0);
+        self.tally.shift(segment, Shift::Sequence(0));
+    }
+
     /// Forgets a segment whose live records were all moved.
     pub(crate) fn forget_segment(&mut self, segment: u64) {
         self.touched.insert(segment);

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
@@ -84,7 +85,7 @@ impl Committer {
     /// Starts the thread over a disk whose index has all of the log.
     pub(crate) fn start(shared: Arc<Shared>) -> Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let engine = Engine { shared, unlinked: Vec::new() };
+        let engine = Engine { shared, unlinked: Vec::new(), unremoved: Vec::new() };
         let name = format!("disk-{}", engine.shared.number);
         let thread = std::thread::Builder::new()
             .name(name)
@@ -136,6 +137,8 @@ struct Engine {
     shared: Arc<Shared>,
     /// Doomed files that are gone: the next batch may forget them.
     unlinked: Vec<u64>,
+    /// Segments that were released and could not be removed yet.
+    unremoved: Vec<u64>,
 }
 
 /// A change after a look at what is there.
@@ -255,12 +258,16 @@ impl Engine {
             }
             Change::Move { record, payload } => match shared.current(&record)? {
                 Some(now) if now.sequence == record.sequence && now.spot() == record.spot() => {
-                    (append(Entry::Put(Box::new(now)), payload), false)
+                    // The index may last before the log does, and then names the copy alone.
+                    let owned = is_owned(&now);
+                    (append(Entry::Put(Box::new(now)), payload), owned)
                 }
                 _ => (Step::Nothing, false),
             },
             Change::Bury { from, bucket_id, name, sequence } => {
-                if shared.tally().hides(from, sequence) {
+                // What should be gone and is still there would be seen again by a rebuild.
+                let left = shared.left_behind.load(Ordering::Relaxed);
+                if left || !self.unremoved.is_empty() || shared.tally().hides(from, sequence) {
                     (append(Entry::Remove { bucket_id, name, sequence }, Bytes::new()), false)
                 } else {
                     (Step::Nothing, false)
@@ -428,13 +435,25 @@ impl Engine {
                 self.unlinked.push(file);
             }
         }
-        for segment in after.released {
-            if let Err(e) = shared.log.remove(segment) {
-                tracing::warn!(segment, "a segment stays until restart: {e}");
-            }
+        self.unremoved.extend(after.released);
+        if !self.unremoved.is_empty()
+            && let Err(e) = remove_segments(shared, &mut self.unremoved)
+        {
+            tracing::warn!(segments = self.unremoved.len(), "released segments stay: {e}");
         }
         shared.show_accounts();
     }
+}
+
+/// Removes released segments from the front; those that are left are tried again later.
+fn remove_segments(shared: &Shared, released: &mut Vec<u64>) -> Result<()> {
+    // An index of before the release would miss them after a power cut.
+    shared.index.persist()?;
+    while let Some(segment) = released.first() {
+        shared.log.remove(*segment)?;
+        released.remove(0);
+    }
+    Ok(())
 }
 
 /// What is left of a step after its record went to the log.

@@ -43,7 +43,7 @@ struct Inner {
     segment_bytes: u64,
     stop: AtomicBool,
     sleep: (Mutex<()>, Condvar),
-    /// Segments that hold damaged records of objects which exist nowhere else. Held while one
+    /// Segments that hold damaged records of objects which exist nowhere else, or cannot be read. Held while one
     /// segment is rewritten, so that only one is.
     stuck: Mutex<Vec<u64>>,
 }
@@ -54,13 +54,14 @@ impl Compactor {
         committer: Arc<Committer>,
         segment_bytes: u64,
     ) -> Result<Self> {
+        let aside = shared.log.damaged().into_iter().map(|(segment, _)| segment).collect();
         let inner = Arc::new(Inner {
             shared,
             committer,
             segment_bytes,
             stop: AtomicBool::new(false),
             sleep: Default::default(),
-            stuck: Mutex::default(),
+            stuck: Mutex::new(aside),
         });
         let name = format!("compact-{}", inner.shared.number);
         let mine = inner.clone();

@@ -7,8 +7,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 use forebay_core::{Error, ErrorCode, Result};
@@ -24,6 +25,17 @@ const MEMTABLE: u64 = 16 << 20;
 /// Says that the index is whole; absent while it is being built.
 const COMPLETE: &[u8] = b"complete";
 const TALLY: &[u8] = b"tally";
+/// In the state: the last batch that changed each part. In each part: that batch, as it knows it.
+const MARKS: &[u8] = b"marks";
+/// No other key is that short.
+const MARK: &[u8] = b"\xff";
+/// Places in [`Index::parts`].
+const PARTS: usize = 5;
+const RECORDS: usize = 0;
+const DOOMED: usize = 1;
+const RESIDENTS: usize = 2;
+const STRAYS: usize = 3;
+const SEGMENTS: usize = 4;
 
 /// Records of one disk.
 pub(crate) struct Index {
@@ -39,9 +51,34 @@ pub(crate) struct Index {
     strays: Keyspace,
     segments: Keyspace,
     state: Keyspace,
+    marks: Mutex<Marks>,
     io: Arc<dyn Disk>,
     disk: usize,
     path: PathBuf,
+}
+
+/// Numbers of batches.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    last: u64,
+    /// The last one that changed each part.
+    of: [u64; PARTS],
+}
+
+impl Marks {
+    fn encode(&self) -> Vec<u8> {
+        std::iter::once(self.last).chain(self.of).flat_map(u64::to_be_bytes).collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut numbers = bytes.chunks(8).map(number);
+        let last = numbers.next()??;
+        let mut of = [0; PARTS];
+        for slot in &mut of {
+            *slot = numbers.next()??;
+        }
+        numbers.next().is_none().then_some(Self { last, of })
+    }
 }
 
 /// Which names of a bucket a scan visits.
@@ -58,6 +95,12 @@ pub(crate) struct Span {
 impl Index {
     /// Opens the index in folder `path`, an empty one when there is none.
     pub(crate) fn open(path: &Path, io: Arc<dyn Disk>, disk: usize) -> Result<Self> {
+        // What the library does not expect in damaged files ends in a panic of some of its parts.
+        let opened = catch_unwind(AssertUnwindSafe(|| Self::open_unguarded(path, io, disk)));
+        opened.unwrap_or_else(|_| Err(damaged(path, "opening it failed in an unexpected way")))
+    }
+
+    fn open_unguarded(path: &Path, io: Arc<dyn Disk>, disk: usize) -> Result<Self> {
         let broken = |e: fjall::Error| failed(path, &e);
         let db = Database::builder(path)
             .cache_size(CACHE)
@@ -67,7 +110,7 @@ impl Index {
             .map_err(broken)?;
         let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE);
         let open = |name| db.keyspace(name, options).map_err(broken);
-        Ok(Self {
+        let index = Self {
             records: open("records")?,
             doomed: open("doomed")?,
             companions: open("companions")?,
@@ -75,11 +118,14 @@ impl Index {
             strays: open("strays")?,
             segments: open("segments")?,
             state: open("state")?,
+            marks: Mutex::default(),
             db,
             io,
             disk,
             path: path.to_owned(),
-        })
+        };
+        index.check_marks()?;
+        Ok(index)
     }
 
     /// Whether the index was built to its end.
@@ -91,12 +137,57 @@ impl Index {
     pub(crate) fn set_complete(&self) -> Result<()> {
         self.step("index.complete")?;
         self.state.insert(COMPLETE, b"").map_err(|e| self.failed(&e))?;
+        self.persist()
+    }
+
+    /// Makes all batches so far survive a power cut.
+    pub(crate) fn persist(&self) -> Result<()> {
+        self.step("index.persist")?;
         self.db.persist(PersistMode::SyncData).map_err(|e| self.failed(&e))
+    }
+
+    /// Moves what is in memory of some parts (bits, the state is the last one) into tables.
+    #[cfg(test)]
+    pub(crate) fn flush(&self, parts: u8) -> Result<()> {
+        for (n, part) in self.parts().into_iter().chain([&self.state]).enumerate() {
+            if parts & 1 << n != 0 {
+                part.rotate_memtable_and_wait().map_err(|e| self.failed(&e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every part of the index has all that was written to it: each recovers by itself,
+    /// and a damaged journal may leave one behind the others.
+    fn check_marks(&self) -> Result<()> {
+        let marks = self.state.get(MARKS).map_err(|e| self.failed(&e))?;
+        let marks = match marks {
+            Some(bytes) => Marks::decode(&bytes).ok_or_else(|| self.damaged("its marks"))?,
+            None => Marks::default(),
+        };
+        for (part, expected) in self.parts().into_iter().zip(marks.of) {
+            let mark = part.get(MARK).map_err(|e| self.failed(&e))?;
+            let found = mark.map_or(Some(0), |bytes| number(&bytes));
+            if found != Some(expected) {
+                return Err(self.damaged("its parts are of different times"));
+            }
+        }
+        *self.marks() = marks;
+        Ok(())
+    }
+
+    fn marks(&self) -> MutexGuard<'_, Marks> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What batches change, beside the state.
+    fn parts(&self) -> [&Keyspace; PARTS] {
+        [&self.records, &self.doomed, &self.residents, &self.strays, &self.segments]
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
         let value = self.records.get(key).map_err(|e| self.failed(&e))?;
-        value.map(|v| format::decode_value(key, &v, self.disk)).transpose()
+        value.map(|v| self.decode(key, &v)).transpose()
     }
 
     /// The accounts as of the last batch. `None`: there are none.
@@ -107,6 +198,9 @@ impl Index {
         let mut tally = Tally::decode(&value).ok_or_else(|| self.damaged("its accounts"))?;
         for guard in self.segments.iter() {
             let (id, value) = guard.into_inner().map_err(|e| self.failed(&e))?;
+            if *id == *MARK {
+                continue;
+            }
             let segment = SegmentTally::decode(&value).zip(number(&id));
             let (segment, id) = segment.ok_or_else(|| self.damaged("a segment's accounts"))?;
             tally.adopt(id, segment);
@@ -116,7 +210,8 @@ impl Index {
 
     /// Begins a batch of changes.
     pub(crate) fn batch(&self) -> Batch<'_> {
-        Batch { index: self, inner: self.db.batch(), seen: HashMap::new() }
+        let touched = [false; PARTS];
+        Batch { index: self, inner: self.db.batch(), touched, seen: HashMap::new() }
     }
 
     /// Files to be removed.
@@ -127,7 +222,10 @@ impl Index {
     /// Keys that another disk may hold an older copy of.
     pub(crate) fn strays(&self) -> Result<Vec<Vec<u8>>> {
         let keys = self.strays.iter().map(|guard| guard.key().map(|k| k.to_vec()));
-        keys.collect::<std::result::Result<_, _>>().map_err(|e| self.failed(&e))
+        let mut keys: Vec<_> =
+            keys.collect::<std::result::Result<_, _>>().map_err(|e| self.failed(&e))?;
+        keys.retain(|key| key != MARK);
+        Ok(keys)
     }
 
     pub(crate) fn is_stray(&self, key: &[u8]) -> Result<bool> {
@@ -199,7 +297,7 @@ impl Index {
             })
             .map(|entry| {
                 let (key, value) = entry?;
-                format::decode_value(&key, &value, self.disk)
+                self.decode(&key, &value)
             })
     }
 
@@ -207,7 +305,7 @@ impl Index {
     pub(crate) fn all(&self) -> impl Iterator<Item = Result<Record>> + '_ {
         self.entries(Bound::Unbounded).map(|entry| {
             let (key, value) = entry?;
-            format::decode_value(&key, &value, self.disk)
+            self.decode(&key, &value)
         })
     }
 
@@ -234,6 +332,11 @@ impl Index {
         self.records
             .range::<Vec<u8>, _>((start, Bound::Unbounded))
             .map(|guard| guard.into_inner().map_err(|e| self.failed(&e)))
+            .filter(|entry| !matches!(entry, Ok((key, _)) if **key == *MARK))
+    }
+
+    fn decode(&self, key: &[u8], value: &[u8]) -> Result<Record> {
+        format::decode_value(key, value, self.disk).inspect_err(|_| self.distrust())
     }
 
     fn step(&self, what: &'static str) -> Result<()> {
@@ -241,12 +344,25 @@ impl Index {
     }
 
     fn damaged(&self, what: &str) -> Error {
-        let at = self.path.display();
-        Error::new(ErrorCode::Corrupt, format!("index {at} is damaged: {what}"))
+        damaged(&self.path, what)
     }
 
+    /// The error of a call. Damage is noted, so that the index is made again when it is opened.
     fn failed(&self, e: &fjall::Error) -> Error {
-        failed(&self.path, e)
+        let error = failed(&self.path, e);
+        if error.code == ErrorCode::Corrupt {
+            self.distrust();
+        }
+        error
+    }
+
+    fn distrust(&self) {
+        let note = distrusted(&self.path);
+        match self.io.create(&note) {
+            Ok(_) => tracing::error!("index {} is damaged: restart", self.path.display()),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => tracing::error!(path = %note.display(), "not written: {e}"),
+        }
     }
 }
 
@@ -254,6 +370,8 @@ impl Index {
 pub(crate) struct Batch<'a> {
     index: &'a Index,
     inner: OwnedWriteBatch,
+    /// Which parts of the index it changes.
+    touched: [bool; PARTS],
     /// What this batch made of the keys it touched.
     seen: HashMap<Vec<u8>, Option<Record>>,
 }
@@ -268,37 +386,45 @@ impl Batch<'_> {
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, record: &Record) -> Result<()> {
+        self.touched[RECORDS] = true;
         self.inner.insert(&self.index.records, key.as_slice(), format::encode_value(record)?);
         self.seen.insert(key, Some(record.clone()));
         Ok(())
     }
 
     pub(crate) fn remove(&mut self, key: Vec<u8>) {
+        self.touched[RECORDS] = true;
         self.inner.remove(&self.index.records, key.as_slice());
         self.seen.insert(key, None);
     }
 
     pub(crate) fn doom(&mut self, file: u64) {
+        self.touched[DOOMED] = true;
         self.inner.insert(&self.index.doomed, file.to_be_bytes(), b"");
     }
 
     pub(crate) fn undoom(&mut self, file: u64) {
+        self.touched[DOOMED] = true;
         self.inner.remove(&self.index.doomed, file.to_be_bytes());
     }
 
     pub(crate) fn put_resident(&mut self, generation: u64, key: &[u8]) {
+        self.touched[RESIDENTS] = true;
         self.inner.insert(&self.index.residents, generation.to_be_bytes(), key);
     }
 
     pub(crate) fn remove_resident(&mut self, generation: u64) {
+        self.touched[RESIDENTS] = true;
         self.inner.remove(&self.index.residents, generation.to_be_bytes());
     }
 
     pub(crate) fn put_stray(&mut self, key: &[u8]) {
+        self.touched[STRAYS] = true;
         self.inner.insert(&self.index.strays, key, b"");
     }
 
     pub(crate) fn remove_stray(&mut self, key: &[u8]) {
+        self.touched[STRAYS] = true;
         self.inner.remove(&self.index.strays, key);
     }
 
@@ -314,9 +440,31 @@ impl Batch<'_> {
                 None => self.inner.remove(&self.index.segments, id.to_be_bytes()),
             }
         }
+        self.touched[SEGMENTS] |= !touched.is_empty();
+        let mut marks = *self.index.marks();
+        marks.last += 1;
+        for (n, part) in
+            self.index.parts().into_iter().enumerate().filter(|(n, _)| self.touched[*n])
+        {
+            marks.of[n] = marks.last;
+            self.inner.insert(part, MARK, marks.last.to_be_bytes());
+        }
+        self.inner.insert(&self.index.state, MARKS, marks.encode());
         self.index.step("index.batch")?;
-        self.inner.commit().map_err(|e| self.index.failed(&e))
+        self.inner.commit().map_err(|e| self.index.failed(&e))?;
+        *self.index.marks() = marks;
+        Ok(())
     }
+}
+
+/// The note beside an index that it is damaged.
+pub(crate) fn distrusted(index: &Path) -> PathBuf {
+    index.with_extension("damaged")
+}
+
+fn damaged(path: &Path, what: &str) -> Error {
+    let at = path.display();
+    Error::new(ErrorCode::Corrupt, format!("index {at} is damaged: {what}"))
 }
 
 fn number(bytes: &[u8]) -> Option<u64> {
@@ -329,12 +477,23 @@ fn failed(path: &Path, e: &fjall::Error) -> Error {
         fjall::Error::Io(io) if io.kind() == io::ErrorKind::StorageFull => {
             Error::from(io::Error::from(io::ErrorKind::StorageFull))
         }
+        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io))
+            if matches!(
+                io.kind(),
+                io::ErrorKind::UnexpectedEof
+                    | io::ErrorKind::InvalidData
+                    | io::ErrorKind::InvalidInput
+                    | io::ErrorKind::NotFound
+            ) =>
+        {
+            damaged(path, &io.to_string())
+        }
         fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => {
             Error::internal(format!("index {at}: {io}"))
         }
         fjall::Error::Locked => Error::internal(format!("index {at} is open elsewhere")),
         fjall::Error::Poisoned => Error::internal(format!("index {at}: an earlier write failed"))
             .hint("look at the disk, then restart the target"),
-        other => Error::new(ErrorCode::Corrupt, format!("index {at} is damaged: {other:?}")),
+        other => damaged(path, &format!("{other:?}")),
     }
 }

@@ -12,7 +12,7 @@ use super::apply::Applier;
 use super::disk::{Disk, DiskFile};
 use super::format::{self, FOOTER, MAX_RECORD};
 use super::identity::failed;
-use super::index::Index;
+use super::index::{Index, distrusted};
 use super::log::{Entry, Found, Item, Log, Position};
 use super::record::Record;
 use super::shared::{Shared, object_path, work_path};
@@ -56,15 +56,17 @@ impl Site<'_> {
     /// Opens the index and applies what it lacks of the log.
     pub(crate) fn recover(&self) -> Result<Recovered> {
         let path = self.root.join(".forebay").join("index");
-        if !self.rebuild && !self.files_are_truth {
-            match Index::open(&path, self.io.clone(), self.number).and_then(complete) {
-                Ok(Some((index, tally))) if self.has_all_of(&tally) => {
-                    return self.catch_up(index, tally);
-                }
-                Ok(Some(_)) => {
-                    let disk = self.root.display();
-                    tracing::warn!(%disk, "the log is shorter than its index says: index made again");
-                }
+        let note = distrusted(&path);
+        let noted = self.io.open(&note).is_ok();
+        if !self.rebuild && !self.files_are_truth && !noted {
+            // Some damage ends the process within the library: the next start must not try again.
+            if let Err(e) = self.io.create(&note) {
+                tracing::warn!(path = %note.display(), "not written: {e}");
+            }
+            let index = Index::open(&path, self.io.clone(), self.number);
+            self.clear(&note)?;
+            match index.and_then(complete).and_then(|index| self.try_catch_up(index)) {
+                Ok(Some(recovered)) => return Ok(recovered),
                 Ok(None) => {}
                 Err(e) if e.code == ErrorCode::Corrupt => {
                     tracing::warn!("{e}; it is made again from the log");
@@ -74,12 +76,38 @@ impl Site<'_> {
         }
         self.io.remove_tree(&path).map_err(failed("remove", &path))?;
         let index = Index::open(&path, self.io.clone(), self.number)?;
-        self.rebuild(index)
+        let recovered = self.rebuild(index)?;
+        self.clear(&note)?;
+        Ok(recovered)
+    }
+
+    fn clear(&self, note: &Path) -> Result<()> {
+        match self.io.unlink(note) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(failed("remove", note)),
+        }
+    }
+
+    fn try_catch_up(&self, index: Option<(Index, Tally)>) -> Result<Option<Recovered>> {
+        let Some((index, tally)) = index else { return Ok(None) };
+        if !self.has_all_of(&tally) {
+            let disk = self.root.display();
+            tracing::warn!(%disk, "the log is shorter than its index says: index made again");
+            return Ok(None);
+        }
+        self.catch_up(index, tally).map(Some)
+    }
+
+    /// Segments with their lengths. Those set aside are there: they may be readable the next time,
+    /// and an index that knows what is in them must not give older values instead.
+    fn there(&self) -> HashMap<u64, u64> {
+        let aside = self.log.damaged().into_iter().map(|(segment, _)| (segment, u64::MAX));
+        aside.chain(self.log.segments()).collect()
     }
 
     /// Whether the log has everything that the index says it has.
     fn has_all_of(&self, tally: &Tally) -> bool {
-        let there: HashMap<u64, u64> = self.log.segments().into_iter().collect();
+        let there = self.there();
         let needed = |id: &u64| tally.segments.get(id).is_some_and(|s| s.live > 0);
         let lost = tally.segments.keys().filter(|id| needed(id) && !there.contains_key(id));
         let at = tally.position;
@@ -89,8 +117,9 @@ impl Site<'_> {
 
     fn catch_up(&self, index: Index, mut tally: Tally) -> Result<Recovered> {
         let on_disk: HashSet<u64> = self.log.segments().into_iter().map(|(id, _)| id).collect();
+        let there = self.there();
         let lost: Vec<u64> =
-            tally.segments.keys().copied().filter(|id| !on_disk.contains(id)).collect();
+            tally.segments.keys().copied().filter(|id| !there.contains_key(id)).collect();
         if !lost.is_empty() {
             let mut applier = Applier::new(&index, &mut tally);
             lost.into_iter().for_each(|segment| applier.forget_segment(segment));
@@ -119,6 +148,13 @@ impl Site<'_> {
 
     fn rebuild(&self, index: Index) -> Result<Recovered> {
         let mut tally = Tally::default();
+        // What cannot be read now may be readable the next time, and removals may hide what is in
+        // it: it counts as needed.
+        let mut applier = Applier::new(&index, &mut tally);
+        for (segment, _) in self.log.damaged() {
+            applier.keep_segment(segment);
+        }
+        applier.commit()?;
         let replay = self.replay(&index, &mut tally, Position::default(), false, |_| ())?;
         let adopted = self.sweep_files(&index, &mut tally)?;
         self.relearn_companions(&index)?;
@@ -158,7 +194,18 @@ impl Site<'_> {
                     if let Entry::Put(record) = &entry {
                         note(format::key(record.bucket_id, &record.name));
                     }
-                    applier.apply(at, len, with_disk(entry, self.number))?;
+                    let applied = applier.apply(at, len, with_disk(entry, self.number))?;
+                    // A batch has its position with it; only damage takes them apart.
+                    let known = |new: &Record, old: &Record| {
+                        (new.sequence, new.spot()) == (old.sequence, old.spot())
+                    };
+                    if let (Some(new), Some(old)) = (&applied.new, &applied.old)
+                        && check_payload
+                        && known(new, old)
+                    {
+                        let what = "the index is damaged: it is ahead of its own position";
+                        return Err(Error::new(ErrorCode::Corrupt, what));
+                    }
                     replay.records += 1;
                 }
             }

@@ -41,6 +41,9 @@ pub(crate) struct Shared {
     pub(crate) sequence: Arc<AtomicU64>,
     /// Who wants to know of changes.
     pub(crate) observer: OnceLock<Arc<dyn Observer>>,
+    /// A file that no record names could not be removed: a rebuild would take it for an object if
+    /// its removal were dropped from the log.
+    pub(crate) left_behind: AtomicBool,
     /// A sync failed: what the disk holds is unknown until it is opened again.
     pub(crate) failed: AtomicBool,
 }
@@ -153,6 +156,7 @@ impl Shared {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                 Err(e) => {
                     tracing::warn!(path = %path.display(), "file stays until restart: {e}");
+                    self.left_behind.store(true, Ordering::Relaxed);
                     return false;
                 }
             }

@@ -138,6 +138,7 @@ impl Claim {
             partials,
             sequence,
             observer: OnceLock::new(),
+            left_behind: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             root,
         });

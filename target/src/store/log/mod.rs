@@ -138,7 +138,6 @@ impl Log {
     }
 
     /// Segments that cannot be read, in order, and why.
-    #[cfg(test)]
     pub(crate) fn damaged(&self) -> Vec<(u64, String)> {
         locked(&self.aside).clone().into_iter().collect()
     }
