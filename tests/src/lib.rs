@@ -8,6 +8,7 @@
 pub mod cluster;
 pub mod data;
 pub mod gcs;
+pub mod history;
 pub mod http;
 pub mod minio;
 pub mod ports;

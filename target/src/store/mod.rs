@@ -20,6 +20,8 @@ pub mod disk;
 mod disks;
 #[cfg(test)]
 pub(crate) mod faulty;
+#[cfg(test)]
+mod flip_tests;
 mod format;
 mod growing;
 mod identity;
