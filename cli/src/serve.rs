@@ -93,7 +93,8 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
     };
     let gateway = node(&ids.gateway, front)?;
     let mut target = node(&ids.target, back)?;
-    target.disk = vec![DiskConfig { path: text(&data)?, size: Some(size), rebuild_index: false }];
+    let path = text(&data)?;
+    target.disk = vec![DiskConfig { path, size: Some(size), mount: false, rebuild_index: false }];
     check(Role::Gateway, &gateway)?;
     check(Role::Target, &target)?;
     runtime()?.block_on(serve(gateway, target, size))

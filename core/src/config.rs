@@ -77,6 +77,10 @@ pub struct DiskConfig {
     /// Bytes Forebay may use there; 10 % of the file system or 20 GiB, the smaller, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
+    /// Only a file system mounted at `path` is this disk: while it is missing, the folder under it
+    /// is not used in its place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mount: bool,
     /// Makes the index of this disk anew from the objects themselves at start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rebuild_index: bool,

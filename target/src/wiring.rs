@@ -24,7 +24,7 @@ use crate::job::ishard::builds::Builds;
 use crate::object::{ObjectService, Parts};
 use crate::scrub;
 use crate::shard::Shards;
-use crate::store::{DiskSettings, RealDisk, Store};
+use crate::store::{DiskSettings, ObjectLock, RealDisk, Store};
 
 /// Runs one target until `lifecycle` is cancelled. `ready` is called once it listens, with its URL;
 /// it is a member of the cluster when its `/readyz` says so.
@@ -40,6 +40,7 @@ pub async fn run(
         .iter()
         .map(|d| DiskSettings {
             rebuild_index: d.rebuild_index,
+            mount: d.mount,
             ..DiskSettings::new(&d.path, d.size.map(|s| s.0))
         })
         .collect();
@@ -79,6 +80,18 @@ pub async fn run(
         .counting(move |why, bytes| evicted.evicted(why, bytes));
     lifecycle.spawn(evictor.run(lifecycle.token()));
     scrub::start(&objects, &config.scrub, config.disk.len(), &lifecycle);
+
+    let (tended, locking, token) = (store.clone(), objects.clone(), lifecycle.token());
+    lifecycle.spawn(async move {
+        let lock: ObjectLock = Box::new(move |bucket_id, name| {
+            let objects = locking.clone();
+            Box::pin(async move {
+                let guard: Box<dyn Send> = Box::new(objects.lock_key(bucket_id, &name).await);
+                guard
+            })
+        });
+        tokio::join!(tended.watch_disks(&token), tended.resilver(&token, lock));
+    });
 
     let refresher = membership::follow(
         identity.clone(),

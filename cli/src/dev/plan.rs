@@ -150,7 +150,9 @@ pub(super) fn write(
         config.disk = node
             .disks
             .iter()
-            .map(|path| Ok(DiskConfig { path: text(path)?, size, rebuild_index: false }))
+            .map(|path| {
+                Ok(DiskConfig { path: text(path)?, size, mount: false, rebuild_index: false })
+            })
             .collect::<Result<_, Stopped>>()?;
         let toml = toml::to_string(&config).map_err(|e| {
             Stopped::new(exit::FAILED, Error::internal(format!("settings do not serialize: {e}")))

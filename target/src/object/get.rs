@@ -154,7 +154,7 @@ impl ObjectService {
     pub(crate) async fn get_local(&self, info: &BucketInfo, name: &str) -> Result<Found> {
         match self.store().get(info.id, name).await? {
             Some(record) => self.open(info, &record).await,
-            None => Err(info.bucket.object_not_found(name)),
+            None => Err(self.missing(info, name)),
         }
     }
 

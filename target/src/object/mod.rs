@@ -109,6 +109,23 @@ impl ObjectService {
         &self.0.parts.metrics
     }
 
+    /// Keeps other writers of an object away while the guard lives.
+    pub(crate) async fn lock_key(&self, bucket_id: u64, name: &str) -> lock::KeyGuard {
+        self.0.locks.lock(&Key { bucket_id, name: name.into() }).await
+    }
+
+    /// An error while an object that was not found may lie on a disk that is not in use and nobody
+    /// else has it.
+    fn check_absent(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        if info.has_backend() { Ok(()) } else { self.store().check_absent(info.id, name) }
+    }
+
+    /// What to say of an object that was not found here.
+    fn missing(&self, info: &BucketInfo, name: &str) -> Error {
+        let absent = self.check_absent(info, name);
+        absent.err().unwrap_or_else(|| info.bucket.object_not_found(name))
+    }
+
     async fn backend(&self, info: &BucketInfo) -> Result<Arc<dyn Backend>> {
         self.0.parts.backends.for_bucket(info).await
     }
@@ -146,7 +163,7 @@ impl ObjectService {
     /// Metadata of the copy held here, as it is; nobody else is asked.
     pub(crate) async fn head_local(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
         let record = self.store().get(info.id, name).await?;
-        record.map(|r| r.object_meta()).ok_or_else(|| info.bucket.object_not_found(name))
+        record.map(|r| r.object_meta()).ok_or_else(|| self.missing(info, name))
     }
 
     /// Removes an object, at its backend too.
@@ -165,6 +182,9 @@ impl ObjectService {
         }
         let here = self.store().remove(info.id, name).await?.is_some();
         self.0.lost.forget(&key);
+        if !here {
+            self.store().check_absent(info.id, name)?;
+        }
         let elsewhere = self.remove_from_neighbors(info, name).await?;
         if here || elsewhere { Ok(()) } else { Err(deleted_missing(info, name)) }
     }
@@ -177,7 +197,10 @@ impl ObjectService {
         self.0.lost.forget(&key);
         match removed {
             Some(_) => Ok(()),
-            None => Err(deleted_missing(info, name)),
+            None => {
+                self.check_absent(info, name)?;
+                Err(deleted_missing(info, name))
+            }
         }
     }
 
@@ -232,7 +255,7 @@ impl ObjectService {
     ) -> Result<()> {
         let _guard = self.0.locks.lock(&Key::new(info, name)).await;
         let record: Option<Record> = self.store().get(info.id, name).await?;
-        let record = record.ok_or_else(|| info.bucket.object_not_found(name))?;
+        let record = record.ok_or_else(|| self.missing(info, name))?;
         self.store()
             .update(&record, move |meta| {
                 if replace {

@@ -26,6 +26,8 @@ impl ObjectService {
         info: &BucketInfo,
         name: &str,
     ) -> Result<Option<Record>> {
+        // The newest copy may lie on a disk of this target that is not in use.
+        self.store().check_absent(info.id, name)?;
         let mut silent = None;
         for node in self.former_owners(info) {
             match self.adopt(info, name, &node).await {

@@ -5,14 +5,17 @@
 //! So a group grows with the load, and nobody waits for the sake of grouping.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{JoinHandle, Thread};
 
 use bytes::Bytes;
 use forebay_core::bucket::Class;
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::apply::{Applied, Applier};
 use super::format;
@@ -77,6 +80,7 @@ impl Request {
 
 /// The hand that gives changes to the thread. Dropping it waits for the thread's end.
 pub(crate) struct Committer {
+    retired: CancellationToken,
     sender: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -85,13 +89,14 @@ impl Committer {
     /// Starts the thread over a disk whose index has all of the log.
     pub(crate) fn start(shared: Arc<Shared>) -> Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let engine = Engine { shared, unlinked: Vec::new(), unremoved: Vec::new() };
+        let retired = shared.retired.clone();
+        let engine = Engine { shared, tight: false, unlinked: Vec::new(), unremoved: Vec::new() };
         let name = format!("disk-{}", engine.shared.number);
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || engine.run(receiver))
             .map_err(|e| Error::internal(format!("no thread for a disk: {e}")))?;
-        Ok(Self { sender: Some(sender), thread: Some(thread) })
+        Ok(Self { retired, sender: Some(sender), thread: Some(thread) })
     }
 
     /// Makes changes; returns when they are made and, where their class asks for it, synced.
@@ -104,17 +109,21 @@ impl Committer {
         let (reply, answer) = oneshot::channel();
         let sender = self.sender.as_ref().ok_or_else(stopped)?;
         let request = Request { changes, held, reply };
-        sender.send(request).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
+        let answered = async {
+            sender.send(request).await.map_err(|_| stopped())?;
+            answer.await.map_err(|_| stopped())?
+        };
+        tokio::select! {
+            biased;
+            outcomes = answered => outcomes,
+            // The disk may hang, and with it the thread.
+            () = self.retired.cancelled() => Err(stopped()),
+        }
     }
 
     /// [`Self::submit`] for callers on a thread that may block and hold no reservation.
     pub(crate) fn submit_blocking(&self, changes: Vec<Change>) -> Result<Vec<Outcome>> {
-        let (reply, answer) = oneshot::channel();
-        let sender = self.sender.as_ref().ok_or_else(stopped)?;
-        let request = Request { changes, held: Vec::new(), reply };
-        sender.blocking_send(request).map_err(|_| stopped())?;
-        answer.blocking_recv().map_err(|_| stopped())?
+        block_on(self.submit(changes, Vec::new()))
     }
 }
 
@@ -129,12 +138,33 @@ impl Drop for Committer {
     }
 }
 
+/// Drives a future of channels on a thread that may block.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
 fn stopped() -> Error {
-    Error::unavailable("the disk is closing")
+    Error::unavailable("the disk is being closed")
 }
 
 struct Engine {
     shared: Arc<Shared>,
+    /// The file system is nearly full: as of the group at hand.
+    tight: bool,
     /// Doomed files that are gone: the next batch may forget them.
     unlinked: Vec<u64>,
     /// Segments that were released and could not be removed yet.
@@ -184,6 +214,10 @@ impl Engine {
     /// Makes the changes of a group: first those that need no sync, so that none waits for one.
     fn commit(&mut self, group: Group) {
         let (mut quick, mut durable) = (Vec::new(), Vec::new());
+        self.tight = self.shared.is_tight();
+        if self.tight && group.requests.iter().flat_map(|r| &r.changes).any(|c| !c.needs_room()) {
+            self.shared.give_up_reserve();
+        }
         for mut request in group.requests {
             match self.plan(&mut request.changes) {
                 Ok((steps, true)) => durable.push(Plan { request, steps, durable: true }),
@@ -218,6 +252,12 @@ impl Engine {
         self.shared.check_alive()?;
         let mut durable = false;
         let mut steps = Vec::with_capacity(changes.len());
+        if self.tight && changes.iter().any(Change::needs_room) {
+            let bytes: usize = changes.iter().map(Change::payload).sum();
+            self.shared.room.note_full(bytes as u64);
+            let text = format!("the file system of {} is full", self.shared.root.display());
+            return Err(Error::new(ErrorCode::OutOfSpace, text).hint("free space on it"));
+        }
         for change in changes.drain(..) {
             let (step, owned) = self.plan_one(change)?;
             durable |= owned;
@@ -239,6 +279,7 @@ impl Engine {
                 let owned = is_owned(&record);
                 let item = Item { entry: Entry::Put(record), payload };
                 format::check_entry(&item.entry)?;
+                let stray = stray || shared.is_partial();
                 (Step::Append { item, files, stray }, owned)
             }
             Change::Remove { bucket_id, name, generation } => {
@@ -248,7 +289,9 @@ impl Engine {
                     Some(current) => {
                         let sequence = shared.next_sequence();
                         let entry = Entry::Remove { bucket_id, name, sequence };
-                        (append(entry, Bytes::new()), is_owned(&current))
+                        let (item, files) = (Item { entry, payload: Bytes::new() }, Vec::new());
+                        let stray = shared.is_partial();
+                        (Step::Append { item, files, stray }, is_owned(&current))
                     }
                 }
             }
@@ -354,16 +397,21 @@ impl Engine {
             }
         };
         self.finish(after);
+        self.shared.progress.fetch_add(1, Ordering::Relaxed);
         Ok(outcomes)
     }
 
     fn append(&self, items: &[Item]) -> Result<Vec<Spot>> {
-        self.shared.log.append(items).inspect_err(|e| {
-            if e.code == ErrorCode::OutOfSpace {
+        let shared = &self.shared;
+        match shared.log.append(items) {
+            Err(e) if e.code == ErrorCode::OutOfSpace => {
                 let bytes: usize = items.iter().map(|i| i.payload.len()).sum();
-                self.shared.room.note_full(bytes as u64);
+                shared.room.note_full(bytes as u64);
+                // New objects are turned away from the next group on.
+                if shared.give_up_reserve() { shared.log.append(items) } else { Err(e) }
             }
-        })
+            other => other.inspect_err(|e| shared.suspect_if(e)),
+        }
     }
 
     fn index(
@@ -403,8 +451,16 @@ impl Engine {
                             .ok_or_else(|| Error::internal("the log did not place every record"))?;
                         let (at, len, entry) = placed(item, spot);
                         let applied = applier.apply(at, len, entry)?;
-                        if let Some(new) = applied.new.as_ref().filter(|_| stray) {
-                            applier.batch.put_stray(&format::key(new.bucket_id, &new.name));
+                        // Of what was removed its own sequence counts, not the removal's: a copy
+                        // that was replaced on another disk must not take the newer one with it.
+                        let note = match (&applied.new, &applied.old) {
+                            (Some(new), _) => Some((new, None)),
+                            (None, Some(old)) => Some((old, Some(old.sequence))),
+                            (None, None) => None,
+                        };
+                        if let Some((record, removed)) = note.filter(|_| stray) {
+                            let key = format::key(record.bucket_id, &record.name);
+                            applier.batch.put_stray(&key, removed);
                         }
                         after.settle.extend(files.iter().map(|f| f.id));
                         after.note(applied)
@@ -551,6 +607,11 @@ impl Change {
             Self::Unstray { key } => Some(key.clone()),
             Self::Times(_) | Self::Release { .. } => None,
         }
+    }
+
+    /// Whether it has to wait while the file system is full; what frees space must not.
+    fn needs_room(&self) -> bool {
+        matches!(self, Self::Put { .. } | Self::Times(_))
     }
 
     pub(crate) fn payload(&self) -> usize {

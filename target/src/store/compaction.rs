@@ -150,8 +150,12 @@ impl Inner {
     fn candidate(&self, percent: u64, active: u64) -> Option<u64> {
         let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         let tally = self.shared.tally();
-        let sealed =
-            || tally.segments.iter().filter(|(id, _)| **id < active && !stuck.contains(id));
+        // The copies need room first.
+        let room = self.shared.io.space(&self.shared.root).map_or(u64::MAX, |s| s.free / 2);
+        let sealed = || {
+            let idle = tally.segments.iter().filter(|(id, _)| **id < active);
+            idle.filter(|(id, s)| !stuck.contains(id) && s.len - s.dead().min(s.len) <= room)
+        };
         let emptiest = sealed()
             .filter(|(_, s)| s.dead() > 0 && s.dead() * 100 >= s.len * percent)
             .max_by_key(|(_, s)| s.dead() * 1000 / s.len.max(1));

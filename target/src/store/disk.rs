@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -98,6 +98,12 @@ pub trait Disk: Send + Sync {
     fn remove_tree(&self, dir: &Path) -> io::Result<()>;
 
     fn space(&self, path: &Path) -> io::Result<Space>;
+
+    /// Whether a file system of its own is mounted at `dir`.
+    fn is_mount(&self, dir: &Path) -> io::Result<bool>;
+
+    /// Creates a file of `len` bytes that has its room on the disk; none is left after an error.
+    fn allocate(&self, path: &Path, len: u64) -> io::Result<()>;
 
     /// Takes the exclusive lock `path` stands for; `WouldBlock` when another process has it.
     fn lock(&self, path: &Path) -> io::Result<DiskLock>;
@@ -227,6 +233,17 @@ impl Disk for RealDisk {
         file_system_space(path)
     }
 
+    fn is_mount(&self, dir: &Path) -> io::Result<bool> {
+        let here = fs::metadata(dir)?;
+        let above = fs::metadata(dir.join(".."))?;
+        Ok(here.dev() != above.dev() || here.ino() == above.ino())
+    }
+
+    fn allocate(&self, path: &Path, len: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        allocate(&file, len).inspect_err(|_| drop(fs::remove_file(path)))
+    }
+
     fn lock(&self, path: &Path) -> io::Result<DiskLock> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         file.try_lock().map_err(|e| match e {
@@ -246,6 +263,20 @@ pub(crate) fn open_files_limit() -> u64 {
         0 => limit.rlim_cur,
         // What POSIX promises to be enough for programs that do not ask.
         _ => 256,
+    }
+}
+
+/// Has a file system fail from now on, as a disk that dies.
+#[cfg(test)]
+#[allow(unsafe_code)]
+pub(crate) fn shut_down(path: &Path) -> io::Result<()> {
+    /// `FS_IOC_SHUTDOWN`, and that its journal is not written either.
+    const SHUTDOWN: libc::c_ulong = 0x8004_587d;
+    let (folder, how) = (File::open(path)?, 2u32);
+    // SAFETY: the call reads four bytes at `how`, and the folder is open.
+    match unsafe { libc::ioctl(folder.as_raw_fd(), SHUTDOWN, &how) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -313,6 +344,16 @@ fn read_now(file: &File, buf: &mut [u8], offset: u64) -> io::Result<Option<usize
             }
             e => Err(e),
         },
+    }
+}
+
+#[allow(unsafe_code)]
+fn allocate(file: &File, len: u64) -> io::Result<()> {
+    let len = i64::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the call has numbers only, and the file is open.
+    match unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -1,20 +1,27 @@
 //! The disks of a store: which are in use, and which of them has, or should have, an object.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use forebay_core::{Error, Result, placement};
+use tokio::sync::watch;
 
 use super::DiskSettings;
 use super::disk::Disk;
 use super::format;
-use super::identity::Identity;
-use super::observer::Observer;
+use super::identity::{Identity, failed};
+use super::observer::{Arrival, Observer};
 use super::record::Record;
 use super::recover::Replayed;
 use super::space::EvictorBell;
-use super::volume::{Claim, Volume};
+use super::volume::{Claim, Setting, Volume};
+
+/// How often a disk that was taken out of use is looked at, until nobody has it any more.
+const RETIRING: Duration = Duration::from_millis(20);
 
 /// All disks that the store was given.
 pub(crate) struct Disks {
@@ -25,8 +32,13 @@ pub(crate) struct Disks {
     /// Order of records over all disks, so that of two copies the newer one is known.
     sequence: Arc<AtomicU64>,
     observer: OnceLock<Arc<dyn Observer>>,
-    /// Held while a disk comes or goes.
+    /// Some disk is not in use: what is not found may lie there, and what is written or removed
+    /// now may have an older copy there.
+    degraded: Arc<AtomicBool>,
+    /// Held for moments only: no disk is waited for.
     change: Mutex<Change>,
+    /// Counts comings and goings of disks.
+    turns: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -35,6 +47,16 @@ struct Change {
     opens: u64,
     /// What the disks opened last learned from their logs.
     replayed: Vec<(usize, Replayed)>,
+    /// The disks that are not in use, and why.
+    away: BTreeMap<usize, String>,
+    /// The disks that were in use at some time.
+    seen: BTreeMap<usize, Seen>,
+}
+
+struct Seen {
+    id: String,
+    /// It was a file system of its own: the folder under it is another disk's.
+    mounted: bool,
 }
 
 impl Disks {
@@ -52,12 +74,15 @@ impl Disks {
             bell: Arc::default(),
             sequence: Arc::new(AtomicU64::new(Identity::first_sequence(opens))),
             observer: OnceLock::new(),
-            change: Mutex::new(Change { opens, replayed: Vec::new() }),
+            degraded: Arc::default(),
+            change: Mutex::new(Change { opens, ..Change::default() }),
+            turns: watch::Sender::new(0),
         };
         let mut first_error = None;
         for (number, claim) in claims.into_iter().enumerate() {
-            if let Err(e) = claim.and_then(|claim| disks.admit(&mut disks.lock(), number, claim)) {
+            if let Err(e) = claim.and_then(|claim| disks.admit(number, claim)) {
                 tracing::error!(disk = %disks.settings[number].path.display(), "not in use: {e}");
+                disks.note_away(&mut disks.lock(), number, &e);
                 first_error = first_error.or(Some(e));
             }
         }
@@ -72,27 +97,160 @@ impl Disks {
     }
 
     /// Takes a claimed disk into use.
-    fn admit(&self, change: &mut Change, number: usize, claim: Claim) -> Result<()> {
-        if claim.identity.opens >= change.opens {
-            // It was in another store for longer: every disk must know, or sequences would repeat.
-            change.opens = claim.identity.opens + 1;
-            self.sequence.fetch_max(Identity::first_sequence(change.opens), Ordering::SeqCst);
-            self.online.load().iter().try_for_each(|v| v.raise(change.opens))?;
-        }
-        let (sequence, bell) = (self.sequence.clone(), self.bell.clone());
-        let (volume, replayed) = claim.open(number, change.opens, sequence, bell)?;
-        change.replayed.push((number, replayed));
+    fn admit(&self, number: usize, claim: Claim) -> Result<()> {
+        let opens = self.opens_for(number, &claim.identity)?;
+        let id = claim.identity.id.clone();
+        let mounted = self.io.is_mount(&self.settings[number].path).unwrap_or(false);
+        let site = Setting {
+            number,
+            opens,
+            sequence: self.sequence.clone(),
+            bell: self.bell.clone(),
+            degraded: self.degraded.clone(),
+        };
+        let (volume, replayed) = claim.open(site)?;
         let volume = Arc::new(volume);
         if let Some(observer) = self.observer.get() {
             volume.observe(observer.clone());
+            // It looked at the disks that were there at the start only.
+            for record in volume.records() {
+                observer.inserted(number, &Arrival::of(&record?));
+            }
         }
+        self.drop_overtaken(&volume)?;
+        let mut change = self.lock();
+        if change.opens > opens {
+            volume.raise(change.opens)?;
+        }
+        change.replayed.push((number, replayed));
+        change.seen.insert(number, Seen { id, mounted });
         self.online.rcu(|online| {
             let mut online = Vec::clone(online);
             online.push(volume.clone());
             online.sort_by_key(|v| v.number());
             online
         });
+        change.away.remove(&number);
+        self.degraded.store(!change.away.is_empty(), Ordering::SeqCst);
+        drop(change);
+        self.turns.send_modify(|n| *n += 1);
         Ok(())
+    }
+
+    /// How often the store was opened, as a disk that comes into use has to note it.
+    fn opens_for(&self, number: usize, identity: &Identity) -> Result<u64> {
+        let mut change = self.lock();
+        let back = change.seen.get(&number).is_some_and(|seen| seen.id == identity.id);
+        let known = identity.opens < change.opens || (back && identity.opens == change.opens);
+        if !known {
+            // It was in another store for longer: every disk must know, or sequences would repeat.
+            change.opens = identity.opens + 1;
+            self.sequence.fetch_max(Identity::first_sequence(change.opens), Ordering::SeqCst);
+            self.online.load().iter().try_for_each(|v| v.raise(change.opens))?;
+        }
+        Ok(change.opens)
+    }
+
+    /// Removes from a disk that comes back what was written or removed while it was away, before
+    /// anybody can read it.
+    fn drop_overtaken(&self, volume: &Arc<Volume>) -> Result<()> {
+        let mut old = Vec::new();
+        for other in self.online.load().iter() {
+            for (key, removed) in other.shared().index.strays()? {
+                let newest = other.shared().index.get(&key)?.map(|r| r.sequence).or(removed);
+                let found = volume.shared().index.get(&key)?;
+                old.extend(found.filter(|r| newest.is_some_and(|newest| r.sequence < newest)));
+            }
+        }
+        if !old.is_empty() {
+            tracing::info!(disk = %volume.path().display(), objects = old.len(), "overtaken, removed");
+        }
+        volume.remove_all_blocking(&old).map(drop)
+    }
+
+    fn note_away(&self, change: &mut Change, number: usize, why: &dyn std::fmt::Display) {
+        self.degraded.store(true, Ordering::SeqCst);
+        change.away.insert(number, why.to_string());
+    }
+
+    /// Takes a disk out of use. Nothing waits for it: it may hang.
+    pub(crate) fn leave(&self, volume: Arc<Volume>, why: &dyn std::fmt::Display) {
+        let mut change = self.lock();
+        if !self.online.load().iter().any(|v| Arc::ptr_eq(v, &volume)) {
+            return;
+        }
+        self.note_away(&mut change, volume.number(), why);
+        self.online.rcu(|online| {
+            let rest = online.iter().filter(|v| !Arc::ptr_eq(v, &volume));
+            rest.cloned().collect::<Vec<_>>()
+        });
+        drop(change);
+        tracing::error!(disk = %volume.path().display(), "out of use: {why}");
+        volume.retire();
+        self.turns.send_modify(|n| *n += 1);
+        let end = std::thread::Builder::new().name(format!("retire-{}", volume.number()));
+        // Its end waits for its threads, and those may wait for the disk.
+        let ended = end.spawn(move || {
+            while Arc::strong_count(&volume) > 1 {
+                std::thread::sleep(RETIRING);
+            }
+            drop(volume);
+        });
+        if let Err(e) = ended {
+            tracing::error!("no thread to end a disk: {e}");
+        }
+    }
+
+    /// Tries to take a disk into use that is not. Blocks for as long as the disk does.
+    pub(crate) fn try_again(&self, number: usize) -> Result<()> {
+        let Some(settings) = self.settings.get(number) else { return Ok(()) };
+        let path = &settings.path;
+        let seen = self.lock().seen.get(&number).map(|seen| seen.mounted);
+        let mut settings = settings.clone();
+        if let Some(mounted) = seen {
+            settings.mount |= mounted;
+            settings.rebuild_index = false;
+        }
+        // A folder that went away is not made again: its disk may come back.
+        self.io.list(path).map_err(failed("list", path))?;
+        let tried = Claim::take(&settings, self.io.clone()).and_then(|c| self.admit(number, c));
+        match &tried {
+            Ok(()) => tracing::info!(disk = %path.display(), "in use again"),
+            Err(e) => {
+                let before = self.lock().away.insert(number, e.to_string());
+                if before.is_none_or(|before| before != e.to_string()) {
+                    tracing::warn!(disk = %path.display(), "still not in use: {e}");
+                }
+            }
+        }
+        tried
+    }
+
+    /// The disks that are not in use, and why.
+    pub(crate) fn away(&self) -> Vec<(usize, PathBuf, String)> {
+        let change = self.lock();
+        let away = change.away.iter();
+        away.map(|(n, why)| (*n, self.settings[*n].path.clone(), why.clone())).collect()
+    }
+
+    /// Whether some disk is not in use.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.degraded.load(Ordering::SeqCst)
+    }
+
+    /// Whether what is known of this key proves that no disk that is away has an object of it.
+    pub(crate) fn is_removed(&self, key: &[u8]) -> Result<bool> {
+        for volume in self.online.load().iter() {
+            if volume.shared().index.stray(key)?.flatten().is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Counts comings and goings of disks.
+    pub(crate) fn turns(&self) -> watch::Receiver<u64> {
+        self.turns.subscribe()
     }
 
     /// The disks in use.
@@ -153,8 +311,11 @@ impl Disks {
         Ok(copies)
     }
 
-    /// Whether a disk other than `volume` has this key.
+    /// Whether a disk other than `volume` has this key, or may have: it is not in use just now.
     pub(crate) fn is_elsewhere(&self, volume: &Volume, key: &[u8]) -> Result<bool> {
+        if self.is_partial() {
+            return Ok(true);
+        }
         for other in self.online.load().iter().filter(|v| v.number() != volume.number()) {
             if other.shared().index.get(key)?.is_some() {
                 return Ok(true);
@@ -180,9 +341,10 @@ impl Disks {
         if online.len() < 2 {
             return Ok(Vec::new());
         }
-        let mut strays = Vec::new();
+        let mut found = Vec::new();
         for volume in online.iter() {
-            let mut keys = volume.shared().index.strays()?;
+            let strays = volume.shared().index.strays()?;
+            let mut keys: Vec<_> = strays.into_iter().map(|(key, _)| key).collect();
             for (_, learned) in replayed.iter().filter(|(number, _)| *number == volume.number()) {
                 match learned {
                     Replayed::Keys(learned) => keys.extend(learned.iter().cloned()),
@@ -195,11 +357,12 @@ impl Disks {
                 }
             }
             for key in keys {
-                if self.is_elsewhere(volume, &key)? || volume.shared().index.is_stray(&key)? {
-                    strays.push((volume.clone(), key));
+                if self.is_elsewhere(volume, &key)? || volume.shared().index.stray(&key)?.is_some()
+                {
+                    found.push((volume.clone(), key));
                 }
             }
         }
-        Ok(strays)
+        Ok(found)
     }
 }

@@ -1,7 +1,7 @@
 //! A disk for tests that counts every step and stops at a chosen one, as a crash or a failure would.
 
 use std::io::{self, IoSlice};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,17 @@ pub(crate) enum Fault {
     Fail(io::ErrorKind),
 }
 
+/// What a path does from now on, until it is told otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lasting {
+    /// Every call fails with this system error.
+    Fails(i32),
+    /// Every changing call waits until this is over.
+    Hangs,
+}
+
 struct State {
+    lasting: Mutex<Vec<(PathBuf, Lasting)>>,
     steps: AtomicU64,
     at: AtomicU64,
     fault: Mutex<Fault>,
@@ -37,6 +47,7 @@ impl FaultyDisk {
     pub(crate) fn new() -> Self {
         Self {
             state: Arc::new(State {
+                lasting: Mutex::default(),
                 steps: AtomicU64::new(0),
                 at: AtomicU64::new(NEVER),
                 fault: Mutex::new(Fault::Crash),
@@ -50,6 +61,29 @@ impl FaultyDisk {
         *self.state.fault.lock().unwrap() = fault;
         self.state.log.lock().unwrap().clear();
         self.state.at.store(self.state.steps.load(Ordering::SeqCst) + n, Ordering::SeqCst);
+    }
+
+    /// Has everything under `path` go wrong; `None` ends it.
+    pub(crate) fn set(&self, path: &Path, lasting: Option<Lasting>) {
+        let mut all = self.state.lasting.lock().unwrap();
+        all.retain(|(p, _)| p != path);
+        all.extend(lasting.map(|l| (path.to_owned(), l)));
+    }
+
+    fn look(&self, path: &Path, changing: bool) -> io::Result<()> {
+        loop {
+            let all = self.state.lasting.lock().unwrap();
+            let found = all.iter().find(|(p, _)| path.starts_with(p)).map(|(_, l)| *l);
+            drop(all);
+            match found {
+                Some(Lasting::Fails(libc::EROFS | libc::ENOSPC)) if !changing => return Ok(()),
+                Some(Lasting::Fails(code)) => return Err(io::Error::from_raw_os_error(code)),
+                Some(Lasting::Hangs) if changing => {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                _ => return Ok(()),
+            }
+        }
     }
 
     /// Whether the planned step was reached.
@@ -83,16 +117,19 @@ impl FaultyDisk {
 }
 
 struct FaultyFile {
+    path: PathBuf,
     file: Arc<dyn DiskFile>,
     disk: FaultyDisk,
 }
 
 impl DiskFile for FaultyFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.disk.look(&self.path, false)?;
         self.file.read_at(buf, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.disk.look(&self.path, true)?;
         if let Err(e) = self.disk.check("write") {
             if self.disk.tears_now() {
                 self.file.write_at(&bytes[..bytes.len() / 2], offset)?;
@@ -103,6 +140,7 @@ impl DiskFile for FaultyFile {
     }
 
     fn write_vectored_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.disk.look(&self.path, true)?;
         if let Err(e) = self.disk.check("append") {
             if self.disk.tears_now() {
                 let bytes: Vec<u8> = parts.iter().flat_map(|p| p.iter().copied()).collect();
@@ -114,15 +152,18 @@ impl DiskFile for FaultyFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.look(&self.path, true)?;
         self.disk.check("set_len")?;
         self.file.set_len(len)
     }
 
     fn read_now_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        self.disk.look(&self.path, false)?;
         self.file.read_now_at(buf, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.disk.look(&self.path, true)?;
         self.disk.check("sync")?;
         self.file.sync()
     }
@@ -134,38 +175,51 @@ impl DiskFile for FaultyFile {
 
 impl Disk for FaultyDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.look(path, true)?;
         self.check("create")?;
-        Ok(Arc::new(FaultyFile { file: RealDisk.create(path)?, disk: self.clone() }))
+        let (file, path) = (RealDisk.create(path)?, path.to_owned());
+        Ok(Arc::new(FaultyFile { path, file, disk: self.clone() }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        RealDisk.open(path)
+        self.look(path, false)?;
+        let (file, path) = (RealDisk.open(path)?, path.to_owned());
+        Ok(Arc::new(FaultyFile { path, file, disk: self.clone() }))
     }
 
     fn open_write(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(FaultyFile { file: RealDisk.open_write(path)?, disk: self.clone() }))
+        self.look(path, true)?;
+        let (file, path) = (RealDisk.open_write(path)?, path.to_owned());
+        Ok(Arc::new(FaultyFile { path, file, disk: self.clone() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.look(from, true)?;
         self.check("rename")?;
         RealDisk.rename(from, to)
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.look(path, true)?;
         self.check("unlink")?;
         RealDisk.unlink(path)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.look(dir, true)?;
         self.check("sync_dir")?;
         RealDisk.sync_dir(dir)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.look(dir, false)?;
         RealDisk.list(dir)
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        if !dir.exists() {
+            self.look(dir, true)?;
+        }
         self.check("create_dir")?;
         RealDisk.create_dir(dir)
     }
@@ -179,7 +233,18 @@ impl Disk for FaultyDisk {
         RealDisk.space(path)
     }
 
+    fn is_mount(&self, dir: &Path) -> io::Result<bool> {
+        RealDisk.is_mount(dir)
+    }
+
+    fn allocate(&self, path: &Path, len: u64) -> io::Result<()> {
+        self.look(path, true)?;
+        self.check("allocate")?;
+        RealDisk.allocate(path, len)
+    }
+
     fn lock(&self, path: &Path) -> io::Result<DiskLock> {
+        self.look(path, true)?;
         RealDisk.lock(path)
     }
 

@@ -219,17 +219,33 @@ impl Index {
         self.numbers(&self.doomed)
     }
 
-    /// Keys that another disk may hold an older copy of.
-    pub(crate) fn strays(&self) -> Result<Vec<Vec<u8>>> {
-        let keys = self.strays.iter().map(|guard| guard.key().map(|k| k.to_vec()));
-        let mut keys: Vec<_> =
-            keys.collect::<std::result::Result<_, _>>().map_err(|e| self.failed(&e))?;
-        keys.retain(|key| key != MARK);
-        Ok(keys)
+    /// Keys that another disk may hold an older copy of; with the sequence of what was
+    /// removed where that was the newest known of the key.
+    pub(crate) fn strays(&self) -> Result<Vec<(Vec<u8>, Option<u64>)>> {
+        let mut out = Vec::new();
+        for guard in self.strays.iter() {
+            let (key, value) = guard.into_inner().map_err(|e| self.failed(&e))?;
+            if *key != *MARK {
+                out.push((key.to_vec(), number(&value)));
+            }
+        }
+        Ok(out)
     }
 
-    pub(crate) fn is_stray(&self, key: &[u8]) -> Result<bool> {
-        self.strays.contains_key(key).map_err(|e| self.failed(&e))
+    /// The note of one key in [`Self::strays`], if there is one.
+    pub(crate) fn stray(&self, key: &[u8]) -> Result<Option<Option<u64>>> {
+        let value = self.strays.get(key).map_err(|e| self.failed(&e))?;
+        Ok(value.map(|v| number(&v)))
+    }
+
+    /// At most `limit` records in the order of keys, those after `after`.
+    pub(crate) fn page(&self, after: Option<Vec<u8>>, limit: usize) -> Result<Vec<Record>> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let page = self.entries(start).take(limit).map(|entry| {
+            let (key, value) = entry?;
+            format::decode_value(&key, &value, self.disk)
+        });
+        page.collect()
     }
 
     /// Key of the object that this generation's companion belongs to.
@@ -418,9 +434,11 @@ impl Batch<'_> {
         self.inner.remove(&self.index.residents, generation.to_be_bytes());
     }
 
-    pub(crate) fn put_stray(&mut self, key: &[u8]) {
+    /// Notes that another disk may hold an older copy; `removed`: of what was just removed.
+    pub(crate) fn put_stray(&mut self, key: &[u8], removed: Option<u64>) {
         self.touched[STRAYS] = true;
-        self.inner.insert(&self.index.strays, key, b"");
+        let value = removed.map_or(Vec::new(), |sequence| sequence.to_be_bytes().to_vec());
+        self.inner.insert(&self.index.strays, key, value);
     }
 
     pub(crate) fn remove_stray(&mut self, key: &[u8]) {

@@ -19,11 +19,14 @@ mod crash_tests;
 pub mod disk;
 mod disks;
 #[cfg(test)]
+mod disks_tests;
+#[cfg(test)]
 pub(crate) mod faulty;
 #[cfg(test)]
 mod flip_tests;
 mod format;
 mod growing;
+mod health;
 mod identity;
 mod index;
 mod log;
@@ -33,6 +36,8 @@ mod reader;
 mod recency;
 mod record;
 mod recover;
+mod reserve;
+mod resilver;
 mod shared;
 mod space;
 mod tally;
@@ -55,6 +60,7 @@ pub use self::observer::{Arrival, Observer, key_digest};
 pub(crate) use self::partial::{GRANULE, Partial, PartialHead, Validation};
 pub use self::reader::ObjectReader;
 pub use self::record::{Record, RecordMeta};
+pub(crate) use self::resilver::ObjectLock;
 pub use self::space::{Demand, Usage};
 pub use self::work::WorkFile;
 
@@ -71,11 +77,13 @@ pub struct DiskSettings {
     pub budget: Option<u64>,
     /// Makes the index again from the object files, whatever is there.
     pub rebuild_index: bool,
+    /// Only a file system of its own is a disk: the empty folder under a missing one is not used.
+    pub mount: bool,
 }
 
 impl DiskSettings {
     pub fn new(path: impl Into<PathBuf>, budget: Option<u64>) -> Self {
-        Self { path: path.into(), budget, rebuild_index: false }
+        Self { path: path.into(), budget, rebuild_index: false, mount: false }
     }
 }
 
@@ -110,15 +118,46 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what other disks have of a key and is older than what `volume` has.
+    /// Removes what other disks have of a key and is older than what `volume` has or removed.
     async fn drop_older(&self, volume: &Arc<Volume>, key: &[u8]) -> Result<()> {
-        let Some(newest) = volume.get(key)? else { return Ok(()) };
+        let removed = volume.shared().index.stray(key)?.flatten();
+        let newest = volume.get(key)?.map(|r| r.sequence).or(removed);
         for other in self.disks.online().iter().filter(|v| v.number() != volume.number()) {
-            if let Some(old) = other.get(key)?.filter(|r| r.sequence < newest.sequence) {
+            let old = other.get(key)?;
+            if let Some(old) = old.filter(|r| newest.is_some_and(|newest| r.sequence < newest)) {
                 other.remove(&old).await?;
             }
         }
+        if self.disks.is_partial() {
+            // The note stays for the disk that is away.
+            return Ok(());
+        }
         volume.unstray(key.to_vec()).await
+    }
+
+    /// The error for an object that was not found here and may lie on a disk that is not in use.
+    pub(crate) fn check_absent(&self, bucket_id: u64, name: &str) -> Result<()> {
+        if !self.disks.is_partial() || self.disks.is_removed(&format::key(bucket_id, name))? {
+            return Ok(());
+        }
+        self.check_whole()
+    }
+
+    /// [`ErrorCode::Unavailable`] while some disk is not in use.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        match self.disks.away().first() {
+            None => Ok(()),
+            Some((_, path, why)) => Err(Error::unavailable(format!(
+                "disk {} of this target is not in use: {why}",
+                path.display()
+            ))
+            .hint("bring it back, or take it out of the configuration if it is lost")),
+        }
+    }
+
+    /// The disks that are not in use, and why.
+    pub fn disks_away(&self) -> Vec<(PathBuf, String)> {
+        self.disks.away().into_iter().map(|(_, path, why)| (path, why)).collect()
     }
 
     /// The record of an object, by the index alone.
@@ -284,13 +323,19 @@ impl Store {
     pub async fn remove(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
         let key = format::key(bucket_id, name);
         self.drop_partial_of(&key).await?;
-        let mut found = self.disks.copies(&key)?;
-        let newest = found.last().cloned();
-        // The oldest first: what a crash leaves is the newest.
-        for record in found.drain(..) {
-            self.volume(&record)?.remove(&record).await?;
+        let mut newest = None;
+        // Again: a disk may come into use meanwhile.
+        loop {
+            let found = self.disks.copies(&key)?;
+            if found.is_empty() {
+                return Ok(newest);
+            }
+            newest = newest.or_else(|| found.last().cloned());
+            // The oldest first: what a crash leaves is the newest.
+            for record in found {
+                self.volume(&record)?.remove(&record).await?;
+            }
         }
-        Ok(newest)
     }
 
     /// Removes this very commit, for eviction and for damaged copies. False: it was gone already.
@@ -428,11 +473,11 @@ impl Store {
         bytes: u64,
     ) -> Result<(Arc<Volume>, Reservation)> {
         let mut usable = Vec::new();
-        let mut refusal = Error::unavailable("no disk is in use");
+        let mut refusal = Error::new(ErrorCode::OutOfSpace, "no disk is in use").retry_after(3);
         for volume in self.disks.by_score(bucket_id, name) {
             match volume.shared().check_alive() {
                 Ok(()) => usable.push(volume),
-                Err(e) => refusal = e,
+                Err(e) => refusal = Error { code: ErrorCode::OutOfSpace, ..e },
             }
         }
         for volume in &usable {
@@ -442,7 +487,10 @@ impl Store {
                 return Ok((volume.clone(), reservation));
             }
         }
-        let volume = usable.first().ok_or(refusal)?;
+        let first = usable.first().ok_or(refusal)?;
+        // Waiting is for those that can be made to have room.
+        let volume = usable.iter().find(|v| v.may_free());
+        let volume = volume.ok_or_else(|| first.room().full(bytes))?;
         let fits = || volume.shared().file_system_fits(bytes);
         let reservation = volume.room().reserve(bytes, fits).await?;
         Ok((volume.clone(), reservation))

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use forebay_core::{Error, Result};
+use forebay_core::{Error, ErrorCode, Result};
+use tokio_util::sync::CancellationToken;
 
 use super::companion::Companions;
 use super::disk::Disk;
@@ -16,6 +17,7 @@ use super::observer::{Arrival, Observer};
 use super::partial::Partials;
 use super::recency::Recency;
 use super::record::Record;
+use super::reserve::Reserve;
 use super::space::Room;
 use super::tally::Tally;
 
@@ -44,8 +46,19 @@ pub(crate) struct Shared {
     /// A file that no record names could not be removed: a rebuild would take it for an object if
     /// its removal were dropped from the log.
     pub(crate) left_behind: AtomicBool,
+    /// Some other disk is not in use: what is written or removed here may have an older copy there.
+    pub(crate) degraded: Arc<AtomicBool>,
     /// A sync failed: what the disk holds is unknown until it is opened again.
     pub(crate) failed: AtomicBool,
+    /// The file system takes no writes just now.
+    pub(crate) read_only: AtomicBool,
+    /// An operation failed in a way that asks for a look at the disk.
+    pub(crate) suspect: AtomicBool,
+    /// Counts what went well: a disk that is slow and works is not a dead one.
+    pub(crate) progress: AtomicU64,
+    /// Cancelled when the disk is taken out of use.
+    pub(crate) retired: CancellationToken,
+    pub(crate) reserve: Reserve,
 }
 
 impl Shared {
@@ -85,21 +98,47 @@ impl Shared {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Refuses writes after a failed sync.
+    /// Refuses writes after a failed sync, and while the file system is read-only.
     pub(crate) fn check_alive(&self) -> Result<()> {
+        let disk = self.root.display();
         if self.failed.load(Ordering::Relaxed) {
-            return Err(Error::internal(format!(
-                "disk {} failed to sync; it takes no writes until it is opened again",
-                self.root.display()
-            ))
-            .hint("look at the kernel's log, replace the disk if it is failing"));
+            let text = format!("disk {disk} failed; it takes no writes until it is opened again");
+            return Err(Error::unavailable(text)
+                .hint("look at the kernel's log, replace the disk if it is failing"));
+        }
+        if self.read_only.load(Ordering::Relaxed) {
+            return Err(Error::unavailable(format!("disk {disk} is read-only"))
+                .hint("look at the kernel's log, mount it for writing again"));
         }
         Ok(())
+    }
+
+    /// Whether some other disk of the store is not in use.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.degraded.load(Ordering::SeqCst)
+    }
+
+    /// Work on this disk, given up when the disk is taken out of use: it may hang then.
+    pub(crate) async fn while_in_use<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let text = || format!("disk {} was taken out of use", self.root.display());
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = self.retired.cancelled() => Err(Error::unavailable(text())),
+        }
+    }
+
+    /// Has the disk looked at soon after an error that may be its own.
+    pub(crate) fn suspect_if(&self, e: &Error) {
+        if e.code == ErrorCode::Internal {
+            self.suspect.store(true, Ordering::Relaxed);
+        }
     }
 
     /// A failed sync may have thrown away dirty pages: trying again would lie.
     pub(crate) fn give_up(&self, e: &dyn std::fmt::Display) {
         self.failed.store(true, Ordering::Relaxed);
+        self.suspect.store(true, Ordering::Relaxed);
         tracing::error!(disk = %self.root.display(), "the disk takes no more writes: {e}");
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// Longest wait of a writer for eviction.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_millis(800);
 /// What eviction frees beyond the request that hit the end of the file system.
 const AFTER_FULL: u64 = 64 << 20;
 /// Dead space of the log that is put up with while room is short: this part of the budget.
@@ -174,6 +174,11 @@ impl Room {
         pressed && c.dead > self.budget / DEAD_SHARE
     }
 
+    /// Whether compaction would give anything.
+    pub(crate) fn has_dead_space(&self) -> bool {
+        self.lock().dead > self.budget / DEAD_SHARE
+    }
+
     /// Called when the file system had no room for `bytes`, whatever the budget says.
     pub(crate) fn note_full(&self, bytes: u64) {
         let mut c = self.lock();
@@ -247,7 +252,7 @@ impl Room {
         }
     }
 
-    fn full(&self, bytes: u64) -> Error {
+    pub(crate) fn full(&self, bytes: u64) -> Error {
         let u = self.usage();
         Error::new(
             ErrorCode::OutOfSpace,

@@ -8,12 +8,13 @@
 //! All ids are numbers in hexadecimal; names of objects never become paths.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use forebay_core::bucket::Class;
 use forebay_core::{Error, Result, placement};
+use tokio_util::sync::CancellationToken;
 
 use super::DiskSettings;
 use super::committer::{Change, Committer, MetaChange, Outcome};
@@ -30,6 +31,7 @@ use super::reader::{Body, ObjectReader, OpenExtent, corrupt};
 use super::recency::Recency;
 use super::record::{Extent, Place, Record, RecordMeta, Spot};
 use super::recover::{Recovered, Replayed, Site, tidy};
+use super::reserve::{Reserve, reserve_path};
 use super::shared::Shared;
 use super::space::{Demand, EvictorBell, Reservation, Room};
 use super::work::{Filling, Finished, Payload};
@@ -40,6 +42,8 @@ const MAX_DEFAULT_BUDGET: u64 = 20 << 30;
 /// Segments have this part of the budget, within these bounds.
 const SEGMENT_SHARE: u64 = 64;
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (256 << 10)..=(256 << 20);
+/// Opening a disk takes this much of its file system, or its reserve is given up.
+const OPENING: u64 = 1 << 20;
 /// Removals in one request, so that other writers get their turn.
 const REMOVALS_AT_ONCE: usize = 256;
 
@@ -59,6 +63,18 @@ pub(crate) struct Claim {
     lock: DiskLock,
 }
 
+/// What a disk has to know of the store that it is in.
+pub(crate) struct Setting {
+    pub(crate) number: usize,
+    /// How often the store was opened.
+    pub(crate) opens: u64,
+    /// Gives the order of records.
+    pub(crate) sequence: Arc<AtomicU64>,
+    pub(crate) bell: Arc<EvictorBell>,
+    /// Some other disk is not in use.
+    pub(crate) degraded: Arc<AtomicBool>,
+}
+
 /// One disk.
 pub(crate) struct Volume {
     // In the order of their ends: compaction needs the committer, both need the lock.
@@ -75,23 +91,25 @@ impl Claim {
     pub(crate) fn take(settings: &DiskSettings, io: Arc<dyn Disk>) -> Result<Self> {
         let root = &settings.path;
         let own = root.join(".forebay");
+        if settings.mount && !io.is_mount(root).map_err(failed("look at", root))? {
+            let text = format!("no file system is mounted at {}", root.display());
+            return Err(Error::unavailable(text).hint("mount the disk; it is taken into use then"));
+        }
         for dir in [&own, &root.join("work"), &root.join("objects"), &root.join("log")] {
             io.create_dir(dir).map_err(failed("create folder", dir))?;
         }
         let lock = identity::lock(&*io, root, &own)?;
+        // Opening writes a little: with nothing left at all it would fail.
+        if io.space(root).is_ok_and(|s| s.free < OPENING) {
+            drop(io.unlink(&reserve_path(root)));
+        }
         let identity = Identity::read(&*io, &own, || holds_anything(&*io, root))?;
         Ok(Self { identity, settings: settings.clone(), io, lock })
     }
 
-    /// Opens the disk as number `number`. `opens` says how often the store was opened, and
-    /// `sequence` gives the order of records; also returned: keys just learned from the log.
-    pub(crate) fn open(
-        mut self,
-        number: usize,
-        opens: u64,
-        sequence: Arc<AtomicU64>,
-        bell: Arc<EvictorBell>,
-    ) -> Result<(Volume, Replayed)> {
+    /// Opens the disk; also returned: keys just learned from the log.
+    pub(crate) fn open(mut self, setting: Setting) -> Result<(Volume, Replayed)> {
+        let Setting { number, opens, sequence, bell, degraded } = setting;
         let (root, io) = (self.settings.path.clone(), self.io.clone());
         create_folders(&*io, &root.join("objects"))?;
         let budget = match self.settings.budget {
@@ -139,7 +157,13 @@ impl Claim {
             sequence,
             observer: OnceLock::new(),
             left_behind: AtomicBool::new(false),
+            degraded,
             failed: AtomicBool::new(false),
+            read_only: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
+            progress: AtomicU64::new(0),
+            retired: CancellationToken::new(),
+            reserve: Reserve::new(budget),
             root,
         });
         tidy(&shared)?;
@@ -174,6 +198,18 @@ impl Volume {
     pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
         // Only the first one is asked for, by `Disks`.
         drop(self.shared.observer.set(observer));
+    }
+
+    /// Ends the use of this disk: whoever waits for it gets an error.
+    pub(crate) fn retire(&self) {
+        self.shared.failed.store(true, Ordering::Relaxed);
+        self.shared.retired.cancel();
+    }
+
+    /// Whether eviction or compaction could free anything here.
+    pub(crate) fn may_free(&self) -> bool {
+        let evictable = self.shared.index.residents(0, 1).is_ok_and(|r| !r.is_empty());
+        evictable || self.shared.room.has_dead_space()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -296,7 +332,8 @@ impl Volume {
         record.size = kept.iter().map(|e| e.size).sum();
         record.place = Place::Files(Spot::default(), kept);
         let (shared, mine) = (self.shared.clone(), record.clone());
-        let fresh = super::blocking(move || end_files(&shared, fresh, &mine)).await?;
+        let ended = super::blocking(move || end_files(&shared, fresh, &mine));
+        let fresh = self.shared.while_in_use(ended).await?;
         self.submit_put(record, Bytes::new(), fresh, stray, held).await
     }
 
@@ -367,6 +404,10 @@ impl Volume {
 
     /// Opens an object. `None`: it is gone, and so is its entry now, or it has moved.
     pub(crate) fn open_object(&self, record: &Record) -> Result<Option<ObjectReader>> {
+        self.try_open(record).inspect_err(|e| self.shared.suspect_if(e))
+    }
+
+    fn try_open(&self, record: &Record) -> Result<Option<ObjectReader>> {
         let body = match &record.place {
             Place::Log(spot) => match self.shared.log.read(spot, record.size) {
                 Ok(Some((found, payload))) => {

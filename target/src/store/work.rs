@@ -192,6 +192,7 @@ impl WorkFile {
             let more = need - self.reservation.bytes();
             self.reservation.grow(more, || true).await?;
         }
+        let in_use = self.volume.shared().clone();
         let work = match work {
             Work::Memory if size <= SMALL => {
                 self.growing.append(&bytes);
@@ -199,17 +200,18 @@ impl WorkFile {
             }
             Work::Memory => {
                 let (shared, growing) = (self.volume.shared().clone(), self.growing.clone());
-                blocking(move || {
+                let filled = blocking(move || {
                     let mut filling = Filling::create(shared)?;
                     filling.append(&growing.freeze())?;
                     filling.append(&bytes)?;
                     growing.move_to(filling.file.clone());
                     Ok(Work::File(Box::new(filling)))
-                })
-                .await?
+                });
+                in_use.while_in_use(filled).await?
             }
             Work::File(mut filling) => {
-                blocking(move || filling.append(&bytes).map(|()| Work::File(filling))).await?
+                let filled = blocking(move || filling.append(&bytes).map(|()| Work::File(filling)));
+                in_use.while_in_use(filled).await?
             }
         };
         self.work = Some(work);

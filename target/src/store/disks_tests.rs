@@ -1,0 +1,317 @@
+//! Disks that fail, hang, fill up, go away and come back, while the store goes on.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use super::faulty::{FaultyDisk, Lasting};
+use super::tests::{cached, contents, owned};
+use super::*;
+
+/// In which time a dead disk must be noticed, and a full or replaced one be of use again.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A store whose disks are looked after; that ends with it.
+struct Tended {
+    store: Store,
+    _end: tokio_util::sync::DropGuard,
+}
+
+async fn tended(disks: &[DiskSettings], io: Arc<dyn Disk>) -> Tended {
+    let store = Store::open(disks.to_vec(), io).await.unwrap();
+    let (token, mine) = (CancellationToken::new(), store.clone());
+    let _end = token.clone().drop_guard();
+    tokio::spawn(async move { mine.watch_disks(&token).await });
+    Tended { store, _end }
+}
+
+fn two(dir: &Path) -> [DiskSettings; 2] {
+    ["a", "b"].map(|name| DiskSettings::new(dir.join(name), Some(1 << 30)))
+}
+
+async fn soon(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < SOON, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    begun.elapsed()
+}
+
+fn name(n: usize) -> String {
+    format!("object {n}")
+}
+
+fn data(n: usize, version: u8) -> Bytes {
+    // Some for the log and some for files.
+    Bytes::from(vec![version; 1000 + n % 4 * 60_000])
+}
+
+async fn fill(store: &Store) {
+    for n in 0..24 {
+        store.put(1, &name(n), data(n, 1), owned()).await.unwrap();
+    }
+}
+
+/// Which of the objects lie on disk `number`.
+async fn on(store: &Store, number: usize) -> Vec<usize> {
+    let (rows, _) = store.list(1, "", None, None, 100).await.unwrap();
+    let here = rows.iter().filter(|r| r.disk == number);
+    here.map(|r| r.name.strip_prefix("object ").unwrap().parse().unwrap()).collect()
+}
+
+/// What a store does while disk 0 is away, and after it came back by `back`.
+async fn away_and_back(store: &Store, lost: &[usize], back: impl FnOnce()) {
+    assert!(lost.len() > 4, "{lost:?}");
+    for n in 0..24 {
+        let found = contents(store, 1, &name(n)).await;
+        assert_eq!(found.is_none(), lost.contains(&n));
+        let e = store.check_absent(1, &name(n)).unwrap_err();
+        assert_eq!((e.code, e.retry_after_s), (ErrorCode::Unavailable, Some(3)));
+    }
+    // Three are written anew, and one of them removed: its old copy on the lost disk is void.
+    let [kept, small, removed] = [lost[0], lost[1], lost[2]];
+    for n in [kept, small, removed] {
+        store.put(1, &name(n), data(n, 2), owned()).await.unwrap();
+    }
+    store.remove(1, &name(removed)).await.unwrap().unwrap();
+    assert!(contents(store, 1, &name(removed)).await.is_none());
+    store.check_absent(1, &name(removed)).unwrap();
+    back();
+    soon("back in use", || store.disks_away().is_empty()).await;
+    soon("notes are worked off", || {
+        store.volumes().iter().all(|v| v.shared().index.strays().unwrap().is_empty())
+    })
+    .await;
+    for n in (0..24).filter(|n| *n != removed) {
+        let version = if [kept, small].contains(&n) { 2 } else { 1 };
+        assert_eq!(contents(store, 1, &name(n)).await.unwrap(), data(n, version));
+    }
+    assert!(contents(store, 1, &name(removed)).await.is_none());
+    assert_eq!(store.usage().objects, 23);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_disk_is_taken_out_of_use_and_comes_back_when_it_works() {
+    let dir = tempfile::tempdir().unwrap();
+    let (io, disks) = (FaultyDisk::new(), two(dir.path()));
+    let t = tended(&disks, Arc::new(io.clone())).await;
+    fill(&t.store).await;
+    let lost = on(&t.store, 0).await;
+    io.set(&disks[0].path, Some(Lasting::Fails(libc::EIO)));
+    soon("noticed", || t.store.disks_away().len() == 1).await;
+    away_and_back(&t.store, &lost, || io.set(&disks[0].path, None)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hanging_disk_blocks_nobody_for_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let (io, disks) = (FaultyDisk::new(), two(dir.path()));
+    let t = tended(&disks, Arc::new(io.clone())).await;
+    fill(&t.store).await;
+    let lost = on(&t.store, 0).await;
+    io.set(&disks[0].path, Some(Lasting::Hangs));
+    let begun = Instant::now();
+    let stuck = t.store.put(1, &name(lost[3]), data(lost[3], 1), owned()).await;
+    assert_eq!(stuck.unwrap_err().code, ErrorCode::Unavailable);
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    soon("noticed", || t.store.disks_away().len() == 1).await;
+    away_and_back(&t.store, &lost, || io.set(&disks[0].path, None)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_only_disk_is_read_and_others_take_the_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (io, disks) = (FaultyDisk::new(), two(dir.path()));
+    let t = tended(&disks, Arc::new(io.clone())).await;
+    fill(&t.store).await;
+    let volume = t.store.volumes()[0].clone();
+    io.set(&disks[0].path, Some(Lasting::Fails(libc::EROFS)));
+    soon("noticed", || volume.shared().check_alive().is_err()).await;
+    for n in 0..24 {
+        assert_eq!(contents(&t.store, 1, &name(n)).await.unwrap(), data(n, 1));
+        let record = t.store.put(1, &name(100 + n), data(n, 2), owned()).await.unwrap();
+        assert_eq!(record.disk, 1);
+    }
+    io.set(&disks[0].path, None);
+    soon("written again", || volume.shared().check_alive().is_ok()).await;
+    assert!(t.store.disks_away().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_failed_to_sync_is_opened_again_in_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let disks = [DiskSettings::new(dir.path(), Some(1 << 30))];
+    let t = tended(&disks, Arc::new(RealDisk)).await;
+    fill(&t.store).await;
+    t.store.volumes()[0].shared().give_up(&"planned");
+    let e = t.store.put(1, "new", data(0, 1), owned()).await.unwrap_err();
+    assert_eq!((e.code, e.retry_after_s), (ErrorCode::OutOfSpace, Some(3)));
+    let alive = || t.store.volumes().iter().any(|v| v.shared().check_alive().is_ok());
+    soon("opened again", alive).await;
+    for n in 0..24 {
+        assert_eq!(contents(&t.store, 1, &name(n)).await.unwrap(), data(n, 1));
+    }
+    t.store.put(1, "new", data(0, 1), owned()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_folder_under_a_missing_mount_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b] = two(dir.path());
+    let b = DiskSettings { mount: true, ..b };
+    std::fs::create_dir_all(&b.path).unwrap();
+    let store = Store::open(vec![a, b.clone()], Arc::new(RealDisk)).await.unwrap();
+    let [(path, why)] = store.disks_away().try_into().unwrap();
+    assert_eq!(path, b.path);
+    assert!(why.contains("mounted"), "{why}");
+    assert_eq!(std::fs::read_dir(&b.path).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn objects_move_to_a_new_disk_where_they_belong() {
+    let dir = tempfile::tempdir().unwrap();
+    let disks = two(dir.path());
+    let store = Store::open(disks[..1].to_vec(), Arc::new(RealDisk)).await.unwrap();
+    fill(&store).await;
+    store.put(2, "copy", data(3, 1), cached()).await.unwrap();
+    drop(store);
+    let store = Store::open(disks.to_vec(), Arc::new(RealDisk)).await.unwrap();
+    let lock: ObjectLock = Box::new(|_, _| Box::pin(async { Box::new(()) as Box<dyn Send> }));
+    let moved = store.resilver_once(&lock).await.unwrap();
+    assert!(moved > 4, "{moved}");
+    assert_eq!(store.resilver_once(&lock).await.unwrap(), 0);
+    for n in 0..24 {
+        let record = store.get(1, &name(n)).await.unwrap().unwrap();
+        assert_eq!(record.disk, store.disks.by_score(1, &name(n))[0].number());
+        assert_eq!(contents(&store, 1, &name(n)).await.unwrap(), data(n, 1));
+    }
+    assert_eq!(store.usage().objects, 25);
+    assert!(store.volumes().iter().all(|v| v.shared().index.strays().unwrap().is_empty()));
+}
+
+/// A small file system in a file, mounted. `None` where that is not allowed.
+struct Mounted {
+    dir: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn new(megabytes: u64) -> Option<Self> {
+        let me = Self { dir: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(me.path()).unwrap();
+        std::fs::File::create(me.image()).unwrap().set_len(megabytes << 20).unwrap();
+        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(me.image()).status();
+        if !made.is_ok_and(|s| s.success()) || !me.mount() {
+            eprintln!("skipped: needs root, mkfs.ext4 and a loop device");
+            return None;
+        }
+        Some(me)
+    }
+
+    fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("disk")
+    }
+
+    fn mount(&self) -> bool {
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "loop"]).arg(self.image()).arg(self.path());
+        mount.stderr(std::process::Stdio::null()).status().is_ok_and(|s| s.success())
+    }
+
+    fn unmount(&self) -> bool {
+        let mut unmount = Command::new("umount");
+        unmount.arg(self.path()).stderr(std::process::Stdio::null());
+        unmount.status().is_ok_and(|s| s.success())
+    }
+
+    /// Writes until nothing fits any more.
+    fn fill(&self) -> PathBuf {
+        use std::io::Write;
+        let path = self.path().join("ballast");
+        let mut file = std::fs::File::create(&path).unwrap();
+        for size in [1 << 20, 4096, 1] {
+            while file.write_all(&vec![7; size]).is_ok() {}
+        }
+        path
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        for _ in 0..50 {
+            if self.unmount() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_dies_is_taken_out_and_is_back_after_it_was_mounted_again() {
+    let Some(mounted) = Mounted::new(256) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let disks = [mounted.path(), dir.path().to_owned()]
+        .map(|path| DiskSettings::new(path, Some(200 << 20)));
+    let t = tended(&disks, Arc::new(RealDisk)).await;
+    fill(&t.store).await;
+    let lost = on(&t.store, 0).await;
+    disk::shut_down(&mounted.path()).unwrap();
+    let took = soon("noticed", || t.store.disks_away().len() == 1).await;
+    eprintln!("a dead disk was noticed after {took:?}");
+    // Nothing is open there any more.
+    soon("free to unmount", || mounted.unmount()).await;
+    // Without it the folder is there, and empty: it must not be taken for the disk.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_eq!(t.store.disks_away().len(), 1);
+    assert_eq!(std::fs::read_dir(mounted.path()).unwrap().count(), 0);
+    away_and_back(&t.store, &lost, || assert!(mounted.mount())).await;
+    drop(t);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_file_system_takes_reads_and_removals_and_writes_again_when_there_is_room() {
+    let Some(mounted) = Mounted::new(128) else { return };
+    let disks = [DiskSettings::new(mounted.path(), Some(100 << 20))];
+    let t = tended(&disks, Arc::new(RealDisk)).await;
+    let store = &t.store;
+    // As where somebody evicts: writers wait then.
+    store.bell().attach(Some(90));
+    fill(store).await;
+    let reserve = mounted.path().join(".forebay/reserve");
+    soon("the reserve is made", || reserve.exists()).await;
+    let ballast = mounted.fill();
+    for (size, meta) in [(1, owned()), (100_000, owned()), (1 << 20, cached())] {
+        let begun = Instant::now();
+        let refused = store.put(1, "new", vec![1; size].into(), meta).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::OutOfSpace);
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+    for n in 0..24 {
+        assert_eq!(contents(store, 1, &name(n)).await.unwrap(), data(n, 1));
+    }
+    for n in 0..12 {
+        store.remove(1, &name(n)).await.unwrap().unwrap();
+    }
+    assert!(!reserve.exists());
+    for n in 0..24 {
+        assert_eq!(contents(store, 1, &name(n)).await.is_some(), n >= 12);
+    }
+    std::fs::remove_file(ballast).unwrap();
+    let begun = Instant::now();
+    while store.put(1, "new", data(3, 1), owned()).await.is_err() {
+        assert!(begun.elapsed() < SOON);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    eprintln!("written again after {:?}", begun.elapsed());
+    soon("the reserve is made again", || reserve.exists()).await;
+    assert!(store.disks_away().is_empty());
+    drop(t);
+}

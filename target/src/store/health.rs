@@ -1,0 +1,210 @@
+//! Looking after the disks: one that fails or hangs is taken out of use, one that is away is tried
+//! again until it is back.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use forebay_core::{Error, Result};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::Store;
+use super::disk::Disk;
+use super::volume::Volume;
+
+/// How often each disk is looked at, and one that is away tried again.
+const PERIOD: Duration = Duration::from_secs(2);
+/// A disk that takes longer for a small write hangs, unless it ends other writes meanwhile. With
+/// the period this stays below the 5 s in which a dead disk must be noticed.
+const HANGING: Duration = Duration::from_millis(2500);
+/// How often disks that gave errors are asked for.
+const TICK: Duration = Duration::from_millis(100);
+/// One block: what is written anew in place needs no room and no journal.
+const PROBE: usize = 4096;
+
+/// What a small write, its sync and a read told of a disk.
+enum Verdict {
+    Sound,
+    Full,
+    ReadOnly,
+}
+
+/// A look at a disk, under way on a thread of its own.
+struct Look<T> {
+    since: Instant,
+    /// What the disk had done by then.
+    progress: u64,
+    answer: oneshot::Receiver<T>,
+}
+
+/// What is known of the disks between two ticks.
+#[derive(Default)]
+struct Watch {
+    looks: HashMap<usize, Look<io::Result<Verdict>>>,
+    looked: HashMap<usize, Instant>,
+    tries: HashMap<usize, Look<Result<()>>>,
+    tried: HashMap<usize, Instant>,
+}
+
+impl Store {
+    /// Looks after the disks until `token` is cancelled.
+    pub(crate) async fn watch_disks(&self, token: &CancellationToken) {
+        let mut watch = Watch::default();
+        loop {
+            for volume in self.volumes().iter() {
+                watch.look_at(self, volume);
+            }
+            let away = self.disks.away().into_iter().map(|(number, _, _)| number);
+            // One that just came back is not away any more.
+            let wanted: BTreeSet<_> = away.chain(watch.tries.keys().copied()).collect();
+            for number in wanted {
+                if watch.try_again(self, number) {
+                    let store = self.clone();
+                    tokio::spawn(async move {
+                        if let Err(e) = store.drop_strays().await {
+                            tracing::warn!("older copies stay until a disk comes again: {e}");
+                        }
+                    });
+                }
+            }
+            tokio::select! {
+                () = token.cancelled() => return,
+                () = tokio::time::sleep(TICK) => {}
+            }
+        }
+    }
+}
+
+impl Watch {
+    fn look_at(&mut self, store: &Store, volume: &Arc<Volume>) {
+        let (number, shared) = (volume.number(), volume.shared());
+        let Some(look) = self.looks.get_mut(&number) else {
+            let asked = shared.suspect.swap(false, Ordering::Relaxed)
+                || (shared.failed.load(Ordering::Relaxed)
+                    && !shared.read_only.load(Ordering::Relaxed));
+            let due = self.looked.get(&number).is_none_or(|at| at.elapsed() >= PERIOD);
+            if asked || due {
+                self.looks.insert(number, begin(volume));
+            }
+            return;
+        };
+        let verdict = match look.answer.try_recv() {
+            Err(oneshot::error::TryRecvError::Empty) if look.since.elapsed() < HANGING => return,
+            Err(oneshot::error::TryRecvError::Empty) => {
+                let progress = shared.progress.load(Ordering::Relaxed);
+                if progress != look.progress {
+                    (look.since, look.progress) = (Instant::now(), progress);
+                    return;
+                }
+                Err(io::Error::new(io::ErrorKind::TimedOut, "a small write does not end"))
+            }
+            Err(_) => return drop(self.looks.remove(&number)),
+            Ok(verdict) => verdict,
+        };
+        self.looks.remove(&number);
+        self.looked.insert(number, Instant::now());
+        let failed = shared.failed.load(Ordering::Relaxed);
+        let read_only = matches!(verdict, Ok(Verdict::ReadOnly));
+        if shared.read_only.swap(read_only, Ordering::Relaxed) != read_only {
+            tracing::warn!(disk = %volume.path().display(), read_only, "the file system changed");
+        }
+        match verdict {
+            Ok(Verdict::Sound) if failed => {
+                store.disks.leave(volume.clone(), &"an earlier write failed, opened again");
+                // At once: the disk as such is sound.
+                self.tried.remove(&number);
+            }
+            // Reads go on.
+            Ok(_) => {}
+            Err(e) => {
+                store.disks.leave(volume.clone(), &e);
+                self.tried.insert(number, Instant::now());
+            }
+        }
+    }
+
+    /// Tries to bring a disk back; true when it is.
+    fn try_again(&mut self, store: &Store, number: usize) -> bool {
+        let Some(attempt) = self.tries.get_mut(&number) else {
+            if self.tried.get(&number).is_none_or(|at| at.elapsed() >= PERIOD) {
+                let disks = store.disks.clone();
+                let attempt = on_thread("disk-open", 0, move || disks.try_again(number));
+                self.tries.insert(number, attempt);
+            }
+            return false;
+        };
+        let tried = match attempt.answer.try_recv() {
+            Err(oneshot::error::TryRecvError::Empty) => return false,
+            Err(_) => Err(Error::internal("opening a disk did not end")),
+            Ok(tried) => tried,
+        };
+        self.tries.remove(&number);
+        self.looked.remove(&number);
+        self.tried.insert(number, Instant::now());
+        tried.is_ok()
+    }
+}
+
+fn begin(volume: &Arc<Volume>) -> Look<io::Result<Verdict>> {
+    let shared = volume.shared();
+    let progress = shared.progress.load(Ordering::Relaxed);
+    // Not the volume itself: a thread that hangs must not keep it.
+    let (io, root) = (shared.io.clone(), shared.root.clone());
+    let renewed = Arc::downgrade(shared);
+    on_thread("disk-health", progress, move || {
+        let verdict = probe(&*io, &root.join(".forebay"));
+        if matches!(verdict, Ok(Verdict::Sound))
+            && let Some(shared) = renewed.upgrade()
+        {
+            shared.renew_reserve();
+        }
+        verdict
+    })
+}
+
+/// Runs `f` on a thread of its own: it may never end.
+fn on_thread<T: Send + 'static>(
+    name: &str,
+    progress: u64,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> Look<T> {
+    let (sender, answer) = oneshot::channel();
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    if let Err(e) = thread.spawn(move || drop(sender.send(f()))) {
+        tracing::error!("no thread to look at a disk: {e}");
+    }
+    Look { since: Instant::now(), progress, answer }
+}
+
+/// Writes a block, syncs it and reads it back.
+fn probe(io: &dyn Disk, folder: &Path) -> io::Result<Verdict> {
+    let path = folder.join("health");
+    let probed = || -> io::Result<()> {
+        let file = match io.open_write(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => io.create(&path)?,
+            other => other?,
+        };
+        let mark = [rand::random::<u8>(); PROBE];
+        file.write_at(&mark, 0)?;
+        file.sync()?;
+        let mut back = [0; PROBE];
+        file.read_exact_at(&mut back, 0)?;
+        if back == mark {
+            Ok(())
+        } else {
+            Err(io::Error::other("what was written is not what is read"))
+        }
+    };
+    match probed() {
+        Ok(()) => Ok(Verdict::Sound),
+        Err(e) => match e.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Ok(Verdict::Full),
+            io::ErrorKind::ReadOnlyFilesystem => Ok(Verdict::ReadOnly),
+            _ => Err(e),
+        },
+    }
+}

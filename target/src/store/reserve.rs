@@ -1,0 +1,95 @@
+//! Space kept for the end of all space: a file that is given up when the file system is full, so
+//! that removals can still be logged and the index goes on, and made again when there is room.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::shared::Shared;
+
+/// The reserve has this part of the budget and of the file system at most,
+const SHARE: u64 = 32;
+/// and never more than this.
+const MAX: u64 = 32 << 20;
+/// A smaller one would not hold one batch of the index.
+const MIN: u64 = 128 << 10;
+
+/// The reserve of one disk.
+pub(crate) struct Reserve {
+    budget: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nobody looked yet.
+    Unknown,
+    Kept,
+    GivenUp,
+}
+
+impl Reserve {
+    pub(crate) fn new(budget: u64) -> Self {
+        Self { budget, state: Mutex::new(State::Unknown) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn size(&self, file_system: u64) -> u64 {
+        (self.budget.min(file_system) / SHARE).min(MAX)
+    }
+}
+
+impl Shared {
+    /// Whether the file system has so little left that new objects have to wait: what there is
+    /// belongs to removals.
+    pub(crate) fn is_tight(&self) -> bool {
+        let Ok(space) = self.io.space(&self.root) else { return false };
+        space.free < self.reserve.size(space.total) / 2
+    }
+
+    /// Gives the reserve up. False: there is none.
+    pub(crate) fn give_up_reserve(&self) -> bool {
+        let mut state = self.reserve.state();
+        if *state == State::GivenUp {
+            return false;
+        }
+        *state = State::GivenUp;
+        let given_up = self.io.unlink(&self.reserve_path()).is_ok();
+        if given_up {
+            let disk = self.root.display();
+            tracing::warn!(%disk, "the file system is full: only removals are written for now");
+        }
+        given_up
+    }
+
+    /// Makes the reserve again where it was given up and there is room for it. Blocks.
+    pub(crate) fn renew_reserve(&self) {
+        let mut state = self.reserve.state();
+        let Ok(space) = self.io.space(&self.root) else { return };
+        let size = self.reserve.size(space.total);
+        if *state == State::Kept || size < MIN || space.free < 3 * size {
+            return;
+        }
+        match self.io.allocate(&self.reserve_path(), size) {
+            Ok(()) => *state = State::Kept,
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => *state = State::Kept,
+            Err(e) => {
+                tracing::debug!(disk = %self.root.display(), "no reserve: {e}");
+                // Some file systems do not know how: not worth trying all the time.
+                if e.kind() == std::io::ErrorKind::Unsupported {
+                    *state = State::Kept;
+                }
+            }
+        }
+    }
+
+    fn reserve_path(&self) -> std::path::PathBuf {
+        reserve_path(&self.root)
+    }
+}
+
+/// Where a disk's reserve lies.
+pub(crate) fn reserve_path(root: &std::path::Path) -> std::path::PathBuf {
+    root.join(".forebay").join("reserve")
+}

@@ -1,0 +1,146 @@
+//! Objects that lie on another disk than the one where they belong, because a disk came or went,
+//! are moved there, gently. What was begun goes on after a restart: it is seen from where they lie.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_core::Result;
+use forebay_core::size::ByteRange;
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use super::record::Record;
+use super::volume::Volume;
+use super::work::WorkFile;
+use super::{Store, blocking, format};
+
+/// Takes the lock under which an object may change: bucket id and name; held by what it returns.
+pub(crate) type ObjectLock =
+    Box<dyn Fn(u64, String) -> BoxFuture<'static, Box<dyn Send>> + Send + Sync>;
+
+/// Rest after the set of disks changed: one that comes and goes must not move anything.
+const SETTLING: Duration = Duration::from_secs(10);
+/// Records looked at in one step.
+const PAGE: usize = 256;
+/// Bytes moved in a second at most.
+const BYTES_PER_SECOND: u64 = 64 << 20;
+/// Bytes copied at once.
+const STEP: u64 = 1 << 20;
+/// A disk that is used up to this percentage gets nothing more: nothing is evicted for this.
+const FULL_PERCENT: u64 = 80;
+
+impl Store {
+    /// Moves objects to their disks after each change of the set, until `token` is cancelled.
+    /// `lock` keeps other writers of an object away while it changes its place.
+    pub(crate) async fn resilver(&self, token: &CancellationToken, lock: ObjectLock) {
+        let mut turns = self.disks.turns();
+        loop {
+            turns.mark_unchanged();
+            let settled = tokio::time::timeout(SETTLING, turns.changed());
+            let over = tokio::select! {
+                () = token.cancelled() => return,
+                changed = settled => changed.is_err(),
+            };
+            if !over {
+                continue;
+            }
+            let moved = tokio::select! {
+                () = token.cancelled() => return,
+                _ = turns.changed() => continue,
+                moved = self.resilver_once(&lock) => moved,
+            };
+            match moved {
+                Ok(0) => {}
+                Ok(objects) => tracing::info!(objects, "moved to the disks where they belong"),
+                Err(e) => tracing::warn!("objects stay where they are for now: {e}"),
+            }
+            tokio::select! {
+                () = token.cancelled() => return,
+                _ = turns.changed() => {}
+            }
+        }
+    }
+
+    /// Moves every object that lies on another disk than it should, if there is room; how many.
+    pub(crate) async fn resilver_once(&self, lock: &ObjectLock) -> Result<u64> {
+        let mut moved = 0;
+        for volume in self.volumes().iter() {
+            let mut after = None;
+            loop {
+                let (source, from) = (volume.clone(), after.take());
+                let page = blocking(move || source.shared().index.page(from, PAGE)).await?;
+                let Some(last) = page.last() else { break };
+                after = Some(format::key(last.bucket_id, &last.name));
+                for record in page {
+                    moved += u64::from(self.move_home(volume, record, lock).await?);
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Moves one object to its best disk. False: it is there, or it has to stay.
+    async fn move_home(
+        &self,
+        from: &Arc<Volume>,
+        record: Record,
+        lock: &ObjectLock,
+    ) -> Result<bool> {
+        let (bucket_id, name) = (record.bucket_id, record.name.as_str());
+        let Some(best) = self.disks.by_score(bucket_id, name).into_iter().next() else {
+            return Ok(false);
+        };
+        if best.number() == from.number() || best.shared().check_alive().is_err() {
+            return Ok(false);
+        }
+        let need = format::space_for(record.size, name);
+        let usage = best.room().usage();
+        if (usage.stored + usage.dead + need) * 100 > usage.budget * FULL_PERCENT
+            || !best.shared().file_system_fits(need)
+        {
+            return Ok(false);
+        }
+        let Some(reservation) = best.room().try_reserve(need) else { return Ok(false) };
+        let begun = Instant::now();
+        let mut work = WorkFile::new(best.clone(), bucket_id, name, Some(record.size), reservation);
+        let is_same = |now: &Option<Record>| {
+            now.as_ref().is_some_and(|now| {
+                (now.disk, now.sequence) == (record.disk, record.sequence)
+                    && now.generation == record.generation
+            })
+        };
+        match self.copy_to(&record, &mut work).await {
+            Ok(()) => {}
+            // Removed or replaced meanwhile, or damaged: reading it deals with that.
+            Err(e) => {
+                tracing::debug!(name, "not moved: {e}");
+                return Ok(false);
+            }
+        }
+        let guard = lock(bucket_id, name.to_owned()).await;
+        let now = self.get(bucket_id, name).await?;
+        if !is_same(&now) {
+            return Ok(false);
+        }
+        // As it is now: times and epochs may have moved on.
+        let meta = now.map_or_else(|| record.meta.clone(), |now| now.meta);
+        let key = format::key(bucket_id, name);
+        best.commit(work.finish()?, meta, true).await?;
+        self.drop_older(&best, &key).await?;
+        drop(guard);
+        let pace = Duration::from_nanos(need.saturating_mul(1_000_000_000) / BYTES_PER_SECOND);
+        tokio::time::sleep(pace.saturating_sub(begun.elapsed())).await;
+        Ok(true)
+    }
+
+    async fn copy_to(&self, record: &Record, work: &mut WorkFile) -> Result<()> {
+        let reader = self.reader(record).await?;
+        let mut at = 0;
+        while at < record.size {
+            let end = record.size.min(at + STEP);
+            work.write(reader.read(ByteRange { start: at, end }).await?).await?;
+            at = end;
+        }
+        Ok(())
+    }
+}
