@@ -139,7 +139,12 @@ impl ObjectService {
                 return Ok(Found::Parts(parts));
             }
             match self.cold(info, name).await {
-                Ok(Some((following, first))) => return Ok(Found::Arriving { following, first }),
+                Ok(Some((following, first))) => {
+                    if !first && !self.is_current(info, name, &following).await? {
+                        continue;
+                    }
+                    return Ok(Found::Arriving { following, first });
+                }
                 Ok(None) => {}
                 Err(e) if e.code == ErrorCode::OutOfSpace => {
                     return self.pass_through(info, name).await;
@@ -148,6 +153,25 @@ impl ObjectService {
             }
         }
         Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
+    }
+
+    /// Whether a fetch that began before this request brings what the backend has now; where that is
+    /// to be known always. One that does not is kept out of the store.
+    async fn is_current(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        under_way: &Following,
+    ) -> Result<bool> {
+        if info.freshness != Freshness::Always {
+            return Ok(true);
+        }
+        let remote = self.backend(info).await?.stat(name).await?;
+        let current = remote.version == under_way.meta.version;
+        if !current {
+            self.0.fetches.supersede(&Key::new(info, name));
+        }
+        Ok(current)
     }
 
     /// The copy held here, as it is; nobody else is asked.
@@ -162,6 +186,12 @@ impl ObjectService {
     async fn open(&self, info: &BucketInfo, record: &Record) -> Result<Found> {
         self.store().touch(record, unix_ns());
         let name = record.name.as_str();
+        // What lies in the page cache costs no change of threads; a damaged copy is read again
+        // below, where that is dealt with.
+        if let Ok(Some(bytes)) = self.store().read_now(record) {
+            self.count_checked(CheckPath::Read, record.size, ByteRange::whole(record.size));
+            return Ok(Found::Memory { meta: record.object_meta(), bytes });
+        }
         let reader = if record.size <= SMALL {
             match self.store().read_small(info.id, name, SMALL).await {
                 Ok(Some((reader, Some(bytes)))) => {

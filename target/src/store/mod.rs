@@ -195,11 +195,6 @@ impl Store {
         name: &str,
         most: u64,
     ) -> Result<Option<(ObjectReader, Option<Bytes>)>> {
-        if let Some(record) = self.find(bucket_id, name)?.filter(|r| r.size <= most)
-            && let Some(payload) = self.read_now(&record)?
-        {
-            return Ok(Some((ObjectReader::in_memory(record, payload.clone()), Some(payload))));
-        }
         let (store, name) = (self.clone(), name.to_owned());
         blocking(move || {
             let Some(reader) = store.open_blocking_object(bucket_id, &name)? else {

@@ -48,11 +48,6 @@ impl ObjectReader {
         Self { shared: Arc::new(Open { record, body }) }
     }
 
-    /// An object whose payload was read and checked.
-    pub(crate) fn in_memory(record: Record, payload: Bytes) -> Self {
-        Self::new(record, Body::Memory(payload))
-    }
-
     /// The record of the very commit that is open.
     pub fn record(&self) -> &Record {
         &self.shared.record

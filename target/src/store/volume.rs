@@ -209,7 +209,7 @@ impl Volume {
     /// Whether eviction or compaction could free anything here.
     pub(crate) fn may_free(&self) -> bool {
         let evictable = self.shared.index.residents(0, 1).is_ok_and(|r| !r.is_empty());
-        evictable || self.shared.room.has_dead_space()
+        evictable || self.shared.partials.is_any() || self.shared.room.has_dead_space()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -39,7 +39,14 @@ async fn open() -> Option<Opened> {
     let endpoint = endpoint().await?;
     let client = S3Clients::new(settings(&endpoint, SECRET_KEY)).client(None).await.unwrap();
     let name = format!("bucket-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-    client.sdk.create_bucket().bucket(&name).send().await.unwrap();
+    // For a moment after it says that it is ready, MinIO still refuses.
+    for attempt in 0.. {
+        match client.sdk.create_bucket().bucket(&name).send().await {
+            Ok(_) => break,
+            Err(e) if attempt == 100 => panic!("{e:?}"),
+            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+        }
+    }
     let bucket = Bucket::new(Provider::Aws, &name).unwrap();
     let backend = S3Backend::new(Arc::clone(&client), bucket.clone(), &name);
     Some(Opened { client, bucket, backend })

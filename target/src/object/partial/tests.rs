@@ -106,7 +106,7 @@ impl Rig {
         let evictor = CancellationToken::new();
         let marks = Watermarks { high: 90, low: 70 };
         let watch = Arc::new(CacheWatch::new(Default::default(), [budget]));
-        let task = Evictor::new(store.clone(), watch.clone(), marks, || None);
+        let task = Evictor::new(store.clone(), watch.clone(), marks, || Some(Default::default()));
         tokio::spawn(task.run(evictor.clone()));
         let service = ObjectService::new(ServiceParts {
             id,

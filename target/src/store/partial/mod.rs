@@ -126,6 +126,11 @@ impl Partials {
         known.keys().filter_map(|key| format::parse_key(key).ok()).map(|(id, _)| id).collect()
     }
 
+    /// Whether anything here could make room.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.known().is_empty()
+    }
+
     fn knows(&self, key: &[u8]) -> bool {
         self.known().contains_key(key)
     }
