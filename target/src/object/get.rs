@@ -29,7 +29,7 @@ pub(crate) enum Found {
     /// Straight from the backend: there is no room to keep it.
     Passing { meta: ObjectMeta, stream: BoxStream<'static, Result<Bytes>> },
     /// Here in part; what is missing of a range comes from the backend.
-    Parts(Parts),
+    Parts(Box<Parts>),
 }
 
 impl Found {
@@ -136,7 +136,7 @@ impl ObjectService {
                 return self.pass_through(info, name).await;
             }
             if let Some(parts) = self.parts(info, name, range).await? {
-                return Ok(Found::Parts(parts));
+                return Ok(Found::Parts(Box::new(parts)));
             }
             match self.cold(info, name).await {
                 Ok(Some((following, first))) => {
