@@ -11,7 +11,7 @@ use forebay_core::bucket::{BucketInfo, Class};
 use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::{ByteRange, RangeSpec};
-use forebay_core::{Error, Result};
+use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use futures::{Stream, StreamExt};
 use tokio::sync::watch;
@@ -223,6 +223,8 @@ impl ObjectService {
             }
             work.write(chunk).await?;
             let written = work.written();
+            // The last byte is for readers when all of them are known to be right, and kept.
+            let written = written.min(remote.size.saturating_sub(1));
             progress.send_replace(Progress::Filling { start: start.clone(), written });
         }
         if work.written() != remote.size {
@@ -237,8 +239,14 @@ impl ObjectService {
 
         let guard = self.0.locks.lock(key).await;
         if !fetch.superseded.load(Ordering::SeqCst) {
-            let record = self.store().commit(work, cached_meta(&remote, checksum, epoch)).await?;
-            self.keep_learned(learner, &record);
+            match self.store().commit(work, cached_meta(&remote, checksum, epoch)).await {
+                Ok(record) => self.keep_learned(learner, &record),
+                // Readers have the bytes all the same.
+                Err(e) if e.code == ErrorCode::OutOfSpace => {
+                    tracing::debug!(bucket = %info.bucket, "no room to keep what was fetched: {e}");
+                }
+                Err(e) => return Err(e),
+            }
         }
         drop(guard);
         let bytes = memory.map(BytesMut::freeze);

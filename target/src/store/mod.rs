@@ -9,6 +9,7 @@ mod apply;
 mod assembly;
 #[cfg(test)]
 mod assembly_tests;
+mod buffers;
 mod committer;
 mod compaction;
 mod companion;

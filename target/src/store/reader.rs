@@ -9,13 +9,19 @@ use forebay_core::{Error, ErrorCode, Result};
 use futures::{Stream, stream};
 use tokio::task::JoinHandle;
 
+use super::buffers::{BUFFER, Buffer};
 use super::disk::DiskFile;
 use super::format::{BLOCK, TABLE_ENTRY, table_len};
 use super::record::Record;
 use super::{blocking, joined};
 
-/// Bytes of a piece of a stream; whole blocks. One piece is read ahead.
+/// Bytes of a piece of a stream that comes from a disk; whole blocks. One piece is read ahead.
 const PIECE: u64 = 4 * BLOCK;
+/// Bytes of a piece that lies in the page cache.
+const CACHED_PIECE: u64 = BUFFER as u64;
+
+/// Bytes of the block table of a cached piece, which may begin and end within blocks.
+const SUMS: usize = (BUFFER / BLOCK as usize + 1) * TABLE_ENTRY as usize;
 
 /// An open object. It holds its bytes or files, so that eviction or overwriting cannot hurt it.
 #[derive(Clone)]
@@ -69,6 +75,9 @@ impl ObjectReader {
         let open = self.shared.clone();
         let state = Pieces { open, next: range.start, end: range.end, ahead: None };
         stream::try_unfold(state, |mut pieces| async move {
+            if let Some(bytes) = pieces.cached() {
+                return Ok(Some((bytes, pieces)));
+            }
             let Some(piece) = pieces.ahead.take().or_else(|| pieces.begin()) else {
                 return Ok(None);
             };
@@ -104,6 +113,17 @@ struct Pieces {
 }
 
 impl Pieces {
+    /// The next piece without a change of threads, if it lies in the page cache and is sound.
+    fn cached(&mut self) -> Option<Bytes> {
+        if self.ahead.is_some() || self.next >= self.end {
+            return None;
+        }
+        let end = ((self.next / CACHED_PIECE + 1) * CACHED_PIECE).min(self.end);
+        let bytes = self.open.load_now(ByteRange { start: self.next, end })?;
+        self.next = end;
+        Some(bytes)
+    }
+
     fn begin(&mut self) -> Option<JoinHandle<Result<Bytes>>> {
         if self.next >= self.end {
             return None;
@@ -135,6 +155,45 @@ impl Open {
             Body::Memory(bytes) => Ok(bytes.slice(start as usize..end as usize)),
             Body::Files(extents) => self.read_files(extents, range, passing),
         }
+    }
+
+    /// The bytes of `range`, of at most [`CACHED_PIECE`] and within one such piece, if no disk needs
+    /// to be waited for. `None` for any reason: [`Self::load`] tells what is wrong.
+    fn load_now(&self, range: ByteRange) -> Option<Bytes> {
+        let extents = match &self.body {
+            Body::Memory(bytes) => {
+                return bytes
+                    .get(range.start as usize..range.end as usize)
+                    .map(|part| bytes.slice_ref(part));
+            }
+            Body::Files(extents) => extents,
+        };
+        let mut base = 0;
+        let extent = extents.iter().find(|extent| {
+            let is_in = range.start < base + extent.size;
+            base += if is_in { 0 } else { extent.size };
+            is_in
+        })?;
+        let (start, end) = (range.start - base, range.end - base);
+        if end > extent.size {
+            return None;
+        }
+        let from = start / BLOCK * BLOCK;
+        let to = (end.div_ceil(BLOCK) * BLOCK).min(extent.size);
+        let payload = usize::try_from(to - from).ok().filter(|len| *len <= BUFFER)?;
+        let mut sums = [0; SUMS];
+        let sums = &mut sums[..table_len(to - from) as usize];
+        let now = |buf: &mut [u8], at: u64| match extent.file.read_now_at(buf, at) {
+            Ok(Some(n)) if n == buf.len() => Some(()),
+            _ => None,
+        };
+        now(sums, extent.size + from / BLOCK * TABLE_ENTRY)?;
+        let mut buffer = Buffer::take();
+        let bytes = &mut buffer.bytes_mut()[..payload];
+        now(bytes, from)?;
+        let mut blocks = bytes.chunks(BLOCK as usize).zip(sums.chunks(TABLE_ENTRY as usize));
+        let sound = blocks.all(|(block, sum)| crc32c(block).to_le_bytes() == *sum);
+        sound.then(|| buffer.freeze().slice((start - from) as usize..(end - from) as usize))
     }
 
     fn read_files(&self, extents: &[OpenExtent], range: ByteRange, passing: bool) -> Result<Bytes> {
