@@ -12,7 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Error, ErrorCode, Result};
 
-use super::committer::{Change, Committer};
+use super::change::Change;
+use super::committer::Committer;
 use super::log::{Entry, Found};
 use super::record::{Place, Record};
 use super::shared::Shared;

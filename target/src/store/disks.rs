@@ -234,7 +234,7 @@ impl Disks {
     }
 
     /// Whether some disk is not in use.
-    pub(crate) fn is_partial(&self) -> bool {
+    pub(crate) fn is_degraded(&self) -> bool {
         self.degraded.load(Ordering::SeqCst)
     }
 
@@ -313,7 +313,7 @@ impl Disks {
 
     /// Whether a disk other than `volume` has this key, or may have: it is not in use just now.
     pub(crate) fn is_elsewhere(&self, volume: &Volume, key: &[u8]) -> Result<bool> {
-        if self.is_partial() {
+        if self.is_degraded() {
             return Ok(true);
         }
         for other in self.online.load().iter().filter(|v| v.number() != volume.number()) {

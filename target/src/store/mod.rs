@@ -10,6 +10,7 @@ mod assembly;
 #[cfg(test)]
 mod assembly_tests;
 mod buffers;
+mod change;
 mod committer;
 mod compaction;
 mod companion;
@@ -21,6 +22,7 @@ pub mod disk;
 mod disks;
 #[cfg(test)]
 mod disks_tests;
+mod engine;
 #[cfg(test)]
 pub(crate) mod faulty;
 #[cfg(test)]
@@ -129,7 +131,7 @@ impl Store {
                 other.remove(&old).await?;
             }
         }
-        if self.disks.is_partial() {
+        if self.disks.is_degraded() {
             // The note stays for the disk that is away.
             return Ok(());
         }
@@ -138,7 +140,7 @@ impl Store {
 
     /// The error for an object that was not found here and may lie on a disk that is not in use.
     pub(crate) fn check_absent(&self, bucket_id: u64, name: &str) -> Result<()> {
-        if !self.disks.is_partial() || self.disks.is_removed(&format::key(bucket_id, name))? {
+        if !self.disks.is_degraded() || self.disks.is_removed(&format::key(bucket_id, name))? {
             return Ok(());
         }
         self.check_whole()

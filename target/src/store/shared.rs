@@ -13,7 +13,7 @@ use super::format;
 use super::identity::failed;
 use super::index::Index;
 use super::log::Log;
-use super::observer::{Arrival, Observer};
+use super::observer::Observer;
 use super::partial::Partials;
 use super::recency::Recency;
 use super::record::Record;
@@ -72,18 +72,6 @@ impl Shared {
         self.room.show(t.objects, t.bytes, t.stored(), t.dead());
     }
 
-    /// Tells the cache of a copy that is gone and of one that came, or that may be evicted now or
-    /// no more.
-    pub(crate) fn tell(&self, gone: Option<&Record>, new: Option<&Record>) {
-        let Some(observer) = self.observer.get() else { return };
-        if let Some(gone) = gone.filter(|r| r.evictable()) {
-            observer.removed(self.number, gone.generation);
-        }
-        if let Some(new) = new {
-            observer.inserted(self.number, &Arrival::of(new));
-        }
-    }
-
     /// Notes an access; true when there are plenty of notes all at once.
     pub(crate) fn touch(&self, record: &Record, now_ns: u64) -> bool {
         if let Some(observer) = self.observer.get()
@@ -114,7 +102,7 @@ impl Shared {
     }
 
     /// Whether some other disk of the store is not in use.
-    pub(crate) fn is_partial(&self) -> bool {
+    pub(crate) fn is_degraded(&self) -> bool {
         self.degraded.load(Ordering::SeqCst)
     }
 

@@ -17,7 +17,8 @@ use forebay_core::{Error, Result, placement};
 use tokio_util::sync::CancellationToken;
 
 use super::DiskSettings;
-use super::committer::{Change, Committer, MetaChange, Outcome};
+use super::change::{Change, MetaChange, Outcome};
+use super::committer::Committer;
 use super::compaction::Compactor;
 use super::companion::Companions;
 use super::disk::{Disk, DiskLock};

@@ -1,0 +1,66 @@
+//! What can be asked of a disk, and what came of it.
+
+use bytes::Bytes;
+
+use super::format;
+use super::recency::Touch;
+use super::record::{Record, RecordMeta};
+use super::work::Filling;
+
+pub(crate) type MetaChange = Box<dyn FnOnce(&mut RecordMeta) + Send>;
+
+/// One change of a disk.
+pub(crate) enum Change {
+    /// A commit. The payload is empty when the record's place is in files; the new ones of them
+    /// come along and are moved to their places when the log has the record. A `sequence` (and
+    /// then a `generation`) of 0 is filled in. `stray`: another disk has an older copy.
+    Put { record: Box<Record>, payload: Bytes, files: Vec<Filling>, stray: bool },
+    /// A removal; of this commit only if `generation` is given.
+    Remove { bucket_id: u64, name: String, generation: Option<u64> },
+    /// A change of the metadata of this very commit.
+    Update { record: Box<Record>, change: MetaChange },
+    /// Times of access, by key: index only.
+    Times(Vec<(Vec<u8>, Touch)>),
+    /// Compaction: the same record at the head of the log, if it is current.
+    Move { record: Box<Record>, payload: Bytes },
+    /// Compaction: the same removal at the head of the log, if it still hides something.
+    Bury { from: u64, bucket_id: u64, name: String, sequence: u64 },
+    /// Compaction: nothing of this segment is needed any more.
+    Release { segment: u64 },
+    /// No other disk has an older copy of this key.
+    Unstray { key: Vec<u8> },
+}
+
+/// What became of a change; both are absent when there was nothing to do.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) new: Option<Record>,
+    pub(crate) old: Option<Record>,
+}
+
+impl Change {
+    pub(crate) fn key(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Put { record, .. } | Self::Update { record, .. } | Self::Move { record, .. } => {
+                Some(format::key(record.bucket_id, &record.name))
+            }
+            Self::Remove { bucket_id, name, .. } | Self::Bury { bucket_id, name, .. } => {
+                Some(format::key(*bucket_id, name))
+            }
+            Self::Unstray { key } => Some(key.clone()),
+            Self::Times(_) | Self::Release { .. } => None,
+        }
+    }
+
+    /// Whether it has to wait while the file system is full; what frees space must not.
+    pub(crate) fn needs_room(&self) -> bool {
+        matches!(self, Self::Put { .. } | Self::Times(_))
+    }
+
+    pub(crate) fn payload(&self) -> usize {
+        match self {
+            Self::Put { payload, .. } | Self::Move { payload, .. } => payload.len(),
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! What a group of changes does to a disk: log, sync, index, files, in this order.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use forebay_core::bucket::Class;
+use forebay_core::{Error, ErrorCode, Result};
+
+use super::apply::{Applied, Applier};
+use super::change::{Change, MetaChange, Outcome};
+use super::committer::Request;
+use super::format;
+use super::log::{Entry, Item, Position};
+use super::observer::{Arrival, Observer};
+use super::recency::Touch;
+use super::record::{Place, Record, Spot};
+use super::shared::Shared;
+use super::work::Filling;
+
+/// The log, the index and the files of one disk, as the one thread that changes them has them.
+pub(crate) struct Engine {
+    shared: Arc<Shared>,
+    /// The file system is nearly full: as of the group at hand.
+    tight: bool,
+    /// Doomed files that are gone: the next batch may forget them.
+    unlinked: Vec<u64>,
+    /// Segments that were released and could not be removed yet.
+    unremoved: Vec<u64>,
+}
+
+/// A change after a look at what is there.
+enum Step {
+    Nothing,
+    /// The next item of the plan.
+    Append {
+        files: Vec<Filling>,
+        stray: bool,
+    },
+    Refresh {
+        records: Vec<Record>,
+        tell: bool,
+    },
+    Release(u64),
+    Unstray(Vec<u8>),
+}
+
+/// A request after a look at what is there.
+#[derive(Default)]
+struct Plan {
+    items: Vec<Item>,
+    steps: Vec<Step>,
+    /// Something in it must survive a power cut before it is answered.
+    durable: bool,
+}
+
+impl Plan {
+    fn append(&mut self, entry: Entry, payload: Bytes, files: Vec<Filling>, stray: bool) -> Step {
+        self.items.push(Item { entry, payload });
+        Step::Append { files, stray }
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, tight: false, unlinked: Vec::new(), unremoved: Vec::new() }
+    }
+
+    /// Makes the changes of a group: first those that need no sync, so that none waits for one.
+    pub(crate) fn commit(&mut self, requests: Vec<Request>) {
+        let (mut quick, mut durable) = (Vec::new(), Vec::new());
+        self.tight = self.shared.is_tight();
+        if self.tight && requests.iter().flat_map(|r| &r.changes).any(|c| !c.needs_room()) {
+            self.shared.give_up_reserve();
+        }
+        for mut request in requests {
+            match self.plan(&mut request.changes) {
+                Ok(plan) if plan.durable => durable.push((request, plan)),
+                Ok(plan) => quick.push((request, plan)),
+                Err(e) => request.answer(Err(e)),
+            }
+        }
+        for (planned, durable) in [(quick, false), (durable, true)] {
+            if planned.is_empty() {
+                continue;
+            }
+            let (requests, plans): (Vec<_>, Vec<_>) = planned.into_iter().unzip();
+            match self.write(plans, durable) {
+                Ok(outcomes) => {
+                    requests.into_iter().zip(outcomes).for_each(|(r, o)| r.answer(Ok(o)));
+                }
+                Err(e) => requests.into_iter().for_each(|r| r.answer(Err(e.clone()))),
+            }
+        }
+    }
+
+    /// Decides what each change of a request comes to.
+    fn plan(&self, changes: &mut Vec<Change>) -> Result<Plan> {
+        self.shared.check_alive()?;
+        if self.tight && changes.iter().any(Change::needs_room) {
+            let bytes: usize = changes.iter().map(Change::payload).sum();
+            self.shared.room.note_full(bytes as u64);
+            let text = format!("the file system of {} is full", self.shared.root.display());
+            return Err(Error::new(ErrorCode::OutOfSpace, text).hint("free space on it"));
+        }
+        let mut plan = Plan::default();
+        for change in changes.drain(..) {
+            let step = self.plan_one(change, &mut plan)?;
+            plan.steps.push(step);
+        }
+        Ok(plan)
+    }
+
+    fn plan_one(&self, change: Change, plan: &mut Plan) -> Result<Step> {
+        let shared = &self.shared;
+        Ok(match change {
+            Change::Put { mut record, payload, files, stray } => {
+                if record.sequence == 0 {
+                    record.sequence = shared.next_sequence();
+                }
+                if record.generation == 0 {
+                    record.generation = record.sequence;
+                }
+                plan.durable |= is_owned(&record);
+                let entry = Entry::Put(record);
+                format::check_entry(&entry)?;
+                plan.append(entry, payload, files, stray || shared.is_degraded())
+            }
+            Change::Remove { bucket_id, name, generation } => {
+                let current = shared.index.get(&format::key(bucket_id, &name))?;
+                match current.filter(|r| generation.is_none_or(|g| g == r.generation)) {
+                    None => Step::Nothing,
+                    Some(current) => {
+                        plan.durable |= is_owned(&current);
+                        let sequence = shared.next_sequence();
+                        let entry = Entry::Remove { bucket_id, name, sequence };
+                        plan.append(entry, Bytes::new(), Vec::new(), shared.is_degraded())
+                    }
+                }
+            }
+            Change::Update { record, change } => self.plan_update(&record, change, plan)?,
+            Change::Times(touches) => {
+                Step::Refresh { records: self.plan_times(touches)?, tell: false }
+            }
+            Change::Move { record, payload } => match shared.current(&record)? {
+                Some(now) if now.sequence == record.sequence && now.spot() == record.spot() => {
+                    // The index may last before the log does, and then names the copy alone.
+                    plan.durable |= is_owned(&now);
+                    plan.append(Entry::Put(Box::new(now)), payload, Vec::new(), false)
+                }
+                _ => Step::Nothing,
+            },
+            Change::Bury { from, bucket_id, name, sequence } => {
+                // What should be gone and is still there would be seen again by a rebuild.
+                let left = shared.left_behind.load(Ordering::Relaxed);
+                if left || !self.unremoved.is_empty() || shared.tally().hides(from, sequence) {
+                    let entry = Entry::Remove { bucket_id, name, sequence };
+                    plan.append(entry, Bytes::new(), Vec::new(), false)
+                } else {
+                    Step::Nothing
+                }
+            }
+            Change::Release { segment } => {
+                plan.durable = true;
+                let live = shared.tally().segments.get(&segment).map_or(0, |s| s.live);
+                if live == 0 { Step::Release(segment) } else { Step::Nothing }
+            }
+            Change::Unstray { key } => Step::Unstray(key),
+        })
+    }
+
+    /// Metadata that must survive the loss of the index is logged when the class is `Owned`.
+    fn plan_update(&self, record: &Record, change: MetaChange, plan: &mut Plan) -> Result<Step> {
+        let Some(mut now) = self.shared.current(record)? else { return Ok(Step::Nothing) };
+        let (before, was_evictable) = (now.meta.clone(), now.evictable());
+        change(&mut now.meta);
+        if !is_owned(&now) || now.meta.same_lasting(&before) {
+            let tell = now.evictable() != was_evictable;
+            return Ok(Step::Refresh { records: vec![now], tell });
+        }
+        let payload = match &now.place {
+            Place::Files(..) => Bytes::new(),
+            Place::Log(spot) => match self.shared.log.read(spot, now.size)? {
+                Some((_, payload)) => payload,
+                None => return Ok(Step::Nothing),
+            },
+        };
+        now.sequence = self.shared.next_sequence();
+        let entry = Entry::Put(Box::new(now));
+        format::check_entry(&entry)?;
+        plan.durable = true;
+        Ok(plan.append(entry, payload, Vec::new(), false))
+    }
+
+    fn plan_times(&self, touches: Vec<(Vec<u8>, Touch)>) -> Result<Vec<Record>> {
+        let mut records = Vec::with_capacity(touches.len());
+        for (key, touch) in touches {
+            let current = self.shared.index.get(&key)?;
+            if let Some(mut record) = current.filter(|r| r.generation == touch.generation) {
+                record.meta.atime_ns = record.meta.atime_ns.max(touch.atime_ns);
+                records.push(record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Log, sync, index, files: in this order. One list of outcomes for each plan.
+    fn write(&mut self, plans: Vec<Plan>, durable: bool) -> Result<Vec<Vec<Outcome>>> {
+        let (items, mut steps): (Vec<_>, Vec<_>) =
+            plans.into_iter().map(|plan| (plan.items, plan.steps)).unzip();
+        let items: Vec<Item> = items.into_iter().flatten().collect();
+        let spots = self.append(&items)?;
+        // From here on the log may name these files, whatever happens.
+        for file in steps.iter_mut().flatten().flat_map(Step::files) {
+            file.handed_over = true;
+        }
+        if durable && let Err(e) = self.shared.log.sync() {
+            self.shared.give_up(&e);
+            return Err(e);
+        }
+        let appended = items.into_iter().zip(spots);
+        let (outcomes, after) = match self.index(steps, appended) {
+            Ok(done) => done,
+            Err(e) => {
+                // The log is ahead of the index now, and only opening the disk puts that right.
+                self.shared.give_up(&e);
+                return Err(e);
+            }
+        };
+        self.finish(after);
+        self.shared.progress.fetch_add(1, Ordering::Relaxed);
+        Ok(outcomes)
+    }
+
+    fn append(&self, items: &[Item]) -> Result<Vec<Spot>> {
+        let shared = &self.shared;
+        match shared.log.append(items) {
+            Err(e) if e.code == ErrorCode::OutOfSpace => {
+                let bytes: usize = items.iter().map(|i| i.payload.len()).sum();
+                shared.room.note_full(bytes as u64);
+                // New objects are turned away from the next group on.
+                if shared.give_up_reserve() { shared.log.append(items) } else { Err(e) }
+            }
+            other => other.inspect_err(|e| shared.suspect_if(e)),
+        }
+    }
+
+    fn index(
+        &mut self,
+        plans: Vec<Vec<Step>>,
+        mut appended: impl Iterator<Item = (Item, Spot)>,
+    ) -> Result<(Vec<Vec<Outcome>>, After)> {
+        let mut tally = self.shared.tally();
+        let mut applier = Applier::new(&self.shared.index, &mut tally);
+        let mut after = After::default();
+        self.unlinked.drain(..).for_each(|file| applier.batch.undoom(file));
+        let mut all = Vec::with_capacity(plans.len());
+        for steps in plans {
+            let mut outcomes = Vec::with_capacity(steps.len());
+            for step in steps {
+                outcomes.push(match step {
+                    Step::Nothing => Outcome::default(),
+                    Step::Refresh { mut records, tell } => {
+                        records.iter().try_for_each(|record| applier.refresh(record))?;
+                        if tell {
+                            after.told.extend(records.iter().map(Told::came));
+                        }
+                        Outcome { new: records.pop(), old: None }
+                    }
+                    Step::Release(segment) => {
+                        applier.forget_segment(segment);
+                        after.released.push(segment);
+                        Outcome::default()
+                    }
+                    Step::Unstray(key) => {
+                        applier.batch.remove_stray(&key);
+                        Outcome::default()
+                    }
+                    Step::Append { files, stray } => {
+                        let (item, spot) = appended
+                            .next()
+                            .ok_or_else(|| Error::internal("the log did not place every record"))?;
+                        let (at, len, entry) = placed(item, spot);
+                        let applied = applier.apply(at, len, entry)?;
+                        // Of what was removed its own sequence counts, not the removal's: a copy
+                        // that was replaced on another disk must not take the newer one with it.
+                        let note = match (&applied.new, &applied.old) {
+                            (Some(new), _) => Some((new, None)),
+                            (None, Some(old)) => Some((old, Some(old.sequence))),
+                            (None, None) => None,
+                        };
+                        if let Some((record, removed)) = note.filter(|_| stray) {
+                            let key = format::key(record.bucket_id, &record.name);
+                            applier.batch.put_stray(&key, removed);
+                        }
+                        after.settle.extend(files.iter().map(|f| f.id));
+                        after.note(applied)
+                    }
+                });
+            }
+            all.push(outcomes);
+        }
+        applier.commit()?;
+        Ok((all, after))
+    }
+
+    /// What follows a batch of the index. A crash in here is made good when the disk is opened.
+    fn finish(&mut self, after: After) {
+        let shared = &self.shared;
+        after.settle.into_iter().for_each(|file| shared.settle_file(file));
+        for gone in &after.gone {
+            shared.companions.drop_of(shared, *gone);
+        }
+        if let Some(observer) = shared.observer.get() {
+            after.told.iter().for_each(|told| told.tell(&**observer, shared.number));
+        }
+        for key in &after.removed {
+            shared.recency.forget(key);
+        }
+        for file in after.doomed {
+            if shared.unlink_file(file) {
+                self.unlinked.push(file);
+            }
+        }
+        self.unremoved.extend(after.released);
+        if !self.unremoved.is_empty()
+            && let Err(e) = remove_segments(shared, &mut self.unremoved)
+        {
+            tracing::warn!(segments = self.unremoved.len(), "released segments stay: {e}");
+        }
+        shared.show_accounts();
+    }
+}
+
+/// Removes released segments from the front; those that are left are tried again later.
+fn remove_segments(shared: &Shared, released: &mut Vec<u64>) -> Result<()> {
+    // An index of before the release would miss them after a power cut.
+    shared.index.persist()?;
+    while let Some(segment) = released.first() {
+        shared.log.remove(*segment)?;
+        released.remove(0);
+    }
+    Ok(())
+}
+
+impl Step {
+    fn files(&mut self) -> &mut [Filling] {
+        match self {
+            Self::Append { files, .. } => files,
+            _ => &mut [],
+        }
+    }
+}
+
+/// Work on files that follows a batch.
+#[derive(Default)]
+struct After {
+    settle: Vec<u64>,
+    doomed: Vec<u64>,
+    /// Generations that are history.
+    gone: Vec<u64>,
+    /// Keys that have no object any more.
+    removed: Vec<Vec<u8>>,
+    released: Vec<u64>,
+    told: Vec<Told>,
+}
+
+/// What the cache wants to know of a change.
+struct Told {
+    /// Generation of a copy that is gone.
+    gone: Option<u64>,
+    /// A copy that came, or that may be evicted now or no more.
+    came: Option<Arrival>,
+}
+
+impl Told {
+    fn came(record: &Record) -> Self {
+        Self { gone: None, came: Some(Arrival::of(record)) }
+    }
+
+    /// `None`: nothing, as far as eviction goes.
+    fn of(old: Option<&Record>, new: Option<&Record>) -> Option<Self> {
+        let same =
+            |a: &Record, b: &Record| a.generation == b.generation && a.evictable() == b.evictable();
+        if old.zip(new).is_some_and(|(a, b)| same(a, b)) {
+            return None;
+        }
+        let gone = old.filter(|r| r.evictable()).map(|r| r.generation);
+        let came = new.filter(|r| r.evictable()).map(Arrival::of);
+        (gone.is_some() || came.is_some()).then_some(Self { gone, came })
+    }
+
+    fn tell(&self, observer: &dyn Observer, disk: usize) {
+        if let Some(generation) = self.gone {
+            observer.removed(disk, generation);
+        }
+        if let Some(arrival) = &self.came {
+            observer.inserted(disk, arrival);
+        }
+    }
+}
+
+impl After {
+    fn note(&mut self, applied: Applied) -> Outcome {
+        let Applied { new, old, doomed } = applied;
+        self.doomed.extend(doomed);
+        self.told.extend(Told::of(old.as_ref(), new.as_ref()));
+        if let Some(old) = &old {
+            if new.as_ref().is_none_or(|n| n.generation != old.generation) {
+                self.gone.push(old.generation);
+            }
+            if new.is_none() {
+                self.removed.push(format::key(old.bucket_id, &old.name));
+            }
+        }
+        Outcome { new, old }
+    }
+}
+
+fn is_owned(record: &Record) -> bool {
+    record.meta.class == Class::Owned
+}
+
+/// The entry with its place in the log, and its frame.
+fn placed(item: Item, spot: Spot) -> (Position, u64, Entry) {
+    let at = Position { segment: spot.segment, offset: u64::from(spot.offset) };
+    match item.entry {
+        Entry::Put(mut record) => {
+            record.set_spot(spot);
+            (at, record.frame_bytes(), Entry::Put(record))
+        }
+        removal => (at, u64::from(spot.head).next_multiple_of(format::ALIGN), removal),
+    }
+}
