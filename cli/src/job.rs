@@ -102,7 +102,7 @@ async fn list(session: &Session) -> Result<(), Failure> {
         let cells = vec![
             job.id.clone(),
             job.kind.as_str().into(),
-            job.bucket.to_string(),
+            bucket(&job),
             state(job.state).into(),
             percent(&job),
             job.objects.to_string(),
@@ -113,6 +113,10 @@ async fn list(session: &Session) -> Result<(), Failure> {
         rows.push(Row { name: job.id.clone(), cells, json: to_json(&job) })?;
     }
     rows.finish()
+}
+
+fn bucket(job: &JobStatus) -> String {
+    job.bucket.as_ref().map_or_else(|| "-".into(), ToString::to_string)
 }
 
 /// How much of the job is done, where that is known.
@@ -165,7 +169,7 @@ pub(crate) fn show(session: &Session, job: &JobStatus) -> Result<(), Failure> {
     let mut lines = vec![
         ("job", job.id.clone()),
         ("kind", job.kind.as_str().to_owned()),
-        ("bucket", job.bucket.to_string()),
+        ("bucket", bucket(job)),
         ("state", state(job.state).to_owned()),
         ("objects", of(job.total_objects, &|n| n.to_string(), job.objects)),
         ("bytes", of(job.total_bytes, &|n| ByteSize(n).to_string(), job.bytes)),
@@ -209,7 +213,7 @@ fn state(state: JobState) -> &'static str {
 
 pub(crate) fn to_json(job: &JobStatus) -> Value {
     json!({
-        "id": job.id, "kind": job.kind, "bucket": job.bucket.to_string(),
+        "id": job.id, "kind": job.kind, "bucket": job.bucket.as_ref().map(ToString::to_string),
         "state": state(job.state), "objects": job.objects, "bytes": job.bytes,
         "total_objects": job.total_objects, "total_bytes": job.total_bytes,
         "errors": job.errors, "messages": job.messages, "notes": job.notes,
@@ -221,16 +225,16 @@ pub(crate) fn to_json(job: &JobStatus) -> Value {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use forebay_core::job::JobSpec;
+    use forebay_core::job::{JobSpec, Task};
     use forebay_core::{Bucket, Provider};
 
     fn job(state: JobState, errors: u64) -> JobStatus {
         let spec = JobSpec {
             id: "prefetch-1".into(),
             kind: JobKind::Prefetch,
-            bucket: Bucket::new(Provider::Aws, "b").unwrap(),
-            selection: Selection::Prefix(String::new()),
-            ishard: None,
+            bucket: Some(Bucket::new(Provider::Aws, "b").unwrap()),
+            selection: Selection::default(),
+            task: Task::Plain,
         };
         JobStatus { state, errors, ..JobStatus::new(&spec, 1) }
     }

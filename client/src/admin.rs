@@ -34,9 +34,10 @@ impl Client {
         let method = match kind {
             JobKind::Prefetch | JobKind::Scrub => Method::POST,
             JobKind::Evict | JobKind::Delete => Method::DELETE,
-            JobKind::Ishard => {
-                let e = CoreError::invalid("a job that packs shards starts with its spec");
-                return Err(Error::Api(e));
+            other => {
+                let what =
+                    format!("a job {} does not start with a list of objects", other.as_str());
+                return Err(Error::Api(CoreError::invalid(what)));
             }
         };
         let answer = self.act(method, &bucket_uri(bucket), kind.v1_kind(), value).await?;

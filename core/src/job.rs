@@ -1,63 +1,17 @@
 //! Jobs: long work on all targets, named, watched and stopped as one.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::ishard::IshardSpec;
+use crate::error::Error;
 use crate::name::{Bucket, NodeId};
 
-/// Kinds of job of this version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum JobKind {
-    Prefetch,
-    Evict,
-    Delete,
-    /// Packs objects into shards; runs on one target.
-    Ishard,
-    /// Compares what is stored with its checksums.
-    Scrub,
-}
+mod kind;
+mod task;
 
-impl JobKind {
-    pub const ALL: [Self; 5] =
-        [Self::Prefetch, Self::Evict, Self::Delete, Self::Ishard, Self::Scrub];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Prefetch => "prefetch",
-            Self::Evict => "evict",
-            Self::Delete => "delete",
-            Self::Ishard => "ishard",
-            Self::Scrub => "scrub",
-        }
-    }
-
-    /// The kind's name in AIStore v1.
-    pub fn v1_kind(self) -> &'static str {
-        match self {
-            Self::Prefetch => "prefetch-listrange",
-            Self::Evict => "evict-listrange",
-            Self::Delete => "delete-listrange",
-            Self::Ishard => "ishard",
-            Self::Scrub => "scrub",
-        }
-    }
-}
-
-impl FromStr for JobKind {
-    type Err = Error;
-    /// Accepts our name, the v1 kind, and the v1 display name.
-    fn from_str(s: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|k| s == k.as_str() || s == k.v1_kind() || s == format!("{}-objects", k.as_str()))
-            .ok_or_else(|| Error::invalid(format!("unknown job kind \"{s}\"")))
-    }
-}
+pub use kind::JobKind;
+pub use task::{ArchiveTask, CopyTask, PrefetchTask, Task, Transform};
 
 /// Which objects a job works on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,17 +22,26 @@ pub enum Selection {
     Prefix(String),
 }
 
+impl Default for Selection {
+    fn default() -> Self {
+        Self::Prefix(String::new())
+    }
+}
+
 /// What to do; sent to every target, each of which takes the objects that it owns. A job that packs
 /// shards goes to one target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     pub id: String,
     pub kind: JobKind,
-    pub bucket: Bucket,
+    /// What it works on, or reads from; none in a job about the whole cluster.
+    #[serde(default)]
+    pub bucket: Option<Bucket>,
+    #[serde(default)]
     pub selection: Selection,
-    /// The whole of a job of kind [`JobKind::Ishard`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ishard: Option<Box<IshardSpec>>,
+    /// What the kind does not say.
+    #[serde(default)]
+    pub task: Task,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +58,11 @@ pub enum JobState {
 pub struct JobStatus {
     pub id: String,
     pub kind: JobKind,
-    pub bucket: Bucket,
+    #[serde(default)]
+    pub bucket: Option<Bucket>,
+    /// Where it writes, when that is another bucket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<Bucket>,
     pub state: JobState,
     /// Unix nanoseconds.
     pub started_ns: u64,
@@ -126,6 +93,7 @@ impl JobStatus {
             id: spec.id.clone(),
             kind: spec.kind,
             bucket: spec.bucket.clone(),
+            destination: spec.task.destination().cloned(),
             state: JobState::Running,
             started_ns,
             ended_ns: 0,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_core::ishard::IshardSpec;
-use forebay_core::job::{self, JobKind, JobSpec, JobState, JobStatus, Selection};
+use forebay_core::job::{self, JobKind, JobSpec, JobState, JobStatus, Selection, Task};
 use forebay_core::v1::jobs::unknown_job;
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result, placement};
 use forebay_node::clock::unix_ns;
@@ -53,7 +53,7 @@ impl JobFilter {
     fn matches(&self, s: &JobStatus) -> bool {
         (self.id.is_empty() || self.id == s.id)
             && self.kind.is_none_or(|k| k == s.kind)
-            && self.bucket.as_ref().is_none_or(|b| *b == s.bucket)
+            && self.bucket.as_ref().is_none_or(|b| Some(b) == s.bucket.as_ref())
             && !(self.running_only && s.is_over())
     }
 }
@@ -85,11 +85,11 @@ impl JobControl {
             targets::all_members(&found.state)?
         };
         let spec = JobSpec {
-            id: ids::mint("job-"),
+            id: ids::mint(kind.id_prefix()),
             kind,
-            bucket: info.bucket.clone(),
+            bucket: Some(info.bucket.clone()),
             selection,
-            ishard: None,
+            task: Task::Plain,
         };
         let answers =
             self.targets.post_all::<_, serde_json::Value>(nodes.iter().copied(), JOBS, &spec).await;
@@ -117,9 +117,9 @@ impl JobControl {
         let spec = JobSpec {
             id: id.clone(),
             kind: JobKind::Ishard,
-            bucket: source.info.bucket.clone(),
+            bucket: Some(source.info.bucket.clone()),
             selection: Selection::Prefix(ishard.prefix.clone()),
-            ishard: Some(Box::new(ishard)),
+            task: Task::Ishard(Box::new(ishard)),
         };
         let mut status: JobStatus = self.targets.post(runner, JOBS, &spec).await?;
         self.remember(Started { on: vec![runner.id.clone()], last: status.clone() });

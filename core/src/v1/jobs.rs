@@ -21,10 +21,13 @@ pub fn status_json(s: &JobStatus) -> Value {
 /// One target's part of a job, for `what=qryxstats`. Counters are strings.
 pub fn snapshot_json(s: &JobStatus) -> Value {
     let stopped = s.state == JobState::Stopped;
+    let none = json!({"name": "", "provider": "", "namespace": {"uuid": "", "name": ""}});
+    let source = s.bucket.as_ref().map_or(none, |b| json!(b));
+    let destination = s.destination.as_ref().map_or_else(|| source.clone(), |b| json!(b));
     json!({
         "ext": null,
         "start-time": format_rfc3339(s.started_ns), "end-time": format_rfc3339(s.ended_ns),
-        "bck": s.bucket, "src-bck": s.bucket, "dst-bck": s.bucket,
+        "bck": destination, "src-bck": source, "dst-bck": destination,
         "id": s.id, "kind": s.kind.v1_kind(), "ctlmsg": "",
         "abort-err": if stopped { "stopped by user" } else { "" },
         "err": s.messages.first().cloned().unwrap_or_default(),

@@ -38,7 +38,7 @@ class Job:
         return JobStatus(
             id=fields["id"],
             kind=fields["kind"],
-            bucket=self._client.bucket(bucket["name"], bucket["provider"]).uri,
+            bucket=self._client.bucket(bucket["name"], bucket["provider"]).uri if bucket else "",
             state=fields["state"],
             objects=fields["objects"],
             bytes=fields["bytes"],

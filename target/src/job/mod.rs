@@ -1,11 +1,13 @@
 //! Jobs on this target: start, watch, stop. Each target works on the objects that it owns; a job
-//! that packs shards runs on one.
+//! that packs shards runs on one. What one request does itself is a job too ([`request`]).
 
 pub(crate) mod ishard;
+#[allow(dead_code)]
+mod request;
+mod table;
 mod work;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
@@ -16,12 +18,16 @@ use forebay_node::clock::unix_ns;
 use forebay_node::lifecycle::Lifecycle;
 use tokio_util::sync::CancellationToken;
 
+use self::table::Table;
 use crate::object::ObjectService;
 
-/// Finished jobs that are remembered.
-const REMEMBERED: usize = 1000;
+#[allow(unused_imports)] // Which requests are jobs is said where they are answered.
+pub(crate) use self::request::{Registration, RequestJob};
+
 /// Failures that are kept in words.
 const MESSAGES: usize = 8;
+/// How long after its work a job of a kind that idles can still be aborted.
+const LINGERS_NS: u64 = 60_000_000_000;
 
 /// All jobs of this target; cheap to clone.
 #[derive(Clone)]
@@ -32,18 +38,26 @@ struct Inner {
     me: NodeId,
     peer: PeerClient,
     lifecycle: Lifecycle,
-    table: Mutex<BTreeMap<String, Arc<Job>>>,
+    table: Mutex<Table>,
 }
 
 /// One job on this target.
 pub(crate) struct Job {
     pub(crate) spec: JobSpec,
-    pub(crate) info: BucketInfo,
+    /// The bucket of the spec as it was at the start.
+    info: Option<BucketInfo>,
     status: Mutex<JobStatus>,
     stop: CancellationToken,
 }
 
 impl Job {
+    /// The bucket that the job is about.
+    pub(crate) fn info(&self) -> Result<&BucketInfo> {
+        let missing =
+            || Error::invalid(format!("a job {} needs a bucket", self.spec.kind.as_str()));
+        self.info.as_ref().ok_or_else(missing)
+    }
+
     /// Notes one object done; `bytes` moved or freed.
     fn done(&self, bytes: u64) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,6 +80,11 @@ impl Job {
         status.total_objects = plan.totals.files;
         status.total_bytes = plan.totals.bytes;
         status.notes.extend(plan.notes.iter().cloned());
+    }
+
+    fn expect_totals(&self, objects: u64, bytes: u64) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        (status.total_objects, status.total_bytes) = (objects, bytes);
     }
 
     fn note(&self, text: String) {
@@ -103,27 +122,25 @@ impl Jobs {
 
     /// Starts a job. Starting one that exists is its status, so that a retry does no harm.
     pub(crate) fn start(&self, spec: JobSpec) -> Result<JobStatus> {
-        let info = self.0.objects.state().bucket(&spec.bucket)?.clone();
-        let id = spec.id.clone();
-        let status = Mutex::new(JobStatus::new(&spec, unix_ns()));
-        let stop = self.0.lifecycle.token().child_token();
-        let job = Arc::new(Job { spec, info, status, stop });
-        {
-            let mut table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(known) = table.get(&id) {
-                return Ok(known.status());
-            }
-            if table.len() >= REMEMBERED
-                && let Some(old) = oldest_finished(&table)
-            {
-                table.remove(&old);
-            }
-            table.insert(id, job.clone());
+        let job = self.prepare(spec)?;
+        if let Some(known) = self.table().add(&job) {
+            return Ok(known.status());
         }
-        let jobs = self.clone();
-        let running = job.clone();
+        let (jobs, running) = (self.clone(), job.clone());
         self.0.lifecycle.spawn(async move { jobs.run(&running).await });
         Ok(job.status())
+    }
+
+    fn prepare(&self, spec: JobSpec) -> Result<Arc<Job>> {
+        let state = self.0.objects.state();
+        let info = spec.bucket.as_ref().map(|b| state.bucket(b).cloned()).transpose()?;
+        let status = Mutex::new(JobStatus::new(&spec, unix_ns()));
+        let stop = self.0.lifecycle.token().child_token();
+        Ok(Arc::new(Job { spec, info, status, stop }))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn get(&self, id: &str) -> Result<JobStatus> {
@@ -131,35 +148,45 @@ impl Jobs {
     }
 
     pub(crate) fn all(&self) -> Vec<JobStatus> {
-        let table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.values().map(|job| job.status()).collect()
+        let jobs: Vec<_> = self.table().jobs.values().cloned().collect();
+        jobs.iter().map(|job| job.status()).collect()
     }
 
     /// Asks a job to end after the objects it is at.
     pub(crate) fn stop(&self, id: &str) -> Result<JobStatus> {
         let job = self.find(id)?;
         job.stop.cancel();
-        Ok(job.status())
+        let mut status = job.status.lock().unwrap_or_else(PoisonError::into_inner);
+        // To its client a job that idles is not over, and is aborted by a stop.
+        let idles = status.kind.idles() && status.state == JobState::Done;
+        if idles && unix_ns().saturating_sub(status.ended_ns) < LINGERS_NS {
+            status.state = JobState::Stopped;
+        }
+        Ok(status.clone())
     }
 
     fn find(&self, id: &str) -> Result<Arc<Job>> {
-        let table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let job = table.get(id).cloned();
+        let job = self.table().jobs.get(id).cloned();
         job.ok_or_else(|| forebay_core::v1::jobs::unknown_job(id))
     }
 
-    async fn run(&self, job: &Job) {
-        let outcome = tokio::select! {
-            // It ends by itself when it is stopped, after it has told others to stop.
-            outcome = ishard::run(&self.0.objects, &self.0.peer, job),
-                if job.spec.kind == JobKind::Ishard => outcome,
-            outcome = work::run(&self.0.objects, &self.0.me, job),
-                if job.spec.kind != JobKind::Ishard => outcome,
-            () = job.stop.cancelled(), if job.spec.kind != JobKind::Ishard => Err(Error::new(ErrorCode::Conflict, "stopped")),
+    async fn run(&self, job: &Arc<Job>) {
+        // Jobs that tell others to stop end by themselves when they are stopped.
+        let outcome = match job.spec.kind {
+            JobKind::Ishard => ishard::run(&self.0.objects, &self.0.peer, job).await,
+            _ => tokio::select! {
+                outcome = work::run(&self.0.objects, &self.0.me, job) => outcome,
+                () = job.stop.cancelled() => Err(Error::new(ErrorCode::Conflict, "stopped")),
+            },
         };
+        self.ended(job, outcome);
+    }
+
+    fn ended(&self, job: &Arc<Job>, outcome: Result<()>) {
         let mut status = job.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.ended_ns = unix_ns();
         status.state = match outcome {
+            Ok(()) if job.stop.is_cancelled() && status.kind.idles() => JobState::Stopped,
             Ok(()) if status.errors == 0 => JobState::Done,
             Ok(()) => JobState::Failed,
             Err(_) if job.stop.is_cancelled() => JobState::Stopped,
@@ -170,12 +197,9 @@ impl Jobs {
                 JobState::Failed
             }
         };
-        tracing::info!(job = status.id, kind = status.kind.as_str(), state = ?status.state,
+        tracing::debug!(job = status.id, kind = status.kind.as_str(), state = ?status.state,
             objects = status.objects, errors = status.errors, "job ended");
+        drop(status);
+        self.table().over(job);
     }
-}
-
-fn oldest_finished(table: &BTreeMap<String, Arc<Job>>) -> Option<String> {
-    let finished = table.values().map(|job| job.status()).filter(JobStatus::is_over);
-    finished.min_by_key(|status| status.ended_ns).map(|status| status.id)
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use forebay_client::{Client, ClientConfig, PeerClient};
 use forebay_core::ishard::{self, IshardSpec, Listing, ManifestLine, Plan};
+use forebay_core::job::Task;
 use forebay_core::{Error, ErrorCode, Result};
 use futures::StreamExt;
 
@@ -25,8 +26,9 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs the job to its end, or until it is stopped: then no build goes on when this returns.
 pub(super) async fn run(objects: &ObjectService, peer: &PeerClient, job: &Job) -> Result<()> {
-    let spec = job.spec.ishard.as_deref();
-    let spec = spec.ok_or_else(|| Error::invalid("a job that packs shards needs its spec"))?;
+    let Task::Ishard(spec) = &job.spec.task else {
+        return Err(Error::invalid("a job that packs shards needs its spec"));
+    };
     pack::writer(&spec.ext)?;
     let client = client(objects)?;
     let plan = tokio::select! {

@@ -1,0 +1,47 @@
+//! The jobs that a target knows: those that run, and of each kind the last that ended.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use forebay_core::job::JobKind;
+
+use super::Job;
+
+/// Ended jobs of one kind that are remembered.
+const REMEMBERED: usize = 1000;
+/// The same for kinds of which a training run starts many each second.
+const REMEMBERED_SHORT: usize = 100;
+
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) jobs: BTreeMap<String, Arc<Job>>,
+    /// Ids, the first to end first.
+    ended: HashMap<JobKind, VecDeque<String>>,
+}
+
+impl Table {
+    /// Adds a job, unless one has its id: then that one is the answer.
+    pub(super) fn add(&mut self, job: &Arc<Job>) -> Option<Arc<Job>> {
+        if let Some(known) = self.jobs.get(&job.spec.id) {
+            return Some(known.clone());
+        }
+        self.jobs.insert(job.spec.id.clone(), job.clone());
+        None
+    }
+
+    /// Notes the end of a job; the oldest of its kind may be forgotten for it.
+    pub(super) fn over(&mut self, job: &Job) {
+        let kind = job.spec.kind;
+        let ended = self.ended.entry(kind).or_default();
+        ended.push_back(job.spec.id.clone());
+        let most = match kind {
+            JobKind::GetBatch | JobKind::List => REMEMBERED_SHORT,
+            _ => REMEMBERED,
+        };
+        if ended.len() > most
+            && let Some(oldest) = ended.pop_front()
+        {
+            self.jobs.remove(&oldest);
+        }
+    }
+}
