@@ -284,6 +284,7 @@ mod tests {
                 alive_since: 0,
                 weight: 1,
                 zone: String::new(),
+                maintenance: false,
             };
             state.nodes.insert(id, node);
         }

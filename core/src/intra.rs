@@ -1,5 +1,7 @@
 //! Messages between nodes, and between nodes and our own client; JSON over HTTP.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::bucket::BucketInfo;
@@ -77,6 +79,40 @@ pub struct NodeUsage {
     /// The first few of them.
     #[serde(default)]
     pub lost_names: Vec<String>,
+    #[serde(default)]
+    pub machine: Machine,
+    /// What each disk holds; the paths are those of `disks`.
+    #[serde(default)]
+    pub mountpaths: Vec<DiskUsage>,
+    /// Requests answered so far, by the names of v1 such as `get.n` and `err.get.n`.
+    #[serde(default)]
+    pub tracker: BTreeMap<String, u64>,
+}
+
+/// The machine of a node, for people to look at.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Bytes that the node's process holds.
+    pub mem_used: u64,
+    /// Bytes that all processes could still have.
+    pub mem_avail: u64,
+    pub pct_mem_used: f64,
+    /// Of one processor, by the node's process.
+    pub pct_cpu_used: f64,
+    /// Percent of all processors, by all processes.
+    pub cpu_util: u64,
+    /// Load averages over 1, 5 and 15 minutes.
+    pub loads: [f64; 3],
+}
+
+/// One disk of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskUsage {
+    pub path: String,
+    /// Bytes used of the node's budget there.
+    pub used: u64,
+    /// Bytes it may use.
+    pub budget: u64,
 }
 
 /// One node in `GET /api/v1/cluster`.

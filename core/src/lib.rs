@@ -21,6 +21,7 @@ pub mod lease;
 pub mod name;
 pub mod object;
 pub mod placement;
+pub mod settings;
 pub mod sign;
 pub mod size;
 pub mod state;

@@ -114,6 +114,7 @@ mod tests {
                 alive_since: 0,
                 weight: *weight,
                 zone: String::new(),
+                maintenance: false,
             };
             s.nodes.insert(id, node);
         }

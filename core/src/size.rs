@@ -83,6 +83,8 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
         rest = &rest[digits..];
         let unit_len = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
         let seconds = match &rest[..unit_len] {
+            "ns" => 1e-9,
+            "us" | "µs" => 1e-6,
             "ms" => 0.001,
             "s" => 1.0,
             "m" => 60.0,
@@ -91,7 +93,8 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
             _ => return Err(bad()),
         };
         rest = &rest[unit_len..];
-        total += Duration::try_from_secs_f64(number * seconds).map_err(|_| bad())?;
+        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_| bad())?;
+        total = total.checked_add(part).ok_or_else(bad)?;
     }
     Ok(total)
 }

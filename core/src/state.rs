@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bucket::BucketInfo;
+use crate::bucket::{BackendSpec, BucketInfo};
 use crate::error::{Error, ErrorCode, Result};
 use crate::name::{Bucket, NodeId};
+use crate::settings::{Change, ClusterSettings, OF_BUCKETS};
+use crate::v1::bucket::heed;
 
 /// The two kinds of node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,6 +37,9 @@ pub struct Node {
     pub weight: u32,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
+    /// Counts as away until an operator takes this back, whatever its heartbeats say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub maintenance: bool,
 }
 
 fn one() -> u32 {
@@ -56,6 +61,8 @@ pub struct ClusterState {
     /// Version at which the set of targets changed last: native objects older than that may lie
     /// with a former owner.
     pub targets_changed: u64,
+    #[serde(default, skip_serializing_if = "ClusterSettings::is_untouched")]
+    pub settings: ClusterSettings,
     next_bucket_id: u64,
 }
 
@@ -94,6 +101,17 @@ pub enum Command {
     DestroyBucket {
         bucket: Bucket,
     },
+    /// Changes settings of the cluster; `reset` forgets all that were set before.
+    Configure {
+        change: Change,
+        reset: bool,
+        now_ns: u64,
+    },
+    /// An operator takes a node out of use, or gives it back.
+    SetMaintenance {
+        id: NodeId,
+        on: bool,
+    },
 }
 
 impl ClusterState {
@@ -122,19 +140,22 @@ impl ClusterState {
                 if role == Role::Target && known.is_none() {
                     self.targets_changed = index;
                 }
+                let maintenance = known.is_some_and(|n| n.maintenance);
                 let node = Node {
                     id: id.clone(),
                     role,
                     url,
-                    alive: true,
+                    alive: !maintenance,
                     alive_since: index,
                     weight,
                     zone,
+                    maintenance,
                 };
                 self.nodes.insert(id, node);
             }
             Command::SetAlive { id, alive } => {
                 let node = self.nodes.get_mut(&id).ok_or_else(|| unknown_node(&id))?;
+                let alive = alive && !node.maintenance;
                 if alive && !node.alive {
                     node.alive_since = index;
                 }
@@ -185,6 +206,15 @@ impl ClusterState {
             Command::DestroyBucket { bucket } => {
                 self.buckets.remove(&bucket.uname()).ok_or_else(|| bucket.not_found())?;
             }
+            Command::Configure { change, reset, now_ns } => {
+                self.settings.apply(&change, reset, now_ns)?;
+            }
+            Command::SetMaintenance { id, on } => {
+                let node = self.nodes.get_mut(&id).ok_or_else(|| unknown_node(&id))?;
+                node.maintenance = on;
+                // Given back, it is alive again when it is heard of next.
+                node.alive &= !on;
+            }
         }
         Ok(())
     }
@@ -192,6 +222,18 @@ impl ClusterState {
     /// The bucket, or the error that says it is not there.
     pub fn bucket(&self, bucket: &Bucket) -> Result<&BucketInfo> {
         self.buckets.get(&bucket.uname()).ok_or_else(|| bucket.not_found())
+    }
+
+    /// What a request to create `bucket` asks for, with the cluster's defaults for new buckets.
+    pub fn requested(&self, bucket: Bucket, backend: Option<BackendSpec>) -> BucketInfo {
+        let mut info = BucketInfo::requested(bucket, backend);
+        if let serde_json::Value::Object(defaults) = self.settings.bucket_defaults() {
+            info.extra = defaults.into_iter().collect();
+            for section in OF_BUCKETS {
+                heed(&mut info, section);
+            }
+        }
+        info
     }
 
     pub fn targets(&self) -> impl Iterator<Item = &Node> + Clone {
@@ -249,6 +291,35 @@ mod tests {
         s.apply(5, create("b")).unwrap();
         assert_ne!(s.bucket(&bucket).unwrap().id, first);
         assert_eq!(s.version, 5);
+    }
+
+    #[test]
+    fn a_node_in_maintenance_stays_away_until_it_is_given_back() {
+        let mut s = ClusterState::default();
+        s.apply(1, join("target-01")).unwrap();
+        let id = NodeId::new("target-01").unwrap();
+        let alive = |alive| Command::SetAlive { id: id.clone(), alive };
+        s.apply(2, Command::SetMaintenance { id: id.clone(), on: true }).unwrap();
+        s.apply(3, alive(true)).unwrap();
+        s.apply(4, join("target-01")).unwrap();
+        assert_eq!((s.alive_targets().count(), s.targets().count()), (0, 1));
+        s.apply(5, Command::SetMaintenance { id: id.clone(), on: false }).unwrap();
+        s.apply(6, alive(true)).unwrap();
+        assert_eq!(s.alive_targets().count(), 1);
+        assert_eq!(s.node(&id).unwrap().alive_since, 6);
+    }
+
+    #[test]
+    fn settings_are_part_of_the_state_and_a_state_without_them_is_read() {
+        let mut s = ClusterState::default();
+        assert!(serde_json::to_value(&s).unwrap().get("settings").is_none());
+        let change = Change::from([("checksum.type".to_owned(), "md5".to_owned())]);
+        s.apply(1, Command::Configure { change, reset: false, now_ns: 3 }).unwrap();
+        let read: ClusterState = serde_json::from_value(serde_json::to_value(&s).unwrap()).unwrap();
+        assert_eq!(read.settings.checksum().as_str(), "md5");
+        let wrong = Change::from([("no.such".to_owned(), "1".to_owned())]);
+        assert!(s.apply(2, Command::Configure { change: wrong, reset: true, now_ns: 4 }).is_err());
+        assert_eq!(s.settings, read.settings);
     }
 
     #[test]

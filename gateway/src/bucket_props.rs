@@ -2,13 +2,15 @@
 //! rest is kept and given back.
 
 use forebay_core::bucket::BucketInfo;
+use forebay_core::settings;
+use forebay_core::state::ClusterState;
 use forebay_core::v1::action::lower_keys;
-use forebay_core::v1::bucket::props_json;
+use forebay_core::v1::bucket::{heed, props_json};
 use forebay_core::{Error, Result};
 use serde_json::Value;
 
-/// Keys of the properties that no client may set.
-const FIXED: [&str; 6] = ["bid", "created", "provider", "backend", "force", "renamed"];
+/// Keys of the properties that no client may set; they come along in whole documents.
+const FIXED: [&str; 7] = ["bid", "created", "provider", "backend", "force", "renamed", "name"];
 
 /// Properties with what clients have set laid over them.
 pub(crate) fn shown(info: &BucketInfo) -> Value {
@@ -54,22 +56,29 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
             "freshness" => info.freshness = serde_json::from_value(value).map_err(bad)?,
             "class" => info.class = serde_json::from_value(value).map_err(bad)?,
             "cache" => info.cache.apply(&value)?,
+            "backend_bck" => no_backend_bucket(&value)?,
             key if FIXED.contains(&key) => {}
             key => {
-                if key == "checksum"
-                    && let Some(kind) = value.get("type").and_then(Value::as_str)
-                {
-                    info.checksum = kind.parse()?;
+                let value = settings::parse_of_bucket(key, &value)?;
+                if !value.is_null() {
+                    merge(info.extra.entry(key.to_owned()).or_insert(Value::Null), value);
+                    heed(info, key);
                 }
-                merge(info.extra.entry(key.to_owned()).or_insert(Value::Null), value);
             }
         }
     }
-    // The kind has one home; a stale copy must not hide it.
-    if let Some(Value::Object(checksum)) = info.extra.get_mut("checksum") {
-        checksum.remove("type");
-    }
     info.validate()
+}
+
+/// An `ais` bucket gets its backend when it is made.
+fn no_backend_bucket(value: &Value) -> Result<()> {
+    match value.get("name").and_then(Value::as_str) {
+        None | Some("") => Ok(()),
+        Some(name) => {
+            Err(Error::unsupported(format!("cannot put bucket \"{name}\" behind one that exists"))
+                .hint("use the remote bucket itself, such as s3://NAME"))
+        }
+    }
 }
 
 fn merge(into: &mut Value, from: Value) {
@@ -83,9 +92,9 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// Forgets all that was set.
-pub(crate) fn reset(info: &mut BucketInfo) {
-    let fresh = BucketInfo::requested(info.bucket.clone(), info.backend.clone());
+/// Forgets all that was set; the cluster's defaults count again.
+pub(crate) fn reset(info: &mut BucketInfo, state: &ClusterState) {
+    let fresh = state.requested(info.bucket.clone(), info.backend.clone());
     *info = BucketInfo {
         id: info.id,
         created_ns: info.created_ns,
@@ -99,6 +108,7 @@ pub(crate) fn reset(info: &mut BucketInfo) {
 mod tests {
     use forebay_core::bucket::Freshness;
     use forebay_core::checksum::ChecksumKind;
+    use forebay_core::state::Command;
     use forebay_core::{Bucket, Provider};
     use serde_json::json;
 
@@ -112,17 +122,17 @@ mod tests {
     fn what_is_set_is_read_back_and_the_rest_stays() {
         let mut info = info();
         let set = json!({"mirror": {"enabled": true}, "checksum": {"type": "md5"}, "features": "2",
-            "freshness": {"age": 5}, "bid": "7", "mine": {"x": 1}});
+            "freshness": {"age": 5}, "bid": "7"});
         apply(&mut info, &set).unwrap();
         let props = shown(&info);
         assert_eq!(props["mirror"], json!({"copies": 2, "burst_buffer": 512, "enabled": true}));
         assert_eq!((&props["checksum"]["type"], &props["features"]), (&json!("md5"), &json!("2")));
-        assert_eq!((&props["bid"], &props["mine"]["x"]), (&json!("0"), &json!(1)));
+        assert_eq!(props["bid"], json!("0"));
         assert_eq!(info.checksum, ChecksumKind::Md5);
         assert_eq!(info.freshness, Freshness::Age(5));
         apply(&mut info, &json!({"mirror": {"copies": 3}})).unwrap();
         assert_eq!(shown(&info)["mirror"]["enabled"], json!(true), "a later change merges");
-        reset(&mut info);
+        reset(&mut info, &ClusterState::default());
         assert_eq!(shown(&info)["mirror"]["copies"], json!(2));
     }
 
@@ -136,7 +146,7 @@ mod tests {
         assert_eq!(shown(&info)["freshness"], json!({"age": 600}));
         let e = apply(&mut info, &json!({"cache": {"share": 300}})).unwrap_err();
         assert!(e.message.contains("1 to 100"), "{e}");
-        reset(&mut info);
+        reset(&mut info, &ClusterState::default());
         assert!(info.cache.is_default());
         let native = &mut self::info();
         assert!(apply(native, &json!({"cache": {"pin": true}})).is_err());
@@ -144,13 +154,66 @@ mod tests {
     }
 
     #[test]
-    fn types_that_clients_decode_never_change() {
+    fn numbers_and_texts_become_the_types_that_clients_decode() {
         let mut info = info();
-        apply(&mut info, &json!({"features": 2, "mirror": "x"})).unwrap();
+        let set = json!({"Features": 2, "access": 7, "chunks": {"chunk_size": "64mb"},
+            "mirror": {"copies": "3"}, "extra": {"custom": "team=a"}, "bid": 5});
+        apply(&mut info, &set).unwrap();
         let props = shown(&info);
-        assert_eq!(props["features"], json!("0"));
-        assert_eq!(props["mirror"]["copies"], json!(2));
-        assert!(apply(&mut info, &json!({"checksum": {"type": "sum"}})).is_err());
-        assert!(apply(&mut info, &json!([1])).is_err());
+        assert_eq!((&props["features"], &props["access"]), (&json!("2"), &json!("7")));
+        assert_eq!(props["chunks"]["chunk_size"], json!("64MiB"));
+        assert_eq!(props["mirror"]["copies"], json!(3));
+        assert_eq!(props["extra"]["custom"], json!("team=a"));
+        assert_eq!(props["bid"], json!("0"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_name_and_nothing_is_taken() {
+        for (bad, status) in [
+            (json!({"mirror": "x"}), 400),
+            (json!({"mirror": {"copies": 0}}), 400),
+            (json!({"mirrors": {"copies": 2}}), 400),
+            (json!({"mirror": {"size": 2}}), 400),
+            (json!({"timeout": {"max_keepalive": "5s"}}), 400),
+            (json!({"checksum": {"type": "sum"}}), 400),
+            (json!({"write_policy": {"data": "never"}}), 400),
+            (json!({"backend_bck": {"name": "b", "provider": "aws"}}), 501),
+            (json!([1]), 400),
+        ] {
+            let e = apply(&mut info(), &bad).unwrap_err();
+            assert_eq!(e.code.status(), status, "{bad}: {e}");
+        }
+        let e = apply(&mut info(), &json!({"mirrors": 1})).unwrap_err();
+        assert_eq!(e.hint.as_deref(), Some("did you mean \"mirror\"?"));
+    }
+
+    #[test]
+    fn properties_of_remote_buckets_that_mean_something_here_take_effect() {
+        let mut info = BucketInfo::requested(Bucket::new(Provider::Aws, "b").unwrap(), None);
+        apply(&mut info, &json!({"versioning": {"validate_warm_get": true}})).unwrap();
+        assert_eq!(info.freshness, Freshness::Always);
+        apply(&mut info, &json!({"versioning": {"validate_warm_get": false}})).unwrap();
+        assert_eq!(info.freshness, Freshness::default());
+        apply(&mut info, &json!({"lru": {"enabled": false}})).unwrap();
+        assert!(info.cache.pin);
+        assert_eq!(shown(&info)["lru"]["enabled"], json!(false));
+    }
+
+    #[test]
+    fn new_buckets_take_the_defaults_of_the_cluster() {
+        let mut state = ClusterState::default();
+        let change = settings::parse(
+            &json!({"mirror": {"copies": 4}, "checksum": {"type": "md5"}, "lru": {"enabled": false}}),
+        );
+        let configure = Command::Configure { change: change.unwrap(), reset: false, now_ns: 1 };
+        state.apply(1, configure).unwrap();
+        let mut info = state.requested(Bucket::new(Provider::Ais, "b").unwrap(), None);
+        let props = shown(&info);
+        assert_eq!(props["mirror"]["copies"], json!(4));
+        assert_eq!(props["checksum"]["type"], json!("md5"));
+        apply(&mut info, &json!({"mirror": {"copies": 3}})).unwrap();
+        reset(&mut info, &state);
+        assert_eq!(shown(&info)["mirror"]["copies"], json!(4));
+        assert!(state.requested(Bucket::new(Provider::Aws, "c").unwrap(), None).cache.pin);
     }
 }

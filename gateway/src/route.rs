@@ -70,7 +70,7 @@ impl Route {
         if let Ok(found) = self.known(bucket) {
             return Ok(found);
         }
-        let info = BucketInfo::requested(bucket.clone(), None);
+        let info = self.state().requested(bucket.clone(), None);
         self.check_backend(&info).await?;
         self.create(info).await?;
         self.known(bucket)

@@ -12,6 +12,7 @@ use forebay_core::{Error, Result};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::Routes;
+use forebay_node::machine::machine;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::{listener, membership};
@@ -21,7 +22,7 @@ use crate::cluster::desk::{Desk, OwnDoor};
 use crate::cluster::leading::Leading;
 use crate::cluster::standing::StandingWatch;
 use crate::cluster_view::ClusterView;
-use crate::http::{api, batch, buckets, cluster, daemon, internal, jobs, objects, unserved};
+use crate::http::{admin, api, batch, buckets, cluster, daemon, internal, jobs, objects, unserved};
 use crate::job_control::JobControl;
 use crate::meta::front::RaftMeta;
 use crate::meta::group::Group;
@@ -126,8 +127,11 @@ impl Parts {
     /// A gateway is a member of the cluster like any node, admitted and watched by the leader.
     fn membership(&self) -> impl Future<Output = ()> + Send + 'static {
         let started = self.identity.started;
-        let usage =
-            move || NodeUsage { uptime_s: started.elapsed().as_secs(), ..NodeUsage::default() };
+        let usage = move || NodeUsage {
+            uptime_s: started.elapsed().as_secs(),
+            machine: machine(),
+            ..NodeUsage::default()
+        };
         let door = OwnDoor { desk: self.desk.clone(), alone: self.group.is_alone() };
         let (identity, maps) = (self.identity.clone(), self.maps.clone());
         let (door, usage) = (Arc::new(door), Arc::new(usage));
@@ -142,6 +146,11 @@ impl Parts {
         let metrics = Metrics::default();
         let route = Route::new(maps.clone(), targets.clone(), changes.clone());
         let job_control = JobControl::new(maps.clone(), targets.clone());
+        let jobs_front = jobs::JobsFront {
+            route: route.clone(),
+            jobs: job_control.clone(),
+            metrics: metrics.clone(),
+        };
         let view = ClusterView {
             maps: maps.clone(),
             standing: standing.clone(),
@@ -168,15 +177,12 @@ impl Parts {
                 identity: identity.clone(),
                 metrics: metrics.clone(),
             }))
-            .merge(jobs::router(jobs::JobsFront {
-                route,
-                jobs: job_control.clone(),
-                metrics: metrics.clone(),
-            }))
+            .merge(jobs::router(jobs_front.clone()))
             .merge(cluster::router(cluster::ClusterFront {
                 maps: maps.clone(),
                 view: view.clone(),
-                jobs: job_control,
+                jobs: jobs_front,
+                admin: admin::Admin { maps: maps.clone(), changes: changes.clone() },
                 identity: identity.clone(),
                 metrics: metrics.clone(),
             }))

@@ -10,6 +10,8 @@ pub mod config_load;
 pub mod identity;
 pub mod lifecycle;
 pub mod listener;
+pub mod logs;
+pub mod machine;
 pub mod maps;
 pub mod membership;
 pub mod metrics;

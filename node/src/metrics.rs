@@ -1,9 +1,11 @@
 //! What a node counts: every name in one place, one registry a node.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::Method;
 use forebay_core::Error;
+use prometheus::core::Collector;
 use prometheus::{Encoder, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
 /// A node's counters; cheap to clone. Labels never hold object names.
@@ -211,6 +213,28 @@ impl Metrics {
         self.0.store.with_label_values(&[what]).set(value as i64);
     }
 
+    /// Requests over v1 answered so far, under the names of v1: `get.n`, `err.get.n`.
+    pub fn tracker(&self) -> BTreeMap<String, u64> {
+        const OPS: [(&str, &str); 5] =
+            [("get", "get"), ("put", "put"), ("delete", "del"), ("head", "head"), ("list", "lst")];
+        let mut counts = BTreeMap::new();
+        for family in self.0.http_requests.collect() {
+            for series in family.get_metric() {
+                let label = |name: &str| {
+                    let pair = series.get_label().iter().find(|l| l.name() == name);
+                    pair.map_or("", |l| l.value())
+                };
+                let short = OPS.iter().find(|(op, _)| *op == label("op")).map(|(_, short)| short);
+                let n = series.get_counter().get_value() as u64;
+                if let Some(short) = short.filter(|_| label("api") == "v1" && n > 0) {
+                    let failed = if label("result") == "ok" { "" } else { "err." };
+                    *counts.entry(format!("{failed}{short}.n")).or_default() += n;
+                }
+            }
+        }
+        counts
+    }
+
     /// The Prometheus text exposition.
     pub fn render(&self) -> String {
         let mut out = Vec::new();
@@ -243,12 +267,17 @@ mod tests {
     fn what_is_counted_is_exported_under_the_promised_names() {
         let m = Metrics::default();
         m.http_request("v1", "get", "ok");
+        m.http_request("v1", "get", "not_found");
+        m.http_request("v1", "get", "refused");
+        m.http_request("api", "get", "ok");
         m.backend_request("aws", "get", "ok");
         m.served("hit", 5);
         m.batch_entry("ok");
         m.checked(CheckPath::Read, 2, 70_000);
         m.damaged(CheckPath::Scrub);
         m.lost(CheckPath::Scrub);
+        let counts = [("err.get.n", 2), ("get.n", 1)].map(|(k, v)| (k.to_owned(), v));
+        assert_eq!(m.tracker(), counts.into());
         let text = m.render();
         for line in [
             "forebay_http_requests_total{api=\"v1\",op=\"get\",result=\"ok\"} 1",

@@ -1,8 +1,13 @@
-//! Logging of a process: level and format from the configuration, to standard error.
+//! Logging of a process: level and format from the configuration, to standard error and to the
+//! lines that are kept in memory.
 
 use forebay_core::config::{LogConfig, LogFormat};
 use forebay_core::{Error, Result};
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::logs::{Tee, logs};
 
 /// The consensus library reports each message that a silent gateway does not answer, several times
 /// a second. What matters of it, our own lines say; naming it in the level brings its lines back.
@@ -13,10 +18,29 @@ pub fn init(config: &LogConfig) -> Result<()> {
     let directives = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| config.level.clone());
     let filter = EnvFilter::try_new(format!("{QUIET},{directives}"))
         .map_err(|e| Error::invalid(format!("invalid log.level \"{directives}\": {e}")))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Lines);
     let done = match config.format {
         LogFormat::Text => builder.with_ansi(false).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
-    done.map_err(|e| Error::internal(format!("logging is set up already: {e}")))
+    done.map_err(|e| Error::internal(format!("logging is set up already: {e}")))?;
+    // Whoever asks a quiet node for its log sees that there is one.
+    let version = env!("CARGO_PKG_VERSION");
+    logs().push(Level::INFO, &format!("forebay {version}, log level {directives}\n"));
+    Ok(())
+}
+
+/// Where lines go, by their level.
+struct Lines;
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Tee;
+
+    fn make_writer(&'a self) -> Tee {
+        Tee(Level::INFO)
+    }
+
+    fn make_writer_for(&'a self, line: &Metadata<'_>) -> Tee {
+        Tee(*line.level())
+    }
 }

@@ -6,10 +6,11 @@ use std::time::Instant;
 use forebay_client::PeerClient;
 use forebay_core::Result;
 use forebay_core::config::NodeConfig;
-use forebay_core::intra::NodeUsage;
+use forebay_core::intra::{DiskUsage, NodeUsage};
 use forebay_core::state::Role;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
+use forebay_node::machine::machine;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::{listener, membership};
@@ -136,6 +137,15 @@ fn usage_of(store: Store, objects: ObjectService, started: Instant) -> membershi
     Arc::new(move || {
         let (usage, metrics) = (store.usage(), objects.metrics());
         let (lost, lost_names) = objects.lost_summary();
+        let mountpaths: Vec<DiskUsage> = store
+            .disk_usage()
+            .iter()
+            .map(|(path, usage)| DiskUsage {
+                path: path.display().to_string(),
+                used: usage.stored + usage.dead,
+                budget: usage.budget,
+            })
+            .collect();
         NodeUsage {
             uptime_s: started.elapsed().as_secs(),
             objects: usage.objects,
@@ -144,9 +154,12 @@ fn usage_of(store: Store, objects: ObjectService, started: Instant) -> membershi
             hit_bytes: metrics.get_bytes("hit"),
             miss_bytes: metrics.get_bytes("miss"),
             backend_reads: 0,
-            disks: store.disk_usage().iter().map(|(path, _)| path.display().to_string()).collect(),
+            disks: mountpaths.iter().map(|m| m.path.clone()).collect(),
             lost,
             lost_names,
+            machine: machine(),
+            mountpaths,
+            tracker: metrics.tracker(),
         }
     })
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::bucket::{BackendSpec, BucketInfo};
+use crate::bucket::{BackendSpec, BucketInfo, Freshness};
 use crate::error::{Error, Result};
 
 /// All permissions: access is not restricted per bucket yet.
@@ -26,10 +26,11 @@ pub fn props_json(info: &BucketInfo) -> Value {
         "chunks": {"objsize_limit": "0B", "max_monolithic_size": "1TiB", "chunk_size": "1GiB"},
         "mirror": {"copies": 2, "burst_buffer": 512, "enabled": false},
         "lru": {"dont_evict_time": "2h0m", "capacity_upd_time": "10m", "batch_size": 32768,
-            "enabled": info.has_backend()},
+            "enabled": info.has_backend() && !info.cache.pin},
         "access": ACCESS_ALL, "features": "0", "bid": info.id.to_string(),
         "created": info.created_ns.to_string(),
-        "versioning": {"enabled": true, "validate_warm_get": false, "synchronize": false},
+        "versioning": {"enabled": true, "synchronize": false,
+            "validate_warm_get": info.has_backend() && info.freshness == Freshness::Always},
     });
     if let Value::Object(props) = &mut props {
         // Ours, beside the reference's.
@@ -41,6 +42,36 @@ pub fn props_json(info: &BucketInfo) -> Value {
         }
     }
     props
+}
+
+/// What of a section of `extra` has a meaning here moves to where it has it.
+pub fn heed(info: &mut BucketInfo, section: &str) {
+    let backed = info.has_backend();
+    let Some(Value::Object(set)) = info.extra.get_mut(section) else { return };
+    match section {
+        "checksum" => {
+            let kind = set.remove("type");
+            if let Some(kind) = kind.and_then(|k| k.as_str()?.parse().ok()) {
+                info.checksum = kind;
+            }
+        }
+        "versioning" if backed => match set.remove("validate_warm_get") {
+            Some(Value::Bool(true)) => info.freshness = Freshness::Always,
+            Some(Value::Bool(false)) if info.freshness == Freshness::Always => {
+                info.freshness = Freshness::default();
+            }
+            _ => {}
+        },
+        "lru" if backed => {
+            if let Some(Value::Bool(enabled)) = set.remove("enabled") {
+                info.cache.pin = !enabled;
+            }
+        }
+        _ => {}
+    }
+    if set.is_empty() {
+        info.extra.remove(section);
+    }
 }
 
 /// The `backend` that a create request asks for: ours, beside the reference's properties.

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::intra::NodeUsage;
 use crate::name::NodeId;
 use crate::placement::digest;
 use crate::state::{ClusterState, Node, Role};
@@ -9,10 +10,15 @@ use crate::state::{ClusterState, Node, Role};
 /// Node flag: in maintenance, so that clients choose no such owner.
 const FLAG_MAINTENANCE: u64 = 4;
 
+/// Host and port of a node's URL.
+fn address(node: &Node) -> (&str, &str) {
+    let rest = node.url.split_once("://").map_or(node.url.as_str(), |(_, rest)| rest);
+    rest.rsplit_once(':').unwrap_or((rest, "80"))
+}
+
 /// One node.
 pub fn node_json(node: &Node) -> Value {
-    let rest = node.url.split_once("://").map_or(node.url.as_str(), |(_, rest)| rest);
-    let (host, port) = rest.rsplit_once(':').unwrap_or((rest, "80"));
+    let (host, port) = address(node);
     let net = json!({"node_ip_addr": host, "daemon_port": port, "direct_url": node.url});
     json!({
         "public_net": net, "intra_data_net": net, "intra_control_net": net,
@@ -38,6 +44,48 @@ pub fn smap_json(state: &ClusterState, primary: &NodeId) -> Value {
         "creation_time": format_time(state.created_ns),
         "version": state.version.to_string(),
     })
+}
+
+/// `what=cluster_config`: all settings, and what the cluster is.
+pub fn config_json(state: &ClusterState, primary: &NodeId) -> Value {
+    let mut config = state.settings.to_json();
+    let url = state.node(primary).map(|n| n.url.as_str()).unwrap_or_default();
+    if let Some(Value::Object(proxy)) = config.get_mut("proxy") {
+        proxy.insert("primary_url".into(), json!(url));
+        proxy.insert("original_url".into(), json!(url));
+    }
+    let updated = state.settings.updated_ns();
+    let updated = if updated == 0 { String::new() } else { format_time(updated) };
+    let own = [
+        ("uuid", json!(state.cluster_id)),
+        ("config_version", json!(state.settings.version().to_string())),
+        ("lastupdate_time", json!(updated)),
+        ("backend", json!({"ais": {}, "aws": {}, "gcp": {}})),
+    ];
+    config.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    Value::Object(config)
+}
+
+/// `what=config`: the cluster's configuration with what is the node's own.
+pub fn node_config_json(
+    state: &ClusterState,
+    primary: &NodeId,
+    node: &Node,
+    usage: &NodeUsage,
+) -> Value {
+    let mut config = config_json(state, primary);
+    let (host, port) = address(node);
+    let disks: Map<String, Value> =
+        usage.disks.iter().map(|path| (path.clone(), json!(""))).collect();
+    config["fspaths"] = json!({"paths": disks});
+    config["confdir"] = json!("");
+    config["log_dir"] = json!("");
+    config["test_fspaths"] = json!({"root": "", "count": 0, "instance": 0});
+    config["host_net"] = json!({
+        "hostname": host, "hostname_intra_control": "", "hostname_intra_data": "",
+        "port": port, "port_intra_control": "0", "port_intra_data": "0",
+    });
+    config
 }
 
 /// `YYYY-MM-DD HH:MM:SS` of unix nanoseconds, UTC.
@@ -82,12 +130,12 @@ pub fn format_http_date(unix_ns: u64) -> String {
     format!("{day}, {d:02} {month} {y:04} {:02}:{:02}:{:02} GMT", s / 3600, s / 60 % 60, s % 60)
 }
 
-const MONTHS: [&str; 12] =
+pub(super) const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// Year, month, day of a day since 1970-01-01 (proleptic Gregorian, by 400-year cycles that start
 /// in March).
-fn civil(days: u64) -> (u64, u64, u64) {
+pub(super) fn civil(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let (era, doe) = (z / 146_097, z % 146_097);
     let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
@@ -98,9 +146,29 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (yoe + era * 400 + u64::from(month <= 2), month, day)
 }
 
+/// The day since 1970-01-01 of a date; the inverse of [`civil`].
+pub(super) fn day_number(year: u64, month: u64, day: u64) -> u64 {
+    let y = if month <= 2 { year - 1 } else { year };
+    let (era, yoe) = (y / 400, y % 400);
+    let doy = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719_468
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_configuration_has_the_types_that_typed_clients_decode() {
+        let config = config_json(&ClusterState::default(), &NodeId::new("gateway-1").unwrap());
+        assert_eq!(config["config_version"], json!("1"));
+        assert_eq!(config["features"], json!("0"));
+        assert_eq!(config["timeout"]["cplane_operation"], json!("2s"));
+        assert_eq!(config["auth"], json!({"client_auth_required": false}));
+        assert_eq!(config["net"]["http"]["client_auth_tls"], json!(0));
+        assert!(config["backend"].get("aws").is_some() && config["lastupdate_time"].is_string());
+    }
 
     #[test]
     fn times_print_as_clients_parse_them() {

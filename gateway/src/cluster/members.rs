@@ -80,7 +80,7 @@ impl Members {
     /// A node is alive and says what it uses.
     pub(crate) async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
         let id = beat.id;
-        let Some(alive) = self.meta.state().node(&id).map(|n| n.alive) else {
+        let Some(settled) = self.meta.state().node(&id).map(|n| n.alive || n.maintenance) else {
             let state = self.meta.state();
             return Ok(HeartbeatReply {
                 version: state.version,
@@ -95,7 +95,7 @@ impl Members {
             table.leases.heard(&id, self.clock.now_ms())
         };
         self.publisher.note(&id, beat.version);
-        if !alive && may_live {
+        if !settled && may_live {
             let version =
                 self.meta.propose(Command::SetAlive { id: id.clone(), alive: true }).await?;
             tracing::info!(node = %id, version, "node is alive again");

@@ -164,7 +164,7 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
         }
         ("PATCH", "reset-bprops") => {
             let change = |info: &mut _| {
-                bucket_props::reset(info);
+                bucket_props::reset(info, &state.route.state());
                 Ok(())
             };
             set_props(state, &call.bucket()?, change).await
@@ -226,7 +226,7 @@ async fn summarize(state: &Buckets, call: &Call) -> Result<Response> {
 async fn create(state: &Buckets, call: &Call) -> Result<Response> {
     let bucket = call.bucket()?;
     let value = &call.action.value;
-    let mut info = BucketInfo::requested(bucket.clone(), requested_backend(value)?);
+    let mut info = state.route.state().requested(bucket.clone(), requested_backend(value)?);
     bucket_props::apply(&mut info, value)?;
     if let Ok(found) = state.route.known(&bucket) {
         return Err(Error::new(

@@ -1,4 +1,5 @@
-//! `/v1/daemon` and `/v1/cluster`: the map, buckets' metadata, nodes and their numbers.
+//! `/v1/daemon` and `/v1/cluster`: the map, buckets' metadata, configuration, nodes and their
+//! numbers.
 
 use std::time::Duration;
 
@@ -8,23 +9,25 @@ use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{any, get};
 use forebay_core::intra::{ClusterInfo, NodeInfo};
 use forebay_core::state::{ClusterState, Node, Role};
-use forebay_core::v1::cluster::{node_json, smap_json};
+use forebay_core::v1::action::ActionMsg;
+use forebay_core::v1::cluster::{config_json, node_config_json, node_json, smap_json};
 use forebay_core::v1::headers::NODE_ID;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::identity::Identity;
+use forebay_node::logs;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
 use serde_json::{Map, Value, json};
 
-use super::node_status::{self, bmd, cluster_config, sysinfo};
+use super::admin::Admin;
+use super::node_status::{self, bmd, mountpaths, sysinfo};
 use super::{MAX_CONTROL, counted, jobs, read_body};
 use crate::cluster_view::ClusterView;
-use crate::job_control::JobControl;
 use crate::raw_http;
 
 /// Another node has this long to answer a question that is passed on to it.
@@ -34,7 +37,8 @@ const RELAY_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct ClusterFront {
     pub(crate) maps: Maps,
     pub(crate) view: ClusterView,
-    pub(crate) jobs: JobControl,
+    pub(crate) jobs: jobs::JobsFront,
+    pub(crate) admin: Admin,
     pub(crate) identity: Identity,
     pub(crate) metrics: Metrics,
 }
@@ -42,8 +46,11 @@ pub(crate) struct ClusterFront {
 pub(crate) fn router(state: ClusterFront) -> Router {
     Router::new()
         .route("/v1/daemon", get(daemon))
-        .route("/v1/reverse/daemon", get(reverse))
-        .route("/v1/cluster", get(cluster))
+        .route("/v1/daemon/{*rest}", any(node_control))
+        .route("/v1/reverse/daemon", get(reverse).put(node_control))
+        .route("/v1/reverse/daemon/{*rest}", any(node_control))
+        .route("/v1/cluster", get(cluster).put(control))
+        .route("/v1/cluster/{*rest}", any(control_by_path))
         .with_state(state)
 }
 
@@ -82,7 +89,7 @@ impl Snapshot {
 async fn daemon(State(state): State<ClusterFront>, request: Request) -> Response {
     let query = Query::parse(request.uri().query());
     let me = state.identity.id.clone();
-    let result = about_node(&state, &me, query.get("what").unwrap_or("")).await;
+    let result = about_node(&state, &me, &query).await;
     counted(&state.metrics, "v1", "daemon", result)
 }
 
@@ -96,7 +103,7 @@ fn from_map(state: &ClusterFront, id: &NodeId, what: &str) -> Result<Option<Resp
         "smap" => json(&smap_json(&map, &primary)),
         "bmd" => json(&bmd(&map)),
         "snode" => json(&node_json(map.node(id).ok_or_else(|| unknown_node(id))?)),
-        "config" | "cluster_config" => json(&cluster_config(&map)),
+        "cluster_config" => json(&config_json(&map, &primary)),
         _ => return Ok(None),
     }))
 }
@@ -106,29 +113,35 @@ fn unknown_node(id: &NodeId) -> Error {
 }
 
 /// What this gateway can say of any node; `what` as in §4.3.
-async fn about_node(state: &ClusterFront, id: &NodeId, what: &str) -> Result<Response> {
+async fn about_node(state: &ClusterFront, id: &NodeId, query: &Query) -> Result<Response> {
+    let what = query.get("what").unwrap_or("");
     if let Some(answer) = from_map(state, id, what)? {
         return Ok(answer);
+    }
+    if what == "log" && *id == state.identity.id {
+        return logs::answer(query, id.as_str());
     }
     let all = state.snapshot().await?;
     let (node, report) = all.node(id)?;
     Ok(match what {
         "node_status" => json(&node_status::status(&all.state, node, report, &all.info)),
         "node_stats" => json(&node_status::stats(node, report)),
-        "sysinfo" => json(&sysinfo()),
-        "metrics" => json(&json!({"get.size": "counter", "get.cold.size": "counter",
-            "get.cold.n": "counter", "up.ns.time": "gauge"})),
-        "mountpaths" => {
-            json(&json!({"available": report.usage.disks, "waiting_dd": [], "disabled": []}))
-        }
+        "sysinfo" => json(&sysinfo(report)),
+        "metrics" => json(&node_status::metric_kinds()),
+        "mountpaths" => json(&mountpaths(report)),
+        "disk" => json(&node_status::disk(report)),
+        "config" => json(&node_config_json(&all.state, &all.info.primary, node, &report.usage)),
         "software_version" => {
             let build = env!("CARGO_PKG_VERSION");
             text(format!("{}.forebay-{build}", node_status::PROTOCOL_VERSION))
         }
-        "log" | "disk" | "tls_certificate" => {
-            return Err(Error::unsupported(format!("what={what} is not served yet")));
+        "tls_certificate" => {
+            return Err(Error::new(
+                ErrorCode::ObjectNotFound,
+                format!("TLS certificate of node {id} does not exist"),
+            ));
         }
-        _ => return Err(Error::invalid(format!("what=\"{what}\" means nothing to a node"))),
+        _ => return Err(Error::invalid(format!("unrecognized 'what={what}' query of a node"))),
     })
 }
 
@@ -147,23 +160,63 @@ async fn about_another(state: &ClusterFront, request: &Parts) -> Result<Response
     }
     let id = NodeId::new(id)?;
     let query = Query::parse(request.uri.query());
-    let what = query.get("what").unwrap_or("");
-    let here = state.maps.load();
-    let node = here.node(&id).cloned();
-    match (what, node) {
-        ("log" | "disk" | "tls_certificate", Some(node)) if id != state.identity.id => {
-            let path = format!("/v1/daemon?{}", request.uri.query().unwrap_or(""));
-            let answer = raw_http::get(&node.url, &path, &HeaderMap::new(), RELAY_WITHIN).await?;
-            let (parts, body) = answer.into_parts();
-            let mut response = Response::new(Body::from(body));
-            *response.status_mut() = parts.status;
-            if let Some(kind) = parts.headers.get(axum::http::header::CONTENT_TYPE) {
-                response.headers_mut().insert(axum::http::header::CONTENT_TYPE, kind.clone());
-            }
-            Ok(response)
-        }
-        _ => about_node(state, &id, what).await,
+    if query.get("what") != Some("log") || id == state.identity.id {
+        return about_node(state, &id, &query).await;
     }
+    let map = state.maps.load();
+    let node = map.node(&id).ok_or_else(|| unknown_node(&id))?;
+    let path = format!("/v1/daemon?{}", request.uri.query().unwrap_or(""));
+    let answer = raw_http::get(&node.url, &path, &HeaderMap::new(), RELAY_WITHIN).await?;
+    let (parts, body) = answer.into_parts();
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = parts.status;
+    if let Some(kind) = parts.headers.get(axum::http::header::CONTENT_TYPE) {
+        response.headers_mut().insert(axum::http::header::CONTENT_TYPE, kind.clone());
+    }
+    Ok(response)
+}
+
+/// Changes of one node: its settings and disks are in its own file.
+async fn node_control(State(state): State<ClusterFront>, request: Request) -> Response {
+    let refused = Error::unsupported(format!(
+        "'{} {}' is not served: settings and disks of one node stand in its configuration file",
+        request.method(),
+        request.uri().path()
+    ));
+    counted(&state.metrics, "v1", "node_control", Err(refused))
+}
+
+/// `PUT /v1/cluster` with an action.
+async fn control(State(state): State<ClusterFront>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let result = async {
+        let body = read_body(body, MAX_CONTROL).await?;
+        let action = ActionMsg::parse(&body)?;
+        if let "start" | "stop" = action.action.as_str() {
+            return Ok(jobs::control(State(state.jobs.clone()), Body::from(body)).await);
+        }
+        let query = Query::parse(parts.uri.query());
+        let result = state.admin.act(&action.action, &action.value, &query).await;
+        Ok(counted(&state.metrics, "v1", "admin", result))
+    };
+    match result.await {
+        Ok(answer) => answer,
+        Err(e) => counted(&state.metrics, "v1", "admin", Err(e)),
+    }
+}
+
+async fn control_by_path(State(state): State<ClusterFront>, request: Request) -> Response {
+    let query = Query::parse(request.uri().query());
+    let items = request.uri().path().strip_prefix("/v1/cluster/").unwrap_or("");
+    let result = if request.method() == axum::http::Method::PUT {
+        state.admin.act_by_path(items, &query).await
+    } else {
+        Err(Error::invalid(format!(
+            "invalid request URI: '{} /v1/cluster/{items}'",
+            request.method()
+        )))
+    };
+    counted(&state.metrics, "v1", "admin", result)
 }
 
 async fn cluster(State(state): State<ClusterFront>, request: Request) -> Response {
@@ -173,7 +226,7 @@ async fn cluster(State(state): State<ClusterFront>, request: Request) -> Respons
         let what = query.get("what").unwrap_or("");
         if let "status" | "status_all" | "running_all" | "qryxstats" = what {
             let body = read_body(body, MAX_CONTROL).await?;
-            return jobs::answer(&state.jobs, what, &body).await;
+            return jobs::answer(&state.jobs.jobs, what, &body).await;
         }
         about_cluster(&state, what).await
     };
@@ -189,16 +242,16 @@ async fn about_cluster(state: &ClusterFront, what: &str) -> Result<Response> {
     let (gateways, targets) = (Role::Gateway, Role::Target);
     Ok(match what {
         "sysinfo" => json(&json!({
-            "proxy": all.by_node(gateways, |_, _| sysinfo()),
-            "target": all.by_node(targets, |_, _| sysinfo()),
+            "proxy": all.by_node(gateways, |_, report| sysinfo(report)),
+            "target": all.by_node(targets, |_, report| sysinfo(report)),
         })),
         "node_stats" => json(&json!({
             "proxy": all.by_node(gateways, node_status::stats),
             "target": all.by_node(targets, node_status::stats),
         })),
-        "mountpaths" => json(&json!({"targets": all.by_node(targets, |_, report| {
-            json!({"available": report.usage.disks, "waiting_dd": [], "disabled": []})
-        })})),
+        "mountpaths" => {
+            json(&json!({"targets": all.by_node(targets, |_, report| mountpaths(report))}))
+        }
         "backends" => json(&["ais", "aws", "gcp"]),
         "remote" => json(&json!({"a": null, "ver": 0})),
         "target_ips" => {
@@ -208,6 +261,6 @@ async fn about_cluster(state: &ClusterFront, what: &str) -> Result<Response> {
             });
             text(hosts.collect::<Vec<_>>().join(","))
         }
-        _ => return Err(Error::invalid(format!("what=\"{what}\" means nothing to a cluster"))),
+        _ => return Err(Error::invalid(format!("unrecognized 'what={what}' query of a cluster"))),
     })
 }

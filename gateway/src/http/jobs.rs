@@ -4,7 +4,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
-use axum::routing::{get, post, put};
+use axum::routing::{get, post};
 use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{JobKind, Selection};
 use forebay_core::v1::action::{ActionMsg, lower_keys, parse_json};
@@ -29,7 +29,6 @@ pub(crate) struct JobsFront {
 
 pub(crate) fn router(state: JobsFront) -> Router {
     Router::new()
-        .route("/v1/cluster", put(control))
         .route("/api/v1/ishard", post(ishard))
         .route("/api/v1/jobs", get(all))
         .route("/api/v1/jobs/{id}", get(one).delete(stop))
@@ -93,7 +92,7 @@ async fn start_ishard(state: &JobsFront, query: Option<&str>, body: Body) -> Res
 }
 
 /// `PUT /v1/cluster`: of the many control actions of v1, start and stop of jobs.
-async fn control(State(state): State<JobsFront>, body: Body) -> Response {
+pub(crate) async fn control(State(state): State<JobsFront>, body: Body) -> Response {
     let result = async {
         let action = ActionMsg::parse(&read_body(body, MAX_CONTROL).await?)?;
         let question = Question::from_value(&action.value)?;

@@ -1,5 +1,6 @@
 //! The gateway's HTTP: one file per subject, each with its routes and the little state they need.
 
+pub(crate) mod admin;
 pub(crate) mod api;
 pub(crate) mod batch;
 pub(crate) mod buckets;

@@ -1,7 +1,7 @@
 //! What v1 clients show of a node (§4.4), from its report.
 
 use forebay_core::intra::{ClusterInfo, NodeInfo};
-use forebay_core::state::{ClusterState, Node};
+use forebay_core::state::{ClusterState, Node, Role};
 use forebay_core::v1::cluster::node_json;
 use serde_json::{Value, json};
 
@@ -27,10 +27,12 @@ pub(crate) fn status(
             "smap": {"Primary": {"pub_url": "", "control_url": "", "id": info.primary},
                 "uuid": state.cluster_id, "version": version},
             "bmd": {"uuid": state.cluster_id, "version": version},
-            "rmd": {"version": "0"}, "config": {"version": "1"}, "etlmd": {"version": "0"},
+            "rmd": {"version": "0"},
+            "config": {"version": state.settings.version().to_string()},
+            "etlmd": {"version": "0"},
             "flags": 0,
         },
-        "sys_info": sysinfo(),
+        "sys_info": sysinfo(report),
         "smap_version": version,
     })
 }
@@ -42,31 +44,89 @@ pub(crate) fn stats(node: &Node, report: &NodeInfo) -> Value {
 
 fn tracker(report: &NodeInfo) -> Value {
     let u = &report.usage;
-    json!({
+    let mut tracker = json!({
         "get.size": u.hit_bytes + u.miss_bytes,
         "get.cold.size": u.miss_bytes,
         "get.cold.n": u.backend_reads,
         "up.ns.time": u.uptime_s.saturating_mul(1_000_000_000),
-    })
+    });
+    for (name, n) in &u.tracker {
+        tracker[name] = json!(n);
+    }
+    tracker
+}
+
+/// `what=metrics`: the names in `tracker`, and of which kind each is.
+pub(crate) fn metric_kinds() -> Value {
+    let mut kinds = json!({"up.ns.time": "special"});
+    for op in ["get", "put", "del", "head", "lst"] {
+        kinds[format!("{op}.n")] = json!("counter");
+        kinds[format!("err.{op}.n")] = json!("counter");
+    }
+    for name in ["get.size", "get.cold.size"] {
+        kinds[name] = json!("size");
+    }
+    kinds["get.cold.n"] = json!("counter");
+    kinds
+}
+
+fn percent(used: u64, of: u64) -> u64 {
+    used.saturating_mul(100).checked_div(of).unwrap_or(0).min(100)
 }
 
 fn capacity(report: &NodeInfo) -> Value {
     let u = &report.usage;
-    let percent = (u.bytes.saturating_mul(100)).checked_div(u.budget).unwrap_or(0);
+    let disks: serde_json::Map<String, Value> = u
+        .mountpaths
+        .iter()
+        .map(|m| {
+            let disk = json!({
+                "used": m.used.to_string(), "avail": m.budget.saturating_sub(m.used).to_string(),
+                "pct_used": percent(m.used, m.budget), "mountpath_label": "",
+                "fs": {"Fs": m.path, "FsType": "", "FsID": ""}, "disks": [],
+            });
+            (m.path.clone(), disk)
+        })
+        .collect();
+    let used = || u.mountpaths.iter().map(|m| percent(m.used, m.budget));
+    let average = percent(u.bytes, u.budget);
     json!({
-        "mountpaths": {}, "cs_err": "",
+        "mountpaths": disks, "cs_err": "",
         "total_used": u.bytes.to_string(),
         "total_avail": u.budget.saturating_sub(u.bytes).to_string(),
-        "pct_max": percent, "pct_avg": percent, "pct_min": percent,
+        "pct_max": used().max().unwrap_or(average), "pct_avg": average,
+        "pct_min": used().min().unwrap_or(average),
     })
 }
 
-/// Nodes do not report their machine; the shape is what clients decode.
-pub(crate) fn sysinfo() -> Value {
-    json!({
-        "mem_used": 0, "mem_avail": 0, "pct_mem_used": 0.0, "pct_cpu_used": 0.0,
-        "load_avg": {"One": 0.0, "Five": 0.0, "Fifteen": 0.0}, "cpu_util": 0,
-    })
+/// `what=disk`: capacity; the load of single devices is not measured.
+pub(crate) fn disk(report: &NodeInfo) -> Value {
+    let mut disk = capacity(report);
+    disk["AllDiskStats"] = json!({});
+    disk
+}
+
+/// `what=mountpaths`.
+pub(crate) fn mountpaths(report: &NodeInfo) -> Value {
+    json!({"available": report.usage.disks, "waiting_dd": [], "disabled": []})
+}
+
+/// `what=sysinfo`.
+pub(crate) fn sysinfo(report: &NodeInfo) -> Value {
+    let m = &report.usage.machine;
+    let [one, five, fifteen] = m.loads;
+    let mut sysinfo = json!({
+        "mem_used": m.mem_used, "mem_avail": m.mem_avail, "pct_mem_used": m.pct_mem_used,
+        "pct_cpu_used": m.pct_cpu_used,
+        "load_avg": {"One": one, "Five": five, "Fifteen": fifteen}, "cpu_util": m.cpu_util,
+    });
+    if report.role == Role::Target {
+        let u = &report.usage;
+        sysinfo["fs_used"] = json!(u.bytes.to_string());
+        sysinfo["fs_capacity"] = json!(u.budget.to_string());
+        sysinfo["pct_fs_used"] = json!(percent(u.bytes, u.budget));
+    }
+    sysinfo
 }
 
 /// `what=bmd`: provider → namespace → bucket → properties.
@@ -83,20 +143,6 @@ pub(crate) fn bmd(state: &ClusterState) -> Value {
         buckets[info.bucket.name.as_ref()] = crate::bucket_props::shown(info);
     }
     json!({"providers": providers, "uuid": state.cluster_id, "version": state.version.to_string()})
-}
-
-/// `what=cluster_config`: the sections that clients look at, where we have something to say.
-pub(crate) fn cluster_config(state: &ClusterState) -> Value {
-    json!({
-        "uuid": state.cluster_id, "config_version": "1", "lastupdate_time": "",
-        "features": "0", "backend": {"aws": {}, "gcp": {}, "ais": {}},
-        "checksum": {"type": "xxhash2", "validate_cold_get": true, "validate_warm_get": false,
-            "validate_obj_move": false, "enable_read_range": false},
-        "versioning": {"enabled": true, "validate_warm_get": false, "synchronize": false},
-        "mirror": {"copies": 2, "burst_buffer": 512, "enabled": false},
-        "rebalance": {"enabled": false}, "auth": {"enabled": false},
-        "lru": {"enabled": true}, "ec": {"enabled": false},
-    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use forebay_core::v1::cluster::{node_json, smap_json};
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result};
+use forebay_node::logs;
 use forebay_node::reply::{Failure, json, text, with_type};
 
 use super::{Context, Shared};
@@ -30,6 +31,7 @@ pub(super) async fn daemon(
             Some(node) => Ok(json(&node_json(node))),
             None => Err(Error::unavailable("this target has not joined a cluster yet").into()),
         },
+        Some("log") => Ok(logs::answer(&query, context.identity.id.as_str())?),
         Some("software_version") => Ok(text(env!("CARGO_PKG_VERSION"))),
         what => {
             let what = what.unwrap_or("");
