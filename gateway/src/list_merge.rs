@@ -14,6 +14,19 @@ use forebay_core::{Error, NodeId, Result};
 pub(crate) struct Row {
     pub(crate) entry: ListEntry,
     pub(crate) target: Option<NodeId>,
+    /// How a copy here compares with the backend, where that was asked.
+    pub(crate) drift: Drift,
+}
+
+/// What the backend says of an object that is in the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Drift {
+    #[default]
+    None,
+    /// It has another version.
+    Changed,
+    /// It has it no more.
+    Removed,
 }
 
 /// A part of a listing: rows in name order, each name once, and whether names after them exist.
@@ -68,7 +81,7 @@ pub(crate) fn merge(shards: Vec<Shard>, limit: usize) -> Result<Merged> {
         if let Some(next) = cursors[i].peek() {
             heads.push(Reverse((next.name.clone(), i)));
         }
-        let row = Row { entry, target: Some(ids[i].clone()) };
+        let row = Row { entry, target: Some(ids[i].clone()), drift: Drift::None };
         match rows.last_mut() {
             Some(last) if repeated => {
                 if row.entry.meta.mtime_ns > last.entry.meta.mtime_ns {

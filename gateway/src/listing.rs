@@ -8,7 +8,7 @@ use forebay_core::object::ListEntry;
 use forebay_core::state::Node;
 use forebay_core::{Error, Result};
 
-use crate::list_merge::{Level, Merged, Row, Shard, level, merge, past};
+use crate::list_merge::{Drift, Level, Merged, Row, Shard, level, merge, past};
 use crate::route::Found;
 use crate::targets::{self, Targets};
 
@@ -34,6 +34,8 @@ pub(crate) struct Want {
     pub(crate) one_level: bool,
     /// The members of shards behind them; only of what is in the cluster.
     pub(crate) archive: bool,
+    /// Copies are compared with the backend, and those that it has no more are listed too.
+    pub(crate) diff: bool,
 }
 
 /// One page. Directories are rows whose names end in a slash and that have no target.
@@ -62,7 +64,7 @@ pub(crate) async fn page(targets: &Targets, found: &Found, want: &Want) -> Resul
                 Level::Directory(directory) => {
                     after = past(directory);
                     let entry = ListEntry { name: directory.to_owned(), ..Default::default() };
-                    page.rows.push(Row { entry, target: None });
+                    page.rows.push(Row { entry, target: None, drift: Drift::None });
                     while rows.next_if(|r| r.entry.name < after).is_some() {}
                 }
             }
@@ -102,7 +104,7 @@ async fn flat(
         limit,
     };
     let mut page = backend(targets, &alive, &asked).await?;
-    mark_cached(targets, &alive, request, &mut page).await?;
+    mark_cached(targets, &alive, request, want.diff, &mut page).await?;
     Ok(page)
 }
 
@@ -169,31 +171,65 @@ async fn backend(
 }
 
 /// Marks the rows of a backend's page that are in the cluster. The backend says what exists; a
-/// record alone adds no row.
+/// record alone adds no row, unless differences are asked for.
 async fn mark_cached(
     targets: &Targets,
     nodes: &[&Node],
     mut request: ListRequest,
+    diff: bool,
     page: &mut Merged,
 ) -> Result<()> {
-    let Some(last) = page.rows.last() else { return Ok(()) };
-    request.until = Some(last.entry.name.clone());
+    // Behind the backend's last name only a comparison has something to find.
+    request.until = match page.rows.last() {
+        Some(last) if page.more || !diff => Some(last.entry.name.clone()),
+        None if page.more || !diff => return Ok(()),
+        _ => None,
+    };
+    let mut removed = Vec::new();
     loop {
         let cached = records(targets, nodes, &request).await?;
         let mut rows = page.rows.iter_mut().peekable();
         for row in &cached.rows {
             while rows.next_if(|r| r.entry.name < row.entry.name).is_some() {}
             if let Some(listed) = rows.next_if(|r| r.entry.name == row.entry.name) {
-                let size = listed.entry.meta.size;
-                listed.target.clone_from(&row.target);
-                listed.entry.meta = row.entry.meta.clone();
-                listed.entry.meta.size = size;
-                listed.entry.meta.present = true;
+                mark(listed, row, diff);
+            } else if diff {
+                removed.push(Row { drift: Drift::Removed, ..row.clone() });
             }
         }
         match cached.rows.last() {
-            Some(last) if cached.more => request.after.clone_from(&last.entry.name),
-            _ => return Ok(()),
+            Some(last) if cached.more && removed.len() < request.limit => {
+                request.after.clone_from(&last.entry.name);
+            }
+            _ => break,
+        }
+    }
+    if !removed.is_empty() {
+        page.rows.append(&mut removed);
+        page.rows.sort_by(|a, b| a.entry.name.cmp(&b.entry.name));
+        if page.rows.len() > request.limit {
+            page.rows.truncate(request.limit);
+            page.more = true;
+        }
+    }
+    Ok(())
+}
+
+/// What the cluster has of an object goes into the backend's row.
+fn mark(listed: &mut Row, cached: &Row, diff: bool) {
+    let (size, theirs) = (listed.entry.meta.size, std::mem::take(&mut listed.entry.meta));
+    listed.target.clone_from(&cached.target);
+    listed.entry.meta = cached.entry.meta.clone();
+    listed.entry.meta.size = size;
+    listed.entry.meta.present = true;
+    if diff {
+        let ours = &cached.entry.meta;
+        let differ = |a: &str, b: &str| !a.is_empty() && !b.is_empty() && a != b;
+        let changed = ours.size != size
+            || differ(&ours.etag, &theirs.etag)
+            || (theirs.etag.is_empty() && differ(&ours.version, &theirs.version));
+        if changed {
+            listed.drift = Drift::Changed;
         }
     }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::name::MAX_OBJECT_NAME;
 use crate::v1::action::{lower_keys, number};
 
 /// Largest page, and the page when none is asked for.
@@ -19,8 +20,14 @@ pub mod flags {
     pub const ARCHIVE: u64 = 8;
     pub const NAME_ONLY: u64 = 16;
     pub const NAME_SIZE: u64 = 32;
+    /// A bucket that the cluster does not know yet is not looked for.
+    pub const BUCKET_PRESENT: u64 = 64;
     pub const NOT_CACHED: u64 = 512;
     pub const NO_RECURSION: u64 = 2048;
+    /// What is in the cluster is compared with the backend.
+    pub const DIFF: u64 = 4096;
+    /// From a stored inventory instead of the backend.
+    pub const INVENTORY: u64 = 32768;
 }
 
 /// Entry flags (§6.5).
@@ -31,6 +38,10 @@ pub mod entry_flags {
     pub const DIRECTORY: u16 = 256;
     /// A shard whose members are listed too.
     pub const ARCHIVE: u16 = 512;
+    /// The backend has another version.
+    pub const CHANGED: u16 = 1024;
+    /// The backend has it no more.
+    pub const REMOVED: u16 = 2048;
 }
 
 /// The `value` of a list action.
@@ -43,28 +54,54 @@ pub struct ListMsg {
     pub props: String,
     pub flags: u64,
     pub start_after: String,
+    /// Go layout of access times; the default's when empty.
+    pub time_format: String,
+    /// The target that lists the backend; any when empty.
+    pub target: String,
 }
 
 impl ListMsg {
     pub fn from_value(value: &Value) -> Result<Self> {
         let value = lower_keys(value.clone());
-        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
-        let prefix = text("prefix").trim_end_matches('*').to_owned();
+        if !matches!(value, Value::Object(_) | Value::Null) {
+            return Err(Error::invalid("the value of a list request must be a JSON object"));
+        }
+        let text = |key: &str| match value.get(key) {
+            None | Some(Value::Null) => Ok(String::new()),
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(other) => Err(Error::invalid(format!("list: \"{key}\" is not a string: {other}"))),
+        };
+        let count = |key: &str| match value.get(key) {
+            None | Some(Value::Null) => Ok(0),
+            Some(Value::String(text)) if text.is_empty() => Ok(0),
+            Some(other) => number(&value, key).ok_or_else(|| {
+                Error::invalid(format!("list: \"{key}\" is not a whole number: {other}"))
+            }),
+        };
+        let prefix = text("prefix")?.trim_end_matches('*').to_owned();
         if prefix.split('/').any(|part| part == "." || part == "..") {
             return Err(Error::invalid(format!("invalid prefix \"{prefix}\"")));
         }
-        let page_size = match number(&value, "pagesize").unwrap_or(0) {
+        let token = text("continuation_token")?;
+        if token.len() > MAX_OBJECT_NAME || token.contains('\0') {
+            return Err(Error::invalid(
+                "invalid continuation token: it is not one of this cluster",
+            ));
+        }
+        let page_size = match count("pagesize")? {
             0 => MAX_PAGE,
             n => usize::try_from(n).unwrap_or(MAX_PAGE).min(MAX_PAGE),
         };
         Ok(Self {
             prefix,
             page_size,
-            uuid: text("uuid"),
-            token: text("continuation_token"),
-            props: text("props"),
-            flags: number(&value, "flags").unwrap_or(0),
-            start_after: text("start_after"),
+            uuid: text("uuid")?,
+            token,
+            props: text("props")?,
+            flags: count("flags")?,
+            start_after: text("start_after")?,
+            time_format: text("time_format")?,
+            target: text("target")?,
         })
     }
 
@@ -112,6 +149,8 @@ pub struct Entry {
     pub custom: String,
     #[serde(rename = "s", default, skip_serializing_if = "is_zero")]
     pub size: u64,
+    #[serde(rename = "c", default, skip_serializing_if = "is_zero")]
+    pub copies: i16,
     #[serde(rename = "f", default, skip_serializing_if = "is_zero")]
     pub flags: u16,
 }
@@ -163,6 +202,9 @@ impl Entry {
         if self.size != 0 {
             map.insert("size".into(), self.size.to_string().into());
         }
+        if self.copies != 0 {
+            map.insert("copies".into(), self.copies.into());
+        }
         if self.flags != 0 {
             map.insert("flags".into(), self.flags.into());
         }
@@ -200,6 +242,17 @@ mod tests {
         let m = ListMsg::from_value(&v).unwrap();
         assert_eq!((m.flags, m.page_size, m.prefix.as_str()), (8, 7, "a"));
         assert_eq!(ListMsg::from_value(&serde_json::json!({})).unwrap().page_size, MAX_PAGE);
-        assert!(ListMsg::from_value(&serde_json::json!({"prefix": "a/../b"})).is_err());
+        let long = "x".repeat(MAX_OBJECT_NAME + 1);
+        for bad in [
+            serde_json::json!({"prefix": "a/../b"}),
+            serde_json::json!({"prefix": 5}),
+            serde_json::json!({"flags": "many"}),
+            serde_json::json!({"pagesize": -1}),
+            serde_json::json!({"uuid": []}),
+            serde_json::json!({"continuation_token": long}),
+            serde_json::json!(["a"]),
+        ] {
+            assert_eq!(ListMsg::from_value(&bad).unwrap_err().code.status(), 400, "{bad}");
+        }
     }
 }

@@ -13,3 +13,4 @@ pub mod headers;
 pub mod jobs;
 pub mod list;
 pub mod query;
+pub mod time_layout;

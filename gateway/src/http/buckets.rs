@@ -151,8 +151,8 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
             list::buckets(&state.route.state(), &call.query, &call.action.name)
         }
         ("GET", "list") => {
-            let found = state.route.bucket(&call.bucket()?).await?;
-            list::objects(&state.targets, &found, &call.action.value, &call.parts.headers).await
+            let (bucket, value) = (call.bucket()?, &call.action.value);
+            list::objects(&state.route, &state.targets, &bucket, value, &call.parts.headers).await
         }
         ("GET", "summary-bck") => summarize(state, &call).await,
         ("POST", "create-bck") => create(state, &call).await,

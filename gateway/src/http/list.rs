@@ -8,14 +8,15 @@ use forebay_core::state::ClusterState;
 use forebay_core::v1::cluster::format_rfc822;
 use forebay_core::v1::list::{Entry, ListMsg, MSGPACK, Page, entry_flags, flags};
 use forebay_core::v1::query::Query;
-use forebay_core::{Bucket, Error, Provider, Result};
+use forebay_core::v1::time_layout::format_layout;
+use forebay_core::{Bucket, Error, ErrorCode, Provider, Result};
 use forebay_node::reply::{json, with_type};
 use serde_json::Value;
 
 use crate::ids;
-use crate::list_merge::Row;
+use crate::list_merge::{Drift, Row};
 use crate::listing::{self, Want};
-use crate::route::Found;
+use crate::route::{Found, Route};
 use crate::targets::Targets;
 
 /// Which columns a client wants.
@@ -45,13 +46,19 @@ impl Columns {
 
 /// A page of objects, in the form that the client accepts.
 pub(crate) async fn objects(
+    route: &Route,
     targets: &Targets,
-    found: &Found,
+    bucket: &Bucket,
     value: &Value,
     headers: &HeaderMap,
 ) -> Result<Response> {
     let msg = ListMsg::from_value(value)?;
-    let page = page(targets, found, &msg).await?;
+    let found = if msg.has(flags::BUCKET_PRESENT) {
+        route.known(bucket)?
+    } else {
+        route.bucket(bucket).await?
+    };
+    let page = page(targets, &found, &msg).await?;
     Ok(if accepts_msgpack(headers) {
         with_type(MSGPACK, page.to_msgpack())
     } else {
@@ -68,7 +75,20 @@ async fn page(targets: &Targets, found: &Found, msg: &ListMsg) -> Result<Page> {
     if !msg.start_after.is_empty() && bucket.provider.is_remote() {
         return Err(Error::invalid(format!("start_after is not possible for \"{bucket}\"")));
     }
+    if !msg.target.is_empty() && !found.state.targets().any(|n| n.id.as_str() == msg.target) {
+        return Err(Error::new(
+            ErrorCode::NodeNotFound,
+            format!("target \"{}\" does not exist in this cluster", msg.target),
+        ));
+    }
+    if msg.has(flags::DIFF) && !backed {
+        return Err(Error::invalid(format!("\"{bucket}\" has no backend to compare with")));
+    }
+    if msg.has(flags::INVENTORY) {
+        return Err(Error::unsupported("listing from an inventory is not served"));
+    }
     let want = Want {
+        diff: msg.has(flags::DIFF),
         prefix: msg.prefix.clone(),
         after: msg.token.clone().max(msg.start_after.clone()),
         limit: msg.page_size,
@@ -87,12 +107,12 @@ async fn page(targets: &Targets, found: &Found, msg: &ListMsg) -> Result<Page> {
     Ok(Page {
         uuid: if msg.uuid.is_empty() { ids::mint("") } else { msg.uuid.clone() },
         token,
-        entries: wanted.map(|row| entry(row, &columns)).collect(),
+        entries: wanted.map(|row| entry(row, &columns, &msg.time_format)).collect(),
         flags: 0,
     })
 }
 
-fn entry(row: &Row, columns: &Columns) -> Entry {
+fn entry(row: &Row, columns: &Columns, time_format: &str) -> Entry {
     let meta = &row.entry.meta;
     let mut entry = Entry { name: row.entry.name.clone(), ..Entry::default() };
     if columns.has("size") {
@@ -102,7 +122,11 @@ fn entry(row: &Row, columns: &Columns) -> Entry {
         entry.checksum = meta.checksum.as_ref().map(|c| c.value.clone()).unwrap_or_default();
     }
     if columns.has("atime") && meta.atime_ns > 0 {
-        entry.atime = format_rfc822(meta.atime_ns);
+        entry.atime = if time_format.is_empty() {
+            format_rfc822(meta.atime_ns)
+        } else {
+            format_layout(time_format, meta.atime_ns)
+        };
     }
     if columns.has("version") {
         entry.version.clone_from(&meta.version);
@@ -119,8 +143,16 @@ fn entry(row: &Row, columns: &Columns) -> Entry {
                     RowKind::Shard => entry_flags::ARCHIVE,
                     RowKind::Member => entry_flags::IN_ARCHIVE,
                 };
+            entry.flags |= match row.drift {
+                Drift::None => 0,
+                Drift::Changed => entry_flags::CHANGED,
+                Drift::Removed => entry_flags::REMOVED,
+            };
             if columns.has("location") {
-                entry.location = format!("t[{target}]");
+                entry.location = format!("t[{target}]:mp[]");
+            }
+            if columns.has("copies") {
+                entry.copies = 1;
             }
         }
         None if entry.name.ends_with('/') && meta.size == 0 => entry.flags = entry_flags::DIRECTORY,
@@ -170,12 +202,16 @@ mod tests {
             ..ObjectMeta::default()
         };
         let target = Some(NodeId::new("target-01").unwrap());
-        Row { entry: ListEntry { name: "x".into(), meta, ..ListEntry::default() }, target }
+        Row {
+            entry: ListEntry { name: "x".into(), meta, ..ListEntry::default() },
+            target,
+            drift: Drift::None,
+        }
     }
 
     fn shown(props: &str, flags: u64) -> Entry {
         let msg = ListMsg { props: props.into(), flags, ..ListMsg::default() };
-        entry(&row(), &Columns::of(&msg))
+        entry(&row(), &Columns::of(&msg), "")
     }
 
     #[test]
@@ -191,7 +227,7 @@ mod tests {
         );
         let all = shown("name,size,checksum,atime,version,custom,location", 0);
         assert_eq!((all.version.as_str(), all.custom.as_str()), ("2", "[k:v]"));
-        assert_eq!(all.location, "t[target-01]");
+        assert_eq!(all.location, "t[target-01]:mp[]");
     }
 
     #[test]
@@ -200,7 +236,7 @@ mod tests {
         let flags_of = |kind| {
             let mut row = row();
             row.entry.kind = kind;
-            entry(&row, &Columns::of(&msg)).flags
+            entry(&row, &Columns::of(&msg), "").flags
         };
         assert_eq!(flags_of(RowKind::Object), 64);
         assert_eq!(flags_of(RowKind::Shard), 576);
