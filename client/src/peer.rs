@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -59,9 +60,20 @@ impl PeerClient {
         path: &str,
         body: &Req,
     ) -> Result<Resp> {
+        let answer = self.post_for_bytes(url, path, body).await?;
+        parse(if answer.is_empty() { b"null" } else { &answer })
+    }
+
+    /// POSTs a JSON document and returns the answer's bytes.
+    pub async fn post_for_bytes<Req: Serialize + ?Sized>(
+        &self,
+        url: &str,
+        path: &str,
+        body: &Req,
+    ) -> Result<Bytes> {
         let body = to_json(body)?;
         let answer = self.send(Method::POST, url, path, HeaderMap::new(), Some(body)).await?;
-        read_json(answer).await
+        answer.into_body().collect().await
     }
 
     /// GETs a JSON document.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::bucket::BucketInfo;
+use crate::list_page::Detail;
 use crate::name::NodeId;
 use crate::object::ListEntry;
 use crate::state::{ClusterState, Role};
@@ -152,6 +153,9 @@ pub struct ListRequest {
     /// Whether the members of shards are listed behind them.
     #[serde(default)]
     pub archive: bool,
+    /// The answer is a [`ListPage`] encoded so.
+    #[serde(default)]
+    pub detail: Detail,
 }
 
 /// `POST /internal/v1/backend/list` on a target: what the backend has of one bucket.
@@ -167,7 +171,7 @@ pub struct BackendListRequest {
 }
 
 /// A page of a listing.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListPage {
     pub entries: Vec<ListEntry>,
     /// Whether names after the last entry exist.

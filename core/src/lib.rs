@@ -18,6 +18,7 @@ pub mod intra;
 pub mod ishard;
 pub mod job;
 pub mod lease;
+pub mod list_page;
 pub mod name;
 pub mod object;
 pub mod placement;

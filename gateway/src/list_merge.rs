@@ -2,8 +2,9 @@
 //!
 //! Pure: pages in, page out.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use forebay_core::name::MAX_OBJECT_NAME;
 use forebay_core::object::ListEntry;
@@ -44,6 +45,32 @@ pub(crate) struct Shard {
     pub(crate) more: bool,
 }
 
+/// The next entry of one page; the first name comes first.
+struct Head {
+    entry: ListEntry,
+    shard: usize,
+}
+
+impl Ord for Head {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.entry.name.cmp(&other.entry.name).then(self.shard.cmp(&other.shard))
+    }
+}
+
+impl PartialOrd for Head {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Head {}
+
 /// Merges pages that start at the same place. The result ends where the first page that has more
 /// ends: what that target has behind is not known yet. Of two records of one name the one modified
 /// last counts.
@@ -62,26 +89,29 @@ pub(crate) fn merge(shards: Vec<Shard>, limit: usize) -> Result<Merged> {
         .map(|e| e.name.clone())
         .min();
     let ids: Vec<NodeId> = shards.iter().map(|s| s.target.clone()).collect();
-    let mut cursors: Vec<_> =
-        shards.into_iter().map(|s| s.entries.into_iter().peekable()).collect();
-    let mut heads: BinaryHeap<Reverse<(String, usize)>> = cursors
-        .iter_mut()
-        .enumerate()
-        .filter_map(|(i, c)| c.peek().map(|e| Reverse((e.name.clone(), i))))
-        .collect();
-    let mut rows: Vec<Row> = Vec::new();
-    while let Some(Reverse((name, i))) = heads.pop() {
-        let repeated = rows.last().is_some_and(|r| r.entry.name == name);
-        let behind_horizon = horizon.as_ref().is_some_and(|h| name > *h);
+    let mut rows: Vec<Row> =
+        Vec::with_capacity(shards.iter().map(|s| s.entries.len()).sum::<usize>().min(limit));
+    let mut cursors: Vec<_> = shards.into_iter().map(|s| s.entries.into_iter()).collect();
+    let head = |cursors: &mut Vec<std::vec::IntoIter<ListEntry>>, shard: usize| {
+        cursors[shard].next().map(|entry| Reverse(Head { entry, shard }))
+    };
+    let mut heads: BinaryHeap<_> =
+        (0..cursors.len()).filter_map(|i| head(&mut cursors, i)).collect();
+    while let Some(mut next) = heads.peek_mut() {
+        let name = &next.0.entry.name;
+        let repeated = rows.last().is_some_and(|r| r.entry.name == *name);
+        let behind_horizon = horizon.as_ref().is_some_and(|h| name > h);
         if behind_horizon || (!repeated && rows.len() == limit) {
             more = true;
             break;
         }
-        let Some(entry) = cursors[i].next() else { continue };
-        if let Some(next) = cursors[i].peek() {
-            heads.push(Reverse((next.name.clone(), i)));
-        }
-        let row = Row { entry, target: Some(ids[i].clone()), drift: Drift::None };
+        // In place of the head comes what follows it in its page.
+        let shard = next.0.shard;
+        let Reverse(Head { entry, .. }) = match head(&mut cursors, shard) {
+            Some(following) => std::mem::replace(&mut *next, following),
+            None => PeekMut::pop(next),
+        };
+        let row = Row { entry, target: Some(ids[shard].clone()), drift: Drift::None };
         match rows.last_mut() {
             Some(last) if repeated => {
                 if row.entry.meta.mtime_ns > last.entry.meta.mtime_ns {

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use forebay_core::intra::{BackendListRequest, ListPage, ListRequest};
+use forebay_core::list_page::Detail;
 use forebay_core::object::ListEntry;
 use forebay_core::state::Node;
 use forebay_core::{Error, Result};
@@ -12,7 +13,6 @@ use crate::list_merge::{Drift, Level, Merged, Row, Shard, level, merge, past};
 use crate::route::Found;
 use crate::targets::{self, Targets};
 
-const LIST: &str = "/internal/v1/list";
 const BACKEND_LIST: &str = "/internal/v1/backend/list";
 /// Records asked for at once when most of them may fold into directories.
 const FOLDED_STEP: usize = 1_000;
@@ -34,6 +34,8 @@ pub(crate) struct Want {
     pub(crate) one_level: bool,
     /// The members of shards behind them; only of what is in the cluster.
     pub(crate) archive: bool,
+    /// What is told of each object.
+    pub(crate) detail: Detail,
     /// Copies are compared with the backend, and those that it has no more are listed too.
     pub(crate) diff: bool,
 }
@@ -89,6 +91,7 @@ async fn flat(
         until: None,
         limit,
         archive: want.archive,
+        detail: if want.diff { Detail::All } else { want.detail },
     };
     if !found.info.has_backend() {
         return held(targets, &targets::all_members(&found.state)?, request).await;
@@ -134,7 +137,7 @@ async fn held(targets: &Targets, nodes: &[&Node], mut request: ListRequest) -> R
 
 /// One round of questions, merged as far as all answers reach.
 async fn records(targets: &Targets, nodes: &[&Node], request: &ListRequest) -> Result<Merged> {
-    let answers = targets.post_all::<_, ListPage>(nodes.iter().copied(), LIST, request).await;
+    let answers = targets.list_all(nodes, request).await;
     let mut shards = Vec::with_capacity(answers.len());
     for (target, answer) in answers {
         let ListPage { entries, more } = answer?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forebay_client::PeerClient;
+use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::auth::REDIRECT_VERSION;
@@ -68,6 +69,21 @@ impl Targets {
         let asked = nodes
             .into_iter()
             .map(|node| async move { (node.id.clone(), self.post(node, path, request).await) });
+        futures::future::join_all(asked).await
+    }
+
+    /// Asks all of `nodes` for the records that they hold; answers in their order.
+    pub(crate) async fn list_all(
+        &self,
+        nodes: &[&Node],
+        request: &ListRequest,
+    ) -> Vec<Answer<ListPage>> {
+        let path = self.versioned("/internal/v1/list");
+        let asked = nodes.iter().map(|node| async {
+            let answer = self.peer.post_for_bytes(&node.url, &path, request);
+            let page = within(node, answer).await;
+            (node.id.clone(), page.and_then(|bytes| ListPage::decode(&bytes, request.detail)))
+        });
         futures::future::join_all(asked).await
     }
 

@@ -3,6 +3,7 @@
 
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
+use forebay_core::list_page::Detail;
 use forebay_core::object::RowKind;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::cluster::format_rfc822;
@@ -20,7 +21,15 @@ use crate::route::{Found, Route};
 use crate::targets::Targets;
 
 /// Which columns a client wants.
-struct Columns(String);
+struct Columns {
+    size: bool,
+    checksum: bool,
+    atime: bool,
+    version: bool,
+    custom: bool,
+    location: bool,
+    copies: bool,
+}
 
 impl Columns {
     fn of(msg: &ListMsg) -> Self {
@@ -35,12 +44,24 @@ impl Columns {
         } else {
             "name,size,cached"
         };
-        Self(props.to_owned())
+        // By substring of the whole, as the protocol has it (§6.3).
+        let has = |column: &str| props.contains(column);
+        Self {
+            size: has("size"),
+            checksum: has("checksum"),
+            atime: has("atime"),
+            version: has("version"),
+            custom: has("custom"),
+            location: has("location"),
+            copies: has("copies"),
+        }
     }
 
-    /// By substring of the whole, as the protocol has it (§6.3).
-    fn has(&self, column: &str) -> bool {
-        self.0.contains(column)
+    fn detail(&self) -> Detail {
+        match self.checksum || self.atime || self.version || self.custom {
+            true => Detail::All,
+            false => Detail::Size,
+        }
     }
 }
 
@@ -87,6 +108,7 @@ async fn page(targets: &Targets, found: &Found, msg: &ListMsg) -> Result<Page> {
     if msg.has(flags::INVENTORY) {
         return Err(Error::unsupported("listing from an inventory is not served"));
     }
+    let columns = Columns::of(msg);
     let want = Want {
         diff: msg.has(flags::DIFF),
         prefix: msg.prefix.clone(),
@@ -95,14 +117,14 @@ async fn page(targets: &Targets, found: &Found, msg: &ListMsg) -> Result<Page> {
         cached_only: msg.has(flags::CACHED),
         one_level: msg.has(flags::NO_RECURSION),
         archive: msg.has(flags::ARCHIVE),
+        detail: columns.detail(),
     };
     let merged = listing::page(targets, found, &want).await?;
     let last = merged.rows.last().map(|r| r.entry.name.clone()).unwrap_or_default();
     // A full page has a token even when nothing follows (§6.6).
     let token =
         if merged.more || merged.rows.len() >= msg.page_size { last } else { String::new() };
-    let columns = Columns::of(msg);
-    let rows = merged.rows.iter();
+    let rows = merged.rows.into_iter();
     let wanted = rows.filter(|r| !(msg.has(flags::NOT_CACHED) && r.target.is_some()));
     Ok(Page {
         uuid: if msg.uuid.is_empty() { ids::mint("") } else { msg.uuid.clone() },
@@ -112,26 +134,26 @@ async fn page(targets: &Targets, found: &Found, msg: &ListMsg) -> Result<Page> {
     })
 }
 
-fn entry(row: &Row, columns: &Columns, time_format: &str) -> Entry {
+fn entry(row: Row, columns: &Columns, time_format: &str) -> Entry {
     let meta = &row.entry.meta;
-    let mut entry = Entry { name: row.entry.name.clone(), ..Entry::default() };
-    if columns.has("size") {
+    let mut entry = Entry { name: row.entry.name, ..Entry::default() };
+    if columns.size {
         entry.size = meta.size;
     }
-    if columns.has("checksum") {
+    if columns.checksum {
         entry.checksum = meta.checksum.as_ref().map(|c| c.value.clone()).unwrap_or_default();
     }
-    if columns.has("atime") && meta.atime_ns > 0 {
+    if columns.atime && meta.atime_ns > 0 {
         entry.atime = if time_format.is_empty() {
             format_rfc822(meta.atime_ns)
         } else {
             format_layout(time_format, meta.atime_ns)
         };
     }
-    if columns.has("version") {
+    if columns.version {
         entry.version.clone_from(&meta.version);
     }
-    if columns.has("custom") && !meta.custom.is_empty() {
+    if columns.custom && !meta.custom.is_empty() {
         let pairs: Vec<String> = meta.custom.iter().map(|(k, v)| format!("{k}:{v}")).collect();
         entry.custom = format!("[{}]", pairs.join(" "));
     }
@@ -148,10 +170,10 @@ fn entry(row: &Row, columns: &Columns, time_format: &str) -> Entry {
                 Drift::Changed => entry_flags::CHANGED,
                 Drift::Removed => entry_flags::REMOVED,
             };
-            if columns.has("location") {
+            if columns.location {
                 entry.location = format!("t[{target}]:mp[]");
             }
-            if columns.has("copies") {
+            if columns.copies {
                 entry.copies = 1;
             }
         }
@@ -211,7 +233,7 @@ mod tests {
 
     fn shown(props: &str, flags: u64) -> Entry {
         let msg = ListMsg { props: props.into(), flags, ..ListMsg::default() };
-        entry(&row(), &Columns::of(&msg), "")
+        entry(row(), &Columns::of(&msg), "")
     }
 
     #[test]
@@ -236,7 +258,7 @@ mod tests {
         let flags_of = |kind| {
             let mut row = row();
             row.entry.kind = kind;
-            entry(&row, &Columns::of(&msg), "").flags
+            entry(row, &Columns::of(&msg), "").flags
         };
         assert_eq!(flags_of(RowKind::Object), 64);
         assert_eq!(flags_of(RowKind::Shard), 576);

@@ -5,6 +5,7 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use forebay_core::list_page::Detail;
 use forebay_core::v1::action::lower_keys;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::list::MAX_PAGE;
@@ -99,6 +100,7 @@ async fn count(targets: &Targets, found: &Found, scope: &Scope) -> Result<Value>
         prefix: scope.prefix.clone(),
         limit: MAX_PAGE,
         cached_only: !scope.remote,
+        detail: Detail::Size,
         ..Want::default()
     };
     loop {

@@ -106,9 +106,10 @@ fn router(holds: Arc<Mutex<Holdings>>) -> Router {
         .with_state(holds)
 }
 
-async fn list(State(h): Held, Json(r): Json<ListRequest>) -> Json<ListPage> {
+async fn list(State(h): Held, Json(r): Json<ListRequest>) -> Vec<u8> {
     let until = r.until.unwrap_or_default();
-    Json(page(&h.lock().unwrap().records, &r.prefix, &r.after, &until, r.limit))
+    let page = page(&h.lock().unwrap().records, &r.prefix, &r.after, &until, r.limit);
+    page.encode(r.detail).unwrap()
 }
 
 async fn backend_head(

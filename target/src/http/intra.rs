@@ -6,8 +6,9 @@ use axum::response::Response;
 use forebay_core::intra::{BackendHeadRequest, BackendListRequest, ListPage, ListRequest};
 use forebay_core::ishard::BuildRequest;
 use forebay_core::job::JobSpec;
+use forebay_core::list_page::MEDIA_TYPE;
 use forebay_core::state::ClusterState;
-use forebay_node::reply::{Failure, json};
+use forebay_node::reply::{Failure, json, with_type};
 
 use super::Shared;
 
@@ -25,17 +26,18 @@ pub(super) async fn list(
     State(context): State<Shared>,
     Json(request): Json<ListRequest>,
 ) -> Result<Response, Failure> {
-    if !request.archive {
-        return Ok(json(&context.objects.page_here(&request).await?));
-    }
-    let state = context.maps.load();
-    let info = state.buckets.values().find(|info| info.id == request.bucket_id);
-    let page = match info {
-        Some(info) => context.shards.page_here(&context.objects, info, &request).await?,
-        // Dropped meanwhile: nothing of it is served.
-        None => ListPage::default(),
+    let page = if request.archive {
+        let state = context.maps.load();
+        let info = state.buckets.values().find(|info| info.id == request.bucket_id);
+        match info {
+            Some(info) => context.shards.page_here(&context.objects, info, &request).await?,
+            // Dropped meanwhile: nothing of it is served.
+            None => ListPage::default(),
+        }
+    } else {
+        context.objects.page_here(&request).await?
     };
-    Ok(json(&page))
+    Ok(with_type(MEDIA_TYPE, page.encode(request.detail)?))
 }
 
 /// Whether a bucket exists at its backend.

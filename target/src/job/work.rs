@@ -5,6 +5,7 @@ use std::time::Duration;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::ListRequest;
 use forebay_core::job::{JobKind, Selection};
+use forebay_core::list_page::Detail;
 use forebay_core::placement;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use futures::StreamExt;
@@ -64,6 +65,7 @@ async fn page(
             until: None,
             limit: PAGE,
             archive: false,
+            detail: Detail::Size,
         };
         objects.page_here(&request).await?
     };

@@ -3,10 +3,11 @@
 use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{ListPage, ListRequest};
+use forebay_core::list_page::Detail;
 use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
 
 use super::ObjectService;
-use crate::store::Usage;
+use crate::store::{Record, Usage};
 
 /// The empty name means "from the beginning".
 fn start(after: &str) -> Option<&str> {
@@ -16,12 +17,21 @@ fn start(after: &str) -> Option<&str> {
 impl ObjectService {
     /// A page of the records held here.
     pub(crate) async fn page_here(&self, request: &ListRequest) -> Result<ListPage> {
-        let ListRequest { bucket_id, prefix, after, until, limit, .. } = request;
+        let ListRequest { bucket_id, prefix, after, until, limit, detail, .. } = request;
         let (records, more) =
             self.store().list(*bucket_id, prefix, start(after), until.as_deref(), *limit).await?;
+        let meta = |record: &Record| match detail {
+            Detail::All => record.object_meta(),
+            Detail::Size => ObjectMeta {
+                size: record.size,
+                mtime_ns: record.meta.mtime_ns,
+                present: true,
+                ..ObjectMeta::default()
+            },
+        };
         let entries = records
             .into_iter()
-            .map(|r| ListEntry { meta: r.object_meta(), name: r.name, kind: RowKind::Object })
+            .map(|r| ListEntry { meta: meta(&r), name: r.name, kind: RowKind::Object })
             .collect();
         Ok(ListPage { entries, more })
     }

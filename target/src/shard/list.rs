@@ -254,6 +254,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use forebay_core::archive::Member;
+    use forebay_core::list_page::Detail;
     use futures::FutureExt;
     use proptest::prelude::*;
 
@@ -295,6 +296,7 @@ mod tests {
             until: until.map(Into::into),
             limit,
             archive: true,
+            detail: Detail::default(),
         }
     }
 
