@@ -160,7 +160,7 @@ impl Evictor {
     /// Passes over each disk until it needs nothing. True: some disk wants room and has none.
     async fn relieve(&self) -> bool {
         let Some(rules) = (self.rules)() else { return false };
-        self.watch.set_rules(&rules);
+        self.watch.set_rules(&rules, &self.store.budgets());
         let mut barren = false;
         for volume in self.store.volumes().iter() {
             self.trim_shares(volume).await;

@@ -1,6 +1,7 @@
 //! The cached copies of all disks as the evictor sees them, kept up to date by the store.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use forebay_core::cache_rules::CacheRules;
@@ -24,12 +25,19 @@ pub struct CacheWatch {
 }
 
 struct Disk {
-    budget: u64,
+    /// 0 until the disk was in use.
+    budget: AtomicU64,
     residents: Mutex<Residents>,
     notes: Notes,
 }
 
 impl Disk {
+    /// Bytes that `percent` of the budget are.
+    fn share(&self, percent: u8) -> u64 {
+        let budget = u128::from(self.budget.load(Ordering::Relaxed));
+        u64::try_from(budget * u128::from(percent) / 100).unwrap_or(u64::MAX)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Residents> {
         self.residents.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -39,7 +47,7 @@ impl CacheWatch {
     /// For disks of these budgets, in the order of their numbers.
     pub fn new(policy: CachePolicy, budgets: impl IntoIterator<Item = u64>) -> Self {
         let disk = |budget| Disk {
-            budget,
+            budget: AtomicU64::new(budget),
             residents: Mutex::new(Residents::new(policy::build(policy))),
             notes: Notes::default(),
         };
@@ -59,16 +67,19 @@ impl CacheWatch {
         disk.notes.drain(|generation| residents.access(generation, now_s));
     }
 
-    /// Makes the rules hold from now on.
-    pub(super) fn set_rules(&self, rules: &Rules) {
-        for disk in 0..self.disks.len() {
-            let budget = self.disks[disk].budget;
+    /// Makes the rules hold from now on, for disks of these budgets; a disk that is not in use has a
+    /// budget of 0 and keeps the one it had.
+    pub(super) fn set_rules(&self, rules: &Rules, budgets: &[u64]) {
+        for (disk, budget) in budgets.iter().enumerate().take(self.disks.len()) {
+            if *budget > 0 {
+                self.disks[disk].budget.store(*budget, Ordering::Relaxed);
+            }
             let mut residents = self.lock(disk);
             let known: Vec<u64> = residents.tallies().iter().map(|t| t.bucket_id).collect();
             for id in known.into_iter().chain(rules.keys().copied()) {
                 let rules = rules.get(&id).copied().unwrap_or_default();
                 residents.pin(id, rules.pin);
-                residents.limit(id, share_of(budget, rules.share));
+                residents.limit(id, self.disks[disk].share(rules.share));
             }
         }
     }
@@ -79,7 +90,7 @@ impl CacheWatch {
             || self
                 .disks
                 .iter()
-                .any(|disk| disk.lock().stored_of(bucket_id) < share_of(disk.budget, rules.share))
+                .any(|disk| disk.lock().stored_of(bucket_id) < disk.share(rules.share))
     }
 
     /// Takes copies back that did not go after all.
@@ -96,11 +107,6 @@ impl CacheWatch {
             self.disks[disk].lock().insert(resident(arrival), arrival.key);
         }
     }
-}
-
-/// Bytes that `share` percent of a budget are.
-pub(super) fn share_of(budget: u64, share: u8) -> u64 {
-    u64::try_from(u128::from(budget) * u128::from(share) / 100).unwrap_or(u64::MAX)
 }
 
 fn resident(arrival: &Arrival) -> Resident {
@@ -138,5 +144,23 @@ impl Observer for CacheWatch {
 
     fn removed(&self, disk: usize, generation: u64) {
         self.disks[disk].lock().remove(generation);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_holds_on_a_disk_that_came_into_use_later_and_while_it_is_away() {
+        let watch = CacheWatch::new(CachePolicy::default(), [0]);
+        let half = CacheRules { share: 50, ..CacheRules::default() };
+        let rules = Rules::from([(1, half)]);
+        watch.set_rules(&rules, &[0]);
+        assert!(!watch.has_share_left(1, &half));
+        watch.set_rules(&rules, &[1000]);
+        assert!(watch.has_share_left(1, &half));
+        watch.set_rules(&rules, &[0]);
+        assert!(watch.has_share_left(1, &half));
     }
 }

@@ -3,24 +3,18 @@
 use super::list::{Links, List, NONE};
 use super::{Policy, Slot, Verdict, reach};
 
-/// Drops what was not used for the longest time. Its hits on an epoch larger than the cache are
-/// few: each object is dropped shortly before it is wanted again.
+/// Slots in the order of a policy, and whose they are.
 #[derive(Debug, Default)]
-pub struct Lru {
+struct Queue {
     links: Links,
     list: List,
     buckets: Vec<u16>,
 }
 
-impl Policy for Lru {
-    fn insert(&mut self, slot: Slot, bucket: u16, _key: u64) {
+impl Queue {
+    fn insert(&mut self, slot: Slot, bucket: u16) {
         reach(&mut self.buckets, slot, 0);
         self.buckets[slot as usize] = bucket;
-        self.links.push(&mut self.list, slot);
-    }
-
-    fn access(&mut self, slot: Slot) {
-        self.links.unlink(&mut self.list, slot);
         self.links.push(&mut self.list, slot);
     }
 
@@ -28,10 +22,16 @@ impl Policy for Lru {
         self.links.unlink(&mut self.list, slot);
     }
 
-    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
-        let mut at = self.list.oldest;
+    /// Offers the slots from `at` on, each followed by what `next` says.
+    fn evict(
+        &mut self,
+        mut at: Slot,
+        next: fn(&Links, Slot) -> Slot,
+        of: Option<u16>,
+        judge: &mut dyn FnMut(Slot) -> Verdict,
+    ) {
         while at != NONE {
-            let next = self.links.newer(at);
+            let following = next(&self.links, at);
             if of.is_none_or(|b| b == self.buckets[at as usize]) {
                 match judge(at) {
                     Verdict::Take => self.links.unlink(&mut self.list, at),
@@ -39,45 +39,53 @@ impl Policy for Lru {
                     Verdict::Enough => return,
                 }
             }
-            at = next;
+            at = following;
         }
+    }
+}
+
+/// Drops what was not used for the longest time. Its hits on an epoch larger than the cache are
+/// few: each object is dropped shortly before it is wanted again.
+#[derive(Debug, Default)]
+pub struct Lru(Queue);
+
+impl Policy for Lru {
+    fn insert(&mut self, slot: Slot, bucket: u16, _key: u64) {
+        self.0.insert(slot, bucket);
+    }
+
+    fn access(&mut self, slot: Slot) {
+        let Queue { links, list, .. } = &mut self.0;
+        links.unlink(list, slot);
+        links.push(list, slot);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.0.remove(slot);
+    }
+
+    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
+        self.0.evict(self.0.list.oldest, Links::newer, of, judge);
     }
 }
 
 /// Keeps what came first and drops the newest. No policy has more hits on one data set read in
 /// epochs, and none is worse once another one is read: here as the yardstick for both.
 #[derive(Debug, Default)]
-pub struct NoReplacement {
-    links: Links,
-    list: List,
-    buckets: Vec<u16>,
-}
+pub struct NoReplacement(Queue);
 
 impl Policy for NoReplacement {
     fn insert(&mut self, slot: Slot, bucket: u16, _key: u64) {
-        reach(&mut self.buckets, slot, 0);
-        self.buckets[slot as usize] = bucket;
-        self.links.push(&mut self.list, slot);
+        self.0.insert(slot, bucket);
     }
 
     fn access(&mut self, _slot: Slot) {}
 
     fn remove(&mut self, slot: Slot) {
-        self.links.unlink(&mut self.list, slot);
+        self.0.remove(slot);
     }
 
     fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
-        let mut at = self.list.newest;
-        while at != NONE {
-            let next = self.links.older(at);
-            if of.is_none_or(|b| b == self.buckets[at as usize]) {
-                match judge(at) {
-                    Verdict::Take => self.links.unlink(&mut self.list, at),
-                    Verdict::Skip => {}
-                    Verdict::Enough => return,
-                }
-            }
-            at = next;
-        }
+        self.0.evict(self.0.list.newest, Links::older, of, judge);
     }
 }
