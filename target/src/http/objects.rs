@@ -347,3 +347,18 @@ async fn read_action(body: Body) -> Result<ActionMsg> {
         .map_err(|e| Error::invalid(format!("the request's body cannot be read: {e}")))?;
     if bytes.is_empty() { Ok(ActionMsg::default()) } else { ActionMsg::parse(&bytes) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every request's future is moved several times on its way into its connection.
+    #[test]
+    fn a_request_for_an_object_is_cheap_to_hand_on() {
+        fn size<'a, F>(_: impl FnOnce(&'a Context, Request) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(handle);
+        assert!(size <= 2 << 10, "{size} bytes");
+    }
+}

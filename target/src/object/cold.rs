@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use forebay_core::bucket::{BucketInfo, Class};
+use forebay_core::bucket::{BucketInfo, Class, Freshness};
 use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::{ByteRange, RangeSpec};
@@ -136,6 +136,36 @@ impl ObjectService {
         info: &BucketInfo,
         name: &str,
     ) -> Result<Option<(Following, bool)>> {
+        for _ in 0..3 {
+            let joined = self.join(info, name).await?;
+            match joined {
+                Some((ref following, false)) if !self.is_current(info, name, following).await? => {}
+                joined => return Ok(joined),
+            }
+        }
+        Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
+    }
+
+    /// Whether a fetch that began before this request brings what the backend has now; where that is
+    /// to be known always. One that does not is kept out of the store.
+    async fn is_current(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        under_way: &Following,
+    ) -> Result<bool> {
+        if info.freshness != Freshness::Always {
+            return Ok(true);
+        }
+        let remote = self.backend(info).await?.stat(name).await?;
+        let current = remote.version == under_way.meta.version;
+        if !current {
+            self.0.fetches.supersede(&Key::new(info, name));
+        }
+        Ok(current)
+    }
+
+    async fn join(&self, info: &BucketInfo, name: &str) -> Result<Option<(Following, bool)>> {
         let key = Key::new(info, name);
         let (fetch, started_here) = {
             let mut table = self.0.fetches.table();

@@ -118,6 +118,38 @@ impl ObjectService {
         name: &str,
         range: Option<RangeSpec>,
     ) -> Result<Found> {
+        match self.at_hand(info, name)? {
+            Some(found) => Ok(found),
+            // All that may be waited for makes a large future; reads that wait for nothing do not
+            // carry it along.
+            None => Box::pin(self.get_waiting(info, name, range)).await,
+        }
+    }
+
+    /// A small fresh copy that is read without a change of threads and without a wait.
+    fn at_hand(&self, info: &BucketInfo, name: &str) -> Result<Option<Found>> {
+        let Some(record) = self.store().find(info.id, name)? else { return Ok(None) };
+        if info.has_backend() && !self.is_fresh(info, &record) {
+            return Ok(None);
+        }
+        Ok(self.read_now(&record))
+    }
+
+    /// A small copy that lies in the page cache. A damaged one is read again by who can deal with
+    /// that.
+    fn read_now(&self, record: &Record) -> Option<Found> {
+        let bytes = self.store().read_now(record).ok()??;
+        self.store().touch(record, unix_ns());
+        self.count_checked(CheckPath::Read, record.size, ByteRange::whole(record.size));
+        Some(Found::Memory { meta: record.object_meta(), bytes })
+    }
+
+    async fn get_waiting(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        range: Option<RangeSpec>,
+    ) -> Result<Found> {
         // More than once: a copy may vanish (evicted, replaced) between the look-up and the open.
         for _ in 0..3 {
             if let Some(record) = self.fresh_record(info, name).await? {
@@ -139,12 +171,7 @@ impl ObjectService {
                 return Ok(Found::Parts(Box::new(parts)));
             }
             match self.cold(info, name).await {
-                Ok(Some((following, first))) => {
-                    if !first && !self.is_current(info, name, &following).await? {
-                        continue;
-                    }
-                    return Ok(Found::Arriving { following, first });
-                }
+                Ok(Some((following, first))) => return Ok(Found::Arriving { following, first }),
                 Ok(None) => {}
                 Err(e) if e.code == ErrorCode::OutOfSpace => {
                     return self.pass_through(info, name).await;
@@ -153,25 +180,6 @@ impl ObjectService {
             }
         }
         Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
-    }
-
-    /// Whether a fetch that began before this request brings what the backend has now; where that is
-    /// to be known always. One that does not is kept out of the store.
-    async fn is_current(
-        &self,
-        info: &BucketInfo,
-        name: &str,
-        under_way: &Following,
-    ) -> Result<bool> {
-        if info.freshness != Freshness::Always {
-            return Ok(true);
-        }
-        let remote = self.backend(info).await?.stat(name).await?;
-        let current = remote.version == under_way.meta.version;
-        if !current {
-            self.0.fetches.supersede(&Key::new(info, name));
-        }
-        Ok(current)
     }
 
     /// The copy held here, as it is; nobody else is asked.
@@ -184,14 +192,11 @@ impl ObjectService {
 
     /// Opens the copy; `ObjectNotFound` when it went away meanwhile, or was damaged and dropped.
     async fn open(&self, info: &BucketInfo, record: &Record) -> Result<Found> {
+        if let Some(found) = self.read_now(record) {
+            return Ok(found);
+        }
         self.store().touch(record, unix_ns());
         let name = record.name.as_str();
-        // What lies in the page cache costs no change of threads; a damaged copy is read again
-        // below, where that is dealt with.
-        if let Ok(Some(bytes)) = self.store().read_now(record) {
-            self.count_checked(CheckPath::Read, record.size, ByteRange::whole(record.size));
-            return Ok(Found::Memory { meta: record.object_meta(), bytes });
-        }
         let reader = if record.size <= SMALL {
             match self.store().read_small(info.id, name, SMALL).await {
                 Ok(Some((reader, Some(bytes)))) => {

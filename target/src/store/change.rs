@@ -19,8 +19,8 @@ pub(crate) enum Change {
     Remove { bucket_id: u64, name: String, generation: Option<u64> },
     /// A change of the metadata of this very commit.
     Update { record: Box<Record>, change: MetaChange },
-    /// Times of access, by key: index only.
-    Times(Vec<(Vec<u8>, Touch)>),
+    /// Times of access: index only.
+    Times(Vec<Touch>),
     /// Compaction: the same record at the head of the log, if it is current.
     Move { record: Box<Record>, payload: Bytes },
     /// Compaction: the same removal at the head of the log, if it still hides something.

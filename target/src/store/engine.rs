@@ -192,10 +192,10 @@ impl Engine {
         Ok(plan.append(entry, payload, Vec::new(), false))
     }
 
-    fn plan_times(&self, touches: Vec<(Vec<u8>, Touch)>) -> Result<Vec<Record>> {
+    fn plan_times(&self, touches: Vec<Touch>) -> Result<Vec<Record>> {
         let mut records = Vec::with_capacity(touches.len());
-        for (key, touch) in touches {
-            let current = self.shared.index.get(&key)?;
+        for touch in touches {
+            let current = self.shared.index.get(&touch.key)?;
             if let Some(mut record) = current.filter(|r| r.generation == touch.generation) {
                 record.meta.atime_ns = record.meta.atime_ns.max(touch.atime_ns);
                 records.push(record);
@@ -310,12 +310,10 @@ impl Engine {
         after.settle.into_iter().for_each(|file| shared.settle_file(file));
         for gone in &after.gone {
             shared.companions.drop_of(shared, *gone);
+            shared.recency.forget(*gone);
         }
         if let Some(observer) = shared.observer.get() {
             after.told.iter().for_each(|told| told.tell(&**observer, shared.number));
-        }
-        for key in &after.removed {
-            shared.recency.forget(key);
         }
         for file in after.doomed {
             if shared.unlink_file(file) {
@@ -359,8 +357,6 @@ struct After {
     doomed: Vec<u64>,
     /// Generations that are history.
     gone: Vec<u64>,
-    /// Keys that have no object any more.
-    removed: Vec<Vec<u8>>,
     released: Vec<u64>,
     told: Vec<Told>,
 }
@@ -405,13 +401,10 @@ impl After {
         let Applied { new, old, doomed } = applied;
         self.doomed.extend(doomed);
         self.told.extend(Told::of(old.as_ref(), new.as_ref()));
-        if let Some(old) = &old {
-            if new.as_ref().is_none_or(|n| n.generation != old.generation) {
-                self.gone.push(old.generation);
-            }
-            if new.is_none() {
-                self.removed.push(format::key(old.bucket_id, &old.name));
-            }
+        if let Some(old) = &old
+            && new.as_ref().is_none_or(|n| n.generation != old.generation)
+        {
+            self.gone.push(old.generation);
         }
         Outcome { new, old }
     }

@@ -496,7 +496,7 @@ impl Volume {
 
     /// Writes noted times of access to the index.
     pub(crate) fn write_times(&self) -> Result<()> {
-        let touches: Vec<_> = self.shared.recency.take().into_iter().collect();
+        let touches = self.shared.recency.take();
         for chunk in touches.chunks(REMOVALS_AT_ONCE) {
             self.committer.submit_blocking(vec![Change::Times(chunk.to_vec())])?;
         }
