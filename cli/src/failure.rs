@@ -77,9 +77,9 @@ impl From<forebay_client::Error> for Failure {
 pub(crate) fn exit_code(code: ErrorCode) -> u8 {
     use ErrorCode::*;
     match code {
-        InvalidArgument | InvalidName => exit::USAGE,
+        InvalidArgument | InvalidName | InvalidPart => exit::USAGE,
         BucketNotFound | RemoteBucketNotFound | ObjectNotFound | MemberNotFound | JobNotFound
-        | NodeNotFound => exit::NOT_FOUND,
+        | NodeNotFound | UploadNotFound => exit::NOT_FOUND,
         Unauthenticated | AccessDenied => exit::DENIED,
         BucketExists | BucketNotEmpty | Conflict | ObjectChanged => exit::CONFLICT,
         TooManyRequests | WrongOwner | Unavailable | Timeout => exit::UNAVAILABLE,

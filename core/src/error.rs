@@ -17,11 +17,15 @@ pub enum ErrorCode {
     MemberNotFound,
     JobNotFound,
     NodeNotFound,
+    /// No such upload in parts: it never was, or it was completed or aborted.
+    UploadNotFound,
     BucketExists,
     BucketNotEmpty,
     Conflict,
     InvalidArgument,
     InvalidName,
+    /// A part that was never uploaded, or is another than the client thinks.
+    InvalidPart,
     /// The request makes sense, but what is stored is not what it needs.
     Unprocessable,
     ChecksumMismatch,
@@ -49,9 +53,9 @@ impl ErrorCode {
         use ErrorCode::*;
         match self {
             BucketNotFound | RemoteBucketNotFound | ObjectNotFound | MemberNotFound
-            | JobNotFound | NodeNotFound => 404,
+            | JobNotFound | NodeNotFound | UploadNotFound => 404,
             BucketExists | BucketNotEmpty | Conflict => 409,
-            InvalidArgument | InvalidName | ChecksumMismatch => 400,
+            InvalidArgument | InvalidName | InvalidPart | ChecksumMismatch => 400,
             RangeNotSatisfiable => 416,
             ObjectChanged => 412,
             Unprocessable => 422,
@@ -74,7 +78,7 @@ impl ErrorCode {
         Some(match self {
             BucketNotFound => "ErrBckNotFound",
             RemoteBucketNotFound => "ErrRemoteBckNotFound",
-            ObjectNotFound | MemberNotFound | JobNotFound => "ErrNotFound",
+            ObjectNotFound | MemberNotFound | JobNotFound | UploadNotFound => "ErrNotFound",
             BucketExists => "ErrBucketAlreadyExists",
             ChecksumMismatch => "ErrBadCksum",
             RangeNotSatisfiable => "ErrRangeNotSatisfiable",

@@ -27,6 +27,7 @@ pub mod sign;
 pub mod size;
 pub mod state;
 pub mod template;
+pub mod upload;
 pub mod v1;
 
 pub use error::{Error, ErrorCode, Result};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::checksum::Checksum;
+use crate::size::ByteRange;
 
 /// Metadata of an object as a node knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,9 +29,94 @@ pub struct ObjectMeta {
     /// User's custom metadata.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub custom: BTreeMap<String, String>,
+    /// The parts in which it was uploaded.
+    #[serde(default, skip_serializing_if = "PartSizes::is_empty")]
+    pub parts: PartSizes,
     /// Whether the bytes are in the cluster now (false: only the cloud has them).
     #[serde(default)]
     pub present: bool,
+}
+
+/// Sizes of the parts of an object that was uploaded in parts, in their order; none for others.
+/// Neighbours of one size are kept as one, so that many parts take few bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PartSizes(Vec<(u64, u64)>);
+
+impl PartSizes {
+    /// Pairs of a number of parts and the size of each.
+    pub fn runs(&self) -> &[(u64, u64)] {
+        &self.0
+    }
+
+    /// `12*8388608,1*77`; nothing where there are no parts.
+    pub fn as_text(&self) -> Option<String> {
+        let runs = self.0.iter().map(|(count, size)| format!("{count}*{size}"));
+        (!self.is_empty()).then(|| runs.collect::<Vec<_>>().join(","))
+    }
+
+    /// Reads what [`Self::as_text`] wrote.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let run = |run: &str| {
+            let (count, size) = run.split_once('*')?;
+            Some((count.parse().ok()?, size.parse().ok()?))
+        };
+        let parts = Self(text.split(',').map(run).collect::<Option<_>>()?);
+        parts.total().map(|_| parts)
+    }
+
+    /// Bytes of all parts; nothing where they are more than a number can say.
+    fn total(&self) -> Option<u64> {
+        self.0
+            .iter()
+            .try_fold(0u64, |sum, (count, size)| count.checked_mul(*size)?.checked_add(sum))
+    }
+
+    /// Whether these are the parts of an object of `size` bytes.
+    pub fn make(&self, size: u64) -> bool {
+        self.is_empty() || self.total() == Some(size)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many parts there are.
+    pub fn count(&self) -> u64 {
+        self.0.iter().fold(0, |sum: u64, (count, _)| sum.saturating_add(*count))
+    }
+
+    /// Bytes of the largest part.
+    pub fn largest(&self) -> u64 {
+        self.0.iter().map(|(_, size)| *size).max().unwrap_or(0)
+    }
+
+    /// Where the part of this number (from 1) lies in the object.
+    pub fn range(&self, number: u64) -> Option<ByteRange> {
+        let (mut before, mut start) = (0, 0);
+        for (count, size) in &self.0 {
+            if number > before && number - before <= *count {
+                let start = start + (number - before - 1) * size;
+                return Some(ByteRange { start, end: start + size });
+            }
+            before = before.saturating_add(*count);
+            start += count * size;
+        }
+        None
+    }
+}
+
+impl FromIterator<u64> for PartSizes {
+    fn from_iter<I: IntoIterator<Item = u64>>(sizes: I) -> Self {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for size in sizes {
+            match runs.last_mut() {
+                Some((count, same)) if *same == size => *count += 1,
+                _ => runs.push((1, size)),
+            }
+        }
+        Self(runs)
+    }
 }
 
 /// One row of a listing.
@@ -58,5 +144,28 @@ pub enum RowKind {
 impl RowKind {
     fn is_object(&self) -> bool {
         *self == Self::Object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_found_by_its_number() {
+        let parts: PartSizes = [5, 5, 5, 2].into_iter().collect();
+        assert_eq!(parts.runs(), [(3, 5), (1, 2)]);
+        assert_eq!((parts.count(), parts.largest()), (4, 5));
+        assert_eq!(parts.range(1), Some(ByteRange { start: 0, end: 5 }));
+        assert_eq!(parts.range(3), Some(ByteRange { start: 10, end: 15 }));
+        assert_eq!(parts.range(4), Some(ByteRange { start: 15, end: 17 }));
+        assert_eq!(parts.as_text().as_deref(), Some("3*5,1*2"));
+        assert_eq!(PartSizes::from_text("3*5,1*2").as_ref(), Some(&parts));
+        assert!(parts.make(17) && !parts.make(16));
+        assert_eq!((parts.range(0), parts.range(5)), (None, None));
+        assert!(PartSizes::default().is_empty());
+        for wrong in ["", "5", "a*b", "1*", "2*18446744073709551615", "-1*5"] {
+            assert_eq!(PartSizes::from_text(wrong), None, "{wrong}");
+        }
     }
 }

@@ -80,6 +80,7 @@ pub async fn run(
     let evictor = Evictor::new(store.clone(), watch, marks, move || rules_of(&known))
         .counting(move |why, bytes| evicted.evicted(why, bytes));
     lifecycle.spawn(evictor.run(lifecycle.token()));
+    lifecycle.spawn(objects.clone().watch_uploads());
     scrub::start(&objects, &config.scrub, config.disk.len(), &lifecycle);
 
     let (tended, locking, token) = (store.clone(), objects.clone(), lifecycle.token());

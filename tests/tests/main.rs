@@ -18,4 +18,5 @@ mod partial;
 mod power_cut;
 mod restart;
 mod shards;
+mod uploads;
 mod v1;

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::checksum::{Checksum, ChecksumKind};
 use crate::error::Result;
-use crate::object::ObjectMeta;
+use crate::object::{ObjectMeta, PartSizes};
 
 pub const CHECKSUM_TYPE: &str = "ais-checksum-type";
 pub const CHECKSUM_VALUE: &str = "ais-checksum-value";
@@ -17,6 +17,13 @@ pub const BUCKET_NAME: &str = "ais-bucket-name";
 pub const BUCKET_PROVIDER: &str = "ais-bucket-provider";
 pub const LOCATION: &str = "ais-location";
 pub const MIRROR_COPIES: &str = "ais-mirror-copies";
+/// Parts of an object that was uploaded in parts, and bytes of the largest.
+pub const CHUNKS_COUNT: &str = "ais-chunks-count";
+pub const CHUNKS_MAX_SIZE: &str = "ais-chunks-max-chunk-size";
+/// What the next call of an append has to say to go on.
+pub const APPEND_HANDLE: &str = "ais-append-handle";
+/// What to do with an archive that is there when a member is written to it.
+pub const ARCHIVE_FLAGS: &str = "ais-pine";
 pub const BUCKET_PROPS: &str = "ais-bucket-props";
 pub const BUCKET_SUMM: &str = "ais-bucket-summ";
 pub const XACTION_ID: &str = "ais-xaction-id";
@@ -55,6 +62,19 @@ pub fn put_object_meta(headers: &mut HeaderMap, meta: &ObjectMeta) {
     headers.insert(&ACCESSED, HeaderValue::from(meta.atime_ns));
 }
 
+/// The ETag of an object, without quotes (§7.6): its own, or its MD5, or one made of its checksum and
+/// the time of its writing. None without a checksum.
+pub fn etag(meta: &ObjectMeta) -> Option<String> {
+    if !meta.etag.is_empty() {
+        return Some(meta.etag.clone());
+    }
+    let checksum = meta.checksum.as_ref()?;
+    Some(match checksum.kind {
+        ChecksumKind::Md5 if meta.parts.is_empty() => checksum.value.clone(),
+        _ => format!("v1-{}-{:x}", checksum.value, meta.mtime_ns),
+    })
+}
+
 /// One header line per custom key.
 pub fn put_custom(headers: &mut HeaderMap, meta: &ObjectMeta) {
     for (key, value) in &meta.custom {
@@ -89,6 +109,7 @@ pub fn object_meta(headers: &HeaderMap, size: u64) -> ObjectMeta {
         atime_ns: text(ATIME).parse().unwrap_or(0),
         mtime_ns: 0,
         custom,
+        parts: PartSizes::default(),
         present: text(PRESENT) != "false",
     }
 }

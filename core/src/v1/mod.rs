@@ -14,3 +14,4 @@ pub mod jobs;
 pub mod list;
 pub mod query;
 pub mod time_layout;
+pub mod uploads;

@@ -5,6 +5,7 @@ mod daemon;
 mod intra;
 mod objects;
 mod shard;
+mod uploads;
 
 use std::sync::Arc;
 
@@ -95,6 +96,7 @@ fn router(context: Shared) -> Router {
         .layer(middleware::from_fn_with_state(context.clone(), nodes_only));
     let internal = Router::new()
         .route("/internal/v1/list", post(intra::list))
+        .route("/internal/v1/uploads", post(uploads::list))
         .route("/internal/v1/backend/head", post(intra::backend_head))
         .route("/internal/v1/backend/list", post(intra::backend_list))
         .route("/internal/v1/job", post(intra::start_job).get(intra::jobs))

@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::{ByteRange, RangeSpec};
@@ -14,13 +15,15 @@ use forebay_core::v1::archive::ArchiveQuery;
 use forebay_core::v1::cluster::format_http_date;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::{Query, split_path};
+use forebay_core::v1::uploads::{self as actions, AppendQuery, MemberQuery, PartQuery};
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
 use forebay_node::auth::{self, Caller};
 use forebay_node::metrics::result_of;
 use forebay_node::reply::Failure;
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::{Context, caught_up, shard};
+use super::{Context, caught_up, shard, uploads};
 use crate::object::{PutRequest, Turns, begun};
 
 /// Whole objects up to this size go out in one piece.
@@ -49,7 +52,7 @@ const HEAD_PROPS: [&str; 12] = [
 pub(super) struct ObjectRequest {
     pub(super) info: BucketInfo,
     pub(super) name: ObjectName,
-    query: Query,
+    pub(super) query: Query,
     caller: Caller,
     method: Method,
     pub(super) headers: HeaderMap,
@@ -265,11 +268,17 @@ fn write_props(
     if wants("copies") {
         v1::set(headers, v1::MIRROR_COPIES, "1");
     }
+    if wants("chunked") && !meta.parts.is_empty() {
+        v1::set(headers, v1::CHUNKS_COUNT, &meta.parts.count().to_string());
+        v1::set(headers, v1::CHUNKS_MAX_SIZE, &meta.parts.largest().to_string());
+    }
     if wants("last-modified") {
         v1::set(headers, "last-modified", &format_http_date(meta.mtime_ns));
     }
-    if wants("etag") && !meta.etag.is_empty() {
-        v1::set(headers, "etag", &format!("\"{}\"", meta.etag));
+    if wants("etag")
+        && let Some(etag) = v1::etag(meta)
+    {
+        v1::set(headers, "etag", &format!("\"{etag}\""));
     }
     if props.is_none() {
         v1::set(headers, v1::NAME, request.name.as_str());
@@ -278,22 +287,40 @@ fn write_props(
     }
 }
 
-async fn put(context: &Context, request: ObjectRequest, body: Body) -> Result<Response> {
-    for part in ["object_to", "append_type", "uploadId", "partNumber", "archpath"] {
-        if request.query.has(part) {
-            return Err(Error::unsupported(format!("PUT with {part} is not served yet")));
-        }
+impl ObjectRequest {
+    /// Names that v1 clients cannot ask for again are not stored.
+    pub(super) fn check_new_name(&self) -> Result<()> {
+        if self.info.has_backend() { Ok(()) } else { self.name.check_v1_native() }
     }
-    if !request.info.has_backend() {
-        request.name.check_v1_native()?;
-    }
-    let announced = v1::announced_checksum(&request.headers)?;
+}
+
+/// The bytes of a request, and how many they are if that is known.
+pub(super) fn body_of(body: Body) -> (BoxStream<'static, Result<Bytes>>, Option<u64>) {
     let len = http_body::Body::size_hint(&body).exact();
-    let body = body
+    let stream = body
         .into_data_stream()
         .map_err(|e| Error::invalid(format!("the client stopped sending: {e}")))
         .boxed();
-    let put = PutRequest { body, len, announced, custom: None };
+    (stream, len)
+}
+
+async fn put(context: &Context, request: ObjectRequest, body: Body) -> Result<Response> {
+    if request.query.has("object_to") {
+        return Err(Error::unsupported("PUT with object_to is not served yet"));
+    }
+    if let Some(part) = PartQuery::parse(&request.query)? {
+        return uploads::part(context, &request, part, body).await;
+    }
+    if let Some(member) = MemberQuery::parse(&request.query, &request.headers)? {
+        return uploads::member(context, &request, member, body).await;
+    }
+    if let Some(append) = AppendQuery::parse(&request.query)? {
+        return uploads::append(context, &request, append, body).await;
+    }
+    request.check_new_name()?;
+    let announced = v1::announced_checksum(&request.headers)?;
+    let (body, len) = body_of(body);
+    let put = PutRequest { len, announced, ..PutRequest::new(body) };
     let meta = context.objects.put(&request.info, request.name.as_str(), put).await?;
     let mut response = Response::new(Body::empty());
     if let Some(meta) = meta {
@@ -313,6 +340,7 @@ async fn delete(context: &Context, request: ObjectRequest, body: Body) -> Result
         "evict-listrange" => {
             context.objects.evict(&request.info, name).await?;
         }
+        actions::ABORT => return uploads::abort(context, &request).await,
         other => return Err(unsupported_action(other)),
     }
     Ok(Response::new(Body::empty()))
@@ -328,9 +356,11 @@ async fn patch(context: &Context, request: ObjectRequest, body: Body) -> Result<
     Ok(Response::new(Body::empty()))
 }
 
-async fn post(_context: &Context, _request: ObjectRequest, body: Body) -> Result<Response> {
+async fn post(context: &Context, request: ObjectRequest, body: Body) -> Result<Response> {
     let action = read_action(body).await?;
     match action.action.as_str() {
+        actions::BEGIN => uploads::begin(context, &request).await,
+        actions::COMPLETE => uploads::complete(context, &request, &action).await,
         // Readers never wait for writers here, so there is no lock a client could see.
         "check-lock" => Ok(Response::new(Body::empty())),
         other => Err(unsupported_action(other)),

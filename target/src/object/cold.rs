@@ -295,6 +295,7 @@ pub(super) fn object_meta(remote: &RemoteMeta, present: bool) -> ObjectMeta {
         atime_ns: unix_ns(),
         mtime_ns: remote.mtime_ns,
         custom: remote.custom.clone(),
+        parts: Default::default(),
         present,
     }
 }
@@ -316,6 +317,7 @@ pub(super) fn cached_meta(
         epoch,
         validated_ns: now,
         atime_ns: now,
+        parts: Default::default(),
         class: Class::Cache,
         backed: true,
         dirty: false,

@@ -68,6 +68,7 @@ impl ObjectService {
     pub(crate) async fn drop_bucket(&self, bucket_id: u64) -> Result<()> {
         self.0.parts.backends.forget(bucket_id);
         self.0.lost.forget_bucket(bucket_id);
+        self.drop_uploads_of(bucket_id).await?;
         let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
         tracing::info!(bucket_id, objects, bytes, "dropped the data of a bucket");
         Ok(())
@@ -75,7 +76,11 @@ impl ObjectService {
 
     /// Ids of the buckets of which something is held.
     pub(crate) async fn bucket_ids(&self) -> Result<Vec<u64>> {
-        self.store().buckets().await
+        let mut ids = self.store().buckets().await?;
+        ids.extend(self.upload_buckets().await?);
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(ids)
     }
 
     pub(crate) fn usage(&self) -> Usage {

@@ -3,6 +3,7 @@
 //! HTTP, batches and jobs see only [`ObjectService`]. A read goes through [`get`](self::get), a
 //! miss through [`cold`](self::cold), a write through [`put`](self::put).
 
+mod append;
 mod cold;
 mod get;
 mod heal;
@@ -17,6 +18,7 @@ mod put;
 mod stored;
 #[cfg(test)]
 pub(crate) mod tests;
+mod upload;
 
 use std::sync::Arc;
 
@@ -36,9 +38,13 @@ use crate::backend::{Backend, Backends};
 use crate::cache::{CacheWatch, Gate};
 use crate::store::{Record, Store};
 
+pub(crate) use append::Stash;
 pub(crate) use heal::{Turns, Verdict, begun};
-pub(crate) use put::PutRequest;
+#[allow(unused_imports, reason = "part of what a front may ask for")]
+pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
 pub(crate) use stored::Stored;
+#[allow(unused_imports, reason = "part of what a front may ask for")]
+pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};
 
 /// What an object is called inside this target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +84,8 @@ struct Inner {
     lives: partial::Lives,
     cold_permits: Arc<Semaphore>,
     lost: heal::Lost,
+    uploads: upload::Uploads,
+    appends: append::Appends,
 }
 
 impl ObjectService {
@@ -90,6 +98,8 @@ impl ObjectService {
             lives: partial::Lives::default(),
             cold_permits,
             lost: heal::Lost::default(),
+            uploads: upload::Uploads::default(),
+            appends: append::Appends::default(),
         }))
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cache_rules::Admission;
-use forebay_core::checksum::{Checksum, Hasher};
-use forebay_core::object::ObjectMeta;
-use forebay_core::{Error, Result};
+use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
+use forebay_core::object::{ObjectMeta, PartSizes};
+use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -18,10 +18,25 @@ use super::cold::{cached_meta, read_at};
 use super::learn::Learner;
 use super::{Key, ObjectService};
 use crate::backend::{OpenBody, PutBody};
-use crate::store::{DiskFile, RecordMeta, WorkFile};
+use crate::store::{DiskFile, RecordMeta};
 
 /// Bytes of a work file read at once on their way to the backend.
 const REREAD: u64 = 1 << 20;
+
+/// Decides by what the object is now whether a write may go on; nothing is written after an error.
+pub(crate) type OnlyIf = Box<dyn FnOnce(Option<&ObjectMeta>) -> Result<()> + Send>;
+
+/// What can be said of an object only when its last byte is there.
+pub(crate) type AtEnd = Box<dyn FnOnce() -> Result<AtEndMeta> + Send>;
+
+/// What [`AtEnd`] adds.
+#[derive(Debug, Default)]
+pub(crate) struct AtEndMeta {
+    /// Without quotes; the MD5 (if that is computed) when absent.
+    pub(crate) etag: Option<String>,
+    /// Added to the custom metadata.
+    pub(crate) custom: BTreeMap<String, String>,
+}
 
 /// What a client sends.
 pub(crate) struct PutRequest {
@@ -31,6 +46,44 @@ pub(crate) struct PutRequest {
     pub(crate) announced: Option<Checksum>,
     /// Custom metadata; what the object has is kept when absent.
     pub(crate) custom: Option<BTreeMap<String, String>>,
+    /// The MD5 of the bytes becomes the object's ETag, where no backend gives it another.
+    pub(crate) md5: bool,
+    /// Asked when the bytes are here, while nobody else writes the object.
+    pub(crate) only_if: Option<OnlyIf>,
+    /// Asked behind the last byte.
+    pub(crate) at_end: Option<AtEnd>,
+}
+
+impl PutRequest {
+    /// The bytes of `body` and nothing else.
+    pub(crate) fn new(body: BoxStream<'static, Result<Bytes>>) -> Self {
+        Self {
+            body,
+            len: None,
+            announced: None,
+            custom: None,
+            md5: false,
+            only_if: None,
+            at_end: None,
+        }
+    }
+}
+
+/// What is known of bytes that came in full.
+#[derive(Default)]
+pub(super) struct Received {
+    pub(super) checksum: Option<Checksum>,
+    /// Lower-case hexadecimal; only where it was asked for.
+    pub(super) md5: Option<String>,
+}
+
+/// What a writer decides of an object beside its bytes.
+#[derive(Default)]
+pub(super) struct Making {
+    pub(super) checksum: Option<Checksum>,
+    pub(super) etag: String,
+    pub(super) custom: Option<BTreeMap<String, String>>,
+    pub(super) parts: PartSizes,
 }
 
 impl ObjectService {
@@ -41,7 +94,8 @@ impl ObjectService {
         name: &str,
         mut request: PutRequest,
     ) -> Result<Option<ObjectMeta>> {
-        let unchanged = self.is_unchanged(info, name, request.announced.as_ref()).await?;
+        let unchanged = request.only_if.is_none()
+            && self.is_unchanged(info, name, request.announced.as_ref()).await?;
         if unchanged {
             while let Some(chunk) = request.body.next().await {
                 chunk?;
@@ -51,42 +105,46 @@ impl ObjectService {
         let uri = info.bucket.object_uri(name);
         let mut work = self.store().begin(info.id, name, request.len).await?;
         let mut learner = Learner::new(name);
-        let checksum = receive(&mut work, info, &mut request, &uri, &mut learner).await?;
+        let mut hashes = Hashes::new(info.checksum, request.announced.take(), request.md5);
+        while let Some(chunk) = request.body.next().await {
+            let chunk = chunk?;
+            hashes.update(&chunk);
+            learner.update(&chunk);
+            work.write(chunk).await?;
+        }
+        if let Some(len) = request.len.filter(|len| *len != work.written()) {
+            return Err(Error::invalid(format!("{uri}: {} of {len} bytes came", work.written())));
+        }
+        let received = hashes.finish(&uri)?;
+        let mut making = Making {
+            checksum: received.checksum,
+            etag: received.md5.unwrap_or_default(),
+            custom: request.custom,
+            parts: PartSizes::default(),
+        };
+        if let Some(at_end) = request.at_end {
+            making.add(at_end()?);
+        }
 
         let key = Key::new(info, name);
+        if request.only_if.is_some() {
+            self.take_over(info, name).await?;
+        }
         let _guard = self.0.locks.lock(&key).await;
+        if let Some(only_if) = request.only_if {
+            only_if(self.current(info, name).await?.as_ref())?;
+        }
         let record = if info.has_backend() {
-            let backend = self.backend(info).await?;
-            self.0.fetches.supersede(&key);
-            // From here to the commit a crash leaves a miss, which the backend answers.
-            self.store().remove(info.id, name).await?;
-            let mut body = PutBody::new(work.written(), reread(work.file()));
-            body.custom = request.custom.unwrap_or_default();
-            let epoch = self.state().version;
-            let remote = backend.put(name, body).await?;
-            self.0.fetches.supersede(&key);
-            let record = self.store().commit(work, cached_meta(&remote, checksum, epoch)).await?;
+            let open = reread(work.file());
+            let meta = self.write_through(info, &key, work.written(), open, making).await?;
+            let record = self.store().commit(work, meta).await?;
             if info.cache.admission == Admission::Never {
                 self.store().discard(&record).await?;
                 return Ok(Some(record.object_meta()));
             }
             record
         } else {
-            let before = self.store().get(info.id, name).await?;
-            let before = before.as_ref();
-            let version = before.and_then(|r| r.meta.version.parse::<u64>().ok()).unwrap_or(0) + 1;
-            let kept = || before.map(|r| r.meta.custom.clone()).unwrap_or_default();
-            let now = unix_ns();
-            let meta = RecordMeta {
-                checksum,
-                version: version.to_string(),
-                mtime_ns: now,
-                atime_ns: now,
-                custom: request.custom.unwrap_or_else(kept),
-                epoch: self.state().version,
-                class: info.class,
-                ..RecordMeta::default()
-            };
+            let meta = self.native_meta(info, name, making).await?;
             let record = self.store().commit(work, meta).await?;
             self.0.lost.forget(&key);
             self.remove_from_neighbors(info, name).await?;
@@ -94,6 +152,78 @@ impl ObjectService {
         };
         self.keep_learned(learner, &record);
         Ok(Some(record.object_meta()))
+    }
+
+    /// Has an object here that a former owner may have, before its writer takes the lock.
+    pub(super) async fn take_over(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        if !info.has_backend() && self.store().get(info.id, name).await?.is_none() {
+            self.adopt_from_neighbor(info, name).await?;
+        }
+        Ok(())
+    }
+
+    /// What the object is now; its writers are kept away by the caller.
+    pub(super) async fn current(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<Option<ObjectMeta>> {
+        if !info.has_backend() {
+            return Ok(self.store().get(info.id, name).await?.map(|r| r.object_meta()));
+        }
+        match self.backend(info).await?.stat(name).await {
+            Ok(remote) => Ok(Some(super::cold::object_meta(&remote, false))),
+            Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Puts an object to its backend. The copy that was here goes first: from then to the commit a
+    /// crash leaves a miss, which the backend answers.
+    pub(super) async fn write_through(
+        &self,
+        info: &BucketInfo,
+        key: &Key,
+        size: u64,
+        open: OpenBody,
+        making: Making,
+    ) -> Result<RecordMeta> {
+        let backend = self.backend(info).await?;
+        self.0.fetches.supersede(key);
+        self.store().remove(info.id, &key.name).await?;
+        let mut body = PutBody::new(size, open);
+        body.custom = making.custom.unwrap_or_default();
+        let epoch = self.state().version;
+        let remote = backend.put(&key.name, body).await?;
+        self.0.fetches.supersede(key);
+        let meta = cached_meta(&remote, making.checksum, epoch);
+        Ok(RecordMeta { parts: making.parts, ..meta })
+    }
+
+    /// What is recorded of a new native object: the version after that of the one it replaces.
+    pub(super) async fn native_meta(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        making: Making,
+    ) -> Result<RecordMeta> {
+        let before = self.store().get(info.id, name).await?;
+        let before = before.as_ref();
+        let version = before.and_then(|r| r.meta.version.parse::<u64>().ok()).unwrap_or(0) + 1;
+        let kept = || before.map(|r| r.meta.custom.clone()).unwrap_or_default();
+        let now = unix_ns();
+        Ok(RecordMeta {
+            checksum: making.checksum,
+            etag: making.etag,
+            version: version.to_string(),
+            mtime_ns: now,
+            atime_ns: now,
+            custom: making.custom.unwrap_or_else(kept),
+            parts: making.parts,
+            epoch: self.state().version,
+            class: info.class,
+            ..RecordMeta::default()
+        })
     }
 
     async fn is_unchanged(
@@ -109,7 +239,7 @@ impl ObjectService {
 }
 
 /// Reads parts of a work file again, for a backend that takes the object in parts or twice.
-fn reread(file: Arc<dyn DiskFile>) -> OpenBody {
+pub(super) fn reread(file: Arc<dyn DiskFile>) -> OpenBody {
     Arc::new(move |range| {
         let file = file.clone();
         futures::stream::try_unfold(range.start, move |at| {
@@ -127,38 +257,53 @@ fn reread(file: Arc<dyn DiskFile>) -> OpenBody {
     })
 }
 
-/// Streams the body into the work file and compares it with what was announced.
-async fn receive(
-    work: &mut WorkFile,
-    info: &BucketInfo,
-    request: &mut PutRequest,
-    uri: &str,
-    learner: &mut Learner,
-) -> Result<Option<Checksum>> {
-    let mut own = info.checksum.hasher();
-    let mut theirs: Option<Hasher> =
-        request.announced.as_ref().filter(|a| a.kind != info.checksum).map(|a| a.kind.hasher());
-    while let Some(chunk) = request.body.next().await {
-        let chunk = chunk?;
-        own.update(&chunk);
-        if let Some(theirs) = &mut theirs {
-            theirs.update(&chunk);
+impl Making {
+    pub(super) fn add(&mut self, late: AtEndMeta) {
+        if let Some(etag) = late.etag {
+            self.etag = etag;
         }
-        learner.update(&chunk);
-        work.write(chunk).await?;
+        if !late.custom.is_empty() {
+            self.custom.get_or_insert_default().extend(late.custom);
+        }
     }
-    if let Some(len) = request.len.filter(|len| *len != work.written()) {
-        return Err(Error::invalid(format!("{uri}: {} of {len} bytes came", work.written())));
+}
+
+/// All that is computed of bytes on their way in: the bucket's checksum, the one the client
+/// announced, and MD5.
+pub(super) struct Hashes {
+    own: Hasher,
+    others: Vec<Hasher>,
+    announced: Option<Checksum>,
+    md5: bool,
+}
+
+impl Hashes {
+    pub(super) fn new(own: ChecksumKind, announced: Option<Checksum>, md5: bool) -> Self {
+        let mut kinds: Vec<ChecksumKind> = announced.iter().map(|a| a.kind).collect();
+        kinds.extend(md5.then_some(ChecksumKind::Md5));
+        kinds.retain(|kind| *kind != own);
+        kinds.dedup();
+        let others = kinds.into_iter().map(ChecksumKind::hasher).collect();
+        Self { own: own.hasher(), others, announced, md5 }
     }
-    let own = own.finish();
-    if let Some(announced) = &request.announced {
-        let got = match theirs {
-            Some(theirs) => theirs.finish(),
-            None => own.clone(),
-        };
-        if let Some(got) = got {
+
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.own.update(bytes);
+        self.others.iter_mut().for_each(|h| h.update(bytes));
+    }
+
+    /// [`ErrorCode::ChecksumMismatch`] when the bytes are not those that were announced.
+    pub(super) fn finish(self, uri: &str) -> Result<Received> {
+        let own = self.own.finish();
+        let all: Vec<Checksum> =
+            own.iter().cloned().chain(self.others.into_iter().filter_map(Hasher::finish)).collect();
+        let of = |kind| all.iter().find(|sum| sum.kind == kind);
+        if let Some(announced) = &self.announced
+            && let Some(got) = of(announced.kind)
+        {
             got.expect(announced, uri)?;
         }
+        let md5 = of(ChecksumKind::Md5).filter(|_| self.md5).map(|sum| sum.value.clone());
+        Ok(Received { checksum: own, md5 })
     }
-    Ok(own)
 }

@@ -30,10 +30,50 @@ pub(crate) struct Bench {
     maps: Maps,
     /// GETs that reached the folder.
     backend_gets: Arc<AtomicU64>,
+    budget: u64,
 }
 
 fn id() -> NodeId {
     NodeId::new("target-01").unwrap()
+}
+
+/// A service over the disk of this name.
+async fn service(
+    dir: &Path,
+    disk: &str,
+    budget: u64,
+    maps: &Maps,
+    backend_gets: &Arc<AtomicU64>,
+) -> ObjectService {
+    let settings = DiskSettings::new(dir.join(disk), Some(budget));
+    let store = loop {
+        // The store before it may still be on its way out.
+        match Store::open(vec![settings.clone()], Arc::new(RealDisk)).await {
+            Ok(store) => break store,
+            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+        }
+    };
+    let counted = backend_gets.clone();
+    let backends = Backends::new(
+        BackendSettings { folder_roots: vec![dir.to_path_buf()], ..Default::default() },
+        Arc::new(move |_, op, _| {
+            if op == "get" {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        }),
+    );
+    ObjectService::new(Parts {
+        id: id(),
+        store,
+        backends: Arc::new(backends),
+        maps: maps.clone(),
+        peer: PeerClient::new(ClusterSecret::new("0123456789abcdef").unwrap()),
+        metrics: Metrics::default(),
+        lifecycle: Lifecycle::new(),
+        cold_gets: 4,
+        gate: crate::cache::Gate::new(95),
+        watch: Arc::new(crate::cache::CacheWatch::new(Default::default(), [1 << 40])),
+    })
 }
 
 impl Bench {
@@ -41,18 +81,7 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("folder");
         std::fs::create_dir(&root).unwrap();
-        let settings = DiskSettings::new(dir.path().join("disk"), Some(budget));
-        let store = Store::open(vec![settings], Arc::new(RealDisk)).await.unwrap();
-        let backend_gets = Arc::new(AtomicU64::new(0));
-        let counted = backend_gets.clone();
-        let backends = Backends::new(
-            BackendSettings { folder_roots: vec![dir.path().to_path_buf()], ..Default::default() },
-            Arc::new(move |_, op, _| {
-                if op == "get" {
-                    counted.fetch_add(1, Ordering::SeqCst);
-                }
-            }),
-        );
+        let backend_gets = Arc::<AtomicU64>::default();
         let maps = Maps::default();
         let mut state = ClusterState::default();
         state.apply(1, Command::Init { cluster_id: "test".into(), now_ns: 1 }).unwrap();
@@ -65,19 +94,16 @@ impl Bench {
         };
         state.apply(2, join).unwrap();
         maps.offer(state);
-        let service = ObjectService::new(Parts {
-            id: id(),
-            store,
-            backends: Arc::new(backends),
-            maps: maps.clone(),
-            peer: PeerClient::new(ClusterSecret::new("0123456789abcdef").unwrap()),
-            metrics: Metrics::default(),
-            lifecycle: Lifecycle::new(),
-            cold_gets: 4,
-            gate: crate::cache::Gate::new(95),
-            watch: Arc::new(crate::cache::CacheWatch::new(Default::default(), [1 << 40])),
-        });
-        Self { dir, service, maps, backend_gets }
+        let service = service(dir.path(), "disk", budget, &maps, &backend_gets).await;
+        Self { dir, service, maps, backend_gets, budget }
+    }
+
+    /// Ends the service and starts it again over the same disk.
+    pub(crate) async fn restart(&mut self) {
+        for disk in ["other", "disk"] {
+            let (dir, gets) = (self.dir.path(), &self.backend_gets);
+            self.service = service(dir, disk, self.budget, &self.maps, gets).await;
+        }
     }
 
     pub(crate) fn folder(&self) -> std::path::PathBuf {
@@ -123,7 +149,7 @@ impl Bench {
 
 pub(crate) fn put(parts: Vec<Result<Bytes>>) -> PutRequest {
     let body = futures::stream::iter(parts).boxed();
-    PutRequest { body, len: None, announced: None, custom: None }
+    PutRequest::new(body)
 }
 
 pub(crate) fn pattern(len: usize) -> Vec<u8> {

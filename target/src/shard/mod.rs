@@ -5,6 +5,7 @@
 //! Every answer comes from one commit of the shard: it is opened first, and its index is looked up
 //! under that commit's own number.
 
+mod append;
 mod decoders;
 mod index;
 mod list;
@@ -28,6 +29,7 @@ use self::index::Indexes;
 use crate::object::{ObjectService, Stored, Turns};
 use crate::store::{Record, blocking};
 
+pub(crate) use append::NewMember;
 pub(crate) use member::MemberData;
 
 /// Reads members of shards; cheap to clone.

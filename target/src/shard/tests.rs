@@ -100,7 +100,7 @@ impl Bench {
 
     async fn put(&self, info: &BucketInfo, name: &str, bytes: Vec<u8>) {
         let body = futures::stream::iter([Ok(Bytes::from(bytes))]).boxed();
-        let request = PutRequest { body, len: None, announced: None, custom: None };
+        let request = PutRequest::new(body);
         self.objects.put(info, name, request).await.unwrap();
     }
 

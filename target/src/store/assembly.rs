@@ -1,17 +1,22 @@
 //! Objects made of several files: uploads in parts, and appending, without rewriting what is there.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use forebay_core::{Error, ObjectName, Result};
 
 use super::format::{self, SMALL};
 use super::record::{Place, Record, RecordMeta};
-use super::volume::Parts;
+use super::space::Reservation;
+use super::volume::{Parts, Volume};
 use super::work::WorkFile;
 use super::{Store, blocking, gone};
 
 /// Appending to an object whose last file is smaller than this writes that file anew: many small
 /// appends leave few files, and none rewrites more than this.
 const MERGE_BELOW: u64 = 1 << 20;
+/// Bytes copied at once.
+const COPY: u64 = 1 << 20;
 
 impl Store {
     /// Starts writing a part of an object. All parts of one lie on the disk of the first.
@@ -45,14 +50,27 @@ impl Store {
             fresh.push(filling);
             held.push(reservation);
         }
+        let parts = Parts { kept: Vec::new(), fresh };
+        self.commit_parts(&volume, bucket_id, name, parts, meta, held).await
+    }
+
+    /// Makes an object of files of one disk, in place of what had the name before.
+    pub(crate) async fn commit_parts(
+        &self,
+        volume: &Arc<Volume>,
+        bucket_id: u64,
+        name: String,
+        parts: Parts,
+        meta: RecordMeta,
+        held: Vec<Reservation>,
+    ) -> Result<Record> {
         let key = format::key(bucket_id, &name);
         self.drop_partial_of(&key).await?;
-        let is_elsewhere = self.disks.is_elsewhere(&volume, &key)?;
+        let is_elsewhere = self.disks.is_elsewhere(volume, &key)?;
         let record = volume.record(bucket_id, name, meta);
-        let parts = Parts { kept: Vec::new(), fresh };
         let record = volume.commit_files(record, parts, is_elsewhere, held).await?;
         if is_elsewhere {
-            self.drop_older(&volume, &key).await?;
+            self.drop_older(volume, &key).await?;
         }
         Ok(record)
     }
@@ -61,6 +79,32 @@ impl Store {
     /// file of less than a MiB. [`ErrorCode::ObjectNotFound`](forebay_core::ErrorCode) when the
     /// commit is gone.
     pub async fn append(&self, record: &Record, more: Bytes, meta: RecordMeta) -> Result<Record> {
+        let mut work = self.begin_behind(record, Some(more.len() as u64)).await?;
+        work.write(more).await?;
+        self.append_work(record, work, meta).await
+    }
+
+    /// Starts writing what is to be appended to an object, on its disk.
+    pub(crate) async fn begin_behind(
+        &self,
+        record: &Record,
+        size_hint: Option<u64>,
+    ) -> Result<WorkFile> {
+        let volume = self.volume(record)?;
+        let need = format::space_for(size_hint.unwrap_or(0), &record.name);
+        let fits = || volume.shared().file_system_fits(need);
+        let reservation = volume.room().reserve(need, fits).await?;
+        let (bucket_id, name) = (record.bucket_id, record.name.as_str());
+        Ok(WorkFile::new(volume.clone(), bucket_id, name, size_hint, reservation))
+    }
+
+    /// As [`Self::append`], for what was written behind the object (or anywhere: it is copied then).
+    pub(crate) async fn append_work(
+        &self,
+        record: &Record,
+        more: WorkFile,
+        meta: RecordMeta,
+    ) -> Result<Record> {
         let volume = self.volume(record)?;
         let now = volume.get(&format::key(record.bucket_id, &record.name))?;
         let now = now.filter(|now| now.generation == record.generation);
@@ -72,21 +116,21 @@ impl Store {
                 _ => (extents.clone(), 0),
             },
         };
-        let tail = self.tail_of(&now, merged).await?;
-        let size = tail.len() as u64 + more.len() as u64;
-        let need = format::space_for(size, &now.name);
-        let fits = || volume.shared().file_system_fits(need);
-        let reservation = volume.room().reserve(need, fits).await?;
-        let (bucket_id, name) = (now.bucket_id, now.name.as_str());
-        let mut work = WorkFile::new(volume.clone(), bucket_id, name, Some(size), reservation);
-        work.write(tail).await?;
-        work.write(more).await?;
-        if kept.is_empty() && size <= SMALL {
+        let work = if merged == 0 && more.volume.number() == volume.number() {
+            more
+        } else {
+            let size = merged + more.written();
+            let mut work = self.begin_behind(&now, Some(size)).await?;
+            work.write(self.tail_of(&now, merged).await?).await?;
+            copy(&more, &mut work).await?;
+            work
+        };
+        if kept.is_empty() && work.written() <= SMALL {
             return volume.commit(work.finish()?, meta, false).await;
         }
         let (filling, reservation) = work.finish_in_file().await?;
         let parts = Parts { kept, fresh: vec![filling] };
-        let record = volume.record(bucket_id, name.to_owned(), meta);
+        let record = volume.record(now.bucket_id, now.name.clone(), meta);
         volume.commit_files(record, parts, false, vec![reservation]).await
     }
 
@@ -99,4 +143,21 @@ impl Store {
         let (store, record) = (self.clone(), record.clone());
         blocking(move || store.reader_blocking(record)?.read_blocking(range)).await
     }
+}
+
+/// Writes what is in one file behind what is in another.
+async fn copy(from: &WorkFile, to: &mut WorkFile) -> Result<()> {
+    let (file, end) = (from.file(), from.written());
+    let mut at = 0;
+    while at < end {
+        let (file, step) = (file.clone(), (end - at).min(COPY));
+        let bytes = blocking(move || {
+            let mut bytes = vec![0; step as usize];
+            file.read_exact_at(&mut bytes, at)?;
+            Ok(Bytes::from(bytes))
+        });
+        to.write(bytes.await?).await?;
+        at += step;
+    }
+    Ok(())
 }

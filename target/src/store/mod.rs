@@ -46,6 +46,7 @@ mod space;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod uploads;
 mod volume;
 mod work;
 
@@ -65,6 +66,7 @@ pub use self::reader::ObjectReader;
 pub use self::record::{Record, RecordMeta};
 pub(crate) use self::resilver::ObjectLock;
 pub use self::space::{Demand, Usage};
+pub(crate) use self::uploads::{FoundUpload, PartFile, Piece, UploadDir};
 pub use self::work::WorkFile;
 
 use self::disks::Disks;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_core::bucket::Class;
 use forebay_core::checksum::Checksum;
-use forebay_core::object::ObjectMeta;
+use forebay_core::object::{ObjectMeta, PartSizes};
 
 use super::format;
 
@@ -35,6 +35,8 @@ pub struct RecordMeta {
     pub mtime_ns: u64,
     /// User's custom metadata.
     pub custom: BTreeMap<String, String>,
+    /// The parts in which it was uploaded.
+    pub parts: PartSizes,
 }
 
 impl RecordMeta {
@@ -148,6 +150,11 @@ impl Record {
             atime_ns: self.meta.atime_ns,
             mtime_ns: self.meta.mtime_ns,
             custom: self.meta.custom.clone(),
+            parts: if self.meta.parts.make(self.size) {
+                self.meta.parts.clone()
+            } else {
+                PartSizes::default()
+            },
             present: true,
         }
     }

@@ -98,7 +98,7 @@ impl Builds {
                 stop: build.stop.clone(),
                 request: Arc::new(request.clone()),
             });
-            let put = PutRequest { body, len: None, announced: None, custom: None };
+            let put = PutRequest::new(body);
             let done = match builds.0.objects.put(&info, request.shard.as_str(), put).await {
                 Ok(meta) => BuildOutcome::Done {
                     size: meta.as_ref().map_or(0, |m| m.size),

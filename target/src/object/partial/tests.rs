@@ -397,7 +397,7 @@ async fn writes_removals_and_evictions_end_what_is_here_in_part() {
         match way {
             0 => {
                 let body = futures::stream::iter([Ok(Bytes::from_static(b"new"))]).boxed();
-                let put = PutRequest { body, len: None, announced: None, custom: None };
+                let put = PutRequest::new(body);
                 rig.service.put(&rig.info, "o", put).await.unwrap();
                 assert_eq!(rig.read_whole("o").await.0, "new");
                 rig.service.evict(&rig.info, "o").await.unwrap();

@@ -32,6 +32,7 @@ fn cached() -> Record {
         atime_ns: 1_700_000_001_000_000_000,
         mtime_ns: 1_699_999_999_000_000_000,
         custom: [("colour".to_owned(), "grün".to_owned())].into(),
+        parts: Default::default(),
     };
     Record {
         bucket_id: 0x0102_0304_0506_0708,

@@ -10,8 +10,11 @@
 //! ```
 //! Numbers without a type are varints, deltas are signed, texts are those of `wire`.
 
+use std::collections::BTreeMap;
+
 use forebay_core::bucket::Class;
 use forebay_core::checksum::{Checksum, ChecksumKind};
+use forebay_core::object::PartSizes;
 use forebay_core::{Error, Result};
 
 use super::wire::{Reader, Writer};
@@ -30,6 +33,9 @@ const ACCESSED: u8 = 1 << 3;
 /// The object was compared with its backend.
 const VALIDATED: u8 = 1 << 4;
 const FLAGS: u8 = OWNED | BACKED | DIRTY | ACCESSED | VALIDATED;
+
+/// Name of the pair of custom metadata that holds the parts in which an object was uploaded.
+const PARTS: &str = "forebay-parts";
 
 /// More than what a record takes beside its texts and files.
 const FIXED_BOUND: usize = 128;
@@ -120,7 +126,8 @@ pub(super) fn entry_bound(entry: &Entry) -> usize {
         Place::Files(_, files) => files.len() * EACH_BOUND,
     };
     let texts = texts.iter().map(|t| t.len()).sum::<usize>();
-    FIXED_BOUND + texts + sum + custom.sum::<usize>() + files
+    let parts = meta.parts.runs().len() * 2 * EACH_BOUND;
+    FIXED_BOUND + texts + sum + custom.sum::<usize>() + parts + files
 }
 
 /// What of a record follows its identity; an entry of the index has the same.
@@ -145,8 +152,14 @@ pub(super) fn encode_rest(w: &mut Writer<'_>, record: &Record) {
     if meta.validated_ns != 0 {
         w.delta(meta.validated_ns, meta.mtime_ns);
     }
-    w.varint(meta.custom.len() as u64);
-    for (k, v) in &meta.custom {
+    let with_parts = meta.parts.as_text().map(|text| {
+        let mut custom = meta.custom.clone();
+        custom.insert(PARTS.to_owned(), text);
+        custom
+    });
+    let custom = with_parts.as_ref().unwrap_or(&meta.custom);
+    w.varint(custom.len() as u64);
+    for (k, v) in custom {
         w.text(k);
         w.text(v);
     }
@@ -232,7 +245,12 @@ pub(super) fn decode_rest(
     let atime_ns = if flags & ACCESSED != 0 { r.delta(mtime_ns)? } else { mtime_ns };
     let validated_ns = if flags & VALIDATED != 0 { r.delta(mtime_ns)? } else { 0 };
     let pairs = r.varint()?;
-    let custom = (0..pairs).map(|_| Ok((r.text()?, r.text()?))).collect::<Result<_>>()?;
+    let mut custom: BTreeMap<_, _> =
+        (0..pairs).map(|_| Ok((r.text()?, r.text()?))).collect::<Result<_>>()?;
+    let parts = custom.get(PARTS).and_then(|text| PartSizes::from_text(text));
+    if parts.is_some() {
+        custom.remove(PARTS);
+    }
     let meta = RecordMeta {
         checksum,
         etag,
@@ -246,6 +264,7 @@ pub(super) fn decode_rest(
         atime_ns,
         mtime_ns,
         custom,
+        parts: parts.unwrap_or_default(),
     };
     Ok((generation, meta))
 }

@@ -17,21 +17,24 @@ pub(crate) fn records() -> impl Strategy<Value = Record> {
         (any::<bool>(), any::<bool>(), any::<bool>()),
         times(),
         proptest::collection::btree_map(text, text, 0..4),
+        proptest::collection::vec(any::<u32>().prop_map(u64::from), 0..3),
     );
-    let meta = meta.prop_map(|(sum, (etag, version, at), flags, times, custom)| RecordMeta {
-        checksum: sum.map(|(k, value)| Checksum { kind: KINDS[k], value }),
-        etag,
-        version,
-        backend_version: at,
-        class: if flags.0 { Class::Owned } else { Class::Cache },
-        backed: flags.1,
-        dirty: flags.2,
-        epoch: times[0],
-        validated_ns: times[1],
-        atime_ns: times[2],
-        mtime_ns: times[3],
-        custom,
-    });
+    let meta =
+        meta.prop_map(|(sum, (etag, version, at), flags, times, custom, parts)| RecordMeta {
+            checksum: sum.map(|(k, value)| Checksum { kind: KINDS[k], value }),
+            etag,
+            version,
+            backend_version: at,
+            class: if flags.0 { Class::Owned } else { Class::Cache },
+            backed: flags.1,
+            dirty: flags.2,
+            epoch: times[0],
+            validated_ns: times[1],
+            atime_ns: times[2],
+            mtime_ns: times[3],
+            custom,
+            parts: parts.into_iter().collect(),
+        });
     (any::<[u64; 3]>(), "[a-z/.\u{e4}]{1,40}", meta, places()).prop_map(
         |([bucket_id, generation, sequence], name, meta, (size, place))| Record {
             bucket_id,

@@ -66,6 +66,7 @@ pub(super) fn decode_record(bytes: &[u8]) -> Result<Record> {
         atime_ns,
         mtime_ns,
         custom,
+        parts: Default::default(),
     };
     let place = Place::Files(Spot::default(), vec![Extent { id: generation, size }]);
     Ok(Record { bucket_id, name, size, generation, sequence: generation, meta, place, disk: 0 })

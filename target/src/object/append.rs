@@ -1,0 +1,286 @@
+//! Appending: bytes are gathered behind a handle, seen by nobody, and go to the end of the object
+//! when it is flushed: of what the object is then, so that two who append lose nothing.
+//!
+//! Handles do not outlive the process; one that nobody used for [`IDLE`] is given up.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use forebay_core::bucket::BucketInfo;
+use forebay_core::checksum::Checksum;
+use forebay_core::object::ObjectMeta;
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, ErrorCode, Result};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+
+use super::lock::{KeyGuard, KeyLocks};
+use super::put::{Hashes, Making, OnlyIf, PutRequest, reread};
+use super::{Key, ObjectService};
+use crate::store::{Record, WorkFile};
+
+/// A handle that nobody used for so long is given up.
+const IDLE: Duration = Duration::from_secs(3600);
+/// Most handles of one target at a time.
+const MOST: usize = 1024;
+/// Objects of at least this many bytes are not written again when something is appended.
+const LARGE: u64 = 1 << 20;
+/// How often a flush is tried while others write the same object.
+const TRIES: usize = 5;
+
+/// The handles in use, and the turns of those who write members to a shard.
+#[derive(Default)]
+pub(crate) struct Appends {
+    sessions: Mutex<HashMap<String, Arc<Session>>>,
+    shards: KeyLocks,
+}
+
+/// Bytes put aside on a disk; gone with this.
+pub(crate) struct Stash(WorkFile);
+
+/// What was appended behind one handle.
+struct Session {
+    key: Key,
+    used: Mutex<Instant>,
+    /// Nothing once it was flushed, or after an error.
+    work: tokio::sync::Mutex<Option<WorkFile>>,
+}
+
+impl Appends {
+    fn table(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    fn used(&self) -> MutexGuard<'_, Instant> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stash {
+    pub(crate) fn len(&self) -> u64 {
+        self.0.written()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, as often as they are wanted while this lives.
+    pub(crate) fn stream(&self) -> BoxStream<'static, Result<Bytes>> {
+        reread(self.0.file())(ByteRange::whole(self.len()))
+    }
+}
+
+impl ObjectService {
+    /// Puts aside what a client sends, for who needs it later or more than once.
+    pub(crate) async fn stash(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        mut body: BoxStream<'static, Result<Bytes>>,
+        len: Option<u64>,
+    ) -> Result<Stash> {
+        let mut work = self.store().begin(info.id, name, len).await?;
+        while let Some(chunk) = body.next().await {
+            work.write(chunk?).await?;
+        }
+        match len {
+            Some(len) if len != work.written() => {
+                Err(Error::invalid(format!("{} of {len} bytes came", work.written())))
+            }
+            _ => Ok(Stash(work)),
+        }
+    }
+
+    /// Keeps others who write members to this shard away while the guard lives.
+    pub(crate) async fn shard_turn(&self, info: &BucketInfo, name: &str) -> KeyGuard {
+        self.0.appends.shards.lock(&Key::new(info, name)).await
+    }
+
+    /// Gathers bytes behind `handle`, or behind a new one. Returns the handle for the next call.
+    /// After an error the handle is gone, and with it what was gathered.
+    pub(crate) async fn append(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        handle: Option<&str>,
+        mut body: BoxStream<'static, Result<Bytes>>,
+    ) -> Result<String> {
+        let handle = match handle {
+            Some(handle) => handle.to_owned(),
+            None => self.begin_append(info, name).await?,
+        };
+        let session = self.session(info, name, &handle)?;
+        let mut place = session.work.lock().await;
+        let mut work = place.take().ok_or_else(|| unknown(&handle))?;
+        let written = async {
+            while let Some(chunk) = body.next().await {
+                work.write(chunk?).await?;
+            }
+            Ok(work)
+        };
+        match written.await {
+            Ok(work) => *place = Some(work),
+            Err(e) => {
+                self.0.appends.table().remove(&handle);
+                return Err(e);
+            }
+        }
+        *session.used() = Instant::now();
+        Ok(handle)
+    }
+
+    async fn begin_append(&self, info: &BucketInfo, name: &str) -> Result<String> {
+        if self.0.appends.table().len() >= MOST {
+            return Err(Error::new(
+                ErrorCode::TooManyRequests,
+                format!("there are {MOST} appends under way on this target already"),
+            )
+            .hint("flush some of them"));
+        }
+        let large = self.store().get(info.id, name).await?.filter(|r| stays(info, r));
+        let work = match large {
+            Some(record) => self.store().begin_behind(&record, None).await?,
+            None => self.store().begin(info.id, name, None).await?,
+        };
+        let handle = format!("{}|{:032x}", self.me(), rand::random::<u128>());
+        let session = Session {
+            key: Key::new(info, name),
+            used: Mutex::new(Instant::now()),
+            work: tokio::sync::Mutex::new(Some(work)),
+        };
+        self.0.appends.table().insert(handle.clone(), Arc::new(session));
+        Ok(handle)
+    }
+
+    fn session(&self, info: &BucketInfo, name: &str, handle: &str) -> Result<Arc<Session>> {
+        let found = self.0.appends.table().get(handle).cloned();
+        found.filter(|s| s.key == Key::new(info, name)).ok_or_else(|| unknown(handle))
+    }
+
+    /// Appends what was gathered to the object, or makes it where there is none.
+    pub(crate) async fn flush_append(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        handle: &str,
+        announced: Option<Checksum>,
+    ) -> Result<ObjectMeta> {
+        let session = self.session(info, name, handle)?;
+        self.0.appends.table().remove(handle);
+        let work = session.work.lock().await.take().ok_or_else(|| unknown(handle))?;
+        self.take_over(info, name).await?;
+        let before = self.store().get(info.id, name).await?;
+        if before.is_some_and(|r| stays(info, &r)) {
+            return self.append_behind(info, name, work, announced).await;
+        }
+        self.append_anew(info, name, &work, announced).await
+    }
+
+    /// Leaves the object's bytes where they are; they are read for the checksum only.
+    async fn append_behind(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        work: WorkFile,
+        announced: Option<Checksum>,
+    ) -> Result<ObjectMeta> {
+        let key = Key::new(info, name);
+        let guard = self.0.locks.lock(&key).await;
+        let Some(record) = self.store().get(info.id, name).await?.filter(|r| stays(info, r)) else {
+            drop(guard);
+            return self.append_anew(info, name, &work, announced).await;
+        };
+        let mut hashes = Hashes::new(info.checksum, announced, false);
+        let reader = self.store().reader(&record).await?;
+        let mut old = std::pin::pin!(reader.stream(ByteRange::whole(record.size)));
+        while let Some(bytes) = old.try_next().await? {
+            hashes.update(&bytes);
+        }
+        let mut new = reread(work.file())(ByteRange::whole(work.written()));
+        while let Some(bytes) = new.try_next().await? {
+            hashes.update(&bytes);
+        }
+        let checksum = hashes.finish(&info.bucket.object_uri(name))?.checksum;
+        let making = Making { checksum, ..Making::default() };
+        let meta = self.native_meta(info, name, making).await?;
+        let record = self.store().append_work(&record, work, meta).await?;
+        self.0.lost.forget(&key);
+        self.remove_from_neighbors(info, name).await?;
+        Ok(record.object_meta())
+    }
+
+    /// Writes the object again, with more at its end.
+    async fn append_anew(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        work: &WorkFile,
+        announced: Option<Checksum>,
+    ) -> Result<ObjectMeta> {
+        let more = reread(work.file());
+        for _ in 0..TRIES {
+            let before = match self.get(info, name).await {
+                Ok(found) => Some((found.meta().clone(), found)),
+                Err(e) if e.code == ErrorCode::ObjectNotFound => None,
+                Err(e) => return Err(e),
+            };
+            let meta = before.as_ref().map(|(meta, _)| meta.clone());
+            let size = meta.as_ref().map_or(0, |m| m.size);
+            let old = match before {
+                Some((_, found)) => found.stream(ByteRange::whole(size)),
+                None => futures::stream::empty().boxed(),
+            };
+            let body = old.chain(more(ByteRange::whole(work.written()))).boxed();
+            let put = PutRequest {
+                len: Some(size + work.written()),
+                announced: announced.clone(),
+                custom: meta.as_ref().map(|m| m.custom.clone()),
+                only_if: Some(Self::if_still(meta, info)),
+                ..PutRequest::new(body)
+            };
+            match self.put(info, name, put).await {
+                Ok(Some(meta)) => return Ok(meta),
+                Ok(None) => return self.head(info, name).await,
+                Err(e) if e.code == ErrorCode::Conflict => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
+    }
+
+    /// Lets a write go on if the object is still what it was. A backend's version tells that; a native
+    /// object's begins anew when it is deleted.
+    pub(crate) fn if_still(before: Option<ObjectMeta>, info: &BucketInfo) -> OnlyIf {
+        let has_backend = info.has_backend();
+        Box::new(move |now| {
+            let same = match (&before, now) {
+                (None, None) => true,
+                (Some(a), Some(b)) => {
+                    a.version == b.version && (has_backend || a.mtime_ns == b.mtime_ns)
+                }
+                _ => false,
+            };
+            same.then_some(())
+                .ok_or_else(|| Error::new(ErrorCode::Conflict, "the object has changed"))
+        })
+    }
+
+    /// Gives up the handles that nobody used for long.
+    pub(super) fn drop_idle_appends(&self) {
+        self.0.appends.table().retain(|_, session| session.used().elapsed() < IDLE);
+    }
+}
+
+/// Whether the object's bytes can stay where they are.
+fn stays(info: &BucketInfo, record: &Record) -> bool {
+    !info.has_backend() && record.size >= LARGE
+}
+
+fn unknown(handle: &str) -> Error {
+    Error::new(ErrorCode::UploadNotFound, format!("append handle \"{handle}\" does not exist"))
+}

@@ -1,0 +1,315 @@
+//! The end of an upload: its parts become one object, without being copied where they are large.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use forebay_core::bucket::BucketInfo;
+use forebay_core::cache_rules::Admission;
+use forebay_core::checksum::ChecksumKind;
+use forebay_core::object::{ObjectMeta, PartSizes};
+use forebay_core::size::ByteRange;
+use forebay_core::upload::Part;
+use forebay_core::{Error, ErrorCode, Result};
+use futures::{StreamExt, TryStreamExt};
+
+use super::registry::Live;
+use super::{ChosenPart, Completion};
+use crate::backend::{BodyStream, OpenBody};
+use crate::object::learn::Learner;
+use crate::object::put::{Hashes, Making};
+use crate::object::{Key, ObjectService};
+use crate::store::{Piece, Store, UploadDir, WorkFile, is_corrupt};
+
+/// Parts that are smaller are written together: a file each would make reading slow.
+const SMALL_PART: u64 = 1 << 20;
+/// An object that is not larger lies in the log.
+const SMALL_OBJECT: u64 = 128 << 10;
+/// About as many files an object has at most: every reader opens all of them.
+const MOST_FILES: u64 = 1000;
+
+/// A part that was chosen, and its file.
+#[derive(Clone)]
+struct Chosen {
+    part: Part,
+    file: u64,
+}
+
+/// The bytes of the object, all of which were compared with their checksums.
+enum Whole {
+    Memory(Bytes),
+    Pieces(Vec<Piece>),
+}
+
+impl ObjectService {
+    /// Makes the object of its parts, at its backend too. The upload is gone then; after an error
+    /// it is still there, but for one of a disk that fails just then. Goes on when the future is dropped: a client that is tired of waiting
+    /// does not undo what was nearly done.
+    pub(crate) async fn complete_upload(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        id: &str,
+        completion: Completion,
+    ) -> Result<ObjectMeta> {
+        let live = self.find_upload(info, name, id).await?;
+        let (service, info) = (self.clone(), info.clone());
+        let done = self.0.parts.lifecycle.spawn(async move {
+            let _turn = live.turn.write().await;
+            live.check_open(&info)?;
+            service.complete(&live, &info, completion).await
+        });
+        done.await.unwrap_or_else(|e| Err(Error::internal(format!("completion failed: {e}"))))
+    }
+
+    async fn complete(
+        &self,
+        live: &Arc<Live>,
+        info: &BucketInfo,
+        completion: Completion,
+    ) -> Result<ObjectMeta> {
+        let name = live.upload.name.as_str();
+        let key = Key::new(info, name);
+        let chosen = choose(live, &completion)?;
+        let parts: Vec<Part> = chosen.iter().map(|c| c.part.clone()).collect();
+        let mut hashes = Hashes::new(info.checksum, None, false);
+        let mut learner = Learner::new(name);
+        let whole = self.read_parts(live, info, &chosen, |bytes| {
+            hashes.update(bytes);
+            learner.update(bytes);
+        });
+        let whole = whole.await?;
+        let mut making = Making {
+            checksum: hashes.finish(name)?.checksum,
+            etag: if live.upload.md5 { s3_etag(&parts)? } else { String::new() },
+            custom: live.upload.custom.clone(),
+            parts: parts.iter().map(|p| p.size).collect::<PartSizes>(),
+        };
+        if let Some(at_end) = completion.at_end {
+            making.add(at_end(&parts)?);
+        }
+
+        if completion.only_if.is_some() {
+            self.take_over(info, name).await?;
+        }
+        let _guard = self.0.locks.lock(&key).await;
+        if let Some(only_if) = completion.only_if {
+            only_if(self.current(info, name).await?.as_ref())?;
+        }
+        let size = parts.iter().map(|p| p.size).sum();
+        let meta = if info.has_backend() {
+            let open = reopen(self.store().clone(), live.dir.clone(), chosen);
+            self.write_through(info, &key, size, open, making).await?
+        } else {
+            self.native_meta(info, name, making).await?
+        };
+        let record = match whole {
+            Whole::Memory(bytes) => self.store().put(info.id, name, bytes, meta).await,
+            Whole::Pieces(pieces) => {
+                // From here on the parts belong to the object.
+                live.end();
+                self.store().commit_upload(&live.dir, info.id, name, pieces, meta).await
+            }
+        };
+        if record.is_ok() || !live.is_open() {
+            self.end_upload(live).await;
+        }
+        let record = record?;
+        if info.has_backend() && info.cache.admission == Admission::Never {
+            self.store().discard(&record).await?;
+            return Ok(record.object_meta());
+        }
+        if !info.has_backend() {
+            self.0.lost.forget(&key);
+            self.remove_from_neighbors(info, name).await?;
+        }
+        self.keep_learned(learner, &record);
+        Ok(record.object_meta())
+    }
+
+    /// Reads all bytes once, in their order, and decides which of them are written again: those of
+    /// small parts, and of so many that the object would have too many files.
+    async fn read_parts(
+        &self,
+        live: &Arc<Live>,
+        info: &BucketInfo,
+        chosen: &[Chosen],
+        mut see: impl FnMut(&Bytes) + Send,
+    ) -> Result<Whole> {
+        let total: u64 = chosen.iter().map(|c| c.part.size).sum();
+        if total <= SMALL_OBJECT {
+            let mut all = BytesMut::with_capacity(total as usize);
+            for part in chosen {
+                let mut stream = self.part_stream(live, part).await?;
+                while let Some(bytes) = stream.try_next().await? {
+                    see(&bytes);
+                    all.extend_from_slice(&bytes);
+                }
+            }
+            return Ok(Whole::Memory(all.freeze()));
+        }
+        let filled: Vec<Chosen> = chosen.iter().filter(|c| c.part.size > 0).cloned().collect();
+        let mut pieces = Vec::new();
+        for group in groups(&filled, SMALL_PART.max(total.div_ceil(MOST_FILES))) {
+            if let [only] = group {
+                let mut stream = self.part_stream(live, only).await?;
+                while let Some(bytes) = stream.try_next().await? {
+                    see(&bytes);
+                }
+                pieces.push(Piece::Kept(only.file, only.part.size));
+                continue;
+            }
+            let size = group.iter().map(|c| c.part.size).sum();
+            let (id, name) = (info.id, live.upload.name.as_str());
+            let begun = self.store().begin_upload_part(&live.dir, id, name, Some(size));
+            let mut work: WorkFile = begun.await?;
+            for part in group {
+                let mut stream = self.part_stream(live, part).await?;
+                while let Some(bytes) = stream.try_next().await? {
+                    see(&bytes);
+                    work.write(bytes).await?;
+                }
+            }
+            pieces.push(Piece::Fresh(work));
+        }
+        Ok(Whole::Pieces(pieces))
+    }
+
+    /// The bytes of a part. One that is damaged (a power cut took what was not synced) is forgotten,
+    /// so that it can be sent again.
+    async fn part_stream(&self, live: &Arc<Live>, chosen: &Chosen) -> Result<BodyStream> {
+        let (live, number, size) = (live.clone(), chosen.part.number, chosen.part.size);
+        let reader = self.store().read_upload_part(&live.dir, chosen.file, size).await?;
+        let damaged = move |e: Error| {
+            if !is_corrupt(&e) {
+                return e;
+            }
+            live.forget(number);
+            invalid(number, "was lost: send it again")
+        };
+        Ok(reader.stream(ByteRange::whole(size)).map_err(damaged).boxed())
+    }
+}
+
+/// The parts that a client names, in ascending order, if they are those that were uploaded.
+fn choose(live: &Live, completion: &Completion) -> Result<Vec<Chosen>> {
+    let there = live.parts().len();
+    let upload = format!("upload \"{}\"", live.upload.id);
+    if there == 0 {
+        return Err(Error::new(ErrorCode::InvalidPart, format!("{upload}: no chunks")));
+    }
+    let mut named: Vec<&ChosenPart> = completion.parts.iter().collect();
+    if completion.all && named.len() != there {
+        return Err(Error::new(
+            ErrorCode::InvalidPart,
+            format!(
+                "{upload}: partial completion is not allowed: requested {} parts, have {there}",
+                named.len()
+            ),
+        ));
+    }
+    if named.is_empty() {
+        return Err(Error::invalid(format!("{upload}: no parts are named")));
+    }
+    named.sort_by_key(|p| p.number);
+    if let Some(twice) = named.windows(2).find(|w| w[0].number == w[1].number) {
+        return Err(invalid(twice[0].number, "is named twice"));
+    }
+    let found = named.into_iter().map(|wanted| {
+        let (part, file) =
+            live.part(wanted.number).ok_or_else(|| invalid(wanted.number, "was not uploaded"))?;
+        let etag = wanted.etag.trim_matches('"');
+        if !etag.is_empty() && live.upload.md5 && !etag.eq_ignore_ascii_case(&part.md5) {
+            return Err(invalid(wanted.number, "has another ETag"));
+        }
+        Ok(Chosen { part, file })
+    });
+    found.collect()
+}
+
+fn invalid(number: u32, what: &str) -> Error {
+    Error::new(ErrorCode::InvalidPart, format!("part {number} {what}"))
+}
+
+/// Cuts parts into groups of neighbours that have at least `least` bytes; the last may have less.
+fn groups(parts: &[Chosen], least: u64) -> Vec<&[Chosen]> {
+    let mut groups = Vec::new();
+    let (mut first, mut bytes) = (0, 0);
+    for (n, chosen) in parts.iter().enumerate() {
+        // A large part stays as it is; what was gathered before it is a group of its own.
+        if chosen.part.size >= least && bytes > 0 && first < n {
+            groups.push(&parts[first..n]);
+            (first, bytes) = (n, 0);
+        }
+        bytes += chosen.part.size;
+        if bytes >= least {
+            groups.push(&parts[first..=n]);
+            (first, bytes) = (n + 1, 0);
+        }
+    }
+    if first < parts.len() {
+        groups.push(&parts[first..]);
+    }
+    groups
+}
+
+/// S3's ETag of an object in parts: the MD5 of the MD5s of the parts, and their number.
+fn s3_etag(parts: &[Part]) -> Result<String> {
+    let mut all = ChecksumKind::Md5.hasher();
+    for part in parts {
+        let md5 = hex::decode(&part.md5);
+        all.update(&md5.map_err(|e| Error::internal(format!("MD5 of a part: {e}")))?);
+    }
+    let md5 = all.finish().map(|sum| sum.value).unwrap_or_default();
+    Ok(format!("{md5}-{}", parts.len()))
+}
+
+/// Reads the object out of its parts, from any byte and as often as a backend likes.
+fn reopen(store: Store, dir: UploadDir, chosen: Vec<Chosen>) -> OpenBody {
+    let chosen: Arc<[Chosen]> = chosen.into();
+    Arc::new(move |range| {
+        let mut base = 0;
+        let mut cuts = Vec::new();
+        for part in chosen.iter() {
+            let start = range.start.clamp(base, base + part.part.size) - base;
+            let end = range.end.clamp(base, base + part.part.size) - base;
+            if start < end {
+                cuts.push((part.file, part.part.size, ByteRange { start, end }));
+            }
+            base += part.part.size;
+        }
+        let (store, dir) = (store.clone(), dir.clone());
+        let opened = futures::stream::iter(cuts).then(move |(file, size, cut)| {
+            let (store, dir) = (store.clone(), dir.clone());
+            async move { store.read_upload_part(&dir, file, size).await.map(|r| r.stream(cut)) }
+        });
+        opened.try_flatten().boxed()
+    })
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::*;
+
+    fn parts(sizes: &[u64]) -> Vec<Chosen> {
+        let part = |size: &u64| Chosen { part: Part { size: *size, ..Part::default() }, file: 0 };
+        sizes.iter().map(part).collect()
+    }
+
+    #[test]
+    fn small_parts_are_written_together_and_large_ones_stay_as_they_are() {
+        let cut = |sizes: &[u64]| -> Vec<usize> {
+            groups(&parts(sizes), 10).iter().map(|g| g.len()).collect()
+        };
+        assert_eq!(cut(&[10, 11, 12]), [1, 1, 1]);
+        assert_eq!(cut(&[10, 11, 2]), [1, 1, 1]);
+        assert_eq!(cut(&[1; 25]), [10, 10, 5]);
+        assert_eq!(cut(&[1, 1, 50, 1, 50]), [2, 1, 1, 1]);
+    }
+
+    #[test]
+    fn the_etag_is_that_of_s3() {
+        let part = |md5: &str| Part { md5: md5.into(), ..Part::default() };
+        let etag = s3_etag(&[part("5d41402abc4b2a76b9719d911017c592")]);
+        assert_eq!(etag.as_deref(), Ok("62109206880d38a4010a98e11243924a-1"));
+    }
+}

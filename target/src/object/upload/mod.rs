@@ -1,0 +1,243 @@
+//! Uploads in parts: parts come in any order and at the same time, and become one object that
+//! nobody sees before. What is uploaded outlives a restart; an upload that is forgotten goes.
+
+mod complete;
+mod registry;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::bucket::{BucketInfo, Class};
+use forebay_core::checksum::{Checksum, ChecksumKind};
+pub(crate) use forebay_core::upload::ChosenPart;
+use forebay_core::upload::{MAX_PART, Part, Upload, UploadsPage, UploadsRequest};
+use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::clock::unix_ns;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+pub(super) use registry::Uploads;
+
+use super::put::{AtEnd, AtEndMeta, Hashes, OnlyIf};
+use super::{Key, ObjectService};
+use registry::{Kept, Line, Live};
+
+/// An upload that nobody touched for so long is given up.
+const IDLE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How often forgotten uploads are looked for.
+const SWEEP: Duration = Duration::from_secs(600);
+/// Most uploads of one target at a time.
+const MOST: usize = 10_000;
+
+/// What an upload is to make.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UploadOptions {
+    /// Custom metadata of the object; what is there is kept when absent.
+    pub(crate) custom: Option<BTreeMap<String, String>>,
+    /// Compute MD5 of each part, and give the object S3's ETag: the MD5 of all MD5s, and `-N`.
+    pub(crate) md5: bool,
+    /// Kept with the upload for who begins it.
+    pub(crate) notes: BTreeMap<String, String>,
+}
+
+/// A part as a client sends it.
+pub(crate) struct PartRequest {
+    pub(crate) body: BoxStream<'static, Result<Bytes>>,
+    pub(crate) len: Option<u64>,
+    /// What the client says the bytes' checksum is.
+    pub(crate) announced: Option<Checksum>,
+    /// Asked behind the last byte: its custom metadata become the part's notes, its ETag is not
+    /// looked at.
+    pub(crate) at_end: Option<AtEnd>,
+}
+
+/// What can be said of an object only when its parts are chosen.
+pub(crate) type CompleteMeta = Box<dyn FnOnce(&[Part]) -> Result<AtEndMeta> + Send>;
+
+/// How an upload is to end.
+#[derive(Default)]
+pub(crate) struct Completion {
+    /// The parts of the object; they are joined in ascending order of their numbers.
+    pub(crate) parts: Vec<ChosenPart>,
+    /// Every part that was uploaded must be among them.
+    pub(crate) all: bool,
+    /// Asked before anything is written, while nobody else writes the object.
+    pub(crate) only_if: Option<OnlyIf>,
+    /// Asked with the chosen parts in their order: more metadata of the object.
+    pub(crate) at_end: Option<CompleteMeta>,
+}
+
+impl ObjectService {
+    /// Begins an upload; the id is opaque and cannot be guessed.
+    pub(crate) async fn begin_upload(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        options: UploadOptions,
+    ) -> Result<String> {
+        self.load_uploads().await?;
+        if self.0.uploads.len() >= MOST {
+            return Err(Error::new(
+                ErrorCode::TooManyRequests,
+                format!("there are {MOST} uploads in parts on this target already"),
+            )
+            .hint("complete or abort some of them"));
+        }
+        let upload = Upload {
+            id: format!("{:032x}", rand::random::<u128>()),
+            name: name.to_owned(),
+            begun_ns: unix_ns(),
+            custom: options.custom,
+            md5: options.md5,
+            notes: options.notes,
+        };
+        let id = upload.id.clone();
+        let line = Line::Upload { bucket_id: info.id, upload: upload.clone() }.encode()?;
+        let dir = self.store().begin_upload(info.id, name, &id, &line).await?;
+        self.0.uploads.insert(Live::new(info.id, upload, dir));
+        Ok(id)
+    }
+
+    /// Takes a part in, in place of one that has the same number.
+    pub(crate) async fn put_part(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        id: &str,
+        number: u32,
+        mut request: PartRequest,
+    ) -> Result<Part> {
+        if !(1..=MAX_PART).contains(&number) {
+            return Err(Error::invalid(format!("invalid part number {number}")));
+        }
+        let live = self.find_upload(info, name, id).await?;
+        let uri = format!("part {number} of {}", info.bucket.object_uri(name));
+        let (dir, store) = (&live.dir, self.store());
+        let mut work = store.begin_upload_part(dir, info.id, name, request.len).await?;
+        let mut hashes = Hashes::new(ChecksumKind::None, request.announced.take(), live.upload.md5);
+        while let Some(chunk) = request.body.next().await {
+            let chunk = chunk?;
+            hashes.update(&chunk);
+            work.write(chunk).await?;
+        }
+        if let Some(len) = request.len.filter(|len| *len != work.written()) {
+            return Err(Error::invalid(format!("{uri}: {} of {len} bytes came", work.written())));
+        }
+        let received = hashes.finish(&uri)?;
+        let notes = request.at_end.map_or(Ok(AtEndMeta::default()), |at_end| at_end())?.custom;
+
+        // Nobody completes or aborts the upload while the part gets its place.
+        let _turn = live.turn.read().await;
+        live.check_open(info)?;
+        let file = store.keep_part(dir, work, info.class == Class::Owned).await?;
+        let md5 = received.md5.unwrap_or_default();
+        let part = Part { number, size: file.size, md5, stored_ns: unix_ns(), notes };
+        let line = Line::Part { file: file.id, part: part.clone() }.encode()?;
+        let replaced = {
+            let _one = live.journal.lock().await;
+            store.note_upload(dir, line).await?;
+            live.keep(Kept { part: part.clone(), file })
+        };
+        if let Some(old) = replaced
+            && let Err(e) = store.drop_part(dir, old.file).await
+        {
+            tracing::debug!(upload = id, "a replaced part stays for now: {e}");
+        }
+        Ok(part)
+    }
+
+    /// An upload and its parts in the order of their numbers.
+    pub(crate) async fn upload(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        id: &str,
+    ) -> Result<(Upload, Vec<Part>)> {
+        let live = self.find_upload(info, name, id).await?;
+        Ok((live.upload.clone(), live.parts()))
+    }
+
+    /// The uploads of a bucket that are here, ordered by name and id.
+    pub(crate) async fn uploads(&self, request: &UploadsRequest) -> Result<UploadsPage> {
+        self.load_uploads().await?;
+        Ok(self.0.uploads.page(request))
+    }
+
+    /// Ends an upload without an object.
+    pub(crate) async fn abort_upload(&self, info: &BucketInfo, name: &str, id: &str) -> Result<()> {
+        let live = self.find_upload(info, name, id).await?;
+        let _turn = live.turn.write().await;
+        live.check_open(info)?;
+        self.end_upload(&live).await;
+        Ok(())
+    }
+
+    /// The upload of this id, if it is one of this object.
+    async fn find_upload(&self, info: &BucketInfo, name: &str, id: &str) -> Result<Arc<Live>> {
+        self.load_uploads().await?;
+        let found = self.0.uploads.find(&Key::new(info, name), id);
+        found.ok_or_else(|| registry::unknown(info, name, id))
+    }
+
+    /// Forgets an upload and what is on the disk of it. The caller has its turn.
+    async fn end_upload(&self, live: &Live) {
+        live.end();
+        self.0.uploads.remove(live);
+        if let Err(e) = self.store().drop_upload(&live.dir).await {
+            tracing::warn!(upload = live.upload.id, "parts of an upload stay on the disk: {e}");
+        }
+    }
+
+    /// Gives up the uploads that nobody touched since `before_ns`.
+    pub(super) async fn drop_idle_uploads(&self, before_ns: u64) -> Result<usize> {
+        self.load_uploads().await?;
+        let mut dropped = 0;
+        for live in self.0.uploads.idle_since(before_ns) {
+            let _turn = live.turn.write().await;
+            if live.is_open() && live.touched_ns() < before_ns {
+                tracing::info!(upload = live.upload.id, object = live.upload.name, "given up");
+                self.end_upload(&live).await;
+                dropped += 1;
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Gives up the uploads of a bucket that is no more.
+    pub(super) async fn drop_uploads_of(&self, bucket_id: u64) -> Result<()> {
+        self.load_uploads().await?;
+        for live in self.0.uploads.of_bucket(bucket_id) {
+            let _turn = live.turn.write().await;
+            if live.is_open() {
+                self.end_upload(&live).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Buckets that have uploads here.
+    pub(super) async fn upload_buckets(&self) -> Result<Vec<u64>> {
+        self.load_uploads().await?;
+        Ok(self.0.uploads.buckets())
+    }
+
+    /// Gives up forgotten uploads until the node stops.
+    pub(crate) async fn watch_uploads(self) {
+        let stop = self.0.parts.lifecycle.token();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(SWEEP) => {}
+            }
+            let before = unix_ns().saturating_sub(IDLE.as_nanos() as u64);
+            if let Err(e) = self.drop_idle_uploads(before).await {
+                tracing::warn!("cannot look for forgotten uploads: {e}");
+            }
+            self.drop_idle_appends();
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The uploads of this target: in memory, and on disk as a journal per upload that is read again
+//! after a restart.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::upload::{Part, Upload, UploadsPage, UploadsRequest};
+use forebay_core::{Error, ErrorCode, Result};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OnceCell, RwLock};
+
+use crate::object::{Key, ObjectService};
+use crate::store::{FoundUpload, PartFile, UploadDir};
+
+/// Uploads by bucket, name of the object, and id.
+#[derive(Default)]
+pub(crate) struct Uploads {
+    table: Mutex<BTreeMap<(u64, String, String), Arc<Live>>>,
+    loaded: OnceCell<()>,
+}
+
+/// A line of a journal. A later part takes the place of an earlier one of its number.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Line {
+    Upload { bucket_id: u64, upload: Upload },
+    Part { file: u64, part: Part },
+}
+
+/// An upload.
+pub(super) struct Live {
+    pub(super) bucket_id: u64,
+    pub(super) upload: Upload,
+    pub(super) dir: UploadDir,
+    /// Held by all who add parts, or by the one who ends it.
+    pub(super) turn: RwLock<()>,
+    /// Held by who writes to the journal.
+    pub(super) journal: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    parts: BTreeMap<u32, Kept>,
+    /// Completed or aborted.
+    over: bool,
+}
+
+/// A part and its file.
+pub(super) struct Kept {
+    pub(super) part: Part,
+    pub(super) file: PartFile,
+}
+
+/// The error for an id that nobody has.
+pub(super) fn unknown(info: &BucketInfo, name: &str, id: &str) -> Error {
+    Error::new(
+        ErrorCode::UploadNotFound,
+        format!("upload \"{id}\" of {} does not exist", info.bucket.object_uri(name)),
+    )
+}
+
+impl Line {
+    /// The line with its end.
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)
+            .map_err(|e| Error::internal(format!("an upload cannot be written down: {e}")))?;
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
+impl Live {
+    pub(super) fn new(bucket_id: u64, upload: Upload, dir: UploadDir) -> Self {
+        Self {
+            bucket_id,
+            upload,
+            dir,
+            turn: RwLock::default(),
+            journal: tokio::sync::Mutex::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// What was found on a disk; nothing where its journal does not say what it is.
+    fn recovered(found: FoundUpload) -> Option<Self> {
+        let mut lines = found.lines.iter().map(|line| serde_json::from_slice(line));
+        let Some(Ok(Line::Upload { bucket_id, upload })) = lines.next() else { return None };
+        let live = Self::new(bucket_id, upload, found.dir);
+        let mut files: HashMap<u64, PartFile> =
+            found.files.into_iter().map(|file| (file.id, file)).collect();
+        // The last line may be torn. A part without its file was replaced, or never got there.
+        for line in lines {
+            if let Ok(Line::Part { file, part }) = line
+                && let Some(file) = files.remove(&file).filter(|f| f.size == part.size)
+            {
+                live.keep(Kept { part, file });
+            }
+        }
+        Some(live)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a part; returns the one that it replaces.
+    pub(super) fn keep(&self, kept: Kept) -> Option<Kept> {
+        self.state().parts.insert(kept.part.number, kept)
+    }
+
+    /// Forgets a part whose bytes are lost.
+    pub(super) fn forget(&self, number: u32) {
+        self.state().parts.remove(&number);
+    }
+
+    pub(super) fn parts(&self) -> Vec<Part> {
+        self.state().parts.values().map(|kept| kept.part.clone()).collect()
+    }
+
+    /// The part of this number, and its file.
+    pub(super) fn part(&self, number: u32) -> Option<(Part, u64)> {
+        self.state().parts.get(&number).map(|kept| (kept.part.clone(), kept.file.id))
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.state().over
+    }
+
+    pub(super) fn check_open(&self, info: &BucketInfo) -> Result<()> {
+        let open = self.is_open();
+        open.then_some(()).ok_or_else(|| unknown(info, &self.upload.name, &self.upload.id))
+    }
+
+    pub(super) fn end(&self) {
+        self.state().over = true;
+    }
+
+    /// When somebody last did something to it, unix nanoseconds.
+    pub(super) fn touched_ns(&self) -> u64 {
+        let last = self.state().parts.values().map(|kept| kept.part.stored_ns).max();
+        last.unwrap_or(0).max(self.upload.begun_ns)
+    }
+}
+
+impl Uploads {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<(u64, String, String), Arc<Live>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table().len()
+    }
+
+    pub(super) fn insert(&self, live: Live) {
+        let key = (live.bucket_id, live.upload.name.clone(), live.upload.id.clone());
+        self.table().insert(key, Arc::new(live));
+    }
+
+    pub(super) fn remove(&self, live: &Live) {
+        let key = (live.bucket_id, live.upload.name.clone(), live.upload.id.clone());
+        self.table().remove(&key);
+    }
+
+    pub(super) fn find(&self, key: &Key, id: &str) -> Option<Arc<Live>> {
+        self.table().get(&(key.bucket_id, key.name.to_string(), id.to_owned())).cloned()
+    }
+
+    pub(super) fn of_bucket(&self, bucket_id: u64) -> Vec<Arc<Live>> {
+        let first = (bucket_id, String::new(), String::new());
+        let table = self.table();
+        let of_bucket = table.range(first..).take_while(|((id, ..), _)| *id == bucket_id);
+        of_bucket.map(|(_, live)| live.clone()).collect()
+    }
+
+    pub(super) fn idle_since(&self, before_ns: u64) -> Vec<Arc<Live>> {
+        let table = self.table();
+        table.values().filter(|live| live.touched_ns() < before_ns).cloned().collect()
+    }
+
+    pub(super) fn buckets(&self) -> Vec<u64> {
+        let ids: BTreeSet<u64> = self.table().keys().map(|(id, ..)| *id).collect();
+        ids.into_iter().collect()
+    }
+
+    pub(super) fn page(&self, request: &UploadsRequest) -> UploadsPage {
+        let UploadsRequest { info, prefix, after, after_id, limit } = request;
+        let begin = if after > prefix { after } else { prefix };
+        let table = self.table();
+        let from = (info.id, begin.clone(), String::new());
+        let mut page = UploadsPage::default();
+        for ((bucket_id, name, id), live) in table.range(from..) {
+            if *bucket_id != info.id || !name.starts_with(prefix) {
+                break;
+            }
+            let skipped = !after.is_empty()
+                && name == after
+                && after_id.as_ref().is_none_or(|after_id| id <= after_id);
+            if skipped {
+                continue;
+            }
+            if page.uploads.len() == *limit {
+                page.more = true;
+                break;
+            }
+            page.uploads.push(live.upload.clone());
+        }
+        page
+    }
+}
+
+impl ObjectService {
+    /// Reads what uploads there are from the disks, once.
+    pub(super) async fn load_uploads(&self) -> Result<()> {
+        let uploads = &self.0.uploads;
+        let load = async || {
+            for found in self.store().find_uploads().await? {
+                match Live::recovered(found) {
+                    Some(live) => uploads.insert(live),
+                    None => tracing::warn!("an upload on a disk cannot be read; it stays there"),
+                }
+            }
+            Ok(())
+        };
+        uploads.loaded.get_or_try_init(load).await.map(drop)
+    }
+}
