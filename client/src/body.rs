@@ -54,12 +54,15 @@ impl Body {
 
     /// A stream that can be read only once, of unknown length: such a PUT is tried once.
     pub fn once(stream: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
-        let stream: Mutex<Option<ByteStream>> = Mutex::new(Some(Box::pin(stream)));
-        let open: OpenStream = Arc::new(move || {
-            let taken = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
-            Box::pin(async move { taken.ok_or_else(|| io::Error::other("cannot be read twice")) })
-        });
-        Self::Stream { len: None, open }
+        Self::Stream { len: None, open: once(stream) }
+    }
+
+    /// As [`Self::once`], of a length that may be known.
+    pub(crate) fn once_of(
+        stream: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+        len: Option<u64>,
+    ) -> Self {
+        Self::Stream { len, open: once(stream) }
     }
 
     /// As many bytes as the body has, when known.
@@ -87,6 +90,14 @@ impl Body {
         };
         Ok((Upload { source, progress: progress.clone() }, progress))
     }
+}
+
+fn once(stream: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> OpenStream {
+    let stream: Mutex<Option<ByteStream>> = Mutex::new(Some(Box::pin(stream)));
+    Arc::new(move || {
+        let taken = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Box::pin(async move { taken.ok_or_else(|| io::Error::other("cannot be read twice")) })
+    })
 }
 
 fn unreadable(e: io::Error) -> CoreError {

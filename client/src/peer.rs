@@ -1,9 +1,11 @@
 //! What nodes ask of each other: signed requests, one try each.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use futures::{Stream, TryStreamExt};
+use http::request::Builder;
 use http::{HeaderMap, Method, Request, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,7 +18,7 @@ use forebay_core::size::RangeSpec;
 use forebay_core::v1::query::object_uri;
 use forebay_core::{Bucket, Error as CoreError};
 
-use crate::body::Upload;
+use crate::body::{Body, Upload};
 use crate::client::parse;
 use crate::download::{GetReply, Identity};
 use crate::error::{Error, Result};
@@ -115,6 +117,36 @@ impl PeerClient {
         Ok(head_meta(answer.headers()))
     }
 
+    /// Sends bytes to `url` + `path` by PUT, once; how many, and the headers of the answer. More or
+    /// fewer than `len`, if that is known, are an error.
+    pub async fn put_stream(
+        &self,
+        url: &str,
+        path: &str,
+        headers: HeaderMap,
+        stream: impl Stream<Item = Result<Bytes, CoreError>> + Send + 'static,
+        len: Option<u64>,
+    ) -> Result<(u64, HeaderMap)> {
+        // The source's own failure says more than that of the sending.
+        let failure = Arc::new(Mutex::new(None));
+        let noted = failure.clone();
+        let stream = stream.map_err(move |e| {
+            let shown = std::io::Error::other(e.to_string());
+            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+            shown
+        });
+        let (upload, progress) = Body::once_of(stream, len).open().await.map_err(Error::Api)?;
+        let request = transport::finish(self.builder(Method::PUT, url, path, headers), upload)?;
+        let answer = self.transport.send_ok(url, request, Some(&progress)).await;
+        let answer = answer.map_err(|(e, _)| {
+            let source = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+            source.map_or(e, Error::Api)
+        })?;
+        let (parts, body) = answer.into_parts();
+        body.collect().await?;
+        Ok((progress.sent(), parts.headers))
+    }
+
     async fn send(
         &self,
         method: Method,
@@ -123,6 +155,16 @@ impl PeerClient {
         headers: HeaderMap,
         json: Option<Vec<u8>>,
     ) -> Result<Response<Download>> {
+        let builder = self.builder(method, url, path, headers);
+        let request: Request<Upload> = match json {
+            Some(body) => transport::json(builder, body)?,
+            None => transport::finish(builder, Upload::empty())?,
+        };
+        self.transport.send_ok(url, request, None).await.map_err(|(e, _)| e)
+    }
+
+    /// A request with the proof that a node sends it.
+    fn builder(&self, method: Method, url: &str, path: &str, headers: HeaderMap) -> Builder {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let proof = self.secret.sign_node(method.as_str(), path, now);
         let mut builder = transport::request(method, url, path).header(NODE_AUTH_HEADER, proof);
@@ -133,11 +175,7 @@ impl PeerClient {
                 version => drop(all.insert(MAP_HEADER, version.into())),
             }
         }
-        let request: Request<Upload> = match json {
-            Some(body) => transport::json(builder, body)?,
-            None => transport::finish(builder, Upload::empty())?,
-        };
-        self.transport.send_ok(url, request, None).await.map_err(|(e, _)| e)
+        builder
     }
 }
 

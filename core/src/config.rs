@@ -18,6 +18,7 @@ pub struct NodeConfig {
     pub cache: CacheConfig,
     pub scrub: ScrubConfig,
     pub folder: FolderConfig,
+    pub promote: PromoteConfig,
     pub s3: S3Config,
     pub limits: LimitsConfig,
     pub log: LogConfig,
@@ -143,6 +144,20 @@ impl Default for ScrubConfig {
 pub struct FolderConfig {
     /// Folders under which such buckets may lie; none allows none.
     pub roots: Vec<String>,
+}
+
+/// Files of the node that may become objects.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PromoteConfig {
+    /// The folder under which they lie; nothing outside of it is ever read.
+    pub root: String,
+}
+
+impl Default for PromoteConfig {
+    fn default() -> Self {
+        Self { root: "/var/lib/ais/promote".into() }
+    }
 }
 
 /// The S3 front.

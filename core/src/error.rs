@@ -22,6 +22,8 @@ pub enum ErrorCode {
     BucketExists,
     BucketNotEmpty,
     Conflict,
+    /// It was there, and whoever vouched for it no longer has it.
+    Gone,
     InvalidArgument,
     InvalidName,
     /// A part that was never uploaded, or is another than the client thinks.
@@ -55,6 +57,7 @@ impl ErrorCode {
             BucketNotFound | RemoteBucketNotFound | ObjectNotFound | MemberNotFound
             | JobNotFound | NodeNotFound | UploadNotFound => 404,
             BucketExists | BucketNotEmpty | Conflict => 409,
+            Gone => 410,
             InvalidArgument | InvalidName | InvalidPart | ChecksumMismatch => 400,
             RangeNotSatisfiable => 416,
             ObjectChanged => 412,
@@ -103,6 +106,7 @@ impl ErrorCode {
             404 => ObjectNotFound,
             405 => MethodNotAllowed,
             409 => Conflict,
+            410 => Gone,
             412 => ObjectChanged,
             416 => RangeNotSatisfiable,
             421 => WrongOwner,

@@ -183,3 +183,24 @@ pub struct ListPage {
 pub struct BackendHeadRequest {
     pub info: BucketInfo,
 }
+
+/// What a target sees of the files of a promotion. `POST /internal/v1/promote/scan` with
+/// [`PromoteArgs`](crate::v1::object::PromoteArgs) asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromoteScan {
+    pub files: u64,
+    /// Of names, sizes and times: equal where targets see the same files.
+    pub digest: u64,
+    /// There are more than were looked at.
+    pub more: bool,
+}
+
+/// `POST /internal/v1/promote`: begins it on one target, under an id that all have in common.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PromoteRequest {
+    pub id: String,
+    pub bucket: crate::name::Bucket,
+    pub args: crate::v1::object::PromoteArgs,
+    /// All targets see the same files: each takes those whose objects it owns.
+    pub shared: bool,
+}

@@ -160,6 +160,7 @@ impl Parts {
         Router::new()
             .merge(objects::router(objects::Objects {
                 route: route.clone(),
+                targets: targets.clone(),
                 identity: identity.clone(),
                 metrics: metrics.clone(),
                 lifecycle: lifecycle.clone(),

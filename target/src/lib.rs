@@ -14,6 +14,7 @@ mod destroyed;
 mod http;
 mod job;
 mod object;
+mod promote;
 mod scrub;
 mod shard;
 pub mod store;

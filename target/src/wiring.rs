@@ -23,6 +23,7 @@ use crate::http::{Context, Front};
 use crate::job::Jobs;
 use crate::job::ishard::builds::Builds;
 use crate::object::{ObjectService, Parts};
+use crate::promote::Promotions;
 use crate::scrub;
 use crate::shard::Shards;
 use crate::store::{DiskSettings, ObjectLock, RealDisk, Store};
@@ -105,11 +106,14 @@ pub async fn run(
     );
     let jobs = Jobs::new(objects.clone(), identity.id.clone(), peer.clone(), lifecycle.clone());
     let builds = Builds::new(objects.clone(), peer.clone(), lifecycle.clone());
+    let root = &config.promote.root;
+    let promotions = Promotions::new(objects.clone(), jobs.clone(), root, lifecycle.clone());
     let context = Context {
         objects: objects.clone(),
         shards: Shards::new(objects.clone(), lifecycle.clone()),
         jobs,
         builds,
+        promotions,
         identity: identity.clone(),
         maps: maps.clone(),
         peer,

@@ -14,6 +14,7 @@ mod kill_loop;
 mod leader;
 mod list;
 mod membership;
+mod object_ops;
 mod partial;
 mod power_cut;
 mod restart;

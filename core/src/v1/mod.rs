@@ -12,6 +12,7 @@ pub mod error;
 pub mod headers;
 pub mod jobs;
 pub mod list;
+pub mod object;
 pub mod query;
 pub mod time_layout;
 pub mod uploads;

@@ -10,6 +10,7 @@ pub(crate) mod internal;
 pub(crate) mod jobs;
 pub(crate) mod list;
 pub(crate) mod node_status;
+mod object_jobs;
 pub(crate) mod objects;
 pub(crate) mod summary;
 pub(crate) mod unserved;

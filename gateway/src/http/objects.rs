@@ -11,15 +11,17 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::archive::ArchiveQuery;
+use forebay_core::v1::object::CopyArgs;
 use forebay_core::v1::query::{Query, split_path};
-use forebay_core::{Error, ObjectName, Result};
+use forebay_core::{ObjectName, Result};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::metrics::Metrics;
 use http_body_util::BodyExt;
 
-use super::{MAX_CONTROL, counted, read_body, redirect};
+use super::{MAX_CONTROL, counted, object_jobs, read_body, redirect};
 use crate::route::Route;
+use crate::targets::Targets;
 
 /// A client that has sent nothing for so long does not mean to send the rest.
 const DRAIN_IDLE: Duration = Duration::from_secs(10);
@@ -27,6 +29,7 @@ const DRAIN_IDLE: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Objects {
     pub(crate) route: Route,
+    pub(crate) targets: Targets,
     pub(crate) identity: Identity,
     pub(crate) metrics: Metrics,
     pub(crate) lifecycle: Lifecycle,
@@ -61,11 +64,12 @@ async fn handle(State(state): State<Objects>, request: Request) -> Response {
     counted(&state.metrics, "v1", &op, result)
 }
 
-/// Actions of v1 on a bucket's objects as a whole (`promote`, `blob-download`): none is served.
+/// Actions of v1 on a bucket's objects that name them in the body.
 async fn on_bucket(State(state): State<Objects>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
     let result = async {
-        let action = ActionMsg::parse(&read_body(request.into_body(), MAX_CONTROL).await?)?.action;
-        Err(Error::unsupported(format!("action \"{action}\" on objects is not served yet")))
+        let action = ActionMsg::parse(&read_body(body, MAX_CONTROL).await?)?;
+        object_jobs::on_bucket(&state, &parts, &action).await
     };
     let result = result.await;
     counted(&state.metrics, "v1", "post", result)
@@ -76,6 +80,10 @@ async fn send_on(state: &Objects, parts: &Parts) -> Result<Response> {
     let query = Query::parse(parts.uri.query());
     let bucket = query.bucket(&bucket)?;
     let object = ObjectName::new(object)?;
+    if let Some(copy) = CopyArgs::parse(&query)? {
+        // A cloud bucket becomes known by this.
+        state.route.bucket(&copy.bucket).await?;
+    }
     if parts.method == Method::GET {
         ArchiveQuery::parse(&query)?;
     }

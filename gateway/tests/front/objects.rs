@@ -55,8 +55,13 @@ async fn what_is_wrong_is_said_before_any_redirect() {
     get(w.url(), "/v1/objects/b/o?archregx=x&archmode=glob").await.expect(400);
     get(w.url(), "/v1/objects/b/o?archpath=x&archmode=prefix").await.expect(400);
     get(w.url(), "/v1/objects/b/o?provider=nowhere").await.expect(400);
-    let e = act(w.url(), "POST", "/v1/objects/b", "promote", json!({})).await.expect(501).json();
-    assert!(e["message"].as_str().unwrap().contains("promote"));
+    let e = act(w.url(), "POST", "/v1/objects/b", "no-such", json!({})).await.expect(400).json();
+    assert!(e["message"].as_str().unwrap().contains("no-such"));
+    act(w.url(), "POST", "/v1/objects/b", "promote", json!({"src": 5})).await.expect(400);
+    act(w.url(), "POST", "/v1/objects/b", "blob-download", Value::Null).await.expect(400);
+    let to = "object_to=ais%2F%40%23%2Fnope%2Fo";
+    let e = send(w.url(), "PUT", &format!("/v1/objects/b/o?{to}"), &[], "").await.expect(404);
+    assert_eq!(e.json()["message"], "bucket \"ais://nope\" does not exist");
     let e = send(w.url(), "OPTIONS", "/v1/objects/b/o", &[], "").await.expect(405);
     assert!(e.header("allow").contains("PUT"), "{e:?}");
     let e = get(w.url(), "/v1/nope").await.expect(400).json();

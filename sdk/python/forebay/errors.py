@@ -108,6 +108,7 @@ _BY_CODE: dict[str, type[ForebayError]] = {
     "member_not_found": NotFound,
     "job_not_found": NotFound,
     "node_not_found": NotFound,
+    "gone": NotFound,
     "bucket_exists": AlreadyExists,
     "bucket_not_empty": AlreadyExists,
     "conflict": AlreadyExists,

@@ -3,7 +3,9 @@
 mod batch;
 mod daemon;
 mod intra;
+mod object_actions;
 mod objects;
+mod promote;
 mod shard;
 mod uploads;
 
@@ -14,7 +16,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderName, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use forebay_client::PeerClient;
 use forebay_core::Result;
 use forebay_core::intra::MAP_HEADER;
@@ -32,6 +34,7 @@ use tokio::sync::Semaphore;
 use crate::job::Jobs;
 use crate::job::ishard::builds::Builds;
 use crate::object::ObjectService;
+use crate::promote::Promotions;
 use crate::shard::Shards;
 
 /// Largest JSON body that a target reads (a batch request names many objects).
@@ -49,6 +52,7 @@ pub(crate) struct Context {
     pub(crate) shards: Shards,
     pub(crate) jobs: Jobs,
     pub(crate) builds: Builds,
+    pub(crate) promotions: Promotions,
     pub(crate) identity: Identity,
     pub(crate) maps: Maps,
     pub(crate) peer: PeerClient,
@@ -104,6 +108,12 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/shard/build", post(intra::start_build))
         .route("/internal/v1/shard/build/{id}", get(intra::build).delete(intra::stop_build))
         .route("/internal/v1/bucket/{id}", delete(intra::drop_bucket))
+        .route(
+            "/internal/v1/objects/{*name}",
+            put(object_actions::accept).delete(object_actions::remove),
+        )
+        .route("/internal/v1/promote", post(promote::start))
+        .route("/internal/v1/promote/scan", post(promote::scan))
         .layer(middleware::from_fn_with_state(context.clone(), catch_up))
         .layer(middleware::from_fn_with_state(context.clone(), nodes_only));
     Router::new()

@@ -14,6 +14,7 @@ use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::archive::ArchiveQuery;
 use forebay_core::v1::cluster::format_http_date;
 use forebay_core::v1::headers as v1;
+use forebay_core::v1::object::{BlobArgs, CopyArgs};
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::v1::uploads::{self as actions, AppendQuery, MemberQuery, PartQuery};
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
@@ -23,7 +24,7 @@ use forebay_node::reply::Failure;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::{Context, caught_up, shard, uploads};
+use super::{Context, caught_up, object_actions, shard, uploads};
 use crate::object::{PutRequest, Turns, begun};
 
 /// Whole objects up to this size go out in one piece.
@@ -53,7 +54,7 @@ pub(super) struct ObjectRequest {
     pub(super) info: BucketInfo,
     pub(super) name: ObjectName,
     pub(super) query: Query,
-    caller: Caller,
+    pub(super) caller: Caller,
     method: Method,
     pub(super) headers: HeaderMap,
 }
@@ -75,6 +76,9 @@ async fn dispatch(context: &Context, request: Request) -> Result<Response> {
         return Err(auth::expected_redirect(&parts.method, parts.uri.path()));
     }
     let (bucket, name) = split_path(parts.uri.path(), "objects")?;
+    if name.is_empty() && parts.method == Method::POST {
+        return Box::pin(object_actions::on_bucket(context, &parts, caller, body)).await;
+    }
     let query = Query::parse(parts.uri.query());
     let bucket = query.bucket(&bucket)?;
     let name = ObjectName::new(name)?;
@@ -146,6 +150,9 @@ async fn get(context: &Context, mut request: ObjectRequest) -> Result<Response> 
             return Err(Error::unsupported(format!("GET with {part} is not served yet")));
         }
     }
+    if let Some(blob) = BlobArgs::from_headers(&request.headers)? {
+        Box::pin(object_actions::blob_get(context, &request, blob)).await?;
+    }
     let range = match request.headers.get(header::RANGE) {
         Some(value) => RangeSpec::parse(value.to_str().unwrap_or("bytes="))?,
         None => None,
@@ -209,7 +216,6 @@ pub(super) fn not_satisfiable(error: Error, size: u64) -> Response {
 }
 
 async fn head(context: &Context, request: ObjectRequest) -> Result<Response> {
-    let name = request.name.as_str();
     let props: Option<Vec<&str>> =
         request.query.get("props").map(|p| p.split(',').map(str::trim).collect());
     if let Some(unknown) =
@@ -218,15 +224,9 @@ async fn head(context: &Context, request: ObjectRequest) -> Result<Response> {
         return Err(Error::invalid(format!("unknown object property \"{unknown}\""))
             .hint(HEAD_PROPS.join(", ")));
     }
-    let presence = request.query.get("presence").unwrap_or("0");
-    let local = request.caller == Caller::Node || matches!(presence, "2" | "3");
-    let meta = if local {
-        context.objects.head_local(&request.info, name).await?
-    } else {
-        context.objects.head(&request.info, name).await?
-    };
+    let (meta, tells_props) = Box::pin(object_actions::look(context, &request)).await?;
     let mut response = Response::new(Body::empty());
-    if matches!(presence, "1" | "3") {
+    if !tells_props {
         return Ok(response);
     }
     let headers = response.headers_mut();
@@ -305,8 +305,8 @@ pub(super) fn body_of(body: Body) -> (BoxStream<'static, Result<Bytes>>, Option<
 }
 
 async fn put(context: &Context, request: ObjectRequest, body: Body) -> Result<Response> {
-    if request.query.has("object_to") {
-        return Err(Error::unsupported("PUT with object_to is not served yet"));
+    if let Some(copy) = CopyArgs::parse(&request.query)? {
+        return Box::pin(object_actions::copy(context, &request, copy)).await;
     }
     if let Some(part) = PartQuery::parse(&request.query)? {
         return uploads::part(context, &request, part, body).await;
@@ -341,7 +341,7 @@ async fn delete(context: &Context, request: ObjectRequest, body: Body) -> Result
             context.objects.evict(&request.info, name).await?;
         }
         actions::ABORT => return uploads::abort(context, &request).await,
-        other => return Err(unsupported_action(other)),
+        other => return Err(unknown_action(other)),
     }
     Ok(Response::new(Body::empty()))
 }
@@ -361,17 +361,15 @@ async fn post(context: &Context, request: ObjectRequest, body: Body) -> Result<R
     match action.action.as_str() {
         actions::BEGIN => uploads::begin(context, &request).await,
         actions::COMPLETE => uploads::complete(context, &request, &action).await,
-        // Readers never wait for writers here, so there is no lock a client could see.
-        "check-lock" => Ok(Response::new(Body::empty())),
-        other => Err(unsupported_action(other)),
+        _ => Box::pin(object_actions::post(context, &request, &action)).await,
     }
 }
 
-fn unsupported_action(action: &str) -> Error {
-    Error::unsupported(format!("action \"{action}\" on objects is not served yet"))
+pub(super) fn unknown_action(action: &str) -> Error {
+    Error::invalid(format!("unknown action \"{action}\" on an object"))
 }
 
-async fn read_action(body: Body) -> Result<ActionMsg> {
+pub(super) async fn read_action(body: Body) -> Result<ActionMsg> {
     let bytes = axum::body::to_bytes(body, MAX_ACTION)
         .await
         .map_err(|e| Error::invalid(format!("the request's body cannot be read: {e}")))?;

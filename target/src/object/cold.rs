@@ -16,6 +16,7 @@ use forebay_node::clock::unix_ns;
 use futures::{Stream, StreamExt};
 use tokio::sync::watch;
 
+use super::blob::BlobOptions;
 use super::learn::Learner;
 use super::{Key, ObjectService};
 use crate::backend::{RemoteMeta, RemoteObject};
@@ -120,6 +121,11 @@ impl Fetches {
         }
     }
 
+    /// Whether the object is on its way.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.table().get(key).is_some_and(|fetch| !fetch.is_over())
+    }
+
     fn forget(&self, key: &Key, fetch: &Arc<Fetch>) {
         let mut table = self.table();
         if table.get(key).is_some_and(|f| Arc::ptr_eq(f, fetch)) {
@@ -136,8 +142,18 @@ impl ObjectService {
         info: &BucketInfo,
         name: &str,
     ) -> Result<Option<(Following, bool)>> {
+        self.cold_by(info, name, None).await
+    }
+
+    /// As [`Self::cold`]; a fetch that starts here goes by several ranges at once, if that is asked.
+    pub(super) async fn cold_by(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        how: Option<BlobOptions>,
+    ) -> Result<Option<(Following, bool)>> {
         for _ in 0..3 {
-            let joined = self.join(info, name).await?;
+            let joined = self.join(info, name, how).await?;
             match joined {
                 Some((ref following, false)) if !self.is_current(info, name, following).await? => {}
                 joined => return Ok(joined),
@@ -165,7 +181,12 @@ impl ObjectService {
         Ok(current)
     }
 
-    async fn join(&self, info: &BucketInfo, name: &str) -> Result<Option<(Following, bool)>> {
+    async fn join(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        how: Option<BlobOptions>,
+    ) -> Result<Option<(Following, bool)>> {
         let key = Key::new(info, name);
         let (fetch, started_here) = {
             let mut table = self.0.fetches.table();
@@ -176,7 +197,7 @@ impl ObjectService {
                     let (sender, progress) = watch::channel(Progress::Starting);
                     let fetch = Arc::new(Fetch { progress, superseded: AtomicBool::new(false) });
                     table.insert(key.clone(), fetch.clone());
-                    self.spawn_fetch(info.clone(), key, fetch.clone(), sender);
+                    self.spawn_fetch(info.clone(), key, fetch.clone(), sender, how);
                     (fetch, true)
                 }
             }
@@ -200,13 +221,14 @@ impl ObjectService {
         key: Key,
         fetch: Arc<Fetch>,
         progress: watch::Sender<Progress>,
+        how: Option<BlobOptions>,
     ) {
         let service = self.clone();
         let stop = self.0.parts.lifecycle.token();
         self.0.parts.lifecycle.spawn(async move {
             let mut start = None;
             let filled = tokio::select! {
-                filled = service.fill(&info, &key, &fetch, &progress, &mut start) => filled,
+                filled = service.fill(&info, &key, &fetch, &progress, &mut start, how) => filled,
                 () = stop.cancelled() => Err(Error::unavailable("this target is stopping")),
             };
             service.0.fetches.forget(&key, &fetch);
@@ -225,6 +247,7 @@ impl ObjectService {
         fetch: &Fetch,
         progress: &watch::Sender<Progress>,
         started: &mut Option<Arc<Started>>,
+        how: Option<BlobOptions>,
     ) -> Result<()> {
         let _permit = self.0.cold_permits.acquire().await.map_err(|_| gone())?;
         self.let_assemble(key).await;
@@ -234,7 +257,10 @@ impl ObjectService {
             return Ok(());
         }
         let epoch = self.state().version;
-        let RemoteObject { meta: remote, mut stream, .. } = self.whole(info, key).await?;
+        let RemoteObject { meta: remote, mut stream, .. } = match how {
+            Some(how) => self.by_ranges(info, key, how).await?,
+            None => self.whole(info, key).await?,
+        };
         let mut work = self.store().begin(info.id, &key.name, Some(remote.size)).await?;
         let meta = object_meta(&remote, true);
         let start = Arc::new(Started { meta, file: work.file() });
@@ -366,7 +392,7 @@ impl Following {
     }
 
     /// Waits for the end of the fetch; the object's size.
-    pub(super) async fn finished(mut self) -> Result<u64> {
+    pub(crate) async fn finished(mut self) -> Result<u64> {
         let size = self.meta.size;
         let over = |p: &Progress| matches!(p, Progress::Done { .. } | Progress::Failed { .. });
         match &*self.progress.wait_for(over).await.map_err(|_| gone())? {

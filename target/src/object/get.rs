@@ -230,7 +230,8 @@ impl ObjectService {
         }
     }
 
-    async fn pass_through(&self, info: &BucketInfo, name: &str) -> Result<Found> {
+    /// Straight from the backend; nothing is kept.
+    pub(super) async fn pass_through(&self, info: &BucketInfo, name: &str) -> Result<Found> {
         let remote = self.backend(info).await?.get(name, None, None).await?;
         Ok(Found::Passing { meta: object_meta(&remote.meta, false), stream: remote.stream })
     }

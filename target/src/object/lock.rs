@@ -41,6 +41,15 @@ impl KeyLocks {
         };
         KeyGuard { _guard: lock.lock_owned().await }
     }
+
+    /// Whether a writer of the object is at work.
+    pub(crate) fn is_held(&self, key: &Key) -> bool {
+        let lock = {
+            let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            table.get(key).and_then(Weak::upgrade)
+        };
+        lock.is_some_and(|lock| lock.try_lock().is_err())
+    }
 }
 
 #[cfg(test)]
@@ -59,7 +68,9 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert!(!second.is_finished());
+        assert!(locks.is_held(&key));
         drop((first, other));
         assert!(second.await.is_ok());
+        assert!(!locks.is_held(&key));
     }
 }

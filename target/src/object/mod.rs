@@ -4,7 +4,10 @@
 //! miss through [`cold`](self::cold), a write through [`put`](self::put).
 
 mod append;
+mod blob;
 mod cold;
+mod copy;
+mod deliver;
 mod get;
 mod heal;
 #[cfg(test)]
@@ -39,6 +42,9 @@ use crate::cache::{CacheWatch, Gate};
 use crate::store::{Record, Store};
 
 pub(crate) use append::Stash;
+pub(crate) use blob::{BlobOptions, not_remote};
+pub(crate) use copy::CopyOptions;
+pub(crate) use deliver::{Delivery, KEPT, Label};
 pub(crate) use heal::{Turns, Verdict, begun};
 #[allow(unused_imports, reason = "part of what a front may ask for")]
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
@@ -124,6 +130,13 @@ impl ObjectService {
         self.0.locks.lock(&Key { bucket_id, name: name.into() }).await
     }
 
+    /// Whether the object is being written now, or is on its way from its backend. Readers take no
+    /// lock.
+    pub(crate) fn is_being_written(&self, info: &BucketInfo, name: &str) -> bool {
+        let key = Key::new(info, name);
+        self.0.fetches.has(&key) || self.0.locks.is_held(&key)
+    }
+
     /// An error while an object that was not found may lie on a disk that is not in use and nobody
     /// else has it.
     fn check_absent(&self, info: &BucketInfo, name: &str) -> Result<()> {
@@ -174,6 +187,39 @@ impl ObjectService {
     pub(crate) async fn head_local(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
         let record = self.store().get(info.id, name).await?;
         record.map(|r| r.object_meta()).ok_or_else(|| self.missing(info, name))
+    }
+
+    /// Metadata of an object whose copy here must be what the backend has: `Conflict` when that is
+    /// something else by now, `Gone` when there is none any more.
+    pub(crate) async fn head_latest(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
+        let Some(record) = self.store().get(info.id, name).await? else {
+            return self.head(info, name).await;
+        };
+        let uri = info.bucket.object_uri(name);
+        match self.backend(info).await?.stat(name).await {
+            Ok(remote) if remote.version == record.meta.backend_version => Ok(record.object_meta()),
+            Ok(remote) => Err(Error::new(
+                ErrorCode::Conflict,
+                format!(
+                    "{uri} has version \"{}\" at its backend, the copy here \"{}\"",
+                    remote.version, record.meta.backend_version
+                ),
+            )),
+            Err(e) if e.code == ErrorCode::ObjectNotFound => {
+                Err(Error::new(ErrorCode::Gone, format!("{uri} is gone from its backend")))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Metadata of an object that is not in the cluster.
+    pub(crate) async fn head_outside(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
+        let meta = self.head(info, name).await?;
+        if meta.present {
+            let uri = info.bucket.object_uri(name);
+            return Err(Error::invalid(format!("{uri} is present, and was asked for outside")));
+        }
+        Ok(meta)
     }
 
     /// Removes an object, at its backend too.

@@ -1,0 +1,96 @@
+//! Actions of v1 on a bucket's objects that name what they are about in the body: `promote` and
+//! `blob-download`.
+
+use axum::http::request::Parts;
+use axum::response::Response;
+use forebay_core::intra::{PromoteRequest, PromoteScan};
+use forebay_core::state::Node;
+use forebay_core::v1::action::ActionMsg;
+use forebay_core::v1::object::{BlobArgs, PromoteArgs};
+use forebay_core::v1::query::{Query, split_path};
+use forebay_core::{Error, ErrorCode, ObjectName, Result};
+use forebay_node::reply::text;
+
+use super::objects::Objects;
+use super::redirect;
+use crate::ids;
+use crate::route::Found;
+use crate::targets;
+
+const SCAN: &str = "/internal/v1/promote/scan";
+const START: &str = "/internal/v1/promote";
+
+/// Answers a POST on a bucket's objects.
+pub(super) async fn on_bucket(
+    state: &Objects,
+    parts: &Parts,
+    action: &ActionMsg,
+) -> Result<Response> {
+    let (bucket, _) = split_path(parts.uri.path(), "objects")?;
+    let bucket = Query::parse(parts.uri.query()).bucket(&bucket)?;
+    match action.action.as_str() {
+        "promote" => {
+            let args = PromoteArgs::parse(&action.name, &action.value)?;
+            let found = state.route.bucket(&bucket).await?;
+            Ok(text(promote(state, &found, args).await?))
+        }
+        "blob-download" => {
+            let object = ObjectName::new(&action.name)?;
+            BlobArgs::from_value(&action.value)?;
+            let found = state.route.bucket(&bucket).await?;
+            if !found.info.has_backend() {
+                return Err(Error::invalid(format!(
+                    "blob-download: bucket \"{}\" has no backend",
+                    found.info.bucket
+                ))
+                .hint("all of a native bucket is here"));
+            }
+            let owner = found.owner(object.as_str())?;
+            redirect(&state.identity, found.state.version, &parts.method, &parts.uri, &owner.url)
+        }
+        other => Err(Error::invalid(format!("unknown action \"{other}\" on objects"))),
+    }
+}
+
+/// Starts a promotion on all targets, or on the one that was named; its job's id. All must see
+/// something: a target without files would be a part that is missing without a word.
+async fn promote(state: &Objects, found: &Found, args: PromoteArgs) -> Result<String> {
+    check_prefix(&args.object)?;
+    let nodes = targets_of(found, &args.target)?;
+    let scans = state.targets.post_all::<_, PromoteScan>(nodes.iter().copied(), SCAN, &args).await;
+    let scans: Vec<PromoteScan> = scans.into_iter().map(|(_, scan)| scan).collect::<Result<_>>()?;
+    let alike = scans.windows(2).all(|pair| pair[0] == pair[1]);
+    let shared = scans.len() > 1 && alike && !args.not_shared;
+    let id = ids::mint("prm-");
+    let bucket = found.info.bucket.clone();
+    let request = PromoteRequest { id: id.clone(), bucket, args, shared };
+    let started: Vec<(_, Result<serde_json::Value>)> =
+        state.targets.post_all(nodes.iter().copied(), START, &request).await;
+    if let Some(e) = started.into_iter().find_map(|(_, answer)| answer.err()) {
+        // Half a promotion would look like a whole one.
+        state.targets.delete_all(nodes, &format!("/internal/v1/job/{id}")).await;
+        return Err(e);
+    }
+    Ok(id)
+}
+
+fn targets_of<'a>(found: &'a Found, wanted: &str) -> Result<Vec<&'a Node>> {
+    let alive = targets::alive(&found.state)?;
+    if wanted.is_empty() {
+        return Ok(alive);
+    }
+    let node = alive.into_iter().find(|node| node.id.as_str() == wanted);
+    node.map(|node| vec![node]).ok_or_else(|| {
+        Error::new(ErrorCode::NodeNotFound, format!("promote: node \"{wanted}\" does not exist"))
+            .hint("the id of a target that is alive")
+    })
+}
+
+/// Names are checked whole by the targets; what all of them begin with is the request's own mistake.
+fn check_prefix(prefix: &str) -> Result<()> {
+    let inner = prefix.strip_suffix('/').unwrap_or(prefix);
+    if inner.is_empty() && prefix.is_empty() {
+        return Ok(());
+    }
+    ObjectName::new(inner)?.check_v1_native()
+}

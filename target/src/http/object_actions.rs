@@ -1,0 +1,214 @@
+//! What is asked of objects beside their bytes: copy, rename, the lock's state, blob downloads, where
+//! they are, and what other targets deliver here.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use forebay_core::bucket::BucketInfo;
+use forebay_core::cache_rules::Admission;
+use forebay_core::job::JobKind;
+use forebay_core::object::ObjectMeta;
+use forebay_core::v1::action::ActionMsg;
+use forebay_core::v1::object::{BlobArgs, CopyArgs, Presence};
+use forebay_core::v1::query::{Query, split_path};
+use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
+use forebay_node::auth::Caller;
+use forebay_node::reply::{Failure, text};
+use futures::{StreamExt, TryStreamExt};
+
+use super::objects::{ObjectRequest, owned_elsewhere, read_action, unknown_action};
+use super::{Context, Shared};
+use crate::job::Registration;
+use crate::object::{BlobOptions, CopyOptions, Delivery, KEPT, Label, not_remote};
+
+/// A PUT that is a copy of the object in its path.
+pub(super) async fn copy(
+    context: &Context,
+    request: &ObjectRequest,
+    to: CopyArgs,
+) -> Result<Response> {
+    for part in ["etl_name", "etl_pipeline"] {
+        if request.query.get(part).is_some() {
+            return Err(Error::unsupported(format!("a copy with {part} is not served yet")));
+        }
+    }
+    let target = context.maps.load().bucket(&to.bucket)?.clone();
+    if !target.has_backend() {
+        to.name.check_v1_native()?;
+    }
+    let how = CopyOptions { latest: to.latest, sync: to.sync, keep_existing: false };
+    let from = (&request.info, request.name.as_str());
+    context.objects.copy(from, (&target, to.name.as_str()), how).await?;
+    Ok(Response::new(Body::empty()))
+}
+
+/// The actions of POST on one object.
+pub(super) async fn post(
+    context: &Context,
+    request: &ObjectRequest,
+    action: &ActionMsg,
+) -> Result<Response> {
+    let (info, name) = (&request.info, request.name.as_str());
+    let mut response = Response::new(Body::empty());
+    match action.action.as_str() {
+        "check-lock" => {
+            if context.objects.is_being_written(info, name) {
+                *response.status_mut() = StatusCode::LOCKED;
+            }
+        }
+        "rename-obj" => {
+            let to = ObjectName::new(&action.name)?;
+            if !info.has_backend() {
+                to.check_v1_native()?;
+            }
+            context.objects.rename(info, name, to.as_str()).await?;
+        }
+        other => return Err(unknown_action(other)),
+    }
+    Ok(response)
+}
+
+/// The actions of POST on a bucket that name their object in the body.
+pub(super) async fn on_bucket(
+    context: &Context,
+    parts: &Parts,
+    caller: Caller,
+    body: Body,
+) -> Result<Response> {
+    let action = read_action(body).await?;
+    if action.action != "blob-download" {
+        return Err(Error::invalid(format!("unknown action \"{}\" on objects", action.action)));
+    }
+    let (bucket, _) = split_path(parts.uri.path(), "objects")?;
+    let bucket = Query::parse(parts.uri.query()).bucket(&bucket)?;
+    let name = ObjectName::new(&action.name)?;
+    let args = BlobArgs::from_value(&action.value)?;
+    let info = context.maps.load().bucket(&bucket)?.clone();
+    let elsewhere = owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?;
+    if let Some(elsewhere) = elsewhere.filter(|_| caller != Caller::Node) {
+        return Ok(elsewhere);
+    }
+    if !info.has_backend() {
+        return Err(not_remote(&info));
+    }
+    if info.cache.admission == Admission::Never {
+        return Err(Error::invalid(format!(
+            "bucket \"{}\" has cache.admission never: nothing of it is kept",
+            info.bucket
+        )));
+    }
+    Ok(text(blob_job(context, &info, name.as_str(), args.into()).await?))
+}
+
+/// A GET that wants its object fetched by several ranges at once: begins that; the read itself then
+/// follows the fetch as any other.
+pub(super) async fn blob_get(
+    context: &Context,
+    request: &ObjectRequest,
+    args: BlobArgs,
+) -> Result<()> {
+    let (info, name) = (&request.info, request.name.as_str());
+    if !info.has_backend() {
+        return Err(not_remote(info));
+    }
+    if args.threshold > 0 && context.objects.head(info, name).await?.size < args.threshold {
+        return Ok(());
+    }
+    blob_job(context, info, name, args.into()).await.map(drop)
+}
+
+/// Starts the download as a job, over at once when the object is here; the job's id.
+async fn blob_job(
+    context: &Context,
+    info: &BucketInfo,
+    name: &str,
+    how: BlobOptions,
+) -> Result<String> {
+    let following = context.objects.blob_begin(info, name, how).await?;
+    let what = Registration::new(JobKind::BlobDownload).bucket(&info.bucket);
+    let job = context.jobs.register(what)?;
+    let id = job.id().to_owned();
+    let Some(following) = following else {
+        job.end(Ok(()));
+        return Ok(id);
+    };
+    job.expect(1, following.meta.size);
+    context.lifecycle.spawn(async move {
+        let stop = job.stop_token();
+        let outcome = tokio::select! {
+            fetched = following.finished() => fetched.map(|bytes| job.done(bytes)),
+            () = stop.cancelled() => Err(Error::new(ErrorCode::Conflict, "stopped")),
+        };
+        job.end(outcome);
+    });
+    Ok(id)
+}
+
+/// What a HEAD is to tell, and whether its properties are.
+pub(super) async fn look(context: &Context, request: &ObjectRequest) -> Result<(ObjectMeta, bool)> {
+    let (info, name) = (&request.info, request.name.as_str());
+    let presence = Presence::parse(&request.query)?;
+    let objects = &context.objects;
+    let meta = if request.caller == Caller::Node || presence.here && info.has_backend() {
+        objects.head_local(info, name).await?
+    } else if presence.outside {
+        objects.head_outside(info, name).await?
+    } else if request.query.flag("latest-ver") && info.has_backend() {
+        objects.head_latest(info, name).await?
+    } else {
+        objects.head(info, name).await?
+    };
+    Ok((meta, presence.props))
+}
+
+/// An object that another target made and this one owns.
+pub(super) async fn accept(
+    State(context): State<Shared>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let (parts, body) = request.into_parts();
+    let (info, name) = delivered(&context, &parts)?;
+    let Label { custom, keep_existing } = Label::read(&parts.headers)?;
+    let len = http_body::Body::size_hint(&body).exact();
+    let body = body
+        .into_data_stream()
+        .map_err(|e| Error::invalid(format!("the other target stopped sending: {e}")))
+        .boxed();
+    let delivery = Delivery { body, len, custom, keep_existing };
+    let written = context.objects.accept(&info, name.as_str(), delivery).await?;
+    let mut response = Response::new(Body::empty());
+    if written.is_none() {
+        response.headers_mut().insert(KEPT, HeaderValue::from(1));
+    }
+    Ok(response)
+}
+
+/// Removes an object for another target.
+pub(super) async fn remove(
+    State(context): State<Shared>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let (parts, _) = request.into_parts();
+    let (info, name) = delivered(&context, &parts)?;
+    context.objects.delete(&info, name.as_str()).await?;
+    Ok(Response::new(Body::empty()))
+}
+
+/// The object of a request from another target, which must belong here.
+fn delivered(context: &Context, parts: &Parts) -> Result<(BucketInfo, ObjectName)> {
+    let path = parts.uri.path();
+    let (bucket, name) = split_path(path.strip_prefix("/internal").unwrap_or(path), "objects")?;
+    let bucket = Query::parse(parts.uri.query()).bucket(&bucket)?;
+    let name = ObjectName::new(name)?;
+    let state = context.maps.load();
+    let info = state.bucket(&bucket)?.clone();
+    let owner = placement::owner(&state, &info, name.as_str())?;
+    if owner.id != context.identity.id {
+        let uri = info.bucket.object_uri(name.as_str());
+        let text = format!("{uri} belongs to target {}", owner.id);
+        return Err(Error::new(ErrorCode::WrongOwner, text));
+    }
+    Ok((info, name))
+}

@@ -1,0 +1,26 @@
+//! Promotions over HTTP: what gateways ask of a target.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use forebay_core::intra::PromoteRequest;
+use forebay_core::v1::object::PromoteArgs;
+use forebay_node::reply::{Failure, json};
+
+use super::Shared;
+
+/// What this target sees of the source.
+pub(super) async fn scan(
+    State(context): State<Shared>,
+    Json(args): Json<PromoteArgs>,
+) -> Result<Response, Failure> {
+    Ok(json(&context.promotions.scan(args).await?))
+}
+
+pub(super) async fn start(
+    State(context): State<Shared>,
+    Json(request): Json<PromoteRequest>,
+) -> Result<Response, Failure> {
+    context.promotions.start(request).await?;
+    Ok(json(&serde_json::Value::Null))
+}

@@ -1,0 +1,202 @@
+//! Blob download: a large object of a backend brought here by several ranges at once.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use forebay_core::bucket::{BucketInfo, Freshness};
+use forebay_core::size::ByteRange;
+use forebay_core::v1::object::BlobArgs;
+use forebay_core::{Error, ErrorCode, Result};
+use futures::{StreamExt, TryStreamExt};
+
+use super::cold::Following;
+use super::{Key, ObjectService, Turns};
+use crate::backend::{Backend, BodyStream, RemoteObject};
+
+/// Bytes of one download that are in memory at once, at most.
+const MEMORY: u64 = 64 << 20;
+
+/// How an object is fetched by ranges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlobOptions {
+    /// Bytes of a range.
+    pub(crate) chunk: u64,
+    /// Ranges that are fetched at once.
+    pub(crate) workers: usize,
+    /// A copy that is here is compared with the backend first.
+    pub(crate) latest: bool,
+}
+
+impl From<BlobArgs> for BlobOptions {
+    fn from(args: BlobArgs) -> Self {
+        Self { chunk: args.chunk, workers: args.workers, latest: args.latest }
+    }
+}
+
+impl BlobOptions {
+    fn at_once(self) -> usize {
+        self.workers.clamp(1, usize::try_from(MEMORY / self.chunk.max(1)).unwrap_or(1).max(1))
+    }
+}
+
+impl ObjectService {
+    /// Begins to bring an object here, or joins the fetch that does. `None`: it is here, or there is
+    /// no room for it.
+    pub(crate) async fn blob_begin(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        how: BlobOptions,
+    ) -> Result<Option<Following>> {
+        if !info.has_backend() {
+            return Err(not_remote(info));
+        }
+        let freshness = if how.latest { Freshness::Always } else { info.freshness };
+        let info = BucketInfo { freshness, ..info.clone() };
+        if self.fresh_record(&info, name).await?.is_some() || !self.admits(&info, name) {
+            return Ok(None);
+        }
+        let begun = self.cold_by(&info, name, Some(how)).await?;
+        Ok(begun.map(|(following, _)| following))
+    }
+
+    /// Brings an object here. The bytes fetched; `None` when it was here.
+    #[allow(dead_code, reason = "for jobs that prefetch large objects")]
+    pub(crate) async fn blob_fetch(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        how: BlobOptions,
+    ) -> Result<Option<u64>> {
+        let mut turns = Turns::default();
+        loop {
+            let done = match self.blob_begin(info, name, how).await {
+                Ok(Some(following)) => following.finished().await.map(Some),
+                Ok(None) => Ok(None),
+                Err(e) => Err(e),
+            };
+            if !turns.again(&done) {
+                return done;
+            }
+        }
+    }
+
+    /// All of an object, by ranges of one version of it.
+    pub(super) async fn by_ranges(
+        &self,
+        info: &BucketInfo,
+        key: &Key,
+        how: BlobOptions,
+    ) -> Result<RemoteObject> {
+        let backend = self.backend(info).await?;
+        let meta = backend.stat(&key.name).await?;
+        let range = ByteRange::whole(meta.size);
+        let (name, version): (Arc<str>, Arc<str>) =
+            (key.name.clone(), meta.version.as_str().into());
+        let pieces = futures::stream::iter(cut(meta.size, how.chunk))
+            .map(move |range| piece(backend.clone(), name.clone(), version.clone(), range));
+        let stream: BodyStream = pieces.buffered(how.at_once()).boxed();
+        Ok(RemoteObject { meta, range, stream })
+    }
+}
+
+/// The refusal for a bucket whose objects are nowhere else.
+pub(crate) fn not_remote(info: &BucketInfo) -> Error {
+    Error::invalid(format!("blob-download: bucket \"{}\" has no backend", info.bucket))
+        .hint("all of a native bucket is here")
+}
+
+fn cut(size: u64, chunk: u64) -> impl Iterator<Item = ByteRange> + Send {
+    let chunk = chunk.max(1);
+    (0..size.div_ceil(chunk))
+        .map(move |n| ByteRange { start: n * chunk, end: ((n + 1) * chunk).min(size) })
+}
+
+async fn piece(
+    backend: Arc<dyn Backend>,
+    name: Arc<str>,
+    version: Arc<str>,
+    range: ByteRange,
+) -> Result<bytes::Bytes> {
+    let mut stream = backend.get(&name, Some(range), Some(&version)).await?.stream;
+    let mut piece = BytesMut::with_capacity(range.len() as usize);
+    while let Some(bytes) = stream.try_next().await? {
+        piece.extend_from_slice(&bytes);
+    }
+    if piece.len() as u64 != range.len() {
+        let text = format!("the backend sent {} of {} bytes of {name}", piece.len(), range.len());
+        return Err(Error::new(ErrorCode::Unavailable, text));
+    }
+    Ok(piece.freeze())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::object::tests::{Bench, pattern};
+
+    #[tokio::test]
+    async fn an_object_comes_by_ranges_and_once() {
+        let bench = Bench::new(1 << 30).await;
+        let info = bench.bucket("b", true, Freshness::Never);
+        let bytes = pattern(2_500_000);
+        std::fs::write(bench.folder().join("x"), &bytes).unwrap();
+        let how = BlobOptions { chunk: 1 << 20, workers: 2, latest: false };
+        let fetched = bench.service.blob_fetch(&info, "x", how).await.unwrap();
+        assert_eq!((fetched, bench.gets()), (Some(2_500_000), 3));
+        let (read, result) = bench.read(&info, "x").await.unwrap();
+        assert!(read == bytes && result == "hit");
+        assert_eq!(bench.service.blob_fetch(&info, "x", how).await.unwrap(), None);
+
+        std::fs::write(bench.folder().join("x"), "other").unwrap();
+        let latest = BlobOptions { latest: true, ..how };
+        assert_eq!(bench.service.blob_fetch(&info, "x", latest).await.unwrap(), Some(5));
+        std::fs::write(bench.folder().join("empty"), "").unwrap();
+        assert_eq!(bench.service.blob_fetch(&info, "empty", how).await.unwrap(), Some(0));
+        let native = bench.bucket("n", false, Freshness::Never);
+        let refused = bench.service.blob_fetch(&native, "x", how).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::InvalidArgument);
+    }
+
+    #[tokio::test]
+    async fn an_object_on_its_way_counts_as_being_written() {
+        let bench = Bench::new(1 << 30).await;
+        let info = bench.bucket("b", true, Freshness::Never);
+        std::fs::write(bench.folder().join("x"), pattern(100)).unwrap();
+        let written = || bench.service.is_being_written(&info, "x");
+        assert!(!written());
+        // It is here when its lock is free, and not before.
+        let writer = bench.service.lock_key(info.id, "x").await;
+        assert!(written());
+        let how = BlobOptions { chunk: 10, workers: 1, latest: false };
+        let following = bench.service.blob_begin(&info, "x", how).await.unwrap().unwrap();
+        drop(writer);
+        following.finished().await.unwrap();
+        while written() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn ranges_cover_the_object_once() {
+        for (size, chunk) in [(0, 4), (1, 4), (4, 4), (9, 4), (8, 1), (5, u64::MAX / 2)] {
+            let mut at = 0;
+            for range in cut(size, chunk) {
+                assert_eq!(range.start, at);
+                assert!(!range.is_empty() && range.len() <= chunk);
+                at = range.end;
+            }
+            assert_eq!(at, size);
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_is_asked() {
+        let at_once = |chunk, workers| BlobOptions { chunk, workers, latest: false }.at_once();
+        assert_eq!(at_once(4 << 20, 4), 4);
+        assert_eq!(at_once(4 << 20, 128), 16);
+        assert_eq!(at_once(64 << 20, 128), 1);
+        assert_eq!(at_once(0, 0), 1);
+    }
+}
