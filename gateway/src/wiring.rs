@@ -22,7 +22,9 @@ use crate::cluster::desk::{Desk, OwnDoor};
 use crate::cluster::leading::Leading;
 use crate::cluster::standing::StandingWatch;
 use crate::cluster_view::ClusterView;
-use crate::http::{admin, api, batch, buckets, cluster, daemon, internal, jobs, objects, unserved};
+use crate::http::{
+    admin, api, batch, buckets, cluster, daemon, easy_url, internal, jobs, objects, unserved,
+};
 use crate::job_control::JobControl;
 use crate::meta::front::RaftMeta;
 use crate::meta::group::Group;
@@ -157,7 +159,7 @@ impl Parts {
             peer,
             identity: identity.clone(),
         };
-        Router::new()
+        let all = Router::new()
             .merge(objects::router(objects::Objects {
                 route: route.clone(),
                 targets: targets.clone(),
@@ -205,7 +207,9 @@ impl Parts {
                 identity: identity.clone(),
                 metrics: metrics.clone(),
             }))
-            .merge(unserved::router(metrics))
+            .merge(unserved::router(metrics));
+        let easy = easy_url::router(&all);
+        all.merge(easy)
     }
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import requests
 from aistore.sdk import Bucket, Client
 from aistore.sdk.blob_download_config import BlobDownloadConfig
 from aistore.sdk.errors import AISError
@@ -67,3 +68,12 @@ def test_blob_downloads_are_for_remote_buckets(client: Client) -> None:
     config = BlobDownloadConfig(chunk_size="1mb", num_workers="4")
     with pytest.raises(AISError, match="has no backend"):
         native.object("x").get_reader(blob_download_config=config).read_all()
+
+
+def test_easy_urls_with_names_that_have_slashes(client: Client, cluster: Cluster) -> None:
+    easy = bucket(client, "sdk-easy")
+    url = f"{cluster.endpoint}/ais/sdk-easy"
+    assert requests.put(f"{url}/d/e/x%20y", data=b"bytes", timeout=10).status_code == 200
+    assert easy.object("d/e/x y").get_reader().read_all() == b"bytes"
+    assert requests.get(f"{url}/d/e/x%20y", timeout=10).content == b"bytes"
+    assert "d/e/x y" in requests.get(url, timeout=10).text

@@ -1,5 +1,5 @@
 //! What v1 does with single objects beside reading and writing them: copy, rename, presence, locks,
-//! promotion of files, blob downloads.
+//! promotion of files, blob downloads, and the short way to write their URLs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -383,4 +383,26 @@ async fn a_blob_download_brings_an_object_by_ranges() {
     assert_eq!(start("blobs", "none", json!({})).status, 404);
     assert_eq!(start("blobs", "big", json!({"chunk-size": "x"})).status, 400);
     assert_eq!(start("blobs", "", json!({})).status, 400);
+}
+
+#[tokio::test]
+async fn easy_urls_are_short_for_those_of_v1() {
+    let world = world();
+    let bucket = world.native("easy").await;
+    let put = http::request("PUT", &world.url("/ais/easy/d/e/x%20y")).body("bytes").follow();
+    assert_eq!(put.status, 200, "{}", put.text());
+    let client = world.cluster.client();
+    assert_eq!(client.get_bytes(&bucket, "d/e/x y", None).await.unwrap(), "bytes");
+    let got = http::request("GET", &world.url("/ais/easy/d/e/x%20y")).follow();
+    assert_eq!((got.status, got.text().as_str()), (200, "bytes"));
+    let listed = http::get(&world.url("/ais/easy"));
+    assert_eq!(listed.status, 200, "{}", listed.text());
+    assert!(listed.text().contains("d/e/x y"));
+    assert!(http::get(&world.url("/ais")).text().contains("easy"));
+    assert_eq!(http::request("HEAD", &world.url("/ais/easy")).send().status, 200);
+    assert_eq!(http::request("PUT", &world.url("/ais/easy")).body("x").follow().status, 400);
+    assert_eq!(http::get(&world.url("/ais//x")).status, 400);
+    assert_eq!(http::get(&world.url("/xyz/easy/x")).status, 400);
+    let gone = http::request("DELETE", &world.url("/ais/easy/d/e/x%20y")).follow();
+    assert_eq!(gone.status, 200, "{}", gone.text());
 }

@@ -69,6 +69,22 @@ async fn what_is_wrong_is_said_before_any_redirect() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn easy_urls_are_answered_as_the_paths_they_stand_for() {
+    let w = World::new(1, 1).await;
+    act(w.url(), "POST", "/v1/buckets/b", "create-bck", Value::Null).await.expect(200);
+    for (method, status) in [("GET", 301), ("PUT", 307), ("HEAD", 307), ("DELETE", 307)] {
+        let answer = send(w.url(), method, "/ais/b/d/x%20y", &[], "").await.expect(status);
+        let to = answer.header("location");
+        let path = format!("{}/v1/objects/b/d/x%20y?provider=ais&fbv=", w.targets[0].url);
+        assert!(to.starts_with(&path), "{method}: {to}");
+    }
+    send(w.url(), "HEAD", "/ais/b", &[], "").await.expect(200);
+    send(w.url(), "HEAD", "/ais/none", &[], "").await.expect(404);
+    send(w.url(), "PUT", "/ais/b", &[], "").await.expect(400);
+    get(w.url(), "/s4/b/x").await.expect(400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_owner_is_503_and_no_target_at_all_is_400() {
     let w = World::new(1, 0).await;
     act(w.url(), "POST", "/v1/buckets/b", "create-bck", Value::Null).await.expect(200);
