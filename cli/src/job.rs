@@ -225,16 +225,13 @@ pub(crate) fn to_json(job: &JobStatus) -> Value {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use forebay_core::job::{JobSpec, Task};
+    use forebay_core::job::JobSpec;
     use forebay_core::{Bucket, Provider};
 
     fn job(state: JobState, errors: u64) -> JobStatus {
         let spec = JobSpec {
-            id: "prefetch-1".into(),
-            kind: JobKind::Prefetch,
             bucket: Some(Bucket::new(Provider::Aws, "b").unwrap()),
-            selection: Selection::default(),
-            task: Task::Plain,
+            ..JobSpec::new(JobKind::Prefetch, "prefetch-1")
         };
         JobStatus { state, errors, ..JobStatus::new(&spec, 1) }
     }

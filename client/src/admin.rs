@@ -29,6 +29,7 @@ impl Client {
                 return Err(Error::Api(CoreError::invalid("the list of objects is empty")));
             }
             Selection::Names(names) => json!({ "objnames": names }),
+            Selection::Template(template) => json!({ "template": template }),
             Selection::Prefix(prefix) => json!({ "prefix": prefix }),
         };
         let method = match kind {

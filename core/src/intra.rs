@@ -204,3 +204,10 @@ pub struct PromoteRequest {
     /// All targets see the same files: each takes those whose objects it owns.
     pub shared: bool,
 }
+
+/// `POST /internal/v1/settle`: the target is to take over a native object that belongs to it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SettleRequest {
+    pub bucket: crate::name::Bucket,
+    pub name: String,
+}

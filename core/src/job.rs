@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::name::{Bucket, NodeId};
+use crate::template::Template;
 
 mod kind;
 mod task;
@@ -13,13 +14,32 @@ mod task;
 pub use kind::JobKind;
 pub use task::{ArchiveTask, CopyTask, PrefetchTask, Task, Transform};
 
+/// How long after its work a job of a kind that idles is taken for one that idles.
+const LINGERS_NS: u64 = 20_000_000_000;
+
 /// Which objects a job works on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Selection {
     Names(Vec<String>),
+    /// A template with a range in it, checked; each target makes its names of it.
+    Template(String),
     /// All names that start so; empty means the whole bucket.
     Prefix(String),
+}
+
+impl Selection {
+    /// Its names, one after the other; `None` where only a listing can tell.
+    pub fn names(&self) -> Result<Option<Box<dyn Iterator<Item = String> + Send + '_>>> {
+        Ok(match self {
+            Self::Names(names) => Some(Box::new(names.iter().cloned())),
+            Self::Prefix(_) => None,
+            Self::Template(text) => match Template::parse(text)? {
+                Template::Ranges(ranges) => Some(Box::new(ranges.into_names())),
+                Template::Prefix(_) => return Err(Error::invalid(format!("no range in {text}"))),
+            },
+        })
+    }
 }
 
 impl Default for Selection {
@@ -39,9 +59,30 @@ pub struct JobSpec {
     pub bucket: Option<Bucket>,
     #[serde(default)]
     pub selection: Selection,
+    /// Only names without a slash behind the prefix.
+    #[serde(default)]
+    pub flat: bool,
+    /// Objects worked on at once on each target; 0: as many as are good.
+    #[serde(default)]
+    pub workers: u32,
     /// What the kind does not say.
     #[serde(default)]
     pub task: Task,
+}
+
+impl JobSpec {
+    /// A job about the whole cluster, until it gets a bucket.
+    pub fn new(kind: JobKind, id: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            kind,
+            bucket: None,
+            selection: Selection::default(),
+            flat: false,
+            workers: 0,
+            task: Task::Plain,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +104,9 @@ pub struct JobStatus {
     /// Where it writes, when that is another bucket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<Bucket>,
+    /// Objects worked on at once on each target, where its client chose that.
+    #[serde(default)]
+    pub workers: u32,
     pub state: JobState,
     /// Unix nanoseconds.
     pub started_ns: u64,
@@ -94,6 +138,7 @@ impl JobStatus {
             kind: spec.kind,
             bucket: spec.bucket.clone(),
             destination: spec.task.destination().cloned(),
+            workers: spec.workers,
             state: JobState::Running,
             started_ns,
             ended_ns: 0,
@@ -110,6 +155,14 @@ impl JobStatus {
 
     pub fn is_over(&self) -> bool {
         self.state != JobState::Running
+    }
+
+    /// Whether its client may still take it for a job that idles, `now_ns` being the time: AIStore
+    /// keeps such jobs for more work, lists them as running and lets them be aborted.
+    pub fn lingers(&self, now_ns: u64) -> bool {
+        self.kind.idles()
+            && self.state == JobState::Done
+            && now_ns.saturating_sub(self.ended_ns) < LINGERS_NS
     }
 }
 

@@ -112,6 +112,11 @@ pub enum Command {
         id: NodeId,
         on: bool,
     },
+    /// A native bucket gets another name. Its objects stay where they are until they are moved.
+    RenameBucket {
+        from: Bucket,
+        to: Bucket,
+    },
 }
 
 impl ClusterState {
@@ -169,26 +174,7 @@ impl ClusterState {
             }
             Command::CreateBucket { mut info, now_ns } => {
                 let uname = info.bucket.uname();
-                if self.buckets.contains_key(&uname) {
-                    return Err(Error::new(
-                        ErrorCode::BucketExists,
-                        format!("bucket \"{}\" already exists", info.bucket),
-                    ));
-                }
-                let namesake = self.buckets.values().find(|b| {
-                    b.bucket.name == info.bucket.name && b.bucket.namespace == info.bucket.namespace
-                });
-                if let Some(other) = namesake {
-                    // S3 names a bucket by its name alone.
-                    return Err(Error::new(
-                        ErrorCode::Conflict,
-                        format!(
-                            "bucket \"{}\" cannot be added: its name is taken by \"{}\"",
-                            info.bucket, other.bucket
-                        ),
-                    )
-                    .hint("bucket names are unique over all providers; choose another name"));
-                }
+                self.check_free(&info.bucket)?;
                 info.id = self.next_bucket_id;
                 info.created_ns = now_ns;
                 info.created_version = index;
@@ -215,8 +201,48 @@ impl ClusterState {
                 // Given back, it is alive again when it is heard of next.
                 node.alive &= !on;
             }
+            Command::RenameBucket { from, to } => {
+                if self.bucket(&from)?.has_backend() || to.provider != from.provider {
+                    return Err(Error::invalid(format!(
+                        "cannot rename \"{from}\" to \"{to}\": only native buckets are renamed"
+                    )));
+                }
+                self.check_free(&to)?;
+                if let Some(mut info) = self.buckets.remove(&from.uname()) {
+                    // Names decide who owns what: from now on objects lie with former owners.
+                    info.created_version = 0;
+                    info.bucket = to;
+                    self.buckets.insert(info.bucket.uname(), info);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Whether a bucket of this name can be made.
+    fn check_free(&self, bucket: &Bucket) -> Result<()> {
+        if self.buckets.contains_key(&bucket.uname()) {
+            return Err(Error::new(
+                ErrorCode::BucketExists,
+                format!("bucket \"{bucket}\" already exists"),
+            ));
+        }
+        let namesake = self
+            .buckets
+            .values()
+            .find(|b| b.bucket.name == bucket.name && b.bucket.namespace == bucket.namespace);
+        match namesake {
+            None => Ok(()),
+            // S3 names a bucket by its name alone.
+            Some(other) => Err(Error::new(
+                ErrorCode::Conflict,
+                format!(
+                    "bucket \"{bucket}\" cannot be added: its name is taken by \"{}\"",
+                    other.bucket
+                ),
+            )
+            .hint("bucket names are unique over all providers; choose another name")),
+        }
     }
 
     /// The bucket, or the error that says it is not there.
@@ -320,6 +346,26 @@ mod tests {
         let wrong = Change::from([("no.such".to_owned(), "1".to_owned())]);
         assert!(s.apply(2, Command::Configure { change: wrong, reset: true, now_ns: 4 }).is_err());
         assert_eq!(s.settings, read.settings);
+    }
+
+    #[test]
+    fn a_renamed_bucket_keeps_its_id_and_its_objects_lie_with_former_owners() {
+        let mut s = ClusterState::default();
+        s.apply(1, join("target-01")).unwrap();
+        s.apply(2, create("b")).unwrap();
+        s.apply(3, create("c")).unwrap();
+        let bucket = |name| Bucket::new(Provider::Ais, name).unwrap();
+        let id = s.bucket(&bucket("b")).unwrap().id;
+        let rename = |to| Command::RenameBucket {
+            from: bucket("b"),
+            to: Bucket::new(Provider::Ais, to).unwrap(),
+        };
+        assert_eq!(s.apply(4, rename("c")).unwrap_err().code, ErrorCode::BucketExists);
+        s.apply(5, rename("d")).unwrap();
+        assert_eq!(s.bucket(&bucket("b")).unwrap_err().code, ErrorCode::BucketNotFound);
+        let renamed = s.bucket(&bucket("d")).unwrap();
+        assert_eq!(renamed.id, id);
+        assert!(renamed.created_version <= s.targets_changed);
     }
 
     #[test]

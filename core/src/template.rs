@@ -31,7 +31,7 @@ struct Range {
 
 impl Range {
     fn count(&self) -> u64 {
-        (self.last - self.first) / self.step + 1
+        ((self.last - self.first) / self.step).saturating_add(1)
     }
 
     fn parse(text: &str, whole: &str) -> Result<Self> {
@@ -163,18 +163,25 @@ impl Ranges {
 
     /// All names, the last range turning fastest.
     pub fn names(&self) -> impl Iterator<Item = String> + '_ {
-        (0..self.count()).map(|mut i| {
-            let mut numbers = vec![0; self.ranges.len()];
-            for (slot, range) in numbers.iter_mut().zip(&self.ranges).rev() {
-                *slot = range.first + (i % range.count()) * range.step;
-                i /= range.count();
-            }
-            let mut name = self.texts[0].clone();
-            for ((number, range), text) in numbers.iter().zip(&self.ranges).zip(&self.texts[1..]) {
-                name.push_str(&format!("{number:0width$}{text}", width = range.width));
-            }
-            name
-        })
+        (0..self.count()).map(|i| self.name(i))
+    }
+
+    /// As [`Self::names`], of a template that nobody else needs.
+    pub fn into_names(self) -> impl Iterator<Item = String> + Send {
+        (0..self.count()).map(move |i| self.name(i))
+    }
+
+    fn name(&self, mut i: u64) -> String {
+        let mut numbers = vec![0; self.ranges.len()];
+        for (slot, range) in numbers.iter_mut().zip(&self.ranges).rev() {
+            *slot = range.first + (i % range.count()) * range.step;
+            i /= range.count();
+        }
+        let mut name = self.texts[0].clone();
+        for ((number, range), text) in numbers.iter().zip(&self.ranges).zip(&self.texts[1..]) {
+            name.push_str(&format!("{number:0width$}{text}", width = range.width));
+        }
+        name
     }
 }
 

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{self, JobKind, JobSpec, JobState, JobStatus, Selection, Task};
+use forebay_core::state::Node;
 use forebay_core::v1::jobs::unknown_job;
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result, placement};
 use forebay_node::clock::unix_ns;
 use forebay_node::maps::Maps;
 
-use crate::ids;
 use crate::route::Found;
 use crate::targets::{self, Targets};
 
@@ -47,13 +47,18 @@ pub(crate) struct JobFilter {
     pub(crate) kind: Option<JobKind>,
     pub(crate) bucket: Option<Bucket>,
     pub(crate) running_only: bool,
+    /// Only this target's parts.
+    pub(crate) node: Option<NodeId>,
 }
 
 impl JobFilter {
     fn matches(&self, s: &JobStatus) -> bool {
         (self.id.is_empty() || self.id == s.id)
             && self.kind.is_none_or(|k| k == s.kind)
-            && self.bucket.as_ref().is_none_or(|b| Some(b) == s.bucket.as_ref())
+            && self
+                .bucket
+                .as_ref()
+                .is_none_or(|b| s.bucket.as_ref() == Some(b) || s.destination.as_ref() == Some(b))
             && !(self.running_only && s.is_over())
     }
 }
@@ -63,15 +68,10 @@ impl JobControl {
         Self { maps, targets, started: Arc::default() }
     }
 
-    /// Starts a job on every target; it is known everywhere when this returns.
-    pub(crate) async fn start(
-        &self,
-        kind: JobKind,
-        found: &Found,
-        selection: Selection,
-    ) -> Result<String> {
-        let info = &found.info;
-        if !matches!(kind, JobKind::Delete | JobKind::Scrub) && !info.has_backend() {
+    /// Starts a job on what a bucket holds.
+    pub(crate) async fn start(&self, found: &Found, mut spec: JobSpec) -> Result<String> {
+        let (kind, info) = (spec.kind, &found.info);
+        if matches!(kind, JobKind::Prefetch | JobKind::Evict) && !info.has_backend() {
             return Err(Error::invalid(format!(
                 "cannot {} objects of \"{}\": it has no backend",
                 kind.as_str(),
@@ -84,13 +84,12 @@ impl JobControl {
         } else {
             targets::all_members(&found.state)?
         };
-        let spec = JobSpec {
-            id: ids::mint(kind.id_prefix()),
-            kind,
-            bucket: Some(info.bucket.clone()),
-            selection,
-            task: Task::Plain,
-        };
+        spec.bucket = Some(info.bucket.clone());
+        self.launch(spec, nodes).await
+    }
+
+    /// Starts a job on some targets; it is known everywhere when this returns.
+    pub(crate) async fn launch(&self, spec: JobSpec, nodes: Vec<&Node>) -> Result<String> {
         let answers =
             self.targets.post_all::<_, serde_json::Value>(nodes.iter().copied(), JOBS, &spec).await;
         if let Some(e) = answers.into_iter().find_map(|(_, answer)| answer.err()) {
@@ -115,11 +114,10 @@ impl JobControl {
         let runner = placement::highest(nodes.into_iter(), placement::digest(&id));
         let runner = runner.ok_or_else(|| Error::unavailable("no target is alive"))?;
         let spec = JobSpec {
-            id: id.clone(),
-            kind: JobKind::Ishard,
             bucket: Some(source.info.bucket.clone()),
             selection: Selection::Prefix(ishard.prefix.clone()),
             task: Task::Ishard(Box::new(ishard)),
+            ..JobSpec::new(JobKind::Ishard, id.clone())
         };
         let mut status: JobStatus = self.targets.post(runner, JOBS, &spec).await?;
         self.remember(Started { on: vec![runner.id.clone()], last: status.clone() });
@@ -157,8 +155,19 @@ impl JobControl {
         filter: &JobFilter,
     ) -> Result<BTreeMap<NodeId, Vec<JobStatus>>> {
         let state = self.maps.load();
-        let nodes = targets::alive(&state)?;
-        let answers = self.targets.get_all::<Vec<JobStatus>>(nodes, JOBS).await;
+        let mut nodes = targets::alive(&state)?;
+        nodes.retain(|n| filter.node.as_ref().is_none_or(|asked| *asked == n.id));
+        let answers = match filter.id.as_str() {
+            "" => self.targets.get_all::<Vec<JobStatus>>(nodes, JOBS).await,
+            id => {
+                let one = self.targets.get_all::<JobStatus>(nodes, &path(id)).await;
+                let listed = |answer: Result<JobStatus>| match answer {
+                    Err(e) if e.code == ErrorCode::JobNotFound => Ok(Vec::new()),
+                    answer => answer.map(|status| vec![status]),
+                };
+                one.into_iter().map(|(node, answer)| (node, listed(answer))).collect()
+            }
+        };
         let mut parts = BTreeMap::new();
         for (target, answer) in answers {
             match answer {
@@ -209,11 +218,15 @@ impl JobControl {
         self.list(&filter).await?.pop().ok_or_else(|| unknown_job(id))
     }
 
-    /// Stops what matches; nothing to stop is no error.
+    /// Stops what matches; nothing to stop is no error. A job that idles is aborted by its id.
     pub(crate) async fn stop(&self, filter: &JobFilter) -> Result<()> {
-        let running = JobFilter { running_only: true, ..filter.clone() };
         let state = self.maps.load();
-        for job in self.list(&running).await? {
+        let now = unix_ns();
+        for job in self.list(filter).await? {
+            let idles = job.lingers(now) && !filter.id.is_empty();
+            if job.is_over() && !idles {
+                continue;
+            }
             let nodes: Vec<_> = state.alive_targets().collect();
             for (target, answer) in self.targets.delete_all(nodes, &path(&job.id)).await {
                 match answer {
@@ -225,6 +238,10 @@ impl JobControl {
                     }
                     _ => {}
                 }
+            }
+            if idles {
+                // Its end is another one now.
+                self.table().remove(&job.id);
             }
         }
         Ok(())

@@ -104,13 +104,20 @@ pub async fn run(
         usage_of(store, objects.clone(), identity.started),
         &lifecycle,
     );
-    let jobs = Jobs::new(objects.clone(), identity.id.clone(), peer.clone(), lifecycle.clone());
+    let shards = Shards::new(objects.clone(), lifecycle.clone());
+    let jobs = Jobs::new(
+        objects.clone(),
+        identity.id.clone(),
+        peer.clone(),
+        shards.clone(),
+        lifecycle.clone(),
+    );
     let builds = Builds::new(objects.clone(), peer.clone(), lifecycle.clone());
     let root = &config.promote.root;
     let promotions = Promotions::new(objects.clone(), jobs.clone(), root, lifecycle.clone());
     let context = Context {
         objects: objects.clone(),
-        shards: Shards::new(objects.clone(), lifecycle.clone()),
+        shards,
         jobs,
         builds,
         promotions,

@@ -10,6 +10,7 @@ mod folder;
 mod gcs;
 mod get_put;
 mod ishard;
+mod jobs;
 mod kill_loop;
 mod leader;
 mod list;

@@ -38,6 +38,16 @@ pub struct PrefetchTask {
     /// Compare what is here with the backend, whatever the bucket's rules say.
     #[serde(default)]
     pub latest: bool,
+    /// Objects of this many bytes or more are fetched by ranges in parallel, each by a job of its
+    /// own; 0: none are.
+    #[serde(default)]
+    pub blob_threshold: u64,
+    /// Bytes of such a range; 0 is the default.
+    #[serde(default)]
+    pub blob_chunk: u64,
+    /// Ranges at once; 0 is the default.
+    #[serde(default)]
+    pub blob_workers: u32,
 }
 
 /// Copies of objects, under names that may differ.
@@ -59,9 +69,6 @@ pub struct CopyTask {
     /// Also remove, here and at the destination, what the backend does not have any more.
     #[serde(default)]
     pub synchronize: bool,
-    /// Only names without a slash behind the prefix.
-    #[serde(default)]
-    pub flat: bool,
     /// Go on after an object that fails.
     #[serde(default)]
     pub continue_on_error: bool,
@@ -70,6 +77,34 @@ pub struct CopyTask {
     pub remote_too: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transform: Option<Transform>,
+}
+
+impl CopyTask {
+    pub fn new(to: Bucket) -> Self {
+        Self {
+            to,
+            prepend: String::new(),
+            ext: BTreeMap::new(),
+            dry_run: false,
+            latest: false,
+            synchronize: false,
+            continue_on_error: false,
+            remote_too: false,
+            transform: None,
+        }
+    }
+
+    /// What the copy of an object is called.
+    pub fn name_of(&self, name: &str) -> String {
+        let Some((stem, ext)) = name.rsplit_once('.').filter(|(_, ext)| !ext.contains('/')) else {
+            return format!("{}{name}", self.prepend);
+        };
+        let dotted = || self.ext.get(&format!(".{ext}"));
+        match self.ext.get(ext).or_else(dotted) {
+            Some(new) => format!("{}{stem}.{}", self.prepend, new.trim_start_matches('.')),
+            None => format!("{}{name}", self.prepend),
+        }
+    }
 }
 
 /// ETLs that the bytes go through on their way.
@@ -100,10 +135,62 @@ pub struct ArchiveTask {
     /// Add to the shard when it exists.
     #[serde(default)]
     pub append: bool,
-    /// Only names without a slash behind the prefix.
-    #[serde(default)]
-    pub flat: bool,
     /// Leave out what cannot be read.
     #[serde(default)]
     pub continue_on_error: bool,
+}
+
+impl ArchiveTask {
+    /// What an object of `bucket` is called inside the shard.
+    pub fn member_of(&self, bucket: &Bucket, name: &str) -> String {
+        let name = match self.base_names {
+            true => name.rsplit('/').next().unwrap_or(name),
+            false => name,
+        };
+        match self.with_bucket {
+            true => format!("{}/{name}", bucket.name),
+            false => name.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::name::Provider;
+
+    fn bucket() -> Bucket {
+        Bucket::new(Provider::Ais, "b").unwrap()
+    }
+
+    #[test]
+    fn copies_take_a_prefix_and_another_extension() {
+        let mut task = CopyTask::new(bucket());
+        assert_eq!(task.name_of("a/b.jpg"), "a/b.jpg");
+        task.prepend = "new-".into();
+        task.ext = [("jpg".into(), "txt".into()), (".tar".into(), ".tgz".into())].into();
+        assert_eq!(task.name_of("a.jpg/b"), "new-a.jpg/b");
+        assert_eq!(task.name_of("a/b.jpg"), "new-a/b.txt");
+        assert_eq!(task.name_of("b.tar"), "new-b.tgz");
+        assert_eq!(task.name_of("jpg"), "new-jpg");
+    }
+
+    #[test]
+    fn members_are_named_by_object_base_name_and_bucket() {
+        let task = |with_bucket, base_names| ArchiveTask {
+            to: bucket(),
+            name: "a.tar".into(),
+            format: String::new(),
+            with_bucket,
+            base_names,
+            append: false,
+            continue_on_error: false,
+        };
+        let member = |w, b| task(w, b).member_of(&bucket(), "x/y");
+        assert_eq!(
+            [member(false, false), member(true, false), member(false, true), member(true, true)],
+            ["x/y", "b/x/y", "y", "b/y"]
+        );
+    }
 }

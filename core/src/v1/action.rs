@@ -47,7 +47,7 @@ pub fn lower_keys(value: Value) -> Value {
     }
 }
 
-fn text(value: &Value, key: &str) -> String {
+pub(crate) fn text(value: &Value, key: &str) -> String {
     value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
@@ -64,10 +64,12 @@ pub fn number(value: &Value, key: &str) -> Option<u64> {
 /// taken as it is (ours), or the whole bucket.
 pub fn selection(value: &Value) -> Result<Selection> {
     let value = lower_keys(value.clone());
-    if let Some(names) = value.get("objnames").and_then(Value::as_array) {
-        let names: Option<Vec<String>> =
-            names.iter().map(|n| n.as_str().map(str::to_owned)).collect();
-        let names = names.ok_or_else(|| Error::invalid("objnames must be a list of strings"))?;
+    let names = value.get("objnames").filter(|names| !names.is_null());
+    if let Some(names) = names {
+        let listed = names.as_array().and_then(|names| {
+            names.iter().map(|n| n.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+        });
+        let names = listed.ok_or_else(|| Error::invalid("objnames must be a list of strings"))?;
         if !names.is_empty() {
             return Ok(Selection::Names(names));
         }
@@ -79,7 +81,7 @@ pub fn selection(value: &Value) -> Result<Selection> {
     }
     Ok(match Template::parse(&template)? {
         Template::Prefix(prefix) => Selection::Prefix(prefix),
-        Template::Ranges(ranges) => Selection::Names(ranges.names().collect()),
+        Template::Ranges(_) => Selection::Template(template),
     })
 }
 
@@ -99,10 +101,12 @@ mod tests {
     fn selections() {
         let s = |t: &str| selection(&serde_json::from_str(t).unwrap()).unwrap();
         assert_eq!(s(r#"{"objnames":["a"]}"#), Selection::Names(vec!["a".into()]));
-        assert_eq!(
-            s(r#"{"template":"o-{0..1}"}"#),
-            Selection::Names(vec!["o-0".into(), "o-1".into()])
-        );
+        let range = s(r#"{"template":"o-{0..1}"}"#);
+        assert_eq!(range, Selection::Template("o-{0..1}".into()));
+        assert_eq!(range.names().unwrap().unwrap().collect::<Vec<_>>(), ["o-0", "o-1"]);
+        let flood = serde_json::json!({"template": "o-{0..10000000}"});
+        assert!(selection(&flood).unwrap_err().message.contains("10000000"));
+        assert!(selection(&serde_json::json!({"objnames": "a"})).is_err());
         assert_eq!(s(r#"{"template":"abc"}"#), Selection::Prefix("abc".into()));
         assert_eq!(s(r#"{"prefix":"a{0..1}"}"#), Selection::Prefix("a{0..1}".into()));
         assert_eq!(s("{}"), Selection::Prefix(String::new()));

@@ -31,7 +31,8 @@ pub fn snapshot_json(s: &JobStatus) -> Value {
         "id": s.id, "kind": s.kind.v1_kind(), "ctlmsg": "",
         "abort-err": if stopped { "stopped by user" } else { "" },
         "err": s.messages.first().cloned().unwrap_or_default(),
-        "glob.id": "0",
+        // Joggers, workers and full channels share one number.
+        "glob.id": (u64::from(s.workers.min(1023)) << 10).to_string(),
         "stats": {"loc-objs": s.objects.to_string(), "loc-bytes": s.bytes.to_string(),
             "out-objs": "0", "out-bytes": "0", "in-objs": "0", "in-bytes": "0"},
         "aborted": stopped, "is_idle": s.is_over(),

@@ -15,4 +15,5 @@ pub mod list;
 pub mod object;
 pub mod query;
 pub mod time_layout;
+pub mod transfers;
 pub mod uploads;

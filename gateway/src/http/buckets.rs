@@ -10,7 +10,7 @@ use axum::routing::MethodRouter;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::job::JobKind;
 use forebay_core::state::Command;
-use forebay_core::v1::action::{ActionMsg, selection};
+use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::bucket::requested_backend;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::{Query, split_path};
@@ -18,10 +18,8 @@ use forebay_core::{Bucket, Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::metrics::Metrics;
-use forebay_node::reply::text;
-use serde_json::Value;
 
-use super::{MAX_CONTROL, counted, done, list, read_body, summary};
+use super::{MAX_CONTROL, bucket_jobs, counted, done, list, read_body, summary};
 use crate::bucket_props;
 use crate::changes::Changes;
 use crate::job_control::JobControl;
@@ -29,17 +27,9 @@ use crate::route::{Found, Route};
 use crate::targets::Targets;
 
 /// Actions of v1 that exist and are not served yet; everything else is unknown.
-const NOT_SERVED: [&str; 15] = [
-    "move-bck",
-    "copy-bck",
+const NOT_SERVED: [&str; 7] = [
     "etl-bck",
-    "copy-listrange",
     "etl-listrange",
-    "archive",
-    "make-n-copies",
-    "ec-encode",
-    "rechunk",
-    "index-shard",
     "summary-shard",
     "create-inventory",
     "show-inventory",
@@ -73,19 +63,19 @@ pub(crate) fn router(state: Buckets) -> Router {
 }
 
 /// A request about buckets, decoded.
-struct Call {
+pub(super) struct Call {
     parts: Parts,
-    query: Query,
+    pub(super) query: Query,
     /// Empty in requests about all buckets.
     bucket: String,
     /// What stands behind the bucket in the path.
     rest: String,
-    action: ActionMsg,
+    pub(super) action: ActionMsg,
 }
 
 impl Call {
     /// The bucket of a request that is about one.
-    fn bucket(&self) -> Result<Bucket> {
+    pub(super) fn bucket(&self) -> Result<Bucket> {
         if !self.rest.is_empty() {
             let name = format!("{}/{}", self.bucket, self.rest);
             return Err(Error::new(
@@ -132,9 +122,24 @@ async fn decode(parts: Parts, body: Body) -> Result<Call> {
 }
 
 /// Actions served, by method.
-const SERVED: [(&str, &[&str]); 4] = [
+const SERVED: [(&str, &[&str]); 5] = [
     ("GET", &["list", "summary-bck"]),
-    ("POST", &["create-bck", "prefetch-listrange", "scrub"]),
+    (
+        "POST",
+        &[
+            "create-bck",
+            "copy-bck",
+            "move-bck",
+            "copy-listrange",
+            "prefetch-listrange",
+            "scrub",
+            "index-shard",
+            "make-n-copies",
+            "ec-encode",
+            "rechunk",
+        ],
+    ),
+    ("PUT", &["archive"]),
     ("DELETE", &["destroy-bck", "evict-remote-bck", "delete-listrange", "evict-listrange"]),
     ("PATCH", &["set-bprops", "reset-bprops"]),
 ];
@@ -169,10 +174,17 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
             };
             set_props(state, &call.bucket()?, change).await
         }
-        ("POST", "prefetch-listrange") => start_job(state, JobKind::Prefetch, &call).await,
-        ("POST", "scrub") => start_job(state, JobKind::Scrub, &call).await,
-        ("DELETE", "evict-listrange") => start_job(state, JobKind::Evict, &call).await,
-        ("DELETE", "delete-listrange") => start_job(state, JobKind::Delete, &call).await,
+        ("POST", "copy-bck") => bucket_jobs::copy_bucket(state, &call, false).await,
+        ("POST", "move-bck") => bucket_jobs::rename(state, &call).await,
+        ("POST", "copy-listrange") => bucket_jobs::copy_objects(state, &call, false).await,
+        ("PUT", "archive") => bucket_jobs::archive(state, &call).await,
+        ("POST", "prefetch-listrange") => bucket_jobs::prefetch(state, &call).await,
+        ("POST", "scrub") => bucket_jobs::each(state, JobKind::Scrub, &call).await,
+        ("POST", "index-shard") => bucket_jobs::each(state, JobKind::IndexShard, &call).await,
+        ("POST", "make-n-copies") => bucket_jobs::make_copies(state, &call).await,
+        ("POST", "ec-encode" | "rechunk") => bucket_jobs::lacking(state, &call).await,
+        ("DELETE", "evict-listrange") => bucket_jobs::each(state, JobKind::Evict, &call).await,
+        ("DELETE", "delete-listrange") => bucket_jobs::each(state, JobKind::Delete, &call).await,
         (_, other) => {
             // A bad name is the client's first mistake, whatever it wants to do.
             call.bucket()?;
@@ -305,15 +317,4 @@ async fn set_props(
     change(&mut info)?;
     state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
     Ok(done())
-}
-
-async fn start_job(state: &Buckets, kind: JobKind, call: &Call) -> Result<Response> {
-    let found = state.route.bucket(&call.bucket()?).await?;
-    let value = if call.action.value.is_null() {
-        &Value::Object(serde_json::Map::new())
-    } else {
-        &call.action.value
-    };
-    let id = state.jobs.start(kind, &found, selection(value)?).await?;
-    Ok(text(id))
 }

@@ -6,11 +6,12 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use forebay_core::ishard::IshardSpec;
-use forebay_core::job::{JobKind, Selection};
+use forebay_core::job::{JobKind, JobSpec};
 use forebay_core::v1::action::{ActionMsg, lower_keys, parse_json};
 use forebay_core::v1::jobs::{snapshots_json, status_json, unknown_job};
 use forebay_core::v1::query::Query;
-use forebay_core::{Bucket, Error, ErrorCode, Result};
+use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
+use forebay_node::clock::unix_ns;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
 use serde_json::Value;
@@ -19,6 +20,7 @@ use super::{MAX_CONTROL, counted, done, read_body};
 use crate::ids;
 use crate::job_control::{JobControl, JobFilter};
 use crate::route::Route;
+use crate::targets;
 
 #[derive(Clone)]
 pub(crate) struct JobsFront {
@@ -113,21 +115,48 @@ pub(crate) async fn control(State(state): State<JobsFront>, body: Body) -> Respo
 }
 
 async fn start(state: &JobsFront, question: &Question) -> Result<Response> {
-    let Some(kind) = question.filter.kind else {
-        return Err(Error::invalid(format!(
-            "jobs of kind \"{}\" cannot be started",
-            question.kind
-        ))
-        .hint("this version starts prefetch-listrange on a bucket"));
-    };
-    let bucket = question.filter.bucket.as_ref().ok_or_else(|| {
-        Error::invalid(format!("a job of kind {} needs a bucket", kind.v1_kind()))
+    let kind = question.filter.kind.ok_or_else(|| match question.kind.as_str() {
+        "" => Error::invalid("start: the job's kind is missing"),
+        kind => Error::invalid(format!("unknown job kind \"{kind}\"")),
     })?;
-    if kind != JobKind::Prefetch {
-        return Err(Error::invalid(format!("{} starts with a list of objects", kind.v1_kind())));
+    let mut spec = JobSpec::new(kind, ids::mint(kind.id_prefix()));
+    let now = state.route.state();
+    match kind {
+        JobKind::Prefetch | JobKind::Scrub | JobKind::IndexShard => {
+            let bucket = question.filter.bucket.as_ref().ok_or_else(|| {
+                Error::invalid(format!("a job of kind {} needs a bucket", kind.v1_kind()))
+            })?;
+            let found = state.route.bucket(bucket).await?;
+            Ok(text(state.jobs.start(&found, spec).await?))
+        }
+        JobKind::Lru | JobKind::Cleanup | JobKind::LoadMetadata => {
+            if let Some(bucket) = &question.filter.bucket {
+                spec.bucket = Some(state.route.bucket(bucket).await?.info.bucket);
+            }
+            Ok(text(state.jobs.launch(spec, targets::alive(&now)?).await?))
+        }
+        JobKind::Rebalance => {
+            spec.id = ids::mint("g");
+            Ok(text(state.jobs.launch(spec, targets::all_members(&now)?).await?))
+        }
+        JobKind::Resilver => {
+            let id = question.filter.node.as_ref().ok_or_else(|| {
+                Error::unsupported("resilver runs on one target, which the request must name")
+            })?;
+            let unknown = || {
+                let text = format!("target {id} is not a member of the cluster");
+                Error::new(ErrorCode::NodeNotFound, text)
+            };
+            let node = now.targets().find(|n| n.id == *id).ok_or_else(unknown)?;
+            Ok(text(state.jobs.launch(spec, vec![node]).await?))
+        }
+        JobKind::Rechunk | JobKind::EcEncode | JobKind::MakeCopies => {
+            Err(Error::unsupported(format!("{} is not supported", kind.v1_kind()))
+                .hint("an object has one copy, on the target that owns it"))
+        }
+        _ => Err(Error::invalid(format!("jobs of kind \"{}\" cannot be started", kind.v1_kind()))
+            .hint("they start with what they are asked to do, on a bucket or an object")),
     }
-    let found = state.route.bucket(bucket).await?;
-    Ok(text(state.jobs.start(kind, &found, Selection::Prefix(String::new())).await?))
 }
 
 /// `GET /v1/cluster?what=…` for the four questions about jobs.
@@ -152,9 +181,11 @@ pub(crate) async fn answer(jobs: &JobControl, what: &str, body: &[u8]) -> Result
         },
         "status_all" => Ok(json(&list().await?.iter().map(status_json).collect::<Vec<_>>())),
         "running_all" => {
-            let running = JobFilter { running_only: true, ..filter.clone() };
-            let running = if question.kind_unknown { vec![] } else { jobs.list(&running).await? };
-            let names = running.iter().map(|s| format!("{}[{}]", s.kind.v1_kind(), s.id));
+            let all = JobFilter { running_only: false, ..filter.clone() };
+            let all = if question.kind_unknown { vec![] } else { jobs.list(&all).await? };
+            let now = unix_ns();
+            let running = all.iter().filter(|s| !s.is_over() || s.lingers(now));
+            let names = running.map(|s| format!("{}[{}]", s.kind.v1_kind(), s.id));
             Ok(json(&names.collect::<Vec<_>>()))
         }
         "qryxstats" => {
@@ -182,30 +213,51 @@ struct Question {
 
 impl Question {
     fn from_value(value: &Value) -> Result<Self> {
-        let value = lower_keys(value.clone());
-        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-        let kind = text("kind").to_owned();
+        let value = match value {
+            Value::Null | Value::Object(_) => lower_keys(value.clone()),
+            _ => return Err(Error::invalid("a question about jobs must be an object")),
+        };
+        let text = |key: &str| match value.get(key) {
+            None | Some(Value::Null) => Ok(""),
+            Some(Value::String(text)) => Ok(text.as_str()),
+            Some(_) => Err(Error::invalid(format!("{key} must be a string"))),
+        };
+        let kind = text("kind")?.to_owned();
         let parsed = kind.parse::<JobKind>().ok();
-        let bucket = match value.get("bck").map(|b| lower_keys(b.clone())) {
-            None | Some(Value::Null) => None,
-            // Clients that mean no bucket may send one without a name.
-            Some(b) if b.get("name").and_then(Value::as_str).is_none_or(str::is_empty) => None,
-            Some(b) => {
-                let part = |key: &str| b.get(key).and_then(Value::as_str).unwrap_or_default();
-                Some(Bucket::from_parts(part("name"), part("provider"), "")?)
+        let bucket = match value.get("bck") {
+            None | Some(Value::Null) => {
+                // Of several the first is the one that is asked about.
+                let first = value.get("buckets").and_then(Value::as_array).and_then(|b| b.first());
+                first.map(bucket).transpose()?.flatten()
             }
+            Some(one) => bucket(one)?,
         };
-        let filter = JobFilter {
-            id: text("id").to_owned(),
-            kind: parsed,
-            bucket,
-            running_only: value.get("show_active").and_then(Value::as_bool).unwrap_or(false),
+        let node = match (text("daemonid")?, text("node")?) {
+            ("", "") => None,
+            ("", id) | (id, _) => Some(NodeId::new(id)?),
         };
+        let running_only = match value.get("show_active") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(flag)) => *flag,
+            Some(_) => return Err(Error::invalid("show_active must be true or false")),
+        };
+        let filter =
+            JobFilter { id: text("id")?.to_owned(), kind: parsed, bucket, running_only, node };
         Ok(Self { filter, kind_unknown: !kind.is_empty() && parsed.is_none(), kind })
     }
 
     fn names_something(&self) -> bool {
         !self.filter.id.is_empty() || self.filter.kind.is_some()
+    }
+}
+
+/// Clients that mean no bucket may send one without a name.
+fn bucket(value: &Value) -> Result<Option<Bucket>> {
+    let value = lower_keys(value.clone());
+    let part = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    match part("name") {
+        "" => Ok(None),
+        name => Ok(Some(Bucket::from_parts(name, part("provider"), "")?)),
     }
 }
 
@@ -225,7 +277,12 @@ mod tests {
         assert_eq!(q.filter.bucket.unwrap().to_string(), "s3://b");
         let q = Question::from_value(&json!({"id": "", "bck": null, "show_active": null})).unwrap();
         assert!(q.filter.bucket.is_none() && !q.filter.running_only && !q.kind_unknown);
-        assert!(Question::from_value(&json!({"kind": "lru"})).unwrap().kind_unknown);
+        assert!(Question::from_value(&json!({"kind": "no-such"})).unwrap().kind_unknown);
+        let lru = Question::from_value(&json!({"Kind": "lru-eviction"})).unwrap();
+        assert_eq!(lru.filter.kind, Some(JobKind::Lru));
+        for bad in [json!({"id": 7}), json!([1]), json!({"show_active": "x"}), json!("lru")] {
+            assert!(Question::from_value(&bad).is_err(), "{bad}");
+        }
         assert!(!Question::from_value(&json!({"bck": {}})).unwrap().names_something());
     }
 }

@@ -100,7 +100,7 @@ fn router(holds: Arc<Mutex<Holdings>>) -> Router {
         .route("/internal/v1/backend/head", post(backend_head))
         .route("/internal/v1/backend/list", post(backend_list))
         .route("/internal/v1/job", post(start_job).get(jobs))
-        .route("/internal/v1/job/{id}", delete(stop_job))
+        .route("/internal/v1/job/{id}", get(job).delete(stop_job))
         .route("/internal/v1/bucket/{id}", delete(drop_bucket))
         .route("/metrics", get(|| async { "forebay_get_bytes_total{result=\"hit\"} 5\n" }))
         .with_state(holds)
@@ -136,6 +136,11 @@ async fn start_job(State(h): Held, Json(spec): Json<JobSpec>) -> Result<Json<Val
 
 async fn jobs(State(h): Held) -> Json<Vec<JobStatus>> {
     Json(h.lock().unwrap().jobs.values().cloned().collect())
+}
+
+async fn job(State(h): Held, Path(id): Path<String>) -> Result<Json<JobStatus>, Failure> {
+    let job = h.lock().unwrap().jobs.get(&id).cloned();
+    job.map(Json).ok_or_else(|| Failure(forebay_core::v1::jobs::unknown_job(&id)))
 }
 
 async fn stop_job(State(h): Held, Path(id): Path<String>) -> StatusCode {

@@ -3,7 +3,9 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use forebay_core::intra::{BackendHeadRequest, BackendListRequest, ListPage, ListRequest};
+use forebay_core::intra::{
+    BackendHeadRequest, BackendListRequest, ListPage, ListRequest, SettleRequest,
+};
 use forebay_core::ishard::BuildRequest;
 use forebay_core::job::JobSpec;
 use forebay_core::list_page::MEDIA_TYPE;
@@ -81,6 +83,16 @@ pub(super) async fn stop_job(
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
     Ok(json(&context.jobs.stop(&id)?))
+}
+
+/// Takes over a native object that another target still has.
+pub(super) async fn settle(
+    State(context): State<Shared>,
+    Json(request): Json<SettleRequest>,
+) -> Result<Response, Failure> {
+    let info = context.maps.load().bucket(&request.bucket)?.clone();
+    context.objects.settle(&info, &request.name).await?;
+    Ok(json(&serde_json::Value::Null))
 }
 
 /// Begins to build a shard that belongs here.

@@ -105,6 +105,7 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/backend/list", post(intra::backend_list))
         .route("/internal/v1/job", post(intra::start_job).get(intra::jobs))
         .route("/internal/v1/job/{id}", get(intra::job).delete(intra::stop_job))
+        .route("/internal/v1/settle", post(intra::settle))
         .route("/internal/v1/shard/build", post(intra::start_build))
         .route("/internal/v1/shard/build/{id}", get(intra::build).delete(intra::stop_build))
         .route("/internal/v1/bucket/{id}", delete(intra::drop_bucket))

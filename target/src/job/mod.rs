@@ -1,10 +1,13 @@
 //! Jobs on this target: start, watch, stop. Each target works on the objects that it owns; a job
 //! that packs shards runs on one. What one request does itself is a job too ([`request`]).
 
+mod archive;
+mod copy;
 pub(crate) mod ishard;
 #[allow(dead_code)]
 mod request;
 mod table;
+mod upkeep;
 mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,14 +23,13 @@ use tokio_util::sync::CancellationToken;
 
 use self::table::Table;
 use crate::object::ObjectService;
+use crate::shard::Shards;
 
 #[allow(unused_imports)] // Which requests are jobs is said where they are answered.
 pub(crate) use self::request::{Registration, RequestJob};
 
 /// Failures that are kept in words.
 const MESSAGES: usize = 8;
-/// How long after its work a job of a kind that idles can still be aborted.
-const LINGERS_NS: u64 = 60_000_000_000;
 
 /// All jobs of this target; cheap to clone.
 #[derive(Clone)]
@@ -37,6 +39,7 @@ struct Inner {
     objects: ObjectService,
     me: NodeId,
     peer: PeerClient,
+    shards: Shards,
     lifecycle: Lifecycle,
     table: Mutex<Table>,
 }
@@ -115,9 +118,10 @@ impl Jobs {
         objects: ObjectService,
         me: NodeId,
         peer: PeerClient,
+        shards: Shards,
         lifecycle: Lifecycle,
     ) -> Self {
-        Self(Arc::new(Inner { objects, me, peer, lifecycle, table: Mutex::default() }))
+        Self(Arc::new(Inner { objects, me, peer, shards, lifecycle, table: Mutex::default() }))
     }
 
     /// Starts a job. Starting one that exists is its status, so that a retry does no harm.
@@ -158,8 +162,7 @@ impl Jobs {
         job.stop.cancel();
         let mut status = job.status.lock().unwrap_or_else(PoisonError::into_inner);
         // To its client a job that idles is not over, and is aborted by a stop.
-        let idles = status.kind.idles() && status.state == JobState::Done;
-        if idles && unix_ns().saturating_sub(status.ended_ns) < LINGERS_NS {
+        if status.lingers(unix_ns()) {
             status.state = JobState::Stopped;
         }
         Ok(status.clone())
@@ -174,8 +177,11 @@ impl Jobs {
         // Jobs that tell others to stop end by themselves when they are stopped.
         let outcome = match job.spec.kind {
             JobKind::Ishard => ishard::run(&self.0.objects, &self.0.peer, job).await,
-            _ => tokio::select! {
-                outcome = work::run(&self.0.objects, &self.0.me, job) => outcome,
+            kind => tokio::select! {
+                outcome = archive::run(self, job), if kind == JobKind::Archive => outcome,
+                outcome = upkeep::run(self, job), if upkeep::is_upkeep(kind) => outcome,
+                outcome = work::run(self, job),
+                    if kind != JobKind::Archive && !upkeep::is_upkeep(kind) => outcome,
                 () = job.stop.cancelled() => Err(Error::new(ErrorCode::Conflict, "stopped")),
             },
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::job::{JobKind, JobSpec, Selection, Task};
+use forebay_core::job::{JobKind, JobSpec, Task};
 use forebay_core::{Bucket, Error, ErrorCode, Result};
 use rand::RngExt;
 use rand::distr::Alphanumeric;
@@ -49,13 +49,7 @@ impl Jobs {
     /// Fails with a conflict when a job has the id, and when there is no such bucket.
     pub(crate) fn register(&self, what: Registration) -> Result<RequestJob> {
         let id = what.id.unwrap_or_else(|| mint(what.kind.id_prefix()));
-        let spec = JobSpec {
-            id,
-            kind: what.kind,
-            bucket: what.bucket,
-            selection: Selection::default(),
-            task: what.task,
-        };
+        let spec = JobSpec { bucket: what.bucket, task: what.task, ..JobSpec::new(what.kind, id) };
         let job = self.prepare(spec)?;
         if self.table().add(&job).is_some() {
             let text = format!("a job with the id \"{}\" exists already", job.spec.id);

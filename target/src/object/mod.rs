@@ -21,6 +21,7 @@ mod put;
 mod stored;
 #[cfg(test)]
 pub(crate) mod tests;
+mod upkeep;
 mod upload;
 
 use std::sync::Arc;

@@ -55,7 +55,7 @@ fn stopped() -> Error {
 }
 
 /// A client of this cluster. Listings and new buckets are the gateways' business.
-fn client(objects: &ObjectService) -> Result<Client> {
+pub(super) fn client(objects: &ObjectService) -> Result<Client> {
     let state = objects.state();
     let urls: Vec<&str> = state.gateways().filter(|n| n.alive).map(|n| n.url.as_str()).collect();
     if urls.is_empty() {

@@ -1,0 +1,195 @@
+//! Jobs that are asked of a bucket over v1: copies, renames, archives, and the work on chosen
+//! objects.
+
+use axum::response::Response;
+use forebay_core::bucket::BucketInfo;
+use forebay_core::job::{CopyTask, JobKind, JobSpec, Task};
+use forebay_core::state::Command;
+use forebay_core::v1::transfers::Fields;
+use forebay_core::{Bucket, Error, ErrorCode, Result, placement};
+use forebay_node::clock::unix_ns;
+use forebay_node::reply::text;
+use serde_json::Value;
+
+use super::buckets::{Buckets, Call};
+use crate::ids;
+use crate::route::Found;
+use crate::targets;
+
+fn spec(kind: JobKind) -> JobSpec {
+    JobSpec::new(kind, ids::mint(kind.id_prefix()))
+}
+
+/// The bucket in the query that a copy or a rename goes to.
+fn bck_to(call: &Call) -> Result<Bucket> {
+    let action = &call.action.action;
+    let missing = || Error::invalid(format!("{action}: the query lacks bck_to"));
+    let uname = call.query.get("bck_to").ok_or_else(missing)?;
+    match Bucket::parse_uname(uname)? {
+        (bucket, None) => Ok(bucket),
+        (_, Some(object)) => Err(Error::invalid(format!(
+            "{action}: bck_to names a bucket and not the object \"{}\"",
+            object.as_str()
+        ))),
+    }
+}
+
+/// A job without more options than which objects it works on.
+pub(super) async fn each(state: &Buckets, kind: JobKind, call: &Call) -> Result<Response> {
+    let found = state.route.bucket(&call.bucket()?).await?;
+    let fields = Fields::new(&call.action.value)?;
+    let mut spec = spec(kind);
+    fields.common(&mut spec)?;
+    spec.selection = fields.selection()?;
+    Ok(text(state.jobs.start(&found, spec).await?))
+}
+
+pub(super) async fn prefetch(state: &Buckets, call: &Call) -> Result<Response> {
+    let found = state.route.bucket(&call.bucket()?).await?;
+    let fields = Fields::new(&call.action.value)?;
+    let mut spec = spec(JobKind::Prefetch);
+    fields.common(&mut spec)?;
+    spec.selection = fields.selection()?;
+    spec.task = fields.prefetch()?;
+    Ok(text(state.jobs.start(&found, spec).await?))
+}
+
+/// `copy-bck`, and `etl-bck` with a transform.
+pub(super) async fn copy_bucket(
+    state: &Buckets,
+    call: &Call,
+    transformed: bool,
+) -> Result<Response> {
+    let found = state.route.bucket(&call.bucket()?).await?;
+    let fields = Fields::new(&call.action.value)?;
+    let mut task = fields.copy(bck_to(call)?, transformed)?;
+    task.remote_too = matches!(call.query.get("presence"), Some("0" | "1" | "5"));
+    let kind = if transformed { JobKind::TransformBucket } else { JobKind::CopyBucket };
+    copy(state, &found, &fields, task, kind).await
+}
+
+/// `copy-listrange`, and `etl-listrange` with a transform.
+pub(super) async fn copy_objects(
+    state: &Buckets,
+    call: &Call,
+    transformed: bool,
+) -> Result<Response> {
+    let found = state.route.bucket(&call.bucket()?).await?;
+    let fields = Fields::new(&call.action.value)?;
+    let to = fields.destination()?;
+    let to =
+        to.ok_or_else(|| Error::invalid(format!("{}: tobck is missing", call.action.action)))?;
+    let mut task = fields.copy(to, transformed)?;
+    task.remote_too = true;
+    let kind = if transformed { JobKind::TransformObjects } else { JobKind::CopyObjects };
+    copy(state, &found, &fields, task, kind).await
+}
+
+async fn copy(
+    state: &Buckets,
+    found: &Found,
+    fields: &Fields,
+    task: CopyTask,
+    kind: JobKind,
+) -> Result<Response> {
+    let from = &found.info.bucket;
+    let changes = task.transform.is_some() || !task.prepend.is_empty() || !task.ext.is_empty();
+    if task.to == *from && !task.dry_run && !found.info.has_backend() && !changes {
+        return Err(Error::invalid(format!("cannot copy bucket \"{from}\" onto itself")));
+    }
+    let mut spec = spec(kind);
+    fields.common(&mut spec)?;
+    spec.selection = fields.selection()?;
+    let found = match task.dry_run {
+        true => found.clone(),
+        // Targets must know the destination: they are asked by the state that has it.
+        false => Found { state: destination(state, found, &task.to).await?.state, ..found.clone() },
+    };
+    spec.task = Task::Copy(Box::new(task));
+    Ok(text(state.jobs.start(&found, spec).await?))
+}
+
+/// The bucket that copies go to; a native one is made, with the properties of its source.
+async fn destination(state: &Buckets, source: &Found, to: &Bucket) -> Result<Found> {
+    match state.route.bucket(to).await {
+        Err(e) if e.code == ErrorCode::BucketNotFound && !to.provider.is_remote() => {}
+        known => return known,
+    }
+    let mut info = BucketInfo::requested(to.clone(), None);
+    info.checksum = source.info.checksum;
+    if !source.info.has_backend() {
+        info.class = source.info.class;
+        info.extra.clone_from(&source.info.extra);
+    }
+    let command = Command::CreateBucket { info: Box::new(info), now_ns: unix_ns() };
+    match state.changes.commit(command).await {
+        Err(e) if e.code != ErrorCode::BucketExists => Err(e),
+        _ => state.route.known(to),
+    }
+}
+
+/// Renames a bucket at once; its objects move to their new owners by a job.
+pub(super) async fn rename(state: &Buckets, call: &Call) -> Result<Response> {
+    let (from, to) = (call.bucket()?, bck_to(call)?);
+    let found = state.route.known(&from)?;
+    if found.info.has_backend() || to.provider != from.provider {
+        return Err(Error::invalid(format!(
+            "cannot rename \"{from}\" to \"{to}\": only native buckets are renamed"
+        )));
+    }
+    if from == to {
+        return Err(Error::invalid(format!("cannot rename bucket \"{from}\" to itself")));
+    }
+    // Asked before anything changes: the job needs them all.
+    targets::all_members(&found.state)?;
+    state.changes.commit(Command::RenameBucket { from, to: to.clone() }).await?;
+    let found = state.route.known(&to)?;
+    Ok(text(state.jobs.start(&found, spec(JobKind::MoveBucket)).await?))
+}
+
+/// Writes objects into one shard, on the target that will own it.
+pub(super) async fn archive(state: &Buckets, call: &Call) -> Result<Response> {
+    let found = state.route.bucket(&call.bucket()?).await?;
+    let fields = Fields::new(&call.action.value)?;
+    let task = fields.archive(&found.info.bucket)?;
+    let to = state.route.bucket(&task.to).await?;
+    let runner = placement::owner(&to.state, &to.info, &task.name)?;
+    if !found.info.has_backend() {
+        targets::all_members(&found.state)?;
+    }
+    let mut spec = spec(JobKind::Archive);
+    fields.common(&mut spec)?;
+    spec.bucket = Some(found.info.bucket.clone());
+    spec.selection = fields.selection()?;
+    spec.task = Task::Archive(Box::new(task));
+    Ok(text(state.jobs.launch(spec, vec![runner]).await?))
+}
+
+/// Every object has one copy here, so that asking for one is done at once.
+pub(super) async fn make_copies(state: &Buckets, call: &Call) -> Result<Response> {
+    let found = state.route.bucket(&call.bucket()?).await?;
+    let copies = match &call.action.value {
+        Value::Number(n) => n.as_u64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    match copies {
+        Some(1) => Ok(text(state.jobs.start(&found, spec(JobKind::MakeCopies)).await?)),
+        Some(n @ 2..) => {
+            Err(Error::unsupported(format!("{n} copies of each object are not supported"))
+                .hint("an object has one copy, on the target that owns it"))
+        }
+        _ => Err(Error::invalid("make-n-copies: the value must be a number of copies")),
+    }
+}
+
+/// What this version does not have at all.
+pub(super) async fn lacking(state: &Buckets, call: &Call) -> Result<Response> {
+    state.route.bucket(&call.bucket()?).await?;
+    Err(match call.action.action.as_str() {
+        "ec-encode" => Error::unsupported("erasure coding is not supported")
+            .hint("an object has one copy, on the target that owns it"),
+        action => Error::unsupported(format!("{action} is not supported"))
+            .hint("objects lie in pieces as the store sees fit"),
+    })
+}

@@ -1,0 +1,265 @@
+//! The job that writes objects into one shard. The shard's owner runs it: members are pulled from
+//! their owners batch by batch and written into an archive on its way to the disk.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_client::RowStream;
+use forebay_core::archive::ArchiveFormat;
+use forebay_core::batch::{self, BatchEntry, BatchRequest};
+use forebay_core::job::{ArchiveTask, Selection, Task};
+use forebay_core::size::ByteRange;
+use forebay_core::{Bucket, Error, ErrorCode, NodeId, ObjectName, Result};
+use futures::{StreamExt, TryStreamExt};
+use tokio::sync::mpsc;
+
+use super::ishard::client;
+use super::{Job, Jobs};
+use crate::object::PutRequest;
+use crate::shard::write::ArchiveWriter;
+
+/// Members asked for at once.
+const CHUNK: usize = 1024;
+/// Bytes that are gathered before they go out.
+const STEP: usize = 256 << 10;
+/// Pieces on their way to the disk.
+const PIECES: usize = 4;
+/// Members that one job takes at most when it lists them itself.
+const MAX_LISTED: usize = 10_000_000;
+/// How long an owner may say nothing: a cold object comes from far away.
+const SILENCE: Duration = Duration::from_secs(60);
+
+pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
+    let Task::Archive(task) = &job.spec.task else {
+        return Err(Error::invalid("a job that archives needs its task"));
+    };
+    let objects = &jobs.0.objects;
+    let destination = objects.state().bucket(&task.to)?.clone();
+    if !destination.has_backend() {
+        ObjectName::new(&task.name)?.check_v1_native()?;
+    }
+    let format = ArchiveFormat::from_name(&task.format);
+    let format = format.ok_or_else(|| Error::invalid("archive: unknown format"))?;
+    let writer = ArchiveWriter::new(format)?;
+    let (sender, receiver) = mpsc::channel(PIECES);
+    let body = futures::stream::unfold(receiver, |mut pieces| async move {
+        pieces.recv().await.map(|piece| (piece, pieces))
+    });
+    let put = PutRequest::new(body.boxed());
+    let pack = async {
+        let out = Output { writer, sender: sender.clone() };
+        let packed = pack(jobs, job, task, format, out).await;
+        if let Err(e) = &packed {
+            // The shard is not kept when its bytes end in a failure.
+            let _ = sender.send(Err(e.clone())).await;
+        }
+        drop(sender);
+        packed
+    };
+    let (packed, put) = tokio::join!(pack, objects.put(&destination, &task.name, put));
+    // What failed first ends the other; the cause says more.
+    match (packed, put) {
+        (Err(e), Err(other)) if e.code == ErrorCode::Unavailable => Err(other),
+        (Err(e), _) | (_, Err(e)) => Err(e),
+        (Ok(()), Ok(_)) => Ok(()),
+    }
+}
+
+/// The archive's way to the disk.
+struct Output {
+    writer: ArchiveWriter,
+    sender: mpsc::Sender<Result<Bytes>>,
+}
+
+impl Output {
+    async fn data(&mut self, bytes: &Bytes) -> Result<()> {
+        for piece in bytes.chunks(STEP) {
+            if self.writer.compresses() {
+                tokio::task::block_in_place(|| self.writer.data(piece))?;
+            } else {
+                self.writer.data(piece)?;
+            }
+            self.flush(STEP).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is ready, once it is so much.
+    async fn flush(&mut self, least: usize) -> Result<()> {
+        if self.writer.ready() < least {
+            return Ok(());
+        }
+        let piece = self.writer.take();
+        Self::send(&self.sender, piece).await
+    }
+
+    async fn finish(self) -> Result<()> {
+        let last = self.writer.finish()?;
+        Self::send(&self.sender, last).await
+    }
+
+    async fn send(sender: &mpsc::Sender<Result<Bytes>>, piece: Bytes) -> Result<()> {
+        let gone = |_| Error::unavailable("the shard is not written any more");
+        sender.send(Ok(piece)).await.map_err(gone)
+    }
+}
+
+async fn pack(
+    jobs: &Jobs,
+    job: &Job,
+    task: &ArchiveTask,
+    format: ArchiveFormat,
+    mut out: Output,
+) -> Result<()> {
+    let source = job.info()?.bucket.clone();
+    if task.append {
+        take_over(jobs, task, format, &mut out).await?;
+    }
+    let mut members = 0;
+    match job.spec.selection.names()? {
+        Some(mut names) => loop {
+            let chunk: Vec<String> = names.by_ref().take(CHUNK).collect();
+            if chunk.is_empty() {
+                break;
+            }
+            members += add(jobs, job, task, &source, chunk, &mut out).await?;
+        },
+        None => {
+            let names = list(jobs, job, &source, task).await?;
+            for chunk in names.chunks(CHUNK) {
+                members += add(jobs, job, task, &source, chunk.to_vec(), &mut out).await?;
+            }
+        }
+    }
+    if members == 0 && !task.append {
+        return Err(Error::new(
+            ErrorCode::ObjectNotFound,
+            format!("archive {}: no object to put into it", task.to.object_uri(&task.name)),
+        ));
+    }
+    out.finish().await
+}
+
+/// The names of a prefix, as the cluster lists them; the shard itself is none of them.
+async fn list(jobs: &Jobs, job: &Job, source: &Bucket, task: &ArchiveTask) -> Result<Vec<String>> {
+    let Selection::Prefix(prefix) = &job.spec.selection else { return Ok(Vec::new()) };
+    let client = client(&jobs.0.objects)?;
+    let mut names = Vec::new();
+    let add = |name: &str, _| {
+        let nested = job.spec.flat && name[prefix.len()..].contains('/');
+        let itself = *source == task.to && name == task.name;
+        if !nested && !itself {
+            names.push(name.to_owned());
+        }
+        match names.len() > MAX_LISTED {
+            true => Err(Error::invalid(format!("more than {MAX_LISTED} objects for one shard"))),
+            false => Ok(()),
+        }
+    };
+    client.list_each(source, prefix, add).await?;
+    Ok(names)
+}
+
+/// Puts the members of the shard that is there in front of the new ones.
+async fn take_over(
+    jobs: &Jobs,
+    task: &ArchiveTask,
+    format: ArchiveFormat,
+    out: &mut Output,
+) -> Result<()> {
+    let info = jobs.0.objects.state().bucket(&task.to)?.clone();
+    let shards = &jobs.0.shards;
+    let index = match shards.index(&info, &task.name, Some(format)).await {
+        Err(e) if e.code == ErrorCode::ObjectNotFound => return Ok(()),
+        index => index?,
+    };
+    for member in &index.members {
+        let data = shards.data(&info, &task.name, member, Some(format)).await?;
+        out.writer.begin(&member.name, data.size)?;
+        let range = ByteRange::whole(data.size);
+        let mut pieces = data.stream(range);
+        while let Some(piece) = pieces.try_next().await? {
+            out.data(&piece).await?;
+        }
+        out.writer.end()?;
+        out.flush(STEP).await?;
+    }
+    Ok(())
+}
+
+/// Adds objects in their order; how many there were.
+async fn add(
+    jobs: &Jobs,
+    job: &Job,
+    task: &ArchiveTask,
+    source: &Bucket,
+    names: Vec<String>,
+    out: &mut Output,
+) -> Result<u64> {
+    let entries = names.iter().map(|name| Ok(BatchEntry::whole(0, ObjectName::new(name)?)));
+    let entries = entries.collect::<Result<Vec<_>>>()?;
+    let request = BatchRequest { buckets: vec![source.clone()], entries, ordered: true };
+    let (owners, mut sources) = open(jobs, &request).await?;
+    let named = matches!(job.spec.selection, Selection::Names(_));
+    let mut added = 0;
+    for (name, owner) in names.iter().zip(owners) {
+        let early = || Error::unavailable(format!("target {owner} ended its part early"));
+        let rows = sources.get_mut(&owner).ok_or_else(early)?;
+        let mut row = rows.next().await.ok_or_else(early)??;
+        if row.status != 0 {
+            let text = String::from_utf8_lossy(&row.payload).into_owned();
+            let e = Error::new(ErrorCode::from_status(row.status), text);
+            match e.code {
+                ErrorCode::ObjectNotFound if !named => {}
+                _ if task.continue_on_error => job.failed(&e),
+                _ => return Err(e),
+            }
+            continue;
+        }
+        let size = row.total;
+        out.writer.begin(&task.member_of(source, name), size)?;
+        loop {
+            out.data(&row.payload).await?;
+            if !row.more {
+                break;
+            }
+            row = rows.next().await.ok_or_else(early)??;
+            if row.status != 0 {
+                let text = String::from_utf8_lossy(&row.payload).into_owned();
+                return Err(Error::new(ErrorCode::from_status(row.status), text));
+            }
+        }
+        out.writer.end()?;
+        out.flush(STEP).await?;
+        job.done(size);
+        added += 1;
+    }
+    Ok(added)
+}
+
+/// Asks the owners of some members for them; who sends which.
+async fn open(
+    jobs: &Jobs,
+    request: &BatchRequest,
+) -> Result<(Vec<NodeId>, HashMap<NodeId, RowStream>)> {
+    let state = jobs.0.objects.state();
+    let plan = batch::plan(&state, request, 0..request.entries.len());
+    if let Some((_, e)) = plan.failed.into_iter().next() {
+        return Err(e);
+    }
+    let mut owners: Vec<Option<NodeId>> = vec![None; request.entries.len()];
+    let peer = jobs.0.peer.with_idle_timeout(SILENCE);
+    let mut asked = Vec::new();
+    for (id, indices) in plan.by_owner {
+        indices.iter().for_each(|&i| owners[i] = Some(id.clone()));
+        let gone = || Error::unavailable(format!("target {id} left the cluster"));
+        let url = state.node(&id).map(|n| n.url.clone()).ok_or_else(gone)?;
+        let (peer, part) = (peer.clone(), request.subset(&indices));
+        asked.push(async move { Ok::<_, Error>((id, peer.batch_stream(&url, &part).await?)) });
+    }
+    let sources = futures::future::try_join_all(asked).await?;
+    let missing = || Error::internal("a member has no owner");
+    let owners = owners.into_iter().map(|o| o.ok_or_else(missing)).collect::<Result<_>>()?;
+    Ok((owners, sources.into_iter().collect()))
+}
