@@ -15,6 +15,7 @@ mod kill_loop;
 mod leader;
 mod list;
 mod membership;
+mod moss;
 mod object_ops;
 mod partial;
 mod power_cut;

@@ -9,42 +9,51 @@ use crate::name::{Bucket, ObjectName};
 /// Prefix of the zero-size member that stands for a missing entry.
 pub const MISSING_PREFIX: &str = "__404__/";
 
-/// The body of `GET /v1/ml/moss`.
+/// The body of `GET /v1/ml/moss`. A `null` reads as a field that is not there.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct MossRequest {
-    #[serde(rename = "in", default)]
+    #[serde(rename = "in", default, deserialize_with = "or_default")]
     pub entries: Vec<MossEntry>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub mime: String,
     /// Continue on error.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub coer: bool,
     /// Member names without the bucket.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub onob: bool,
     /// Stream the archive (else: multipart with metadata).
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub strm: bool,
 }
 
+/// One thing asked for.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct MossEntry {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub objname: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub bucket: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub provider: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub uname: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub archpath: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub opaque: String,
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_zero")]
     pub start: i64,
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_zero")]
     pub length: i64,
+}
+
+fn or_default<'de, T, D>(deserializer: D) -> std::result::Result<T, D::Error>
+where
+    T: Deserialize<'de> + Default,
+    D: serde::Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 fn is_zero(n: &i64) -> bool {
@@ -154,13 +163,14 @@ impl MossEntry {
     }
 }
 
-/// Metadata part of a buffered answer.
+/// Metadata part of a buffered answer; `uuid` names the job.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MossResponse {
     pub uuid: String,
     pub out: Vec<MossOut>,
 }
 
+/// What became of the entry at the same place in the request.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MossOut {
     pub objname: String,
@@ -222,5 +232,90 @@ mod tests {
         assert_eq!(e.resolve(0, None).unwrap().bucket.to_string(), "s3://x");
         e.uname = "aws/@#/x/obj".into();
         assert!(e.resolve(0, None).is_err());
+    }
+
+    #[test]
+    fn the_request_of_the_sdk_and_of_go_are_read() {
+        // aistore 1.26: `client.batch(...).get()`.
+        let sdk = br#"{"in":[{"objname":"sh.tar","bucket":"b","provider":"ais","opaque":"b3A=",
+            "archpath":"a/1.txt","start":2,"length":-1}],"mime":".tar","coer":true,"onob":false,
+            "strm":true,"coloc":1}"#;
+        let request = MossRequest::parse(sdk).unwrap();
+        assert!(request.coer && request.strm && !request.onob);
+        let entry = request.resolve(None).unwrap().remove(0);
+        assert_eq!((entry.bucket.to_string(), entry.name.as_str()), ("ais://b".into(), "sh.tar"));
+        assert_eq!((entry.archpath.as_str(), entry.opaque.as_str()), ("a/1.txt", "b3A="));
+        assert_eq!(entry.range, Some((2, None)));
+        assert_eq!(request.member_name(&entry), "b/sh.tar/a/1.txt");
+
+        // Go writes `null` for what is empty, and numbers without a point.
+        let go = br#"{"in":[{"objname":"x","start":0,"length":0}],"mime":null,"coer":null}"#;
+        let request = MossRequest::parse(go).unwrap();
+        let default = Bucket::from_parts("d", "aws", "").unwrap();
+        let entry = request.resolve(Some(&default)).unwrap().remove(0);
+        assert_eq!((entry.bucket.to_string(), entry.range), ("s3://d".into(), None));
+        let onob = MossRequest { onob: true, ..request };
+        assert_eq!(onob.member_name(&entry), "x");
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_in_words() {
+        for body in [
+            &b"{"[..],
+            b"[]",
+            b"\xff",
+            br#"{"in":7}"#,
+            br#"{"in":[{"objname":7}]}"#,
+            br#"{"in":[{"objname":"x","start":"7"}]}"#,
+            br#"{"in":[{"objname":"x","length":1e300}]}"#,
+            br#"{"in":[{"objname":"x"}],"coer":"yes"}"#,
+            br#"{"in":null}"#,
+        ] {
+            let error = MossRequest::parse(body).unwrap_err();
+            assert_eq!(error.code.status(), 400, "{body:?}");
+            assert!(error.message.starts_with("moss: "), "{error}");
+        }
+        for bad in ["", "a\0b"] {
+            let entry = MossEntry { objname: bad.into(), ..entry(0, 0) };
+            assert_eq!(entry.resolve(0, None).unwrap_err().code.status(), 400, "{bad}");
+        }
+        let nowhere = MossEntry { bucket: String::new(), ..entry(0, 0) };
+        assert!(nowhere.resolve(3, None).unwrap_err().message.contains("entry 3"));
+    }
+
+    #[test]
+    fn the_metadata_of_a_buffered_answer_has_the_keys_that_clients_read() {
+        let whole = MossOut {
+            objname: "o0".into(),
+            bucket: "w5".into(),
+            provider: "ais".into(),
+            opaque: "b3A=".into(),
+            size: 1000,
+            ..MossOut::default()
+        };
+        let missing = MossOut {
+            objname: "nope".into(),
+            opaque: String::new(),
+            err_msg: "t[x]: ais://w5/nope does not exist".into(),
+            size: 0,
+            ..whole.clone()
+        };
+        let member = MossOut {
+            objname: "sh.tar".into(),
+            archpath: "a/1.txt".into(),
+            opaque: String::new(),
+            size: 3,
+            ..whole.clone()
+        };
+        let answer =
+            MossResponse { uuid: "gbt-RK72TXQJz".into(), out: vec![whole, missing, member] };
+        let golden = concat!(
+            r#"{"uuid":"gbt-RK72TXQJz","out":["#,
+            r#"{"objname":"o0","bucket":"w5","provider":"ais","opaque":"b3A=","size":1000},"#,
+            r#"{"objname":"nope","bucket":"w5","provider":"ais","#,
+            r#""err_msg":"t[x]: ais://w5/nope does not exist","size":0},"#,
+            r#"{"objname":"sh.tar","archpath":"a/1.txt","bucket":"w5","provider":"ais","size":3}]}"#,
+        );
+        assert_eq!(serde_json::to_string(&answer).unwrap(), golden);
     }
 }

@@ -16,6 +16,7 @@ use futures::stream::BoxStream;
 
 use super::output::{Output, Sink};
 use super::{LOOK_AHEAD, Loaded, Loader};
+use crate::job::RequestJob;
 
 /// How long the batch goes on without a byte of progress before it is given up.
 const STALL: Duration = Duration::from_secs(30);
@@ -71,9 +72,11 @@ impl Assembler {
     pub(crate) fn new(
         loader: Loader,
         peer: PeerClient,
-        moss: MossRequest,
+        mut moss: MossRequest,
         entries: Vec<ResolvedEntry>,
-    ) -> Result<Self> {
+    ) -> Self {
+        // What they say is in `entries`; there may be a million.
+        moss.entries = Vec::new();
         let mut buckets: Vec<Bucket> = Vec::new();
         let mut native = Vec::with_capacity(entries.len());
         for entry in &entries {
@@ -89,16 +92,20 @@ impl Assembler {
             });
         }
         let native = Arc::new(BatchRequest { buckets, entries: native, ordered: true });
-        Ok(Self { loader, peer, moss, entries, native, sources: Sources::default() })
+        Self { loader, peer, moss, entries, native, sources: Sources::default() }
     }
 
-    /// Writes the whole archive; returns what became of each entry.
-    pub(crate) async fn run(mut self, sink: &mut Sink) -> Result<Vec<MossOut>> {
+    /// Writes the whole archive; returns what became of each entry. `job` counts what went out.
+    pub(crate) async fn run(mut self, sink: &mut Sink, job: &RequestJob) -> Result<Vec<MossOut>> {
         let mut output = Output::new(self.moss.format()?, sink)?;
         self.plan(0).await;
         let mut outs = Vec::with_capacity(self.entries.len());
         for index in 0..self.entries.len() {
-            outs.push(self.emit(index, &mut output).await?);
+            let out = self.emit(index, &mut output).await?;
+            if out.err_msg.is_empty() {
+                job.done(out.size);
+            }
+            outs.push(out);
         }
         output.finish().await?;
         Ok(outs)

@@ -1,11 +1,14 @@
 //! Batches: many objects in one ordered answer, in bounded memory.
 //!
 //! [`native`] answers our own clients and other targets with what this target can read;
-//! [`assembler`] builds a v1 batch by pulling from all owners; [`output`] writes it as an archive.
+//! [`answer`] makes a v1 batch a job; [`assembler`] builds it by pulling from all owners, [`output`]
+//! writes it as an archive, and [`spool`] keeps one that must not go out in parts.
 
+pub(crate) mod answer;
 pub(crate) mod assembler;
 pub(crate) mod native;
 pub(crate) mod output;
+pub(crate) mod spool;
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::batch::{BatchEntry, BatchRequest};

@@ -6,19 +6,19 @@ use forebay_core::archive::ArchiveFormat;
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::mpsc;
 
+use super::spool::Spool;
 use crate::shard::write::ArchiveWriter;
 
 /// Bytes that are worth a piece of their own.
 const PIECE: usize = 256 << 10;
 /// Compressing more than this at once would hold up other tasks of the thread.
 const LONG: usize = 32 << 10;
-/// Most bytes of a buffered (not streamed) answer.
-const MAX_BUFFERED: usize = 512 << 20;
 
 /// Where the archive goes.
 pub(crate) enum Sink {
     Channel(mpsc::Sender<Result<Bytes>>),
-    Memory(Vec<Bytes>, usize),
+    /// Nothing goes out before everything is known.
+    Spool(Spool),
 }
 
 impl Sink {
@@ -31,15 +31,7 @@ impl Sink {
                 .send(Ok(bytes))
                 .await
                 .map_err(|_| Error::new(ErrorCode::Unavailable, "the client is gone")),
-            Self::Memory(parts, total) => {
-                *total += bytes.len();
-                if *total > MAX_BUFFERED {
-                    return Err(Error::invalid("moss: the batch is too large to be buffered")
-                        .hint("ask for a streaming answer"));
-                }
-                parts.push(bytes);
-                Ok(())
-            }
+            Self::Spool(spool) => spool.write(bytes).await,
         }
     }
 }

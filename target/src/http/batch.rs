@@ -3,22 +3,26 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::batch::{BatchRequest, MAX_ENTRIES};
 use forebay_core::batch_stream::CONTENT_TYPE;
+use forebay_core::job::JobKind;
 use forebay_core::v1::batch::{MossRequest, MossResponse};
 use forebay_core::v1::query::{Query, decode_path};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::reply::Failure;
+use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Context, MAX_JSON, Shared};
 use crate::batch::assembler::Assembler;
-use crate::batch::output::{Sink, content_type};
-use crate::batch::{Loader, native, outgoing};
+use crate::batch::output::content_type;
+use crate::batch::spool::Spool;
+use crate::batch::{Loader, answer, native};
+use crate::job::Registration;
 
 /// `POST /api/v1/batch`.
 pub(super) async fn native(
@@ -65,44 +69,33 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
         state.bucket(&entry.bucket)?;
     }
     let permit = permit(context)?;
+    let bucket = default.as_ref().or_else(|| entries.first().map(|e| &e.bucket));
+    let job = Registration::new(JobKind::GetBatch);
+    let job = context.jobs.register(match bucket {
+        Some(bucket) => job.bucket(bucket),
+        None => job,
+    })?;
+    job.expect(entries.len() as u64, 0);
     let streaming = moss.strm;
-    let assembler = Assembler::new(loader(context), context.peer.clone(), moss, entries)?;
+    let assembler = Assembler::new(loader(context), context.peer.clone(), moss, entries);
     if streaming {
-        Ok(body(content_type(format), streamed(context, assembler), permit))
-    } else {
-        buffered(assembler).await
+        let archive = answer::streamed(assembler, job, &context.lifecycle);
+        return Ok(body(content_type(format), archive, permit));
     }
+    let spool = Spool::new(context.objects.clone(), job.id());
+    let (whole, archive) = answer::buffered(assembler, job, spool).await?;
+    multipart(whole, archive, permit)
 }
 
-fn streamed(context: &Context, assembler: Assembler) -> impl Stream<Item = Result<Bytes>> + use<> {
-    let (sender, receiver) = mpsc::channel(2);
-    let stop = context.lifecycle.token();
-    context.lifecycle.spawn(async move {
-        let mut sink = Sink::Channel(sender.clone());
-        let done = tokio::select! {
-            () = sender.closed() => return,
-            () = stop.cancelled() => Err(Error::unavailable("this target is stopping")),
-            done = assembler.run(&mut sink) => done,
-        };
-        if let Err(e) = done {
-            tracing::debug!(error = %e, "batch ended early");
-            // The stream then has no proper end, which is how the client learns of it.
-            let _ = sender.send(Err(e)).await;
-        }
-    });
-    outgoing(receiver)
-}
-
-/// Metadata first, so everything is read before the first byte goes out.
-async fn buffered(assembler: Assembler) -> Result<Response> {
-    let mut sink = Sink::Memory(Vec::new(), 0);
-    let out = assembler.run(&mut sink).await?;
-    let Sink::Memory(parts, _) = sink else {
-        return Err(Error::internal("a buffered batch went elsewhere"));
-    };
-    let uuid = format!("gbt-{}", random_text(9));
+/// The metadata, then the archive.
+fn multipart(
+    whole: MossResponse,
+    archive: BoxStream<'static, Result<Bytes>>,
+    permit: OwnedSemaphorePermit,
+) -> Result<Response> {
     let boundary = random_text(48);
-    let metadata = serde_json::to_string(&MossResponse { uuid: uuid.clone(), out })
+    let uuid = &whole.uuid;
+    let metadata = serde_json::to_string(&whole)
         .map_err(|e| Error::internal(format!("batch metadata: {e}")))?;
     let head = format!(
         "--{boundary}\r\nContent-Disposition: form-data; name=\"metadata\"\r\n\
@@ -111,16 +104,9 @@ async fn buffered(assembler: Assembler) -> Result<Response> {
          Content-Type: application/octet-stream\r\n\r\n"
     );
     let tail = format!("\r\n--{boundary}--\r\n");
-    let parts = std::iter::once(Bytes::from(head))
-        .chain(parts)
-        .chain(std::iter::once(Bytes::from(tail)))
-        .map(Ok::<_, Error>);
-    let mut response = Response::new(Body::from_stream(futures::stream::iter(parts)));
-    let content_type = format!("multipart/mixed; boundary={boundary}");
-    if let Ok(value) = HeaderValue::from_str(&content_type) {
-        response.headers_mut().insert(header::CONTENT_TYPE, value);
-    }
-    Ok(response)
+    let part = |text: String| stream::once(async move { Ok(Bytes::from(text)) });
+    let parts = part(head).chain(archive).chain(part(tail));
+    Ok(body(&format!("multipart/mixed; boundary={boundary}"), parts, permit))
 }
 
 /// Random letters and digits: cannot occur in an archive by accident.
@@ -146,9 +132,9 @@ fn permit(context: &Context) -> Result<OwnedSemaphorePermit> {
     })
 }
 
-/// A streamed answer that holds its permit until it has gone out.
+/// An answer that holds its permit until it has gone out.
 fn body(
-    content_type: &'static str,
+    content_type: &str,
     stream: impl Stream<Item = Result<Bytes>> + Send + 'static,
     permit: OwnedSemaphorePermit,
 ) -> Response {
@@ -156,5 +142,5 @@ fn body(
         let _held = &permit;
         item
     });
-    ([(header::CONTENT_TYPE, content_type)], Body::from_stream(stream)).into_response()
+    ([(header::CONTENT_TYPE, content_type.to_owned())], Body::from_stream(stream)).into_response()
 }

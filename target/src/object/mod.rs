@@ -18,6 +18,7 @@ mod lock;
 mod neighbor;
 mod partial;
 mod put;
+mod scratch;
 mod stored;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -49,6 +50,7 @@ pub(crate) use deliver::{Delivery, KEPT, Label};
 pub(crate) use heal::{Turns, Verdict, begun};
 #[allow(unused_imports, reason = "part of what a front may ask for")]
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
+pub(crate) use scratch::Scratch;
 pub(crate) use stored::Stored;
 #[allow(unused_imports, reason = "part of what a front may ask for")]
 pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};

@@ -1,0 +1,70 @@
+//! One v1 batch as a job that its request does: streamed, or kept until it is whole.
+
+use bytes::Bytes;
+use forebay_core::v1::batch::{MossOut, MossResponse};
+use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::lifecycle::Lifecycle;
+use futures::Stream;
+use futures::stream::BoxStream;
+use tokio::sync::mpsc;
+
+use super::assembler::Assembler;
+use super::outgoing;
+use super::output::Sink;
+use super::spool::Spool;
+use crate::job::RequestJob;
+
+/// Pieces on their way to a client that reads slowly.
+const PIECES_AHEAD: usize = 2;
+
+/// The archive as it is built. A failure, and a stop of the job, is the stream's last item.
+pub(crate) fn streamed(
+    assembler: Assembler,
+    job: RequestJob,
+    lifecycle: &Lifecycle,
+) -> impl Stream<Item = Result<Bytes>> + use<> {
+    let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
+    lifecycle.spawn(async move {
+        let mut sink = Sink::Channel(sender.clone());
+        let done = tokio::select! {
+            // The job, dropped before its end, tells that its request went away.
+            () = sender.closed() => return,
+            done = build(assembler, &mut sink, &job) => done,
+        };
+        let error = done.err();
+        // Before the client can see the end, so that it finds the job over.
+        job.end(error.clone().map_or(Ok(()), Err));
+        if let Some(error) = error {
+            tracing::debug!(%error, "batch ended early");
+            let _ = sender.send(Err(error)).await;
+        }
+    });
+    outgoing(receiver)
+}
+
+/// What became of each entry, and the archive. When this fails nothing has gone out.
+pub(crate) async fn buffered(
+    assembler: Assembler,
+    job: RequestJob,
+    spool: Spool,
+) -> Result<(MossResponse, BoxStream<'static, Result<Bytes>>)> {
+    let uuid = job.id().to_owned();
+    let mut sink = Sink::Spool(spool);
+    let done = build(assembler, &mut sink, &job).await;
+    job.end(done.as_ref().map(|_| ()).map_err(Clone::clone));
+    let out = done?;
+    let Sink::Spool(spool) = sink else {
+        return Err(Error::internal("a buffered batch went elsewhere"));
+    };
+    Ok((MossResponse { uuid, out }, spool.into_stream()))
+}
+
+async fn build(assembler: Assembler, sink: &mut Sink, job: &RequestJob) -> Result<Vec<MossOut>> {
+    let stop = job.stop_token();
+    tokio::select! {
+        () = stop.cancelled() => {
+            Err(Error::new(ErrorCode::Conflict, format!("get-batch[{}] was stopped", job.id())))
+        }
+        done = assembler.run(sink, job) => done,
+    }
+}
