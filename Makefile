@@ -59,6 +59,9 @@ test-rust: binary ## Unit tests and black-box tests over real processes
 test-py: binary python ## Python packages, other clients, the README
 	@$(with_clouds); for folder in tests/python sdk/tests pytorch/tests; do \
 		( set -x; build/venv/bin/python -m pytest "$$folder" $(PYTEST_ARGS) ); done
+	@aistore_2="$$(ci/aistore_2.sh)"; set -x; PYTHONPATH="$$aistore_2" \
+		build/venv/bin/python -m pytest tests/python/test_aistore_2.py $(PYTEST_ARGS) \
+		|| [ $$? = 5 ] # none chosen
 
 .PHONY: check
 check: ## Format, lints and house rules; changes nothing
