@@ -15,6 +15,7 @@ pub mod checksum;
 pub mod config;
 pub mod error;
 pub mod intra;
+pub mod inventory;
 pub mod ishard;
 pub mod job;
 pub mod lease;

@@ -12,6 +12,7 @@ mod cluster;
 mod cluster_view;
 mod http;
 mod ids;
+mod inventory;
 mod job_control;
 mod list_merge;
 mod listing;

@@ -9,6 +9,7 @@ use forebay_core::object::ListEntry;
 use forebay_core::state::Node;
 use forebay_core::{Error, Result};
 
+use crate::inventory;
 use crate::list_merge::{Drift, Level, Merged, Row, Shard, level, merge, past};
 use crate::route::Found;
 use crate::targets::{self, Targets};
@@ -22,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const SHARE_SLACK: usize = 64;
 
 /// Which names, and from where they come.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Want {
     pub(crate) prefix: String,
     /// Names strictly greater.
@@ -38,6 +39,8 @@ pub(crate) struct Want {
     pub(crate) detail: Detail,
     /// Copies are compared with the backend, and those that it has no more are listed too.
     pub(crate) diff: bool,
+    /// An inventory tells what the backend has: where inventories are, and its object there.
+    pub(crate) inventory: Option<(Found, String)>,
 }
 
 /// One page. Directories are rows whose names end in a slash and that have no target.
@@ -100,13 +103,17 @@ async fn flat(
     if want.cached_only || want.archive {
         return held(targets, &alive, request).await;
     }
-    let asked = BackendListRequest {
-        info: found.info.clone(),
-        prefix: want.prefix.clone(),
-        after: after.to_owned(),
-        limit,
+    let mut page = if let Some((home, object)) = &want.inventory {
+        inventory::page(targets, home, object, &want.prefix, after, limit).await?
+    } else {
+        let asked = BackendListRequest {
+            info: found.info.clone(),
+            prefix: want.prefix.clone(),
+            after: after.to_owned(),
+            limit,
+        };
+        backend(targets, &alive, &asked).await?
     };
-    let mut page = backend(targets, &alive, &asked).await?;
     mark_cached(targets, &alive, request, want.diff, &mut page).await?;
     Ok(page)
 }

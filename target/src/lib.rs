@@ -12,6 +12,7 @@ mod batch;
 pub mod cache;
 mod destroyed;
 mod http;
+mod inventory;
 mod job;
 mod object;
 mod promote;

@@ -1,6 +1,7 @@
 //! All topics in one program. Run one by its name: `cargo test -p forebay-tests get_put::`.
 #![allow(clippy::unwrap_used)]
 
+mod admin;
 mod bad_input;
 mod batch;
 mod bit_rot;

@@ -10,6 +10,7 @@ pub mod bucket;
 pub mod cluster;
 pub mod error;
 pub mod headers;
+pub mod inventory;
 pub mod jobs;
 pub mod list;
 pub mod object;

@@ -18,22 +18,21 @@ use forebay_core::{Bucket, Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::metrics::Metrics;
+use forebay_node::reply::{json, text};
 
 use super::{MAX_CONTROL, bucket_jobs, counted, done, list, read_body, summary};
 use crate::bucket_props;
 use crate::changes::Changes;
+use crate::inventory::Inventories;
 use crate::job_control::JobControl;
 use crate::route::{Found, Route};
 use crate::targets::Targets;
 
 /// Actions of v1 that exist and are not served yet; everything else is unknown.
-const NOT_SERVED: [&str; 7] = [
+const NOT_SERVED: [&str; 4] = [
     "etl-bck",
     "etl-listrange",
     "summary-shard",
-    "create-inventory",
-    "show-inventory",
-    "destroy-inventory",
     "blob-download",
 ];
 
@@ -123,7 +122,7 @@ async fn decode(parts: Parts, body: Body) -> Result<Call> {
 
 /// Actions served, by method.
 const SERVED: [(&str, &[&str]); 5] = [
-    ("GET", &["list", "summary-bck"]),
+    ("GET", &["list", "summary-bck", "show-inventory"]),
     (
         "POST",
         &[
@@ -137,10 +136,20 @@ const SERVED: [(&str, &[&str]); 5] = [
             "make-n-copies",
             "ec-encode",
             "rechunk",
+            "create-inventory",
         ],
     ),
     ("PUT", &["archive"]),
-    ("DELETE", &["destroy-bck", "evict-remote-bck", "delete-listrange", "evict-listrange"]),
+    (
+        "DELETE",
+        &[
+            "destroy-bck",
+            "evict-remote-bck",
+            "delete-listrange",
+            "evict-listrange",
+            "destroy-inventory",
+        ],
+    ),
     ("PATCH", &["set-bprops", "reset-bprops"]),
 ];
 
@@ -160,6 +169,10 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
             list::objects(&state.route, &state.targets, &bucket, value, &call.parts.headers).await
         }
         ("GET", "summary-bck") => summarize(state, &call).await,
+        (
+            "GET" | "POST" | "DELETE",
+            "show-inventory" | "create-inventory" | "destroy-inventory",
+        ) => inventory(state, &call).await,
         ("POST", "create-bck") => create(state, &call).await,
         ("DELETE", "destroy-bck") => destroy(state, &call.bucket()?).await,
         ("DELETE", "evict-remote-bck") => evict(state, &call).await,
@@ -231,8 +244,27 @@ async fn summarize(state: &Buckets, call: &Call) -> Result<Response> {
         let found = state.route.bucket(&call.bucket()?).await?;
         return summary::summary(&state.targets, &found, &call.action.value).await;
     }
-    Err(Error::unsupported("a summary of all buckets at once is not served yet")
-        .hint("name one bucket"))
+    summary::all(&state.route, &state.targets, &call.query, &call.action.value).await
+}
+
+/// The three actions on a bucket's inventory.
+async fn inventory(state: &Buckets, call: &Call) -> Result<Response> {
+    let found = state.route.bucket(&call.bucket()?).await?;
+    let (value, name) = (&call.action.value, call.action.name.as_str());
+    let inventories = Inventories { route: &state.route, targets: &state.targets };
+    match (call.parts.method.as_str(), call.action.action.as_str()) {
+        ("GET", "show-inventory") => Ok(json(&inventories.show(&found, name).await?)),
+        ("POST", "create-inventory") => {
+            Ok(text(inventories.create(&state.changes, &state.jobs, &found, value).await?))
+        }
+        ("DELETE", "destroy-inventory") => {
+            inventories.destroy(&found, name).await?;
+            Ok(done())
+        }
+        (method, action) => {
+            Err(Error::invalid(format!("action \"{action}\" goes not with {method}")))
+        }
+    }
 }
 
 async fn create(state: &Buckets, call: &Call) -> Result<Response> {

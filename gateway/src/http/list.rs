@@ -3,10 +3,12 @@
 
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
+use forebay_core::inventory::home;
 use forebay_core::list_page::Detail;
 use forebay_core::object::RowKind;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::cluster::format_rfc822;
+use forebay_core::v1::inventory::NAME_HEADER;
 use forebay_core::v1::list::{Entry, ListMsg, MSGPACK, Page, entry_flags, flags};
 use forebay_core::v1::query::Query;
 use forebay_core::v1::time_layout::format_layout;
@@ -15,6 +17,7 @@ use forebay_node::reply::{json, with_type};
 use serde_json::Value;
 
 use crate::ids;
+use crate::inventory::Inventories;
 use crate::list_merge::{Drift, Row};
 use crate::listing::{self, Want};
 use crate::route::{Found, Route};
@@ -79,7 +82,15 @@ pub(crate) async fn objects(
     } else {
         route.bucket(bucket).await?
     };
-    let page = page(targets, &found, &msg).await?;
+    let named = headers.get(NAME_HEADER).and_then(|v| v.to_str().ok()).unwrap_or("");
+    let inventory = if msg.has(flags::INVENTORY) || !named.is_empty() {
+        check_inventory_list(&msg)?;
+        let object = Inventories { route, targets }.choose(&found, named).await?;
+        Some((route.known(&home()?)?, object))
+    } else {
+        None
+    };
+    let page = page(targets, &found, &msg, inventory).await?;
     Ok(if accepts_msgpack(headers) {
         with_type(MSGPACK, page.to_msgpack())
     } else {
@@ -87,7 +98,23 @@ pub(crate) async fn objects(
     })
 }
 
-async fn page(targets: &Targets, found: &Found, msg: &ListMsg) -> Result<Page> {
+/// What a snapshot of a listing cannot say is refused.
+fn check_inventory_list(msg: &ListMsg) -> Result<()> {
+    let refused = flags::NOT_CACHED | flags::ARCHIVE | flags::DIFF;
+    if msg.flags & refused != 0 || !msg.start_after.is_empty() {
+        return Err(Error::invalid(
+            "invalid list via native bucket inventory: flags or start_after are not supported",
+        ));
+    }
+    Ok(())
+}
+
+async fn page(
+    targets: &Targets,
+    found: &Found,
+    msg: &ListMsg,
+    inventory: Option<(Found, String)>,
+) -> Result<Page> {
     let bucket = &found.info.bucket;
     let backed = found.info.has_backend();
     if msg.has(flags::NOT_CACHED) && !backed {
@@ -105,12 +132,10 @@ async fn page(targets: &Targets, found: &Found, msg: &ListMsg) -> Result<Page> {
     if msg.has(flags::DIFF) && !backed {
         return Err(Error::invalid(format!("\"{bucket}\" has no backend to compare with")));
     }
-    if msg.has(flags::INVENTORY) {
-        return Err(Error::unsupported("listing from an inventory is not served"));
-    }
     let columns = Columns::of(msg);
     let want = Want {
         diff: msg.has(flags::DIFF),
+        inventory,
         prefix: msg.prefix.clone(),
         after: msg.token.clone().max(msg.start_after.clone()),
         limit: msg.page_size,
@@ -191,6 +216,11 @@ pub(crate) fn accepts_msgpack(headers: &HeaderMap) -> bool {
         .any(|media| media.split(';').next().is_some_and(|m| m.trim() == MSGPACK))
 }
 
+/// Whether a bucket is the cluster's own, which nobody has to see.
+pub(super) fn is_system(bucket: &Bucket) -> bool {
+    bucket.namespace.name == "sys"
+}
+
 /// The buckets that the cluster knows: of one provider, or of all; `name` may narrow to one.
 pub(crate) fn buckets(state: &ClusterState, query: &Query, name: &str) -> Result<Response> {
     let provider: Option<Provider> = query.get("provider").map(str::parse).transpose()?;
@@ -200,6 +230,7 @@ pub(crate) fn buckets(state: &ClusterState, query: &Query, name: &str) -> Result
         .map(|info| &info.bucket)
         .filter(|b| provider.is_none_or(|p| p == b.provider))
         .filter(|b| name.is_empty() || *b.name == *name)
+        .filter(|b| !is_system(b) || query.flag("sys"))
         .collect();
     list.sort();
     Ok(json(&list))

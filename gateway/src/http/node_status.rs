@@ -30,11 +30,18 @@ pub(crate) fn status(
             "rmd": {"version": "0"},
             "config": {"version": state.settings.version().to_string()},
             "etlmd": {"version": "0"},
-            "flags": 0,
+            "flags": state_flags(node),
         },
         "sys_info": sysinfo(report),
         "smap_version": version,
     })
+}
+
+/// The cluster and the node have started; a node that is away counts as in maintenance.
+fn state_flags(node: &Node) -> u64 {
+    const STARTED: u64 = 2 | 4;
+    const MAINTENANCE: u64 = 1024;
+    if node.alive { STARTED } else { STARTED | MAINTENANCE }
 }
 
 /// `what=node_stats`.

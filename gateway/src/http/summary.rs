@@ -10,14 +10,15 @@ use forebay_core::v1::action::lower_keys;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::list::MAX_PAGE;
 use forebay_core::v1::query::Query;
-use forebay_core::{Error, Result};
+use forebay_core::{Error, Provider, Result};
 use forebay_node::reply::json;
 use serde_json::{Value, json};
 
+use super::list;
 use crate::bucket_props;
 use crate::ids;
 use crate::listing::{self, Want};
-use crate::route::Found;
+use crate::route::{Found, Route};
 use crate::targets::Targets;
 
 /// What a summary covers.
@@ -52,15 +53,50 @@ impl Scope {
 
 /// `GET` with `summary-bck`.
 pub(crate) async fn summary(targets: &Targets, found: &Found, value: &Value) -> Result<Response> {
-    let value = lower_keys(value.clone());
-    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-    if text("uuid").is_empty() {
-        let cached = value.get("cached").and_then(Value::as_bool).unwrap_or(false);
-        let scope = Scope { prefix: text("prefix").to_owned(), remote: !cached };
+    let (uuid, scope) = asked(value)?;
+    if uuid.is_empty() {
         return Ok((StatusCode::ACCEPTED, scope.to_id()).into_response());
     }
-    let numbers = count(targets, found, &Scope::from_id(text("uuid"))?).await?;
+    let numbers = count(targets, found, &Scope::from_id(&uuid)?).await?;
     Ok(json(&[numbers]))
+}
+
+/// `GET` with `summary-bck` and no bucket: all that the cluster knows, or all of one provider.
+pub(crate) async fn all(
+    route: &Route,
+    targets: &Targets,
+    query: &Query,
+    value: &Value,
+) -> Result<Response> {
+    let provider: Option<Provider> = query.get("provider").map(str::parse).transpose()?;
+    let (uuid, scope) = asked(value)?;
+    if uuid.is_empty() {
+        return Ok((StatusCode::ACCEPTED, scope.to_id()).into_response());
+    }
+    let scope = Scope::from_id(&uuid)?;
+    let state = route.state();
+    let mut summaries = Vec::new();
+    for info in state.buckets.values() {
+        let bucket = &info.bucket;
+        if list::is_system(bucket) || provider.is_some_and(|p| p != bucket.provider) {
+            continue;
+        }
+        let found = Found { state: state.clone(), info: info.clone() };
+        summaries.push(count(targets, &found, &scope).await?);
+    }
+    Ok(json(&summaries))
+}
+
+/// The id of a question that goes on, and what a new one covers.
+fn asked(value: &Value) -> Result<(String, Scope)> {
+    let value = lower_keys(value.clone());
+    let text = |key: &str| match value.get(key) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) => Err(Error::invalid(format!("summary: \"{key}\" is not a string: {other}"))),
+    };
+    let cached = value.get("cached").and_then(Value::as_bool).unwrap_or(false);
+    Ok((text("uuid")?, Scope { prefix: text("prefix")?, remote: !cached }))
 }
 
 /// `HEAD` with `bsumm_remote`.

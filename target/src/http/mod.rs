@@ -3,6 +3,7 @@
 mod batch;
 mod daemon;
 mod intra;
+mod inventory;
 mod object_actions;
 mod objects;
 mod promote;
@@ -108,6 +109,10 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/settle", post(intra::settle))
         .route("/internal/v1/shard/build", post(intra::start_build))
         .route("/internal/v1/shard/build/{id}", get(intra::build).delete(intra::stop_build))
+        .route("/internal/v1/inventory/create", post(inventory::create))
+        .route("/internal/v1/inventory/info", post(inventory::info))
+        .route("/internal/v1/inventory/page", post(inventory::page))
+        .route("/internal/v1/inventory/destroy", post(inventory::destroy))
         .route("/internal/v1/bucket/{id}", delete(intra::drop_bucket))
         .route(
             "/internal/v1/objects/{*name}",

@@ -1,0 +1,178 @@
+//! Inventories, from the gateway's side: which there are, who has them, and the jobs that take them.
+
+use forebay_core::intra::ListPage;
+use forebay_core::inventory::{InventoryInfo, InventoryQuery, home, object_of};
+use forebay_core::job::JobKind;
+use forebay_core::state::Command;
+use forebay_core::v1::inventory::{info_json, request};
+use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::clock::unix_ns;
+use serde_json::{Map, Value};
+
+use crate::changes::Changes;
+use crate::ids;
+use crate::job_control::{JobControl, JobFilter};
+use crate::list_merge::{Merged, Row, Shard, merge};
+use crate::listing::{self, Want};
+use crate::route::{Found, Route};
+use crate::targets::Targets;
+
+const CREATE: &str = "/internal/v1/inventory/create";
+const INFO: &str = "/internal/v1/inventory/info";
+const PAGE: &str = "/internal/v1/inventory/page";
+const DESTROY: &str = "/internal/v1/inventory/destroy";
+/// Inventories of one bucket that are shown: there is one, or a few after a race.
+const SHOWN: usize = 100;
+
+/// What inventories are managed through.
+pub(crate) struct Inventories<'a> {
+    pub(crate) route: &'a Route,
+    pub(crate) targets: &'a Targets,
+}
+
+impl Inventories<'_> {
+    /// Starts the job that takes one; its id. A bucket has one inventory.
+    pub(crate) async fn create(
+        &self,
+        changes: &Changes,
+        jobs: &JobControl,
+        found: &Found,
+        value: &Value,
+    ) -> Result<String> {
+        let bucket = &found.info.bucket;
+        if !found.info.has_backend() {
+            return Err(Error::invalid(format!("bucket \"{bucket}\" is not remote"))
+                .hint("listings of buckets that live only here need no inventory"));
+        }
+        let (request, force) = request(value, bucket, ids::mint("job-"))?;
+        let running = JobFilter {
+            kind: Some(JobKind::Inventory),
+            bucket: Some(bucket.clone()),
+            running_only: true,
+            ..JobFilter::default()
+        };
+        let there = self.names(found).await?;
+        if !jobs.list(&running).await?.is_empty() || (!force && !there.is_empty()) {
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                format!("bucket \"{bucket}\" has an inventory already"),
+            )
+            .hint("force replaces it, once it is finished"));
+        }
+        let home = match self.route.known(&home()?) {
+            Ok(home) => home,
+            Err(e) if e.code == ErrorCode::BucketNotFound => self.make_home(changes).await?,
+            Err(e) => return Err(e),
+        };
+        for name in there {
+            self.destroy_object(&home, &name).await?;
+        }
+        let object = object_of(bucket, &request.name)?;
+        let owner = home.owner(object.as_str())?;
+        self.targets.post::<_, Value>(owner, CREATE, &request).await?;
+        Ok(request.id)
+    }
+
+    async fn make_home(&self, changes: &Changes) -> Result<Found> {
+        let home = home()?;
+        let info = Box::new(self.route.state().requested(home.clone(), None));
+        match changes.commit(Command::CreateBucket { info, now_ns: unix_ns() }).await {
+            Err(e) if e.code != ErrorCode::BucketExists => Err(e),
+            _ => self.route.known(&home),
+        }
+    }
+
+    /// The objects that hold the bucket's inventories.
+    async fn names(&self, found: &Found) -> Result<Vec<String>> {
+        let home = match self.route.known(&home()?) {
+            Err(e) if e.code == ErrorCode::BucketNotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let prefix = found.info.bucket.uname();
+        let want = Want { prefix, limit: SHOWN, ..Want::default() };
+        let page = listing::page(self.targets, &home, &want).await?;
+        Ok(page.rows.into_iter().map(|r| r.entry.name).collect())
+    }
+
+    /// The objects of the inventory of this name, or of all when it is empty.
+    async fn named(&self, found: &Found, name: &str) -> Result<Vec<String>> {
+        let mut names = self.names(found).await?;
+        if !name.is_empty() {
+            let wanted = object_of(&found.info.bucket, name)?;
+            names.retain(|n| *n == wanted.as_str());
+        }
+        Ok(names)
+    }
+
+    /// What there is, by object.
+    pub(crate) async fn show(&self, found: &Found, name: &str) -> Result<Value> {
+        let mut shown = Map::new();
+        for object in self.named(found, name).await? {
+            let home = self.route.known(&home()?)?;
+            let owner = home.owner(&object)?;
+            let query = query(&object, "", "", 0);
+            let info: InventoryInfo = match self.targets.post(owner, INFO, &query).await {
+                // Destroyed a moment ago.
+                Err(e) if e.code == ErrorCode::ObjectNotFound => continue,
+                other => other?,
+            };
+            let info = info_json(&found.info.bucket, &object, &info);
+            shown.insert(object, info);
+        }
+        Ok(Value::Object(shown))
+    }
+
+    /// Destroys what there is; nothing there is no error, a name that does not exist is.
+    pub(crate) async fn destroy(&self, found: &Found, name: &str) -> Result<()> {
+        let names = self.named(found, name).await?;
+        if names.is_empty() && !name.is_empty() {
+            return Err(missing(found, name));
+        }
+        for object in names {
+            let home = self.route.known(&home()?)?;
+            self.destroy_object(&home, &object).await?;
+        }
+        Ok(())
+    }
+
+    async fn destroy_object(&self, home: &Found, object: &str) -> Result<()> {
+        let owner = home.owner(object)?;
+        self.targets.post::<_, Value>(owner, DESTROY, &query(object, "", "", 0)).await?;
+        Ok(())
+    }
+
+    /// The object to list from: the one of this name, or the bucket's only one.
+    pub(crate) async fn choose(&self, found: &Found, name: &str) -> Result<String> {
+        self.named(found, name).await?.into_iter().next().ok_or_else(|| missing(found, name))
+    }
+}
+
+fn missing(found: &Found, name: &str) -> Error {
+    let bucket = &found.info.bucket;
+    let what = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
+    Error::new(
+        ErrorCode::ObjectNotFound,
+        format!("inventory{what} of bucket \"{bucket}\" does not exist"),
+    )
+}
+
+fn query(object: &str, prefix: &str, after: &str, limit: usize) -> InventoryQuery {
+    InventoryQuery { object: object.into(), prefix: prefix.into(), after: after.into(), limit }
+}
+
+/// A page of an inventory's rows, as if the backend had told them.
+pub(crate) async fn page(
+    targets: &Targets,
+    home: &Found,
+    object: &str,
+    prefix: &str,
+    after: &str,
+    limit: usize,
+) -> Result<Merged> {
+    let owner = home.owner(object)?;
+    let query = query(object, prefix, after, limit);
+    let ListPage { entries, more } = targets.post(owner, PAGE, &query).await?;
+    let page = merge(vec![Shard { target: owner.id.clone(), entries, more }], limit)?;
+    let rows = page.rows.into_iter().map(|row| Row { target: None, ..row });
+    Ok(Merged { rows: rows.collect(), more: page.more })
+}
