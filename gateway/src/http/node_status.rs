@@ -90,7 +90,7 @@ fn capacity(report: &NodeInfo) -> Value {
             let disk = json!({
                 "used": m.used.to_string(), "avail": m.budget.saturating_sub(m.used).to_string(),
                 "pct_used": percent(m.used, m.budget), "mountpath_label": "",
-                "fs": {"Fs": m.path, "FsType": "", "FsID": ""}, "disks": [],
+                "fs": {"Fs": m.path, "FsType": "", "FsID": "0,0"}, "disks": [],
             });
             (m.path.clone(), disk)
         })
