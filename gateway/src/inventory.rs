@@ -5,7 +5,7 @@ use forebay_core::inventory::{InventoryInfo, InventoryQuery, home, object_of};
 use forebay_core::job::JobKind;
 use forebay_core::state::Command;
 use forebay_core::v1::inventory::{info_json, request};
-use forebay_core::{Error, ErrorCode, Result};
+use forebay_core::{Error, ErrorCode, Provider, Result};
 use forebay_node::clock::unix_ns;
 use serde_json::{Map, Value};
 
@@ -118,6 +118,21 @@ impl Inventories<'_> {
             };
             let info = info_json(&found.info.bucket, &object, &info);
             shown.insert(object, info);
+        }
+        Ok(Value::Object(shown))
+    }
+
+    /// What there is of all buckets, or of those of one provider.
+    pub(crate) async fn show_all(&self, provider: Option<Provider>) -> Result<Value> {
+        let state = self.route.state();
+        let mut shown = Map::new();
+        for info in state.buckets.values().filter(|info| info.has_backend()) {
+            if provider.is_none_or(|p| p == info.bucket.provider) {
+                let found = Found { state: state.clone(), info: info.clone() };
+                if let Value::Object(more) = self.show(&found, "").await? {
+                    shown.extend(more);
+                }
+            }
         }
         Ok(Value::Object(shown))
     }

@@ -14,8 +14,9 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import boto3
 import pytest
-from conftest import Cluster
+from conftest import Cluster, Minio, wait_until
 
 AIS = os.environ.get("AIS_CLI", "")
 
@@ -26,10 +27,8 @@ pytestmark = pytest.mark.skipif(
 Ais = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def ais(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ais:
+def command_line(cluster: Cluster, home: Path) -> Ais:
     """Runs one command and returns what it printed; fails the test when the command fails."""
-    home = tmp_path_factory.mktemp("ais-home")
     env = {"AIS_ENDPOINT": cluster.endpoint, "HOME": str(home), "PATH": os.environ["PATH"]}
 
     def run(*args: str, fails: bool = False) -> str:
@@ -48,11 +47,10 @@ def ais(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ais:
     return run
 
 
-def job_id(shown: str) -> str:
-    """The id of the job that a command says it has started."""
-    found = re.search(r"\b[a-z-]+-?\[([A-Za-z0-9_-]{9,})\]|'([A-Za-z0-9_-]{9,})'", shown)
-    assert found, shown
-    return found.group(1) or found.group(2)
+@pytest.fixture(scope="module")
+def ais(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ais:
+    """The command line against the cluster that the tests of this file share."""
+    return command_line(cluster, tmp_path_factory.mktemp("ais-home"))
 
 
 def test_the_cluster_is_shown(ais: Ais) -> None:
@@ -99,8 +97,7 @@ def test_many_objects_by_template(ais: Ais, tmp_path: Path) -> None:
     ais("put", str(folder / "o-{00..09}.txt"), "ais://many/again-", "-y")
     shown = ais("ls", "ais://many", "--name-only")
     assert shown.count("o-") >= 20, shown
-    ais("create", "ais://copied")
-    ais("cp", "ais://many", "ais://copied", "--wait", "-y")
+    ais("cp", "ais://many", "ais://copied", "--wait")
     assert ais("ls", "ais://copied", "--name-only").count(".txt") >= 20
     ais("rmo", "ais://many", "--template", "o-{00..04}.txt", "--wait", "-y")
     assert "o-03.txt" not in ais("ls", "ais://many", "--name-only")
@@ -125,8 +122,40 @@ def test_shards(ais: Ais, tmp_path: Path) -> None:
 
 
 def test_jobs(ais: Ais) -> None:
-    started = ais("start", "lru")
-    ais("show", "job")
-    ais("wait", job_id(started))
+    ais("start", "lru")
+    shown = ais("show", "job", "--all")
+    found = re.search(r"lru-eviction\[([A-Za-z0-9_-]{9,})\]", shown)
+    assert found, shown
+    ais("wait", found.group(1))
     ais("stop", "lru", "-y")
-    ais("show", "job", "--all")
+    assert "No running jobs" in ais("show", "job")
+
+
+def test_a_bucket_in_the_cloud(
+    start_cluster: Callable[..., Cluster], minio: Minio, tmp_path: Path
+) -> None:
+    cluster = start_cluster(env=minio.env)
+    s3 = boto3.client(
+        "s3",
+        endpoint_url=minio.endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=minio.env["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=minio.env["AWS_SECRET_ACCESS_KEY"],
+    )
+    s3.create_bucket(Bucket="cloud")
+    for i in range(5):
+        s3.put_object(Bucket="cloud", Key=f"d/{i}", Body=b"bytes")
+    ais = command_line(cluster, tmp_path)
+    cached = ("ls", "s3://cloud", "--prefix", "d/", "--cached")
+    assert ais("ls", "s3://cloud").count("d/") == 5
+    assert ais(*cached).count("d/") == 0
+    ais("prefetch", "s3://cloud", "--prefix", "d/", "--wait")
+    assert ais(*cached).count("d/") == 5
+    ais("evict", "s3://cloud", "--prefix", "d/", "--wait", "-y")
+    assert ais(*cached).count("d/") == 0
+    ais("nbi", "create", "s3://cloud", "--inv-name", "inv-one")
+    wait_until(lambda: "inv-one" in ais("nbi", "show", "s3://cloud"), "the inventory is taken")
+    assert "inv-one" in ais("nbi", "show")
+    assert ais("ls", "s3://cloud", "--inventory", "--inv-name", "inv-one").count("d/") == 5
+    ais("nbi", "rm", "s3://cloud")
+    ais("evict", "s3://cloud", "-y")

@@ -249,9 +249,13 @@ async fn summarize(state: &Buckets, call: &Call) -> Result<Response> {
 
 /// The three actions on a bucket's inventory.
 async fn inventory(state: &Buckets, call: &Call) -> Result<Response> {
+    let inventories = Inventories { route: &state.route, targets: &state.targets };
+    if call.bucket.is_empty() && call.action.action == "show-inventory" {
+        let provider = call.query.get("provider").map(str::parse).transpose()?;
+        return Ok(json(&inventories.show_all(provider).await?));
+    }
     let found = state.route.bucket(&call.bucket()?).await?;
     let (value, name) = (&call.action.value, call.action.name.as_str());
-    let inventories = Inventories { route: &state.route, targets: &state.targets };
     match (call.parts.method.as_str(), call.action.action.as_str()) {
         ("GET", "show-inventory") => Ok(json(&inventories.show(&found, name).await?)),
         ("POST", "create-inventory") => {
