@@ -3,7 +3,7 @@
 //! as an argument, so that all of it can be tested by the million.
 //!
 //! Where to look: a name or a bucket in [`name`]; who owns an object in [`placement`]; what the
-//! gateways agree on in [`state`]; the AIStore v1 protocol in [`v1`]; node-to-node messages in
+//! gateways agree on in [`state`]; the AIStore v1 protocol in [`v1`]; S3 in [`s3`]; node-to-node messages in
 //! [`intra`].
 
 pub mod archive;
@@ -23,6 +23,7 @@ pub mod list_page;
 pub mod name;
 pub mod object;
 pub mod placement;
+pub mod s3;
 pub mod settings;
 pub mod sign;
 pub mod size;

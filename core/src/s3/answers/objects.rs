@@ -1,0 +1,251 @@
+//! Answers about objects: uploads, copies, deletions, attributes.
+
+use super::{Owner, quoted};
+use crate::s3::bodies::Tag;
+use crate::s3::checksum::S3Checksum;
+use crate::s3::date::format_iso;
+use crate::s3::error::S3Error;
+use crate::s3::xml::XmlWriter;
+
+/// Answer to `CreateMultipartUpload`.
+pub fn upload_created(bucket: &str, key: &str, upload_id: &str) -> String {
+    let mut w = XmlWriter::document();
+    w.open_root("InitiateMultipartUploadResult");
+    w.text("Bucket", bucket);
+    w.text("Key", key);
+    w.text("UploadId", upload_id);
+    w.close("InitiateMultipartUploadResult");
+    w.finish()
+}
+
+/// Answer to `CompleteMultipartUpload`.
+#[derive(Clone, Debug)]
+pub struct UploadCompleted<'a> {
+    pub location: &'a str,
+    pub bucket: &'a str,
+    pub key: &'a str,
+    pub etag: &'a str,
+    pub checksum: Option<&'a S3Checksum>,
+}
+
+impl UploadCompleted<'_> {
+    pub fn to_xml(&self) -> String {
+        let mut w = XmlWriter::document();
+        w.open_root("CompleteMultipartUploadResult");
+        w.text("Location", self.location);
+        w.text("Bucket", self.bucket);
+        w.text("Key", self.key);
+        w.text("ETag", &quoted(self.etag));
+        write_checksum(&mut w, self.checksum, true);
+        w.close("CompleteMultipartUploadResult");
+        w.finish()
+    }
+}
+
+/// Answer to `CopyObject`.
+pub fn object_copied(etag: &str, mtime_ns: u64, checksum: Option<&S3Checksum>) -> String {
+    copied("CopyObjectResult", etag, mtime_ns, checksum, true)
+}
+
+/// Answer to `UploadPartCopy`.
+pub fn part_copied(etag: &str, mtime_ns: u64, checksum: Option<&S3Checksum>) -> String {
+    copied("CopyPartResult", etag, mtime_ns, checksum, false)
+}
+
+fn copied(
+    root: &str,
+    etag: &str,
+    mtime_ns: u64,
+    checksum: Option<&S3Checksum>,
+    kind: bool,
+) -> String {
+    let mut w = XmlWriter::document();
+    w.open_root(root);
+    w.text("LastModified", &format_iso(mtime_ns));
+    w.text("ETag", &quoted(etag));
+    write_checksum(&mut w, checksum, kind);
+    w.close(root);
+    w.finish()
+}
+
+fn write_checksum(w: &mut XmlWriter, checksum: Option<&S3Checksum>, kind: bool) {
+    if let Some(c) = checksum {
+        w.text(c.algorithm.element(), &c.value);
+        if kind {
+            w.text("ChecksumType", c.kind.as_str());
+        }
+    }
+}
+
+/// What became of one object of a `DeleteObjects`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    pub key: String,
+    /// As asked for.
+    pub version_id: Option<String>,
+    pub outcome: Result<DeleteOutcome, S3Error>,
+}
+
+/// A deletion that went well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOutcome {
+    /// A delete marker was made or removed.
+    pub delete_marker: bool,
+    /// Version of that marker.
+    pub marker_version_id: Option<String>,
+}
+
+/// Answer to `DeleteObjects`; a quiet one names failures only.
+pub fn objects_deleted(rows: &[Deleted], quiet: bool) -> String {
+    let mut w = XmlWriter::document();
+    w.open_root("DeleteResult");
+    for row in rows {
+        match &row.outcome {
+            Ok(_) if quiet => {}
+            Ok(done) => {
+                w.open("Deleted");
+                w.text("Key", &row.key);
+                w.optional("VersionId", row.version_id.as_deref());
+                if done.delete_marker {
+                    w.flag("DeleteMarker", true);
+                    w.optional("DeleteMarkerVersionId", done.marker_version_id.as_deref());
+                }
+                w.close("Deleted");
+            }
+            Err(e) => {
+                w.open("Error");
+                w.text("Key", &row.key);
+                w.optional("VersionId", row.version_id.as_deref());
+                w.text("Code", e.code.as_str());
+                w.text("Message", &e.message);
+                w.close("Error");
+            }
+        }
+    }
+    w.close("DeleteResult");
+    w.finish()
+}
+
+/// Tags of a bucket or an object.
+pub fn tagging(tags: &[Tag]) -> String {
+    let mut w = XmlWriter::document();
+    w.open_root("Tagging");
+    w.open("TagSet");
+    for tag in tags {
+        w.open("Tag");
+        w.text("Key", &tag.key);
+        w.text("Value", &tag.value);
+        w.close("Tag");
+    }
+    w.close("TagSet");
+    w.close("Tagging");
+    w.finish()
+}
+
+/// Answer to `GetObjectAttributes`: only what was asked for is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectAttributes {
+    pub etag: Option<String>,
+    pub checksum: Option<S3Checksum>,
+    pub parts: Option<AttributeParts>,
+    pub storage_class: bool,
+    /// Bytes.
+    pub size: Option<u64>,
+}
+
+/// Parts of an object that was uploaded in parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttributeParts {
+    /// Of the object, not of this page.
+    pub total: u32,
+    pub marker: u32,
+    pub max: u32,
+    pub truncated: bool,
+    /// Number, bytes, checksum.
+    pub parts: Vec<(u32, u64, Option<S3Checksum>)>,
+}
+
+impl ObjectAttributes {
+    pub fn to_xml(&self) -> String {
+        let mut w = XmlWriter::document();
+        w.open_root("GetObjectAttributesResponse");
+        // Unlike everywhere else, AWS writes this one without quotes.
+        w.optional("ETag", self.etag.as_deref());
+        if let Some(checksum) = &self.checksum {
+            w.open("Checksum");
+            write_checksum(&mut w, Some(checksum), true);
+            w.close("Checksum");
+        }
+        if let Some(p) = &self.parts {
+            w.open("ObjectParts");
+            w.number("PartsCount", p.total.into());
+            w.number("PartNumberMarker", p.marker.into());
+            let next = p.parts.last().map_or(p.marker, |(number, ..)| *number);
+            w.number("NextPartNumberMarker", next.into());
+            w.number("MaxParts", p.max.into());
+            w.flag("IsTruncated", p.truncated);
+            for (number, size, checksum) in &p.parts {
+                w.open("Part");
+                w.number("PartNumber", (*number).into());
+                w.number("Size", *size);
+                write_checksum(&mut w, checksum.as_ref(), false);
+                w.close("Part");
+            }
+            w.close("ObjectParts");
+        }
+        if self.storage_class {
+            w.text("StorageClass", "STANDARD");
+        }
+        if let Some(size) = self.size {
+            w.number("ObjectSize", size);
+        }
+        w.close("GetObjectAttributesResponse");
+        w.finish()
+    }
+}
+
+/// Answer to a form upload with `success_action_status` 201.
+pub fn form_posted(location: &str, bucket: &str, key: &str, etag: &str) -> String {
+    let mut w = XmlWriter::document();
+    w.open("PostResponse");
+    w.text("Location", location);
+    w.text("Bucket", bucket);
+    w.text("Key", key);
+    w.text("ETag", &quoted(etag));
+    w.close("PostResponse");
+    w.finish()
+}
+
+/// An ACL that says what is true here: the owner may do everything, and `all_may_read` whether
+/// everybody may read, `all_may_write` whether everybody may write.
+pub fn acl(owner: &Owner, all_may_read: bool, all_may_write: bool) -> String {
+    const XSI: &str = "xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:type=";
+    let mut w = XmlWriter::document();
+    w.open_root("AccessControlPolicy");
+    owner.write(&mut w, "Owner");
+    w.open("AccessControlList");
+    w.open("Grant");
+    w.open_with("Grantee", &format!("{XSI}\"CanonicalUser\""));
+    w.text("ID", &owner.id);
+    w.text("DisplayName", &owner.display_name);
+    w.close("Grantee");
+    w.text("Permission", "FULL_CONTROL");
+    w.close("Grant");
+    for (granted, permission) in [(all_may_read, "READ"), (all_may_write, "WRITE")] {
+        if granted {
+            w.open("Grant");
+            w.open_with("Grantee", &format!("{XSI}\"Group\""));
+            w.text("URI", "http://acs.amazonaws.com/groups/global/AllUsers");
+            w.close("Grantee");
+            w.text("Permission", permission);
+            w.close("Grant");
+        }
+    }
+    w.close("AccessControlList");
+    w.close("AccessControlPolicy");
+    w.finish()
+}
+
+#[cfg(test)]
+#[path = "objects_tests.rs"]
+mod tests;

@@ -1,0 +1,205 @@
+//! Conditional requests: what must hold of the object that is there.
+
+use http::HeaderMap;
+
+use super::date::parse_http;
+use super::error::{S3Error, S3Result};
+use super::error_code::S3Code;
+use super::etag::unquote;
+
+/// The object that is there, as conditions see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Present<'a> {
+    /// Without quotes.
+    pub etag: &'a str,
+    /// Unix nanoseconds.
+    pub mtime_ns: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// ETags that a condition names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EtagSet {
+    /// `*`: any object.
+    Any,
+    /// Without quotes.
+    Of(Vec<String>),
+}
+
+impl EtagSet {
+    fn parse(text: &str) -> Self {
+        if text.trim() == "*" {
+            return Self::Any;
+        }
+        Self::Of(text.split(',').map(|t| unquote(t).to_owned()).filter(|t| !t.is_empty()).collect())
+    }
+
+    fn has(&self, etag: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Of(tags) => tags.iter().any(|t| t == etag),
+        }
+    }
+}
+
+/// Conditions of a read, or of the source of a copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadConditions {
+    pub if_match: Option<EtagSet>,
+    pub if_none_match: Option<EtagSet>,
+    /// Unix seconds.
+    pub if_modified_since_s: Option<u64>,
+    /// Unix seconds.
+    pub if_unmodified_since_s: Option<u64>,
+}
+
+impl ReadConditions {
+    /// Those of a GET or HEAD. Dates that cannot be read are ignored, as HTTP wants it.
+    pub fn of_read(headers: &HeaderMap) -> Self {
+        Self::parse(headers, "")
+    }
+
+    /// Those on the source of a copy.
+    pub fn of_copy(headers: &HeaderMap) -> Self {
+        Self::parse(headers, "x-amz-copy-source-")
+    }
+
+    fn parse(headers: &HeaderMap, prefix: &str) -> Self {
+        let text = |name: &str| {
+            let value = headers.get(format!("{prefix}{name}"))?;
+            std::str::from_utf8(value.as_bytes()).ok().filter(|v| !v.trim().is_empty())
+        };
+        Self {
+            if_match: text("if-match").map(EtagSet::parse),
+            if_none_match: text("if-none-match").map(EtagSet::parse),
+            if_modified_since_s: text("if-modified-since").and_then(parse_http),
+            if_unmodified_since_s: text("if-unmodified-since").and_then(parse_http),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether the object may be read. `NotModified` or `PreconditionFailed` if not. An ETag that
+    /// matches outweighs a date, as RFC 9110 has it.
+    pub fn check(&self, object: Present<'_>) -> S3Result<()> {
+        let modified_s = object.mtime_ns / 1_000_000_000;
+        match (&self.if_match, self.if_unmodified_since_s) {
+            (Some(tags), _) if !tags.has(object.etag) => return Err(failed("If-Match")),
+            (None, Some(since)) if modified_s > since => return Err(failed("If-Unmodified-Since")),
+            _ => {}
+        }
+        match (&self.if_none_match, self.if_modified_since_s) {
+            (Some(tags), _) if tags.has(object.etag) => Err(S3Code::NotModified.into()),
+            (None, Some(since)) if modified_s <= since => Err(S3Code::NotModified.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// [`Self::check`] for the source of a copy, where every failure is `PreconditionFailed`.
+    pub fn check_copy(&self, object: Present<'_>) -> S3Result<()> {
+        self.check(object).map_err(|e| match e.code {
+            S3Code::NotModified => failed("x-amz-copy-source-if-none-match"),
+            _ => e,
+        })
+    }
+}
+
+/// Conditions of a write or a deletion.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WriteConditions {
+    /// The object must be there, with one of these tags.
+    pub if_match: Option<EtagSet>,
+    /// No object may be there (`*`), or none with these tags.
+    pub if_none_match: Option<EtagSet>,
+    /// `x-amz-if-match-last-modified-time` of a deletion, unix seconds.
+    pub if_modified_s: Option<u64>,
+    /// `x-amz-if-match-size` of a deletion, bytes.
+    pub if_size: Option<u64>,
+}
+
+impl WriteConditions {
+    pub fn parse(headers: &HeaderMap) -> S3Result<Self> {
+        let text = |name: &'static str| {
+            let value = headers.get(name)?;
+            std::str::from_utf8(value.as_bytes()).ok().filter(|v| !v.trim().is_empty())
+        };
+        let time = "x-amz-if-match-last-modified-time";
+        let if_modified_s = match text(time) {
+            None => None,
+            Some(t) => Some(
+                parse_http(t)
+                    .or_else(|| super::date::parse_iso(t))
+                    .ok_or_else(|| S3Error::argument(time, t, "not a time"))?,
+            ),
+        };
+        let size = "x-amz-if-match-size";
+        let if_size = match text(size) {
+            None => None,
+            Some(t) => {
+                Some(t.trim().parse().map_err(|_| S3Error::argument(size, t, "not a size"))?)
+            }
+        };
+        Ok(Self {
+            if_match: text("if-match").map(EtagSet::parse),
+            if_none_match: text("if-none-match").map(EtagSet::parse),
+            if_modified_s,
+            if_size,
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether a write may replace what is there. `None`: nothing is.
+    pub fn check_put(&self, object: Option<Present<'_>>) -> S3Result<()> {
+        match (&self.if_match, object) {
+            (Some(_), None) => return Err(S3Code::NoSuchKey.into()),
+            (Some(tags), Some(o)) if !tags.has(o.etag) => return Err(failed("If-Match")),
+            _ => {}
+        }
+        match (&self.if_none_match, object) {
+            (Some(tags), Some(o)) if tags.has(o.etag) => Err(failed("If-None-Match")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether what is there may be deleted. What is not there needs no condition: deleting it
+    /// succeeds. A delete marker is there, with an empty tag.
+    pub fn check_delete(&self, object: Option<Present<'_>>) -> S3Result<()> {
+        let Some(o) = object else { return Ok(()) };
+        if self.if_match.as_ref().is_some_and(|tags| !tags.has(o.etag)) {
+            return Err(failed("If-Match"));
+        }
+        if self.if_modified_s.is_some_and(|at| at != o.mtime_ns / 1_000_000_000) {
+            return Err(failed("x-amz-if-match-last-modified-time"));
+        }
+        if self.if_size.is_some_and(|size| size != o.size) {
+            return Err(failed("x-amz-if-match-size"));
+        }
+        Ok(())
+    }
+}
+
+/// The conditions that `DeleteObjects` names with an object.
+impl From<&super::bodies::DeleteKey> for WriteConditions {
+    fn from(d: &super::bodies::DeleteKey) -> Self {
+        Self {
+            if_match: d.if_etag.as_deref().map(EtagSet::parse),
+            if_none_match: None,
+            if_modified_s: d.if_modified_s,
+            if_size: d.if_size,
+        }
+    }
+}
+
+fn failed(condition: &str) -> S3Error {
+    S3Error::from(S3Code::PreconditionFailed).detail("Condition", condition)
+}
+
+#[cfg(test)]
+#[path = "condition_tests.rs"]
+mod tests;

@@ -1,0 +1,204 @@
+//! The operations of S3 as data: which one a request asks for, with its parameters.
+
+use super::copy_source::CopySource;
+
+/// One request's operation. What comes in headers and bodies is parsed by types of its own
+/// ([`super::put_headers`], [`super::read_headers`], [`super::bodies`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    ListBuckets(ListBuckets),
+
+    CreateBucket,
+    HeadBucket,
+    DeleteBucket,
+    GetBucketLocation,
+    ListObjects(ListObjects),
+    ListObjectsV2(ListObjectsV2),
+    ListObjectVersions(ListObjectVersions),
+    ListMultipartUploads(ListMultipartUploads),
+    DeleteObjects,
+    /// A browser's form upload.
+    PostObject,
+    GetBucketVersioning,
+    PutBucketVersioning,
+    GetBucketCors,
+    PutBucketCors,
+    DeleteBucketCors,
+    GetBucketTagging,
+    PutBucketTagging,
+    DeleteBucketTagging,
+    GetBucketPolicy,
+    PutBucketPolicy,
+    DeleteBucketPolicy,
+    GetBucketPolicyStatus,
+    GetBucketAcl,
+    PutBucketAcl,
+
+    GetObject(GetObject),
+    HeadObject(GetObject),
+    PutObject,
+    CopyObject(CopySource),
+    DeleteObject(ObjectVersion),
+    GetObjectAttributes(ObjectVersion),
+    GetObjectTagging(ObjectVersion),
+    PutObjectTagging(ObjectVersion),
+    DeleteObjectTagging(ObjectVersion),
+    GetObjectAcl(ObjectVersion),
+    PutObjectAcl(ObjectVersion),
+    CreateMultipartUpload,
+    UploadPart(UploadPart),
+    UploadPartCopy(UploadPart, CopySource),
+    CompleteMultipartUpload(UploadId),
+    AbortMultipartUpload(UploadId),
+    ListParts(ListParts),
+
+    /// `OPTIONS`: a browser asks what it may do.
+    Preflight,
+
+    /// Known, not served; answered `NotImplemented` with this name.
+    Unsupported(&'static str),
+}
+
+impl Operation {
+    /// The name AWS gives it; of use in metrics, logs and policies.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::ListBuckets(_) => "ListBuckets",
+            Self::CreateBucket => "CreateBucket",
+            Self::HeadBucket => "HeadBucket",
+            Self::DeleteBucket => "DeleteBucket",
+            Self::GetBucketLocation => "GetBucketLocation",
+            Self::ListObjects(_) => "ListObjects",
+            Self::ListObjectsV2(_) => "ListObjectsV2",
+            Self::ListObjectVersions(_) => "ListObjectVersions",
+            Self::ListMultipartUploads(_) => "ListMultipartUploads",
+            Self::DeleteObjects => "DeleteObjects",
+            Self::PostObject => "PostObject",
+            Self::GetBucketVersioning => "GetBucketVersioning",
+            Self::PutBucketVersioning => "PutBucketVersioning",
+            Self::GetBucketCors => "GetBucketCors",
+            Self::PutBucketCors => "PutBucketCors",
+            Self::DeleteBucketCors => "DeleteBucketCors",
+            Self::GetBucketTagging => "GetBucketTagging",
+            Self::PutBucketTagging => "PutBucketTagging",
+            Self::DeleteBucketTagging => "DeleteBucketTagging",
+            Self::GetBucketPolicy => "GetBucketPolicy",
+            Self::PutBucketPolicy => "PutBucketPolicy",
+            Self::DeleteBucketPolicy => "DeleteBucketPolicy",
+            Self::GetBucketPolicyStatus => "GetBucketPolicyStatus",
+            Self::GetBucketAcl => "GetBucketAcl",
+            Self::PutBucketAcl => "PutBucketAcl",
+            Self::GetObject(_) => "GetObject",
+            Self::HeadObject(_) => "HeadObject",
+            Self::PutObject => "PutObject",
+            Self::CopyObject(_) => "CopyObject",
+            Self::DeleteObject(_) => "DeleteObject",
+            Self::GetObjectAttributes(_) => "GetObjectAttributes",
+            Self::GetObjectTagging(_) => "GetObjectTagging",
+            Self::PutObjectTagging(_) => "PutObjectTagging",
+            Self::DeleteObjectTagging(_) => "DeleteObjectTagging",
+            Self::GetObjectAcl(_) => "GetObjectAcl",
+            Self::PutObjectAcl(_) => "PutObjectAcl",
+            Self::CreateMultipartUpload => "CreateMultipartUpload",
+            Self::UploadPart(_) => "UploadPart",
+            Self::UploadPartCopy(..) => "UploadPartCopy",
+            Self::CompleteMultipartUpload(_) => "CompleteMultipartUpload",
+            Self::AbortMultipartUpload(_) => "AbortMultipartUpload",
+            Self::ListParts(_) => "ListParts",
+            Self::Preflight => "Preflight",
+            Self::Unsupported(name) => name,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListBuckets {
+    pub prefix: String,
+    /// At most so many; all of them when absent.
+    pub max_buckets: Option<u32>,
+    /// What an earlier page gave as its token.
+    pub continuation_token: Option<String>,
+}
+
+/// What every listing of keys has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListScope {
+    pub prefix: String,
+    /// Never empty.
+    pub delimiter: Option<String>,
+    /// Names in the answer are percent-encoded (`encoding-type=url`).
+    pub encode: bool,
+    /// 0 to 1,000.
+    pub max: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListObjects {
+    pub scope: ListScope,
+    /// Empty when absent.
+    pub marker: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListObjectsV2 {
+    pub scope: ListScope,
+    /// The token as the client sent it; [`super::token`] reads it.
+    pub continuation_token: Option<String>,
+    pub start_after: Option<String>,
+    pub fetch_owner: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListObjectVersions {
+    pub scope: ListScope,
+    /// Empty when absent.
+    pub key_marker: String,
+    /// Only with a key marker.
+    pub version_id_marker: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListMultipartUploads {
+    pub scope: ListScope,
+    /// Empty when absent.
+    pub key_marker: String,
+    /// Only with a key marker.
+    pub upload_id_marker: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListParts {
+    pub upload_id: String,
+    /// 0 to 1,000.
+    pub max_parts: u32,
+    /// Parts after this one.
+    pub part_number_marker: u32,
+    pub encode: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetObject {
+    /// `null` is a version of its own.
+    pub version_id: Option<String>,
+    /// 1 to 10,000.
+    pub part_number: Option<u32>,
+    /// Headers to answer with in place of the stored ones (`response-content-type=…`), lower case.
+    pub overrides: Vec<(&'static str, String)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectVersion {
+    pub version_id: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadPart {
+    pub upload_id: String,
+    /// 1 to 10,000.
+    pub part_number: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadId {
+    pub upload_id: String,
+}
