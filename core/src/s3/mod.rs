@@ -1,12 +1,16 @@
-//! S3 as data: requests, answers, errors. Nothing here stores or sends anything.
+//! S3 as data: requests, answers, errors, signatures. Nothing here stores or sends anything.
 //!
-//! A front has a request's method, path, query and headers as they came ([`RequestHead`]). It asks
-//! what it is ([`Request::parse`]), reads further headers ([`put_headers`], [`read_headers`]) and
-//! bodies ([`bodies`]), and writes an answer ([`answers`]) or an [`S3Error`].
+//! A front has a request's method, path, query and headers as they came ([`RequestHead`]). It
+//! checks who sent it ([`auth`]), asks what it is ([`Request::parse`]), reads further headers
+//! ([`put_headers`], [`read_headers`]) and bodies ([`bodies`], [`chunked`]), checks bytes
+//! as they pass ([`body_check`]), and writes an answer ([`answers`]) or an [`S3Error`].
 
 pub mod answers;
+pub mod auth;
 pub mod bodies;
+pub mod body_check;
 pub mod checksum;
+pub mod chunked;
 pub mod condition;
 pub mod copy_source;
 pub mod date;
