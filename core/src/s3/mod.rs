@@ -2,22 +2,25 @@
 //!
 //! A front has a request's method, path, query and headers as they came ([`RequestHead`]). It
 //! checks who sent it ([`auth`]), asks what it is ([`Request::parse`]), reads further headers
-//! ([`put_headers`], [`read_headers`]) and bodies ([`bodies`], [`chunked`]), checks bytes
+//! ([`put_headers`], [`read_headers`]) and bodies ([`bodies`], [`chunked`], [`form`]), checks bytes
 //! as they pass ([`body_check`]), and writes an answer ([`answers`]) or an [`S3Error`].
 
 pub mod answers;
 pub mod auth;
 pub mod bodies;
 pub mod body_check;
+pub mod bucket_policy;
 pub mod checksum;
 pub mod chunked;
 pub mod condition;
 pub mod copy_source;
+pub mod cors;
 pub mod date;
 pub mod encode;
 mod error;
 mod error_code;
 pub mod etag;
+pub mod form;
 pub mod listing;
 pub mod names;
 pub mod operation;
