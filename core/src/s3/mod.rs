@@ -5,6 +5,7 @@
 //! ([`put_headers`], [`read_headers`]) and bodies ([`bodies`], [`chunked`], [`form`]), checks bytes
 //! as they pass ([`body_check`]), and writes an answer ([`answers`]) or an [`S3Error`].
 
+pub mod access;
 pub mod answers;
 pub mod auth;
 pub mod bodies;

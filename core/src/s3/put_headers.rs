@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
+use super::access::CannedAcl;
 use super::bodies::{Tag, tagging_header};
 use super::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
 use super::condition::WriteConditions;
@@ -279,20 +280,9 @@ impl CompleteHeaders {
 
 /// The canned ACL that a request names; unknown ones are refused.
 pub fn canned_acl(headers: &HeaderMap) -> S3Result<Option<String>> {
-    const CANNED: [&str; 8] = [
-        "private",
-        "public-read",
-        "public-read-write",
-        "authenticated-read",
-        "aws-exec-read",
-        "bucket-owner-read",
-        "bucket-owner-full-control",
-        "log-delivery-write",
-    ];
     match header(headers, "x-amz-acl") {
         None => Ok(None),
-        Some(acl) if CANNED.contains(&acl) => Ok(Some(acl.to_owned())),
-        Some(acl) => Err(S3Error::argument("x-amz-acl", acl, "")),
+        Some(word) => CannedAcl::parse(word).map(|_| Some(word.to_owned())),
     }
 }
 
