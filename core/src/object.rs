@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::checksum::Checksum;
+use crate::checksum::{Checksum, ChecksumKind};
 use crate::size::ByteRange;
 
 /// Metadata of an object as a node knows it.
@@ -35,6 +35,38 @@ pub struct ObjectMeta {
     /// Whether the bytes are in the cluster now (false: only the cloud has them).
     #[serde(default)]
     pub present: bool,
+}
+
+/// What the keys of custom metadata begin with that a front keeps for itself (the Content-Type of
+/// an S3 upload); they are no user's to see or to set.
+pub const SYSTEM_PREFIX: &str = "s3:";
+
+/// Whether a key of custom metadata belongs to a front.
+pub fn is_system_key(key: &str) -> bool {
+    key.starts_with(SYSTEM_PREFIX)
+}
+
+impl ObjectMeta {
+    /// The ETag that clients see on every front, without quotes: the object's own, or its MD5, or one
+    /// made of its checksum and the time of its writing. One that is no MD5 has a dash in it, so
+    /// that nobody takes it for one.
+    pub fn s3_etag(&self) -> String {
+        if !self.etag.is_empty() {
+            return self.etag.clone();
+        }
+        match &self.checksum {
+            Some(sum) if sum.kind == ChecksumKind::Md5 && self.parts.is_empty() => {
+                sum.value.clone()
+            }
+            Some(sum) => format!("v1-{}-{:x}", sum.value, self.mtime_ns),
+            None => format!("v1-{:x}-{:x}", self.size, self.mtime_ns),
+        }
+    }
+
+    /// Custom metadata that users set.
+    pub fn user_custom(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.custom.iter().filter(|(key, _)| !is_system_key(key))
+    }
 }
 
 /// Sizes of the parts of an object that was uploaded in parts, in their order; none for others.
@@ -167,5 +199,28 @@ mod tests {
         for wrong in ["", "5", "a*b", "1*", "2*18446744073709551615", "-1*5"] {
             assert_eq!(PartSizes::from_text(wrong), None, "{wrong}");
         }
+    }
+
+    fn with_checksum(kind: ChecksumKind, value: &str) -> ObjectMeta {
+        let checksum = Some(Checksum { kind, value: value.into() });
+        ObjectMeta { checksum, ..ObjectMeta::default() }
+    }
+
+    #[test]
+    fn an_etag_looks_like_an_md5_only_when_it_is_one() {
+        assert_eq!(with_checksum(ChecksumKind::Md5, "5d41").s3_etag(), "5d41");
+        assert_eq!(with_checksum(ChecksumKind::Xxhash2, "26c7").s3_etag(), "v1-26c7-0");
+        assert_eq!(ObjectMeta::default().s3_etag(), "v1-0-0");
+        let cloud = ObjectMeta { etag: "abc".into(), ..with_checksum(ChecksumKind::Md5, "5d41") };
+        assert_eq!(cloud.s3_etag(), "abc", "what the cloud says comes first");
+    }
+
+    #[test]
+    fn what_a_front_keeps_for_itself_is_no_users() {
+        let mut meta = ObjectMeta::default();
+        meta.custom.insert("s3:content-type".into(), "text/plain".into());
+        meta.custom.insert("label".into(), "cat".into());
+        let keys: Vec<_> = meta.user_custom().map(|(k, _)| k.as_str()).collect();
+        assert_eq!(keys, ["label"]);
     }
 }

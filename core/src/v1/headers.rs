@@ -30,6 +30,10 @@ pub const XACTION_ID: &str = "ais-xaction-id";
 pub const NODE_ID: &str = "ais-node-id";
 pub const NODE_UPTIME: &str = "ais-node-uptime";
 pub const CLUSTER_UPTIME: &str = "ais-cluster-uptime";
+/// Between nodes: last modification, unix nanoseconds.
+pub const MODIFIED: &str = "forebay-modified";
+/// Between nodes: the parts in which the object was uploaded.
+pub const PARTS: &str = "forebay-parts";
 /// JSON error of an answer to HEAD.
 pub const HDR_ERROR: &str = "hdr-error";
 
@@ -62,23 +66,35 @@ pub fn put_object_meta(headers: &mut HeaderMap, meta: &ObjectMeta) {
     headers.insert(&ACCESSED, HeaderValue::from(meta.atime_ns));
 }
 
-/// The ETag of an object, without quotes (§7.6): its own, or its MD5, or one made of its checksum and
-/// the time of its writing. None without a checksum.
+/// The ETag of an object, without quotes (§7.6); none without a checksum.
 pub fn etag(meta: &ObjectMeta) -> Option<String> {
-    if !meta.etag.is_empty() {
-        return Some(meta.etag.clone());
-    }
-    let checksum = meta.checksum.as_ref()?;
-    Some(match checksum.kind {
-        ChecksumKind::Md5 if meta.parts.is_empty() => checksum.value.clone(),
-        _ => format!("v1-{}-{:x}", checksum.value, meta.mtime_ns),
-    })
+    (!meta.etag.is_empty() || meta.checksum.is_some()).then(|| meta.s3_etag())
 }
 
-/// One header line per custom key.
+/// One header line per custom key that users set.
 pub fn put_custom(headers: &mut HeaderMap, meta: &ObjectMeta) {
-    for (key, value) in &meta.custom {
-        if let Ok(line) = HeaderValue::from_str(&format!("{key}={value}")) {
+    append_custom(headers, meta.user_custom());
+}
+
+/// For another node, which may keep the object: what fronts hold for themselves too, the ETag, and
+/// the time of modification.
+pub fn put_node_meta(headers: &mut HeaderMap, meta: &ObjectMeta) {
+    append_custom(headers, meta.custom.iter());
+    headers.insert(HeaderName::from_static(MODIFIED), HeaderValue::from(meta.mtime_ns));
+    if let Some(parts) = meta.parts.as_text() {
+        set(headers, PARTS, &parts);
+    }
+    if !meta.etag.is_empty() {
+        set(headers, "etag", &format!("\"{}\"", meta.etag));
+    }
+}
+
+fn append_custom<'a>(
+    headers: &mut HeaderMap,
+    pairs: impl Iterator<Item = (&'a String, &'a String)>,
+) {
+    for (key, value) in pairs {
+        if let Ok(line) = HeaderValue::from_bytes(format!("{key}={value}").as_bytes()) {
             headers.append(HeaderName::from_static(CUSTOM_MD), line);
         }
     }
@@ -91,14 +107,14 @@ pub fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
     }
 }
 
-/// Reads back what [`put_object_meta`] and [`put_custom`] wrote.
+/// Reads back what [`put_object_meta`], [`put_custom`] and [`put_node_meta`] wrote.
 pub fn object_meta(headers: &HeaderMap, size: u64) -> ObjectMeta {
     let text =
         |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
     let custom = headers
         .get_all(CUSTOM_MD)
         .iter()
-        .filter_map(|v| v.to_str().ok()?.split_once('='))
+        .filter_map(|v| std::str::from_utf8(v.as_bytes()).ok()?.split_once('='))
         .map(|(k, v)| (k.to_owned(), v.to_owned()))
         .collect();
     ObjectMeta {
@@ -107,9 +123,9 @@ pub fn object_meta(headers: &HeaderMap, size: u64) -> ObjectMeta {
         checksum: announced_checksum(headers).ok().flatten(),
         etag: text("etag").trim_matches('"').to_owned(),
         atime_ns: text(ATIME).parse().unwrap_or(0),
-        mtime_ns: 0,
+        mtime_ns: text(MODIFIED).parse().unwrap_or(0),
         custom,
-        parts: PartSizes::default(),
+        parts: PartSizes::from_text(&text(PARTS)).unwrap_or_default(),
         present: text(PRESENT) != "false",
     }
 }

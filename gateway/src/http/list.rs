@@ -178,9 +178,11 @@ fn entry(row: Row, columns: &Columns, time_format: &str) -> Entry {
     if columns.version {
         entry.version.clone_from(&meta.version);
     }
-    if columns.custom && !meta.custom.is_empty() {
-        let pairs: Vec<String> = meta.custom.iter().map(|(k, v)| format!("{k}:{v}")).collect();
-        entry.custom = format!("[{}]", pairs.join(" "));
+    if columns.custom {
+        let pairs: Vec<String> = meta.user_custom().map(|(k, v)| format!("{k}:{v}")).collect();
+        if !pairs.is_empty() {
+            entry.custom = format!("[{}]", pairs.join(" "));
+        }
     }
     match &row.target {
         Some(target) => {

@@ -190,7 +190,11 @@ async fn get_whole(
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     v1::put_object_meta(&mut headers, meta);
-    v1::put_custom(&mut headers, meta);
+    if request.caller == Caller::Node {
+        v1::put_node_meta(&mut headers, meta);
+    } else {
+        v1::put_custom(&mut headers, meta);
+    }
     if range.is_some() {
         let content_range = format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1);
         v1::set(&mut headers, "content-range", &content_range);

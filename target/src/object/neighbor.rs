@@ -66,8 +66,10 @@ impl ObjectService {
         let record = RecordMeta {
             checksum,
             version: meta.version,
+            etag: meta.etag,
             mtime_ns: meta.mtime_ns,
             custom: meta.custom,
+            parts: meta.parts,
             epoch: self.state().version,
             class: info.class,
             ..RecordMeta::default()
