@@ -8,6 +8,7 @@ use crate::cache_rules::CacheRules;
 use crate::checksum::ChecksumKind;
 use crate::error::{Error, Result};
 use crate::name::{Bucket, Provider};
+use crate::s3::bodies::{CorsRule, Tag, Versioning};
 
 /// Kinds of backend that exist in this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -62,6 +63,31 @@ impl Default for Freshness {
     }
 }
 
+/// Settings of a bucket that S3 has and other fronts have not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct S3Settings {
+    #[serde(skip_serializing_if = "is_default")]
+    pub versioning: Versioning,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<Tag>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cors: Vec<CorsRule>,
+    /// The bucket's policy, as it was sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+}
+
+impl S3Settings {
+    pub fn is_default(&self) -> bool {
+        is_default(self)
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// Everything the cluster keeps about a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketInfo {
@@ -82,6 +108,9 @@ pub struct BucketInfo {
     pub checksum: ChecksumKind,
     #[serde(default, skip_serializing_if = "CacheRules::is_default")]
     pub cache: CacheRules,
+    /// What only S3 knows of a bucket.
+    #[serde(default, skip_serializing_if = "S3Settings::is_default")]
+    pub s3: S3Settings,
     /// Properties other clients set and read back, which mean nothing to us.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, serde_json::Value>,
@@ -120,6 +149,7 @@ impl BucketInfo {
             freshness: Freshness::default(),
             checksum: ChecksumKind::default(),
             cache: CacheRules::default(),
+            s3: S3Settings::default(),
             extra: BTreeMap::new(),
         }
     }

@@ -164,8 +164,26 @@ impl Default for PromoteConfig {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct S3Config {
+    /// Who may come in; with none, everybody may.
     pub keys: Vec<S3Key>,
+    /// DeleteBucket takes the objects of a bucket along, as AIStore's does.
     pub delete_nonempty_buckets: bool,
+    /// Serves S3 at `/` too, not only under `/s3`.
+    pub root: bool,
+    /// Domains whose sub-domains are buckets: `s3.example.com` for `bucket.s3.example.com`.
+    pub domains: Vec<String>,
+    /// Least size of every part of an upload but the last. 5 MiB as on AWS when absent, except with
+    /// `delete_nonempty_buckets`: whoever expects that of AIStore expects its small parts too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_part_size: Option<ByteSize>,
+}
+
+impl S3Config {
+    /// Least bytes of every part of an upload but the last.
+    pub fn min_part(&self) -> u64 {
+        let aws = if self.delete_nonempty_buckets { 0 } else { 5 << 20 };
+        self.min_part_size.map_or(aws, |size| size.0)
+    }
 }
 
 /// A user of the S3 front.
@@ -183,6 +201,9 @@ impl Default for S3Config {
         Self {
             keys: vec![key("forebay", "forebaysecret"), key("forebay2", "forebaysecret2")],
             delete_nonempty_buckets: false,
+            root: false,
+            domains: Vec::new(),
+            min_part_size: None,
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod cache_rules;
 pub mod checksum;
 pub mod config;
 pub mod error;
+pub mod history;
 pub mod intra;
 pub mod inventory;
 pub mod ishard;

@@ -20,6 +20,7 @@ mod meta;
 mod metric_sums;
 mod raw_http;
 mod route;
+mod s3;
 mod targets;
 mod wiring;
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use forebay_core::bucket::BucketInfo;
+use forebay_core::history;
 use forebay_core::intra::BackendHeadRequest;
 use forebay_core::placement;
 use forebay_core::state::{ClusterState, Command, Node};
@@ -35,6 +36,13 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// The same for older versions of the bucket's objects.
+    pub(crate) fn history(&self) -> Self {
+        let mut found = self.clone();
+        found.info.id = history::id(found.info.id);
+        found
+    }
+
     /// The target that must answer for an object now.
     pub(crate) fn owner(&self, object: &str) -> Result<&Node> {
         placement::owner(&self.state, &self.info, object)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use forebay_core::config::NodeConfig;
+use forebay_core::config::{NodeConfig, S3Config};
 use forebay_core::intra::NodeUsage;
 use forebay_core::state::Role;
 use forebay_core::{Error, Result};
@@ -15,6 +15,8 @@ use forebay_node::listener::Routes;
 use forebay_node::machine::machine;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
+use forebay_node::relay::Relay;
+use forebay_node::s3::S3Door;
 use forebay_node::{listener, membership};
 
 use crate::changes::Changes;
@@ -29,6 +31,7 @@ use crate::job_control::JobControl;
 use crate::meta::front::RaftMeta;
 use crate::meta::group::Group;
 use crate::route::Route;
+use crate::s3::{GatewayFront, S3};
 use crate::targets::Targets;
 
 /// A gateway that is alone knows everything within this time, or starts without.
@@ -71,7 +74,7 @@ pub async fn run(
         lifecycle: lifecycle.clone(),
     };
     let membership = lifecycle.spawn(parts.membership());
-    let router = parts.router();
+    let front = parts.front(&config.s3);
     let forming = form(group.clone(), lifecycle.clone());
     if group.is_alone() {
         // Nobody else has a say, so it is a matter of milliseconds until all is known here.
@@ -82,7 +85,7 @@ pub async fn run(
     }
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
-    listener::serve(listener, Routes::new(router), identity, maps, lifecycle).await;
+    listener::serve(listener, front, identity, maps, lifecycle).await;
     // It says goodbye as a member of the group, and leaves the group after that.
     if let Err(e) = membership.await {
         tracing::error!(error = %e, "could not leave the cluster");
@@ -140,7 +143,7 @@ impl Parts {
         membership::follow_through(identity, maps, door, usage, &self.lifecycle).1
     }
 
-    fn router(&self) -> Router {
+    fn front(&self, config: &S3Config) -> GatewayFront {
         let Self { identity, maps, targets, group, standing, desk, lifecycle } = self;
         let peer = targets.peer().clone();
         let meta = RaftMeta::new(group.clone(), standing.clone(), peer.clone(), maps.clone());
@@ -159,7 +162,24 @@ impl Parts {
             peer,
             identity: identity.clone(),
         };
-        let all = Router::new()
+        let buckets = buckets::Buckets {
+            route: route.clone(),
+            targets: targets.clone(),
+            changes: changes.clone(),
+            jobs: job_control.clone(),
+            metrics: metrics.clone(),
+            lifecycle: lifecycle.clone(),
+        };
+        let s3 = S3 {
+            door: S3Door::new(config),
+            route: route.clone(),
+            targets: targets.clone(),
+            changes: changes.clone(),
+            buckets: buckets.clone(),
+            relay: Relay::new(identity),
+            metrics: metrics.clone(),
+        };
+        let router = Router::new()
             .merge(objects::router(objects::Objects {
                 route: route.clone(),
                 targets: targets.clone(),
@@ -167,14 +187,7 @@ impl Parts {
                 metrics: metrics.clone(),
                 lifecycle: lifecycle.clone(),
             }))
-            .merge(buckets::router(buckets::Buckets {
-                route: route.clone(),
-                targets: targets.clone(),
-                changes: changes.clone(),
-                jobs: job_control.clone(),
-                metrics: metrics.clone(),
-                lifecycle: lifecycle.clone(),
-            }))
+            .merge(buckets::router(buckets))
             .merge(batch::router(batch::Batches {
                 route: route.clone(),
                 identity: identity.clone(),
@@ -208,8 +221,8 @@ impl Parts {
                 metrics: metrics.clone(),
             }))
             .merge(unserved::router(metrics));
-        let easy = easy_url::router(&all);
-        all.merge(easy)
+        let easy = easy_url::router(&router);
+        GatewayFront { s3, routes: Routes::new(router.merge(easy)) }
     }
 }
 

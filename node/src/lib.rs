@@ -15,5 +15,7 @@ pub mod machine;
 pub mod maps;
 pub mod membership;
 pub mod metrics;
+pub mod relay;
 pub mod reply;
+pub mod s3;
 pub mod telemetry;

@@ -180,7 +180,10 @@ impl<H: Handler> Server<H> {
     /// Writes the error that an answer carries, in the form of v1, and to the log.
     fn explain(&self, response: &mut Response, method: &Method, path: &str) {
         let error = response.extensions().get::<Error>().cloned().or_else(|| {
-            (response.status() == axum::http::StatusCode::METHOD_NOT_ALLOWED).then(|| {
+            // The router's own refusal has no body yet.
+            let bare = !response.headers().contains_key(header::CONTENT_TYPE);
+            let refused = response.status() == axum::http::StatusCode::METHOD_NOT_ALLOWED;
+            (refused && bare).then(|| {
                 let text = format!("{method} is not served at {path}");
                 Error::new(ErrorCode::MethodNotAllowed, text)
             })

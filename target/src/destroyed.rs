@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use forebay_core::history;
 use forebay_core::state::ClusterState;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
@@ -70,7 +71,7 @@ async fn drop_unknown(objects: &ObjectService, state: &ClusterState) {
             return;
         }
     };
-    for id in held.into_iter().filter(|id| !known.contains(id)) {
+    for id in held.into_iter().filter(|id| !known.contains(&history::bucket_id(*id))) {
         if let Err(e) = objects.drop_bucket(id).await {
             tracing::warn!(bucket_id = id, error = %e, "cannot drop a destroyed bucket yet");
         }

@@ -16,6 +16,7 @@ mod inventory;
 mod job;
 mod object;
 mod promote;
+mod s3;
 mod scrub;
 mod shard;
 pub mod store;

@@ -13,6 +13,8 @@ use forebay_node::lifecycle::Lifecycle;
 use forebay_node::machine::machine;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
+use forebay_node::relay::Relay;
+use forebay_node::s3::S3Door;
 use forebay_node::{listener, membership};
 use tokio::sync::Semaphore;
 
@@ -24,6 +26,7 @@ use crate::job::Jobs;
 use crate::job::ishard::builds::Builds;
 use crate::object::{ObjectService, Parts};
 use crate::promote::Promotions;
+use crate::s3::S3;
 use crate::scrub;
 use crate::shard::Shards;
 use crate::store::{DiskSettings, ObjectLock, RealDisk, Store};
@@ -127,6 +130,7 @@ pub async fn run(
         refresher,
         metrics,
         lifecycle: lifecycle.clone(),
+        s3: S3 { door: S3Door::new(&config.s3), relay: Relay::new(&identity) },
         batches: Arc::new(Semaphore::new(config.limits.batches)),
     };
     let node_dir = config.node.dir.clone().into();

@@ -84,7 +84,7 @@ impl From<Error> for S3Error {
         use ErrorCode as E;
         let code = match e.code {
             E::BucketNotFound | E::RemoteBucketNotFound => return S3Code::NoSuchBucket.into(),
-            E::ObjectNotFound => return S3Code::NoSuchKey.into(),
+            E::ObjectNotFound | E::Gone => return S3Code::NoSuchKey.into(),
             E::UploadNotFound => return S3Code::NoSuchUpload.into(),
             E::InvalidPart => return S3Code::InvalidPart.into(),
             E::BucketExists => return S3Code::BucketAlreadyOwnedByYou.into(),

@@ -304,7 +304,7 @@ async fn destroy(state: &Buckets, bucket: &Bucket) -> Result<Response> {
 
 /// Takes the bucket out of the map, then has targets drop its data. Targets that miss the second
 /// step do it when they see the map.
-async fn forget(state: &Buckets, found: &Found) -> Result<()> {
+pub(crate) async fn forget(state: &Buckets, found: &Found) -> Result<()> {
     let bucket = found.info.bucket.clone();
     state.changes.commit(Command::DestroyBucket { bucket }).await?;
     let (targets, snapshot, id) = (state.targets.clone(), found.state.clone(), found.info.id);

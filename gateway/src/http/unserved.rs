@@ -1,10 +1,10 @@
-//! Parts of v1 and S3 that this version does not have: a clear refusal in the form that the
-//! clients of each expect.
+//! Parts of v1 that this version does not have: a clear refusal in the form that its
+//! clients expect.
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{Method, StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{Method, Uri};
+use axum::response::Response;
 use axum::routing::any;
 use forebay_core::{Error, Result};
 use forebay_node::metrics::Metrics;
@@ -20,9 +20,6 @@ pub(crate) fn router(metrics: Metrics) -> Router {
         .route("/v1/sort/{*rest}", any(dsort))
         .route("/v1/download", any(download))
         .route("/v1/download/{*rest}", any(download))
-        .route("/s3", any(s3))
-        .route("/s3/", any(s3))
-        .route("/s3/{*rest}", any(s3))
         .with_state(metrics)
 }
 
@@ -44,13 +41,4 @@ fn none_or_refusal(what: &str, method: &Method, uri: &Uri) -> Result<Response> {
         return Ok(json(&Vec::<()>::new()));
     }
     Err(Error::unsupported(format!("{what} is not served yet")))
-}
-
-/// S3's form of "not implemented".
-async fn s3(State(metrics): State<Metrics>) -> Response {
-    const BODY: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>NotImplemented</Code>\
-        <Message>The S3 front is not served yet; use /v1 or the Forebay clients.</Message>\
-        <Resource></Resource><RequestId></RequestId></Error>";
-    metrics.http_request("s3", "any", "error");
-    (StatusCode::NOT_IMPLEMENTED, [(header::CONTENT_TYPE, "application/xml")], BODY).into_response()
 }

@@ -36,6 +36,7 @@ use crate::job::Jobs;
 use crate::job::ishard::builds::Builds;
 use crate::object::ObjectService;
 use crate::promote::Promotions;
+use crate::s3::{self, S3};
 use crate::shard::Shards;
 
 /// Largest JSON body that a target reads (a batch request names many objects).
@@ -60,6 +61,7 @@ pub(crate) struct Context {
     pub(crate) refresher: Refresher,
     pub(crate) metrics: Metrics,
     pub(crate) lifecycle: Lifecycle,
+    pub(crate) s3: S3,
     /// One permit per batch that is answered.
     pub(crate) batches: Arc<Semaphore>,
 }
@@ -81,9 +83,11 @@ impl Front {
 impl Handler for Front {
     async fn answer(&self, request: Request) -> Response {
         if request.uri().path().strip_prefix("/v1/objects/").is_some_and(|rest| !rest.is_empty()) {
-            objects::handle(&self.context, request).await
-        } else {
-            self.routes.answer(request).await
+            return objects::handle(&self.context, request).await;
+        }
+        match self.context.s3.door.front(&request, s3::at_root(&self.context)) {
+            Some(front) => s3::answer(&self.context, front, request).await,
+            None => self.routes.answer(request).await,
         }
     }
 }
@@ -143,7 +147,7 @@ async fn catch_up(State(context): State<Shared>, request: Request, next: Next) -
 }
 
 /// Before anything else the node gets at least the state that the sender acted by.
-async fn caught_up(context: &Context, headers: &HeaderMap, uri: &Uri) -> Result<()> {
+pub(crate) async fn caught_up(context: &Context, headers: &HeaderMap, uri: &Uri) -> Result<()> {
     let header = headers.get(&KNOWN_MAP).and_then(|v| v.to_str().ok()?.parse().ok());
     let known = header.or_else(|| {
         let query = uri.query().filter(|q| q.contains(REDIRECT_VERSION))?;

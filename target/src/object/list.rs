@@ -2,6 +2,7 @@
 
 use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::history;
 use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::list_page::Detail;
 use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
@@ -70,6 +71,7 @@ impl ObjectService {
         self.0.lost.forget_bucket(bucket_id);
         self.drop_uploads_of(bucket_id).await?;
         let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
+        self.store().remove_bucket(history::id(bucket_id)).await?;
         tracing::info!(bucket_id, objects, bytes, "dropped the data of a bucket");
         Ok(())
     }

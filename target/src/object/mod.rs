@@ -24,13 +24,14 @@ mod stored;
 pub(crate) mod tests;
 mod upkeep;
 mod upload;
+mod versions;
 
 use std::sync::Arc;
 
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cache_rules::Admission;
-use forebay_core::object::ObjectMeta;
+use forebay_core::object::{ObjectMeta, is_system_key};
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::clock::unix_s;
@@ -54,6 +55,7 @@ pub(crate) use scratch::Scratch;
 pub(crate) use stored::Stored;
 #[allow(unused_imports, reason = "part of what a front may ask for")]
 pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};
+pub(crate) use versions::{Removed, is_marker, keeps_versions, shown_version};
 
 /// What an object is called inside this target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -227,6 +229,9 @@ impl ObjectService {
 
     /// Removes an object, at its backend too.
     pub(crate) async fn delete(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        if keeps_versions(info) {
+            return self.delete_if(info, name, None).await.map(drop);
+        }
         let key = Key::new(info, name);
         let _guard = self.0.locks.lock(&key).await;
         if info.has_backend() {
@@ -318,10 +323,9 @@ impl ObjectService {
         self.store()
             .update(&record, move |meta| {
                 if replace {
-                    meta.custom = pairs;
-                } else {
-                    meta.custom.extend(pairs);
+                    meta.custom.retain(|key, _| is_system_key(key));
                 }
+                meta.custom.extend(pairs);
             })
             .await?;
         Ok(())

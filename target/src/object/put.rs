@@ -8,7 +8,7 @@ use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cache_rules::Admission;
 use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
-use forebay_core::object::{ObjectMeta, PartSizes};
+use forebay_core::object::{ObjectMeta, PartSizes, is_system_key};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use futures::StreamExt;
@@ -192,11 +192,14 @@ impl ObjectService {
         self.0.fetches.supersede(key);
         self.store().remove(info.id, &key.name).await?;
         let mut body = PutBody::new(size, open);
-        body.custom = making.custom.unwrap_or_default();
+        let custom = making.custom.unwrap_or_default();
+        let (own, users) = custom.into_iter().partition(|(key, _)| is_system_key(key));
+        body.custom = users;
         let epoch = self.state().version;
         let remote = backend.put(&key.name, body).await?;
         self.0.fetches.supersede(key);
-        let meta = cached_meta(&remote, making.checksum, epoch);
+        let mut meta = cached_meta(&remote, making.checksum, epoch);
+        meta.custom.extend::<BTreeMap<_, _>>(own);
         Ok(RecordMeta { parts: making.parts, ..meta })
     }
 
@@ -210,7 +213,13 @@ impl ObjectService {
         let before = self.store().get(info.id, name).await?;
         let before = before.as_ref();
         let version = before.and_then(|r| r.meta.version.parse::<u64>().ok()).unwrap_or(0) + 1;
-        let kept = || before.map(|r| r.meta.custom.clone()).unwrap_or_default();
+        // What a front keeps of the former bytes says nothing of these.
+        let kept = || {
+            let custom = before.map(|r| r.meta.custom.clone()).unwrap_or_default();
+            custom.into_iter().filter(|(key, _)| !is_system_key(key)).collect()
+        };
+        let mut custom = making.custom.unwrap_or_else(kept);
+        self.turn_over(info, name, &mut custom).await?;
         let now = unix_ns();
         Ok(RecordMeta {
             checksum: making.checksum,
@@ -218,7 +227,7 @@ impl ObjectService {
             version: version.to_string(),
             mtime_ns: now,
             atime_ns: now,
-            custom: making.custom.unwrap_or_else(kept),
+            custom,
             parts: making.parts,
             epoch: self.state().version,
             class: info.class,

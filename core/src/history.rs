@@ -1,0 +1,87 @@
+//! Where older versions of objects lie: a bucket's history is a bucket of its own to the store,
+//! whose names say object and version.
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::name::MAX_OBJECT_NAME;
+
+/// Custom metadata: id of the version.
+pub const VERSION: &str = "s3:version-id";
+/// Custom metadata: the version is a delete marker.
+pub const MARKER: &str = "s3:delete-marker";
+/// Version of objects from before the bucket kept versions, or while it does not.
+pub const NULL: &str = "null";
+
+/// Set in the id of a bucket's history.
+const HISTORY: u64 = 1 << 63;
+/// Stands between an object's name and what sorts its versions.
+const SEPARATOR: char = '\u{1}';
+/// Digits that sort versions.
+const DIGITS: usize = 16;
+
+/// Id of the history of a bucket.
+pub fn id(bucket_id: u64) -> u64 {
+    bucket_id | HISTORY
+}
+
+/// The bucket whose history this is; itself when it is none.
+pub fn bucket_id(id: u64) -> u64 {
+    id & !HISTORY
+}
+
+/// Id of a version made at this time (unix nanoseconds): later ones sort first.
+pub fn version_at(now_ns: u64) -> String {
+    format!("{:016x}", u64::MAX - now_ns)
+}
+
+/// What names of all versions of an object begin with.
+pub fn prefix(object: &str) -> String {
+    format!("{object}{SEPARATOR}")
+}
+
+/// Name of a version in the history; the null version is sorted by the time of its writing.
+pub fn name(object: &str, version: &str, mtime_ns: u64) -> String {
+    let own = version.len() == DIGITS && version.bytes().all(|b| b.is_ascii_hexdigit());
+    let order = if own { version.to_owned() } else { version_at(mtime_ns) };
+    format!("{object}{SEPARATOR}{order}")
+}
+
+/// Object and order of a name in the history.
+pub fn split(name: &str) -> Option<(&str, &str)> {
+    let at = name.len().checked_sub(DIGITS)?;
+    let (object, order) = (name.get(..at)?, name.get(at..)?);
+    Some((object.strip_suffix(SEPARATOR)?, order))
+}
+
+/// Refuses a name that has no room for its versions.
+pub fn check_name(object: &str) -> Result<()> {
+    if object.len() + DIGITS + SEPARATOR.len_utf8() <= MAX_OBJECT_NAME {
+        return Ok(());
+    }
+    let most = MAX_OBJECT_NAME - DIGITS - SEPARATOR.len_utf8();
+    let text = format!("names in a bucket that keeps versions have at most {most} bytes");
+    Err(Error::new(ErrorCode::InvalidName, text))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_of_an_object_sorts_first() {
+        let old = name("a/b", &version_at(1_000), 0);
+        let new = name("a/b", &version_at(2_000), 0);
+        let null = name("a/b", NULL, 1_500);
+        assert!(new < null && null < old);
+        assert_eq!(split(&old).unwrap(), ("a/b", version_at(1_000).as_str()));
+        assert_eq!(split("short"), None);
+    }
+
+    #[test]
+    fn a_history_is_of_its_bucket() {
+        assert_eq!(bucket_id(id(7)), 7);
+        assert_ne!(id(7), 7);
+        assert!(check_name(&"n".repeat(MAX_OBJECT_NAME - 17)).is_ok());
+        assert!(check_name(&"n".repeat(MAX_OBJECT_NAME - 16)).is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! Buckets: created, looked at, listed, deleted.
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::Response;
+use forebay_core::s3::answers::{self, BucketList};
+use forebay_core::s3::operation::ListBuckets;
+use forebay_core::s3::{S3Code, S3Error, S3Result, bodies, names, token};
+use forebay_core::state::Command;
+use forebay_core::{Bucket, ErrorCode, Provider};
+use forebay_node::clock::unix_ns;
+use forebay_node::s3;
+
+use super::{Call, S3, no_content, owner};
+use crate::http::buckets;
+use crate::listing::{self, Want};
+
+/// The region of everything here.
+const REGION: &str = "us-east-1";
+
+impl S3 {
+    pub(super) fn list_buckets(&self, asked: &ListBuckets) -> S3Result<Response> {
+        let after = asked.continuation_token.as_deref().map(token::decode).transpose()?;
+        let state = self.route.state();
+        let mut all: Vec<(String, u64)> = state
+            .buckets
+            .values()
+            .filter(|info| info.bucket.namespace.is_global())
+            .map(|info| (info.bucket.name.to_string(), info.created_ns))
+            .filter(|(name, _)| name.starts_with(&asked.prefix))
+            .filter(|(name, _)| after.as_ref().is_none_or(|after| name > after))
+            .collect();
+        all.sort_unstable();
+        let limit = asked.max_buckets.map_or(usize::MAX, |n| n as usize);
+        let more = all.len() > limit;
+        all.truncate(limit);
+        let next = all.last().filter(|_| more).map(|(name, _)| token::encode(name));
+        let list = BucketList {
+            owner: owner(),
+            buckets: all,
+            prefix: asked.prefix.clone(),
+            continuation_token: next,
+        };
+        Ok(s3::xml(StatusCode::OK, list.to_xml()))
+    }
+
+    pub(super) async fn create_bucket(&self, call: &Call, body: Body) -> S3Result<Response> {
+        let name = call.request.bucket.clone();
+        names::check_new_bucket(&name)?;
+        let body = s3::read_body(body, s3::MAX_BODY).await?;
+        bodies::create_bucket(&body)?;
+        let made = || {
+            let mut response = s3::empty(StatusCode::OK);
+            s3::set(response.headers_mut(), "location", &format!("/{name}"));
+            response
+        };
+        if self.found(&name).is_ok() {
+            return Ok(made());
+        }
+        let info = self.route.state().requested(Bucket::new(Provider::Ais, &name)?, None);
+        let create = Command::CreateBucket { info: Box::new(info), now_ns: unix_ns() };
+        match self.changes.commit(create).await {
+            // Made twice, it is there once, as in the first region of AWS.
+            Err(e) if e.code != ErrorCode::BucketExists => Err(e.into()),
+            _ => Ok(made()),
+        }
+    }
+
+    pub(super) fn head_bucket(&self, call: &Call) -> S3Result<Response> {
+        self.found(&call.request.bucket)?;
+        let mut response = s3::empty(StatusCode::OK);
+        s3::set(response.headers_mut(), "x-amz-bucket-region", REGION);
+        Ok(response)
+    }
+
+    pub(super) fn location(&self, call: &Call) -> S3Result<Response> {
+        self.found(&call.request.bucket)?;
+        Ok(s3::xml(StatusCode::OK, answers::location(REGION)))
+    }
+
+    /// A bucket goes when it is empty; one that a cloud has is not ours to delete.
+    pub(super) async fn delete_bucket(&self, call: &Call) -> S3Result<Response> {
+        let found = self.found(&call.request.bucket)?;
+        if found.info.bucket.provider.is_remote() {
+            return Err(S3Error::new(
+                S3Code::AccessDenied,
+                "The bucket lives in a cloud: evict it here, or delete it there",
+            ));
+        }
+        let own = found.info.backend.is_none();
+        if own && !self.door.config().delete_nonempty_buckets {
+            let want = Want { limit: 1, ..Want::default() };
+            if !listing::page(&self.targets, &found, &want).await?.rows.is_empty() {
+                return Err(S3Code::BucketNotEmpty.into());
+            }
+            if !listing::page(&self.targets, &found.history(), &want).await?.rows.is_empty() {
+                return Err(S3Code::BucketNotEmpty.into());
+            }
+        }
+        match buckets::forget(&self.buckets, &found).await {
+            Ok(()) => Ok(no_content()),
+            Err(e) => Err(e.into()),
+        }
+    }
+}

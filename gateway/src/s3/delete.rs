@@ -1,0 +1,120 @@
+//! DeleteObjects: each object is deleted by its owner.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::Response;
+use forebay_core::s3::Request as S3Request;
+use forebay_core::s3::answers::{self, DeleteOutcome, Deleted};
+use forebay_core::s3::bodies::{self, DeleteKey};
+use forebay_core::s3::operation::{ObjectVersion, Operation};
+use forebay_core::s3::put_headers::BodyChecks;
+use forebay_core::s3::{Element, S3Code, S3Error, S3Result, date, encode};
+use forebay_node::relay::Relay;
+use forebay_node::s3;
+use futures::StreamExt;
+
+use super::{Call, S3};
+use crate::route::Found;
+
+/// Objects being deleted at once for one request.
+const AT_ONCE: usize = 32;
+
+impl S3 {
+    pub(super) async fn delete_objects(&self, call: &Call, body: Body) -> S3Result<Response> {
+        let found = self.found(&call.request.bucket)?;
+        let checks = BodyChecks::parse(&call.parts.headers)?;
+        let body = s3::read_body(body, s3::MAX_BODY).await?;
+        check(&checks, &body)?;
+        let asked = bodies::delete_objects(&body)?;
+        let found = &found;
+        let rows: Vec<Deleted> = futures::stream::iter(asked.objects)
+            .map(|object| async move {
+                let outcome = self.delete_one(found, call, &object).await;
+                Deleted { key: object.key, version_id: object.version_id, outcome }
+            })
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        Ok(s3::xml(StatusCode::OK, answers::objects_deleted(&rows, asked.quiet)))
+    }
+
+    async fn delete_one(
+        &self,
+        found: &Found,
+        call: &Call,
+        object: &DeleteKey,
+    ) -> S3Result<DeleteOutcome> {
+        forebay_core::ObjectName::new(&object.key)?;
+        let one = S3Request {
+            bucket: found.info.bucket.name.to_string(),
+            key: object.key.clone(),
+            operation: Operation::DeleteObject(ObjectVersion {
+                version_id: object.version_id.clone(),
+            }),
+        };
+        self.door.authorize(&s3::identity(&call.user), &found.info, &one, &call.parts)?;
+        let bucket = &found.info.bucket.name;
+        let mut path = format!("/{bucket}/{}", encode::encode_key(&object.key));
+        if let Some(version) = &object.version_id {
+            path.push_str(&format!("?versionId={}", encode::encode_query(version.as_bytes())));
+        }
+        let request = Relay::request(Method::DELETE, &path, conditions(object), Body::empty())?;
+        let answer = self.ask_owner(found, &object.key, &call.user, request).await?;
+        if answer.status().is_success() {
+            let text = |name: &str| answer.headers().get(name).and_then(|v| v.to_str().ok());
+            let marker = text("x-amz-delete-marker") == Some("true");
+            let version = text("x-amz-version-id").filter(|_| marker).map(str::to_owned);
+            return Ok(DeleteOutcome { delete_marker: marker, marker_version_id: version });
+        }
+        let status = answer.status().as_u16();
+        let body = s3::read_body(answer.into_body(), s3::MAX_BODY).await?;
+        Err(read_error(&body, status))
+    }
+}
+
+/// The conditions of one row as the headers of a deletion of its own.
+fn conditions(object: &DeleteKey) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(etag) = &object.if_etag {
+        let etag = if etag == "*" { etag.clone() } else { forebay_core::s3::etag::quote(etag) };
+        s3::set(&mut headers, "if-match", &etag);
+    }
+    if let Some(at) = object.if_modified_s {
+        let at = date::format_http(at * 1_000_000_000);
+        s3::set(&mut headers, "x-amz-if-match-last-modified-time", &at);
+    }
+    if let Some(size) = object.if_size {
+        s3::set(&mut headers, "x-amz-if-match-size", &size.to_string());
+    }
+    headers
+}
+
+/// The error that a node answered with.
+fn read_error(body: &[u8], status: u16) -> S3Error {
+    let unknown = || S3Error::new(S3Code::InternalError, format!("the owner answered {status}"));
+    let Ok(root) = Element::parse(body, "Error") else { return unknown() };
+    let code = root.text_of("Code").unwrap_or_default();
+    match S3Code::ALL.iter().find(|c| c.as_str() == code) {
+        Some(code) => S3Error::new(*code, root.text_of("Message").unwrap_or_default().to_owned()),
+        None => unknown(),
+    }
+}
+
+/// Compares a small body with what its sender says of it.
+pub(super) fn check(checks: &BodyChecks, body: &[u8]) -> S3Result<()> {
+    if let Some(md5) = checks.md5 {
+        let mut hasher = forebay_core::checksum::ChecksumKind::Md5.hasher();
+        hasher.update(body);
+        let got = hasher.finish().map(|sum| sum.value).unwrap_or_default();
+        let wanted: String = md5.iter().map(|b| format!("{b:02x}")).collect();
+        if got != wanted {
+            return Err(S3Code::BadDigest.into());
+        }
+    }
+    if let Some(wanted) = &checks.checksum {
+        let mut hasher = wanted.algorithm.hasher();
+        hasher.update(body);
+        hasher.finish().expect(wanted)?;
+    }
+    Ok(())
+}

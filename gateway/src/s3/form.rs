@@ -1,0 +1,158 @@
+//! Form uploads of browsers: the fields say who sends what, the file streams through to the owner
+//! of the key among them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::{Body, BodyDataStream};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use forebay_core::s3::auth::{Identity, PostPolicy, authenticate_form};
+use forebay_core::s3::bodies::Tag;
+use forebay_core::s3::form::{FormDecoder, PostForm};
+use forebay_core::s3::{
+    Operation, Request as S3Request, S3Code, S3Error, S3Result, answers, encode, etag,
+};
+use forebay_core::{Error, ObjectName};
+use forebay_node::clock::unix_s;
+use forebay_node::relay::Relay;
+use forebay_node::s3;
+use futures::{StreamExt, TryStreamExt};
+
+use super::S3;
+
+/// A form being read: the file's bytes come out.
+struct File {
+    source: BodyDataStream,
+    decoder: Option<FormDecoder>,
+    ready: Vec<Bytes>,
+    policy: PostPolicy,
+    size: u64,
+}
+
+impl S3 {
+    pub(super) async fn post_object(
+        &self,
+        parts: &Parts,
+        body: Body,
+        bucket: &str,
+    ) -> S3Result<Response> {
+        let found = self.found(bucket)?;
+        let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        let mut decoder = FormDecoder::new(kind.unwrap_or_default())?;
+        let mut source = body.into_data_stream();
+        let mut ready = Vec::new();
+        while !decoder.file_has_begun() {
+            match source.next().await {
+                Some(Ok(piece)) => decoder.push(piece, &mut ready)?,
+                Some(Err(_)) => return Err(S3Code::IncompleteBody.into()),
+                None => return decoder.finish().and(Err(S3Code::MalformedPOSTRequest.into())),
+            }
+        }
+        let mut fields = decoder.fields().clone();
+        let form = PostForm::read(&mut fields, decoder.file_name())?;
+        let (identity, policy) = if self.door.is_open() {
+            (Identity::Key("anyone".into()), PostPolicy::default())
+        } else {
+            authenticate_form(bucket, &fields, self.door.keys(), unix_s())?
+        };
+        let request = S3Request {
+            bucket: bucket.to_owned(),
+            key: form.key.clone(),
+            operation: Operation::PostObject,
+        };
+        let user = self.door.authorize(&identity, &found.info, &request, parts)?;
+        ObjectName::new(&form.key)?;
+
+        let mut headers = form.headers.clone();
+        if !form.tags.is_empty() {
+            s3::set(&mut headers, "x-amz-tagging", &tagging(&form.tags));
+        }
+        let file = File { source, decoder: Some(decoder), ready, policy, size: 0 };
+        let failure = Arc::new(Mutex::new(None));
+        let body = Body::from_stream(file.stream(failure.clone()));
+        let path = format!("/{bucket}/{}", encode::encode_key(&form.key));
+        let put = Relay::request(Method::PUT, &path, headers, body)?;
+        let answer = self.ask_owner(&found, &form.key, &user, put).await;
+        // What is wrong with the form says more than that the request broke off.
+        if let Some(e) = failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(e);
+        }
+        let answer = answer?;
+        if !answer.status().is_success() {
+            return Ok(answer);
+        }
+        let tag = answer.headers().get(header::ETAG).and_then(|v| v.to_str().ok());
+        Ok(posted(&form, bucket, etag::unquote(tag.unwrap_or_default())))
+    }
+}
+
+fn tagging(tags: &[Tag]) -> String {
+    let value = |text: &str| encode::encode_query(text.as_bytes()).into_owned();
+    let pairs: Vec<_> =
+        tags.iter().map(|tag| format!("{}={}", value(&tag.key), value(&tag.value))).collect();
+    pairs.join("&")
+}
+
+fn posted(form: &PostForm, bucket: &str, tag: &str) -> Response {
+    let location = format!("/{bucket}/{}", encode::encode_key(&form.key));
+    let mut response = match (form.redirect_url(bucket, tag), form.status) {
+        (Some(url), _) => {
+            let mut response = s3::empty(StatusCode::SEE_OTHER);
+            s3::set(response.headers_mut(), "location", &url);
+            return response;
+        }
+        (None, 201) => {
+            s3::xml(StatusCode::CREATED, answers::form_posted(&location, bucket, &form.key, tag))
+        }
+        (None, 200) => s3::empty(StatusCode::OK),
+        (None, _) => s3::empty(StatusCode::NO_CONTENT),
+    };
+    s3::set(response.headers_mut(), "etag", &etag::quote(tag));
+    s3::set(response.headers_mut(), "location", &location);
+    response
+}
+
+impl File {
+    /// The file's bytes. An error breaks the request to the owner off, so that nothing is stored.
+    fn stream(
+        self,
+        failure: Arc<Mutex<Option<S3Error>>>,
+    ) -> impl futures::Stream<Item = Result<Bytes, Error>> + Send {
+        futures::stream::try_unfold(self, |mut me| async move {
+            Ok::<_, S3Error>(me.next().await?.map(|pieces| (pieces, me)))
+        })
+        .map_ok(|pieces| futures::stream::iter(pieces.into_iter().map(Ok::<_, S3Error>)))
+        .try_flatten()
+        .map_err(move |e: S3Error| {
+            let stop = Error::invalid(e.to_string());
+            *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+            stop
+        })
+    }
+
+    async fn next(&mut self) -> S3Result<Option<Vec<Bytes>>> {
+        loop {
+            if !self.ready.is_empty() {
+                let pieces = std::mem::take(&mut self.ready);
+                self.size += pieces.iter().map(|p| p.len() as u64).sum::<u64>();
+                if self.size > self.policy.most() {
+                    return Err(S3Code::EntityTooLarge.into());
+                }
+                return Ok(Some(pieces));
+            }
+            let Some(decoder) = &mut self.decoder else { return Ok(None) };
+            match self.source.next().await {
+                Some(Ok(piece)) => decoder.push(piece, &mut self.ready)?,
+                Some(Err(_)) => return Err(S3Code::IncompleteBody.into()),
+                None => {
+                    if let Some(decoder) = self.decoder.take() {
+                        decoder.finish()?;
+                    }
+                    self.policy.check_length(self.size)?;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! S3 on a gateway: buckets and listings are answered here, requests for objects stream through to
+//! the owner.
+
+mod buckets;
+mod delete;
+mod form;
+mod list;
+mod settings;
+mod versions;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use forebay_core::bucket::BucketInfo;
+use forebay_core::placement;
+use forebay_core::s3::answers::{self, Owner};
+use forebay_core::s3::auth::Identity as Caller;
+use forebay_core::s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result, cors};
+use forebay_core::settings::S3_API_VIA_ROOT;
+use forebay_node::listener::{Handler, Routes};
+use forebay_node::metrics::Metrics;
+use forebay_node::relay::Relay;
+use forebay_node::s3::{self, S3Door};
+
+use crate::changes::Changes;
+use crate::http::buckets::Buckets;
+use crate::route::{Found, Route};
+use crate::targets::Targets;
+
+/// What the operations of S3 call.
+#[derive(Clone)]
+pub(crate) struct S3 {
+    pub(crate) door: S3Door,
+    pub(crate) route: Route,
+    pub(crate) targets: Targets,
+    pub(crate) changes: Changes,
+    /// The operations of v1 on buckets, where S3 has the same.
+    pub(crate) buckets: Buckets,
+    pub(crate) relay: Relay,
+    pub(crate) metrics: Metrics,
+}
+
+/// Everything that a gateway serves: S3 goes past the router, whose paths S3's keys may look like.
+pub(crate) struct GatewayFront {
+    pub(crate) s3: S3,
+    pub(crate) routes: Routes,
+}
+
+impl Handler for GatewayFront {
+    async fn answer(&self, request: Request) -> Response {
+        match self.s3.door.front(&request, self.s3.at_root()) {
+            Some(front) => self.s3.answer(front, request).await,
+            None => self.routes.answer(request).await,
+        }
+    }
+}
+
+/// A request for S3, understood, whose sender is known.
+struct Call {
+    parts: Parts,
+    request: S3Request,
+    user: String,
+}
+
+/// Who owns everything here.
+fn owner() -> Owner {
+    Owner { id: "forebay".into(), display_name: "forebay".into() }
+}
+
+impl S3 {
+    /// Whether the cluster serves S3 at `/` too (AIStore's feature flag `S3-API-via-Root`).
+    fn at_root(&self) -> bool {
+        self.route.state().settings.has(S3_API_VIA_ROOT)
+    }
+
+    async fn answer(&self, front: &Front, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+        let mut name = "unknown";
+        let done = match s3::parse(&parts, front) {
+            Ok(request) => {
+                name = request.operation.name();
+                self.dispatch(front, parts, body, request).await
+            }
+            Err(e) => Err(e),
+        };
+        let result = if done.is_ok() { "ok" } else { "error" };
+        self.metrics.http_request("s3", name, result);
+        self.door.stamp(done.unwrap_or_else(|e| self.door.failure(&e, &method, &path)))
+    }
+
+    async fn dispatch(
+        &self,
+        front: &Front,
+        parts: Parts,
+        body: Body,
+        request: S3Request,
+    ) -> S3Result<Response> {
+        use Operation as O;
+        if request.operation == O::Preflight {
+            return self.preflight(&parts, &request);
+        }
+        if let O::Unsupported(name) = request.operation {
+            return unserved(name);
+        }
+        if !request.key.is_empty() {
+            return self.pass_on(front, parts, body, &request).await;
+        }
+        if request.operation == O::PostObject {
+            return self.post_object(&parts, body, &request.bucket).await;
+        }
+        let identity = self.door.authenticate(&parts, front)?.identity;
+        let known = self.found(&request.bucket);
+        let user = match (&known, &identity) {
+            (Ok(found), _) => self.door.authorize(&identity, &found.info, &request, &parts)?,
+            (Err(_), Caller::Key(key)) => key.clone(),
+            (Err(_), Caller::Anonymous) => return Err(S3Code::AccessDenied.into()),
+        };
+        let call = Call { parts, request, user };
+        let mut response = match &call.request.operation {
+            O::ListBuckets(asked) => self.list_buckets(asked),
+            O::CreateBucket => self.create_bucket(&call, body).await,
+            O::HeadBucket => self.head_bucket(&call),
+            O::DeleteBucket => self.delete_bucket(&call).await,
+            O::GetBucketLocation => self.location(&call),
+            O::ListObjects(asked) => self.list_objects(&call, asked).await,
+            O::ListObjectsV2(asked) => self.list_objects_v2(&call, asked).await,
+            O::ListObjectVersions(asked) => self.list_versions(&call, asked).await,
+            O::ListMultipartUploads(asked) => self.list_uploads(&call, asked).await,
+            O::DeleteObjects => self.delete_objects(&call, body).await,
+            operation if settings::serves(operation) => self.setting(&call, body).await,
+            operation => Err(S3Error::not_implemented(operation.name())),
+        }?;
+        if let Ok(found) = &known {
+            let asked = &call.parts.headers;
+            s3::put_cors(&found.info, &call.parts.method, asked, response.headers_mut());
+        }
+        Ok(response)
+    }
+
+    /// What a browser may do with a bucket, before it does it.
+    fn preflight(&self, parts: &Parts, request: &S3Request) -> S3Result<Response> {
+        let rules = self.found(&request.bucket).map(|found| found.info.s3.cors).unwrap_or_default();
+        let mut response = s3::empty(StatusCode::OK);
+        for (name, value) in cors::preflight(&rules, &parts.headers)? {
+            s3::set(response.headers_mut(), name, &value);
+        }
+        Ok(response)
+    }
+
+    /// The bucket of a call; a cloud's bucket must be known to the cluster already.
+    fn found(&self, name: &str) -> S3Result<Found> {
+        let state = self.route.state();
+        if state.version == 0 {
+            return Err(S3Code::ServiceUnavailable.into());
+        }
+        let info: BucketInfo = s3::bucket(&state, name)?.clone();
+        Ok(Found { state, info })
+    }
+
+    /// Sends a request for an object to its owner, who checks the signature.
+    async fn pass_on(
+        &self,
+        front: &Front,
+        parts: Parts,
+        body: Body,
+        request: &S3Request,
+    ) -> S3Result<Response> {
+        let found = match self.found(&request.bucket) {
+            Ok(found) => found,
+            Err(e) => {
+                // Only who may come in hears what is not there.
+                self.door.authenticate(&parts, front)?;
+                return Err(e);
+            }
+        };
+        let owner = placement::owner(&found.state, &found.info, &request.key)?;
+        let request = Request::from_parts(parts, body);
+        Ok(self.relay.pass(&owner.url, found.state.version, None, request).await?)
+    }
+
+    /// What the owner of `key` answers to a request of this gateway's for `user`.
+    async fn ask_owner(
+        &self,
+        found: &Found,
+        key: &str,
+        user: &str,
+        request: Request,
+    ) -> S3Result<Response> {
+        let owner = placement::owner(&found.state, &found.info, key)?;
+        Ok(self.relay.pass(&owner.url, found.state.version, Some(user), request).await?)
+    }
+}
+
+/// Settings that nobody can change have their answer; all else is refused by its name.
+fn unserved(name: &'static str) -> S3Result<Response> {
+    const NO_NOTIFICATIONS: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+        <NotificationConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>";
+    match name {
+        "GetBucketRequestPayment" => Ok(s3::xml(StatusCode::OK, answers::request_payment())),
+        "GetBucketNotificationConfiguration" => {
+            Ok(s3::xml(StatusCode::OK, NO_NOTIFICATIONS.to_owned()))
+        }
+        _ => Err(S3Error::not_implemented(name)),
+    }
+}
+
+/// 204.
+fn no_content() -> Response {
+    s3::empty(StatusCode::NO_CONTENT)
+}

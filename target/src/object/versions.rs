@@ -1,0 +1,230 @@
+//! Versions of objects, in buckets that keep them: the latest is the object, older ones and delete
+//! markers lie in the bucket's history, under names that sort the newest of an object first.
+//!
+//! A change copies the object into the history before it replaces or removes it: a crash in between
+//! leaves it in both places, which says the same.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use forebay_core::Result;
+use forebay_core::bucket::BucketInfo;
+use forebay_core::history::{self, MARKER, NULL, VERSION};
+use forebay_core::object::ObjectMeta;
+use forebay_core::s3::bodies::Versioning;
+use forebay_core::size::ByteRange;
+use forebay_node::clock::unix_ns;
+use futures::StreamExt;
+
+use super::put::OnlyIf;
+use super::{Key, ObjectService};
+use crate::store::{Record, RecordMeta};
+
+/// Most versions of one object that are looked through.
+const MAX_VERSIONS: usize = 100_000;
+
+/// What became of a deletion.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Removed {
+    /// The version that was made (a delete marker's) or removed.
+    pub(crate) version: Option<String>,
+    /// That version is a delete marker.
+    pub(crate) marker: bool,
+}
+
+/// Whether the bucket keeps versions, or did.
+pub(crate) fn keeps_versions(info: &BucketInfo) -> bool {
+    !info.has_backend() && info.s3.versioning != Versioning::Unset
+}
+
+/// The version of a record; objects from before there were versions have the null version.
+fn version_of(custom: &BTreeMap<String, String>) -> &str {
+    custom.get(VERSION).map_or(NULL, String::as_str)
+}
+
+impl ObjectService {
+    /// Moves what is about to be replaced into the history and adds the new version's id to
+    /// `custom`. The caller holds the object's lock.
+    pub(super) async fn turn_over(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        custom: &mut BTreeMap<String, String>,
+    ) -> Result<()> {
+        if !keeps_versions(info) {
+            return Ok(());
+        }
+        history::check_name(name)?;
+        let new = new_version(info);
+        self.make_room(info, name, &new).await?;
+        if new != NULL {
+            custom.insert(VERSION.to_owned(), new);
+        }
+        Ok(())
+    }
+
+    /// Has the object as it is now in the history, unless version `new` takes its place.
+    async fn make_room(&self, info: &BucketInfo, name: &str, new: &str) -> Result<()> {
+        if let Some(now) = self.store().get(info.id, name).await? {
+            let version = version_of(&now.meta.custom);
+            if version != new {
+                let older = history::name(name, version, now.meta.mtime_ns);
+                self.copy_record(&now, history::id(info.id), &older).await?;
+            }
+        }
+        if new == NULL
+            && let Some(older) = self.find_older(info, name, NULL).await?
+        {
+            self.store().remove(older.bucket_id, &older.name).await?;
+        }
+        Ok(())
+    }
+
+    async fn copy_record(&self, from: &Record, bucket_id: u64, name: &str) -> Result<()> {
+        let reader = self.store().reader(from).await?;
+        let mut work = self.store().begin(bucket_id, name, Some(from.size)).await?;
+        let mut pieces = reader.stream(ByteRange::whole(from.size)).boxed();
+        while let Some(piece) = pieces.next().await {
+            work.write(piece?).await?;
+        }
+        self.store().commit(work, from.meta.clone()).await.map(drop)
+    }
+
+    /// Older versions of an object, the newest first.
+    async fn older(&self, info: &BucketInfo, name: &str) -> Result<Vec<Record>> {
+        let prefix = history::prefix(name);
+        let id = history::id(info.id);
+        let (rows, _) = self.store().list(id, &prefix, None, None, MAX_VERSIONS).await?;
+        Ok(rows
+            .into_iter()
+            .filter(|r| history::split(&r.name).is_some_and(|(key, _)| key == name))
+            .collect())
+    }
+
+    async fn find_older(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        version: &str,
+    ) -> Result<Option<Record>> {
+        if version != NULL {
+            let older = history::name(name, version, 0);
+            return self.store().get(history::id(info.id), &older).await;
+        }
+        let older = self.older(info, name).await?;
+        Ok(older.into_iter().find(|r| version_of(&r.meta.custom) == NULL))
+    }
+
+    /// Where a version lies: bucket and name by which it is read. `None`: there is none.
+    pub(crate) async fn version(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        version: &str,
+    ) -> Result<Option<(BucketInfo, String)>> {
+        if info.has_backend() {
+            return Ok((version == NULL).then(|| (info.clone(), name.to_owned())));
+        }
+        match self.store().get(info.id, name).await? {
+            Some(now) if version_of(&now.meta.custom) == version => {
+                return Ok(Some((info.clone(), name.to_owned())));
+            }
+            None if version == NULL && !keeps_versions(info) => {
+                return Ok(Some((info.clone(), name.to_owned())));
+            }
+            _ => {}
+        }
+        let older = self.find_older(info, name, version).await?;
+        Ok(older.map(|r| (BucketInfo { id: r.bucket_id, ..info.clone() }, r.name)))
+    }
+
+    /// Deletes an object: in a bucket that keeps versions a marker takes its place.
+    pub(crate) async fn delete_if(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        only_if: Option<OnlyIf>,
+    ) -> Result<Removed> {
+        let guard = self.0.locks.lock(&Key::new(info, name)).await;
+        if let Some(only_if) = only_if {
+            only_if(self.current(info, name).await?.as_ref())?;
+        }
+        if !keeps_versions(info) {
+            // A writer may come between; the condition held when it was asked.
+            drop(guard);
+            return Box::pin(self.delete(info, name)).await.map(|()| Removed::default());
+        }
+        history::check_name(name)?;
+        let new = new_version(info);
+        self.make_room(info, name, &new).await?;
+        self.put_marker(info, name, &new).await?;
+        self.store().remove(info.id, name).await?;
+        Ok(Removed { version: Some(new), marker: true })
+    }
+
+    async fn put_marker(&self, info: &BucketInfo, name: &str, version: &str) -> Result<()> {
+        let now = unix_ns();
+        let custom = [(MARKER, "1"), (VERSION, version)];
+        let meta = RecordMeta {
+            mtime_ns: now,
+            atime_ns: now,
+            custom: custom.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            epoch: self.state().version,
+            class: info.class,
+            ..RecordMeta::default()
+        };
+        let marker = history::name(name, version, now);
+        self.store().put(history::id(info.id), &marker, Bytes::new(), meta).await.map(drop)
+    }
+
+    /// Removes one version for good; the newest that is left becomes the object again.
+    pub(crate) async fn delete_version(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        version: &str,
+        only_if: Option<OnlyIf>,
+    ) -> Result<Removed> {
+        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        let now = self.store().get(info.id, name).await?;
+        let is_now = now.as_ref().is_some_and(|r| version_of(&r.meta.custom) == version);
+        let found = if is_now { now.clone() } else { self.find_older(info, name, version).await? };
+        if let Some(only_if) = only_if {
+            only_if(found.as_ref().map(Record::object_meta).as_ref())?;
+        }
+        let Some(found) = found else { return Ok(Removed::default()) };
+        self.store().remove(found.bucket_id, &found.name).await?;
+        if is_now || now.is_none() {
+            self.promote(info, name).await?;
+        }
+        let marker = found.meta.custom.contains_key(MARKER);
+        Ok(Removed { version: Some(version.to_owned()), marker })
+    }
+
+    async fn promote(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        let Some(newest) = self.older(info, name).await?.into_iter().next() else { return Ok(()) };
+        if newest.meta.custom.contains_key(MARKER) {
+            return Ok(());
+        }
+        self.copy_record(&newest, info.id, name).await?;
+        self.store().remove(newest.bucket_id, &newest.name).await.map(drop)
+    }
+}
+
+/// The id of the next version of an object, as the bucket's state has it.
+fn new_version(info: &BucketInfo) -> String {
+    match info.s3.versioning {
+        Versioning::Enabled => history::version_at(unix_ns()),
+        Versioning::Suspended | Versioning::Unset => NULL.to_owned(),
+    }
+}
+
+/// The version that a reader is told, in a bucket that keeps versions.
+pub(crate) fn shown_version<'a>(info: &BucketInfo, object: &'a ObjectMeta) -> Option<&'a str> {
+    keeps_versions(info).then(|| version_of(&object.custom))
+}
+
+/// Whether this is a delete marker and no object.
+pub(crate) fn is_marker(object: &ObjectMeta) -> bool {
+    object.custom.contains_key(MARKER)
+}

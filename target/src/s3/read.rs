@@ -1,0 +1,221 @@
+//! GetObject and HeadObject.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use forebay_core::bucket::BucketInfo;
+use forebay_core::object::ObjectMeta;
+use forebay_core::s3::operation::GetObject;
+use forebay_core::s3::range::{ByteRange as Asked, Span};
+use forebay_core::s3::read_headers::ReadHeaders;
+use forebay_core::s3::{S3Code, S3Error, S3Result};
+use forebay_core::size::{ByteRange, RangeSpec};
+use forebay_node::s3::{self, set};
+
+use super::{Call, meta};
+use crate::http::Context;
+use crate::object::{Turns, begun, is_marker};
+
+/// Whole objects up to this size go out in one piece.
+const ONE_PIECE: u64 = 1 << 20;
+/// All custom metadata as JSON, for another node that copies the object.
+pub(super) const CUSTOM: &str = "forebay-s3-custom";
+
+pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3Result<Response> {
+    let older = match &asked.version_id {
+        None => None,
+        version => Some(locate(context, &call.info, call.name.as_str(), version).await?),
+    };
+    let (info, name) = match &older {
+        None => (&call.info, call.name.as_str()),
+        Some((info, name)) => (info, name.as_str()),
+    };
+    let headers = ReadHeaders::parse(&call.parts.headers);
+    // A part's place is known only when the object is.
+    let range = headers.range.filter(|_| asked.part_number.is_none()).map(spec);
+    let mut turns = Turns::default();
+    let (found, begun) = loop {
+        let found = context.objects.get_range(info, name, range).await?;
+        let object = found.meta().clone();
+        check_object(&object)?;
+        let selected = match select(&object, asked, &headers) {
+            Err(e) if e.code == S3Code::NotModified => return Ok(not_modified(call, &object)),
+            selected => selected?,
+        };
+        let bytes = selected.span.map_or(ByteRange::whole(object.size), |span| ByteRange {
+            start: span.offset,
+            end: span.offset + span.length,
+        });
+        let result = found.result();
+        let begun = if selected.span.is_none() && object.size <= ONE_PIECE {
+            found.read_all().await.map(Body::from)
+        } else {
+            begun(found.stream(bytes)).await.map(Body::from_stream)
+        };
+        if turns.again(&begun) {
+            continue;
+        }
+        context.metrics.served(result, bytes.len());
+        break ((object, selected), begun?);
+    };
+    let (object, selected) = found;
+    let mut response = Response::new(begun);
+    describe(response.headers_mut(), call, &object, asked, &headers, &selected);
+    *response.status_mut() = selected.status();
+    Ok(response)
+}
+
+pub(super) async fn head(context: &Context, call: &Call, asked: &GetObject) -> S3Result<Response> {
+    let headers = ReadHeaders::parse(&call.parts.headers);
+    let object = stat(context, call, &asked.version_id).await?;
+    let selected = match select(&object, asked, &headers) {
+        Err(e) if e.code == S3Code::NotModified => return Ok(not_modified(call, &object)),
+        selected => selected?,
+    };
+    let mut response = Response::new(Body::empty());
+    describe(response.headers_mut(), call, &object, asked, &headers, &selected);
+    *response.status_mut() = selected.status();
+    Ok(response)
+}
+
+/// The answer to who has the object already.
+fn not_modified(call: &Call, object: &ObjectMeta) -> Response {
+    let mut response = s3::empty(StatusCode::NOT_MODIFIED);
+    meta::put_identity(response.headers_mut(), object);
+    meta::put_version(response.headers_mut(), &call.info, object);
+    response
+}
+
+/// Bucket and name by which a version is read; those of the object itself when none is named.
+pub(super) async fn locate(
+    context: &Context,
+    info: &BucketInfo,
+    name: &str,
+    version: &Option<String>,
+) -> S3Result<(BucketInfo, String)> {
+    let Some(id) = version.as_deref() else { return Ok((info.clone(), name.to_owned())) };
+    let found = context.objects.version(info, name, id).await?;
+    found.ok_or_else(|| S3Error::from(S3Code::NoSuchVersion).detail("VersionId", id))
+}
+
+/// Refuses a delete marker, which has nothing to read.
+pub(super) fn check_object(object: &ObjectMeta) -> S3Result<()> {
+    if is_marker(object) { Err(S3Code::MethodNotAllowed.into()) } else { Ok(()) }
+}
+
+/// Metadata of an object or of one of its versions.
+pub(super) async fn stat(
+    context: &Context,
+    call: &Call,
+    version: &Option<String>,
+) -> S3Result<ObjectMeta> {
+    let (info, name) = locate(context, &call.info, call.name.as_str(), version).await?;
+    let object = context.objects.head(&info, &name).await?;
+    check_object(&object)?;
+    Ok(object)
+}
+
+/// The part of an object that is asked for.
+struct Selected {
+    /// The whole when absent.
+    span: Option<Span>,
+    /// Number of parts that the object was uploaded in, where a part is asked for.
+    parts: Option<u64>,
+}
+
+impl Selected {
+    fn status(&self) -> StatusCode {
+        if self.span.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK }
+    }
+}
+
+/// Checks the conditions and finds the bytes that are asked for.
+fn select(object: &ObjectMeta, asked: &GetObject, headers: &ReadHeaders) -> S3Result<Selected> {
+    let etag = object.s3_etag();
+    headers.conditions.check(meta::present(object, &etag))?;
+    let Some(number) = asked.part_number else {
+        let span = headers.range.map(|range| range.resolve(object.size)).transpose()?;
+        return Ok(Selected { span, parts: None });
+    };
+    if headers.range.is_some() {
+        return Err(S3Error::new(
+            S3Code::InvalidRequest,
+            "Cannot specify both Range header and partNumber query parameter",
+        ));
+    }
+    if object.parts.is_empty() {
+        // What was put whole has one part, which is all of it.
+        return match number {
+            1 => Ok(Selected { span: None, parts: None }),
+            _ => Err(S3Code::InvalidPart.into()),
+        };
+    }
+    let Some(part) = object.parts.range(number.into()) else {
+        return Err(S3Code::InvalidPart.into());
+    };
+    let span = Span { offset: part.start, length: part.len(), size: object.size };
+    Ok(Selected { span: Some(span), parts: Some(object.parts.count()) })
+}
+
+fn describe(
+    out: &mut HeaderMap,
+    call: &Call,
+    object: &ObjectMeta,
+    asked: &GetObject,
+    headers: &ReadHeaders,
+    selected: &Selected,
+) {
+    let kept = meta::headers_of(&object.custom);
+    for (name, value) in kept.pairs() {
+        set(out, &name, value);
+    }
+    for (name, value) in &asked.overrides {
+        set(out, name, value);
+    }
+    meta::put_identity(out, object);
+    meta::put_version(out, &call.info, object);
+    out.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    let length = selected.span.map_or(object.size, |span| span.length);
+    out.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    if let Some(span) = selected.span {
+        set(out, "content-range", &span.content_range());
+    }
+    if let Some(count) = selected.parts {
+        set(out, "x-amz-mp-parts-count", &count.to_string());
+    }
+    let tags = meta::tags_of(&object.custom).len();
+    if tags > 0 {
+        set(out, "x-amz-tagging-count", &tags.to_string());
+    }
+    // A range's bytes have another checksum than the object's.
+    if headers.checksum_mode
+        && headers.range.is_none()
+        && let Some(mut checksum) = meta::checksum_of(&object.custom)
+    {
+        let part = asked.part_number.filter(|_| selected.parts.is_some());
+        let value = part.map(|n| meta::part_checksums(&object.custom).get(n as usize - 1).cloned());
+        match value {
+            // That of a part, named after that of the whole, as AWS has it.
+            Some(Some(value)) => {
+                checksum.value = value;
+                meta::put_checksum(out, &checksum);
+            }
+            Some(None) => {}
+            None => meta::put_checksum(out, &checksum),
+        }
+    }
+    if call.from_node
+        && let Ok(custom) = serde_json::to_string(&object.custom)
+    {
+        set(out, CUSTOM, &custom);
+    }
+}
+
+/// The range as the store takes it.
+fn spec(range: Asked) -> RangeSpec {
+    match range {
+        Asked::From(first) => RangeSpec::From(first, None),
+        Asked::FromTo(first, last) => RangeSpec::From(first, Some(last)),
+        Asked::Last(n) => RangeSpec::Suffix(n),
+    }
+}

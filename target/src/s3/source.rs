@@ -1,0 +1,136 @@
+//! Sources of copies: an object that lies here, or with another target.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, StatusCode};
+use bytes::Bytes;
+use forebay_core::object::ObjectMeta;
+use forebay_core::s3::Request as S3Request;
+use forebay_core::s3::condition::{Present, ReadConditions};
+use forebay_core::s3::copy_source::CopySource;
+use forebay_core::s3::operation::{GetObject, Operation};
+use forebay_core::s3::range::{ByteRange as Asked, Span};
+use forebay_core::s3::{Element, S3Code, S3Error, S3Result, date, encode, etag};
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, Result, placement};
+use forebay_node::relay::Relay;
+use forebay_node::s3;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+
+use super::meta::Custom;
+use super::{Call, read};
+use crate::http::Context;
+
+/// An object that is being copied.
+pub(super) struct Source {
+    pub(super) custom: Custom,
+    pub(super) stream: BoxStream<'static, Result<Bytes>>,
+    /// Bytes of `stream`.
+    pub(super) len: u64,
+}
+
+impl Source {
+    /// Opens the source of a copy, if the conditions of the request hold for it.
+    pub(super) async fn open(
+        context: &Context,
+        call: &Call,
+        source: &CopySource,
+    ) -> S3Result<Self> {
+        let state = context.maps.load();
+        let info = s3::bucket(&state, &source.bucket)?;
+        let read = S3Request {
+            bucket: source.bucket.clone(),
+            key: source.key.clone(),
+            operation: Operation::GetObject(GetObject {
+                version_id: source.version_id.clone(),
+                ..GetObject::default()
+            }),
+        };
+        context.s3.door.authorize(&s3::identity(&call.user), info, &read, &call.parts)?;
+        let conditions = ReadConditions::of_copy(&call.parts.headers);
+        let owner = placement::owner(&state, info, &source.key)?;
+        if owner.id == context.identity.id {
+            let (info, name) = read::locate(context, info, &source.key, &source.version_id).await?;
+            let found = context.objects.get(&info, &name).await?;
+            let object = found.meta().clone();
+            read::check_object(&object)?;
+            let tag = object.s3_etag();
+            conditions.check_copy(super::meta::present(&object, &tag))?;
+            let span = span(source.range, object.size)?;
+            let range = ByteRange { start: span.offset, end: span.offset + span.length };
+            return Ok(Self {
+                custom: object.custom,
+                stream: found.stream(range),
+                len: span.length,
+            });
+        }
+        let mut path = format!("/{}/{}", source.bucket, encode::encode_key(&source.key));
+        if let Some(version) = &source.version_id {
+            path.push_str(&format!("?versionId={}", encode::encode_query(version.as_bytes())));
+        }
+        let ask = |method, headers| Relay::request(method, &path, headers, Body::empty());
+        let pass = async |request| {
+            context.s3.relay.pass(&owner.url, state.version, Some(&call.user), request).await
+        };
+        // Asked first: a range that is too long is an error, and conditions cost no bytes.
+        let head = pass(ask(Method::HEAD, HeaderMap::new())?).await?;
+        let object = described(head.status(), head.headers(), &source.key)?;
+        let tag = object.etag.clone();
+        conditions.check_copy(Present {
+            etag: &tag,
+            mtime_ns: object.mtime_ns,
+            size: object.size,
+        })?;
+        let span = span(source.range, object.size)?;
+        let mut headers = HeaderMap::new();
+        s3::set(&mut headers, "if-match", &etag::quote(&tag));
+        if source.range.is_some() {
+            let last = span.offset + span.length - 1;
+            s3::set(&mut headers, "range", &format!("bytes={}-{last}", span.offset));
+        }
+        let answer = pass(ask(Method::GET, headers)?).await?;
+        if !answer.status().is_success() {
+            let status = answer.status();
+            let body = s3::read_body(answer.into_body(), s3::MAX_BODY).await?;
+            let root = Element::parse(&body, "Error").ok();
+            let text = root.as_ref().and_then(|r| r.text_of("Code")).unwrap_or_default();
+            let code = S3Code::ALL.iter().find(|c| c.as_str() == text);
+            return Err(code.copied().map_or_else(|| refusal(status, &source.key), S3Error::from));
+        }
+        let stream = answer.into_body().into_data_stream();
+        let lost = |e| Error::unavailable(format!("the source of a copy broke off: {e}"));
+        Ok(Self { custom: object.custom, stream: stream.map_err(lost).boxed(), len: span.length })
+    }
+}
+
+fn span(range: Option<Asked>, size: u64) -> S3Result<Span> {
+    match range {
+        None => Ok(Span { offset: 0, length: size, size }),
+        Some(range) => range.resolve_exact(size),
+    }
+}
+
+/// What another target says of an object.
+fn described(status: StatusCode, headers: &HeaderMap, key: &str) -> S3Result<ObjectMeta> {
+    if !status.is_success() {
+        return Err(refusal(status, key));
+    }
+    let text = |name: &str| headers.get(name).and_then(|v| std::str::from_utf8(v.as_bytes()).ok());
+    let custom = text(read::CUSTOM).and_then(|json| serde_json::from_str(json).ok());
+    Ok(ObjectMeta {
+        size: text("content-length").and_then(|n| n.parse().ok()).unwrap_or_default(),
+        etag: etag::unquote(text("etag").unwrap_or_default()).to_owned(),
+        mtime_ns: text("last-modified").and_then(date::parse_http).unwrap_or(0) * 1_000_000_000,
+        custom: custom.unwrap_or_default(),
+        ..ObjectMeta::default()
+    })
+}
+
+fn refusal(status: StatusCode, key: &str) -> S3Error {
+    match status {
+        StatusCode::NOT_FOUND => S3Error::from(S3Code::NoSuchKey).detail("Key", key),
+        StatusCode::PRECONDITION_FAILED => S3Code::PreconditionFailed.into(),
+        StatusCode::SERVICE_UNAVAILABLE => S3Code::ServiceUnavailable.into(),
+        _ => S3Error::new(S3Code::InternalError, format!("the source answered {status}")),
+    }
+}

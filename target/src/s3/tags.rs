@@ -1,0 +1,47 @@
+//! Tags of objects.
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::Response;
+use forebay_core::s3::operation::ObjectVersion;
+use forebay_core::s3::{S3Result, answers, bodies};
+use forebay_node::s3;
+
+use super::{Call, meta, read};
+use crate::http::Context;
+
+pub(super) async fn get(
+    context: &Context,
+    call: &Call,
+    version: &ObjectVersion,
+) -> S3Result<Response> {
+    let object = read::stat(context, call, &version.version_id).await?;
+    Ok(s3::xml(StatusCode::OK, answers::tagging(&meta::tags_of(&object.custom))))
+}
+
+pub(super) async fn put(
+    context: &Context,
+    call: &Call,
+    body: Body,
+    version: &ObjectVersion,
+) -> S3Result<Response> {
+    let (info, name) =
+        read::locate(context, &call.info, call.name.as_str(), &version.version_id).await?;
+    let body = s3::read_body(body, s3::MAX_BODY).await?;
+    let tags = bodies::tagging(&body, bodies::MAX_OBJECT_TAGS)?;
+    let pairs = [meta::tags_pair(&tags)].into();
+    context.objects.set_custom(&info, &name, pairs, false).await?;
+    Ok(s3::empty(StatusCode::OK))
+}
+
+pub(super) async fn delete(
+    context: &Context,
+    call: &Call,
+    version: &ObjectVersion,
+) -> S3Result<Response> {
+    let (info, name) =
+        read::locate(context, &call.info, call.name.as_str(), &version.version_id).await?;
+    let pairs = [meta::tags_pair(&[])].into();
+    context.objects.set_custom(&info, &name, pairs, false).await?;
+    Ok(s3::empty(StatusCode::NO_CONTENT))
+}

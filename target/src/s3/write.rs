@@ -1,0 +1,127 @@
+//! PutObject and DeleteObject.
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::Response;
+use forebay_core::ErrorCode;
+use forebay_core::object::ObjectMeta;
+use forebay_core::s3::S3Result;
+use forebay_core::s3::condition::WriteConditions;
+use forebay_core::s3::operation::ObjectVersion;
+use forebay_core::s3::put_headers::PutHeaders;
+use forebay_node::s3;
+
+use super::Call;
+use super::body::{Incoming, Report};
+use super::meta::{self, Custom};
+use crate::http::Context;
+use crate::object::{AtEnd, AtEndMeta, OnlyIf, PutRequest, Removed, keeps_versions};
+
+pub(super) async fn put(context: &Context, call: &Call, body: Body) -> S3Result<Response> {
+    let headers = PutHeaders::parse(&call.parts.headers)?;
+    let incoming =
+        Incoming::of_request(body, call.payload.clone(), &call.parts.headers, &headers.checks)?;
+    let custom = meta::to_custom(&headers.object, &headers.tags);
+    let name = call.name.as_str();
+    let (stored, _) =
+        store(context, &call.info, name, incoming, custom, headers.conditions).await?;
+    let mut response = s3::empty(StatusCode::OK);
+    s3::set(response.headers_mut(), "etag", &forebay_core::s3::etag::quote(&stored.s3_etag()));
+    meta::put_new_version(response.headers_mut(), &call.info, &stored);
+    if let Some(checksum) = meta::checksum_of(&stored.custom) {
+        meta::put_checksum(response.headers_mut(), &checksum);
+    }
+    Ok(response)
+}
+
+/// Stores a body as an object, if `conditions` hold.
+pub(super) async fn store(
+    context: &Context,
+    info: &forebay_core::bucket::BucketInfo,
+    name: &str,
+    incoming: Incoming,
+    custom: Custom,
+    conditions: WriteConditions,
+) -> S3Result<(ObjectMeta, Report)> {
+    let Incoming { stream, len, announced, report } = incoming;
+    let put = PutRequest {
+        len,
+        announced,
+        custom: Some(custom),
+        md5: true,
+        // Always: the same bytes with other metadata are another object.
+        only_if: Some(only_if(conditions, &report)),
+        at_end: Some(at_end(&report)),
+        ..PutRequest::new(stream)
+    };
+    let done = context.objects.put(info, name, put).await;
+    match report.judge(done)? {
+        Some(stored) => Ok((stored, report)),
+        None => Ok((context.objects.head(info, name).await?, report)),
+    }
+}
+
+/// Judges a write by the object that is there.
+pub(super) fn only_if(conditions: WriteConditions, report: &Report) -> OnlyIf {
+    let report = report.clone();
+    Box::new(move |object: Option<&ObjectMeta>| {
+        let etag = object.map(ObjectMeta::s3_etag).unwrap_or_default();
+        let present = object.map(|object| meta::present(object, &etag));
+        conditions.check_put(present).map_err(|e| report.failed(e))
+    })
+}
+
+/// Keeps the checksum that was computed on the way.
+fn at_end(report: &Report) -> AtEnd {
+    let report = report.clone();
+    Box::new(move || {
+        let mut late = AtEndMeta::default();
+        if let Some(checksum) = report.checksum() {
+            meta::set_checksum(&mut late.custom, &checksum);
+        }
+        Ok(late)
+    })
+}
+
+/// What is not there is deleted already.
+pub(super) async fn delete(
+    context: &Context,
+    call: &Call,
+    asked: &ObjectVersion,
+) -> S3Result<Response> {
+    let (info, name) = (&call.info, call.name.as_str());
+    let conditions = WriteConditions::parse(&call.parts.headers)?;
+    let report = Report::default();
+    let only_if = (!conditions.is_empty()).then(|| only_if_deleted(conditions, &report));
+    let done = match &asked.version_id {
+        Some(id) if !info.has_backend() => {
+            context.objects.delete_version(info, name, id, only_if).await
+        }
+        _ => context.objects.delete_if(info, name, only_if).await,
+    };
+    let removed = match done {
+        Err(e) if e.code == ErrorCode::ObjectNotFound => Removed::default(),
+        done => report.judge(done)?,
+    };
+    let mut response = s3::empty(StatusCode::NO_CONTENT);
+    let out = response.headers_mut();
+    if keeps_versions(info)
+        && let Some(version) = removed.version.as_ref().or(asked.version_id.as_ref())
+    {
+        s3::set(out, "x-amz-version-id", version);
+    }
+    if removed.marker {
+        s3::set(out, "x-amz-delete-marker", "true");
+    }
+    Ok(response)
+}
+
+/// Judges a deletion by the object that is there.
+fn only_if_deleted(conditions: WriteConditions, report: &Report) -> OnlyIf {
+    let report = report.clone();
+    Box::new(move |object: Option<&ObjectMeta>| {
+        let etag = object.map(ObjectMeta::s3_etag).unwrap_or_default();
+        let present = object.map(|object| meta::present(object, &etag));
+        conditions.check_delete(present).map_err(|e| report.failed(e))
+    })
+}
