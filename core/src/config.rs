@@ -20,6 +20,7 @@ pub struct NodeConfig {
     pub folder: FolderConfig,
     pub promote: PromoteConfig,
     pub s3: S3Config,
+    pub etl: EtlConfig,
     pub limits: LimitsConfig,
     pub log: LogConfig,
 }
@@ -208,6 +209,34 @@ impl Default for S3Config {
     }
 }
 
+/// Transforms of objects.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EtlConfig {
+    /// Objects transformed at once on this target; more wait.
+    pub parallel: usize,
+    /// Beginnings of the URLs that services may have. None given: any, on any network but the link's
+    /// own addresses (169.254.0.0/16), where clouds hand out credentials.
+    pub services: Vec<String>,
+    /// Commands that a transform may name; the same on all targets.
+    pub command: Vec<EtlCommand>,
+}
+
+/// A command that transforms what comes on its standard input.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct EtlCommand {
+    pub name: String,
+    /// Program and arguments, as they are: no shell reads them.
+    pub argv: Vec<String>,
+}
+
+impl Default for EtlConfig {
+    fn default() -> Self {
+        Self { parallel: 32, services: Vec::new(), command: Vec::new() }
+    }
+}
+
 /// Bounds on what clients may ask of a node at once.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -264,6 +293,18 @@ impl NodeConfig {
         if self.limits.batches == 0 || self.limits.cold_gets == 0 {
             return Err(Error::invalid("limits.batches and limits.cold_gets must be at least 1"));
         }
+        if self.etl.parallel == 0 {
+            return Err(Error::invalid("etl.parallel must be at least 1"));
+        }
+        for (i, command) in self.etl.command.iter().enumerate() {
+            let taken = self.etl.command[..i].iter().any(|c| c.name == command.name);
+            if command.name.is_empty() || command.argv.is_empty() || taken {
+                return Err(Error::invalid(format!(
+                    "etl.command \"{}\" needs a name of its own and a program in argv",
+                    command.name
+                )));
+            }
+        }
         if self.scrub.bytes_per_second.0 == 0 {
             return Err(Error::invalid("scrub.bytes_per_second must be at least 1")
                 .hint("scrub.enabled = false turns it off"));
@@ -302,6 +343,22 @@ mod tests {
         assert!(c.validate().is_err());
         c.cache = CacheConfig { out_of_space: 89, ..CacheConfig::default() };
         assert!(c.validate().unwrap_err().message.contains("cache.out_of_space (89)"));
+    }
+
+    #[test]
+    fn commands_of_transforms_have_names_of_their_own_and_a_program() {
+        let command = |name: &str, argv: &[&str]| EtlCommand {
+            name: name.into(),
+            argv: argv.iter().map(|a| (*a).to_owned()).collect(),
+        };
+        let valid = |command: &[EtlCommand]| {
+            let mut c = NodeConfig::default();
+            c.etl.command = command.to_vec();
+            c.validate().is_ok()
+        };
+        assert!(valid(&[command("a", &["cat"]), command("b", &["cat"])]));
+        assert!(!valid(&[command("a", &["cat"]), command("a", &["tac"])]));
+        assert!(!valid(&[command("", &["cat"])]) && !valid(&[command("a", &[])]));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bucket::{BackendSpec, BucketInfo};
 use crate::error::{Error, ErrorCode, Result};
+use crate::etl::{Etl, etl_exists, unknown_etl};
 use crate::name::{Bucket, NodeId};
 use crate::settings::{Change, ClusterSettings, OF_BUCKETS};
 use crate::v1::bucket::heed;
@@ -58,6 +59,9 @@ pub struct ClusterState {
     pub nodes: BTreeMap<NodeId, Node>,
     /// By bucket uname.
     pub buckets: BTreeMap<String, BucketInfo>,
+    /// Transforms by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub etls: BTreeMap<String, Etl>,
     /// Version at which the set of targets changed last: native objects older than that may lie
     /// with a former owner.
     pub targets_changed: u64,
@@ -116,6 +120,15 @@ pub enum Command {
     RenameBucket {
         from: Bucket,
         to: Bucket,
+    },
+    CreateEtl {
+        etl: Box<Etl>,
+    },
+    SetEtl {
+        etl: Box<Etl>,
+    },
+    DeleteEtl {
+        name: String,
     },
 }
 
@@ -214,6 +227,19 @@ impl ClusterState {
                     info.bucket = to;
                     self.buckets.insert(info.bucket.uname(), info);
                 }
+            }
+            Command::CreateEtl { etl } => {
+                if self.etls.contains_key(&etl.name) {
+                    return Err(etl_exists(&etl.name));
+                }
+                self.etls.insert(etl.name.clone(), *etl);
+            }
+            Command::SetEtl { etl } => {
+                let known = self.etls.get_mut(&etl.name).ok_or_else(|| unknown_etl(&etl.name))?;
+                *known = *etl;
+            }
+            Command::DeleteEtl { name } => {
+                self.etls.remove(&name).ok_or_else(|| unknown_etl(&name))?;
             }
         }
         Ok(())

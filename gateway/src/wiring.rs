@@ -25,7 +25,8 @@ use crate::cluster::leading::Leading;
 use crate::cluster::standing::StandingWatch;
 use crate::cluster_view::ClusterView;
 use crate::http::{
-    admin, api, batch, buckets, cluster, daemon, easy_url, internal, jobs, objects, unserved,
+    admin, api, batch, buckets, cluster, daemon, easy_url, etl, internal, jobs, objects,
+    unserved,
 };
 use crate::job_control::JobControl;
 use crate::meta::front::RaftMeta;
@@ -194,6 +195,13 @@ impl Parts {
                 metrics: metrics.clone(),
             }))
             .merge(jobs::router(jobs_front.clone()))
+            .merge(etl::router(etl::Etls {
+                route: route.clone(),
+                targets: targets.clone(),
+                changes: changes.clone(),
+                identity: identity.clone(),
+                metrics: metrics.clone(),
+            }))
             .merge(cluster::router(cluster::ClusterFront {
                 maps: maps.clone(),
                 view: view.clone(),

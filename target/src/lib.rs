@@ -11,6 +11,8 @@ pub mod backend;
 mod batch;
 pub mod cache;
 mod destroyed;
+mod egress;
+mod etl;
 mod http;
 mod inventory;
 mod job;

@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use crate::backend::{BackendSettings, Backends};
 use crate::cache::{CacheWatch, Evictor, Gate, Rules, Watermarks};
 use crate::destroyed;
+use crate::etl::{self, Etls};
 use crate::http::{Context, Front};
 use crate::job::Jobs;
 use crate::job::ishard::builds::Builds;
@@ -108,20 +109,24 @@ pub async fn run(
         &lifecycle,
     );
     let shards = Shards::new(objects.clone(), lifecycle.clone());
+    let etls = Etls::new(objects.clone(), maps.clone(), config.etl.clone())?;
     let jobs = Jobs::new(
         objects.clone(),
         identity.id.clone(),
         peer.clone(),
         shards.clone(),
+        etls.clone(),
         lifecycle.clone(),
     );
     let builds = Builds::new(objects.clone(), peer.clone(), lifecycle.clone());
     let root = &config.promote.root;
     let promotions = Promotions::new(objects.clone(), jobs.clone(), root, lifecycle.clone());
+    lifecycle.spawn(etl::follow(etls.clone(), jobs.clone(), maps.clone(), lifecycle.token()));
     let context = Context {
         objects: objects.clone(),
         shards,
         jobs,
+        etls,
         builds,
         promotions,
         identity: identity.clone(),

@@ -15,6 +15,7 @@ pub mod ports;
 pub mod proxy;
 pub mod shared;
 pub mod wait;
+pub mod web;
 
 pub use cluster::{Cluster, Options};
 pub use gcs::FakeGcs;

@@ -9,6 +9,7 @@ pub mod batch;
 pub mod bucket;
 pub mod cluster;
 pub mod error;
+pub mod etl;
 pub mod headers;
 pub mod inventory;
 pub mod jobs;

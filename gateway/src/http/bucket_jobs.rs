@@ -3,6 +3,7 @@
 
 use axum::response::Response;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::etl::EtlCall;
 use forebay_core::job::{CopyTask, JobKind, JobSpec, Task};
 use forebay_core::state::Command;
 use forebay_core::v1::transfers::Fields;
@@ -93,7 +94,12 @@ async fn copy(
     kind: JobKind,
 ) -> Result<Response> {
     let from = &found.info.bucket;
-    let changes = task.transform.is_some() || !task.prepend.is_empty() || !task.ext.is_empty();
+    if let Some(transform) = &task.transform {
+        EtlCall::from(transform).check(&found.state)?;
+    }
+    let renames = !task.prepend.is_empty() || !task.ext.is_empty();
+    // A transform would meet what it has made.
+    let changes = task.transform.is_none() && renames;
     if task.to == *from && !task.dry_run && !found.info.has_backend() && !changes {
         return Err(Error::invalid(format!("cannot copy bucket \"{from}\" onto itself")));
     }

@@ -29,12 +29,7 @@ use crate::route::{Found, Route};
 use crate::targets::Targets;
 
 /// Actions of v1 that exist and are not served yet; everything else is unknown.
-const NOT_SERVED: [&str; 4] = [
-    "etl-bck",
-    "etl-listrange",
-    "summary-shard",
-    "blob-download",
-];
+const NOT_SERVED: [&str; 2] = ["summary-shard", "blob-download"];
 
 #[derive(Clone)]
 pub(crate) struct Buckets {
@@ -130,6 +125,8 @@ const SERVED: [(&str, &[&str]); 5] = [
             "copy-bck",
             "move-bck",
             "copy-listrange",
+            "etl-bck",
+            "etl-listrange",
             "prefetch-listrange",
             "scrub",
             "index-shard",
@@ -189,6 +186,8 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
         }
         ("POST", "copy-bck") => bucket_jobs::copy_bucket(state, &call, false).await,
         ("POST", "move-bck") => bucket_jobs::rename(state, &call).await,
+        ("POST", "etl-bck") => bucket_jobs::copy_bucket(state, &call, true).await,
+        ("POST", "etl-listrange") => bucket_jobs::copy_objects(state, &call, true).await,
         ("POST", "copy-listrange") => bucket_jobs::copy_objects(state, &call, false).await,
         ("PUT", "archive") => bucket_jobs::archive(state, &call).await,
         ("POST", "prefetch-listrange") => bucket_jobs::prefetch(state, &call).await,

@@ -8,6 +8,7 @@ pub(crate) mod buckets;
 pub(crate) mod cluster;
 pub(crate) mod daemon;
 pub(crate) mod easy_url;
+pub(crate) mod etl;
 pub(crate) mod internal;
 pub(crate) mod jobs;
 pub(crate) mod list;

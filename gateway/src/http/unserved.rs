@@ -14,17 +14,11 @@ use super::counted;
 
 pub(crate) fn router(metrics: Metrics) -> Router {
     Router::new()
-        .route("/v1/etl", any(etl))
-        .route("/v1/etl/{*rest}", any(etl))
         .route("/v1/sort", any(dsort))
         .route("/v1/sort/{*rest}", any(dsort))
         .route("/v1/download", any(download))
         .route("/v1/download/{*rest}", any(download))
         .with_state(metrics)
-}
-
-async fn etl(State(metrics): State<Metrics>) -> Response {
-    counted(&metrics, "v1", "etl", Err(Error::unsupported("ETL is not served")))
 }
 
 async fn dsort(State(metrics): State<Metrics>, method: Method, uri: Uri) -> Response {

@@ -2,6 +2,7 @@
 
 mod batch;
 mod daemon;
+mod etl;
 mod intra;
 mod inventory;
 mod object_actions;
@@ -32,6 +33,7 @@ use forebay_node::metrics::Metrics;
 use forebay_node::reply::Failure;
 use tokio::sync::Semaphore;
 
+use crate::etl::Etls;
 use crate::job::Jobs;
 use crate::job::ishard::builds::Builds;
 use crate::object::ObjectService;
@@ -53,6 +55,7 @@ pub(crate) struct Context {
     pub(crate) objects: ObjectService,
     pub(crate) shards: Shards,
     pub(crate) jobs: Jobs,
+    pub(crate) etls: Etls,
     pub(crate) builds: Builds,
     pub(crate) promotions: Promotions,
     pub(crate) identity: Identity,
@@ -124,12 +127,15 @@ fn router(context: Shared) -> Router {
         )
         .route("/internal/v1/promote", post(promote::start))
         .route("/internal/v1/promote/scan", post(promote::scan))
+        .route("/internal/v1/etl", post(etl::check))
+        .route("/internal/v1/etl/part", post(etl::part))
         .layer(middleware::from_fn_with_state(context.clone(), catch_up))
         .layer(middleware::from_fn_with_state(context.clone(), nodes_only));
     Router::new()
         .merge(data)
         .merge(internal)
         .merge(state)
+        .route("/v1/etl/_object/{*name}", get(etl::pulled))
         .route("/v1/daemon", get(daemon::daemon))
         .route("/v1/health", get(daemon::health))
         .route("/healthz", get(|| async { "ok\n" }))

@@ -6,8 +6,9 @@ use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::cache_rules::Admission;
+use forebay_core::etl::EtlCall;
 use forebay_core::job::JobKind;
 use forebay_core::object::ObjectMeta;
 use forebay_core::v1::action::ActionMsg;
@@ -29,17 +30,21 @@ pub(super) async fn copy(
     request: &ObjectRequest,
     to: CopyArgs,
 ) -> Result<Response> {
-    for part in ["etl_name", "etl_pipeline"] {
-        if request.query.get(part).is_some() {
-            return Err(Error::unsupported(format!("a copy with {part} is not served yet")));
-        }
-    }
     let target = context.maps.load().bucket(&to.bucket)?.clone();
     if !target.has_backend() {
         to.name.check_v1_native()?;
     }
     let how = CopyOptions { latest: to.latest, sync: to.sync, keep_existing: false };
     let from = (&request.info, request.name.as_str());
+    if let Some(call) = EtlCall::from_query(&request.query)? {
+        let mut info = request.info.clone();
+        if to.latest || to.sync {
+            info.freshness = Freshness::Always;
+        }
+        let copy = (&target, to.name.as_str());
+        context.etls.copy((&info, from.1), copy, &call, None).await?;
+        return Ok(Response::new(Body::empty()));
+    }
     context.objects.copy(from, (&target, to.name.as_str()), how).await?;
     Ok(Response::new(Body::empty()))
 }

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
+use forebay_core::etl::EtlCall;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::v1::action::ActionMsg;
@@ -24,7 +25,7 @@ use forebay_node::reply::Failure;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::{Context, caught_up, object_actions, shard, uploads};
+use super::{Context, caught_up, etl, object_actions, shard, uploads};
 use crate::object::{PutRequest, Turns, begun};
 
 /// Whole objects up to this size go out in one piece.
@@ -142,13 +143,17 @@ async fn get(context: &Context, mut request: ObjectRequest) -> Result<Response> 
     if request.query.flag("latest-ver") {
         request.info.freshness = Freshness::Always;
     }
+    let call = EtlCall::from_query(&request.query)?;
     if let Some(asked) = ArchiveQuery::parse(&request.query)? {
+        if call.is_some() {
+            return Err(Error::invalid(
+                "members of shards cannot be transformed: etl_name goes without archive parameters",
+            ));
+        }
         return shard::get(context, &request, asked).await;
     }
-    for part in ["etl_name", "etl_pipeline"] {
-        if request.query.get(part).is_some() {
-            return Err(Error::unsupported(format!("GET with {part} is not served yet")));
-        }
+    if let Some(call) = call {
+        return etl::get(context, &request, &call).await;
     }
     if let Some(blob) = BlobArgs::from_headers(&request.headers)? {
         Box::pin(object_actions::blob_get(context, &request, blob)).await?;

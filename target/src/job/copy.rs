@@ -1,7 +1,9 @@
 //! Copies from bucket to bucket: each owner of a source sends its copies to their owners.
 
+use forebay_core::bucket::Freshness;
+use forebay_core::etl::EtlCall;
 use forebay_core::job::CopyTask;
-use forebay_core::{Error, ErrorCode, ObjectName, Result};
+use forebay_core::{ErrorCode, ObjectName, Result};
 
 use super::work::Walk;
 use crate::object::CopyOptions;
@@ -9,6 +11,14 @@ use crate::object::CopyOptions;
 /// Copies one object. The bytes written; `None` when nothing had to be.
 pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<Option<u64>> {
     let (objects, source) = (walk.objects(), &walk.info);
+    let call = task.transform.as_ref().map(EtlCall::from);
+    let (etls, id) = (&walk.jobs.0.etls, walk.job.spec.id.as_str());
+    if task.dry_run
+        && let Some(call) = &call
+    {
+        // Whoever asks for it wants to know what the transform says of each object.
+        return etls.inspect(source, name, call, id).await.map(Some);
+    }
     if task.dry_run {
         return Ok(Some(objects.head(source, name).await?.size));
     }
@@ -18,8 +28,12 @@ pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<
         copy.check_v1_native()?;
     }
     let (from, to) = ((source, name), (&destination, copy.as_str()));
-    if task.transform.is_some() {
-        return Err(Error::unsupported("transforms of whole buckets are not served yet"));
+    if let Some(call) = &call {
+        let mut info = source.clone();
+        if task.latest || task.synchronize {
+            info.freshness = Freshness::Always;
+        }
+        return etls.copy((&info, name), to, call, Some(id)).await;
     }
     let how = CopyOptions { latest: task.latest, sync: task.synchronize, keep_existing: false };
     match objects.copy(from, to, how).await {

@@ -22,6 +22,7 @@ use forebay_node::lifecycle::Lifecycle;
 use tokio_util::sync::CancellationToken;
 
 use self::table::Table;
+use crate::etl::Etls;
 use crate::object::ObjectService;
 use crate::shard::Shards;
 
@@ -40,6 +41,7 @@ struct Inner {
     me: NodeId,
     peer: PeerClient,
     shards: Shards,
+    etls: Etls,
     lifecycle: Lifecycle,
     table: Mutex<Table>,
 }
@@ -119,9 +121,11 @@ impl Jobs {
         me: NodeId,
         peer: PeerClient,
         shards: Shards,
+        etls: Etls,
         lifecycle: Lifecycle,
     ) -> Self {
-        Self(Arc::new(Inner { objects, me, peer, shards, lifecycle, table: Mutex::default() }))
+        let table = Mutex::default();
+        Self(Arc::new(Inner { objects, me, peer, shards, etls, lifecycle, table }))
     }
 
     /// Starts a job. Starting one that exists is its status, so that a retry does no harm.

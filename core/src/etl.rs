@@ -1,0 +1,277 @@
+//! Transforms of objects on their way out: what the cluster knows of each, and a request for one.
+//!
+//! A transform is an HTTP service that runs somewhere near the targets, or a command that the
+//! targets' own configuration names. No command ever comes by the API.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::job::Transform;
+use crate::state::ClusterState;
+
+/// Longest time for one object, when its transform names none. Milliseconds.
+pub const DEFAULT_OBJECT_TIMEOUT_MS: u64 = 45_000;
+/// Longest wait for a service to answer when it is registered. Milliseconds.
+pub const DEFAULT_INIT_TIMEOUT_MS: u64 = 45_000;
+/// Transforms that one request may put behind each other.
+pub const MAX_STAGES: usize = 16;
+/// Longest text that a request may hand to a transform, in bytes.
+pub const MAX_ARGS: usize = 64 << 10;
+
+/// Who changes the bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transformer {
+    /// The target PUTs an object to this URL and takes the answer's body.
+    Push { url: String },
+    /// The target GETs from this URL, and the service reads the object from the cluster itself.
+    Pull { url: String },
+    /// A command of the target's configuration, fed by its standard input.
+    Command { name: String },
+}
+
+/// Whether a transform takes requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    Running,
+    /// Stopped by a user; it can be started again.
+    Stopped,
+}
+
+impl Stage {
+    /// The stage's name in AIStore v1.
+    pub fn v1_name(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Stopped => "Aborted",
+        }
+    }
+}
+
+/// A registered transform.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Etl {
+    pub name: String,
+    pub by: Transformer,
+    /// To the first byte of an answer, and from each part of it to the next.
+    pub object_timeout_ms: u64,
+    pub init_timeout_ms: u64,
+    pub stage: Stage,
+    /// Id of the job as which it runs; another one after each start.
+    pub job: String,
+    /// The message that registered it, as clients read it back.
+    pub init: Value,
+}
+
+/// A request to transform an object: one transform, or several behind each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EtlCall {
+    pub name: String,
+    /// Text that all stages get as it is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub args: String,
+    /// Names of the transforms after the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pipeline: Vec<String>,
+}
+
+impl EtlCall {
+    /// The transforms to be gone through, in order; an error when one of them does not run.
+    pub fn stages<'a>(&self, state: &'a ClusterState) -> Result<Vec<&'a Etl>> {
+        if self.pipeline.len() >= MAX_STAGES {
+            return Err(Error::invalid(format!(
+                "more than {MAX_STAGES} transforms in one request"
+            )));
+        }
+        if self.args.len() > MAX_ARGS {
+            return Err(Error::invalid(format!("etl_args is longer than {MAX_ARGS} bytes")));
+        }
+        std::iter::once(&self.name).chain(&self.pipeline).map(|n| state.running_etl(n)).collect()
+    }
+
+    /// Whether the request can be served, as far as the cluster's state tells.
+    pub fn check(&self, state: &ClusterState) -> Result<()> {
+        self.stages(state).map(drop)
+    }
+}
+
+impl From<&Transform> for EtlCall {
+    /// What a job asks for each of its objects.
+    fn from(job: &Transform) -> Self {
+        let (first, rest) = job.pipeline.split_first().unzip();
+        Self {
+            name: first.cloned().unwrap_or_default(),
+            args: String::new(),
+            pipeline: rest.unwrap_or_default().to_vec(),
+        }
+    }
+}
+
+impl ClusterState {
+    /// The transform of this name, running or not.
+    pub fn etl(&self, name: &str) -> Result<&Etl> {
+        self.etls.get(name).ok_or_else(|| unknown_etl(name))
+    }
+
+    /// The transform of this name, which takes requests.
+    pub fn running_etl(&self, name: &str) -> Result<&Etl> {
+        let etl = self.etl(name)?;
+        match etl.stage {
+            Stage::Running => Ok(etl),
+            Stage::Stopped => Err(Error::invalid(format!("etl job {name} is not running"))
+                .hint("it was stopped; start it again")),
+        }
+    }
+}
+
+/// The error for a name that is not registered; clients search it for "etl job".
+pub fn unknown_etl(name: &str) -> Error {
+    Error::new(ErrorCode::JobNotFound, format!("etl job {name} does not exist"))
+}
+
+/// The error for a name that is taken; clients search it for "etl job".
+pub fn etl_exists(name: &str) -> Error {
+    Error::new(ErrorCode::Conflict, format!("etl job {name} already exists"))
+}
+
+/// 6 to 32 lower-case letters, digits and `-`, a letter or digit at both ends.
+pub fn check_name(name: &str) -> Result<()> {
+    let bad =
+        |why: &str| Err(Error::new(ErrorCode::InvalidName, format!("ETL name \"{name}\" {why}")));
+    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    match name.len() {
+        0..6 => return bad("is too short"),
+        33.. => return bad("is too long"),
+        _ => {}
+    }
+    if !name.starts_with(letter)
+        || !name.ends_with(letter)
+        || !name.chars().all(|c| letter(c) || c == '-')
+    {
+        return bad(
+            "is invalid: it must start and end with a lower-case letter or a digit, and hold only [a-z0-9-]",
+        );
+    }
+    Ok(())
+}
+
+/// `POST /internal/v1/etl/part` on a target: a question about one transform.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EtlQuestion {
+    pub name: String,
+    /// The job whose failures are told; the transform's own, which serves readers, when absent.
+    #[serde(default)]
+    pub job: Option<String>,
+    /// Whether the target is to look if the transform can be reached.
+    #[serde(default)]
+    pub look: bool,
+}
+
+/// What one target tells of one transform; JSON between nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EtlPart {
+    pub objects: u64,
+    pub in_bytes: u64,
+    pub out_bytes: u64,
+    /// The last failures of the job asked for.
+    #[serde(default)]
+    pub errors: Vec<EtlFailure>,
+    /// What commands said on their standard error, and failures.
+    #[serde(default)]
+    pub log: String,
+    /// Why the transform cannot be reached from this target; empty when it can.
+    #[serde(default)]
+    pub away: String,
+}
+
+/// An object that could not be transformed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EtlFailure {
+    /// `scheme://bucket/object`.
+    pub object: String,
+    pub message: String,
+    /// HTTP status of this kind of failure.
+    pub status: u16,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::state::Command;
+
+    fn etl(name: &str) -> Etl {
+        Etl {
+            name: name.into(),
+            by: Transformer::Command { name: "upper".into() },
+            object_timeout_ms: 1,
+            init_timeout_ms: 1,
+            stage: Stage::Running,
+            job: "etl-1".into(),
+            init: Value::Null,
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_protocol() {
+        for good in ["abcdef", "0-a--b9", &"x".repeat(32)] {
+            check_name(good).unwrap();
+        }
+        for bad in
+            ["", "abcde", &"x".repeat(33), "-abcdef", "abcdef-", "Abcdef", "abc_def", "äabcdef"]
+        {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_transform_is_made_once_changed_and_forgotten() {
+        let mut state = ClusterState::default();
+        let create = || Command::CreateEtl { etl: Box::new(etl("upper-1")) };
+        state.apply(1, create()).unwrap();
+        let again = state.apply(2, create()).unwrap_err();
+        assert_eq!(
+            (again.code.status(), again.message.as_str()),
+            (409, "etl job upper-1 already exists")
+        );
+        let call = EtlCall { name: "upper-1".into(), ..EtlCall::default() };
+        call.check(&state).unwrap();
+        let stopped = Etl { stage: Stage::Stopped, ..etl("upper-1") };
+        state.apply(3, Command::SetEtl { etl: Box::new(stopped) }).unwrap();
+        assert!(call.check(&state).unwrap_err().message.contains("is not running"));
+        state.apply(4, Command::DeleteEtl { name: "upper-1".into() }).unwrap();
+        let gone = call.check(&state).unwrap_err();
+        assert_eq!(
+            (gone.code.status(), gone.message.as_str()),
+            (404, "etl job upper-1 does not exist")
+        );
+        assert!(state.apply(5, Command::DeleteEtl { name: "upper-1".into() }).is_err());
+        assert!(state.apply(6, Command::SetEtl { etl: Box::new(etl("upper-1")) }).is_err());
+    }
+
+    #[test]
+    fn a_pipeline_needs_all_of_its_stages_and_has_a_bound() {
+        let mut state = ClusterState::default();
+        state.apply(1, Command::CreateEtl { etl: Box::new(etl("upper-1")) }).unwrap();
+        let call = |n: usize, last: &str| EtlCall {
+            name: "upper-1".into(),
+            args: String::new(),
+            pipeline: std::iter::repeat_n("upper-1", n).chain([last]).map(str::to_owned).collect(),
+        };
+        assert_eq!(call(1, "upper-1").stages(&state).unwrap().len(), 3);
+        assert_eq!(call(1, "nobody").check(&state).unwrap_err().code.status(), 404);
+        assert_eq!(call(MAX_STAGES, "upper-1").check(&state).unwrap_err().code.status(), 400);
+    }
+
+    #[test]
+    fn a_state_from_before_there_were_transforms_is_read() {
+        let written = serde_json::to_value(ClusterState::default()).unwrap();
+        assert!(written.get("etls").is_none(), "nor does an older version see an unknown field");
+        assert_eq!(
+            serde_json::from_value::<ClusterState>(written).unwrap(),
+            ClusterState::default()
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! A transform that runs is a job on every target, for as long as the cluster's state says so.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use forebay_core::etl::Stage;
+use forebay_core::job::JobKind;
+use forebay_core::state::ClusterState;
+use forebay_node::maps::Maps;
+use tokio_util::sync::CancellationToken;
+
+use super::Etls;
+use crate::job::{Jobs, Registration, RequestJob};
+
+/// Jobs of transforms, by id.
+#[derive(Default)]
+pub(super) struct Running(Mutex<BTreeMap<String, RequestJob>>);
+
+impl Running {
+    /// Counts an object for a reader.
+    pub(super) fn done(&self, job: &str, bytes: u64) {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(job) = running.get(job) {
+            job.done(bytes);
+        }
+    }
+
+    /// Starts and ends jobs as the state has it.
+    fn adopt(&self, state: &ClusterState, jobs: &Jobs) {
+        let runs =
+            |id: &str| state.etls.values().any(|etl| etl.job == id && etl.stage == Stage::Running);
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let over: Vec<String> = running.keys().filter(|id| !runs(id)).cloned().collect();
+        for job in over.iter().filter_map(|id| running.remove(id)) {
+            job.end(Ok(()));
+        }
+        for etl in state.etls.values().filter(|etl| etl.stage == Stage::Running) {
+            if !running.contains_key(&etl.job) {
+                let what = Registration::new(JobKind::TransformInline).id(&etl.job);
+                match jobs.register(what) {
+                    Ok(job) => drop(running.insert(etl.job.clone(), job)),
+                    Err(e) => tracing::debug!(etl = etl.name, error = %e, "runs without a job"),
+                }
+            }
+        }
+    }
+}
+
+/// Keeps the jobs as the state has them, until `stop`.
+pub(crate) async fn follow(etls: Etls, jobs: Jobs, maps: Maps, stop: CancellationToken) {
+    let mut versions = maps.subscribe();
+    loop {
+        etls.0.running.adopt(&maps.load(), &jobs);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = versions.changed() => if changed.is_err() {
+                return;
+            },
+        }
+    }
+}
