@@ -21,6 +21,7 @@ pub struct NodeConfig {
     pub promote: PromoteConfig,
     pub s3: S3Config,
     pub etl: EtlConfig,
+    pub download: DownloadConfig,
     pub limits: LimitsConfig,
     pub log: LogConfig,
 }
@@ -237,6 +238,22 @@ impl Default for EtlConfig {
     }
 }
 
+/// Downloads from the web.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DownloadConfig {
+    /// Whether links may lead to private networks and to this machine.
+    pub allow_private: bool,
+    /// Objects downloaded at once by one job on this target.
+    pub parallel: usize,
+}
+
+impl Default for DownloadConfig {
+    fn default() -> Self {
+        Self { allow_private: false, parallel: 8 }
+    }
+}
+
 /// Bounds on what clients may ask of a node at once.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -293,8 +310,8 @@ impl NodeConfig {
         if self.limits.batches == 0 || self.limits.cold_gets == 0 {
             return Err(Error::invalid("limits.batches and limits.cold_gets must be at least 1"));
         }
-        if self.etl.parallel == 0 {
-            return Err(Error::invalid("etl.parallel must be at least 1"));
+        if self.etl.parallel == 0 || self.download.parallel == 0 {
+            return Err(Error::invalid("etl.parallel and download.parallel must be at least 1"));
         }
         for (i, command) in self.etl.command.iter().enumerate() {
             let taken = self.etl.command[..i].iter().any(|c| c.name == command.name);

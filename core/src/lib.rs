@@ -13,6 +13,7 @@ pub mod bucket;
 pub mod cache_rules;
 pub mod checksum;
 pub mod config;
+pub mod download;
 pub mod egress;
 pub mod error;
 pub mod etl;

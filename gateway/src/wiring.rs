@@ -25,7 +25,7 @@ use crate::cluster::leading::Leading;
 use crate::cluster::standing::StandingWatch;
 use crate::cluster_view::ClusterView;
 use crate::http::{
-    admin, api, batch, buckets, cluster, daemon, easy_url, etl, internal, jobs, objects,
+    admin, api, batch, buckets, cluster, daemon, download, easy_url, etl, internal, jobs, objects,
     unserved,
 };
 use crate::job_control::JobControl;
@@ -200,6 +200,12 @@ impl Parts {
                 targets: targets.clone(),
                 changes: changes.clone(),
                 identity: identity.clone(),
+                metrics: metrics.clone(),
+            }))
+            .merge(download::router(download::Downloads {
+                route: route.clone(),
+                targets: targets.clone(),
+                changes: changes.clone(),
                 metrics: metrics.clone(),
             }))
             .merge(cluster::router(cluster::ClusterFront {

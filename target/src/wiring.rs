@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use crate::backend::{BackendSettings, Backends};
 use crate::cache::{CacheWatch, Evictor, Gate, Rules, Watermarks};
 use crate::destroyed;
+use crate::download::Downloads;
 use crate::etl::{self, Etls};
 use crate::http::{Context, Front};
 use crate::job::Jobs;
@@ -122,11 +123,13 @@ pub async fn run(
     let root = &config.promote.root;
     let promotions = Promotions::new(objects.clone(), jobs.clone(), root, lifecycle.clone());
     lifecycle.spawn(etl::follow(etls.clone(), jobs.clone(), maps.clone(), lifecycle.token()));
+    let downloads = Downloads::new(objects.clone(), jobs.clone(), config.download, &lifecycle)?;
     let context = Context {
         objects: objects.clone(),
         shards,
         jobs,
         etls,
+        downloads,
         builds,
         promotions,
         identity: identity.clone(),

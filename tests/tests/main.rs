@@ -6,6 +6,7 @@ mod bad_input;
 mod batch;
 mod bit_rot;
 mod cold_get;
+mod download;
 mod etl;
 mod eviction;
 mod folder;

@@ -8,6 +8,7 @@ pub mod archive;
 pub mod batch;
 pub mod bucket;
 pub mod cluster;
+pub mod download;
 pub mod error;
 pub mod etl;
 pub mod headers;

@@ -16,17 +16,11 @@ pub(crate) fn router(metrics: Metrics) -> Router {
     Router::new()
         .route("/v1/sort", any(dsort))
         .route("/v1/sort/{*rest}", any(dsort))
-        .route("/v1/download", any(download))
-        .route("/v1/download/{*rest}", any(download))
         .with_state(metrics)
 }
 
 async fn dsort(State(metrics): State<Metrics>, method: Method, uri: Uri) -> Response {
     counted(&metrics, "v1", "dsort", none_or_refusal("dsort", &method, &uri))
-}
-
-async fn download(State(metrics): State<Metrics>, method: Method, uri: Uri) -> Response {
-    counted(&metrics, "v1", "download", none_or_refusal("the downloader", &method, &uri))
 }
 
 /// Clients that list all kinds of jobs ask here too: there are none.

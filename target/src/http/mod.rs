@@ -2,6 +2,7 @@
 
 mod batch;
 mod daemon;
+mod download;
 mod etl;
 mod intra;
 mod inventory;
@@ -33,6 +34,7 @@ use forebay_node::metrics::Metrics;
 use forebay_node::reply::Failure;
 use tokio::sync::Semaphore;
 
+use crate::download::Downloads;
 use crate::etl::Etls;
 use crate::job::Jobs;
 use crate::job::ishard::builds::Builds;
@@ -56,6 +58,7 @@ pub(crate) struct Context {
     pub(crate) shards: Shards,
     pub(crate) jobs: Jobs,
     pub(crate) etls: Etls,
+    pub(crate) downloads: Downloads,
     pub(crate) builds: Builds,
     pub(crate) promotions: Promotions,
     pub(crate) identity: Identity,
@@ -129,6 +132,9 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/promote/scan", post(promote::scan))
         .route("/internal/v1/etl", post(etl::check))
         .route("/internal/v1/etl/part", post(etl::part))
+        .route("/internal/v1/download", post(download::start).get(download::all))
+        .route("/internal/v1/download/{id}", get(download::one).delete(download::remove))
+        .route("/internal/v1/download/{id}/abort", post(download::abort))
         .layer(middleware::from_fn_with_state(context.clone(), catch_up))
         .layer(middleware::from_fn_with_state(context.clone(), nodes_only));
     Router::new()

@@ -1,0 +1,176 @@
+//! Downloads over v1: started on all targets, each of which fetches what it owns, and told of as
+//! one.
+
+use std::collections::BTreeMap;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::routing::{delete, get};
+use forebay_core::download::{DownloadSpec, DownloadStatus, What, merge};
+use forebay_core::state::{Command, Node};
+use forebay_core::v1::download::{
+    Question, is_unknown, job_json, requested, status_json, unknown_download,
+};
+use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
+use forebay_node::clock::unix_ns;
+use forebay_node::metrics::Metrics;
+use forebay_node::reply::json;
+use serde_json::Value;
+
+use super::{MAX_CONTROL, counted, done, read_body};
+use crate::changes::Changes;
+use crate::ids;
+use crate::route::{Found, Route};
+use crate::targets::{self, Targets};
+
+/// Path of a target.
+const DOWNLOADS: &str = "/internal/v1/download";
+
+#[derive(Clone)]
+pub(crate) struct Downloads {
+    pub(crate) route: Route,
+    pub(crate) targets: Targets,
+    pub(crate) changes: Changes,
+    pub(crate) metrics: Metrics,
+}
+
+pub(crate) fn router(state: Downloads) -> Router {
+    let all = get(tell).post(start);
+    Router::new()
+        .route("/v1/download", all.clone())
+        .route("/v1/download/", all)
+        .route("/v1/download/{order}", delete(order))
+        .with_state(state)
+}
+
+/// `POST /v1/download`: the id of the job.
+async fn start(State(state): State<Downloads>, body: Body) -> Response {
+    let result = async {
+        let spec = requested(&read_body(body, MAX_CONTROL).await?, ids::mint("dnl-"))?;
+        let found = bucket(&state, &spec.bucket).await?;
+        check_backend(&spec, &found)?;
+        let nodes = if found.info.has_backend() {
+            targets::alive(&found.state)?
+        } else {
+            targets::all_members(&found.state)?
+        };
+        let started = state.targets.post_all::<_, Value>(nodes.iter().copied(), DOWNLOADS, &spec);
+        if let Some(e) = started.await.into_iter().find_map(|(_, answer)| answer.err()) {
+            // Half a job would look like a whole one.
+            abort(&state, &nodes, &spec.id).await?;
+            return Err(e);
+        }
+        Ok(json(&serde_json::json!({"id": spec.id})))
+    };
+    let result = result.await;
+    counted(&state.metrics, "v1", "download", result)
+}
+
+/// The bucket; a native one is made when it is missing.
+async fn bucket(state: &Downloads, bucket: &Bucket) -> Result<Found> {
+    match state.route.bucket(bucket).await {
+        Err(e) if e.code == ErrorCode::BucketNotFound => {}
+        other => return other,
+    }
+    let info = Box::new(state.route.state().requested(bucket.clone(), None));
+    match state.changes.commit(Command::CreateBucket { info, now_ns: unix_ns() }).await {
+        Err(e) if e.code != ErrorCode::BucketExists => Err(e),
+        _ => state.route.bucket(bucket).await,
+    }
+}
+
+fn check_backend(spec: &DownloadSpec, found: &Found) -> Result<()> {
+    let needed = match &spec.what {
+        What::Backend { .. } => true,
+        What::Objects(objects) => objects.iter().any(|(_, link)| link.is_empty()),
+        What::Range { .. } => false,
+    };
+    if needed && !found.info.has_backend() {
+        return Err(Error::invalid(format!(
+            "bucket download requires a remote bucket: \"{}\" has no backend",
+            found.info.bucket
+        )));
+    }
+    Ok(())
+}
+
+/// `GET /v1/download`: one job with its objects, or all jobs.
+async fn tell(State(state): State<Downloads>, body: Body) -> Response {
+    let result = async {
+        let question = Question::parse(&read_body(body, MAX_CONTROL).await?)?;
+        if question.id.is_empty() {
+            return all(&state, &question).await;
+        }
+        let path = path(&question.id)?;
+        let cluster = state.route.state();
+        let nodes = targets::alive(&cluster)?;
+        let answers = state.targets.get_all::<DownloadStatus>(nodes, &path).await;
+        let mut parts = BTreeMap::new();
+        for (target, answer) in answers {
+            match answer {
+                Ok(part) => drop(parts.insert(target, part)),
+                Err(e) if is_unknown(&e) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let status = merge(&parts).ok_or_else(|| unknown_download(&question.id))?;
+        Ok(json(&status_json(&status, question.only_active)))
+    };
+    let result = result.await;
+    counted(&state.metrics, "v1", "download_status", result)
+}
+
+async fn all(state: &Downloads, question: &Question) -> Result<Response> {
+    let cluster = state.route.state();
+    let nodes = targets::alive(&cluster)?;
+    let mut jobs: BTreeMap<String, BTreeMap<NodeId, DownloadStatus>> = BTreeMap::new();
+    for (target, answer) in state.targets.get_all::<Vec<DownloadStatus>>(nodes, DOWNLOADS).await {
+        for status in answer? {
+            jobs.entry(status.id.clone()).or_default().insert(target.clone(), status);
+        }
+    }
+    let mut list: Vec<_> = jobs.values().filter_map(merge).collect();
+    list.retain(|status| question.matches(status));
+    list.sort_by_key(|status| (status.is_over(), status.finished_ns, status.started_ns));
+    Ok(json(&list.iter().map(job_json).collect::<Vec<_>>()))
+}
+
+/// `DELETE /v1/download/abort` and `/remove`.
+async fn order(State(state): State<Downloads>, Path(order): Path<String>, body: Body) -> Response {
+    let result = async {
+        let question = Question::parse(&read_body(body, MAX_CONTROL).await?)?;
+        let path = path(question.one()?)?;
+        let cluster = state.route.state();
+        let nodes = targets::alive(&cluster)?;
+        let answers = match order.as_str() {
+            "abort" => abort(&state, &nodes, &question.id).await?,
+            "remove" => state.targets.delete_all(nodes, &path).await,
+            other => return Err(Error::invalid(format!("unknown action \"{other}\""))),
+        };
+        let mut known = false;
+        for (_, answer) in answers {
+            match answer {
+                Ok(()) => known = true,
+                Err(e) if is_unknown(&e) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if known { Ok(done()) } else { Err(unknown_download(&question.id)) }
+    };
+    let result = result.await;
+    counted(&state.metrics, "v1", "download_order", result)
+}
+
+async fn abort(state: &Downloads, nodes: &[&Node], id: &str) -> Result<Vec<targets::Answer<()>>> {
+    let path = format!("{}/abort", path(id)?);
+    let answers = state.targets.post_all::<_, Value>(nodes.iter().copied(), &path, &Value::Null);
+    Ok(answers.await.into_iter().map(|(id, answer)| (id, answer.map(drop))).collect())
+}
+
+/// Where targets keep a job. Ids are ours, so another one is not known.
+fn path(id: &str) -> Result<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if id.chars().all(fits) { Ok(format!("{DOWNLOADS}/{id}")) } else { Err(unknown_download(id)) }
+}

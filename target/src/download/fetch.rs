@@ -1,0 +1,167 @@
+//! One object of a download: a request to the web, written as it comes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::bucket::BucketInfo;
+use forebay_core::download::DownloadSpec;
+use forebay_core::{Error, ErrorCode, Result};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use reqwest::header::{ACCEPT_ENCODING, ETAG, IF_NONE_MATCH};
+use reqwest::{Method, Response, StatusCode};
+use tokio::time::{sleep, timeout};
+
+use super::pace::Pace;
+use super::progress::{Current, Outcome};
+use crate::egress::{Guarded, failed, innermost};
+use crate::object::{ObjectService, PutRequest};
+
+/// Tries of one object while its server fails.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(500);
+/// Custom metadata of a downloaded object: that it came from the web, from where, and as what.
+const SOURCE: (&str, &str) = ("source", "web");
+const ORIGIN: &str = "orig_url";
+const KNOWN_AS: &str = "ETag";
+
+/// What all objects of a job are fetched with.
+pub(super) struct Fetcher {
+    pub(super) objects: ObjectService,
+    pub(super) client: Guarded,
+    pub(super) info: BucketInfo,
+    pub(super) spec: Arc<DownloadSpec>,
+    pub(super) pace: Arc<Pace>,
+}
+
+impl Fetcher {
+    /// Brings one object, with the bytes that came.
+    pub(super) async fn fetch(
+        &self,
+        name: &str,
+        link: &str,
+        current: &Arc<Current>,
+    ) -> (Outcome, u64) {
+        let mut tries = 1;
+        loop {
+            let limit = Duration::from_millis(self.spec.timeout_ms);
+            let tried = match timeout(limit, self.once(name, link, current)).await {
+                Ok(tried) => tried,
+                Err(_) => Err(Error::new(
+                    ErrorCode::Timeout,
+                    format!("{link} took longer than {limit:?}"),
+                )),
+            };
+            match tried {
+                Ok(Some(bytes)) => return (Outcome::Fetched, bytes),
+                Ok(None) => return (Outcome::Skipped, 0),
+                Err(e) if e.code.is_transient() && tries < TRIES => {
+                    tracing::debug!(link, error = %e, tries, "download tried again");
+                    sleep(PAUSE * 2u32.pow(tries)).await;
+                    tries += 1;
+                }
+                Err(e) => return (Outcome::Failed(e), 0),
+            }
+        }
+    }
+
+    /// `None`: the object is here already.
+    async fn once(&self, name: &str, link: &str, current: &Arc<Current>) -> Result<Option<u64>> {
+        if link.is_empty() {
+            return self.objects.prefetch(&self.info, name).await;
+        }
+        let url = self.client.url(link)?;
+        let mut request = self.client.request(Method::GET, url);
+        for (header, value) in &self.spec.headers {
+            request = request.header(header, value);
+        }
+        // The object is what the server has, not what it packs for the way.
+        request = request.header(ACCEPT_ENCODING, "identity");
+        if let Some(etag) = self.known(name, link).await {
+            request = request.header(IF_NONE_MATCH, etag);
+        }
+        let answer = request.send().await.map_err(|e| failed(link, &e))?;
+        match answer.status() {
+            StatusCode::NOT_MODIFIED => return Ok(None),
+            status if status.is_success() => {}
+            StatusCode::NOT_FOUND => {
+                return Err(Error::new(
+                    ErrorCode::ObjectNotFound,
+                    format!("{link} does not exist"),
+                ));
+            }
+            status => {
+                let text = format!("{link} answered {status}");
+                let later = status.is_server_error()
+                    || matches!(
+                        status,
+                        StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+                    );
+                let code = if later { ErrorCode::Unavailable } else { ErrorCode::Unprocessable };
+                return Err(Error::new(code, text));
+            }
+        }
+        let len = answer.content_length();
+        current.begin(len);
+        let custom = custom(link, &answer);
+        let put = put_request(self.body(link, answer, current.clone()), len, custom);
+        let meta = self.objects.put(&self.info, name, put).await?;
+        Ok(Some(meta.map_or(0, |meta| meta.size)))
+    }
+
+    fn body(
+        &self,
+        link: &str,
+        answer: Response,
+        current: Arc<Current>,
+    ) -> BoxStream<'static, Result<Bytes>> {
+        let (link, pace) = (link.to_owned(), self.pace.clone());
+        answer
+            .bytes_stream()
+            .map_err(move |e| Error::unavailable(format!("{link} broke off: {}", innermost(&e))))
+            .and_then(move |chunk| {
+                let (pace, current) = (pace.clone(), current.clone());
+                async move {
+                    pace.pass(chunk.len()).await;
+                    current.add(chunk.len() as u64);
+                    Ok(chunk)
+                }
+            })
+            .boxed()
+    }
+
+    /// By what the server knows the version that is here, when it came from the same link.
+    async fn known(&self, name: &str, link: &str) -> Option<String> {
+        let meta = self.objects.head_local(&self.info, name).await.ok()?;
+        let same = meta.custom.get(ORIGIN).is_some_and(|origin| *origin == kept(link));
+        same.then(|| meta.custom.get(KNOWN_AS).cloned()).flatten()
+    }
+}
+
+fn put_request(
+    body: BoxStream<'static, Result<Bytes>>,
+    len: Option<u64>,
+    custom: BTreeMap<String, String>,
+) -> PutRequest {
+    PutRequest { body, len, announced: None, custom: Some(custom) }
+}
+
+/// A link as metadata keeps it: clients part the lines of several keys at commas.
+fn kept(link: &str) -> String {
+    link.replace(',', "%2C")
+}
+
+fn custom(link: &str, answer: &Response) -> BTreeMap<String, String> {
+    let etag =
+        answer.headers().get(ETAG).and_then(|v| v.to_str().ok()).filter(|v| !v.contains(','));
+    let mut custom = BTreeMap::from([
+        (SOURCE.0.to_owned(), SOURCE.1.to_owned()),
+        (ORIGIN.to_owned(), kept(link)),
+    ]);
+    if let Some(etag) = etag {
+        custom.insert(KNOWN_AS.to_owned(), etag.to_owned());
+    }
+    custom
+}

@@ -1,0 +1,302 @@
+//! Downloads of web objects on this target: each target fetches the objects that it owns, straight
+//! into its store. A job is seen and stopped as any other; its objects are watched here.
+
+mod fetch;
+mod pace;
+mod progress;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use forebay_core::bucket::{BucketInfo, Freshness};
+use forebay_core::config::DownloadConfig;
+use forebay_core::download::{DownloadSpec, DownloadStatus, What, links, range_name};
+use forebay_core::egress::Egress;
+use forebay_core::intra::ListRequest;
+use forebay_core::job::JobKind;
+use forebay_core::settings::DOWNLOAD_PRIVATE;
+use forebay_core::state::ClusterState;
+use forebay_core::v1::download::{still_running, unknown_download};
+use forebay_core::{Error, NodeId, Result, placement};
+use forebay_node::lifecycle::Lifecycle;
+use futures::StreamExt;
+use tokio_util::sync::CancellationToken;
+
+use self::fetch::Fetcher;
+use self::pace::Pace;
+use self::progress::{Outcome, Progress};
+use crate::egress::Guarded;
+use crate::job::{Jobs, Registration, RequestJob};
+use crate::object::ObjectService;
+
+/// Jobs that are remembered; the oldest finished ones go first.
+const REMEMBERED: usize = 1000;
+/// Names taken from a listing at once.
+const PAGE: usize = 1000;
+/// How long an abort waits for the job to be over.
+const OVER_WITHIN: Duration = Duration::from_secs(2);
+
+/// All downloads of this target; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Downloads(Arc<Inner>);
+
+struct Inner {
+    objects: ObjectService,
+    jobs: Jobs,
+    config: DownloadConfig,
+    lifecycle: Lifecycle,
+    /// For the Internet alone.
+    public: Guarded,
+    /// For private networks too.
+    private: Guarded,
+    table: Mutex<BTreeMap<String, Arc<Download>>>,
+}
+
+struct Download {
+    spec: Arc<DownloadSpec>,
+    info: BucketInfo,
+    progress: Progress,
+    stop: CancellationToken,
+}
+
+impl Downloads {
+    pub(crate) fn new(
+        objects: ObjectService,
+        jobs: Jobs,
+        config: DownloadConfig,
+        lifecycle: &Lifecycle,
+    ) -> Result<Self> {
+        Ok(Self(Arc::new(Inner {
+            objects,
+            jobs,
+            config,
+            lifecycle: lifecycle.clone(),
+            public: Guarded::new(Egress::Public, true)?,
+            private: Guarded::new(Egress::Private, true)?,
+            table: Mutex::default(),
+        })))
+    }
+
+    fn table(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Download>>> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts this target's part of a job.
+    pub(crate) fn start(&self, spec: DownloadSpec) -> Result<()> {
+        let info = self.0.objects.state().bucket(&spec.bucket)?.clone();
+        let what = Registration::new(JobKind::Download).id(&spec.id).bucket(&spec.bucket);
+        let job = self.0.jobs.register(what)?;
+        let download = Arc::new(Download {
+            progress: Progress::new(&spec),
+            stop: job.stop_token(),
+            spec: Arc::new(spec),
+            info,
+        });
+        {
+            let mut table = self.table();
+            if table.len() >= REMEMBERED {
+                let over = table.values().filter(|d| d.progress.is_over());
+                let oldest =
+                    over.min_by_key(|d| d.progress.finished_ns()).map(|d| d.spec.id.clone());
+                oldest.and_then(|id| table.remove(&id));
+            }
+            table.insert(download.spec.id.clone(), download.clone());
+        }
+        let downloads = self.clone();
+        self.0.lifecycle.spawn(async move { downloads.run(&download, job).await });
+        Ok(())
+    }
+
+    /// Counters of all jobs.
+    pub(crate) fn all(&self) -> Vec<DownloadStatus> {
+        self.table().values().map(|d| d.progress.summary()).collect()
+    }
+
+    pub(crate) fn status(&self, id: &str) -> Result<DownloadStatus> {
+        self.find(id).map(|d| d.progress.status())
+    }
+
+    /// Ends a job; what it has fetched stays.
+    pub(crate) async fn abort(&self, id: &str) -> Result<()> {
+        let download = self.find(id)?;
+        download.stop.cancel();
+        // It ends at its next step, so that whoever asks next sees it over.
+        let over = async {
+            while !download.progress.is_over() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ = tokio::time::timeout(OVER_WITHIN, over).await;
+        Ok(())
+    }
+
+    /// Forgets a job that is over.
+    pub(crate) fn remove(&self, id: &str) -> Result<()> {
+        if !self.find(id)?.progress.is_over() {
+            return Err(still_running(id));
+        }
+        self.table().remove(id);
+        Ok(())
+    }
+
+    fn find(&self, id: &str) -> Result<Arc<Download>> {
+        self.table().get(id).cloned().ok_or_else(|| unknown_download(id))
+    }
+
+    async fn run(&self, download: &Arc<Download>, job: RequestJob) {
+        let outcome = tokio::select! {
+            outcome = self.work(download, &job) => outcome,
+            () = download.stop.cancelled() => Err(Error::invalid("stopped")),
+        };
+        let aborted = outcome.is_err() && download.stop.is_cancelled();
+        if let Err(e) = &outcome
+            && !aborted
+        {
+            download.progress.broken(&download.spec.description, e);
+        }
+        job.end(outcome);
+        download.progress.finish(aborted);
+    }
+
+    async fn work(&self, download: &Arc<Download>, job: &RequestJob) -> Result<()> {
+        let state = self.0.objects.state();
+        let run = Run { downloads: self, download, job, fetcher: self.fetcher(download, &state) };
+        let mine = Mine { state, me: self.0.objects.me().clone(), info: download.info.clone() };
+        match &download.spec.what {
+            What::Objects(objects) => {
+                let own: Vec<_> =
+                    objects.iter().filter(|(name, _)| mine.owns(name)).cloned().collect();
+                run.expect(own.len() as u64);
+                run.each(own).await;
+            }
+            What::Range { template, subdir } => {
+                let (range, dir) = (links(template)?, subdir.clone());
+                run.expect(count(range.clone(), dir.clone(), mine.clone()).await?);
+                // Made as they are needed: there may be ten million.
+                let named =
+                    range.names().filter_map(|link| Some((range_name(&dir, &link).ok()?, link)));
+                run.each(named.filter(|(name, _)| mine.owns(name))).await;
+            }
+            What::Backend { prefix, suffix, sync } => {
+                run.backend(&mine, prefix, suffix, *sync).await?;
+            }
+        }
+        download.progress.all_begun();
+        Ok(())
+    }
+
+    fn fetcher(&self, download: &Download, state: &ClusterState) -> Fetcher {
+        let mut info = download.info.clone();
+        if matches!(download.spec.what, What::Backend { sync: true, .. }) {
+            info.freshness = Freshness::Always;
+        }
+        let limit = download.spec.limits.bytes_per_hour;
+        let private = self.0.config.allow_private || state.settings.has(DOWNLOAD_PRIVATE);
+        Fetcher {
+            objects: self.0.objects.clone(),
+            client: if private { &self.0.private } else { &self.0.public }.clone(),
+            info,
+            spec: download.spec.clone(),
+            pace: Arc::new(Pace::new(limit, state.alive_targets().count())),
+        }
+    }
+}
+
+/// Which objects are this target's.
+#[derive(Clone)]
+struct Mine {
+    state: Arc<ClusterState>,
+    me: NodeId,
+    info: BucketInfo,
+}
+
+impl Mine {
+    fn owns(&self, name: &str) -> bool {
+        placement::owner(&self.state, &self.info, name).is_ok_and(|owner| owner.id == self.me)
+    }
+}
+
+/// How many objects of a range are this target's.
+async fn count(range: forebay_core::template::Ranges, dir: String, mine: Mine) -> Result<u64> {
+    let counting = tokio::task::spawn_blocking(move || {
+        let names = range.names().filter_map(|link| range_name(&dir, &link).ok());
+        names.filter(|name| mine.owns(name)).count() as u64
+    });
+    counting.await.map_err(|e| Error::internal(format!("counting links: {e}")))
+}
+
+/// A job under way.
+struct Run<'a> {
+    downloads: &'a Downloads,
+    download: &'a Arc<Download>,
+    job: &'a RequestJob,
+    fetcher: Fetcher,
+}
+
+impl Run<'_> {
+    fn expect(&self, objects: u64) {
+        self.download.progress.expect(objects);
+        self.job.expect(objects, 0);
+    }
+
+    async fn each(&self, objects: impl IntoIterator<Item = (String, String)>) {
+        let asked = usize::try_from(self.download.spec.limits.connections).unwrap_or(usize::MAX);
+        let most = self.downloads.0.config.parallel;
+        let parallel = if asked == 0 { most } else { asked.min(most) };
+        let progress = &self.download.progress;
+        futures::stream::iter(objects)
+            .for_each_concurrent(parallel, |(name, link)| async move {
+                let current = progress.begin(&name);
+                let (outcome, bytes) = self.fetcher.fetch(&name, &link, &current).await;
+                match &outcome {
+                    Outcome::Failed(e) => self.job.failed(e),
+                    Outcome::Fetched | Outcome::Skipped => self.job.done(bytes),
+                }
+                progress.end(&name, outcome);
+            })
+            .await;
+    }
+
+    /// Everything under a prefix that the backend has; with `sync`, what it has no more goes here.
+    async fn backend(&self, mine: &Mine, prefix: &str, suffix: &str, sync: bool) -> Result<()> {
+        let objects = &self.downloads.0.objects;
+        let mut after = String::new();
+        loop {
+            let page = objects.page_backend(&self.download.info, prefix, &after, PAGE).await?;
+            let Some(last) = page.entries.last().map(|e| e.name.clone()) else { break };
+            let names = page.entries.into_iter().map(|entry| entry.name);
+            let wanted = names.filter(|name| name.ends_with(suffix) && mine.owns(name));
+            self.each(wanted.map(|name| (name, String::new())).collect::<Vec<_>>()).await;
+            if !page.more {
+                break;
+            }
+            after = last;
+        }
+        if sync { self.drop_gone(prefix, suffix).await } else { Ok(()) }
+    }
+
+    async fn drop_gone(&self, prefix: &str, suffix: &str) -> Result<()> {
+        let objects = &self.downloads.0.objects;
+        let mut request = ListRequest {
+            bucket_id: self.download.info.id,
+            prefix: prefix.to_owned(),
+            after: String::new(),
+            until: None,
+            limit: PAGE,
+            archive: false,
+        };
+        loop {
+            let page = objects.page_here(&request).await?;
+            let Some(last) = page.entries.last().map(|e| e.name.clone()) else { return Ok(()) };
+            for entry in page.entries.iter().filter(|entry| entry.name.ends_with(suffix)) {
+                // A copy whose object is gone is dropped by the look.
+                let _ = objects.head(&self.fetcher.info, &entry.name).await;
+            }
+            if !page.more {
+                return Ok(());
+            }
+            request.after = last;
+        }
+    }
+}
