@@ -301,8 +301,8 @@ async fn an_upload_outlives_a_restart() {
     let (_, parts) = service.upload(&case.info, "o", &id).await.unwrap();
     assert_eq!(parts.iter().map(|p| p.size).collect::<Vec<_>>(), [11, LARGE as u64, 700_000]);
     // What a power cut did to the last part is noticed, and the part can be sent again.
-    let last = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path());
-    let last = last.filter(|p| p.metadata().unwrap().len() == 700_000 + 11 * 4).next().unwrap();
+    let mut files = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path());
+    let last = files.find(|p| p.metadata().unwrap().len() == 700_000 + 11 * 4).unwrap();
     let mut bytes = std::fs::read(&last).unwrap();
     bytes[500_000] ^= 1;
     std::fs::write(&last, bytes).unwrap();
