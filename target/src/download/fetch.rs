@@ -145,7 +145,7 @@ fn put_request(
     len: Option<u64>,
     custom: BTreeMap<String, String>,
 ) -> PutRequest {
-    PutRequest { body, len, announced: None, custom: Some(custom) }
+    PutRequest { len, custom: Some(custom), ..PutRequest::new(body) }
 }
 
 /// A link as metadata keeps it: clients part the lines of several keys at commas.

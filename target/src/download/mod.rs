@@ -15,6 +15,7 @@ use forebay_core::download::{DownloadSpec, DownloadStatus, What, links, range_na
 use forebay_core::egress::Egress;
 use forebay_core::intra::ListRequest;
 use forebay_core::job::JobKind;
+use forebay_core::list_page::Detail;
 use forebay_core::settings::DOWNLOAD_PRIVATE;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::download::{still_running, unknown_download};
@@ -285,6 +286,7 @@ impl Run<'_> {
             until: None,
             limit: PAGE,
             archive: false,
+            detail: Detail::Size,
         };
         loop {
             let page = objects.page_here(&request).await?;

@@ -56,7 +56,7 @@ impl ObjectService {
         }
         history::check_name(name)?;
         let new = new_version(info);
-        self.make_room(info, name, &new).await?;
+        self.keep_replaced(info, name, &new).await?;
         if new != NULL {
             custom.insert(VERSION.to_owned(), new);
         }
@@ -64,7 +64,7 @@ impl ObjectService {
     }
 
     /// Has the object as it is now in the history, unless version `new` takes its place.
-    async fn make_room(&self, info: &BucketInfo, name: &str, new: &str) -> Result<()> {
+    async fn keep_replaced(&self, info: &BucketInfo, name: &str, new: &str) -> Result<()> {
         if let Some(now) = self.store().get(info.id, name).await? {
             let version = version_of(&now.meta.custom);
             if version != new {
@@ -156,7 +156,7 @@ impl ObjectService {
         }
         history::check_name(name)?;
         let new = new_version(info);
-        self.make_room(info, name, &new).await?;
+        self.keep_replaced(info, name, &new).await?;
         self.put_marker(info, name, &new).await?;
         self.store().remove(info.id, name).await?;
         Ok(Removed { version: Some(new), marker: true })
