@@ -173,6 +173,20 @@ async fn object_names_that_break_the_rules_are_400_and_store_nothing() {
     assert!(client.list_all(&bucket, "").await.unwrap().is_empty());
 }
 
+#[tokio::test]
+async fn metadata_of_the_s3_front_is_not_set_over_v1() {
+    let cluster = cluster();
+    let client = cluster.client();
+    let bucket = native("fronts");
+    client.create_bucket(&bucket, None).await.unwrap();
+    client.put(&bucket, "x", "bytes", None).await.unwrap();
+    let set = http::request("PATCH", &cluster.object_url("fronts", "x"));
+    let set = set.json(&serde_json::json!({"value": {"s3:tags": "a=b", "k": "v"}})).follow();
+    assert_eq!(set.status, 400, "{}", set.text());
+    assert!(set.message().contains("s3:tags"), "{}", set.message());
+    assert!(client.head(&bucket, "x").await.unwrap().custom.is_empty());
+}
+
 #[test]
 fn requests_that_make_no_sense_are_4xx_and_leave_the_gateway_alive() {
     let cluster = cluster();

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::etl::EtlCall;
-use forebay_core::object::ObjectMeta;
+use forebay_core::object::{ObjectMeta, SYSTEM_PREFIX, is_system_key};
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::archive::ArchiveQuery;
@@ -360,6 +360,10 @@ async fn patch(context: &Context, request: ObjectRequest, body: Body) -> Result<
     let pairs: BTreeMap<String, String> = serde_json::from_value(action.value).map_err(|e| {
         Error::invalid(format!("custom metadata must be an object of strings: {e}"))
     })?;
+    if let Some(key) = pairs.keys().find(|key| is_system_key(key)) {
+        return Err(Error::invalid(format!("custom metadata \"{key}\" cannot be set"))
+            .hint(format!("keys that begin with \"{SYSTEM_PREFIX}\" are the S3 front's own")));
+    }
     let replace = request.query.flag("set-new-custom");
     context.objects.set_custom(&request.info, request.name.as_str(), pairs, replace).await?;
     Ok(Response::new(Body::empty()))

@@ -4,7 +4,6 @@
 mod archive;
 mod copy;
 pub(crate) mod ishard;
-#[allow(dead_code)]
 mod request;
 mod table;
 mod upkeep;
@@ -26,7 +25,6 @@ use crate::etl::Etls;
 use crate::object::ObjectService;
 use crate::shard::Shards;
 
-#[allow(unused_imports)] // Which requests are jobs is said where they are answered.
 pub(crate) use self::request::{Registration, RequestJob};
 
 /// Failures that are kept in words.

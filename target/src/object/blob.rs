@@ -61,7 +61,6 @@ impl ObjectService {
     }
 
     /// Brings an object here. The bytes fetched; `None` when it was here.
-    #[allow(dead_code, reason = "for jobs that prefetch large objects")]
     pub(crate) async fn blob_fetch(
         &self,
         info: &BucketInfo,

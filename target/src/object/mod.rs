@@ -49,11 +49,9 @@ pub(crate) use blob::{BlobOptions, not_remote};
 pub(crate) use copy::CopyOptions;
 pub(crate) use deliver::{Delivery, KEPT, Label};
 pub(crate) use heal::{Turns, Verdict, begun};
-#[allow(unused_imports, reason = "part of what a front may ask for")]
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
 pub(crate) use scratch::Scratch;
 pub(crate) use stored::Stored;
-#[allow(unused_imports, reason = "part of what a front may ask for")]
 pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};
 pub(crate) use versions::{Removed, is_marker, keeps_versions, shown_version};
 
