@@ -140,8 +140,8 @@ async fn v1_clients_find_the_map_the_nodes_and_their_numbers() {
         json!([])
     );
     assert_eq!(get(w.url(), "/v1/etl").await.expect(200).json(), json!([]));
-    let s3 = get(w.url(), "/s3/nobodys/k").await.expect(403).text();
-    assert!(s3.contains("<Code>AccessDenied</Code>"), "{s3}");
+    let s3 = get(w.url(), "/s3/nobodys/k").await.expect(404).text();
+    assert!(s3.contains("<Code>NoSuchBucket</Code>"), "{s3}");
     get(w.url(), "/readyz").await.expect(200);
     let metrics = get(w.url(), "/metrics").await.expect(200).text();
     assert!(metrics.contains("forebay_get_bytes_total{result=\"hit\"} 10"), "{metrics}");
