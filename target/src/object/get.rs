@@ -72,9 +72,9 @@ impl Found {
         match self {
             Self::Memory { bytes, .. } => Ok(bytes),
             Self::Stored { stored, .. } => {
-                stored.read(ByteRange::whole(stored.record().size)).await
+                Box::pin(stored.read(ByteRange::whole(stored.record().size))).await
             }
-            Self::Arriving { following, .. } => following.read_all().await,
+            Self::Arriving { following, .. } => Box::pin(following.read_all()).await,
             Self::Passing { .. } | Self::Parts(_) => {
                 let mut all = bytes::BytesMut::new();
                 let whole = ByteRange::whole(self.meta().size);
