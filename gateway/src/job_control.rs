@@ -79,11 +79,7 @@ impl JobControl {
             ))
             .hint("objects of native buckets live only here; delete them to be rid of them"));
         }
-        let nodes = if info.has_backend() {
-            targets::alive(&found.state)?
-        } else {
-            targets::all_members(&found.state)?
-        };
+        let nodes = targets::holders(&found.state, info)?;
         spec.bucket = Some(info.bucket.clone());
         self.launch(spec, nodes).await
     }

@@ -96,12 +96,9 @@ async fn flat(
         archive: want.archive,
         detail: if want.diff { Detail::All } else { want.detail },
     };
-    if !found.info.has_backend() {
-        return held(targets, &targets::all_members(&found.state)?, request).await;
-    }
-    let alive = targets::alive(&found.state)?;
-    if want.cached_only || want.archive {
-        return held(targets, &alive, request).await;
+    let nodes = targets::holders(&found.state, &found.info)?;
+    if !found.info.has_backend() || want.cached_only || want.archive {
+        return held(targets, &nodes, request).await;
     }
     let mut page = if let Some((home, object)) = &want.inventory {
         inventory::page(targets, home, object, &want.prefix, after, limit).await?
@@ -112,9 +109,9 @@ async fn flat(
             after: after.to_owned(),
             limit,
         };
-        backend(targets, &alive, &asked).await?
+        backend(targets, &nodes, &asked).await?
     };
-    mark_cached(targets, &alive, request, want.diff, &mut page).await?;
+    mark_cached(targets, &nodes, request, want.diff, &mut page).await?;
     Ok(page)
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forebay_client::PeerClient;
+use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
@@ -132,6 +133,12 @@ pub(crate) fn all_members(state: &ClusterState) -> Result<Vec<&Node>> {
             .hint("its objects are not lost; the answer is complete again when it is back"));
     }
     alive(state)
+}
+
+/// The targets that have something of a bucket. What lives only here is with all members; of what a
+/// backend has too, those that answer have all there is to know.
+pub(crate) fn holders<'a>(state: &'a ClusterState, info: &BucketInfo) -> Result<Vec<&'a Node>> {
+    if info.has_backend() { alive(state) } else { all_members(state) }
 }
 
 /// The targets that answer now; an error when there is none.

@@ -21,6 +21,20 @@ fn spec(kind: JobKind) -> JobSpec {
     JobSpec::new(kind, ids::mint(kind.id_prefix()))
 }
 
+/// The bucket of a call, and what its value says.
+async fn asked(state: &Buckets, call: &Call) -> Result<(Found, Fields)> {
+    let found = state.route.bucket(&call.bucket()?).await?;
+    Ok((found, Fields::new(&call.action.value)?))
+}
+
+/// A job on the objects that a value chooses.
+fn chosen(kind: JobKind, fields: &Fields) -> Result<JobSpec> {
+    let mut spec = spec(kind);
+    fields.common(&mut spec)?;
+    spec.selection = fields.selection()?;
+    Ok(spec)
+}
+
 /// The bucket in the query that a copy or a rename goes to.
 fn bck_to(call: &Call) -> Result<Bucket> {
     let action = &call.action.action;
@@ -37,20 +51,14 @@ fn bck_to(call: &Call) -> Result<Bucket> {
 
 /// A job without more options than which objects it works on.
 pub(super) async fn each(state: &Buckets, kind: JobKind, call: &Call) -> Result<Response> {
-    let found = state.route.bucket(&call.bucket()?).await?;
-    let fields = Fields::new(&call.action.value)?;
-    let mut spec = spec(kind);
-    fields.common(&mut spec)?;
-    spec.selection = fields.selection()?;
+    let (found, fields) = asked(state, call).await?;
+    let spec = chosen(kind, &fields)?;
     Ok(text(state.jobs.start(&found, spec).await?))
 }
 
 pub(super) async fn prefetch(state: &Buckets, call: &Call) -> Result<Response> {
-    let found = state.route.bucket(&call.bucket()?).await?;
-    let fields = Fields::new(&call.action.value)?;
-    let mut spec = spec(JobKind::Prefetch);
-    fields.common(&mut spec)?;
-    spec.selection = fields.selection()?;
+    let (found, fields) = asked(state, call).await?;
+    let mut spec = chosen(JobKind::Prefetch, &fields)?;
     spec.task = fields.prefetch()?;
     Ok(text(state.jobs.start(&found, spec).await?))
 }
@@ -61,8 +69,7 @@ pub(super) async fn copy_bucket(
     call: &Call,
     transformed: bool,
 ) -> Result<Response> {
-    let found = state.route.bucket(&call.bucket()?).await?;
-    let fields = Fields::new(&call.action.value)?;
+    let (found, fields) = asked(state, call).await?;
     let mut task = fields.copy(bck_to(call)?, transformed)?;
     task.remote_too = matches!(call.query.get("presence"), Some("0" | "1" | "5"));
     let kind = if transformed { JobKind::TransformBucket } else { JobKind::CopyBucket };
@@ -75,8 +82,7 @@ pub(super) async fn copy_objects(
     call: &Call,
     transformed: bool,
 ) -> Result<Response> {
-    let found = state.route.bucket(&call.bucket()?).await?;
-    let fields = Fields::new(&call.action.value)?;
+    let (found, fields) = asked(state, call).await?;
     let to = fields.destination()?;
     let to =
         to.ok_or_else(|| Error::invalid(format!("{}: tobck is missing", call.action.action)))?;
@@ -103,9 +109,7 @@ async fn copy(
     if task.to == *from && !task.dry_run && !found.info.has_backend() && !changes {
         return Err(Error::invalid(format!("cannot copy bucket \"{from}\" onto itself")));
     }
-    let mut spec = spec(kind);
-    fields.common(&mut spec)?;
-    spec.selection = fields.selection()?;
+    let mut spec = chosen(kind, fields)?;
     let found = match task.dry_run {
         true => found.clone(),
         // Targets must know the destination: they are asked by the state that has it.
@@ -155,18 +159,15 @@ pub(super) async fn rename(state: &Buckets, call: &Call) -> Result<Response> {
 
 /// Writes objects into one shard, on the target that will own it.
 pub(super) async fn archive(state: &Buckets, call: &Call) -> Result<Response> {
-    let found = state.route.bucket(&call.bucket()?).await?;
-    let fields = Fields::new(&call.action.value)?;
+    let (found, fields) = asked(state, call).await?;
     let task = fields.archive(&found.info.bucket)?;
     let to = state.route.bucket(&task.to).await?;
     let runner = placement::owner(&to.state, &to.info, &task.name)?;
     if !found.info.has_backend() {
         targets::all_members(&found.state)?;
     }
-    let mut spec = spec(JobKind::Archive);
-    fields.common(&mut spec)?;
+    let mut spec = chosen(JobKind::Archive, &fields)?;
     spec.bucket = Some(found.info.bucket.clone());
-    spec.selection = fields.selection()?;
     spec.task = Task::Archive(Box::new(task));
     Ok(text(state.jobs.launch(spec, vec![runner]).await?))
 }

@@ -51,11 +51,7 @@ async fn start(State(state): State<Downloads>, body: Body) -> Response {
         let spec = requested(&read_body(body, MAX_CONTROL).await?, ids::mint("dnl-"))?;
         let found = bucket(&state, &spec.bucket).await?;
         check_backend(&spec, &found)?;
-        let nodes = if found.info.has_backend() {
-            targets::alive(&found.state)?
-        } else {
-            targets::all_members(&found.state)?
-        };
+        let nodes = targets::holders(&found.state, &found.info)?;
         let started = state.targets.post_all::<_, Value>(nodes.iter().copied(), DOWNLOADS, &spec);
         if let Some(e) = started.await.into_iter().find_map(|(_, answer)| answer.err()) {
             // Half a job would look like a whole one.
