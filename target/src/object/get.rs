@@ -129,7 +129,7 @@ impl ObjectService {
     /// A small fresh copy that is read without a change of threads and without a wait.
     fn at_hand(&self, info: &BucketInfo, name: &str) -> Result<Option<Found>> {
         let Some(record) = self.store().find(info.id, name)? else { return Ok(None) };
-        if info.has_backend() && !self.is_fresh(info, &record) {
+        if !self.is_fresh(info, &record) {
             return Ok(None);
         }
         Ok(self.read_now(&record))
@@ -243,13 +243,17 @@ impl ObjectService {
         name: &str,
     ) -> Result<Option<Record>> {
         let Some(record) = self.store().get(info.id, name).await? else { return Ok(None) };
-        if !info.has_backend() || self.is_fresh(info, &record) {
+        if self.is_fresh(info, &record) {
             return Ok(Some(record));
         }
         self.revalidate(info, name).await
     }
 
+    /// Whether the copy may be served without asking a backend.
     fn is_fresh(&self, info: &BucketInfo, record: &Record) -> bool {
+        if !info.has_backend() {
+            return true;
+        }
         let young = match info.freshness {
             Freshness::Never => true,
             Freshness::Always => false,
