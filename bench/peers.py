@@ -102,6 +102,12 @@ class Server:
     """Where its own clients start."""
     folder: Path | None = None
     """Where its objects lie."""
+    front: str = ""
+    """Address at which S3 lists its buckets."""
+    s3: str = "/{bucket}"
+    """Path of a bucket there."""
+    helpers: list[int] = field(default_factory=list)
+    """More processes whose CPU time counts."""
 
     def make_bucket(self, name: str, **props: object) -> None:
         raise NotImplementedError
@@ -110,12 +116,23 @@ class Server:
 class Forebay(Server):
     """One gateway and one target, addressed as our own client does: with the map's grant."""
 
+    gateway_pid: int
+
     def make_bucket(self, name: str, **props: object) -> None:
         url = f"{self.endpoint}/v1/buckets/{name}"
         call("POST", url, {"action": "create-bck"})
         if props:
             call("PATCH", url, {"action": "set-bprops", "value": props})
         self.look_up()
+        open_to_all(s3_client(f"{self.endpoint}/s3", ("forebay", "forebaysecret")), name)
+
+    def by_s3(self) -> list[Server]:
+        """The same as S3 clients see it: straight at the target, and through the gateway."""
+        path = "/s3/{bucket}/{name}"
+        straight = Server("Forebay by S3", self.address, self.pid, path)
+        through = Server("Forebay by S3, gateway", self.front, self.pid, path)
+        through.helpers = [self.gateway_pid]
+        return [straight, through]
 
     def look_up(self) -> None:
         """Takes the map and its grant."""
@@ -136,6 +153,8 @@ def forebay(binary: str, folder: Path, targets: int = 1, *more: str) -> Iterator
         path = "/v1/objects/{bucket}/{name}"
         server = Forebay("Forebay", target["url"].removeprefix("http://"), target["pid"], path)
         server.put, server.endpoint = path, told_of["endpoint"]
+        server.front, server.s3 = server.endpoint.removeprefix("http://"), "/s3/{bucket}"
+        server.gateway_pid = told_of["gateways"][0]["pid"]
         server.folder = Path(target["disks"][0])
         yield server
 
@@ -237,31 +256,43 @@ def aistore_config(primary: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-def minio_login(port: int) -> dict[str, str]:
-    return {
-        "endpoint_url": f"http://127.0.0.1:{port}",
-        "aws_access_key_id": MINIO_USER,
-        "aws_secret_access_key": MINIO_PASSWORD,
-        "region_name": "us-east-1",
+def open_to_all(client, bucket: str) -> None:  # noqa: ANN001: boto3 has no types of its own
+    """Lets anybody read, write and list a bucket, so that no signature is checked."""
+    rights = {
+        "Effect": "Allow",
+        "Principal": {"AWS": ["*"]},
+        "Action": ["s3:GetObject", "s3:PutObject"],
+        "Resource": [f"arn:aws:s3:::{bucket}/*"],
     }
+    listing = {**rights, "Action": ["s3:ListBucket"], "Resource": [f"arn:aws:s3:::{bucket}"]}
+    policy = {"Version": "2012-10-17", "Statement": [rights, listing]}
+    client.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+
+
+def s3_client(endpoint: str, login: tuple[str, str]):  # noqa: ANN201
+    import boto3
+
+    access, secret = login
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=access,
+        aws_secret_access_key=secret,
+        region_name="us-east-1",
+    )
+
+
+def minio_client(port: int):  # noqa: ANN201
+    return s3_client(f"http://127.0.0.1:{port}", (MINIO_USER, MINIO_PASSWORD))
 
 
 class Minio(Server):
     """MinIO with buckets that anybody may read and write, so that it checks no signatures."""
 
     def make_bucket(self, name: str, **props: object) -> None:
-        import boto3
-
-        client = boto3.client("s3", **minio_login(int(self.address.rpartition(":")[2])))
+        client = minio_client(int(self.address.rpartition(":")[2]))
         client.create_bucket(Bucket=name)
-        rights = {
-            "Effect": "Allow",
-            "Principal": {"AWS": ["*"]},
-            "Action": ["s3:GetObject", "s3:PutObject"],
-            "Resource": [f"arn:aws:s3:::{name}/*"],
-        }
-        policy = {"Version": "2012-10-17", "Statement": [rights]}
-        client.put_bucket_policy(Bucket=name, Policy=json.dumps(policy))
+        open_to_all(client, name)
 
 
 @contextlib.contextmanager
@@ -272,7 +303,8 @@ def minio(binary: str, folder: Path) -> Iterator[Minio]:
     live = f"http://127.0.0.1:{port}/minio/health/cluster"
     with process(command, lambda: answers(live), env=env) as child:
         path = "/{bucket}/{name}"
-        yield Minio("MinIO", f"127.0.0.1:{port}", child.pid, path, path, folder=folder)
+        address = f"127.0.0.1:{port}"
+        yield Minio("MinIO", address, child.pid, path, path, folder=folder, front=address)
 
 
 class Nginx(Server):

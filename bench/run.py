@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import peers
-from peers import minio_login
+from peers import minio_client
 
 Reader = Callable[[list[str]], int]
 BUCKET = "bench"
@@ -99,9 +99,7 @@ def aistore_readers(endpoint: str) -> dict[str, Reader]:
 
 def minio_reader(port: int) -> dict[str, Reader]:
     """boto3 on MinIO, which has the same objects on the same disk."""
-    import boto3
-
-    client = boto3.client("s3", **minio_login(port))
+    client = minio_client(port)
 
     def read(names: list[str]) -> int:
         return sum(len(client.get_object(Bucket=BUCKET, Key=n)["Body"].read()) for n in names)
@@ -129,9 +127,7 @@ def fill(load: Load, endpoint: str, minio_port: int | None) -> list[str]:
     bucket.create()
     bucket.put_many((name, content) for name in names)
     if minio_port is not None:
-        import boto3
-
-        client = boto3.client("s3", **minio_login(minio_port))
+        client = minio_client(minio_port)
         with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
             client.create_bucket(Bucket=BUCKET)
         for name in names:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.client
 import json
 import os
 import shlex
@@ -21,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import listings
 import peers
 from peers import Aistore, Forebay, Nginx, Server
 
@@ -57,10 +57,13 @@ ROOFS = {
     "bare sendfile": ["--way", "sendfile", "--piece", "1024", "--sndbuf", "128"],
 }
 """Ways of the load generator's own server to send a large file."""
+BY_S3 = ("Forebay by S3", "Forebay by S3, gateway", "MinIO")
 LOADS = [
     Load("GET 1 KiB, 16 connections", "GET", "get-1k", KIB, 10_000, 16, READERS),
     Load("GET 1 MiB, 4 connections", "GET", "get-1m", MIB, 128, 4, READERS[:3]),
     Load("GET 64 MiB, 4 connections", "GET", "get-64m", 64 * MIB, 4, 4, (*READERS[:3], *ROOFS)),
+    Load("S3 GET 64 KiB, 16 connections", "GET", "s3-64k", 64 * KIB, 2_000, 16, BY_S3),
+    Load("S3 GET 8 MiB, 4 connections", "GET", "s3-8m", 8 * MIB, 32, 4, BY_S3),
     Load("PUT 1 KiB, cache, 16 clients", "PUT", "put-1k", KIB, 10**8, 16, ("AIStore", "MinIO")),
     Load(
         "PUT 16 KiB, owned, 32 clients", "PUT", "put-16k", 16 * KIB, 10**8, 32,
@@ -87,7 +90,9 @@ class Bench:
         bucket = f"{load.bucket}-sync" if server.name == "AIStore fsync" else load.bucket
         path = path.replace("{bucket}", bucket).replace("{name}", "o{}")
         command = [self.options.load, "run", "--to", server.address, "--method", method]
-        command += ["--path", path, "--count", str(load.count), "--pid", str(server.pid)]
+        command += ["--path", path, "--count", str(load.count)]
+        for pid in (server.pid, *server.helpers):
+            command += ["--pid", str(pid)]
         command += ["--connections", str(load.connections)]
         if method == "PUT":
             command += ["--body", str(load.size)]
@@ -109,6 +114,8 @@ class Bench:
     def fill(self, server: Server, load: Load) -> None:
         """Writes what is to be read."""
         props = PROPS.get(load.bucket, {}) if isinstance(server, Forebay) else {}
+        if server.name in BY_S3[:2]:
+            return  # it has what Forebay has
         server.make_bucket(load.bucket, **props)
         if load.method == "PUT" or isinstance(server, Bare):
             return
@@ -195,86 +202,6 @@ def sync_roof(folder: Path, seconds: float) -> float:
         (folder / "roof").unlink()
 
 
-def raw_listing(endpoint: str, bucket: str, page: int) -> tuple[int, float]:
-    """Names and seconds of a whole listing over v1, its pages read but not decoded further than
-    to where the next one begins."""
-    import msgspec
-
-    at = http.client.HTTPConnection(endpoint.removeprefix("http://"))
-    names, token, took = 0, "", 0.0
-    while True:
-        value = {"props": "name,size", "pagesize": page, "continuation_token": token}
-        body = json.dumps({"action": "list", "value": value})
-        headers = {"Accept": "application/msgpack", "Content-Type": "application/json"}
-        start = time.perf_counter()
-        at.request("GET", f"/v1/buckets/{bucket}?provider=ais", body, headers)
-        reply = at.getresponse()
-        answer = reply.read()
-        took += time.perf_counter() - start
-        if reply.status != 200:
-            sys.exit(f"error: a listing fails: {answer!r}")
-        decoded = msgspec.msgpack.decode(answer)
-        names += len(decoded.get("Entries") or [])
-        token = decoded.get("ContinuationToken") or ""
-        if not token:
-            return names, took
-
-
-def listers(server: Server, bucket: str) -> dict[str, Callable[[], int]]:
-    """Ways to list all names and sizes from Python."""
-    ways: dict[str, Callable[[], int]] = {}
-    with contextlib.suppress(ImportError):
-        from aistore.sdk import Client
-
-        theirs = Client(server.endpoint).bucket(bucket)
-        ways[f"AIStore's SDK on {server.name}"] = lambda: len(
-            theirs.list_all_objects(props="name,size")
-        )
-    if isinstance(server, Forebay):
-        import forebay
-
-        ours = forebay.Client(server.endpoint).bucket(bucket)
-        ways["our SDK on Forebay"] = lambda: sum(1 for _ in ours.list_objects())
-        ways["our SDK on Forebay, list_snapshot"] = lambda: len(ours.list_snapshot())
-    return ways
-
-
-def listing(bench: Bench, count: int) -> list[Row]:
-    """Names a second; AIStore has a tenth of the names, because it takes long to get them."""
-    rows = []
-    for server in bench.servers.values():
-        if server.name not in ("Forebay", "AIStore"):
-            continue
-        have = count if server.name == "Forebay" else count // 10
-        ways = listers(server, "million")
-        with contextlib.suppress(ImportError):
-            for page in (1000, 10_000):
-                times = []
-                for _ in range(bench.options.rounds):
-                    names, took = raw_listing(server.endpoint, "million", page)
-                    check_names(server.name, names, have)
-                    times.append(names / took)
-                rows.append(rates(f"{server.name}'s server, pages of {page}", times))
-        for name, way in ways.items():
-            times = []
-            for _ in range(bench.options.rounds):
-                start = time.perf_counter()
-                check_names(name, way(), have)
-                times.append(have / (time.perf_counter() - start))
-            rows.append(rates(name, times))
-    return rows
-
-
-def check_names(what: str, names: int, wanted: int) -> None:
-    if names != wanted:
-        sys.exit(f"error: {what} lists {names} names of {wanted}")
-
-
-def rates(name: str, values: list[float]) -> Row:
-    spread = max(values) / min(values)
-    return {"lister": name, "names_per_s": statistics.median(values), "spread": spread}
-
-
 def used(folder: Path) -> int:
     """Bytes of the disk's blocks under a folder, folders counted too."""
     done = subprocess.run(["du", "-sB1", folder], stdout=subprocess.PIPE, check=True, text=True)
@@ -315,9 +242,9 @@ def million(bench: Bench) -> Row:
     count = bench.options.objects
     result: Row = {"objects": count, "disk": []}
     for server in bench.servers.values():
-        if server.name not in ("Forebay", "AIStore"):
+        have = listings.share(server, count)
+        if not have:
             continue
-        have = count if server.name == "Forebay" else count // 10
         load = Load("fill", "PUT", "million", KIB, have, 32)
         assert server.folder is not None
         bench.fill(server, load)
@@ -330,7 +257,7 @@ def million(bench: Bench) -> Row:
             {"server": server.name, "bytes_per_payload": taken / (have * KIB),
              "puts_per_s": row["ops_per_s"], "resident": row["server_resident"]}
         )  # fmt: skip
-    result["listing"] = listing(bench, count)
+    result["listing"] = listings.measure(list(bench.servers.values()), count, bench.options.rounds)
     server = bench.servers["Forebay"]
     assert isinstance(server, Forebay)
     with contextlib.ExitStack() as stack:
@@ -339,16 +266,13 @@ def million(bench: Bench) -> Row:
 
 
 def show_million(result: Row) -> None:
-    print(f"\n{result['objects']:,} objects of 1 KiB (AIStore: a tenth)")
+    print(f"\n{result['objects']:,} objects of 1 KiB (AIStore: a tenth, MinIO: a fiftieth)")
     for row in result["disk"]:
         print(
             f"  {row['server']:<12} disk {row['bytes_per_payload']:.2f} x payload,"
             f" written at {row['puts_per_s']:,.0f}/s, resident {row['resident'] / MIB:,.0f} MiB"
         )
-    for row in result["listing"]:
-        print(
-            f"  {row['lister']:<40} {row['names_per_s']:>12,.0f} names/s, spread {row['spread']:.2f}"
-        )
+    listings.show(result["listing"])
     for row in result["restart"]:
         print(f"  serving {row['seconds']:.2f} s after {row['after']}")
     sys.stdout.flush()
@@ -360,6 +284,7 @@ def start(bench: Bench, stack: contextlib.ExitStack, folder: Path) -> None:
     size = f"{options.size}GiB"
     ours = stack.enter_context(peers.forebay(options.bin, folder / "forebay", 1, "--size", size))
     bench.servers["Forebay"] = ours
+    bench.servers.update((server.name, server) for server in ours.by_s3())
     if options.aisnode:
         ais = stack.enter_context(peers.aistore(options.aisnode, folder / "aistore"))
         bench.servers["AIStore"] = ais

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use forebay_core::bucket::BackendSpec;
 use forebay_core::v1::headers::BUCKET_PROPS;
-use forebay_core::v1::list::{ListMsg, MAX_PAGE, MSGPACK, Page, flags};
+use forebay_core::v1::list::{ListMsg, MSGPACK, Page};
 use forebay_core::v1::query::bucket_uri;
 use forebay_core::{Bucket, Error as CoreError, Provider};
 
@@ -83,46 +83,6 @@ impl Client {
         Ok(Page::from_msgpack(&answer.body)?)
     }
 
-    /// Names and sizes of all objects that start with `prefix`, in name order.
-    pub async fn list_all(&self, bucket: &Bucket, prefix: &str) -> Result<Vec<(String, u64)>> {
-        let mut all = Vec::new();
-        let keep = |name: &str, size| {
-            all.push((name.to_owned(), size));
-            Ok(())
-        };
-        self.list_each(bucket, prefix, keep).await?;
-        Ok(all)
-    }
-
-    /// Shows name and size of every object that starts with `prefix`, in name order, a page in
-    /// memory at a time. An error of `show` ends the listing.
-    pub async fn list_each(
-        &self,
-        bucket: &Bucket,
-        prefix: &str,
-        mut show: impl FnMut(&str, u64) -> Result<(), CoreError>,
-    ) -> Result<()> {
-        let mut msg = ListMsg {
-            prefix: prefix.to_owned(),
-            page_size: MAX_PAGE,
-            props: "name,size".into(),
-            flags: flags::NAME_SIZE,
-            ..ListMsg::default()
-        };
-        loop {
-            let page = self.list_page(bucket, &msg).await?;
-            page.entries.iter().try_for_each(|e| show(&e.name, e.size))?;
-            if page.token.is_empty() {
-                return Ok(());
-            }
-            if page.token == msg.token {
-                let e = CoreError::internal(format!("the listing of {bucket} does not move on"));
-                return Err(Error::Api(e));
-            }
-            (msg.uuid, msg.token) = (page.uuid, page.token);
-        }
-    }
-
     /// Sends an action message to a gateway.
     pub(crate) async fn act(
         &self,
@@ -141,6 +101,6 @@ impl Client {
     }
 }
 
-fn action(name: &str, value: Value) -> Vec<u8> {
+pub(crate) fn action(name: &str, value: Value) -> Vec<u8> {
     json!({ "action": name, "name": "", "value": value }).to_string().into_bytes()
 }

@@ -311,6 +311,12 @@ impl Client {
     }
 
     async fn ask_gateway_once(&self, call: &ControlCall<'_>) -> Result<Answer> {
+        let (parts, body) = self.open_gateway(call).await?.into_parts();
+        Ok(Answer { headers: parts.headers, body: body.collect().await?, ambiguous: false })
+    }
+
+    /// Asks a gateway once; the body of its answer is still to come.
+    pub(crate) async fn open_gateway(&self, call: &ControlCall<'_>) -> Result<Response<Download>> {
         let base = self.maps().gateway();
         let mut builder = transport::request(call.method.clone(), &base, call.path);
         if let Some(accept) = call.accept {
@@ -329,11 +335,10 @@ impl Client {
                 return Err(e);
             }
         };
-        let (parts, body) = answer.into_parts();
-        if let Some(version) = transport::map_version(&parts.headers) {
+        if let Some(version) = transport::map_version(answer.headers()) {
             self.maps().saw(version);
         }
-        Ok(Answer { headers: parts.headers, body: body.collect().await?, ambiguous: false })
+        Ok(answer)
     }
 
     /// Asks a gateway for a JSON document.

@@ -29,6 +29,7 @@ mod client;
 mod download;
 mod error;
 mod http_date;
+mod listing;
 mod map;
 mod objects;
 mod peer;

@@ -23,6 +23,7 @@ pub mod inventory;
 pub mod ishard;
 pub mod job;
 pub mod lease;
+pub mod list_columns;
 pub mod list_page;
 pub mod name;
 pub mod object;

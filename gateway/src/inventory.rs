@@ -187,7 +187,7 @@ pub(crate) async fn page(
     let owner = home.owner(object)?;
     let query = query(object, prefix, after, limit);
     let ListPage { entries, more } = targets.post(owner, PAGE, &query).await?;
-    let page = merge(vec![Shard { target: owner.id.clone(), entries, more }], limit)?;
+    let page = merge(vec![Shard { target: owner.id.clone(), page: entries, more }], limit)?;
     let rows = page.rows.into_iter().map(|row| Row { target: None, ..row });
     Ok(Merged { rows: rows.collect(), more: page.more })
 }

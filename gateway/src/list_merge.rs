@@ -2,10 +2,13 @@
 //!
 //! Pure: pages in, page out.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
+use forebay_core::intra::ListPage;
+use forebay_core::list_columns::Columns;
+use forebay_core::list_page::Detail;
 use forebay_core::name::MAX_OBJECT_NAME;
 use forebay_core::object::ListEntry;
 use forebay_core::{Error, NodeId, Result};
@@ -32,96 +35,200 @@ pub(crate) enum Drift {
 
 /// A part of a listing: rows in name order, each name once, and whether names after them exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Merged {
-    pub(crate) rows: Vec<Row>,
+pub(crate) struct Part<R> {
+    pub(crate) rows: R,
     pub(crate) more: bool,
 }
 
-/// One target's page, in name order.
+/// A part with all that is known of each object.
+pub(crate) type Merged = Part<Vec<Row>>;
+
+/// Rows of a part, in either form.
+pub(crate) trait Rows: Default + Send {
+    fn count(&self) -> usize;
+    fn last_name(&self) -> Option<&str>;
+    /// Adds the first `at_most` rows of others behind these.
+    fn append(&mut self, others: Self, at_most: usize);
+}
+
+impl Rows for Vec<Row> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn last_name(&self) -> Option<&str> {
+        self.last().map(|row| row.entry.name.as_str())
+    }
+
+    fn append(&mut self, others: Self, at_most: usize) {
+        self.extend(others.into_iter().take(at_most));
+    }
+}
+
+impl Rows for Columns {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn last_name(&self) -> Option<&str> {
+        self.last_name()
+    }
+
+    fn append(&mut self, others: Self, at_most: usize) {
+        self.append(others, at_most);
+    }
+}
+
+/// What one target lists, in name order.
+pub(crate) trait Page: Sized + Send {
+    /// What pages merge into.
+    type Rows: Rows;
+    /// Reads a target's answer; whether it has more.
+    fn decode(bytes: &[u8], detail: Detail) -> Result<(Self, bool)>;
+    fn count(&self) -> usize;
+    fn name(&self, row: usize) -> &str;
+    fn mtime_ns(&self, row: usize) -> u64;
+    /// The chosen rows of pages; those of one page are chosen in its order.
+    fn gather(shards: Vec<Shard<Self>>, picks: &[Pick]) -> Self::Rows;
+}
+
+impl Page for Vec<ListEntry> {
+    type Rows = Vec<Row>;
+
+    fn decode(bytes: &[u8], detail: Detail) -> Result<(Self, bool)> {
+        ListPage::decode(bytes, detail).map(|page| (page.entries, page.more))
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn name(&self, row: usize) -> &str {
+        &self[row].name
+    }
+
+    fn mtime_ns(&self, row: usize) -> u64 {
+        self[row].meta.mtime_ns
+    }
+
+    fn gather(shards: Vec<Shard<Self>>, picks: &[Pick]) -> Vec<Row> {
+        let mut pages: Vec<_> =
+            shards.into_iter().map(|s| (s.target, s.page.into_iter().enumerate())).collect();
+        let row = |pick: &Pick| {
+            let (target, entries) = &mut pages[pick.shard];
+            let (_, entry) = entries.find(|(row, _)| *row == pick.row)?;
+            Some(Row { entry, target: Some(target.clone()), drift: Drift::None })
+        };
+        picks.iter().filter_map(row).collect()
+    }
+}
+
+impl Page for Columns {
+    type Rows = Self;
+
+    fn decode(bytes: &[u8], _: Detail) -> Result<(Self, bool)> {
+        Self::decode(bytes)
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn name(&self, row: usize) -> &str {
+        self.name(row)
+    }
+
+    fn mtime_ns(&self, row: usize) -> u64 {
+        self.mtime_ns(row)
+    }
+
+    fn gather(mut shards: Vec<Shard<Self>>, picks: &[Pick]) -> Self {
+        if let [only] = &mut shards[..] {
+            let mut rows = std::mem::take(&mut only.page);
+            rows.truncate(picks.len());
+            return rows;
+        }
+        let mut rows = Self::with_capacity(picks.len());
+        for pick in picks {
+            rows.push(shards[pick.shard].page.row(pick.row));
+        }
+        rows
+    }
+}
+
+/// One target's page.
 #[derive(Clone, Debug)]
-pub(crate) struct Shard {
+pub(crate) struct Shard<P> {
     pub(crate) target: NodeId,
-    pub(crate) entries: Vec<ListEntry>,
+    pub(crate) page: P,
     pub(crate) more: bool,
 }
 
-/// The next entry of one page; the first name comes first.
-struct Head {
-    entry: ListEntry,
+/// A row of a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pick {
     shard: usize,
+    row: usize,
 }
-
-impl Ord for Head {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.entry.name.cmp(&other.entry.name).then(self.shard.cmp(&other.shard))
-    }
-}
-
-impl PartialOrd for Head {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Head {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Head {}
 
 /// Merges pages that start at the same place. The result ends where the first page that has more
 /// ends: what that target has behind is not known yet. Of two records of one name the one modified
 /// last counts.
-pub(crate) fn merge(shards: Vec<Shard>, limit: usize) -> Result<Merged> {
-    for shard in &shards {
-        let sorted = shard.entries.is_sorted_by(|a, b| a.name < b.name);
-        if !sorted || (shard.more && shard.entries.is_empty()) {
-            return Err(Error::internal(format!("target {} lists out of order", shard.target)));
+pub(crate) fn merge<P: Page>(shards: Vec<Shard<P>>, limit: usize) -> Result<Part<P::Rows>> {
+    let (picks, more) = order(&shards, limit)?;
+    Ok(Part { rows: P::gather(shards, &picks), more })
+}
+
+/// The rows of a merged listing, and whether there are more.
+fn order<P: Page>(shards: &[Shard<P>], limit: usize) -> Result<(Vec<Pick>, bool)> {
+    for Shard { target, page, more } in shards {
+        let sorted = (1..page.count()).all(|row| page.name(row - 1) < page.name(row));
+        if !sorted || (*more && page.count() == 0) {
+            return Err(Error::internal(format!("target {target} lists out of order")));
         }
     }
-    let mut more = false;
-    let horizon = shards
+    if let [only] = shards {
+        let rows = only.page.count().min(limit);
+        let more = only.more || rows < only.page.count();
+        return Ok(((0..rows).map(|row| Pick { shard: 0, row }).collect(), more));
+    }
+    let ends = shards
         .iter()
         .filter(|s| s.more)
-        .filter_map(|s| s.entries.last())
-        .map(|e| e.name.clone())
-        .min();
-    let ids: Vec<NodeId> = shards.iter().map(|s| s.target.clone()).collect();
-    let mut rows: Vec<Row> =
-        Vec::with_capacity(shards.iter().map(|s| s.entries.len()).sum::<usize>().min(limit));
-    let mut cursors: Vec<_> = shards.into_iter().map(|s| s.entries.into_iter()).collect();
-    let head = |cursors: &mut Vec<std::vec::IntoIter<ListEntry>>, shard: usize| {
-        cursors[shard].next().map(|entry| Reverse(Head { entry, shard }))
+        .filter_map(|s| s.page.count().checked_sub(1).map(|n| s.page.name(n)));
+    let horizon = ends.min();
+    let total = shards.iter().map(|s| s.page.count()).sum::<usize>();
+    let mut picks: Vec<Pick> = Vec::with_capacity(total.min(limit));
+    let name = |pick: Pick| shards[pick.shard].page.name(pick.row);
+    let head = |pick: Pick| {
+        (pick.row < shards[pick.shard].page.count())
+            .then(|| Reverse((name(pick), pick.shard, pick.row)))
     };
     let mut heads: BinaryHeap<_> =
-        (0..cursors.len()).filter_map(|i| head(&mut cursors, i)).collect();
-    while let Some(mut next) = heads.peek_mut() {
-        let name = &next.0.entry.name;
-        let repeated = rows.last().is_some_and(|r| r.entry.name == *name);
-        let behind_horizon = horizon.as_ref().is_some_and(|h| name > h);
-        if behind_horizon || (!repeated && rows.len() == limit) {
-            more = true;
-            break;
+        (0..shards.len()).filter_map(|shard| head(Pick { shard, row: 0 })).collect();
+    while let Some(mut top) = heads.peek_mut() {
+        let Reverse((next, shard, row)) = *top;
+        let repeated = picks.last().is_some_and(|last| name(*last) == next);
+        if horizon.is_some_and(|h| next > h) || (!repeated && picks.len() == limit) {
+            return Ok((picks, true));
         }
-        // In place of the head comes what follows it in its page.
-        let shard = next.0.shard;
-        let Reverse(Head { entry, .. }) = match head(&mut cursors, shard) {
-            Some(following) => std::mem::replace(&mut *next, following),
-            None => PeekMut::pop(next),
-        };
-        let row = Row { entry, target: Some(ids[shard].clone()), drift: Drift::None };
-        match rows.last_mut() {
+        // In place of a name comes what follows it in its page.
+        match head(Pick { shard, row: row + 1 }) {
+            Some(following) => *top = following,
+            None => drop(PeekMut::pop(top)),
+        }
+        let pick = Pick { shard, row };
+        let mtime = |pick: Pick| shards[pick.shard].page.mtime_ns(pick.row);
+        match picks.last_mut() {
             Some(last) if repeated => {
-                if row.entry.meta.mtime_ns > last.entry.meta.mtime_ns {
-                    *last = row;
+                if mtime(pick) > mtime(*last) {
+                    *last = pick;
                 }
             }
-            _ => rows.push(row),
+            _ => picks.push(pick),
         }
     }
-    Ok(Merged { rows, more: more || horizon.is_some() })
+    Ok((picks, horizon.is_some()))
 }
 
 /// What a name is in a listing of one level.
@@ -162,14 +269,24 @@ mod tests {
         NodeId::new(&format!("target-{i:02}")).unwrap()
     }
 
-    fn shard(i: usize, names: &BTreeSet<String>, after: &str, limit: usize) -> Shard {
+    fn shard(
+        i: usize,
+        names: &BTreeSet<String>,
+        after: &str,
+        limit: usize,
+    ) -> Shard<Vec<ListEntry>> {
         let mut rest = names.iter().filter(|n| n.as_str() > after);
-        let entries: Vec<_> = rest
+        let page: Vec<_> = rest
             .by_ref()
             .take(limit)
             .map(|n| ListEntry { name: n.clone(), ..Default::default() })
             .collect();
-        Shard { target: id(i), entries, more: rest.next().is_some() }
+        Shard { target: id(i), page, more: rest.next().is_some() }
+    }
+
+    fn in_columns(shard: &Shard<Vec<ListEntry>>) -> Shard<Columns> {
+        let page = Columns::from(&shard.page[..]);
+        Shard { target: shard.target.clone(), page, more: shard.more }
     }
 
     fn names(merged: &Merged) -> Vec<String> {
@@ -189,9 +306,13 @@ mod tests {
             let mut got = Vec::new();
             let mut after = String::new();
             loop {
-                let pages = shards.iter().enumerate()
+                let pages: Vec<_> = shards.iter().enumerate()
                     .map(|(i, s)| shard(i, s, &after, shard_limit)).collect();
+                let columns = merge(pages.iter().map(in_columns).collect(), limit).unwrap();
                 let merged = merge(pages, limit).unwrap();
+                prop_assert_eq!(columns.more, merged.more);
+                let in_columns: Vec<&str> = columns.rows.rows().map(|r| r.name).collect();
+                prop_assert_eq!(in_columns, names(&merged));
                 prop_assert!(merged.rows.len() <= limit);
                 got.extend(names(&merged));
                 if !merged.more {
@@ -219,7 +340,7 @@ mod tests {
         let one = |i: usize, mtime_ns| {
             let mut entry = ListEntry { name: "x".into(), ..Default::default() };
             entry.meta.mtime_ns = mtime_ns;
-            Shard { target: id(i), entries: vec![entry], more: false }
+            Shard { target: id(i), page: vec![entry], more: false }
         };
         let merged = merge(vec![one(0, 5), one(1, 9), one(2, 1)], 1).unwrap();
         assert_eq!((merged.rows.len(), merged.more), (1, false));
@@ -229,9 +350,9 @@ mod tests {
     #[test]
     fn a_target_that_lists_out_of_order_is_an_error_not_a_wrong_listing() {
         let entry = |n: &str| ListEntry { name: n.into(), ..Default::default() };
-        let bad = Shard { target: id(0), entries: vec![entry("b"), entry("a")], more: false };
+        let bad = Shard { target: id(0), page: vec![entry("b"), entry("a")], more: false };
         assert!(merge(vec![bad], 5).is_err());
-        let stuck = Shard { target: id(0), entries: vec![], more: true };
+        let stuck = Shard { target: id(0), page: Vec::<ListEntry>::new(), more: true };
         assert!(merge(vec![stuck], 5).is_err());
     }
 

@@ -4,13 +4,14 @@
 use std::time::{Duration, Instant};
 
 use forebay_core::intra::{BackendListRequest, ListPage, ListRequest};
+use forebay_core::list_columns::{ColumnRow, Columns};
 use forebay_core::list_page::Detail;
 use forebay_core::object::ListEntry;
 use forebay_core::state::Node;
 use forebay_core::{Error, Result};
 
 use crate::inventory;
-use crate::list_merge::{Drift, Level, Merged, Row, Shard, level, merge, past};
+use crate::list_merge::{Drift, Level, Merged, Page, Part, Row, Rows, Shard, level, merge, past};
 use crate::route::Found;
 use crate::targets::{self, Targets};
 
@@ -80,6 +81,47 @@ pub(crate) async fn page(targets: &Targets, found: &Found, want: &Want) -> Resul
     }
 }
 
+/// One page of names and sizes, as [`page`] lists them. Quick where the records alone tell all.
+pub(crate) async fn sizes(targets: &Targets, found: &Found, want: &Want) -> Result<Part<Columns>> {
+    if want.is_held(found) && !want.one_level {
+        let nodes = targets::holders(&found.state, &found.info)?;
+        let request =
+            ListRequest { detail: Detail::Size, ..want.request(found, &want.after, want.limit) };
+        return held::<Columns>(targets, &nodes, request).await;
+    }
+    let Merged { rows, more } = page(targets, found, want).await?;
+    let mut columns = Columns::with_capacity(rows.len());
+    for Row { entry, target, .. } in &rows {
+        columns.push(ColumnRow {
+            name: &entry.name,
+            size: entry.meta.size,
+            mtime_ns: entry.meta.mtime_ns,
+            kind: entry.kind,
+            present: target.is_some(),
+        });
+    }
+    Ok(Part { rows: columns, more })
+}
+
+impl Want {
+    /// Whether the records of the targets tell all, and no backend is asked.
+    pub(crate) fn is_held(&self, found: &Found) -> bool {
+        !found.info.has_backend() || self.cached_only || self.archive
+    }
+
+    fn request(&self, found: &Found, after: &str, limit: usize) -> ListRequest {
+        ListRequest {
+            bucket_id: found.info.id,
+            prefix: self.prefix.clone(),
+            after: after.to_owned(),
+            until: None,
+            limit,
+            archive: self.archive,
+            detail: if self.diff { Detail::All } else { self.detail },
+        }
+    }
+}
+
 async fn flat(
     targets: &Targets,
     found: &Found,
@@ -87,18 +129,10 @@ async fn flat(
     after: &str,
     limit: usize,
 ) -> Result<Merged> {
-    let request = ListRequest {
-        bucket_id: found.info.id,
-        prefix: want.prefix.clone(),
-        after: after.to_owned(),
-        until: None,
-        limit,
-        archive: want.archive,
-        detail: if want.diff { Detail::All } else { want.detail },
-    };
+    let request = want.request(found, after, limit);
     let nodes = targets::holders(&found.state, &found.info)?;
-    if !found.info.has_backend() || want.cached_only || want.archive {
-        return held(targets, &nodes, request).await;
+    if want.is_held(found) {
+        return held::<Vec<ListEntry>>(targets, &nodes, request).await;
     }
     let mut page = if let Some((home, object)) = &want.inventory {
         inventory::page(targets, home, object, &want.prefix, after, limit).await?
@@ -117,22 +151,26 @@ async fn flat(
 
 /// What the targets hold, as one page. Each is asked for its share of the page and a little more,
 /// again where that was not enough: names spread evenly, so the first round nearly always is.
-async fn held(targets: &Targets, nodes: &[&Node], mut request: ListRequest) -> Result<Merged> {
+async fn held<P: Page>(
+    targets: &Targets,
+    nodes: &[&Node],
+    mut request: ListRequest,
+) -> Result<Part<P::Rows>> {
     let limit = request.limit;
     let until = Instant::now() + PATIENCE;
-    let mut page = Merged::default();
+    let mut page = Part::<P::Rows>::default();
     loop {
-        let missing = limit - page.rows.len();
+        let missing = limit - page.rows.count();
         request.limit = (missing.div_ceil(nodes.len()) * 9 / 8 + SHARE_SLACK).min(limit);
-        let part = records(targets, nodes, &request).await?;
-        let room = part.rows.len() <= missing;
-        page.rows.extend(part.rows.into_iter().take(missing));
+        let part = records::<P>(targets, nodes, &request).await?;
+        let room = part.rows.count() <= missing;
+        page.rows.append(part.rows, missing);
         page.more = part.more || !room;
-        match page.rows.last() {
+        match page.rows.last_name() {
             // Shards that nobody has listed yet take their time: a short page is a page, too.
             Some(_) if request.archive && Instant::now() > until => return Ok(page),
-            Some(last) if page.more && page.rows.len() < limit => {
-                request.after.clone_from(&last.entry.name);
+            Some(last) if page.more && page.rows.count() < limit => {
+                request.after = last.to_owned();
             }
             _ => return Ok(page),
         }
@@ -140,14 +178,18 @@ async fn held(targets: &Targets, nodes: &[&Node], mut request: ListRequest) -> R
 }
 
 /// One round of questions, merged as far as all answers reach.
-async fn records(targets: &Targets, nodes: &[&Node], request: &ListRequest) -> Result<Merged> {
+async fn records<P: Page>(
+    targets: &Targets,
+    nodes: &[&Node],
+    request: &ListRequest,
+) -> Result<Part<P::Rows>> {
     let answers = targets.list_all(nodes, request).await;
     let mut shards = Vec::with_capacity(answers.len());
     for (target, answer) in answers {
-        let ListPage { entries, more } = answer?;
+        let (page, more) = P::decode(&answer?, request.detail)?;
         // Behind the end of a window there may be more, which is nothing to this listing.
-        let more = more && !(entries.is_empty() && request.until.is_some());
-        shards.push(Shard { target, entries, more });
+        let more = more && !(page.count() == 0 && request.until.is_some());
+        shards.push(Shard { target, page, more });
     }
     merge(shards, usize::MAX)
 }
@@ -162,7 +204,7 @@ async fn backend(
     for node in nodes {
         match targets.post::<_, ListPage>(node, BACKEND_LIST, request).await {
             Ok(ListPage { entries, more }) => {
-                let shard = Shard { target: node.id.clone(), entries, more };
+                let shard = Shard { target: node.id.clone(), page: entries, more };
                 let mut page = merge(vec![shard], request.limit)?;
                 for row in &mut page.rows {
                     row.target = None;
@@ -194,7 +236,7 @@ async fn mark_cached(
     };
     let mut removed = Vec::new();
     loop {
-        let cached = records(targets, nodes, &request).await?;
+        let cached = records::<Vec<ListEntry>>(targets, nodes, &request).await?;
         let mut rows = page.rows.iter_mut().peekable();
         for row in &cached.rows {
             while rows.next_if(|r| r.entry.name < row.entry.name).is_some() {}

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::intra::{ListPage, ListRequest};
+use forebay_core::intra::ListRequest;
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::auth::REDIRECT_VERSION;
@@ -73,17 +74,16 @@ impl Targets {
         futures::future::join_all(asked).await
     }
 
-    /// Asks all of `nodes` for the records that they hold; answers in their order.
+    /// Asks all of `nodes` for the records that they hold; pages as bytes, in the order of nodes.
     pub(crate) async fn list_all(
         &self,
         nodes: &[&Node],
         request: &ListRequest,
-    ) -> Vec<Answer<ListPage>> {
+    ) -> Vec<Answer<Bytes>> {
         let path = self.versioned("/internal/v1/list");
         let asked = nodes.iter().map(|node| async {
             let answer = self.peer.post_for_bytes(&node.url, &path, request);
-            let page = within(node, answer).await;
-            (node.id.clone(), page.and_then(|bytes| ListPage::decode(&bytes, request.detail)))
+            (node.id.clone(), within(node, answer).await)
         });
         futures::future::join_all(asked).await
     }

@@ -11,6 +11,7 @@ use forebay_client::{
 use forebay_core::archive::ArchiveFormat;
 use forebay_core::bucket::{BackendKind, BackendSpec};
 use forebay_core::job::{JobKind, Selection};
+use forebay_core::list_columns::Columns;
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, Error, ObjectName};
 use pyo3::exceptions::PyOSError;
@@ -151,9 +152,16 @@ impl Client {
         prefix: String,
     ) -> PyResult<[Bound<'py, PyBytes>; 3]> {
         let bucket = parse_bucket(py, bucket)?;
-        let buffers = self
-            .call(py, |c| async move { Ok(listing::pack(c.list_all(&bucket, &prefix).await?)) })?;
-        Ok(buffers.map(|buffer| PyBytes::new(py, &buffer)))
+        let buffers = self.call(py, |c| async move {
+            let mut buffers = listing::Buffers::new();
+            let keep = |rows: Columns| {
+                buffers.push(&rows);
+                Ok(())
+            };
+            c.list_blocks(&bucket, &prefix, keep).await?;
+            Ok(buffers)
+        })?;
+        Ok(buffers.into_parts().map(|buffer| PyBytes::new(py, &buffer)))
     }
 
     fn get(

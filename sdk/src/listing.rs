@@ -1,5 +1,6 @@
 //! Listings: a page as rows, a whole one as three flat buffers.
 
+use forebay_core::list_columns::Columns;
 use forebay_core::v1::list::{ListMsg, Page, entry_flags, flags};
 
 /// The request for a page.
@@ -25,15 +26,27 @@ pub(crate) fn rows(page: Page) -> (Vec<(String, u64, bool)>, String) {
 }
 
 /// All names, the offsets between them (one more than names) and the sizes, as native numbers.
-pub(crate) fn pack(rows: Vec<(String, u64)>) -> [Vec<u8>; 3] {
-    let mut names = Vec::with_capacity(rows.iter().map(|(name, _)| name.len()).sum());
-    let mut offsets = Vec::with_capacity((rows.len() + 1) * 8);
-    let mut sizes = Vec::with_capacity(rows.len() * 8);
-    offsets.extend_from_slice(&0u64.to_ne_bytes());
-    for (name, size) in rows {
-        names.extend_from_slice(name.as_bytes());
-        offsets.extend_from_slice(&(names.len() as u64).to_ne_bytes());
-        sizes.extend_from_slice(&size.to_ne_bytes());
+pub(crate) struct Buffers {
+    names: Vec<u8>,
+    offsets: Vec<u8>,
+    sizes: Vec<u8>,
+}
+
+impl Buffers {
+    pub(crate) fn new() -> Self {
+        Self { names: Vec::new(), offsets: 0u64.to_ne_bytes().to_vec(), sizes: Vec::new() }
     }
-    [names, offsets, sizes]
+
+    /// Adds the rows of a block.
+    pub(crate) fn push(&mut self, rows: &Columns) {
+        let base = self.names.len() as u64;
+        self.names.extend_from_slice(rows.names().as_bytes());
+        let ends = rows.ends().iter().map(|end| base + u64::from(*end));
+        self.offsets.extend(ends.flat_map(u64::to_ne_bytes));
+        self.sizes.extend(rows.sizes().iter().flat_map(|size| size.to_ne_bytes()));
+    }
+
+    pub(crate) fn into_parts(self) -> [Vec<u8>; 3] {
+        [self.names, self.offsets, self.sizes]
+    }
 }

@@ -1,10 +1,13 @@
 //! Listing of objects (§6): the request's value, and pages in MessagePack and JSON.
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeSeq as _;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::list_columns::{ColumnRow, Columns};
 use crate::name::MAX_OBJECT_NAME;
+use crate::object::RowKind;
 use crate::v1::action::{lower_keys, number};
 
 /// Largest page, and the page when none is asked for.
@@ -183,6 +186,62 @@ impl Page {
     }
 }
 
+/// The flags of a row that is in the cluster.
+pub fn present_flags(kind: RowKind) -> u16 {
+    entry_flags::PRESENT
+        | match kind {
+            RowKind::Object => 0,
+            RowKind::Shard => entry_flags::ARCHIVE,
+            RowKind::Member => entry_flags::IN_ARCHIVE,
+        }
+}
+
+/// A page of what is in the cluster, names and perhaps sizes: the bytes of [`Page::to_msgpack`] without
+/// making its entries.
+pub fn columns_to_msgpack(uuid: &str, token: &str, rows: &Columns, sizes: bool) -> Vec<u8> {
+    let page = ColumnPage { uuid, token, entries: ColumnEntries { rows, sizes }, flags: 0 };
+    let mut bytes = Vec::with_capacity(128 + rows.names().len() + rows.len() * 16);
+    let mut out = rmp_serde::Serializer::new(&mut bytes).with_struct_map();
+    page.serialize(&mut out).expect("strings and numbers serialize");
+    bytes
+}
+
+#[derive(Serialize)]
+struct ColumnPage<'a> {
+    #[serde(rename = "UUID")]
+    uuid: &'a str,
+    #[serde(rename = "ContinuationToken")]
+    token: &'a str,
+    #[serde(rename = "Entries")]
+    entries: ColumnEntries<'a>,
+    #[serde(rename = "Flags")]
+    flags: u32,
+}
+
+struct ColumnEntries<'a> {
+    rows: &'a Columns,
+    sizes: bool,
+}
+
+#[derive(Serialize)]
+struct ColumnEntry<'a> {
+    n: &'a str,
+    #[serde(skip_serializing_if = "is_zero")]
+    s: u64,
+    f: u16,
+}
+
+impl Serialize for ColumnEntries<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut seq = out.serialize_seq(Some(self.rows.len()))?;
+        for ColumnRow { name, size, kind, .. } in self.rows.rows() {
+            let s = if self.sizes { size } else { 0 };
+            seq.serialize_element(&ColumnEntry { n: name, s, f: present_flags(kind) })?;
+        }
+        seq.end()
+    }
+}
+
 impl Entry {
     fn to_json(&self) -> Value {
         let mut map = serde_json::Map::new();
@@ -234,6 +293,27 @@ mod tests {
         assert_eq!(bytes, b"\x83\xa1n\xa1x\xa1s\x05\xa1f\x40");
         let page = Page { entries: vec![entry], ..Page::default() };
         assert_eq!(Page::from_msgpack(&page.to_msgpack()).unwrap(), page);
+    }
+
+    #[test]
+    fn a_page_from_columns_has_the_bytes_of_one_of_entries() {
+        let mut rows = Columns::default();
+        let rows_of = [("a", 5, RowKind::Object), ("b.tar", 0, RowKind::Shard)];
+        for (name, size, kind) in rows_of {
+            rows.push(ColumnRow { name, size, mtime_ns: 7, kind, present: true });
+        }
+        for sizes in [true, false] {
+            let entries = rows_of.map(|(name, size, kind)| Entry {
+                name: name.to_owned(),
+                size: if sizes { size } else { 0 },
+                flags: present_flags(kind),
+                ..Entry::default()
+            });
+            let (uuid, token) = ("AdXOTXX3n".to_owned(), "b.tar".to_owned());
+            let page = Page { uuid, token, entries: entries.to_vec(), flags: 0 };
+            let bytes = columns_to_msgpack(&page.uuid, &page.token, &rows, sizes);
+            assert_eq!(bytes, page.to_msgpack());
+        }
     }
 
     #[test]

@@ -4,21 +4,24 @@
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use forebay_core::inventory::home;
+use forebay_core::list_columns;
 use forebay_core::list_page::Detail;
-use forebay_core::object::RowKind;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::cluster::format_rfc822;
 use forebay_core::v1::inventory::NAME_HEADER;
-use forebay_core::v1::list::{Entry, ListMsg, MSGPACK, Page, entry_flags, flags};
+use forebay_core::v1::list::{
+    Entry, ListMsg, MSGPACK, Page, columns_to_msgpack, entry_flags, flags, present_flags,
+};
 use forebay_core::v1::query::Query;
 use forebay_core::v1::time_layout::format_layout;
 use forebay_core::{Bucket, Error, ErrorCode, Provider, Result};
 use forebay_node::reply::{json, with_type};
 use serde_json::Value;
 
+use super::list_stream;
 use crate::ids;
 use crate::inventory::Inventories;
-use crate::list_merge::{Drift, Row};
+use crate::list_merge::{Drift, Part, Row, Rows};
 use crate::listing::{self, Want};
 use crate::route::{Found, Route};
 use crate::targets::Targets;
@@ -66,6 +69,13 @@ impl Columns {
             false => Detail::Size,
         }
     }
+
+    /// Whether names, sizes and presence are all that is to be told of all that is there.
+    fn fit_blocks(&self, msg: &ListMsg) -> bool {
+        self.detail() == Detail::Size
+            && !(self.location || self.copies)
+            && msg.flags & (flags::NOT_CACHED | flags::DIFF | flags::NO_RECURSION) == 0
+    }
 }
 
 /// A page of objects, in the form that the client accepts.
@@ -90,12 +100,34 @@ pub(crate) async fn objects(
     } else {
         None
     };
-    let page = page(targets, &found, &msg, inventory).await?;
-    Ok(if accepts_msgpack(headers) {
-        with_type(MSGPACK, page.to_msgpack())
+    let columns = Columns::of(&msg);
+    let want = want(&found, &msg, &columns, inventory)?;
+    if accepts(headers, list_columns::MEDIA_TYPE) && columns.fit_blocks(&msg) {
+        return list_stream::answer(targets, &found, want).await;
+    }
+    if !accepts(headers, MSGPACK) {
+        let page = page(targets, &found, &msg, &columns, &want).await?;
+        return Ok(with_type("application/json; charset=utf-8", page.to_json()));
+    }
+    let bytes = if columns.fit_blocks(&msg) && want.is_held(&found) {
+        let part = listing::sizes(targets, &found, &want).await?;
+        let token = token(&msg, &part);
+        columns_to_msgpack(&uuid(&msg), &token, &part.rows, columns.size)
     } else {
-        with_type("application/json; charset=utf-8", page.to_json())
-    })
+        page(targets, &found, &msg, &columns, &want).await?.to_msgpack()
+    };
+    Ok(with_type(MSGPACK, bytes))
+}
+
+/// The listing's name, the client's or a new one.
+fn uuid(msg: &ListMsg) -> String {
+    if msg.uuid.is_empty() { ids::mint("") } else { msg.uuid.clone() }
+}
+
+/// Where the next page begins. A full page has a token even when nothing follows (§6.6).
+fn token<R: Rows>(msg: &ListMsg, part: &Part<R>) -> String {
+    let last = part.rows.last_name().filter(|_| part.more || part.rows.count() >= msg.page_size);
+    last.unwrap_or_default().to_owned()
 }
 
 /// What a snapshot of a listing cannot say is refused.
@@ -109,12 +141,13 @@ fn check_inventory_list(msg: &ListMsg) -> Result<()> {
     Ok(())
 }
 
-async fn page(
-    targets: &Targets,
+/// What is to be listed; a question that contradicts itself or the bucket is refused.
+fn want(
     found: &Found,
     msg: &ListMsg,
+    columns: &Columns,
     inventory: Option<(Found, String)>,
-) -> Result<Page> {
+) -> Result<Want> {
     let bucket = &found.info.bucket;
     let backed = found.info.has_backend();
     if msg.has(flags::NOT_CACHED) && !backed {
@@ -132,8 +165,7 @@ async fn page(
     if msg.has(flags::DIFF) && !backed {
         return Err(Error::invalid(format!("\"{bucket}\" has no backend to compare with")));
     }
-    let columns = Columns::of(msg);
-    let want = Want {
+    Ok(Want {
         diff: msg.has(flags::DIFF),
         inventory,
         prefix: msg.prefix.clone(),
@@ -143,18 +175,24 @@ async fn page(
         one_level: msg.has(flags::NO_RECURSION),
         archive: msg.has(flags::ARCHIVE),
         detail: columns.detail(),
-    };
-    let merged = listing::page(targets, found, &want).await?;
-    let last = merged.rows.last().map(|r| r.entry.name.clone()).unwrap_or_default();
-    // A full page has a token even when nothing follows (§6.6).
-    let token =
-        if merged.more || merged.rows.len() >= msg.page_size { last } else { String::new() };
+    })
+}
+
+async fn page(
+    targets: &Targets,
+    found: &Found,
+    msg: &ListMsg,
+    columns: &Columns,
+    want: &Want,
+) -> Result<Page> {
+    let merged = listing::page(targets, found, want).await?;
+    let token = token(msg, &merged);
     let rows = merged.rows.into_iter();
     let wanted = rows.filter(|r| !(msg.has(flags::NOT_CACHED) && r.target.is_some()));
     Ok(Page {
-        uuid: if msg.uuid.is_empty() { ids::mint("") } else { msg.uuid.clone() },
+        uuid: uuid(msg),
         token,
-        entries: wanted.map(|row| entry(row, &columns, &msg.time_format)).collect(),
+        entries: wanted.map(|row| entry(row, columns, &msg.time_format)).collect(),
         flags: 0,
     })
 }
@@ -186,12 +224,7 @@ fn entry(row: Row, columns: &Columns, time_format: &str) -> Entry {
     }
     match &row.target {
         Some(target) => {
-            entry.flags = entry_flags::PRESENT
-                | match row.entry.kind {
-                    RowKind::Object => 0,
-                    RowKind::Shard => entry_flags::ARCHIVE,
-                    RowKind::Member => entry_flags::IN_ARCHIVE,
-                };
+            entry.flags = present_flags(row.entry.kind);
             entry.flags |= match row.drift {
                 Drift::None => 0,
                 Drift::Changed => entry_flags::CHANGED,
@@ -210,12 +243,12 @@ fn entry(row: Row, columns: &Columns, time_format: &str) -> Entry {
     entry
 }
 
-/// Whether `application/msgpack` is among the accepted media types; wildcards do not count (§1.4).
-pub(crate) fn accepts_msgpack(headers: &HeaderMap) -> bool {
+/// Whether a media type is among the accepted ones; wildcards do not count (§1.4).
+pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok());
     accepted
         .flat_map(|v| v.split(','))
-        .any(|media| media.split(';').next().is_some_and(|m| m.trim() == MSGPACK))
+        .any(|media| media.split(';').next().is_some_and(|m| m.trim() == wanted))
 }
 
 /// Whether a bucket is the cluster's own, which nobody has to see.
@@ -243,7 +276,7 @@ pub(crate) fn buckets(state: &ClusterState, query: &Query, name: &str) -> Result
 mod tests {
     use forebay_core::NodeId;
     use forebay_core::checksum::{Checksum, ChecksumKind};
-    use forebay_core::object::{ListEntry, ObjectMeta};
+    use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
 
     use super::*;
 
@@ -303,10 +336,10 @@ mod tests {
         let accepts = |v: &'static str| {
             let mut h = HeaderMap::new();
             h.insert(header::ACCEPT, v.parse().unwrap());
-            accepts_msgpack(&h)
+            accepts(&h, MSGPACK)
         };
         assert!(accepts("application/msgpack") && accepts("text/html, application/msgpack;q=1"));
         assert!(!accepts("*/*") && !accepts("application/json"));
-        assert!(!accepts_msgpack(&HeaderMap::new()));
+        assert!(!accepts(&HeaderMap::new(), MSGPACK));
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod etl;
 pub(crate) mod internal;
 pub(crate) mod jobs;
 pub(crate) mod list;
+mod list_stream;
 pub(crate) mod node_status;
 mod object_jobs;
 pub(crate) mod objects;

@@ -8,7 +8,7 @@ use forebay_core::intra::{
 };
 use forebay_core::ishard::BuildRequest;
 use forebay_core::job::JobSpec;
-use forebay_core::list_page::MEDIA_TYPE;
+use forebay_core::list_page::Detail;
 use forebay_core::state::ClusterState;
 use forebay_node::reply::{Failure, json, with_type};
 
@@ -28,6 +28,10 @@ pub(super) async fn list(
     State(context): State<Shared>,
     Json(request): Json<ListRequest>,
 ) -> Result<Response, Failure> {
+    if request.detail == Detail::Size && !request.archive {
+        let (sizes, more) = context.objects.sizes_here(&request).await?;
+        return Ok(with_type(request.detail.media_type(), sizes.encode(more)));
+    }
     let page = if request.archive {
         let state = context.maps.load();
         let info = state.buckets.values().find(|info| info.id == request.bucket_id);
@@ -39,7 +43,7 @@ pub(super) async fn list(
     } else {
         context.objects.page_here(&request).await?
     };
-    Ok(with_type(MEDIA_TYPE, page.encode(request.detail)?))
+    Ok(with_type(request.detail.media_type(), page.encode(request.detail)?))
 }
 
 /// Whether a bucket exists at its backend.

@@ -4,11 +4,11 @@ use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::history;
 use forebay_core::intra::{ListPage, ListRequest};
-use forebay_core::list_page::Detail;
+use forebay_core::list_columns::{Columns, MAX_ROWS};
 use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
 
 use super::ObjectService;
-use crate::store::{Record, Usage};
+use crate::store::Usage;
 
 /// The empty name means "from the beginning".
 fn start(after: &str) -> Option<&str> {
@@ -18,23 +18,21 @@ fn start(after: &str) -> Option<&str> {
 impl ObjectService {
     /// A page of the records held here.
     pub(crate) async fn page_here(&self, request: &ListRequest) -> Result<ListPage> {
-        let ListRequest { bucket_id, prefix, after, until, limit, detail, .. } = request;
+        let ListRequest { bucket_id, prefix, after, until, limit, .. } = request;
         let (records, more) =
             self.store().list(*bucket_id, prefix, start(after), until.as_deref(), *limit).await?;
-        let meta = |record: &Record| match detail {
-            Detail::All => record.object_meta(),
-            Detail::Size => ObjectMeta {
-                size: record.size,
-                mtime_ns: record.meta.mtime_ns,
-                present: true,
-                ..ObjectMeta::default()
-            },
-        };
         let entries = records
             .into_iter()
-            .map(|r| ListEntry { meta: meta(&r), name: r.name, kind: RowKind::Object })
+            .map(|r| ListEntry { meta: r.object_meta(), name: r.name, kind: RowKind::Object })
             .collect();
         Ok(ListPage { entries, more })
+    }
+
+    /// Names and sizes of the records held here, and whether there are more.
+    pub(crate) async fn sizes_here(&self, request: &ListRequest) -> Result<(Columns, bool)> {
+        let ListRequest { bucket_id, prefix, after, until, limit, .. } = request;
+        let limit = (*limit).min(MAX_ROWS);
+        self.store().list_sizes(*bucket_id, prefix, start(after), until.as_deref(), limit).await
     }
 
     /// A page of what the backend has.

@@ -92,6 +92,22 @@ pub(crate) struct Span {
     pub(crate) until: Option<String>,
 }
 
+impl Span {
+    pub(crate) fn new(
+        bucket_id: u64,
+        prefix: &str,
+        after: Option<&str>,
+        until: Option<&str>,
+    ) -> Self {
+        Self {
+            bucket_id,
+            prefix: prefix.to_owned(),
+            after: after.map(str::to_owned),
+            until: until.map(str::to_owned),
+        }
+    }
+}
+
 impl Index {
     /// Opens the index in folder `path`, an empty one when there is none.
     pub(crate) fn open(path: &Path, io: Arc<dyn Disk>, disk: usize) -> Result<Self> {
@@ -296,6 +312,17 @@ impl Index {
 
     /// Visits the records of a span in the order of names.
     pub(crate) fn scan(&self, span: &Span) -> impl Iterator<Item = Result<Record>> + '_ {
+        self.span(span).map(|entry| {
+            let (key, value) = entry?;
+            self.decode(&key, &value)
+        })
+    }
+
+    /// Visits the entries of a span in the order of names, not decoded.
+    pub(crate) fn span(
+        &self,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<(fjall::Slice, fjall::Slice)>> + '_ {
         let first = format::key(span.bucket_id, &span.prefix);
         let start = match &span.after {
             Some(after) if format::key(span.bucket_id, after) >= first => {
@@ -304,17 +331,12 @@ impl Index {
             _ => Bound::Included(first.clone()),
         };
         let last = span.until.as_ref().map(|until| format::key(span.bucket_id, until));
-        self.entries(start)
-            .take_while(move |entry| match entry {
-                Ok((key, _)) => {
-                    key.starts_with(&first) && last.as_ref().is_none_or(|last| key[..] <= last[..])
-                }
-                Err(_) => true,
-            })
-            .map(|entry| {
-                let (key, value) = entry?;
-                self.decode(&key, &value)
-            })
+        self.entries(start).take_while(move |entry| match entry {
+            Ok((key, _)) => {
+                key.starts_with(&first) && last.as_ref().is_none_or(|last| key[..] <= last[..])
+            }
+            Err(_) => true,
+        })
     }
 
     /// Visits every record of the disk.
@@ -351,8 +373,13 @@ impl Index {
             .filter(|entry| !matches!(entry, Ok((key, _)) if **key == *MARK))
     }
 
-    fn decode(&self, key: &[u8], value: &[u8]) -> Result<Record> {
+    pub(crate) fn decode(&self, key: &[u8], value: &[u8]) -> Result<Record> {
         format::decode_value(key, value, self.disk).inspect_err(|_| self.distrust())
+    }
+
+    /// What a listing of sizes tells of an entry.
+    pub(crate) fn glance(&self, value: &[u8]) -> Result<format::Glance> {
+        format::glance_value(value).inspect_err(|_| self.distrust())
     }
 
     fn step(&self, what: &'static str) -> Result<()> {

@@ -32,6 +32,7 @@ mod growing;
 mod health;
 mod identity;
 mod index;
+mod list;
 mod log;
 mod observer;
 mod partial;
@@ -70,7 +71,6 @@ pub(crate) use self::uploads::{FoundUpload, PartFile, Piece, UploadDir};
 pub use self::work::WorkFile;
 
 use self::disks::Disks;
-use self::index::Span;
 use self::space::{EvictorBell, Reservation};
 pub(crate) use self::volume::Volume;
 
@@ -356,41 +356,6 @@ impl Store {
                 bytes += b;
             }
             Ok((objects, bytes))
-        })
-        .await
-    }
-
-    /// Records of a bucket in the order of names (bytewise): those that start with `prefix`, come
-    /// after `after` and not after `until`; at most `limit`, and whether there are more.
-    pub async fn list(
-        &self,
-        bucket_id: u64,
-        prefix: &str,
-        after: Option<&str>,
-        until: Option<&str>,
-        limit: usize,
-    ) -> Result<(Vec<Record>, bool)> {
-        let span = Span {
-            bucket_id,
-            prefix: prefix.to_owned(),
-            after: after.map(str::to_owned),
-            until: until.map(str::to_owned),
-        };
-        let volumes = self.disks.online();
-        blocking(move || {
-            let mut rows = Vec::new();
-            for volume in volumes.iter() {
-                for record in volume.scan(&span).take(limit.saturating_add(1)) {
-                    rows.push(record?);
-                }
-            }
-            if volumes.len() > 1 {
-                rows.sort_by(|a, b| a.name.cmp(&b.name).then(b.sequence.cmp(&a.sequence)));
-                rows.dedup_by(|a, b| a.name == b.name);
-            }
-            let more = rows.len() > limit;
-            rows.truncate(limit);
-            Ok((rows, more))
         })
         .await
     }

@@ -241,7 +241,7 @@ impl Volume {
 
     /// Every record of the disk with its latest access.
     pub(crate) fn records(&self) -> impl Iterator<Item = Result<Record>> + '_ {
-        self.shared.index.all().map(|record| self.refreshed(record))
+        self.shared.index.all().map(|record| record.map(|record| self.refreshed(record)))
     }
 
     /// Evictable records committed after `generation`, in the order of their commits, at most
@@ -275,15 +275,14 @@ impl Volume {
         Ok(found)
     }
 
-    /// Records of a span, in the order of names, with their latest access.
-    pub(crate) fn scan(&self, span: &Span) -> impl Iterator<Item = Result<Record>> + '_ {
-        self.shared.index.scan(span).map(|record| self.refreshed(record))
+    /// The record of an entry of the index, with its latest access.
+    pub(crate) fn decode(&self, key: &[u8], value: &[u8]) -> Result<Record> {
+        self.shared.index.decode(key, value).map(|record| self.refreshed(record))
     }
 
-    fn refreshed(&self, record: Result<Record>) -> Result<Record> {
-        let mut record = record?;
+    fn refreshed(&self, mut record: Record) -> Record {
         self.shared.recency.refresh(&mut record);
-        Ok(record)
+        record
     }
 
     /// Score of this disk for a key; the highest of all disks is where a new object goes.

@@ -35,7 +35,7 @@ pub(crate) use self::frame::{
 };
 pub(crate) use self::record::{Entry, check_entry};
 pub(crate) use self::trailer::{decode_tail, encode_trailer};
-pub(crate) use self::value::{decode_value, encode_value};
+pub(crate) use self::value::{Glance, decode_value, encode_value, glance_value};
 
 /// Version of the layouts; part of `disk.json`, of every segment and of every footer.
 pub const FORMAT: u16 = 2;

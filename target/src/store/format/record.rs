@@ -269,6 +269,29 @@ pub(super) fn decode_rest(
     Ok((generation, meta))
 }
 
+/// Passes over what [`decode_rest`] reads; the time of modification.
+pub(super) fn skip_rest(r: &mut Reader<'_>, flags: u8) -> Result<u64> {
+    r.varint()?;
+    if r.u8()? != 0 {
+        r.skip_text()?;
+    }
+    for _ in 0..3 {
+        r.skip_text()?;
+    }
+    r.varint()?;
+    let mtime_ns = r.u64()?;
+    for flag in [ACCESSED, VALIDATED] {
+        if flags & flag != 0 {
+            r.varint()?;
+        }
+    }
+    for _ in 0..r.varint()? {
+        r.skip_text()?;
+        r.skip_text()?;
+    }
+    Ok(mtime_ns)
+}
+
 /// The files of an object, and the bytes in all of them.
 pub(super) fn decode_files(r: &mut Reader<'_>, sequence: u64) -> Result<(Vec<Extent>, u64)> {
     let count = r.varint()?;

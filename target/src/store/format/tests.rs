@@ -96,6 +96,13 @@ proptest! {
     }
 
     #[test]
+    fn a_glance_sees_what_the_whole_record_says(record in records()) {
+        let Record { sequence, size, ref meta, .. } = record;
+        let glance = glance_value(&encode_value(&record).unwrap()).unwrap();
+        prop_assert_eq!(glance, Glance { sequence, size, mtime_ns: meta.mtime_ns });
+    }
+
+    #[test]
     fn trailers_survive_the_round_trip(record in in_files(), before in any::<Vec<u8>>()) {
         let mut tail = before;
         tail.extend(encode_trailer(&record).unwrap());
@@ -140,6 +147,7 @@ proptest! {
         let _ = decode_value(&bytes, &value, 0);
         value.insert(0, 3);
         let _ = decode_value(&key(1, "a"), &value, 0);
+        let _ = glance_value(&value);
         value[0] = kind;
         let _ = super::record::decode_entry(&value, Spot::default(), u64::from(len));
         for format in [1, FORMAT] {

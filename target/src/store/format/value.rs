@@ -9,7 +9,7 @@
 
 use forebay_core::Result;
 
-use super::record::{decode_files, decode_rest, encode_files, encode_rest, flags};
+use super::record::{decode_files, decode_rest, encode_files, encode_rest, flags, skip_rest};
 use super::wire::{Reader, Writer};
 use super::{damaged, parse_key};
 use crate::store::record::{Place, Record, Spot};
@@ -68,6 +68,32 @@ pub(crate) fn decode_value(key: &[u8], value: &[u8], disk: usize) -> Result<Reco
     }
     let name = name.to_owned();
     Ok(Record { bucket_id, name, size, generation, sequence, meta, place, disk })
+}
+
+/// What a listing of sizes tells of an entry, and its place among the changes of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Glance {
+    pub(crate) sequence: u64,
+    pub(crate) size: u64,
+    pub(crate) mtime_ns: u64,
+}
+
+/// Reads of what [`encode_value`] wrote no more than a listing of sizes tells.
+pub(crate) fn glance_value(value: &[u8]) -> Result<Glance> {
+    let mut r = Reader { rest: value };
+    if r.u8()? != LAYOUT {
+        return Err(damaged("an entry of the index has another layout"));
+    }
+    let flags = r.u8()?;
+    let sequence = r.varint()?;
+    let mtime_ns = skip_rest(&mut r, flags)?;
+    let _spot = (r.varint()?, r.varint()?, r.varint()?);
+    let size = match r.u8()? {
+        IN_LOG => r.varint()?,
+        IN_FILES => decode_files(&mut r, sequence)?.1,
+        _ => return Err(damaged("an entry of the index has no place")),
+    };
+    Ok(Glance { sequence, size, mtime_ns })
 }
 
 fn short(v: u64) -> Result<u32> {

@@ -117,15 +117,22 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn text(&mut self) -> Result<String> {
+        let (bytes, is_hex) = self.text_bytes()?;
+        if is_hex { Ok(hex::encode(bytes)) } else { utf8(bytes) }
+    }
+
+    /// Passes over a text.
+    pub(super) fn skip_text(&mut self) -> Result<()> {
+        self.text_bytes().map(drop)
+    }
+
+    /// The bytes of a text, and whether they are those that its digits name.
+    fn text_bytes(&mut self) -> Result<(&'a [u8], bool)> {
         let n = self.varint()?;
         if n >> 1 > MAX_TEXT {
             return Err(cut_off());
         }
-        let bytes = self.bytes((n >> 1) as usize)?;
-        if n & 1 == 1 {
-            return Ok(hex::encode(bytes));
-        }
-        utf8(bytes)
+        Ok((self.bytes((n >> 1) as usize)?, n & 1 == 1))
     }
 
     /// A text of format 1: its length in four bytes before it.
