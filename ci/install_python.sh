@@ -61,6 +61,10 @@ PATH=$base/bin:$PATH CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/build} \
     "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --quiet \
     --no-build-isolation --no-deps --force-reinstall "${packages[@]}" >&2
 rm -rf "$root/pytorch/build"
+# For the tests of resume. It asks for torch, whose CUDA packages --no-deps keeps away.
+"$venv/bin/python" -c 'import torchdata' 2>/dev/null ||
+    "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --quiet --no-deps \
+        torchdata==0.11.0 >&2
 printf '%s\n' "$wanted" >"$stamp"
 say "done in $((SECONDS - start)) s"
 printf '%s\n' "$venv"

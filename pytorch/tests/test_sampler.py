@@ -138,6 +138,77 @@ def test_the_time_is_linear_and_short() -> None:
         taken.append(time.perf_counter() - begun)
     assert count == 20_000
     assert min(taken) < 2, f"a million samples took {taken} s"
+    begun = time.perf_counter()
+    sampler.state_dict()
+    state = sampler.state_dict()
+    sampler.load_state_dict(state)
+    assert time.perf_counter() - begun < 2
+
+
+def test_a_cost_function_decides_instead_of_the_size() -> None:
+    tokens = {f"object-{i}": i + 0.5 for i in range(6)}
+    with pytest.warns(UserWarning, match=r"'object-5' \(cost 5.5\)"):
+        found = batches([MB] * 6, 5, cost_fn=lambda entry: tokens[entry.name])
+    assert found == [[0, 1, 2], [3], [4]]
+    assert batches([1, 2, 3], 5, cost_fn=lambda entry: 5 - entry.size) == [[0], [1, 2]]
+    with pytest.raises(ValueError, match="'object-0' costs -1.0"):
+        batches([1], 5, cost_fn=lambda entry: -1)
+
+
+def test_padded_batches_cost_their_dearest_sample_times_their_length() -> None:
+    assert batches([3, 1, 1, 4, 2, 2], 8, padded=True) == [[0, 1], [2, 3], [4, 5]]
+    assert batches([2, 2, 2, 2, 2], 8, padded=True) == [[0, 1, 2, 3], [4]]
+
+
+def test_padding_costs_less_with_buckets_of_similar_length() -> None:
+    sizes = [(i * 37) % 100 + 1 for i in range(500)]
+
+    def padding(**options: Any) -> int:
+        found = batches(sizes, 1000, padded=True, shuffle=True, **options)
+        assert sorted(i for batch in found for i in batch) == list(range(500))
+        assert all(len(b) * max(sizes[i] for i in b) <= 1000 for b in found)
+        return sum(len(b) * max(sizes[i] for i in b) - sum(sizes[i] for i in b) for b in found)
+
+    assert padding(bucketing=10) < padding() / 4
+
+
+def test_buckets_take_turns_as_their_batches_fill() -> None:
+    found = batches([1, 9, 1, 9, 1, 9, 1, 9], 10, bucketing=2, max_samples=2)
+    assert found == [[1], [0, 2], [3], [5], [4, 6], [7]]
+
+
+def test_a_batch_has_at_most_max_samples() -> None:
+    assert batches([1] * 7, 100, max_samples=3) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert batches([4, 4, 4, 1], 5, max_samples=2) == [[0], [1], [2, 3]]
+
+
+def test_empty_samples_may_be_left_out() -> None:
+    assert batches([0, 3, 0, 2], 5, keep_empty=False) == [[1, 3]]
+
+
+def test_a_time_slice_ends_a_batch_that_takes_too_long() -> None:
+    def slow(entry: Any) -> float:
+        time.sleep(0.03)
+        return float(entry.size)
+
+    sampler = DynamicBatchSampler(Source([1] * 6), 100, cost_fn=slow, time_slice=0.05)
+    found = list(sampler)
+    assert [i for batch in found for i in batch] == list(range(6))
+    assert all(1 <= len(batch) <= 2 for batch in found)
+    patient = DynamicBatchSampler(Source([1] * 6), 4, time_slice=60)
+    assert list(patient) == [[0, 1, 2, 3], [4, 5]]
+    with pytest.raises(TypeError, match="no len"):
+        len(patient)
+    with pytest.raises(ValueError, match="one rank"):
+        DynamicBatchSampler(Source([1]), 4, time_slice=1, rank=0, world_size=2)
+
+
+@pytest.mark.parametrize(
+    "option,bad", [("max_samples", 0), ("bucketing", -1), ("time_slice", 0), ("equal_length", "x")]
+)
+def test_settings_that_make_no_sense_are_refused(option: str, bad: Any) -> None:
+    with pytest.raises(ValueError, match=option):
+        DynamicBatchSampler(Source([1]), 5, **{option: bad})
 
 
 def test_works_with_plain_lists_of_pairs() -> None:

@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from forebay import ArchiveConfig, Bucket, Client, Listing, NotFound, ShardIndex
 from forebay_torch import (
     BaseIterDataset,
+    DistributedShardSampler,
     DynamicBatchSampler,
+    IterableDataset,
     MapDataset,
     ShardMapDataset,
     ShardReader,
@@ -36,7 +38,13 @@ listing: Listing = bucket.list_snapshot()
 name: str = listing[0][0]
 content: bytes = bucket.object(name).get().read_all()
 dataset = MapDataset(bucket, prefix_map={bucket: "x"})
-sampler = DynamicBatchSampler(dataset, max_batch_size=1)
+sampler = DynamicBatchSampler(dataset, max_batch_size=1, cost_fn=lambda entry: entry.size / 2)
+batches: list[list[int]] = list(sampler)
+ranked = DistributedShardSampler(dataset, rank=0, world_size=2, equal_length="drop")
+ranked.load_state_dict(ranked.state_dict(num_samples=5))
+stream = IterableDataset(bucket, on_error="skip", batch_size=4, equal_length="wrap")
+state: dict[str, object] = stream.state_dict(num_samples=8)
+failed: int = stream.stats().failed
 try:
     views: list[memoryview] = bucket.get_many([name])
 except NotFound as error:

@@ -40,8 +40,11 @@ from forebay_torch.iter_dataset import BaseIterDataset, IterableDataset, IterDat
 from forebay_torch.map_dataset import BaseMapDataset, MapDataset
 from forebay_torch.multi_shard_stream import DataShard, MultiShardStream
 from forebay_torch.sampler import DynamicBatchSampler
+from forebay_torch.policy import DatasetStats
+from forebay_torch.resume import resume_state
 from forebay_torch.shard_map_dataset import ShardMapDataset
 from forebay_torch.shard_reader import ShardReader
+from forebay_torch.shard_sampler import DistributedShardSampler
 
 __all__ = [
     "MapDataset",
@@ -55,6 +58,9 @@ __all__ = [
     "BaseMapDataset",
     "BaseIterDataset",
     "DynamicBatchSampler",
+    "DistributedShardSampler",
+    "resume_state",
+    "DatasetStats",
     "Config",
     "__version__",
 ]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
-import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
-from torch.utils.data import get_worker_info
 
-from forebay import Client, Listing, Object
-from forebay_torch import order
+from forebay import Client, ForebayError, Listing, Object
+from forebay_torch import order, place
 from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
 from forebay_torch.map_dataset import SampleFormat, sources_of
+from forebay_torch.order import EqualLength
+from forebay_torch.policy import LEFT_OUT, Counters, DatasetStats, OnError, Policy
+from forebay_torch.resume import Cursor
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, parts_of, snapshot
 
 __all__ = ["BaseIterDataset", "IterableDataset", "IterDataset"]
@@ -41,6 +43,10 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
         world_size: How many there are; goes with ``rank``.
         shuffle: Whether each epoch has an order of its own; see ``set_epoch``.
         seed: Of the shuffle.
+        equal_length: What makes ranks equally long: ``none`` (they differ by one at most), ``drop``
+            (the last few are left out), ``wrap`` or ``pad`` (ranks that are one short repeat the
+            first few of the order, or the last one).
+        batch_size: Of the DataLoader: with it, workers deliver batches in the epoch's order.
         client: For sources given as URIs; by default one from the environment.
 
     Example:
@@ -64,27 +70,24 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
         world_size: int | None = None,
         shuffle: bool = False,
         seed: int = 0,
+        equal_length: EqualLength = "none",
+        batch_size: int = 1,
         client: Client | None = None,
         config: Config | None = None,
     ) -> None:
         owner = type(self).__name__
         if ais_source_list is not None and sources is not None:
             raise TypeError(f"{owner} takes sources or ais_source_list, not both")
-        if (rank is None) != (world_size is None):
-            raise TypeError(f"{owner}: rank and world_size go together")
-        if rank is not None and world_size is not None and not 0 <= rank < world_size:
-            raise ValueError(f"{owner}: rank {rank} is not one of {world_size}")
+        self._rank = place.checked_rank(owner, rank, world_size)
+        self._cursor = Cursor(owner, seed, batch_size, equal_length)
+        self._prints = order.Fingerprint()
         self._config = config or Config()
         chosen = sources if ais_source_list is None else ais_source_list
         self._parts = parts_of(owner, chosen, prefix_map, client)
         self._index = self._snapshot()
         self._shard_by_rank = shard_by_rank
-        self._rank = None if rank is None or world_size is None else (rank, world_size)
         self._shuffle = shuffle
         self._seed = seed
-        # In shared memory, so that workers which live on over epochs see set_epoch() too.
-        self._epoch = torch.zeros((), dtype=torch.int64)
-        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self._iterator: Iterator[Object] | None = None
 
     @property
@@ -94,7 +97,7 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the order of the next epoch, where the dataset is shuffled."""
-        self._epoch.fill_(epoch)
+        self._cursor.set_epoch(epoch)
 
     def reset(self) -> None:
         """Starts again at the first object of this worker."""
@@ -118,47 +121,48 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
         self.reset()
 
     def _get_worker_iter_info(self) -> tuple[Iterator[Object], str]:
-        info = get_worker_info()
-        return self.worker_objects(), "" if info is None else f" (Worker {info.id})"
+        worker = place.worker()
+        return self.worker_objects(), "" if worker.tag == -1 else f" (Worker {worker.id})"
 
     @abstractmethod
     def __iter__(self) -> Iterator[Any]:
         """The samples of this worker."""
 
     def __len__(self) -> int:
-        rank, world_size = self._rank_and_world()
-        return len(range(rank, len(self._index.listing), world_size))
+        return self._cursor.length(len(self._index.listing), self._rank_and_world())
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned worker has no process group to ask.
-        return {**self.__dict__, "_iterator": None, "_rank": self._rank or _group_rank()}
+        return {**self.__dict__, "_iterator": None, "_rank": self._rank or place.group_rank()}
+
+    def __copy__(self) -> Self:
+        # For another thread of this process: its own place in the same pass.
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__getstate__(), _cursor=self._cursor.twin())
+        return twin
 
     def _rank_and_world(self) -> tuple[int, int]:
         if not self._shard_by_rank:
             return 0, 1
-        return self._rank or _group_rank() or (0, 1)
+        return self._rank or place.group_rank() or (0, 1)
 
-    def _positions(self) -> Sequence[int]:
-        """Rows of the listing that are this worker's, in the order of the epoch."""
-        info = get_worker_info()
-        return self._share(*((0, 1) if info is None else (info.id, info.num_workers)))
+    def _begin(self) -> Sequence[int]:
+        """Begins a pass: the rows of the listing that are this worker's, in their order."""
+        return self._rows(self._cursor.begin(len(self._index.listing), self._rank_and_world()))
 
-    def _share(self, worker: int, workers: int) -> Sequence[int]:
-        """Rows of the listing that one of so many workers of this rank delivers."""
-        total = len(self._index.listing)
-        rank, world_size = self._rank_and_world()
-        mine = order.share(
-            total, rank=rank, world_size=world_size, worker=worker, workers=workers
-        )
+    def _rows(self, positions: Sequence[int]) -> Sequence[int]:
+        """Rows of the listing at these positions of the epoch's order."""
         if not self._shuffle:
-            return mine
-        shuffled = order.epoch_order(total, self._seed, int(self._epoch))
-        rows: list[int] = shuffled[mine.start : mine.stop : mine.step].tolist()
-        return rows
+            return positions
+        shuffled = order.epoch_order(len(self._index.listing), self._seed, self._cursor.epoch)
+        if isinstance(positions, range):
+            rows: list[int] = shuffled[positions.start : positions.stop : positions.step].tolist()
+            return rows
+        return [int(shuffled[position]) for position in positions]
 
     def _objects(self) -> Iterator[Object]:
         index = self._index
-        for rows in self._groups(self._positions()):
+        for rows in self._groups(self._begin()):
             if len(rows) == 1:
                 yield index.object(rows[0])
                 continue
@@ -201,8 +205,17 @@ class IterableDataset(BaseIterDataset):
         storage_client: A ``forebay.Client``; by default one from the environment.
         return_name: As for MapDataset.
         zero_copy: As for MapDataset.
-        options: ``shard_by_rank``, ``rank``, ``world_size``, ``shuffle`` and ``seed`` of
-            BaseIterDataset.
+        on_error: What to do about an object that cannot be had, or that ``data_format_fn`` fails
+            on: ``raise``; ``skip`` it with a warning; or a function of its name and the exception,
+            whose result takes the sample's place. That the cluster does not answer, or refuses,
+            is never skipped.
+        options: ``shard_by_rank``, ``rank``, ``world_size``, ``shuffle``, ``seed``,
+            ``equal_length`` and ``batch_size`` of BaseIterDataset.
+
+    Example:
+        >>> dataset = IterableDataset(bucket, shuffle=True, batch_size=32)
+        >>> for step, batch in enumerate(DataLoader(dataset, batch_size=32, num_workers=4), 1):
+        ...     state = dataset.state_dict(num_samples=32 * step)
     """
 
     def __init__(
@@ -219,6 +232,7 @@ class IterableDataset(BaseIterDataset):
         storage_client: Client | None = None,
         return_name: bool | None = None,
         zero_copy: bool = False,
+        on_error: OnError = "raise",
         **options: Any,
     ) -> None:
         chosen, prefixes = sources_of(
@@ -244,21 +258,77 @@ class IterableDataset(BaseIterDataset):
             zero_copy,
         )
 
+        self._counters = Counters()
+        owner = type(self).__name__
+        self._policy = Policy(owner, on_error, ("raise", "skip"), self._counters)
+
     def __iter__(self) -> Iterator[Any]:
         self.reset()
-        for item in self.worker_objects():
-            yield self._format(item.name, item.get().memoryview())
+        listing = self._index.listing
+        for rows in self._groups(self._begin()):
+            for row, answer in zip(rows, self._fetch(rows), strict=True):
+                self._cursor.deliver()
+                try:
+                    if isinstance(answer, ForebayError):
+                        raise answer
+                    sample = self._format(listing.name(row), answer)
+                except Exception as error:
+                    sample = self._policy.instead(listing.name(row), error)
+                if sample is not LEFT_OUT:
+                    yield sample
+
+    def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
+        """How far the pass under way is, as a few numbers that any shape of job goes on from.
+
+        Args:
+            num_samples: How many samples of this rank the training loop has taken in this pass.
+                Needed with a plain DataLoader with workers, which read ahead; a
+                StatefulDataLoader asks its workers itself (see ``resume_state``).
+        """
+        return self._cursor.state(
+            num_samples, len(self._index.listing), self._rank_and_world()[1], self._fingerprint()
+        )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes the next pass go on where the state says; the one after it is whole again.
+
+        Any number of ranks and workers may go on. Each rank loads the same state: that of rank 0.
+
+        Raises:
+            ValueError: The state is of other data, of another order or of another seed.
+        """
+        self._cursor.load(
+            state, len(self._index.listing), self._rank_and_world()[1], self._fingerprint()
+        )
+
+    def stats(self) -> DatasetStats:
+        """What was read so far, over this process and all its workers."""
+        return self._counters.total()
+
+    def _fingerprint(self) -> str:
+        return self._prints.of(self._index.listing, self._shuffle)
+
+    def _fetch(self, rows: Sequence[int]) -> Iterable[memoryview | ForebayError]:
+        """The contents of these rows, or why they cannot be had."""
+        begun = time.perf_counter()
+        answers: list[memoryview | ForebayError]
+        if len(rows) > 1:
+            answers = self._index.try_many(rows)
+        else:
+            try:
+                answers = [self._index.object(rows[0]).get().memoryview()]
+            except ForebayError as error:
+                answers = [error]
+        self._counters.add(
+            objects=sum(isinstance(answer, memoryview) for answer in answers),
+            bytes=sum(len(answer) for answer in answers if isinstance(answer, memoryview)),
+            requests=1,
+            fetch_s=time.perf_counter() - begun,
+        )
+        return answers
 
 
 IterDataset = IterableDataset
-
-
-def _group_rank() -> tuple[int, int] | None:
-    """Rank and size of the process group, where there is one."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return None
 
 
 class _Group:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import operator
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, SupportsIndex, overload
 
 from torch.utils.data import Dataset
 
-from forebay import Client, Listing, Object
+from forebay import Client, ForebayError, Listing, Object
 from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
+from forebay_torch.policy import NEVER_SKIPPED, Counters, DatasetStats, OnError, Policy
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, parts_of, snapshot
 
 __all__ = ["BaseMapDataset", "MapDataset"]
 
+# How many objects in a row are tried where one cannot be had.
+_MOST_TRIES = 20
 # The batch that a thread is working on: a dataset's index and the contents fetched for it.
 _batch = threading.local()
 
@@ -54,6 +58,7 @@ class BaseMapDataset(Dataset[Any], ABC):
         if ais_source_list is not None and sources is not None:
             raise TypeError(f"{owner} takes sources or ais_source_list, not both")
         self._config = config or Config()
+        self._counters = Counters()
         chosen = sources if ais_source_list is None else ais_source_list
         self._parts = parts_of(owner, chosen, prefix_map, client)
         self._index = snapshot(self._parts, self._config.max_listing_retries)
@@ -92,17 +97,37 @@ class BaseMapDataset(Dataset[Any], ABC):
 
         More than ``Config.max_composite_object_size`` bytes are asked for in several rounds.
         """
-        rows = [self.row(index) for index in indices]
+        contents = []
+        for answer in self._fetch([self.row(index) for index in indices]):
+            if isinstance(answer, ForebayError):
+                raise answer
+            contents.append(answer)
+        return contents
+
+    def stats(self) -> DatasetStats:
+        """What was read in batches so far, over this process and all its workers."""
+        return self._counters.total()
+
+    def _fetch(self, rows: Sequence[int]) -> list[memoryview | ForebayError]:
+        """As ``fetch``; in place of what cannot be had, why."""
         sizes, limit = self._index.listing.sizes, self._config.batch_bytes
-        contents: list[memoryview] = []
-        start = 0
+        contents: list[memoryview | ForebayError] = []
+        start, requests = 0, 0
+        begun = time.perf_counter()
         while start < len(rows):
             end, total = start + 1, sizes[rows[start]]
             while end < len(rows) and total + sizes[rows[end]] <= limit:
                 total += sizes[rows[end]]
                 end += 1
-            contents += self._index.get_many(rows[start:end])
-            start = end
+            contents += self._index.try_many(rows[start:end])
+            start, requests = end, requests + 1
+        arrived = [len(content) for content in contents if isinstance(content, memoryview)]
+        self._counters.add(
+            objects=len(arrived),
+            bytes=sum(arrived),
+            requests=requests,
+            fetch_s=time.perf_counter() - begun,
+        )
         return contents
 
     def row(self, index: SupportsIndex) -> int:
@@ -143,6 +168,11 @@ class MapDataset(BaseMapDataset):
             ``bucket_name`` nor ``data_format_fn`` is given.
         zero_copy: Hand out ``memoryview`` instead of ``bytes``; it does not cross processes, so it
             needs a ``data_format_fn`` or ``num_workers=0``.
+        on_error: What to do about an object that cannot be had, or that ``data_format_fn`` fails
+            on: ``raise``; ``replace`` it by the next object of the dataset that can be had, so
+            that batches keep their lengths; or a function of its name and the exception, whose
+            result takes the sample's place. That the cluster does not answer, or refuses, is
+            never replaced. ``stats().failed`` counts.
     """
 
     def __init__(
@@ -158,9 +188,16 @@ class MapDataset(BaseMapDataset):
         storage_client: Client | None = None,
         return_name: bool | None = None,
         zero_copy: bool = False,
+        on_error: OnError = "raise",
     ) -> None:
+        owner = type(self).__name__
+        if on_error == "skip":
+            raise ValueError(
+                f'{owner}: on_error="skip" would make batches shorter than the sampler\'s; '
+                '"replace" takes the next object that can be had'
+            )
         chosen, prefixes = sources_of(
-            type(self).__name__,
+            owner,
             (ais_source_list, sources),
             prefix_map,
             bucket_name,
@@ -174,21 +211,52 @@ class MapDataset(BaseMapDataset):
             bucket_name is None and data_format_fn is None if return_name is None else return_name,
             zero_copy,
         )
+        self._policy = Policy(owner, on_error, ("raise", "replace"), self._counters)
 
     def __getitem__(self, index: SupportsIndex) -> Any:
         row = self.row(index)
-        item = self._index.object(row)
-        return self._format(item.name, item.get().memoryview())
+        return self._sample(row, self._one(row))
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         if self._config.batch_bytes == 0:
             return [self[index] for index in indices]
         rows = [self.row(index) for index in indices]
-        listing = self._index.listing
         return [
-            self._format(listing.name(row), content)
-            for row, content in zip(rows, self.fetch(rows), strict=True)
+            self._sample(row, answer) for row, answer in zip(rows, self._fetch(rows), strict=True)
         ]
+
+    def _one(self, row: int) -> memoryview | ForebayError:
+        """The content of one object, by a plain read; or why it cannot be had."""
+        try:
+            return self._index.object(row).get().memoryview()
+        except ForebayError as error:
+            return error
+
+    def _sample(self, row: int, answer: memoryview | ForebayError) -> Any:
+        """The sample at ``row``, or what takes its place."""
+        name = self._index.listing.name(row)
+        try:
+            return self._formatted(name, answer)
+        except Exception as error:
+            failed = error
+            return self._policy.instead(name, error, lambda: self._replacement(row, failed))
+
+    def _replacement(self, row: int, error: Exception) -> Any:
+        """The sample of the next object that can be had."""
+        for step in range(1, min(len(self), _MOST_TRIES)):
+            other = (row + step) % len(self)
+            try:
+                return self._formatted(self._index.listing.name(other), self._one(other))
+            except NEVER_SKIPPED:
+                raise
+            except Exception as another:
+                error.add_note(f"nor could what follows it be had: {another}")
+        raise error
+
+    def _formatted(self, name: str, answer: memoryview | ForebayError) -> Any:
+        if isinstance(answer, ForebayError):
+            raise answer
+        return self._format(name, answer)
 
 
 class SampleFormat:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any, Self
 
-import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
-from torch.utils.data import get_worker_info
 
 from forebay import Bucket, ForebayError, Listing, Object
-from forebay_torch import order
+from forebay_torch import place
+from forebay_torch.order import EqualLength, Fingerprint
+from forebay_torch.resume import Cursor
 from forebay_torch.source import ObjectIndex, Part, shard_snapshot
 
 __all__ = ["DataShard", "MultiShardStream"]
@@ -45,6 +46,9 @@ class MultiShardStream(TorchIterableDataset[tuple[bytes, ...]]):
         data_sources: The streams.
         strict: Refuse streams of different lengths; otherwise the shortest ends all.
         shard_by_rank: Whether ranks of ``torch.distributed`` share the samples.
+        rank: Which rank this is; by default asked of ``torch.distributed``.
+        world_size: How many there are; goes with ``rank``.
+        equal_length: As for BaseIterDataset, with ``batch_size``.
 
     Example:
         >>> images, texts = DataShard(bucket, "images-"), DataShard(bucket, "texts-")
@@ -58,6 +62,10 @@ class MultiShardStream(TorchIterableDataset[tuple[bytes, ...]]):
         *,
         strict: bool = False,
         shard_by_rank: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+        equal_length: EqualLength = "none",
+        batch_size: int = 1,
     ) -> None:
         if not data_sources:
             raise ValueError("MultiShardStream needs at least one DataShard")
@@ -73,18 +81,15 @@ class MultiShardStream(TorchIterableDataset[tuple[bytes, ...]]):
             raise ValueError(f"MultiShardStream: the streams have {lengths} members; not the same")
         self._length = min(lengths)
         self._shard_by_rank = shard_by_rank
+        self._rank = place.checked_rank("MultiShardStream", rank, world_size)
+        self._cursor = Cursor("MultiShardStream", 0, batch_size, equal_length)
+        self._prints = Fingerprint()
 
     def __len__(self) -> int:
-        rank, world_size = self._rank_and_world()
-        return len(range(rank, self._length, world_size))
+        return self._cursor.length(self._length, self._ranks())
 
     def __iter__(self) -> Iterator[tuple[bytes, ...]]:
-        info = get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        rank, world_size = self._rank_and_world()
-        mine = order.share(
-            self._length, rank=rank, world_size=world_size, worker=worker, workers=workers
-        )
+        mine = self._cursor.begin(self._length, self._ranks())
         group: list[int] = []
         total = 0
         for row in mine:
@@ -97,6 +102,30 @@ class MultiShardStream(TorchIterableDataset[tuple[bytes, ...]]):
         if group:
             yield from self._fetch(group)
 
+    def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
+        """As that of IterableDataset."""
+        return self._cursor.state(
+            num_samples, self._length, self._ranks()[1], self._fingerprint()
+        )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As that of IterableDataset."""
+        self._cursor.load(state, self._length, self._ranks()[1], self._fingerprint())
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A spawned worker has no process group to ask.
+        return {**self.__dict__, "_rank": self._rank or place.group_rank()}
+
+    def __copy__(self) -> Self:
+        # For another thread of this process: its own place in the same pass.
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__getstate__(), _cursor=self._cursor.twin())
+        return twin
+
+    def _fingerprint(self) -> str:
+        members = self._streams[0].members
+        return self._prints.of(members, [len(stream) for stream in self._streams])
+
     def _fetch(self, rows: Sequence[int]) -> Iterator[tuple[bytes, ...]]:
         batch = self._streams[0].bucket.client.batch()
         for row in rows:
@@ -104,13 +133,11 @@ class MultiShardStream(TorchIterableDataset[tuple[bytes, ...]]):
                 batch.add(stream.shard(row), archpath=stream.members.name(row))
         contents = iter(batch.get_all())
         for _ in rows:
+            self._cursor.deliver()
             yield tuple(bytes(next(contents)[1]) for _ in self._streams)
 
-    def _rank_and_world(self) -> tuple[int, int]:
-        distributed = torch.distributed
-        if self._shard_by_rank and distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return 0, 1
+    def _ranks(self) -> tuple[int, int]:
+        return ((self._rank or place.group_rank()) if self._shard_by_rank else None) or (0, 1)
 
 
 class _Stream:

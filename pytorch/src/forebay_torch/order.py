@@ -1,15 +1,27 @@
 """In which order samples come, and whose they are. Pure: nothing here reads or sends anything.
 
-An epoch's order is one permutation of the whole dataset, the same in every process. Rank ``r`` of
-``W`` takes positions ``r, r + W, ...`` of it, and worker ``k`` of ``K`` on that rank takes every
-K-th of those. So every sample is somebody's exactly once, for any ``W`` and ``K``.
+An epoch's order is one permutation of the whole dataset, the same in every process. What is left
+of it from position ``start`` on is dealt out: rank ``r`` of ``W`` takes ``start + r``,
+``start + r + W``, …, and the workers of a rank take blocks of those in turn. So every sample is
+somebody's exactly once for any ``W`` and any number of workers. A DataLoader takes a batch of each
+worker in turn; with blocks as long as its batches, what ranks that are equally far have delivered
+is the order's beginning, and one number says how far they are.
 """
 
 from __future__ import annotations
 
+import hashlib
+from array import array
+from collections.abc import Sequence
+from typing import Any, Literal
+
 import torch
 
-__all__ = ["epoch_order", "share"]
+from forebay import Listing
+
+__all__ = ["EqualLength", "Fingerprint", "check_equal_length", "count", "epoch_order", "share"]
+
+EqualLength = Literal["none", "drop", "pad", "wrap"]
 
 _MASK = (1 << 64) - 1
 
@@ -21,13 +33,99 @@ def epoch_order(length: int, seed: int, epoch: int) -> torch.Tensor:
     return torch.randperm(length, generator=generator)
 
 
-def share(length: int, *, rank: int, world_size: int, worker: int, workers: int) -> range:
-    """The positions of the epoch's order that this worker of this rank delivers."""
+def count(
+    length: int, *, rank: int, world_size: int, start: int = 0, equal_length: EqualLength = "none"
+) -> int:
+    """How many samples of the order, from ``start`` on, this rank delivers.
+
+    Args:
+        equal_length: ``none``: all samples once, some ranks have one more than others. ``drop``:
+            the last few are left out. ``pad`` and ``wrap``: a few come twice, see ``share``.
+    """
+    left = max(0, length - start)
+    if equal_length == "none":
+        return len(range(rank, left, world_size))
+    return left // world_size if equal_length == "drop" else -(-left // world_size)
+
+
+def share(
+    length: int,
+    *,
+    rank: int,
+    world_size: int,
+    worker: int = 0,
+    workers: int = 1,
+    start: int = 0,
+    block: int = 1,
+    equal_length: EqualLength = "none",
+) -> Sequence[int]:
+    """The positions of the epoch's order that this worker of this rank delivers, in order.
+
+    Args:
+        start: Positions before this one have been delivered already.
+        block: So many of a rank's positions go to one worker before the next has its turn.
+        equal_length: As for ``count``. Ranks that would be one short repeat the order's beginning
+            (``wrap``) or its last sample (``pad``).
+    """
     if not 0 <= rank < world_size:
         raise ValueError(f"rank {rank} is not one of {world_size}")
     if not 0 <= worker < workers:
         raise ValueError(f"worker {worker} is not one of {workers}")
-    return range(rank + worker * world_size, length, world_size * workers)
+    mine = count(
+        length, rank=rank, world_size=world_size, start=start, equal_length=equal_length
+    )
+    first = start + rank
+    if workers == 1 or block == 1:
+        own = range(worker, mine, workers)
+        dealt = range(first + worker * world_size, first + mine * world_size, world_size * workers)
+        if not own or first + own[-1] * world_size < length:
+            return dealt[: len(own)]
+        turns: Sequence[int] = own
+    else:
+        step = block * workers
+        turns = array("q")
+        for begin in range(worker * block, mine, step):
+            turns.extend(range(begin, min(begin + block, mine)))
+    positions = array("q", (first + turn * world_size for turn in turns))
+    # Only the last turn of a rank can lie behind the end.
+    if positions and positions[-1] >= length:
+        positions[-1] = length - 1 if equal_length == "pad" else positions[-1] % length
+    return positions
+
+
+class Fingerprint:
+    """Tells whether two datasets have the same samples in the same order, by 16 hex digits.
+
+    It reads every name, so it remembers what it said of the listing it saw last.
+    """
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: tuple[Any, tuple[object, ...], str] | None = None
+
+    def of(self, objects: Any, *settings: object) -> str:
+        """The digits for these objects, a Listing or anything with ``len()``, read with these
+        settings."""
+        if self._seen is None or self._seen[0] is not objects or self._seen[1] != settings:
+            digest = hashlib.blake2b(repr((len(objects), settings)).encode(), digest_size=8)
+            if isinstance(objects, Listing):
+                for part in objects.buffers():
+                    digest.update(part)
+                digest.update(memoryview(objects.sizes))
+            self._seen = (objects, settings, digest.hexdigest())
+        return self._seen[2]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fingerprint, ()
+
+
+def check_equal_length(owner: str, value: str) -> None:
+    """Refuses a value that is not an ``EqualLength``."""
+    if value not in ("none", "drop", "pad", "wrap"):
+        raise ValueError(
+            f'{owner}: equal_length is "none", "drop", "pad" or "wrap", not {value!r}'
+        )
 
 
 def _mix(number: int) -> int:

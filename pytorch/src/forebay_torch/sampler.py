@@ -1,28 +1,35 @@
-"""Batches by size: as many samples as fit in a number of bytes."""
+"""Batches by size, or by any other cost: as many samples as fit in a limit."""
 
 from __future__ import annotations
 
+import hashlib
+import time
 import warnings
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import Sampler
 
-from forebay import Listing
+from forebay import Listing, ObjectEntry
 from forebay_torch import order
+from forebay_torch.order import EqualLength
+from forebay_torch.shard_sampler import ResumableSampler
 
 __all__ = ["DynamicBatchSampler"]
 
 
-class DynamicBatchSampler(Sampler[list[int]]):
-    """Batches of indices whose samples together have at most ``max_batch_size`` bytes.
+class DynamicBatchSampler(ResumableSampler[list[int]]):
+    """Batches of indices whose samples together cost at most ``max_batch_size``.
 
-    Samples are taken in order and a batch ends before the first that does not fit. ``len()`` is
-    the number of batches of the epoch. The work is linear in the number of samples and looks at
-    nothing but the sizes in the dataset's listing.
+    The cost of a sample is its size in bytes, or what ``cost_fn`` says. Samples are taken in order
+    and a batch ends before the first that does not fit. ``len()`` is the number of batches of the
+    epoch on this rank. The work is linear in the number of samples and looks at nothing but the
+    listing of the dataset.
+
+    Batch ``b`` of an epoch is rank ``b % world_size``'s: all ranks make the same batches and have
+    equally many of them. Every pass over the sampler is a new epoch; ``set_epoch`` chooses it.
 
     Args:
         data_source: A dataset with ``objects``, such as every BaseMapDataset.
@@ -33,10 +40,32 @@ class DynamicBatchSampler(Sampler[list[int]]):
             instead of leaving it out with a warning.
         saturation_factor: From 0 to 1; see ``drop_last``.
         shuffle: Take samples in an order of the epoch's own.
-        seed: Of the shuffle. Every pass over the sampler is a new epoch; ``set_epoch`` chooses it.
+        seed: Of the shuffle.
+        cost_fn: Called once for each object, with ``name`` and ``size``; returns what it costs, in
+            the unit of ``max_batch_size``: tokens, seconds, pixels.
+        padded: A batch costs its dearest sample's cost times the number of its samples, as it does
+            when all are padded to the longest.
+        bucketing: Into how many groups of similar cost the samples go; a batch is from one of
+            them. Batches come in the order in which their last samples do.
+        max_samples: Most samples in a batch.
+        keep_empty: Whether samples that cost nothing are kept.
+        time_slice: Seconds that a batch may be in the making, where ``cost_fn`` is slow: the batch
+            then ends with what it has. Needs one rank; there is no ``len()``, and no state.
+        rank: Which rank this is; by default asked of ``torch.distributed``.
+        world_size: How many there are; goes with ``rank``.
+        equal_length: How ranks get equally many batches, as for DistributedShardSampler: the first
+            batches come again at the end (``wrap``), or the last few are left out (``drop``).
+
+    Raises:
+        ValueError: A limit or factor makes no sense.
 
     Example:
-        Ten objects of 1 MB at ``max_batch_size=4_000_000`` make batches of 4, 4 and 2.
+        Ten objects of 1 MB at ``max_batch_size=4_000_000`` make batches of 4, 4 and 2. Texts that
+        are padded to the longest of their batch, at most 4096 tokens:
+
+        >>> sampler = DynamicBatchSampler(
+        ...     dataset, 4096, cost_fn=lambda entry: tokens[entry.name], padded=True, bucketing=10
+        ... )
     """
 
     def __init__(
@@ -49,6 +78,15 @@ class DynamicBatchSampler(Sampler[list[int]]):
         shuffle: bool = False,
         *,
         seed: int = 0,
+        cost_fn: Callable[[ObjectEntry], float] | None = None,
+        padded: bool = False,
+        bucketing: int = 0,
+        max_samples: int | None = None,
+        keep_empty: bool = True,
+        time_slice: float | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        equal_length: EqualLength = "wrap",
     ) -> None:
         if not max_batch_size > 0:
             raise ValueError(f"max_batch_size must be positive, not {max_batch_size!r}")
@@ -56,99 +94,294 @@ class DynamicBatchSampler(Sampler[list[int]]):
             raise ValueError(
                 f"saturation_factor must be between 0 and 1, not {saturation_factor!r}"
             )
+        if max_samples is not None and max_samples < 1:
+            raise ValueError(f"max_samples must be at least 1, not {max_samples}")
+        if bucketing < 0:
+            raise ValueError(f"bucketing must not be negative: {bucketing}")
+        if time_slice is not None and not time_slice > 0:
+            raise ValueError(f"time_slice is a positive number of seconds, not {time_slice!r}")
+        super().__init__(
+            shuffle=shuffle,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            equal_length=equal_length,
+        )
+        if time_slice is not None and (bucketing or self._rank_and_world()[1] > 1):
+            raise ValueError("time_slice goes with one rank and without bucketing")
         self._data_source = data_source
         self._limit = max_batch_size
         self._drop_last = drop_last
         self._allow_oversized = allow_oversized_samples
         self._saturation = saturation_factor
-        self._shuffle = shuffle
-        self._seed = seed
-        self._epoch = 0
-        self._begun = False
-        self._count: tuple[int, int, int] | None = None
-
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the order of the next pass."""
-        self._epoch = epoch
-        self._begun = False
+        self._cost_fn = cost_fn
+        self._padded = padded
+        self._bucketing = bucketing
+        self._max_samples = max_samples
+        self._keep_empty = keep_empty
+        self._time_slice = time_slice
+        self._known_costs: torch.Tensor | None = None
+        self._costs_digest = ""
+        self._plan: tuple[tuple[int, int], _Batches] | None = None
 
     def __iter__(self) -> Iterator[list[int]]:
-        if self._begun:
-            self._epoch += 1
-        self._begun = True
-        return self._batches(warn=True)
+        return super().__iter__() if self._time_slice is None else self._timed()
 
     def __len__(self) -> int:
-        """The number of batches of the epoch under way, or of the first."""
-        key = (self._epoch if self._shuffle else 0, len(self._data_source.objects))
-        if self._count is None or self._count[:2] != key:
-            self._count = (*key, sum(1 for _ in self._batches(warn=False)))
-        return self._count[2]
+        """The number of batches of this rank in the epoch under way, or in the first."""
+        self._refuse_timed("len()")
+        return super().__len__()
 
-    def _batches(self, *, warn: bool) -> Iterator[list[int]]:
-        sizes = _sizes(self._data_source)
+    def state_dict(self, num_batches: int | None = None) -> dict[str, Any]:
+        """How far the pass under way is, as a few numbers that any shape of job goes on from.
+
+        Args:
+            num_batches: How many batches of this rank the training loop has taken in this pass. A
+                plain DataLoader with workers asks for batches ahead of the loop, so that the
+                sampler cannot know; a StatefulDataLoader can.
+        """
+        self._refuse_timed("state")
+        return self._state(num_batches)
+
+    def _refuse_timed(self, what: str) -> None:
+        if self._time_slice is not None:
+            raise TypeError(f"a sampler with a time_slice has no {what}: its batches depend on time")
+
+    def _total(self, epoch: int) -> int:
+        return len(self._batches(epoch))
+
+    def _entries(self, epoch: int, numbers: Sequence[int]) -> Iterable[list[int]]:
+        batches = self._batches(epoch)
+        self._warn(batches)
+        return map(batches.batch, numbers)
+
+    def _fingerprint(self) -> str:
+        if self._cost_fn is not None:
+            self._costs()
+        return self._prints.of(
+            self._data_source.objects,
+            self._shuffle,
+            self._limit,
+            self._drop_last and self._saturation,
+            self._allow_oversized,
+            self._padded,
+            self._bucketing,
+            self._max_samples,
+            self._keep_empty,
+            self._costs_digest,
+        )
+
+    def _batches(self, epoch: int) -> _Batches:
+        """The batches of all ranks in an epoch."""
+        key = (epoch if self._shuffle else 0, len(self._data_source.objects))
+        if self._plan is None or self._plan[0] != key:
+            self._plan = (key, self._make(epoch))
+        return self._plan[1]
+
+    def _make(self, epoch: int) -> _Batches:
+        costs = self._costs()
+        indices = self._indices(epoch)
         if self._shuffle:
-            indices = order.epoch_order(len(sizes), self._seed, self._epoch)
-            sizes = sizes[indices]
+            costs = costs[indices]
+        if not self._keep_empty:
+            indices, costs = indices[costs > 0], costs[costs > 0]
+        fits = costs <= self._limit
+        whole = bool(fits.all())
+        positions = torch.arange(len(costs)) if whole else torch.nonzero(fits).flatten()
+        groups = self._groups(positions, costs)
+        parts = [(group, self._fill(costs[group])) for group in groups]
+        if not whole:
+            oversized = torch.nonzero(~fits).flatten()
+            if self._allow_oversized:
+                parts.append((oversized, array("q", range(1, len(oversized) + 1))))
+            else:
+                first = int(indices[oversized[0]])
+                return _Batches.merged(parts, indices, len(oversized), first)
+        return _Batches.merged(parts, indices)
+
+    def _groups(self, positions: torch.Tensor, costs: torch.Tensor) -> list[torch.Tensor]:
+        """The positions, or those of each bucket; in order."""
+        if self._bucketing < 2 or not len(positions):
+            return [positions]
+        by_cost = torch.argsort(costs[positions], stable=True)
+        chunks = torch.tensor_split(by_cost, min(self._bucketing, len(positions)))
+        return [positions[torch.sort(chunk).values] for chunk in chunks]
+
+    def _fill(self, costs: torch.Tensor) -> array[int]:
+        """Where each batch of these samples ends; none of them is too large alone."""
+        ends = array("q")
+        total, most = len(costs), self._max_samples or len(costs)
+        if total == 0:
+            return ends
+        if self._padded or costs.dtype != torch.int64:
+            filled = self._fill_one_by_one(costs.tolist(), most, ends)
         else:
-            indices = torch.arange(len(sizes))
-        fits = sizes <= self._limit
-        oversized = torch.nonzero(~fits).flatten()
-        if warn and len(oversized) and not self._allow_oversized:
-            self._warn(int(indices[oversized[0]]), len(oversized))
-        if not len(oversized):
-            yield from self._fill(indices, sizes)
-        elif not self._allow_oversized:
-            yield from self._fill(indices[fits], sizes[fits])
-        else:
-            # Batches as if the large ones were not there, each of which then goes before the
-            # batch that was being filled when its turn came.
-            alone = list(zip(oversized.tolist(), indices[oversized].tolist(), strict=True))
-            alone.reverse()
-            positions = torch.nonzero(fits).flatten().tolist()
-            done = 0
-            for batch in self._fill(indices[fits], sizes[fits]):
-                done += len(batch)
-                while alone and alone[-1][0] < positions[done - 1]:
-                    yield [alone.pop()[1]]
+            # A flat array: a Python int is made only of what is looked at.
+            sums = array("q", bytes(8 * total))
+            torch.cumsum(costs, 0, out=torch.frombuffer(sums, dtype=torch.int64))
+            start, before = 0, 0
+            while start < total:
+                end = min(bisect_right(sums, before + self._limit, lo=start), start + most)
+                filled = sums[end - 1] - before
+                ends.append(end)
+                start, before = end, sums[end - 1]
+        if self._drop_last and not filled / self._limit > self._saturation:
+            ends.pop()
+        return ends
+
+    def _fill_one_by_one(self, costs: list[float], most: int, ends: array[int]) -> float:
+        """As ``_fill``, for costs that do not just add up; returns that of the last batch."""
+        filling = _Filling(self._padded)
+        for number, own in enumerate(costs):
+            if filling.samples and (
+                filling.samples == most or filling.cost_with(own) > self._limit
+            ):
+                ends.append(number)
+                filling = _Filling(self._padded)
+            filling.add(own)
+        ends.append(len(costs))
+        return filling.cost
+
+    def _timed(self) -> Iterator[list[int]]:
+        """Batches that end when their time is over, too."""
+        if self._resume is None:
+            self._epoch += 1
+        self._resume = None
+        objects, limit = self._data_source.objects, self._limit
+        slice_s = self._time_slice or 0.0
+        batch: list[int] = []
+        filling, due = _Filling(self._padded), time.monotonic() + slice_s
+        for index in self._indices(self._epoch).tolist():
+            name, size = objects[index]
+            own = size if self._cost_fn is None else self._cost_fn(ObjectEntry(name, size))
+            if own > limit and not self._allow_oversized:
+                self._warn_of(name, own, 0)
+                continue
+            if own == 0 and not self._keep_empty:
+                continue
+            if batch and (filling.cost_with(own) > limit or len(batch) == self._max_samples):
                 yield batch
-            while alone:
-                yield [alone.pop()[1]]
+                batch, filling, due = [], _Filling(self._padded), time.monotonic() + slice_s
+            batch.append(index)
+            filling.add(own)
+            if time.monotonic() >= due:
+                yield batch
+                batch, filling, due = [], _Filling(self._padded), time.monotonic() + slice_s
+        if batch and (not self._drop_last or filling.cost / limit > self._saturation):
+            yield batch
 
-    def _fill(self, indices: torch.Tensor, sizes: torch.Tensor) -> Iterator[list[int]]:
-        """Batches of samples none of which is too large."""
-        count = len(sizes)
-        if count == 0:
-            return
-        # Flat arrays: a Python int is made only of what is looked at.
-        ends = array("q", bytes(8 * count))
-        torch.cumsum(sizes, 0, out=torch.frombuffer(ends, dtype=torch.int64))
-        taken = array("q", bytes(8 * count))
-        torch.frombuffer(taken, dtype=torch.int64).copy_(indices)
-        start, before = 0, 0
-        while start < count:
-            end = bisect_right(ends, before + self._limit, lo=start)
-            filled = ends[end - 1] - before
-            if end == count and self._drop_last and not filled / self._limit > self._saturation:
-                return
-            yield taken[start:end].tolist()
-            start, before = end, ends[end - 1]
+    def _indices(self, epoch: int) -> torch.Tensor:
+        total = len(self._data_source.objects)
+        return order.epoch_order(total, self._seed, epoch) if self._shuffle else torch.arange(total)
 
-    def _warn(self, index: int, count: int) -> None:
-        name, size = self._data_source.objects[index]
-        others = f" and {count - 1} more" if count > 1 else ""
+    def _costs(self) -> torch.Tensor:
+        """What each sample costs: int64 bytes, or float64 of ``cost_fn``."""
+        objects = self._data_source.objects
+        if self._cost_fn is None:
+            if isinstance(objects, Listing) and len(objects):
+                return torch.frombuffer(objects.sizes, dtype=torch.int64)
+            return torch.tensor([size for _, size in objects], dtype=torch.int64)
+        if self._known_costs is None or len(self._known_costs) != len(objects):
+            known = [float(self._cost_fn(ObjectEntry(name, size))) for name, size in objects]
+            for (name, _), cost in zip(objects, known, strict=True):
+                if not cost >= 0:
+                    raise ValueError(f"cost_fn says that {name!r} costs {cost}; it must be >= 0")
+            self._known_costs = torch.tensor(known, dtype=torch.float64)
+            self._costs_digest = hashlib.blake2b(array("d", known), digest_size=8).hexdigest()
+        return self._known_costs
+
+    def _warn(self, batches: _Batches) -> None:
+        if batches.left_out:
+            name, _ = self._data_source.objects[batches.first_left_out]
+            cost = self._costs()[batches.first_left_out].item()
+            self._warn_of(name, cost, batches.left_out - 1)
+
+    def _warn_of(self, name: str, cost: float, more: int) -> None:
+        others = f" and {more} more" if more else ""
+        costs = f"{cost} bytes" if self._cost_fn is None else f"cost {cost}"
         warnings.warn(
-            f"left out {name!r} ({size} bytes){others}: larger than max_batch_size "
-            f"{self._limit}; allow_oversized_samples=True gives each a batch of its own",
-            stacklevel=3,
+            f"left out {name!r} ({costs}){others}: larger than max_batch_size {self._limit}; "
+            "allow_oversized_samples=True gives each a batch of its own",
+            stacklevel=5,
         )
 
 
-def _sizes(data_source: Any) -> torch.Tensor:
-    """The sizes of all samples as int64."""
-    objects = data_source.objects
-    if not len(objects):
-        return torch.empty(0, dtype=torch.int64)
-    if isinstance(objects, Listing):
-        return torch.frombuffer(objects.sizes, dtype=torch.int64)
-    return torch.tensor([size for _, size in objects], dtype=torch.int64)
+class _Filling:
+    """What the batch in the making costs."""
+
+    __slots__ = ("samples", "_padded", "_level")
+
+    def __init__(self, padded: bool) -> None:
+        self.samples = 0
+        self._padded = padded
+        # The sum of the costs; of padded samples the dearest.
+        self._level = 0.0
+
+    @property
+    def cost(self) -> float:
+        return self._level * self.samples if self._padded else self._level
+
+    def cost_with(self, own: float) -> float:
+        """What it would cost with one more."""
+        if self._padded:
+            return max(self._level, own) * (self.samples + 1)
+        return self._level + own
+
+    def add(self, own: float) -> None:
+        """Takes one more."""
+        self._level = max(self._level, own) if self._padded else self._level + own
+        self.samples += 1
+
+
+class _Batches:
+    """The batches of an epoch in two flat arrays."""
+
+    __slots__ = ("_indices", "_ends", "left_out", "first_left_out")
+
+    def __init__(
+        self, indices: torch.Tensor, ends: array[int], left_out: int, first_left_out: int
+    ) -> None:
+        self._indices = indices
+        self._ends = ends
+        # How many samples are in none because they are too large, and the first of them.
+        self.left_out = left_out
+        self.first_left_out = first_left_out
+
+    @classmethod
+    def merged(
+        cls,
+        parts: Sequence[tuple[torch.Tensor, array[int]]],
+        indices: torch.Tensor,
+        left_out: int = 0,
+        first_left_out: int = -1,
+    ) -> _Batches:
+        """The batches of all parts, in the order of the positions of their last samples.
+
+        Args:
+            parts: Positions in the epoch's order, and where in them batches end.
+            indices: The epoch's order.
+        """
+        if len(parts) == 1:
+            positions, ends = parts[0]
+            return cls(indices[positions], ends, left_out, first_left_out)
+        pieces: list[torch.Tensor] = []
+        for positions, ends in parts:
+            if ends:
+                lengths = torch.diff(torch.tensor([0, *ends])).tolist()
+                pieces += torch.split(positions[: ends[-1]], lengths)
+        pieces.sort(key=lambda piece: int(piece[-1]))
+        ends = array("q")
+        for piece in pieces:
+            ends.append((ends[-1] if ends else 0) + len(piece))
+        taken = indices[torch.cat(pieces)] if pieces else indices[:0]
+        return cls(taken, ends, left_out, first_left_out)
+
+    def batch(self, number: int) -> list[int]:
+        """The indices of the n-th batch."""
+        start = self._ends[number - 1] if number else 0
+        taken: list[int] = self._indices[start : self._ends[number]].tolist()
+        return taken
+
+    def __len__(self) -> int:
+        return len(self._ends)
+

@@ -5,23 +5,19 @@ from __future__ import annotations
 import random
 import warnings
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from torch.utils.data import get_worker_info
-
 from forebay import (
-    AccessDenied,
     Client,
-    ClusterUnavailable,
     ForebayError,
     ShardStream,
-    Timeout,
-    TooManyRequests,
 )
+from forebay_torch import order, place
 from forebay_torch.config import Config
 from forebay_torch.fields import Fields
 from forebay_torch.iter_dataset import BaseIterDataset
+from forebay_torch.policy import NEVER_SKIPPED
 from forebay_torch.progress import Progress
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, shard_snapshot
 
@@ -30,8 +26,6 @@ __all__ = ["ShardReader", "Decode", "OnError"]
 Decode = Mapping[str, Callable[[Any], Any]] | Callable[[str, Fields], Any]
 OnError = Literal["raise", "skip"] | Callable[[str, Exception], Any]
 
-# Failures that no sample is to blame for: leaving it out would hide them.
-_NEVER_SKIPPED = (ClusterUnavailable, Timeout, TooManyRequests, AccessDenied)
 # Indexes that are in memory at once while samples are counted.
 _COUNTED_TOGETHER = 64
 
@@ -155,17 +149,23 @@ class ShardReader(BaseIterDataset):
     def __len__(self) -> int:
         if self._resampled:
             raise TypeError("a resampled ShardReader has no end, so no len()")
-        rows = self._share(0, 1)
+        rows = self._rank_rows()
         self._count([row for row in rows if self._counts[row] < 0])
         return sum(self._counts[row] for row in rows)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         self.reset()
-        rows = self._endless() if self._resampled else iter(self._positions())
+        rows = self._endless() if self._resampled else iter(self._begin())
         samples = self._samples(rows)
         if self._shuffle_buffer < 2:
             return samples
         return shuffled(samples, self._shuffle_buffer, self._generator("samples"))
+
+    def _rank_rows(self) -> Sequence[int]:
+        """The shards of this rank in a whole epoch."""
+        rank, world_size = self._rank_and_world()
+        total = len(self._index.listing)
+        return self._rows(order.share(total, rank=rank, world_size=world_size))
 
     def _snapshot(self) -> ObjectIndex:
         owner = type(self).__name__
@@ -187,10 +187,9 @@ class ShardReader(BaseIterDataset):
 
     def _generator(self, purpose: str) -> random.Random:
         """Random numbers of this worker of this rank in this epoch."""
-        info = get_worker_info()
         rank = self._rank_and_world()[0]
-        place = (purpose, self._seed, int(self._epoch), rank, 0 if info is None else info.id)
-        return random.Random(repr(place))
+        key = (purpose, self._seed, self._cursor.epoch, rank, place.worker().id)
+        return random.Random(repr(key))
 
     def _endless(self) -> Iterator[int]:
         generator = self._generator("shards")
@@ -198,9 +197,9 @@ class ShardReader(BaseIterDataset):
             yield generator.randrange(len(self.objects))
 
     def _samples(self, rows: Iterator[int]) -> Iterator[tuple[str, Any]]:
-        info = get_worker_info()
-        worker = "" if info is None else f" (Worker {info.id})"
-        with Progress(self._show_progress, worker) as progress:
+        worker = place.worker()
+        suffix = "" if worker.tag == -1 else f" (Worker {worker.id})"
+        with Progress(self._show_progress, suffix) as progress:
             for stream in self._streams(rows):
                 progress.begin(stream.uri)
                 for sample in self._read(stream):
@@ -241,7 +240,7 @@ class ShardReader(BaseIterDataset):
             return bool(self._handler(error))
         if callable(self._on_error):
             self._on_error(name, error)
-        elif self._on_error == "raise" or isinstance(error, _NEVER_SKIPPED):
+        elif self._on_error == "raise" or isinstance(error, NEVER_SKIPPED):
             raise error
         else:
             warnings.warn(f"left out of {name}: {error}", stacklevel=2)

@@ -90,6 +90,11 @@ class ObjectIndex:
         wanted = [(self.bucket(i), self.listing.name(i)) for i in indices]
         return wanted[0][0].client.get_many(wanted) if wanted else []
 
+    def try_many(self, indices: Iterable[int]) -> list[memoryview | ForebayError]:
+        """As ``get_many``; in place of what cannot be had, why."""
+        wanted = [(self.bucket(i), self.listing.name(i)) for i in indices]
+        return wanted[0][0].client.get_many(wanted, on_error="return") if wanted else []
+
 
 def parts_of(
     owner: str,

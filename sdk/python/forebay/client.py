@@ -6,7 +6,7 @@ import json
 import os
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from forebay import _core
 from forebay.batch import Batch
@@ -97,8 +97,24 @@ class Client:
             batch.add(item)
         return batch
 
-    def get_many(self, objects: Sequence[tuple[Bucket, str]]) -> list[memoryview]:
+    @overload
+    def get_many(
+        self, objects: Sequence[tuple[Bucket, str]], *, on_error: Literal["raise"] = "raise"
+    ) -> list[memoryview]: ...
+    @overload
+    def get_many(
+        self, objects: Sequence[tuple[Bucket, str]], *, on_error: Literal["return"]
+    ) -> list[memoryview | ForebayError]: ...
+    def get_many(
+        self,
+        objects: Sequence[tuple[Bucket, str]],
+        *,
+        on_error: Literal["raise", "return"] = "raise",
+    ) -> Sequence[memoryview | ForebayError]:
         """The contents of many objects in their order: one request per owning target.
+
+        Args:
+            on_error: ``raise`` the first failure, or ``return`` each in its place.
 
         Raises:
             NotFound: One of them is not there; the message names it.
@@ -113,11 +129,14 @@ class Client:
             names.append(name)
         if not names:
             return []
-        payloads: list[memoryview] = []
+        payloads: list[memoryview | ForebayError] = []
         for answer in self._native.batch_all(list(buckets), bucket_of, names):
-            if isinstance(answer, BaseException):
+            if not isinstance(answer, ForebayError):
+                payloads.append(memoryview(answer))
+            elif on_error == "raise":
                 raise answer
-            payloads.append(memoryview(answer))
+            else:
+                payloads.append(answer)
         return payloads
 
     def shard_indexes(

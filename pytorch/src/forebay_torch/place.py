@@ -1,0 +1,73 @@
+"""Who is asking: which rank of how many, and which worker of a loader."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch.utils.data import get_worker_info
+
+__all__ = ["Worker", "as_worker", "checked_rank", "group_rank", "worker"]
+
+_thread = threading.local()
+
+
+class Worker(NamedTuple):
+    """One of the processes or threads that deliver the samples of a rank.
+
+    Attributes:
+        id: Its number, from 0.
+        total: How many there are.
+        tag: The same for all workers of one pass of a loader, but for a loader whose workers live
+            on: those have one tag for all their passes. -1 is the training process itself.
+        is_process: Whether it is a process of its own.
+    """
+
+    id: int
+    total: int
+    tag: int
+    is_process: bool
+
+
+def worker() -> Worker:
+    """The worker that calls; the only one of 1 outside of any loader."""
+    own = getattr(_thread, "worker", None)
+    if isinstance(own, Worker):
+        return own
+    info = get_worker_info()
+    if info is None:
+        return Worker(0, 1, -1, False)
+    return Worker(info.id, info.num_workers, info.seed - info.id, True)
+
+
+@contextmanager
+def as_worker(identity: Worker) -> Iterator[None]:
+    """Makes the thread that calls this worker meanwhile."""
+    before = getattr(_thread, "worker", None)
+    _thread.worker = identity
+    try:
+        yield
+    finally:
+        _thread.worker = before
+
+
+def group_rank() -> tuple[int, int] | None:
+    """Rank and size of the process group, where there is one."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return None
+
+
+def checked_rank(owner: str, rank: int | None, world_size: int | None) -> tuple[int, int] | None:
+    """Rank and size as a user gave them, None for neither."""
+    if rank is None or world_size is None:
+        if rank is not None or world_size is not None:
+            raise TypeError(f"{owner}: rank and world_size go together")
+        return None
+    if not 0 <= rank < world_size:
+        raise ValueError(f"{owner}: rank {rank} is not one of {world_size}")
+    return rank, world_size

@@ -1,0 +1,110 @@
+"""What to do about a sample that cannot be had, and how many there were."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from forebay import AccessDenied, ClusterUnavailable, Timeout, TooManyRequests
+from forebay_torch import place
+
+__all__ = ["Counters", "DatasetStats", "LEFT_OUT", "NEVER_SKIPPED", "OnError", "Policy"]
+
+OnError = Literal["raise", "skip", "replace"] | Callable[[str, Exception], Any]
+
+# Failures that no sample is to blame for: leaving it out would hide them.
+NEVER_SKIPPED = (ClusterUnavailable, Timeout, TooManyRequests, AccessDenied)
+# In place of a sample that is left out.
+LEFT_OUT = object()
+_SLOTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetStats:
+    """What a dataset has read so far, summed over the process and all its workers.
+
+    Attributes:
+        objects: Objects, or members of shards, that arrived.
+        bytes: Their bytes.
+        requests: Batches, and single reads, that were asked for.
+        failed: Samples that could not be had or decoded and were left out or replaced.
+        fetch_s: Seconds that were spent waiting for the cluster, over all workers.
+    """
+
+    objects: int = 0
+    bytes: int = 0
+    requests: int = 0
+    failed: int = 0
+    fetch_s: float = 0.0
+
+
+class Counters:
+    """The numbers behind ``DatasetStats``, in memory that worker processes share."""
+
+    def __init__(self) -> None:
+        # A row for each worker, so that they do not overwrite each other.
+        self._table = torch.zeros((_SLOTS, 5), dtype=torch.float64)
+        self._table.share_memory_()  # type: ignore[no-untyped-call]
+
+    def add(
+        self,
+        *,
+        objects: int = 0,
+        bytes: int = 0,
+        requests: int = 0,
+        failed: int = 0,
+        fetch_s: float = 0.0,
+    ) -> None:
+        """Counts what this worker did."""
+        more = torch.tensor([objects, bytes, requests, failed, fetch_s], dtype=torch.float64)
+        self._table[place.worker().id % _SLOTS] += more
+
+    def total(self) -> DatasetStats:
+        """The sums."""
+        objects, size, requests, failed, fetch_s = self._table.sum(dim=0).tolist()
+        return DatasetStats(int(objects), int(size), int(requests), int(failed), fetch_s)
+
+
+class Policy:
+    """One of the ways to go on after a failure, and the count of them.
+
+    ``raise`` lets it out. ``skip`` leaves the sample out with a warning, ``replace`` has another
+    one take its place; neither hides that the cluster does not answer or refuses. A function of the
+    object's name and the exception returns what takes the sample's place, or raises.
+    """
+
+    __slots__ = ("on_error", "_counters")
+
+    def __init__(
+        self, owner: str, on_error: OnError, allowed: tuple[str, ...], counters: Counters
+    ) -> None:
+        """The policy of a dataset that can do ``allowed``, besides functions."""
+        if not callable(on_error) and on_error not in allowed:
+            words = ", ".join(f'"{word}"' for word in allowed)
+            raise ValueError(f"{owner}: on_error is {words} or a function, not {on_error!r}")
+        self.on_error = on_error
+        self._counters = counters
+
+    def instead(
+        self, name: str, error: Exception, replacement: Callable[[], Any] | None = None
+    ) -> Any:
+        """What takes the place of the sample ``name``; ``LEFT_OUT`` for nothing.
+
+        Args:
+            replacement: Finds another sample; raises where there is none.
+        """
+        if callable(self.on_error):
+            sample = self.on_error(name, error)
+        elif self.on_error == "raise" or isinstance(error, NEVER_SKIPPED):
+            raise error
+        elif self.on_error == "replace" and replacement is not None:
+            sample = replacement()
+        else:
+            warnings.warn(f"left out {name!r}: {error}", stacklevel=3)
+            sample = LEFT_OUT
+        self._counters.add(failed=1)
+        return sample

@@ -1,0 +1,218 @@
+"""Samplers that can be left at any step and gone on with by another number of ranks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import Sampler
+
+from forebay_torch import order, place
+from forebay_torch.order import EqualLength, Fingerprint
+from forebay_torch.resume import make_state, read_state
+
+__all__ = ["DistributedShardSampler", "ResumableSampler"]
+
+T = TypeVar("T")
+
+
+class ResumableSampler(Sampler[T], ABC):
+    """An order of entries, dealt out over ranks, with a state.
+
+    A subclass says what the entries of an epoch are. An entry is a sample, or a whole batch.
+    """
+
+    def __init__(
+        self,
+        *,
+        shuffle: bool,
+        seed: int,
+        rank: int | None,
+        world_size: int | None,
+        equal_length: EqualLength,
+    ) -> None:
+        owner = type(self).__name__
+        order.check_equal_length(owner, equal_length)
+        self._rank = place.checked_rank(owner, rank, world_size)
+        self._equal: EqualLength = equal_length
+        self._shuffle = shuffle
+        self._seed = seed
+        self._prints = Fingerprint()
+        self._epoch = 0
+        # Where the next pass begins; None: at the beginning of the epoch after this one.
+        self._resume: int | None = 0
+        # Of the pass under way: its number, where it began, and how many entries it gave.
+        self._pass = 0
+        self._base = 0
+        self._given = 0
+        # A state of the end of an epoch was loaded, so that the next begins. A StatefulDataLoader
+        # then begins a pass, drops it and begins it again, which must not be a third epoch.
+        self._over: int | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the order of the next pass; that of a state just loaded keeps its place."""
+        if epoch == self._over:
+            self._resume = self._base = self._total(epoch)
+        elif epoch != self._epoch or self._resume is None:
+            self._resume = self._base = 0
+        self._epoch = epoch
+        self._given = 0
+        self._over = None
+
+    def __iter__(self) -> Iterator[T]:
+        # A DataLoader makes iterators that it never reads from: a pass begins with its first entry.
+        start = self._resume or 0
+        if self._resume is None and self._over is None:
+            self._epoch += 1
+        self._resume = None
+        self._base, self._given = start, 0
+        self._pass += 1
+        number = self._pass
+        for entry in self._entries(self._epoch, self._mine(self._epoch, start)):
+            if number == self._pass:
+                self._given += 1
+            yield entry
+        if number == self._pass:
+            self._over = None
+
+    def __len__(self) -> int:
+        """The entries of this rank in a whole epoch: the one under way, or the first."""
+        rank, world_size = self._rank_and_world()
+        return order.count(
+            self._total(self._epoch),
+            rank=rank,
+            world_size=world_size,
+            equal_length=self._equal,
+        )
+
+    def _state(self, given: int | None) -> dict[str, Any]:
+        """The state after so many entries of the pass under way."""
+        if given is not None and given < 0:
+            raise ValueError(f"{type(self).__name__}: {given} are fewer than none")
+        world_size = self._rank_and_world()[1]
+        return make_state(
+            epoch=self._epoch,
+            seed=self._seed,
+            consumed=self._base + (self._given if given is None else given) * world_size,
+            total=self._total(self._epoch),
+            fingerprint=self._fingerprint(),
+        )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes the next pass go on where the state says; the one after it is whole again.
+
+        Any number of ranks may go on; each loads the same state, that of rank 0. A state saved at
+        the end of an epoch goes on with the next.
+
+        Raises:
+            ValueError: The state is of other data, of another order or of another seed.
+        """
+        total = self._total(state.get("epoch", 0))
+        self._epoch, consumed = read_state(
+            type(self).__name__,
+            state,
+            seed=self._seed,
+            total=total,
+            fingerprint=self._fingerprint(),
+        )
+        self._over = None
+        if 0 < total <= consumed:
+            self._over, self._epoch, consumed = self._epoch, self._epoch + 1, 0
+        self._resume = self._base = consumed
+        self._given = 0
+
+    def _mine(self, epoch: int, start: int) -> Sequence[int]:
+        """Numbers of this rank's entries from ``start`` on."""
+        rank, world_size = self._rank_and_world()
+        return order.share(
+            self._total(epoch),
+            rank=rank,
+            world_size=world_size,
+            start=start,
+            equal_length=self._equal,
+        )
+
+    def _rank_and_world(self) -> tuple[int, int]:
+        return self._rank or place.group_rank() or (0, 1)
+
+    @abstractmethod
+    def _total(self, epoch: int) -> int:
+        """How many entries an epoch has over all ranks."""
+
+    @abstractmethod
+    def _entries(self, epoch: int, numbers: Sequence[int]) -> Iterable[T]:
+        """These of the entries of an epoch."""
+
+    @abstractmethod
+    def _fingerprint(self) -> str:
+        """Tells orders apart; see ``order.Fingerprint``."""
+
+
+class DistributedShardSampler(ResumableSampler[int]):
+    """Indices of a map-style dataset for this rank, in one global order that every shape shares.
+
+    Position ``p`` of the epoch's order is rank ``p % world_size``'s, so that what all ranks have
+    taken after any step is the beginning of the order, and a job of another shape goes on behind
+    it. Every pass over the sampler is a new epoch; ``set_epoch`` chooses it.
+
+    Args:
+        data_source: The dataset; anything with ``len()``.
+        shuffle: Take samples in an order of the epoch's own.
+        seed: Of the shuffle.
+        rank: Which rank this is; by default asked of ``torch.distributed``.
+        world_size: How many there are; goes with ``rank``.
+        equal_length: All ranks have equally many samples, and so equally many steps: ``wrap``
+            repeats the order's first samples at its end, ``pad`` its last, ``drop`` leaves the
+            last few out. ``none``: every sample once, ranks differ by one at most, and a DDP job
+            has to cope with that.
+
+    Example:
+        >>> sampler = DistributedShardSampler(dataset, shuffle=True, seed=1)
+        >>> loader = DataLoader(dataset, batch_size=32, sampler=sampler, num_workers=4)
+        >>> for step, batch in enumerate(loader, 1):
+        ...     state = sampler.state_dict(num_samples=32 * step)
+    """
+
+    def __init__(
+        self,
+        data_source: Any,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        equal_length: EqualLength = "wrap",
+    ) -> None:
+        super().__init__(
+            shuffle=shuffle,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            equal_length=equal_length,
+        )
+        self._source = data_source
+
+    def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
+        """How far the pass under way is, as a few numbers that any shape of job goes on from.
+
+        Args:
+            num_samples: How many samples of this rank the training loop has taken in this pass. A
+                plain DataLoader with workers asks for indices ahead of the loop, so that the
+                sampler cannot know; a StatefulDataLoader can.
+        """
+        return self._state(num_samples)
+
+    def _total(self, epoch: int) -> int:
+        return len(self._source)
+
+    def _entries(self, epoch: int, numbers: Sequence[int]) -> Iterable[int]:
+        if not self._shuffle:
+            return numbers
+        shuffled = order.epoch_order(len(self._source), self._seed, epoch)
+        taken: list[int] = shuffled[torch.tensor(numbers, dtype=torch.int64)].tolist()
+        return taken
+
+    def _fingerprint(self) -> str:
+        return self._prints.of(getattr(self._source, "objects", self._source), self._shuffle)
