@@ -18,13 +18,20 @@ from collections.abc import Iterator
 from forebay import ArchiveConfig, Bucket, Client, Listing, NotFound, ShardIndex
 from forebay_torch import (
     BaseIterDataset,
+    BatchIterDataset,
+    Decoder,
     DistributedShardSampler,
     DynamicBatchSampler,
     IterableDataset,
     MapDataset,
+    MixedDataset,
     ShardMapDataset,
     ShardReader,
+    ThreadLoader,
 )
+from forebay_torch.compat.aistore import AISMapDataset
+from forebay_torch.compat.dataflux.dataflux_mapstyle_dataset import DataFluxMapStyleDataset
+from forebay_torch.compat.s3 import S3MapDataset
 
 
 class Lines(BaseIterDataset):
@@ -44,6 +51,13 @@ ranked = DistributedShardSampler(dataset, rank=0, world_size=2, equal_length="dr
 ranked.load_state_dict(ranked.state_dict(num_samples=5))
 stream = IterableDataset(bucket, on_error="skip", batch_size=4, equal_length="wrap")
 state: dict[str, object] = stream.state_dict(num_samples=8)
+loader = ThreadLoader(MixedDataset([dataset], weights=[1]), batch_size=4, threads=2)
+waited: float = loader.stats().wait_fraction
+BatchIterDataset(bucket, max_batch_size=8)
+ShardReader(bucket, decode=Decoder(images="tensor"))
+AISMapDataset(bucket)
+DataFluxMapStyleDataset(project_name="p", bucket_name="b")
+S3MapDataset.from_prefix("s3://b/x", region="eu", transform=lambda reader: reader.read())
 failed: int = stream.stats().failed
 try:
     views: list[memoryview] = bucket.get_many([name])

@@ -34,10 +34,13 @@ if _forebay.__version__ != __version__:
         "install both from the same version: pip install ./sdk ./pytorch"
     )
 
+from forebay_torch.batch_iter_dataset import BatchIterDataset
 from forebay_torch.config import Config
+from forebay_torch.decode import Decoder
 from forebay_torch.fields import Fields
 from forebay_torch.iter_dataset import BaseIterDataset, IterableDataset, IterDataset
 from forebay_torch.map_dataset import BaseMapDataset, MapDataset
+from forebay_torch.mixed_dataset import MixedDataset
 from forebay_torch.multi_shard_stream import DataShard, MultiShardStream
 from forebay_torch.sampler import DynamicBatchSampler
 from forebay_torch.policy import DatasetStats
@@ -45,6 +48,7 @@ from forebay_torch.resume import resume_state
 from forebay_torch.shard_map_dataset import ShardMapDataset
 from forebay_torch.shard_reader import ShardReader
 from forebay_torch.shard_sampler import DistributedShardSampler
+from forebay_torch.thread_loader import LoaderStats, ThreadLoader
 
 __all__ = [
     "MapDataset",
@@ -52,13 +56,18 @@ __all__ = [
     "IterDataset",
     "ShardReader",
     "ShardMapDataset",
+    "BatchIterDataset",
     "MultiShardStream",
+    "MixedDataset",
+    "Decoder",
     "DataShard",
     "Fields",
     "BaseMapDataset",
     "BaseIterDataset",
     "DynamicBatchSampler",
     "DistributedShardSampler",
+    "ThreadLoader",
+    "LoaderStats",
     "resume_state",
     "DatasetStats",
     "Config",

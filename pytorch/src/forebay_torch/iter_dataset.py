@@ -16,6 +16,7 @@ from forebay_torch.fetched import FetchedObject
 from forebay_torch.map_dataset import SampleFormat, sources_of
 from forebay_torch.order import EqualLength
 from forebay_torch.policy import LEFT_OUT, Counters, DatasetStats, OnError, Policy
+from forebay_torch.progress import Progress
 from forebay_torch.resume import Cursor
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, parts_of, snapshot
 
@@ -121,8 +122,12 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
         self.reset()
 
     def _get_worker_iter_info(self) -> tuple[Iterator[Object], str]:
+        return self.worker_objects(), self._worker_name()
+
+    def _worker_name(self) -> str:
+        """How a line of progress tells this worker from others."""
         worker = place.worker()
-        return self.worker_objects(), "" if worker.tag == -1 else f" (Worker {worker.id})"
+        return "" if worker.tag == -1 else f" (Worker {worker.id})"
 
     @abstractmethod
     def __iter__(self) -> Iterator[Any]:
@@ -209,6 +214,7 @@ class IterableDataset(BaseIterDataset):
             on: ``raise``; ``skip`` it with a warning; or a function of its name and the exception,
             whose result takes the sample's place. That the cluster does not answer, or refuses,
             is never skipped.
+        show_progress: Show on a terminal's stderr how many samples were read.
         options: ``shard_by_rank``, ``rank``, ``world_size``, ``shuffle``, ``seed``,
             ``equal_length`` and ``batch_size`` of BaseIterDataset.
 
@@ -233,6 +239,7 @@ class IterableDataset(BaseIterDataset):
         return_name: bool | None = None,
         zero_copy: bool = False,
         on_error: OnError = "raise",
+        show_progress: bool = False,
         **options: Any,
     ) -> None:
         chosen, prefixes = sources_of(
@@ -258,11 +265,19 @@ class IterableDataset(BaseIterDataset):
             zero_copy,
         )
 
+        self._show_progress = show_progress
         self._counters = Counters()
         owner = type(self).__name__
         self._policy = Policy(owner, on_error, ("raise", "skip"), self._counters)
 
     def __iter__(self) -> Iterator[Any]:
+        with Progress(self._show_progress, self._worker_name()) as progress:
+            progress.begin(type(self).__name__)
+            for sample in self._samples():
+                progress.advance()
+                yield sample
+
+    def _samples(self) -> Iterator[Any]:
         self.reset()
         listing = self._index.listing
         for rows in self._groups(self._begin()):

@@ -197,9 +197,7 @@ class ShardReader(BaseIterDataset):
             yield generator.randrange(len(self.objects))
 
     def _samples(self, rows: Iterator[int]) -> Iterator[tuple[str, Any]]:
-        worker = place.worker()
-        suffix = "" if worker.tag == -1 else f" (Worker {worker.id})"
-        with Progress(self._show_progress, suffix) as progress:
+        with Progress(self._show_progress, self._worker_name()) as progress:
             for stream in self._streams(rows):
                 progress.begin(stream.uri)
                 for sample in self._read(stream):

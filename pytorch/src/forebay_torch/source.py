@@ -90,6 +90,12 @@ class ObjectIndex:
         wanted = [(self.bucket(i), self.listing.name(i)) for i in indices]
         return wanted[0][0].client.get_many(wanted) if wanted else []
 
+    def stream(self, indices: Sequence[int]) -> Iterator[memoryview | ForebayError]:
+        """As ``try_many``, each answer as soon as it and all before it have arrived."""
+        batch = self.bucket(indices[0]).client.batch(map(self.object, indices), on_error="return")
+        for result, content in batch.get():
+            yield content if result.error is None else result.error
+
     def try_many(self, indices: Iterable[int]) -> list[memoryview | ForebayError]:
         """As ``get_many``; in place of what cannot be had, why."""
         wanted = [(self.bucket(i), self.listing.name(i)) for i in indices]

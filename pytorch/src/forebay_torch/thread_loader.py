@@ -1,0 +1,245 @@
+"""A loader whose workers are threads of the training process."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, IterableDataset, default_collate, default_convert
+from torch.utils.data._utils.pin_memory import pin_memory as pinned
+
+from forebay_torch.resume import Cursor
+from forebay_torch.shard_sampler import DistributedShardSampler
+from forebay_torch.thread_pass import Made, ThreadPass
+
+__all__ = ["LoaderStats", "ThreadLoader"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderStats:
+    """Where the time of the loop over a loader went, since the loader was made.
+
+    Attributes:
+        batches: Batches that the loop has taken.
+        samples: Samples in them, as far as the loader makes the batches.
+        wait_s: Seconds that the loop waited for batches.
+        compute_s: Seconds between batches, which the loop had for itself.
+    """
+
+    batches: int = 0
+    samples: int = 0
+    wait_s: float = 0.0
+    compute_s: float = 0.0
+
+    @property
+    def wait_fraction(self) -> float:
+        """The share of the time that was waiting: 0 to 1."""
+        total = self.wait_s + self.compute_s
+        return self.wait_s / total if total else 0.0
+
+
+class ThreadLoader:
+    """Batches of a dataset, made ahead by threads: what a DataLoader does, without processes.
+
+    Requests, checksums and unpacking run in Rust beside Python, so that threads keep up where
+    decoding is not done in Python itself. There is nothing to fork, pickle or copy between processes.
+    Batches come in the order of the sampler, or of the epoch of an iterable dataset, whatever the
+    number of threads. At most ``threads * prefetch`` batches are in memory or in the making.
+
+    An exception of a dataset is raised in its batch's place. Ctrl-C ends the loop at once, and
+    leaving a loop early stops the threads.
+
+    Args:
+        dataset: A map-style dataset, whose ``__getitems__`` is called with a batch of indices; or
+            an iterable one. Those of ``forebay_torch`` are shared by the threads, any other
+            iterable one is read by a single thread.
+        batch_size: Samples in a batch; None to hand out an iterable's items as they are.
+        shuffle: Take samples of a map-style dataset in an order of the epoch's own.
+        sampler: The order of samples, instead of ``shuffle``.
+        batch_sampler: The batches, instead of ``batch_size``, ``shuffle``, ``sampler`` and
+            ``drop_last``.
+        threads: How many batches are made at a time; 0 makes each when it is asked for.
+        prefetch: How many batches per thread are made ahead.
+        collate_fn: Makes a batch of a list of samples, in the thread; by default torch's.
+        drop_last: Leave out a last batch that is not full.
+        pin_memory: Put batches into pinned memory, where there is a GPU.
+        ordered: Whether batches come in order; else as soon as one is there.
+        seed: Of the shuffle.
+
+    Example:
+        >>> loader = ThreadLoader(MapDataset(bucket), batch_size=64, shuffle=True)
+        >>> for names, contents in loader:
+        ...     train(contents)
+        >>> print(f"{loader.stats().wait_fraction:.0%} of the time was waiting")
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool = False,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[list[int]] | None = None,
+        *,
+        threads: int = 4,
+        prefetch: int = 2,
+        collate_fn: Callable[[Any], Any] | None = None,
+        drop_last: bool = False,
+        pin_memory: bool = False,
+        ordered: bool = True,
+        seed: int = 0,
+    ) -> None:
+        if threads < 0:
+            raise ValueError(f"threads must not be negative: {threads}")
+        if prefetch < 1:
+            raise ValueError(f"prefetch must be at least 1, not {prefetch}")
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, or None, not {batch_size}")
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self._is_iterable = isinstance(dataset, IterableDataset)
+        self._threads = threads
+        self._prefetch = prefetch
+        self._drop_last = drop_last
+        self._ordered = ordered or threads < 2
+        self._collate = collate_fn or (default_convert if batch_size is None else default_collate)
+        self._pin = pin_memory and torch.cuda.is_available()
+        self._batches: Any = None
+        self._counter: Any = dataset
+        if self._is_iterable:
+            if shuffle or sampler is not None or batch_sampler is not None:
+                raise ValueError("an iterable dataset has its own order: no shuffle, no sampler")
+            if isinstance(cursor := getattr(dataset, "_cursor", None), Cursor):
+                cursor.block = batch_size or 1
+            else:
+                self._threads = min(threads, 1)
+        elif batch_sampler is not None:
+            if shuffle or sampler is not None or drop_last or batch_size != 1:
+                raise ValueError("batch_sampler goes without batch_size, shuffle, sampler, drop_last")
+            self._batches = self._counter = batch_sampler
+        else:
+            if sampler is not None and shuffle:
+                raise ValueError("a sampler has its own order: no shuffle")
+            if batch_size is None:
+                raise ValueError("batch_size=None goes with an iterable dataset")
+            self._counter = sampler or DistributedShardSampler(
+                dataset, shuffle=shuffle, seed=seed, rank=0, world_size=1
+            )
+            self._batches = BatchSampler(self._counter, batch_size, drop_last)
+        self._pass: ThreadPass | None = None
+        # Batches and samples that the loop has taken: in this pass, and in all.
+        self._taken = [0, 0]
+        self._all = [0, 0]
+        self._wait_s = 0.0
+        self._compute_s = 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._pass is not None:
+            self._pass.close()
+        made = self._start()
+        self._pass = made
+        self._taken = [0, 0]
+        try:
+            left = None
+            while True:
+                begun = time.perf_counter()
+                if left is not None:
+                    self._compute_s += begun - left
+                try:
+                    batch, samples = made.next()
+                except StopIteration:
+                    return
+                left = time.perf_counter()
+                self._wait_s += left - begun
+                for counts in (self._all, self._taken):
+                    counts[0] += 1
+                    counts[1] += samples
+                yield batch
+        finally:
+            made.close()
+
+    def __len__(self) -> int:
+        """The number of batches of an epoch."""
+        if not self._is_iterable:
+            return len(self._batches)
+        if self.batch_size is None:
+            return len(self.dataset)
+        whole, rest = divmod(len(self.dataset), self.batch_size)
+        return whole + bool(rest and not self._drop_last)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the order of the next pass, where the sampler or the dataset has one."""
+        if hasattr(self._counter, "set_epoch"):
+            self._counter.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the loop is in this pass: the small state that any shape of job goes on from.
+
+        Raises:
+            TypeError: The sampler or dataset has no state, or batches come out of order.
+        """
+        if not self._ordered:
+            raise TypeError("a loader with ordered=False has no state: nobody knows what is left")
+        if not hasattr(self._counter, "state_dict"):
+            raise TypeError(f"{type(self._counter).__name__} has no state_dict()")
+        batches, samples = self._taken
+        if self._batches is self._counter and self._batches is not None:
+            state: dict[str, Any] = self._counter.state_dict(num_batches=batches)
+        else:
+            state = self._counter.state_dict(num_samples=samples)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes the next pass go on where the state says; the one after it is whole again."""
+        if self._pass is not None:
+            self._pass.close()
+        self._taken = [0, 0]
+        self._counter.load_state_dict(state)
+
+    def stats(self) -> LoaderStats:
+        """Where the time of the loop went."""
+        batches, samples = self._all
+        return LoaderStats(batches, samples, self._wait_s, self._compute_s)
+
+    def _start(self) -> ThreadPass:
+        if not self._is_iterable:
+            jobs = (lambda indices=indices: self._fetched(indices) for indices in self._batches)
+            return ThreadPass(self._threads, self._prefetch, self._ordered, jobs=jobs)
+        if self._threads == 0:
+            own = [self._grouped(self.dataset)]
+        elif isinstance(getattr(self.dataset, "_cursor", None), Cursor):
+            own = [self._grouped(copy.copy(self.dataset)) for _ in range(self._threads)]
+        else:
+            own = [self._grouped(self.dataset)]
+        return ThreadPass(self._threads, self._prefetch, self._ordered, own=own)
+
+    def _fetched(self, indices: list[int]) -> Made:
+        """The batch of these samples of a map-style dataset."""
+        fetch = getattr(self.dataset, "__getitems__", None)
+        samples = fetch(indices) if fetch else [self.dataset[index] for index in indices]
+        return self._finished(samples, len(indices))
+
+    def _grouped(self, dataset: Any) -> Iterator[Made]:
+        """The batches of an iterable dataset."""
+        if self.batch_size is None:
+            for sample in dataset:
+                yield self._finished(sample, 1)
+            return
+        group: list[Any] = []
+        for sample in dataset:
+            group.append(sample)
+            if len(group) == self.batch_size:
+                yield self._finished(group, len(group))
+                group = []
+        if group and not self._drop_last:
+            yield self._finished(group, len(group))
+
+    def _finished(self, samples: Any, count: int) -> Made:
+        batch = self._collate(samples)
+        if self._pin:
+            batch = pinned(batch)  # type: ignore[no-untyped-call]
+        return batch, count

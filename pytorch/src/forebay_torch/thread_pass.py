@@ -1,0 +1,201 @@
+"""The threads of one pass over a loader, and what they have made."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from forebay_torch import place
+
+__all__ = ["Made", "ThreadPass"]
+
+# A batch, and how many samples are in it.
+Made = tuple[Any, int]
+# How long the end of the program waits for a request under way.
+_EXIT_S = 5.0
+_tags = itertools.count(1)
+
+
+class ThreadPass:
+    """One pass over a loader: its threads, and what they have made.
+
+    Batches are numbered. Threads that share ``jobs`` number them as they take them; of ``own``
+    sources, batch ``j`` of source ``k`` of ``n`` is number ``j * n + k``, which is the order in
+    which sources take turns.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        prefetch: int,
+        ordered: bool,
+        *,
+        jobs: Iterator[Callable[[], Made]] | None = None,
+        own: list[Iterator[Made]] | None = None,
+    ) -> None:
+        self._jobs = jobs
+        self._own = own or []
+        self._ordered = ordered
+        self._prefetch = prefetch
+        self._room = threads * prefetch
+        self._changed = threading.Condition()
+        # Number -> what was made, or why not; all under the lock of _changed.
+        self._made: dict[int, Made | BaseException] = {}
+        self._asked = 0
+        self._next = 0
+        self._taken = 0
+        # Of own sources: how many batches each has made, and which are at their ends.
+        self._counts = [0] * len(self._own)
+        self._ended = [False] * max(1, len(self._own))
+        self._closed = False
+        self._threads: list[threading.Thread] = []
+        if threads:
+            tag = -1 - next(_tags)
+            count = len(self._own) or threads
+            for number in range(count):
+                worker = place.Worker(number, count, tag, False)
+                thread = threading.Thread(
+                    target=self._run, args=(worker,), name=f"forebay-loader-{number}", daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+            _live.add(self)
+
+    def next(self) -> Made:
+        """The next batch; waits for it."""
+        if not self._threads:
+            return next(self._own[0]) if self._jobs is None else next(self._jobs)()
+        with self._changed:
+            while True:
+                number = self._available()
+                if number is not None:
+                    made = self._made.pop(number)
+                    self._taken += 1
+                    self._changed.notify_all()
+                    break
+                if self._is_over():
+                    raise StopIteration
+                self._changed.wait()
+        if isinstance(made, BaseException):
+            raise made
+        return made
+
+    def close(self) -> None:
+        """Stops the threads, each after the batch that it is at."""
+        with self._changed:
+            self._closed = True
+            self._made.clear()
+            self._changed.notify_all()
+        _live.discard(self)
+
+    def join(self, deadline: float) -> None:
+        """Waits for the threads until ``deadline`` of the monotonic clock."""
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _available(self) -> int | None:
+        """The number of a batch that may be handed out now."""
+        if not self._ordered:
+            return next(iter(self._made), None)
+        sources = len(self._own)
+        while sources:
+            turn, source = divmod(self._next, sources)
+            to_come = turn < self._counts[source] or not self._ended[source]
+            if to_come or (all(self._ended) and not self._made):
+                break
+            self._next += 1
+        if self._next not in self._made:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    def _is_over(self) -> bool:
+        if self._own:
+            return all(self._ended) and not self._made
+        return self._ended[0] and self._taken == self._asked
+
+    def _run(self, worker: place.Worker) -> None:
+        with place.as_worker(worker):
+            if self._own:
+                self._run_own(worker.id)
+            else:
+                self._run_shared()
+
+    def _run_shared(self) -> None:
+        assert self._jobs is not None
+        while True:
+            with self._changed:
+                while not self._closed and self._asked - self._taken >= self._room:
+                    self._changed.wait()
+                if self._closed or self._ended[0]:
+                    return
+                number = self._asked
+                try:
+                    job = next(self._jobs)
+                except StopIteration:
+                    self._ended[0] = True
+                    self._changed.notify_all()
+                    return
+                except BaseException as error:
+                    # The sampler failed: nothing comes behind this.
+                    self._ended[0] = True
+                    self._made[number] = error
+                    self._asked += 1
+                    self._changed.notify_all()
+                    return
+                self._asked += 1
+            try:
+                made: Made | BaseException = job()
+            except BaseException as error:
+                made = error
+            self._put(number, made)
+
+    def _run_own(self, source: int) -> None:
+        items = self._own[source]
+        while True:
+            with self._changed:
+                while not self._closed and self._waiting(source) >= self._prefetch:
+                    self._changed.wait()
+                if self._closed:
+                    return
+            number = self._counts[source] * len(self._own) + source
+            try:
+                made: Made | BaseException = next(items)
+            except StopIteration:
+                with self._changed:
+                    self._ended[source] = True
+                    self._changed.notify_all()
+                return
+            except BaseException as error:
+                # A generator that raised is at its end.
+                made = error
+            self._counts[source] += 1
+            self._put(number, made)
+
+    def _waiting(self, source: int) -> int:
+        return sum(number % len(self._own) == source for number in self._made)
+
+    def _put(self, number: int, made: Made | BaseException) -> None:
+        with self._changed:
+            if not self._closed:
+                self._made[number] = made
+                self._changed.notify_all()
+
+
+_live: weakref.WeakSet[ThreadPass] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Threads that come back from Rust while Python is taken apart would end the process badly."""
+    deadline = time.monotonic() + _EXIT_S
+    running = list(_live)
+    for made in running:
+        made.close()
+    for made in running:
+        made.join(deadline)
