@@ -1,0 +1,335 @@
+"""The names of ``s3torchconnector``.
+
+    from forebay_torch.compat.s3 import S3MapDataset
+
+The cluster reads the buckets, with the region, endpoint and credentials that it has for them; what is
+said of those here is accepted and not used.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch.utils.data import Dataset
+from torch.utils.data import IterableDataset as TorchIterableDataset
+
+from forebay import Client, Object, Reader
+from forebay_torch.iter_dataset import BaseIterDataset
+from forebay_torch.map_dataset import BaseMapDataset
+
+__all__ = ["S3ClientConfig", "S3IterableDataset", "S3MapDataset", "S3Reader", "S3ReaderConstructor"]
+
+_BUFFER_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class S3ClientConfig:
+    """Kept for compatibility: how the cluster speaks to a bucket is the bucket's setting."""
+
+    throughput_target_gbps: float = 10.0
+    part_size: int = 8 << 20
+    unsigned: bool = False
+    force_path_style: bool = False
+    max_attempts: int = 10
+    profile: str | None = None
+
+
+class S3Reader(io.BufferedReader):
+    """The content of an object as a seekable binary file.
+
+    Attributes:
+        bucket: Name of the bucket.
+        key: Name of the object.
+    """
+
+    def __init__(self, item: Object, content: io.RawIOBase, buffer_size: int) -> None:
+        super().__init__(content, buffer_size)
+        self.bucket = item.bucket.name
+        self.key = item.name
+
+
+_Constructor = Callable[[Object], S3Reader]
+
+
+class S3ReaderConstructor:
+    """The ways to read an object."""
+
+    @staticmethod
+    def sequential() -> _Constructor:
+        """All of it at once; a DataLoader's batch is one request per owning target."""
+        return _sequential
+
+    @staticmethod
+    def range_based(buffer_size: int | None = None) -> _Constructor:
+        """Only what is read, ``buffer_size`` bytes at a time; by default 8 MiB."""
+        return _RangeBased(_BUFFER_BYTES if buffer_size is None else buffer_size)
+
+    @staticmethod
+    def default() -> _Constructor:
+        """``sequential``."""
+        return _sequential
+
+
+class _Whole(io.RawIOBase):
+    """An object read at once, when it is first needed."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__()
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._reader.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._reader.tell()
+
+    def readinto(self, buffer: Any, /) -> int:
+        return self._reader.readinto(buffer)
+
+    def readall(self) -> bytes:
+        return self._reader.read()
+
+
+class _Ranges(io.RawIOBase):
+    """An object read range by range."""
+
+    def __init__(self, item: Object) -> None:
+        super().__init__()
+        self._item = item
+        self._size = item.size if item.size is not None else item.head().size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence, self._size)
+        if base + offset < 0:
+            raise ValueError(f"negative seek position {base + offset}")
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any, /) -> int:
+        target = memoryview(buffer).cast("B")
+        length = min(len(target), self._size - self._position)
+        if length <= 0:
+            return 0
+        part = self._item.get(byte_range=(self._position, length)).memoryview()
+        target[: len(part)] = part
+        self._position += len(part)
+        return len(part)
+
+
+def _sequential(item: Object) -> S3Reader:
+    # Nothing is buffered twice: what there is to read is in memory.
+    return S3Reader(item, _Whole(item.get()), 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class _RangeBased:
+    """As a class, because a dataset pickles with it."""
+
+    buffer_size: int
+
+    def __call__(self, item: Object) -> S3Reader:
+        return S3Reader(item, _Ranges(item), max(self.buffer_size, 1))
+
+
+def _identity(reader: S3Reader) -> Any:
+    return reader
+
+
+class _Lazy:
+    """What both datasets share: sources that are listed when they are first needed."""
+
+    def __init__(
+        self,
+        sources: Callable[[Client], list[Any]],
+        region: str | None,
+        endpoint: str | None,
+        transform: Callable[[S3Reader], Any],
+        s3client_config: S3ClientConfig | None,
+        reader_constructor: _Constructor | None,
+        options: dict[str, Any],
+    ) -> None:
+        self.region = region
+        self.endpoint = endpoint
+        self._sources = sources
+        self._transform = transform
+        self._read = reader_constructor or _sequential
+        self._options = options
+        self._listed: Any = None
+
+    @classmethod
+    def from_prefix(
+        cls,
+        s3_uri: str,
+        *,
+        region: str | None = None,
+        endpoint: str | None = None,
+        transform: Callable[[S3Reader], Any] = _identity,
+        s3client_config: S3ClientConfig | None = None,
+        reader_constructor: _Constructor | None = None,
+        **options: Any,
+    ) -> Self:
+        """All objects whose URIs begin so.
+
+        Args:
+            s3_uri: ``s3://bucket/prefix``, or the URI of any other bucket of the cluster.
+            region: Accepted for compatibility, with ``endpoint`` and ``s3client_config``.
+            transform: Makes a sample of the S3Reader of an object, in the worker.
+            reader_constructor: One of S3ReaderConstructor's.
+            options: ``enable_sharding`` of S3IterableDataset; those of BaseMapDataset or
+                BaseIterDataset.
+        """
+        return cls(
+            _Prefix(s3_uri), region, endpoint, transform, s3client_config, reader_constructor, options
+        )
+
+    @classmethod
+    def from_objects(
+        cls,
+        object_uris: str | Iterable[str],
+        *,
+        region: str | None = None,
+        endpoint: str | None = None,
+        transform: Callable[[S3Reader], Any] = _identity,
+        s3client_config: S3ClientConfig | None = None,
+        reader_constructor: _Constructor | None = None,
+        **options: Any,
+    ) -> Self:
+        """These objects, in this order; one that is named twice comes once."""
+        uris = [object_uris] if isinstance(object_uris, str) else list(object_uris)
+        return cls(
+            _Objects(uris), region, endpoint, transform, s3client_config, reader_constructor, options
+        )
+
+    def _sample(self, item: Object) -> Any:
+        return self._transform(self._read(item))
+
+    def _client(self) -> Client:
+        client = self._options.get("client")
+        return client if isinstance(client, Client) else Client()
+
+
+class S3MapDataset(_Lazy, Dataset[Any]):
+    """Samples by index; made by ``from_prefix`` or ``from_objects``. The objects are listed at the
+    first ``len()`` or sample."""
+
+    def __len__(self) -> int:
+        return len(self._inner())
+
+    def __getitem__(self, i: int) -> Any:
+        return self._inner()[i]
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        inner = self._inner()
+        if self._read is _sequential:
+            return inner.__getitems__(indices)
+        return [inner[index] for index in indices]
+
+    def _inner(self) -> _MapOfReaders:
+        if self._listed is None:
+            client = self._client()
+            options = {**self._options, "client": client}
+            self._listed = _MapOfReaders(self._sources(client), self._sample, options)
+        inner: _MapOfReaders = self._listed
+        return inner
+
+
+class S3IterableDataset(_Lazy, TorchIterableDataset[Any]):
+    """Samples one after the other; made by ``from_prefix`` or ``from_objects``.
+
+    With ``enable_sharding=True`` ranks and workers share the objects; without, as in the original,
+    each of them reads all.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._inner())
+
+    def __len__(self) -> int:
+        return len(self._inner())
+
+    def _inner(self) -> _StreamOfReaders:
+        if self._listed is None:
+            client = self._client()
+            options = {**self._options, "client": client}
+            sharded = bool(options.pop("enable_sharding", False))
+            self._listed = _StreamOfReaders(self._sources(client), self._sample, sharded, options)
+        inner: _StreamOfReaders = self._listed
+        return inner
+
+
+class _MapOfReaders(BaseMapDataset):
+    def __init__(
+        self, sources: list[Any], sample: Callable[[Object], Any], options: dict[str, Any]
+    ) -> None:
+        super().__init__(sources, **options)
+        self._make = sample
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._make(self.get_obj_list()[index])
+
+
+class _StreamOfReaders(BaseIterDataset):
+    def __init__(
+        self,
+        sources: list[Any],
+        sample: Callable[[Object], Any],
+        sharded: bool,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__(sources, **{"shard_by_rank": sharded, **options})
+        self._make = sample
+        self._sharded = sharded
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._sharded:
+            self.reset()
+            yield from map(self._make, self.worker_objects())
+            return
+        for row in self._rows(range(len(self._index.listing))):
+            yield self._make(self._index.object(row))
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefix:
+    """Sources by a prefix."""
+
+    uri: str
+
+    def __call__(self, client: Client) -> list[Any]:
+        return [self.uri]
+
+
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    """Sources by names: a group for each stretch of one bucket."""
+
+    uris: list[str]
+
+    def __call__(self, client: Client) -> list[Any]:
+        stretches: list[tuple[Any, list[str]]] = []
+        for uri in self.uris:
+            bucket, name = client.bucket_of(uri)
+            if not name:
+                raise ValueError(f"{uri!r} names a bucket, not an object; from_prefix takes it")
+            if not stretches or stretches[-1][0] != bucket:
+                stretches.append((bucket, []))
+            stretches[-1][1].append(name)
+        return [bucket.objects(names=names) for bucket, names in stretches]

@@ -1,0 +1,208 @@
+"""Programs written for other projects' datasets run with one import changed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+import forebay
+from forebay_torch import Fields
+from shard_files import tar
+
+CONTENTS = {f"train/{i}": bytes([65 + i]) * (i + 1) for i in range(10)}
+
+
+@pytest.fixture
+def filled(bucket: forebay.Bucket) -> forebay.Bucket:
+    bucket.put_many(CONTENTS.items())
+    bucket.object("test/0").put(b"other")
+    return bucket
+
+
+def test_the_articles_loops_over_aistore_run(filled: forebay.Bucket, cluster: Any) -> None:
+    from forebay_torch.compat.aistore import AISIterDataset, Client
+
+    bucket = Client(cluster.endpoint).bucket(filled.name).create(exist_ok=True)
+    iter_dataset = AISIterDataset(ais_source_list=bucket)
+    assert {name: data for name, data in iter_dataset} == {**CONTENTS, "test/0": b"other"}
+    loader = DataLoader(iter_dataset, batch_size=4, num_workers=2)
+    assert sorted(name for names, data in loader for name in names)[0] == "test/0"
+
+
+def test_aistores_own_sdk_gives_the_buckets(filled: forebay.Bucket, cluster: Any) -> None:
+    sdk = pytest.importorskip("aistore.sdk")
+    from forebay_torch.compat.aistore import (
+        AISBatchIterDataset,
+        AISIterDataset,
+        AISMapDataset,
+        DynamicBatchSampler,
+    )
+
+    client = sdk.Client(cluster.endpoint)
+    bucket = client.bucket(filled.name).create(exist_ok=True)
+    dataset = AISMapDataset(ais_source_list=bucket, prefix_map={bucket: ["train/1", "train/2"]})
+    assert list(dataset) == [("train/1", b"BB"), ("train/2", b"CCC")]
+    loader = DataLoader(
+        dataset=dataset,
+        batch_sampler=DynamicBatchSampler(
+            data_source=dataset, max_batch_size=4_000_000, shuffle=True
+        ),
+        num_workers=1,
+    )
+    assert [sorted(names) for names, _ in loader] == [["train/1", "train/2"]]
+    group = bucket.objects(obj_names=["train/3", "train/0"])
+    assert list(AISIterDataset(group)) == [("train/3", b"DDDD"), ("train/0", b"A")]
+    batches = AISBatchIterDataset(bucket, client, prefix_map={bucket: "test/"}, max_batch_size=4)
+    assert list(batches) == [("test/0", b"other")]
+
+
+def test_custom_datasets_of_aistores_base_classes(filled: forebay.Bucket) -> None:
+    from forebay_torch.compat.aistore import AISBaseIterDataset, AISBaseMapDataset
+
+    class Sizes(AISBaseIterDataset):
+        def __init__(self, source: Any, prefix_map: Any) -> None:
+            super().__init__(ais_source_list=source, prefix_map=prefix_map)
+
+        def __iter__(self) -> Iterator[int]:
+            self._reset_iterator()
+            worker_iter, _ = self._get_worker_iter_info()
+            for obj in worker_iter:
+                yield len(BytesIO(obj.get().read_all()).getvalue())
+
+    class Upper(AISBaseMapDataset):
+        def __getitem__(self, index: int) -> bytes:
+            content: bytes = self.get_obj_list()[index].get_reader().read_all()
+            return content.upper()
+
+    assert list(Sizes(filled, {filled: "train/"})) == list(range(1, 11))
+    assert Upper(ais_source_list=[filled], prefix_map={filled: "test/"})[0] == b"OTHER"
+
+
+def test_aistores_shard_reader_and_streams(bucket: forebay.Bucket) -> None:
+    from forebay_torch.compat.aistore import AISMultiShardStream, AISShardReader, DataShard
+
+    bucket.object("s.tar").put(tar([("d/1.png", b"p"), ("d/1.cls", b"0"), ("d/2.png", b"q")]))
+    bucket.object("t.tar").put(tar([("1.x", b"1"), ("2.x", b"2"), ("3.x", b"3")]))
+    reader = AISShardReader(bucket_list=bucket, prefix_map={bucket: "s"})
+    loader = DataLoader(reader, batch_size=60, num_workers=1)
+    (batch,) = list(loader)
+    assert list(batch[0]) == ["1", "2"]
+    assert isinstance(batch[1], Fields) and batch[1]["cls"] == [b"0", b""]
+    stream = AISMultiShardStream(data_sources=[DataShard(bucket, "s"), DataShard(bucket, "t")])
+    assert list(stream) == [(b"p", b"1"), (b"0", b"2"), (b"q", b"3")]
+
+
+def test_a_transform_that_is_not_asked_for_is_refused(filled: forebay.Bucket) -> None:
+    from forebay_torch.compat.aistore import AISIterDataset, AISMapDataset
+
+    for kind in (AISMapDataset, AISIterDataset):
+        with pytest.raises(NotImplementedError, match="etl_name='upper'"):
+            kind(filled, etl_name="upper")
+
+
+def test_the_connectors_loops_over_google_run(filled: forebay.Bucket) -> None:
+    from forebay_torch.compat.dataflux import dataflux_iterable_dataset, dataflux_mapstyle_dataset
+
+    where = {"project_name": "project", "bucket_name": f"ais://{filled.name}"}
+    map_dataset = dataflux_mapstyle_dataset.DataFluxMapStyleDataset(
+        **where,
+        config=dataflux_mapstyle_dataset.Config(prefix="train/"),
+        data_format_fn=lambda content: content.lower(),
+    )
+    sample_object = map_dataset.objects[0]
+    assert (sample_object[0], sample_object[1]) == ("train/0", 1)
+    assert list(map_dataset)[:2] == [b"a", b"bb"]
+    iterable_dataset = dataflux_iterable_dataset.DataFluxIterableDataset(
+        **where, config=dataflux_mapstyle_dataset.Config(prefix="test/")
+    )
+    assert list(iterable_dataset) == [b"other"]
+    slow = dataflux_mapstyle_dataset.DatafluxMapStyleDataset(
+        **where,
+        config=dataflux_mapstyle_dataset.Config(
+            prefix="train/", max_composite_object_size=0, disable_compose=True
+        ),
+    )
+    assert slow.__getitems__([0, 9]) == [b"A", b"J" * 10]
+
+
+def test_a_bucket_of_dataflux_is_googles_and_its_client_is_not_used() -> None:
+    from forebay_torch.compat.dataflux.dataflux_mapstyle_dataset import cloud_uri, cluster_client
+
+    assert cloud_uri("images") == "gs://images"
+    assert cloud_uri("s3://images") == "s3://images"
+    with pytest.warns(UserWarning, match="storage_client of type object is not used"):
+        assert cluster_client(object()) is None
+
+
+def key_and_size(reader: Any) -> tuple[str, int]:
+    return reader.key, len(reader.read())
+
+
+def test_s3_datasets_by_prefix_and_by_names(filled: forebay.Bucket) -> None:
+    from forebay_torch.compat.s3 import S3IterableDataset, S3MapDataset, S3Reader
+
+    uri = f"ais://{filled.name}"
+    dataset = S3MapDataset.from_prefix(f"{uri}/train/", region="us-east-1")
+    assert len(dataset) == 10
+    reader = dataset[3]
+    assert isinstance(reader, S3Reader)
+    assert (reader.bucket, reader.key, reader.read()) == (filled.name, "train/3", b"DDDD")
+    assert reader.seek(-2, 2) == 2 and reader.read() == b"DD" and reader.read() == b""
+    chosen = S3MapDataset.from_objects(
+        [f"{uri}/train/2", f"{uri}/train/0"], region="eu", transform=key_and_size
+    )
+    assert list(DataLoader(chosen, batch_size=None)) == [["train/2", 3], ["train/0", 1]]
+    stream = S3IterableDataset.from_prefix(f"{uri}/test/", region="eu", transform=key_and_size)
+    assert list(pickle.loads(pickle.dumps(stream))) == [("test/0", 5)]
+    with pytest.raises(ValueError, match="names a bucket, not an object"):
+        len(S3MapDataset.from_objects(uri, region="eu"))
+
+
+def test_an_s3_dataset_lists_when_it_is_first_needed() -> None:
+    from forebay_torch.compat.s3 import S3MapDataset
+
+    S3MapDataset.from_prefix("s3://there-is-no-such-bucket/x", region="eu")
+
+
+def test_s3_workers_share_the_objects_only_when_told_to(filled: forebay.Bucket) -> None:
+    from forebay_torch.compat.s3 import S3IterableDataset
+
+    for sharded in (True, False):
+        stream = S3IterableDataset.from_prefix(
+            f"ais://{filled.name}/train/",
+            region="eu",
+            transform=key_and_size,
+            enable_sharding=sharded,
+        )
+        found = list(DataLoader(stream, batch_size=None, num_workers=2))
+        assert len(found) == (10 if sharded else 20)
+
+
+def test_an_s3_batch_is_one_request_and_a_range_reader_reads_ranges(
+    filled: forebay.Bucket, cluster: Any
+) -> None:
+    from forebay_torch.compat.s3 import S3MapDataset, S3ReaderConstructor
+
+    filled.object("large").put(bytes(range(256)) * 100)
+    uri = f"ais://{filled.name}"
+    entries = cluster.count("forebay_batch_entries_total")
+    whole = S3MapDataset.from_prefix(f"{uri}/train/", region="eu", transform=key_and_size)
+    assert len(whole.__getitems__([0, 1, 2])) == 3
+    assert cluster.count("forebay_batch_entries_total") - entries == 3
+    ranged = S3MapDataset.from_prefix(
+        f"{uri}/large",
+        region="eu",
+        reader_constructor=S3ReaderConstructor.range_based(buffer_size=512),
+    )
+    read = cluster.count("forebay_get_bytes_total")
+    reader = ranged[0]
+    assert reader.seek(1000) == 1000
+    assert reader.read(4) == bytes([232, 233, 234, 235])
+    assert reader.seek(0, 2) == 25600 and reader.read() == b""
+    assert reader.seek(30000) == 30000 and reader.read(1) == b""
+    assert 0 < cluster.count("forebay_get_bytes_total") - read < 5000
