@@ -354,7 +354,7 @@ mod tests {
         for cut in 0..block.len() {
             assert!(Columns::decode(&block[..cut]).is_err());
         }
-        for at in 0..HEAD + 12 {
+        for at in 0..HEAD {
             for bit in 0..8 {
                 let mut flipped = block.clone();
                 flipped[at] ^= 1 << bit;
