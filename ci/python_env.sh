@@ -79,7 +79,8 @@ say "making $venv"
 "$python" -m venv ${options[@]+"${options[@]}"} "$venv" >&2
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --no-input "$@" >&2; }
 pip install --quiet "$(grep '^pip==' "$here/requirements-test.txt")"
-pip install --quiet -r "$here/requirements-test.txt"
+# --no-deps: the list is whole, and a client in it asks for PyTorch with its CUDA packages.
+pip install --quiet --no-deps -r "$here/requirements-test.txt"
 
 if [ "$own_torch" = yes ]; then
     torch=$(grep '^torch==' "$here/requirements-torch.txt")

@@ -1,7 +1,8 @@
 """Fixtures of the tests of the running product: real clusters, a real S3, an emulated Google.
 
 `forebay_bin`, `start_cluster` (as many as a test wants), `cluster` (one per file), `minio` and
-`fake_gcs` (one per run). All processes end with the fixture that started them.
+`fake_gcs` (one per run). For clients of S3: `s3_cluster` and `s3` (one per run), `s3_url` and
+`bucket`. All processes end with the fixture that started them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,7 @@ from forebay_cluster import (
     free_ports,
     wait_until,
 )
+from forebay_s3 import client
 
 __all__ = ["REPOSITORY", "Cluster", "FakeGcs", "Minio", "free_ports", "wait_until"]
 
@@ -58,6 +61,43 @@ def start_cluster(
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
     """One gateway and three targets, shared by the tests of a file."""
     return start_cluster()
+
+
+@pytest.fixture(scope="session")
+def s3_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One gateway and three targets for all clients of S3; each keeps to buckets of its own.
+
+    S3 lies at `/`, too, and a bucket has a host under localhost."""
+    folder = tmp_path_factory.mktemp("s3-cluster")
+    config = folder / "config.toml"
+    config.write_text('[s3]\nroot = true\ndomains = ["localhost"]\n')
+    running = Cluster.start(folder, options=["--config", str(config)])
+    try:
+        yield running
+    finally:
+        running.stop()
+        # A gigabyte by now.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def s3(s3_cluster: Cluster) -> Any:
+    """boto3 at the gateway: makes and judges what other clients read and write."""
+    return client(f"{s3_cluster.endpoint}/s3")
+
+
+@pytest.fixture
+def s3_url(s3_cluster: Cluster) -> str:
+    """Where clients of S3 are pointed at: the gateway, which owns no object."""
+    return f"{s3_cluster.endpoint}/s3"
+
+
+@pytest.fixture
+def bucket(s3: Any) -> str:
+    """An empty bucket of the test's own."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    s3.create_bucket(Bucket=name)
+    return name
 
 
 @dataclass

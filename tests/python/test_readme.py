@@ -43,8 +43,8 @@ class Block(NamedTuple):
         return all(command.split()[0] == program for command in self.commands)
 
 
-def blocks() -> list[Block]:
-    text = README.read_text(encoding="utf-8")
+def blocks(page: Path = README) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
     return [
         Block(found.group(1), text.count("\n", 0, found.start()) + 2, found.group(2))
         for found in FENCE.finditer(text)

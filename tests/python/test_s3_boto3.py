@@ -10,26 +10,13 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-import boto3
 import pytest
 import requests
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from conftest import Cluster
+from forebay_s3 import client
 
 PART = 5 << 20
-
-
-def client(url: str, secret: str = "forebaysecret", **config: Any) -> Any:
-    """boto3 with the keys that a cluster has by default."""
-    return boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name="us-east-1",
-        aws_access_key_id="forebay",
-        aws_secret_access_key=secret,
-        config=Config(retries={"max_attempts": 1}, s3={"addressing_style": "path"}, **config),
-    )
 
 
 def code(call: Callable[[], Any]) -> str:
@@ -37,18 +24,6 @@ def code(call: Callable[[], Any]) -> str:
     with pytest.raises(ClientError) as caught:
         call()
     return str(caught.value.response["Error"]["Code"])
-
-
-@pytest.fixture(scope="module")
-def s3(cluster: Cluster) -> Any:
-    return client(f"{cluster.endpoint}/s3")
-
-
-@pytest.fixture()
-def bucket(s3: Any, request: pytest.FixtureRequest) -> str:
-    name = f"t{abs(hash(request.node.name)):x}"
-    s3.create_bucket(Bucket=name)
-    return name
 
 
 def test_an_object_keeps_its_headers_and_metadata(s3: Any, bucket: str) -> None:
@@ -191,10 +166,9 @@ def test_a_wrong_md5_stores_nothing(s3: Any, bucket: str) -> None:
     assert code(lambda: s3.get_object(Bucket=bucket, Key="k")) == "NoSuchKey"
 
 
-def test_only_holders_of_a_key_come_in(cluster: Cluster, s3: Any, bucket: str) -> None:
-    url = f"{cluster.endpoint}/s3"
+def test_only_holders_of_a_key_come_in(s3_url: str, s3: Any, bucket: str) -> None:
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
-    forged = client(url, secret="guess")
+    forged = client(s3_url, secret="guess")
     for call in [
         lambda: forged.get_object(Bucket=bucket, Key="k"),
         lambda: forged.put_object(Bucket=bucket, Key="k", Body=b"y"),
@@ -202,26 +176,26 @@ def test_only_holders_of_a_key_come_in(cluster: Cluster, s3: Any, bucket: str) -
     ]:
         assert code(call) == "SignatureDoesNotMatch"
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"{url}/{bucket}/k")
+        urllib.request.urlopen(f"{s3_url}/{bucket}/k")
     assert refused.value.code == 403
     for version in ["s3v4", "s3"]:
-        signer = client(url, signature_version=version)
+        signer = client(s3_url, signature_version=version)
         signed = signer.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "k"})
         assert urllib.request.urlopen(signed).read() == b"x"
 
 
-def test_every_node_serves_every_object(cluster: Cluster, s3: Any, bucket: str) -> None:
+def test_every_node_serves_every_object(s3_cluster: Cluster, s3: Any, bucket: str) -> None:
     s3.put_object(Bucket=bucket, Key="k", Body=b"x" * 100_000)
-    for node in cluster.targets:
+    for node in s3_cluster.targets:
         there = client(f"{node['url']}/s3")
         assert there.get_object(Bucket=bucket, Key="k")["ContentLength"] == 100_000
         there.put_object(Bucket=bucket, Key="k2", Body=b"y")
         assert there.list_objects_v2(Bucket=bucket)["KeyCount"] == 2
 
 
-def test_v1_and_s3_see_the_same_object(cluster: Cluster, s3: Any, bucket: str) -> None:
+def test_v1_and_s3_see_the_same_object(s3_cluster: Cluster, s3: Any, bucket: str) -> None:
     etag = s3.put_object(Bucket=bucket, Key="k", Body=b"x", Metadata={"label": "cat"})["ETag"]
-    url = f"{cluster.endpoint}/v1/objects/{bucket}/k?provider=ais&props=etag,custom"
+    url = f"{s3_cluster.endpoint}/v1/objects/{bucket}/k?provider=ais&props=etag,custom"
     head = requests.head(url, allow_redirects=True, timeout=10)
     assert head.headers["etag"] == etag
     assert head.headers["ais-custom-md"] == "label=cat"

@@ -1,0 +1,99 @@
+"""The S3 front as the AWS command line uses it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forebay_s3 import (
+    LARGE,
+    ODD_NAMES,
+    content,
+    environment,
+    objects,
+    program,
+    read_files,
+    run,
+    write_files,
+)
+
+
+@pytest.fixture
+def aws(s3_url: str) -> Callable[..., str]:
+    """`aws("s3", "ls", …)` -> what the command says."""
+    command = program("awscli", "aws")
+    return lambda *words: run([command, *words], environment(s3_url))
+
+
+def test_sync_goes_both_ways_and_leaves_nothing_to_do(
+    aws: Callable[..., str], s3: Any, bucket: str, tmp_path: Path
+) -> None:
+    up, down = tmp_path / "up", tmp_path / "down"
+    files = {name: name.encode() for name in ODD_NAMES}
+    files |= {"d/large": content(LARGE), "d/empty": b""}
+    write_files(up, files)
+    there = f"s3://{bucket}/set"
+    assert aws("s3", "sync", up, there).count("upload: ") == len(files)
+    assert objects(s3, bucket) == {f"set/{name}": body for name, body in files.items()}
+    assert s3.head_object(Bucket=bucket, Key="set/d/large")["ETag"].endswith('-3"')
+    assert aws("s3", "sync", up, there) == ""
+    aws("s3", "sync", there, down)
+    assert read_files(down) == files
+    assert aws("s3", "sync", there, down) == ""
+    (up / "d/empty").write_bytes(b"no more")
+    (up / ODD_NAMES[0]).unlink()
+    changed = aws("s3", "sync", up, there, "--delete")
+    assert (changed.count("upload: "), changed.count("delete: ")) == (1, 1)
+    assert objects(s3, bucket) == {f"set/{n}": body for n, body in read_files(up).items()}
+
+
+def test_files_are_copied_moved_listed_and_removed(
+    aws: Callable[..., str], s3: Any, bucket: str, tmp_path: Path
+) -> None:
+    large, there = content(LARGE), f"s3://{bucket}"
+    write_files(tmp_path, {"large": large})
+    aws("s3", "cp", tmp_path / "large", f"{there}/a", "--metadata", "label=cat")
+    assert s3.head_object(Bucket=bucket, Key="a")["Metadata"] == {"label": "cat"}
+    aws("s3", "cp", f"{there}/a", f"{there}/d/b c")
+    aws("s3", "mv", f"{there}/a", f"{there}/ü")
+    assert objects(s3, bucket) == {"d/b c": large, "ü": large}
+    listed = [line.split(maxsplit=3) for line in aws("s3", "ls", there).splitlines()]
+    assert [words[-1] for words in listed] == ["d/", "ü"]
+    assert str(LARGE) in aws("s3", "ls", there, "--recursive", "--summarize")
+    aws("s3", "rm", there, "--recursive")
+    assert aws("s3", "ls", there) == ""
+    aws("s3", "rb", there)
+    assert bucket not in aws("s3", "ls")
+
+
+def test_objects_are_put_read_in_ranges_and_described(
+    aws: Callable[..., str], bucket: str, tmp_path: Path
+) -> None:
+    body = content(LARGE)
+    write_files(tmp_path, {"body": body})
+    which = ["--bucket", bucket, "--key", "a b/ü"]
+    told = ["--metadata", "label=cat", "--content-type", "text/x-test"]
+    sum_of = ["--checksum-algorithm", "SHA256"]
+    put = aws("s3api", "put-object", *which, "--body", tmp_path / "body", *told, *sum_of)
+    head = json.loads(aws("s3api", "head-object", *which, "--checksum-mode", "ENABLED"))
+    assert head["Metadata"] == {"label": "cat"} and head["ContentType"] == "text/x-test"
+    assert head["ContentLength"] == LARGE
+    assert head["ChecksumSHA256"] == json.loads(put)["ChecksumSHA256"]
+    aws("s3api", "get-object", *which, "--range", "bytes=12345678-12345699", tmp_path / "some")
+    assert (tmp_path / "some").read_bytes() == body[12345678:12345700]
+    attributes = ["--object-attributes", "ETag", "ObjectSize"]
+    found = json.loads(aws("s3api", "get-object-attributes", *which, *attributes))
+    assert found["ObjectSize"] == LARGE
+    aws("s3api", "delete-object", *which)
+    assert aws("s3api", "list-objects-v2", "--bucket", bucket, "--query", "Contents") == "null\n"
+
+
+def test_a_stream_of_unknown_length_is_uploaded(
+    aws: Callable[..., str], s3: Any, s3_url: str, bucket: str
+) -> None:
+    command = f"head -c {LARGE} /dev/zero | {program('awscli', 'aws')} s3 cp - s3://{bucket}/k"
+    run(["bash", "-o", "pipefail", "-c", command], environment(s3_url))
+    assert objects(s3, bucket) == {"k": bytes(LARGE)}
