@@ -172,7 +172,8 @@ pub struct S3Config {
     pub delete_nonempty_buckets: bool,
     /// Serves S3 at `/` too, not only under `/s3`.
     pub root: bool,
-    /// Domains whose sub-domains are buckets: `s3.example.com` for `bucket.s3.example.com`.
+    /// Domains whose sub-domains are buckets: `s3.example.com` for `bucket.s3.example.com`. Such a
+    /// host serves S3 alone, at `/`.
     pub domains: Vec<String>,
     /// Least size of every part of an upload but the last. 5 MiB as on AWS when absent, except with
     /// `delete_nonempty_buckets`: whoever expects that of AIStore expects its small parts too.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
@@ -164,6 +164,8 @@ impl<H: Handler> Server<H> {
     /// Runs the handler, then gives the answer what every answer has.
     async fn answer(&self, request: Request) -> Response {
         let (method, uri) = (request.method().clone(), request.uri().clone());
+        let expects = request.headers().contains_key(header::EXPECT);
+        let unasked = expects && request.body().is_end_stream();
         let answer = AssertUnwindSafe(self.handler.answer(request)).catch_unwind();
         let mut response = answer.await.unwrap_or_else(|_| {
             tracing::error!(%method, path = uri.path(), "handler panicked");
@@ -174,6 +176,11 @@ impl<H: Handler> Server<H> {
         }
         let version = HeaderValue::from(self.maps.version());
         response.headers_mut().insert(&OWN_MAP, version);
+        if unasked {
+            // Nothing was to come, so no `100 Continue` was sent. The AWS command line then takes
+            // this status for that of the connection's next answer, too, and waits without end.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         response
     }
 

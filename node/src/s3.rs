@@ -78,6 +78,11 @@ impl S3Door {
     /// cluster serves S3 at `/` too.
     pub fn front(&self, request: &Request, at_root: bool) -> Option<&Front> {
         let (path, headers) = (request.uri().path(), request.headers());
+        let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
+        // Behind a bucket's host the whole path is the key, even one that begins with `s3/`.
+        if self.0.root.host_bucket(host).is_some() {
+            return Some(&self.0.root);
+        }
         if self.0.prefixed.strip(path).is_some() {
             return Some(&self.0.prefixed);
         }
@@ -86,12 +91,7 @@ impl S3Door {
         }
         let own = OWN.iter().any(|own| path.starts_with(own));
         let at_root = at_root || self.0.config.root;
-        if at_root && !own {
-            return Some(&self.0.root);
-        }
-        let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
-        (!self.0.root.domains.is_empty() && self.0.root.host_bucket(host).is_some())
-            .then_some(&self.0.root)
+        (at_root && !own).then_some(&self.0.root)
     }
 
     /// Who sent a request. A cluster without keys takes everybody for its owner.

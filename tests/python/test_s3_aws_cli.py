@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from forebay_s3 import (
@@ -48,6 +50,17 @@ def test_sync_goes_both_ways_and_leaves_nothing_to_do(
     changed = aws("s3", "sync", up, there, "--delete")
     assert (changed.count("upload: "), changed.count("delete: ")) == (1, 1)
     assert objects(s3, bucket) == {f"set/{n}": body for n, body in read_files(up).items()}
+
+
+def test_an_empty_file_is_the_last_of_its_connection(s3: Any, bucket: str) -> None:
+    """The command expects a `100 Continue` even where nothing is to come. When it gets the final
+    status instead, it takes that for the status of the next answer on the connection, too."""
+    url = urlsplit(s3.generate_presigned_url("put_object", {"Bucket": bucket, "Key": "k"}))
+    for headers, after in [({}, None), ({"Expect": "100-continue"}, "close")]:
+        connection = http.client.HTTPConnection(url.netloc, timeout=10)
+        connection.request("PUT", f"{url.path}?{url.query}", b"", headers)
+        answer = connection.getresponse()
+        assert (answer.status, answer.getheader("connection")) == (200, after)
 
 
 def test_files_are_copied_moved_listed_and_removed(

@@ -139,11 +139,11 @@ def test_buckets_are_hosts_where_a_domain_is_configured(
     # libcurl finds every name under localhost on this machine.
     address = s3_cluster.endpoint.replace("127.0.0.1", "localhost")
     fs = filesystem(address, force_virtual_addressing=True)
-    files = {"a b/ü": content(LARGE), "v1": b"x"}
+    files = {"a b/ü": content(LARGE), "s3/v1": b"x"}
     for name, body in files.items():
         with fs.open_output_stream(f"{bucket}/{name}") as file:
             file.write(body)
-    assert names(fs, bucket, True) == ["a b", "a b/ü", "v1"]
+    assert names(fs, bucket, True) == ["a b", "a b/ü", "s3", "s3/v1"]
     with fs.open_input_file(f"{bucket}/a b/ü") as file:
         assert file.read_at(10, 5_000_000) == files["a b/ü"][5_000_000:][:10]
     assert objects(s3, bucket) == files

@@ -56,6 +56,9 @@ impl Front {
 
     /// The bucket that the `Host` header names, for virtual-host style.
     pub fn host_bucket(&self, host: &str) -> Option<String> {
+        if self.domains.is_empty() {
+            return None;
+        }
         let host = host.rsplit_once(':').map_or(host, |(name, _port)| name).to_ascii_lowercase();
         let bucket =
             self.domains.iter().find_map(|d| host.strip_suffix(d.as_str())?.strip_suffix('.'))?;
