@@ -1,5 +1,5 @@
-//! Batches: one request to each owning target, the answers put together again, and whatever failed
-//! asked for anew under a newer map.
+//! Batches: one request to each owning target (several where it owns many entries), the answers put
+//! together again, and whatever failed asked for anew under a newer map.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::future::poll_fn;
@@ -25,6 +25,12 @@ mod source;
 pub(crate) const PATH: &str = "/api/v1/batch";
 /// Bytes that one target may be ahead of the reader.
 const AHEAD: usize = 8 << 20;
+/// A target that owns more entries than this sends them by several streams,
+const PER_STREAM: usize = 2048;
+/// at most so many,
+const STREAMS: usize = 4;
+/// which take turns in runs of this length.
+const RUN: usize = 256;
 
 /// One entry of a batch, answered.
 #[derive(Clone, Debug)]
@@ -195,11 +201,11 @@ impl Batch {
             while let Some(source) = self.sources.get_mut(&id) {
                 let hungry = match wanted {
                     Some((wanted, index)) if wanted == id => {
-                        self.slots[index] == Slot::Asked(id) || source.ahead < AHEAD
+                        self.slots[index] == Slot::Asked(id) || source.ahead < source.allowance
                     }
                     // A large entry that is not whole yet must not keep its own rest away.
                     None if self.arrived.is_empty() => true,
-                    _ => source.ahead < AHEAD,
+                    _ => source.ahead < source.allowance,
                 };
                 if !hungry {
                     break;
@@ -317,14 +323,29 @@ impl Batch {
     }
 
     fn ask(&mut self, map: &Arc<MapReply>, owner: &NodeId, entries: Vec<usize>) {
+        let streams = dealt(entries);
+        let allowance = AHEAD / streams.len().max(1);
+        for entries in streams {
+            self.ask_one(map, owner, entries, allowance);
+        }
+    }
+
+    fn ask_one(
+        &mut self,
+        map: &Arc<MapReply>,
+        owner: &NodeId,
+        entries: Vec<usize>,
+        allowance: usize,
+    ) {
         let id = self.next_source;
         self.next_source += 1;
         for &index in &entries {
             self.slots[index] = Slot::Asked(id);
         }
         let regranted = self.tries.regranted.clone();
-        let source =
+        let mut source =
             Source::new(&self.client, map.clone(), owner, &self.request, entries, regranted);
+        source.allowance = allowance;
         self.sources.insert(id, source);
     }
 
@@ -338,6 +359,19 @@ impl Batch {
         }
         self.gave_up = Some(error);
     }
+}
+
+/// The entries of one owner, by stream. All go on at the same time when they are read in order.
+fn dealt(entries: Vec<usize>) -> Vec<Vec<usize>> {
+    let count = (entries.len() / PER_STREAM).clamp(1, STREAMS);
+    if count == 1 {
+        return vec![entries];
+    }
+    let mut streams = vec![Vec::with_capacity(entries.len() / count + RUN); count];
+    for (turn, run) in entries.chunks(RUN).enumerate() {
+        streams[turn % count].extend_from_slice(run);
+    }
+    streams
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::state::ClusterState;
 pub const MAX_ENTRIES: usize = 1_000_000;
 
 /// One thing asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BatchEntry {
     /// Index into [`BatchRequest::buckets`].
     pub bucket: u32,

@@ -27,6 +27,9 @@ const KIND_END: u8 = 2;
 pub const MAX_ROWS: usize = 1024;
 /// Most bytes of one row's payload.
 pub const MAX_PIECE: usize = 1 << 20;
+/// Payloads up to this many bytes travel in one piece with their table: a copy costs less than a
+/// piece of its own.
+const COPIED: usize = 16 << 10;
 /// Row flag: the entry goes on in a later row.
 pub const MORE: u16 = 1;
 
@@ -79,28 +82,30 @@ impl Encoder {
         self.rows.push(row);
     }
 
-    /// Whether the frame is worth sending.
-    pub fn is_full(&self) -> bool {
-        self.rows.len() >= MAX_ROWS || self.bytes >= MAX_PIECE / 2
+    /// Whether the frame is worth sending to a reader who is sent about `bytes` at a time.
+    pub fn is_full(&self, bytes: usize) -> bool {
+        self.rows.len() >= MAX_ROWS || self.bytes >= bytes
     }
 
-    /// Bytes of payload in the frame being filled.
-    pub fn pending(&self) -> usize {
-        self.bytes
+    /// Whether the frame being filled has no row yet.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
-    /// Ends the frame: its table, then its payloads, uncopied. Nothing when it is empty.
+    /// Ends the frame: its table, then its payloads, the large ones uncopied. Nothing when it is
+    /// empty.
     pub fn flush(&mut self) -> Vec<Bytes> {
         if self.rows.is_empty() {
             return Vec::new();
         }
-        let mut table = BytesMut::with_capacity(FRAME_HEAD_LEN + self.rows.len() * ROW_LEN);
+        let copied = |row: &&Row| row.payload.len() <= COPIED;
+        let small: usize = self.rows.iter().filter(copied).map(|row| row.payload.len()).sum();
+        let table = FRAME_HEAD_LEN + self.rows.len() * ROW_LEN;
+        let mut table = BytesMut::with_capacity(table + small);
         table.put_u8(KIND_ROWS);
         table.put_bytes(0, 3);
         table.put_u32_le(self.rows.len() as u32);
-        let mut out = Vec::with_capacity(self.rows.len() + 1);
-        out.push(Bytes::new());
-        for row in self.rows.drain(..) {
+        for row in &self.rows {
             table.put_u32_le(row.index);
             table.put_u16_le(row.status);
             table.put_u16_le(if row.more { MORE } else { 0 });
@@ -109,11 +114,21 @@ impl Encoder {
             table.put_u64_le(row.total);
             self.entries += u32::from(!row.more);
             self.total += row.payload.len() as u64;
-            if !row.payload.is_empty() {
-                out.push(row.payload);
-            }
         }
-        out[0] = table.freeze();
+        let mut out = Vec::new();
+        for row in self.rows.drain(..) {
+            if row.payload.len() <= COPIED {
+                table.put_slice(&row.payload);
+                continue;
+            }
+            if !table.is_empty() {
+                out.push(table.split().freeze());
+            }
+            out.push(row.payload);
+        }
+        if !table.is_empty() {
+            out.push(table.freeze());
+        }
         self.bytes = 0;
         out
     }
@@ -334,6 +349,26 @@ mod tests {
             let cut = cut % whole.len();
             prop_assert!(!decode(&whole[..cut], 50).unwrap().1);
         }
+    }
+
+    #[test]
+    fn small_payloads_travel_with_their_table_and_large_ones_as_they_are() {
+        let row = |index: u32, size: usize| {
+            let payload = Bytes::from(vec![index as u8; size]);
+            Row { index, status: 0, more: false, total: size as u64, payload }
+        };
+        let sizes = [10, 0, COPIED + 1, COPIED, 7, MAX_PIECE, MAX_PIECE, 3];
+        let rows: Vec<Row> = sizes.iter().zip(0..).map(|(size, i)| row(i, *size)).collect();
+        let mut encoder = Encoder::default();
+        rows.iter().cloned().for_each(|row| encoder.push(row));
+        let parts = encoder.flush();
+        // Table and 0, 1; 2; 3, 4; 5; 6; 7.
+        assert_eq!(parts.len(), 6);
+        assert_eq!(parts[1].as_ptr(), rows[2].payload.as_ptr(), "not copied");
+        let mut bytes = Encoder::header(1).to_vec();
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        bytes.extend_from_slice(&encoder.end());
+        assert_eq!(decode(&bytes, 5000).unwrap(), (rows, true));
     }
 
     #[test]

@@ -100,6 +100,7 @@ impl fmt::Display for Checksum {
     }
 }
 
+#[derive(Clone)]
 enum State {
     None,
     Xx(Box<xxhash_rust::xxh64::Xxh64>),
@@ -110,6 +111,7 @@ enum State {
 }
 
 /// A checksum being computed.
+#[derive(Clone)]
 pub struct Hasher {
     kind: ChecksumKind,
     state: State,

@@ -255,19 +255,24 @@ impl Default for DownloadConfig {
     }
 }
 
+/// Batches with less memory would read one object after the other.
+const LEAST_BATCH_MEMORY: u64 = 16 << 20;
+
 /// Bounds on what clients may ask of a node at once.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
     /// Batches answered at once; more get 429.
     pub batches: usize,
+    /// Memory that all batches share for what they read ahead.
+    pub batch_memory: ByteSize,
     /// Cold GETs in flight to all backends together.
     pub cold_gets: usize,
 }
 
 impl Default for LimitsConfig {
     fn default() -> Self {
-        Self { batches: 256, cold_gets: 64 }
+        Self { batches: 256, batch_memory: ByteSize(256 << 20), cold_gets: 64 }
     }
 }
 
@@ -310,6 +315,9 @@ impl NodeConfig {
         }
         if self.limits.batches == 0 || self.limits.cold_gets == 0 {
             return Err(Error::invalid("limits.batches and limits.cold_gets must be at least 1"));
+        }
+        if self.limits.batch_memory.0 < LEAST_BATCH_MEMORY {
+            return Err(Error::invalid("limits.batch_memory must be at least 16MiB"));
         }
         if self.etl.parallel == 0 || self.download.parallel == 0 {
             return Err(Error::invalid("etl.parallel and download.parallel must be at least 1"));

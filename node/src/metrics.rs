@@ -6,7 +6,9 @@ use std::sync::Arc;
 use axum::http::Method;
 use forebay_core::Error;
 use prometheus::core::Collector;
-use prometheus::{Encoder, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
 
 /// A node's counters; cheap to clone. Labels never hold object names.
 #[derive(Clone, Debug)]
@@ -21,6 +23,7 @@ struct Inner {
     get_bytes: IntCounterVec,
     get_objects: IntCounterVec,
     batch_entries: IntCounterVec,
+    open_batches: IntGauge,
     evicted: IntCounterVec,
     reads: Checks,
     scrubs: Checks,
@@ -60,12 +63,14 @@ impl Default for Metrics {
             registry.register(Box::new(c.clone())).expect("each name is registered once");
             c
         };
-        let store = IntGaugeVec::new(
-            Opts::new("forebay_store", "Objects, bytes and budget of this target"),
-            &["what"],
-        )
-        .expect("names and labels are constants of the right form");
-        registry.register(Box::new(store.clone())).expect("each name is registered once");
+        let gauge = |name: &str, help: &str, label: &str| {
+            let g = IntGaugeVec::new(Opts::new(name, help), &[label])
+                .expect("names and labels are constants of the right form");
+            registry.register(Box::new(g.clone())).expect("each name is registered once");
+            g
+        };
+        let store = gauge("forebay_store", "Objects, bytes and budget of this target", "what");
+        let batches = gauge("forebay_batches", "Batches that are being answered", "state");
         let path = |name: &str, help: &str| counter(name, help, &["path"]);
         let checked = [
             path("forebay_checked_blocks_total", "Stored blocks compared with their checksums"),
@@ -119,6 +124,7 @@ impl Default for Metrics {
                 "Entries of batches answered",
                 &["result"],
             ),
+            open_batches: batches.with_label_values(&["open"]),
             evicted: counter(
                 "forebay_evicted_bytes_total",
                 "Bytes of cached copies dropped",
@@ -173,6 +179,11 @@ impl Metrics {
 
     pub fn batch_entry(&self, result: &str) {
         self.0.batch_entries.with_label_values(&[result]).inc();
+    }
+
+    /// So many more batches (or less) are being answered.
+    pub fn batches(&self, more: i64) {
+        self.0.open_batches.add(more);
     }
 
     pub fn evicted(&self, reason: &str, bytes: u64) {

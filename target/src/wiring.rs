@@ -16,9 +16,9 @@ use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
 use forebay_node::s3::S3Door;
 use forebay_node::{listener, membership};
-use tokio::sync::Semaphore;
 
 use crate::backend::{BackendSettings, Backends};
+use crate::batch::budget::Budget;
 use crate::cache::{CacheWatch, Evictor, Gate, Rules, Watermarks};
 use crate::destroyed;
 use crate::download::Downloads;
@@ -124,6 +124,8 @@ pub async fn run(
     let promotions = Promotions::new(objects.clone(), jobs.clone(), root, lifecycle.clone());
     lifecycle.spawn(etl::follow(etls.clone(), jobs.clone(), maps.clone(), lifecycle.token()));
     let downloads = Downloads::new(objects.clone(), jobs.clone(), config.download, &lifecycle)?;
+    let limits = &config.limits;
+    let batches = Budget::new(limits.batch_memory.0, limits.batches, metrics.clone());
     let context = Context {
         objects: objects.clone(),
         shards,
@@ -139,7 +141,7 @@ pub async fn run(
         metrics,
         lifecycle: lifecycle.clone(),
         s3: S3 { door: S3Door::new(&config.s3), relay: Relay::new(&identity) },
-        batches: Arc::new(Semaphore::new(config.limits.batches)),
+        batches,
     };
     let node_dir = config.node.dir.clone().into();
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));

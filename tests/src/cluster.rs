@@ -173,7 +173,12 @@ impl Cluster {
 
     /// The same, with more words at the end of the command.
     pub fn restart_with(&self, id: &str, more: &str) {
-        let dir = self.dir().join(id);
+        let node = self.gateways.iter().chain(&self.targets).find(|node| node.id == id);
+        self.start_node(node.unwrap_or_else(|| panic!("no node {id}")), more);
+    }
+
+    fn start_node(&self, node: &NodeHandle, more: &str) {
+        let dir = self.dir().join(&node.id);
         let line = fs::read_to_string(dir.join("cmd")).unwrap();
         let log = OpenOptions::new().append(true).open(dir.join("log")).unwrap();
         let mut command = Command::new("sh");
@@ -181,12 +186,32 @@ impl Cluster {
         command.stdout(log.try_clone().unwrap()).stderr(log);
         set_env(&mut command, &self.options.env);
         self.again.lock().unwrap().push(command.spawn().unwrap());
-        let node = self.gateways.iter().chain(&self.targets).find(|node| node.id == id);
-        let ready = format!("{}/readyz", node.unwrap_or_else(|| panic!("no node {id}")).url);
-        wait::until(&format!("{id} is alive again"), SOON, || {
+        let ready = format!("{}/readyz", node.url);
+        wait::until(&format!("{} is alive again", node.id), SOON, || {
             let answer = http::request("GET", &ready).try_send();
-            answer.is_ok_and(|answer| answer.status == 200) && self.is_alive(id)
+            answer.is_ok_and(|answer| answer.status == 200) && self.is_alive(&node.id)
         });
+    }
+
+    /// Starts a target that was not there before, with the settings of the others, and waits until
+    /// the map has it alive. It is not in [`Self::targets`].
+    pub fn add_target(&self, id: &str) -> NodeHandle {
+        let model = &self.targets[0];
+        let (from, to) = (self.dir().join(&model.id), self.dir().join(id));
+        let port = ports::free(1);
+        let url = format!("http://127.0.0.1:{port}");
+        let renamed = |file: &str| {
+            let text = fs::read_to_string(from.join(file)).unwrap();
+            let text = text.replace(&model.id, id);
+            text.replace(http::split(&model.url).0, http::split(&url).0)
+        };
+        fs::create_dir(&to).unwrap();
+        fs::write(to.join("forebay.toml"), renamed("forebay.toml")).unwrap();
+        fs::write(to.join("cmd"), renamed("cmd")).unwrap();
+        fs::write(to.join("log"), "").unwrap();
+        let node = NodeHandle { id: id.to_owned(), url };
+        self.start_node(&node, "");
+        node
     }
 
     /// Stops all nodes in order; the folder stays.

@@ -4,6 +4,8 @@
 mod admin;
 mod bad_input;
 mod batch;
+mod batch_faults;
+mod batch_load;
 mod bit_rot;
 mod cold_get;
 mod download;

@@ -42,6 +42,8 @@ pub(super) struct Source {
     pub(super) url: String,
     /// Bytes that came and were not handed out yet.
     pub(super) ahead: usize,
+    /// How many they may be.
+    pub(super) allowance: usize,
     stage: Stage,
     map_version: u64,
     /// Positions in the whole request, by position in this target's part.
@@ -64,7 +66,15 @@ impl Source {
         let part = request.subset(&entries);
         let open = open(client.clone(), map, owner.clone(), part, regranted);
         let stage = Stage::Opening(Box::pin(open));
-        Self { url, ahead: 0, stage, map_version, entries, partial: HashMap::new() }
+        Self {
+            url,
+            ahead: 0,
+            allowance: super::AHEAD,
+            stage,
+            map_version,
+            entries,
+            partial: HashMap::new(),
+        }
     }
 
     pub(super) fn entries(&self) -> &[usize] {

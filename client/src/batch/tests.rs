@@ -215,3 +215,37 @@ async fn an_object_larger_than_a_targets_allowance_comes_whole() {
         assert_eq!(all.len(), 4);
     }
 }
+
+#[tokio::test]
+async fn a_target_that_owns_many_entries_sends_them_by_several_streams() {
+    let (gateway, targets) = cluster(Arc::new(|_, part| answer(stream(rows(part))))).await;
+    let n = 15_000;
+    all_names_match(&gateway, n).await;
+    for target in &targets {
+        assert!((2..=4).contains(&target.count(PATH)), "{}", target.count(PATH));
+    }
+    let asked = |target: &Server| -> usize {
+        let seen = target.seen.lock().unwrap();
+        let parts = seen.iter().filter(|s| s.path == PATH);
+        parts.map(|s| serde_json::from_slice::<BatchRequest>(&s.body).unwrap().entries.len()).sum()
+    };
+    assert_eq!(targets.iter().map(asked).sum::<usize>(), n, "each entry is asked for once");
+    let client = client(&gateway.url, LONG);
+    let items: Vec<_> = client.batch(&request(n)).unwrap().collect().await;
+    assert!(items.iter().enumerate().all(|(at, item)| item.index == at && item.result.is_ok()));
+}
+
+#[tokio::test]
+async fn a_target_that_is_busy_is_asked_again_when_it_said() {
+    let (gateway, targets) = cluster(Arc::new(|turn, part| match turn {
+        1 => reply(429, &[("retry-after", "1")], Vec::new()),
+        _ => answer(stream(rows(part))),
+    }))
+    .await;
+    let begun = std::time::Instant::now();
+    all_names_match(&gateway, 60).await;
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    for target in &targets {
+        assert_eq!(target.count(PATH), 2);
+    }
+}

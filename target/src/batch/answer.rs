@@ -15,7 +15,7 @@ use super::spool::Spool;
 use crate::job::RequestJob;
 
 /// Pieces on their way to a client that reads slowly.
-const PIECES_AHEAD: usize = 2;
+const PIECES_AHEAD: usize = 1;
 
 /// The archive as it is built. A failure, and a stop of the job, is the stream's last item.
 pub(crate) fn streamed(

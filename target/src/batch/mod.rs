@@ -1,20 +1,26 @@
 //! Batches: many objects in one ordered answer, in bounded memory.
 //!
+//! [`budget`] says how much memory a batch has, [`reading`] reads its entries ahead within that.
 //! [`native`] answers our own clients and other targets with what this target can read;
-//! [`answer`] makes a v1 batch a job; [`assembler`] builds it by pulling from all owners, [`output`]
-//! writes it as an archive, and [`spool`] keeps one that must not go out in parts.
+//! [`answer`] makes a v1 batch a job; [`assembler`] builds it by pulling from [`sources`], [`output`] writes
+//! it as an archive, and [`spool`] keeps one that must not go out in parts.
 
 pub(crate) mod answer;
 pub(crate) mod assembler;
+pub(crate) mod budget;
 pub(crate) mod native;
 pub(crate) mod output;
+pub(crate) mod reading;
+mod repeats;
+mod resume;
+mod sources;
 pub(crate) mod spool;
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
-use forebay_core::{Error, ErrorCode, NodeId, Result, placement};
+use forebay_core::{Error, ErrorCode, NodeId, ObjectName, Result, placement};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
@@ -22,10 +28,8 @@ use tokio::sync::mpsc;
 use crate::object::{ObjectService, Turns, begun};
 use crate::shard::Shards;
 
-/// Objects up to this many bytes are read whole ahead of their turn.
-const SMALL: u64 = 1 << 20;
-/// Entries of a batch that are read ahead at once; times [`SMALL`] is the batch's memory.
-pub(crate) const LOOK_AHEAD: usize = 16;
+/// Bytes of a large object that are in memory while it goes out, at most.
+const PIECE: usize = 256 << 10;
 
 /// What a task sends, as the body of an answer; dropping it tells the task that the client is gone.
 pub(crate) fn outgoing(
@@ -40,20 +44,18 @@ pub(crate) enum Loaded {
     /// Too large to be read ahead.
     Stream {
         size: u64,
-        /// What tells this content from any other under its name.
-        version: String,
         stream: BoxStream<'static, Result<Bytes>>,
     },
 }
 
-/// A stream of `size` bytes, read now when that is little.
+/// A stream of `size` bytes, read now when that is at most `whole`.
 async fn load(
     mut stream: BoxStream<'static, Result<Bytes>>,
     size: u64,
-    version: String,
+    whole: usize,
 ) -> Result<Loaded> {
-    if size > SMALL {
-        return Ok(Loaded::Stream { size, version, stream });
+    if size > whole as u64 {
+        return Ok(Loaded::Stream { size, stream });
     }
     let mut all = BytesMut::with_capacity(size as usize);
     while let Some(chunk) = stream.next().await {
@@ -74,66 +76,120 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Reads one entry. A native object that belongs to another target is refused, one of a
-    /// backend is fetched here: the sender chose this target as a stand-in.
-    pub(crate) async fn load(&self, request: &BatchRequest, entry: &BatchEntry) -> Result<Loaded> {
+    /// Reads one entry, whole if it has at most `whole` bytes. A native object that belongs to
+    /// another target is refused, one of a backend is fetched here: the sender chose this target as
+    /// a stand-in.
+    async fn load(
+        &self,
+        request: &BatchRequest,
+        entry: &BatchEntry,
+        whole: usize,
+    ) -> Result<Loaded> {
         let mut turns = Turns::default();
-        let loaded = loop {
-            let loaded = self.try_load(request, entry).await;
+        loop {
+            let loaded = self.try_load(request, entry, whole).await;
             if !turns.again(&loaded) {
-                break loaded;
+                return loaded;
             }
+        }
+    }
+
+    async fn try_load(
+        &self,
+        request: &BatchRequest,
+        entry: &BatchEntry,
+        whole: usize,
+    ) -> Result<Loaded> {
+        let info = &self.info(request, entry.bucket, &entry.name)?;
+        let name = entry.name.as_str();
+        let metrics = self.service.metrics();
+        if !entry.archpath.is_empty() {
+            let data = self.shards.member(info, name, &entry.archpath, None).await?;
+            let (range, size, result) = (entry.resolve(data.size)?, data.size, data.result());
+            if range == ByteRange::whole(size) && size <= whole as u64 {
+                let bytes = data.read_all().await?;
+                metrics.served(result, range.len());
+                return Ok(Loaded::Whole(bytes));
+            }
+            metrics.served(result, range.len());
+            // Unpacked only when its turn comes: members of one compressed shard then follow each
+            // other through one decoder, instead of each unpacking all that lies before it.
+            let stream = futures::stream::once(async move { data.stream(range) }).flatten();
+            return load(stream.boxed(), range.len(), whole).await;
+        }
+        let found = self.service.get(info, name).await?;
+        let (size, result) = (found.meta().size, found.result());
+        let range = entry.resolve(size)?;
+        if range == ByteRange::whole(size) && size <= whole as u64 {
+            let bytes = found.read_all().await?;
+            metrics.served(result, range.len());
+            return Ok(Loaded::Whole(bytes));
+        }
+        let stream = begun(found.stream(range)).await?;
+        metrics.served(result, range.len());
+        load(stream, range.len(), whole).await
+    }
+
+    /// The bucket of an entry that this target may answer.
+    fn info(&self, request: &BatchRequest, bucket: u32, name: &ObjectName) -> Result<BucketInfo> {
+        let state = self.service.state();
+        let bucket = request
+            .buckets
+            .get(bucket as usize)
+            .ok_or_else(|| Error::invalid(format!("no bucket {bucket} in the request")))?;
+        let info = state.bucket(bucket)?;
+        if !info.has_backend() {
+            let owner = placement::owner(&state, info, name.as_str())?;
+            if owner.id != self.me {
+                let uri = info.bucket.object_uri(name.as_str());
+                let text = format!("{uri} belongs to target {}", owner.id);
+                return Err(Error::new(ErrorCode::WrongOwner, text));
+            }
+        }
+        Ok(info.clone())
+    }
+
+    /// The asked bytes of an entry whose object is in memory.
+    fn part(&self, entry: &BatchEntry, bytes: Bytes) -> Result<Bytes> {
+        let range = entry.resolve(bytes.len() as u64)?;
+        self.service.metrics().served("hit", range.len());
+        Ok(bytes.slice(range.start as usize..range.end as usize))
+    }
+
+    /// Members of one shard: `indices` are entries that name it. Those of more than `most` bytes,
+    /// and those beyond `total` bytes, are left to be read by themselves.
+    async fn members(
+        &self,
+        request: &BatchRequest,
+        shard: &ObjectName,
+        indices: &[usize],
+        most: usize,
+        total: usize,
+    ) -> Vec<Option<Result<Loaded>>> {
+        let entries: Vec<&BatchEntry> = indices.iter().map(|i| &request.entries[*i]).collect();
+        let Some(first) = entries.first() else { return Vec::new() };
+        let info = match self.info(request, first.bucket, shard) {
+            Ok(info) => info,
+            Err(e) => return indices.iter().map(|_| Some(Err(e.clone()))).collect(),
         };
-        let result = match &loaded {
+        let (most, total) = (most as u64, total as u64);
+        let bulk = self.shards.members(&info, shard.as_str(), &entries, most, total).await;
+        let served = |answer: Result<Bytes>| {
+            if let Ok(bytes) = &answer {
+                self.service.metrics().served(bulk.result, bytes.len() as u64);
+            }
+            answer.map(Loaded::Whole)
+        };
+        bulk.members.into_iter().map(|answer| answer.map(served)).collect()
+    }
+
+    /// Counts an entry that is answered.
+    fn count(&self, answer: &Result<Loaded>) {
+        let result = match answer {
             Ok(_) => "ok",
             Err(e) if e.code.status() == 404 => "missing",
             Err(_) => "error",
         };
         self.service.metrics().batch_entry(result);
-        loaded
-    }
-
-    async fn try_load(&self, request: &BatchRequest, entry: &BatchEntry) -> Result<Loaded> {
-        let state = self.service.state();
-        let bucket = request
-            .buckets
-            .get(entry.bucket as usize)
-            .ok_or_else(|| Error::invalid(format!("no bucket {} in the request", entry.bucket)))?;
-        let info: &BucketInfo = state.bucket(bucket)?;
-        let name = entry.name.as_str();
-        if !info.has_backend() {
-            let owner = placement::owner(&state, info, name)?;
-            if owner.id != self.me {
-                return Err(Error::new(
-                    ErrorCode::WrongOwner,
-                    format!("{} belongs to target {}", info.bucket.object_uri(name), owner.id),
-                ));
-            }
-        }
-        if !entry.archpath.is_empty() {
-            let data = self.shards.member(info, name, &entry.archpath, None).await?;
-            let (range, size) = (entry.resolve(data.size)?, data.size);
-            let version = data.version().to_owned();
-            self.service.metrics().served(data.result(), range.len());
-            if range == ByteRange::whole(size) && size <= SMALL {
-                return Ok(Loaded::Whole(data.read_all().await?));
-            }
-            // Unpacked only when its turn comes: members of one compressed shard then follow each
-            // other through one decoder, instead of each unpacking all that lies before it.
-            let stream = futures::stream::once(async move { data.stream(range) }).flatten();
-            return load(stream.boxed(), range.len(), version).await;
-        }
-        let found = self.service.get(info, name).await?;
-        let (size, version) = (found.meta().size, found.meta().version.clone());
-        let range = entry.resolve(size)?;
-        let result = found.result();
-        if range == ByteRange::whole(size) && size <= SMALL {
-            let bytes = found.read_all().await?;
-            self.service.metrics().served(result, range.len());
-            return Ok(Loaded::Whole(bytes));
-        }
-        let stream = begun(found.stream(range)).await?;
-        self.service.metrics().served(result, range.len());
-        load(stream, range.len(), version).await
     }
 }

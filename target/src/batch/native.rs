@@ -1,25 +1,29 @@
 //! The native batch stream (`docs/batch-stream.md`), from this target's objects.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::Result;
 use forebay_core::batch::BatchRequest;
 use forebay_core::batch_stream::{Encoder, MAX_PIECE, Row};
+use forebay_core::{Error, Result};
 use forebay_node::lifecycle::Lifecycle;
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use tokio::sync::mpsc;
 
-use super::{LOOK_AHEAD, Loaded, Loader, outgoing};
+use super::budget::Share;
+use super::reading::Reading;
+use super::{Loaded, Loader, outgoing};
 
-/// Frames on their way to a client that reads slowly.
-const FRAMES_AHEAD: usize = 2;
+/// Frames on their way to a client that reads slowly; their bytes count in its share.
+const FRAMES_AHEAD: usize = 1;
 
 /// Answers a batch. The work stops as soon as the returned stream is dropped.
 pub(crate) fn answer(
     loader: Loader,
     request: BatchRequest,
+    share: Share,
     lifecycle: &Lifecycle,
 ) -> impl Stream<Item = Result<Bytes>> + use<> {
     let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
@@ -28,7 +32,7 @@ pub(crate) fn answer(
         tokio::select! {
             () = sender.closed() => {}
             () = stop.cancelled() => {}
-            _ = write(loader, request, sender.clone()) => {}
+            _ = write(loader, request, Arc::new(share), sender.clone()) => {}
         }
     });
     outgoing(receiver)
@@ -38,93 +42,100 @@ pub(crate) fn answer(
 async fn write(
     loader: Loader,
     request: BatchRequest,
+    share: Arc<Share>,
     out: mpsc::Sender<Result<Bytes>>,
 ) -> Option<()> {
     let version = loader.service.state().version;
-    out.send(Ok(Encoder::header(version))).await.ok()?;
-    let mut encoder = Encoder::default();
-    let mut entries = load_all(loader, request);
-    while let Some((index, loaded)) = entries.next().await {
+    let mut frames = Frames { encoder: Encoder::default(), share: share.clone(), out };
+    frames.out.send(Ok(Encoder::header(version))).await.ok()?;
+    let wanted = (0..request.entries.len()).collect();
+    let mut reading = Reading::new(loader, Arc::new(request), wanted, share);
+    while let Some((index, loaded)) = next_or_flush(&mut reading, &mut frames).await? {
+        let index = index as u32;
         match loaded {
-            Ok(Loaded::Whole(bytes)) => push_whole(&mut encoder, index, bytes),
-            Ok(Loaded::Stream { size, stream, .. }) => {
-                push_stream(&mut encoder, index, size, stream, &out).await?;
+            Ok(Loaded::Whole(bytes)) => frames.whole(index, bytes),
+            Ok(Loaded::Stream { size, stream }) => frames.stream(index, size, stream).await?,
+            Err(e) => frames.encoder.push(Row::failure(index, &e)),
+        }
+        frames.send_if_full().await?;
+    }
+    frames.send().await?;
+    frames.out.send(Ok(frames.encoder.end())).await.ok()
+}
+
+/// The next answer; while it keeps the batch waiting, the client gets what is ready.
+async fn next_or_flush(
+    reading: &mut Reading,
+    frames: &mut Frames,
+) -> Option<Option<(usize, Result<Loaded>)>> {
+    let mut next = pin!(reading.next());
+    if let Some(next) = next.as_mut().now_or_never() {
+        return Some(next);
+    }
+    if !frames.encoder.is_empty() {
+        frames.send().await?;
+    }
+    Some(next.await)
+}
+
+/// Rows on their way out.
+struct Frames {
+    encoder: Encoder,
+    share: Arc<Share>,
+    out: mpsc::Sender<Result<Bytes>>,
+}
+
+impl Frames {
+    /// A whole object, cut where it is larger than a piece.
+    fn whole(&mut self, index: u32, mut bytes: Bytes) {
+        let total = bytes.len() as u64;
+        loop {
+            let piece = bytes.split_to(bytes.len().min(MAX_PIECE));
+            let more = !bytes.is_empty();
+            self.encoder.push(Row { index, status: 0, more, total, payload: piece });
+            if !more {
+                return;
             }
-            Err(e) => encoder.push(Row::failure(index, &e)),
-        }
-        if encoder.is_full() {
-            send(&mut encoder, &out).await?;
         }
     }
-    send(&mut encoder, &out).await?;
-    out.send(Ok(encoder.end())).await.ok()
-}
 
-type Ready = (u32, Result<Loaded>);
-
-fn load_all(loader: Loader, request: BatchRequest) -> BoxStream<'static, Ready> {
-    let ordered = request.ordered;
-    let request = Arc::new(request);
-    let count = request.entries.len();
-    let loads = futures::stream::iter(0..count).map(move |i| {
-        let (loader, request) = (loader.clone(), request.clone());
-        async move { (i as u32, loader.load(&request, &request.entries[i]).await) }
-    });
-    if ordered {
-        loads.buffered(LOOK_AHEAD).boxed()
-    } else {
-        loads.buffer_unordered(LOOK_AHEAD).boxed()
-    }
-}
-
-/// A whole object, cut where it is larger than a piece.
-fn push_whole(encoder: &mut Encoder, index: u32, mut bytes: Bytes) {
-    let total = bytes.len() as u64;
-    loop {
-        let piece = bytes.split_to(bytes.len().min(MAX_PIECE));
-        let more = !bytes.is_empty();
-        encoder.push(Row { index, status: 0, more, total, payload: piece });
-        if !more {
-            return;
-        }
-    }
-}
-
-async fn push_stream(
-    encoder: &mut Encoder,
-    index: u32,
-    total: u64,
-    mut stream: BoxStream<'static, Result<Bytes>>,
-    out: &mpsc::Sender<Result<Bytes>>,
-) -> Option<()> {
-    let mut sent = 0;
-    while let Some(chunk) = stream.next().await {
-        let mut chunk = match chunk {
-            Ok(chunk) => chunk,
-            Err(e) => {
-                encoder.push(Row::failure(index, &e));
-                return Some(());
+    async fn stream(
+        &mut self,
+        index: u32,
+        total: u64,
+        mut stream: BoxStream<'static, Result<Bytes>>,
+    ) -> Option<()> {
+        let mut sent = 0;
+        while let Some(chunk) = stream.next().await {
+            let mut chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(e) => {
+                    self.encoder.push(Row::failure(index, &e));
+                    return Some(());
+                }
+            };
+            while !chunk.is_empty() {
+                let payload = chunk.split_to(chunk.len().min(MAX_PIECE));
+                sent += payload.len() as u64;
+                self.encoder.push(Row { index, status: 0, more: sent < total, total, payload });
             }
-        };
-        while !chunk.is_empty() {
-            let piece = chunk.split_to(chunk.len().min(MAX_PIECE));
-            sent += piece.len() as u64;
-            encoder.push(Row { index, status: 0, more: sent < total, total, payload: piece });
+            self.send_if_full().await?;
         }
-        if encoder.is_full() {
-            send(encoder, out).await?;
+        if sent < total {
+            let short = Error::internal(format!("{sent} of {total} bytes were read"));
+            self.encoder.push(Row::failure(index, &short));
         }
+        Some(())
     }
-    if sent < total {
-        let short = forebay_core::Error::internal(format!("{sent} of {total} bytes were read"));
-        encoder.push(Row::failure(index, &short));
-    }
-    Some(())
-}
 
-async fn send(encoder: &mut Encoder, out: &mpsc::Sender<Result<Bytes>>) -> Option<()> {
-    for part in encoder.flush() {
-        out.send(Ok(part)).await.ok()?;
+    async fn send_if_full(&mut self) -> Option<()> {
+        if self.encoder.is_full(self.share.frame()) { self.send().await } else { Some(()) }
     }
-    Some(())
+
+    async fn send(&mut self) -> Option<()> {
+        for part in self.encoder.flush() {
+            self.out.send(Ok(part)).await.ok()?;
+        }
+        Some(())
+    }
 }

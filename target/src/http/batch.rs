@@ -1,6 +1,7 @@
 //! Batches: the native stream, and GetBatch of v1 (`/v1/ml/moss`).
 
-use axum::Json;
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
@@ -11,31 +12,46 @@ use forebay_core::batch_stream::CONTENT_TYPE;
 use forebay_core::job::JobKind;
 use forebay_core::v1::batch::{MossRequest, MossResponse};
 use forebay_core::v1::query::{Query, decode_path};
-use forebay_core::{Error, ErrorCode, Result};
+use forebay_core::{Error, Result};
+use forebay_node::auth;
+use forebay_node::metrics::result_of;
 use forebay_node::reply::Failure;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Context, MAX_JSON, Shared};
 use crate::batch::assembler::Assembler;
+use crate::batch::budget::{Sender, Share};
 use crate::batch::output::content_type;
 use crate::batch::spool::Spool;
 use crate::batch::{Loader, answer, native};
 use crate::job::Registration;
+use crate::object::begun;
+
+/// What a request is taken for whose length nobody says.
+const UNKNOWN_LENGTH: u64 = 1 << 20;
 
 /// `POST /api/v1/batch`.
 pub(super) async fn native(
     State(context): State<Shared>,
-    Json(request): Json<BatchRequest>,
+    request: Request,
 ) -> Result<Response, Failure> {
+    let result = answer_native(&context, request).await;
+    context.metrics.http_request("api", "batch", result_of(&result));
+    Ok(result?)
+}
+
+async fn answer_native(context: &Context, request: Request) -> Result<Response> {
+    let share = admit(context, &request)?;
+    let body = whole_body(request, "batch").await?;
+    let request: BatchRequest = serde_json::from_slice(&body)
+        .map_err(|e| Error::invalid(format!("batch: the request's body is not valid: {e}")))?;
     if request.entries.len() > MAX_ENTRIES {
-        return Err(Error::invalid(format!("a batch has at most {MAX_ENTRIES} entries")).into());
+        return Err(Error::invalid(format!("a batch has at most {MAX_ENTRIES} entries")));
     }
-    let permit = permit(&context)?;
-    context.metrics.http_request("api", "batch", "ok");
-    let stream = native::answer(loader(&context), request, &context.lifecycle);
-    Ok(body(CONTENT_TYPE, stream, permit))
+    drop(body);
+    let stream = native::answer(loader(context), request, share, &context.lifecycle);
+    Ok(body_of(CONTENT_TYPE, stream))
 }
 
 /// `GET /v1/ml/moss[/BUCKET]`, redirected here by a gateway.
@@ -44,7 +60,7 @@ pub(super) async fn moss(
     request: Request,
 ) -> Result<Response, Failure> {
     let result = answer_moss(&context, request).await;
-    context.metrics.http_request("v1", "moss", forebay_node::metrics::result_of(&result));
+    context.metrics.http_request("v1", "moss", result_of(&result));
     Ok(result?)
 }
 
@@ -58,17 +74,16 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
             Some(query.bucket(&decode_path(bucket)?)?)
         }
     };
-    let bytes = axum::body::to_bytes(request.into_body(), MAX_JSON)
-        .await
-        .map_err(|e| Error::invalid(format!("moss: the request's body cannot be read: {e}")))?;
+    let share = Arc::new(admit(context, &request)?);
+    let bytes = whole_body(request, "moss").await?;
     let moss = MossRequest::parse(&bytes)?;
     let format = moss.format()?;
     let entries = moss.resolve(default.as_ref())?;
+    drop(bytes);
     let state = context.maps.load();
     for entry in &entries {
         state.bucket(&entry.bucket)?;
     }
-    let permit = permit(context)?;
     let bucket = default.as_ref().or_else(|| entries.first().map(|e| &e.bucket));
     let job = Registration::new(JobKind::GetBatch);
     let job = context.jobs.register(match bucket {
@@ -77,21 +92,24 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     })?;
     job.expect(entries.len() as u64, 0);
     let streaming = moss.strm;
-    let assembler = Assembler::new(loader(context), context.peer.clone(), moss, entries);
+    let assembler =
+        Assembler::new(loader(context), context.peer.clone(), share.clone(), moss, entries);
     if streaming {
         let archive = answer::streamed(assembler, job, &context.lifecycle);
-        return Ok(body(content_type(format), archive, permit));
+        // What fails before the first byte can still have its status.
+        let archive = begun(archive.boxed()).await?;
+        return Ok(body_of(content_type(format), archive));
     }
     let spool = Spool::new(context.objects.clone(), job.id());
     let (whole, archive) = answer::buffered(assembler, job, spool).await?;
-    multipart(whole, archive, permit)
+    multipart(whole, archive, share)
 }
 
 /// The metadata, then the archive.
 fn multipart(
     whole: MossResponse,
     archive: BoxStream<'static, Result<Bytes>>,
-    permit: OwnedSemaphorePermit,
+    share: Arc<Share>,
 ) -> Result<Response> {
     let boundary = random_text(48);
     let uuid = &whole.uuid;
@@ -106,7 +124,11 @@ fn multipart(
     let tail = format!("\r\n--{boundary}--\r\n");
     let part = |text: String| stream::once(async move { Ok(Bytes::from(text)) });
     let parts = part(head).chain(archive).chain(part(tail));
-    Ok(body(&format!("multipart/mixed; boundary={boundary}"), parts, permit))
+    let parts = parts.map(move |part| {
+        let _held_until_it_is_out = &share;
+        part
+    });
+    Ok(body_of(&format!("multipart/mixed; boundary={boundary}"), parts))
 }
 
 /// Random letters and digits: cannot occur in an archive by accident.
@@ -124,23 +146,26 @@ fn loader(context: &Context) -> Loader {
     }
 }
 
-fn permit(context: &Context) -> Result<OwnedSemaphorePermit> {
-    context.batches.clone().try_acquire_owned().map_err(|_| {
-        Error::new(ErrorCode::TooManyRequests, "this target answers as many batches as it may")
-            .retry_after(1)
-            .hint("retry later, or raise limits.batches")
-    })
+/// Memory for a batch, before a byte of its request is read.
+fn admit(context: &Context, request: &Request) -> Result<Share> {
+    let (headers, identity) = (request.headers(), &context.identity);
+    let sender = match auth::require_node(request.method(), request.uri(), headers, identity) {
+        Ok(()) => Sender::Node,
+        Err(_) => Sender::Client,
+    };
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
+    context.batches.admit(sender, length.unwrap_or(UNKNOWN_LENGTH))
 }
 
-/// An answer that holds its permit until it has gone out.
-fn body(
+async fn whole_body(request: Request, what: &str) -> Result<Bytes> {
+    axum::body::to_bytes(request.into_body(), MAX_JSON)
+        .await
+        .map_err(|e| Error::invalid(format!("{what}: the request's body cannot be read: {e}")))
+}
+
+fn body_of(
     content_type: &str,
     stream: impl Stream<Item = Result<Bytes>> + Send + 'static,
-    permit: OwnedSemaphorePermit,
 ) -> Response {
-    let stream = stream.map(move |item| {
-        let _held = &permit;
-        item
-    });
     ([(header::CONTENT_TYPE, content_type.to_owned())], Body::from_stream(stream)).into_response()
 }

@@ -32,8 +32,8 @@ use forebay_node::maps::Maps;
 use forebay_node::membership::Refresher;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::Failure;
-use tokio::sync::Semaphore;
 
+use crate::batch::budget::Budget;
 use crate::download::Downloads;
 use crate::etl::Etls;
 use crate::job::Jobs;
@@ -68,8 +68,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) s3: S3,
-    /// One permit per batch that is answered.
-    pub(crate) batches: Arc<Semaphore>,
+    /// Memory of the batches that are answered.
+    pub(crate) batches: Budget,
 }
 
 /// Everything that a target serves. Objects go past the router: on a small read, routes and

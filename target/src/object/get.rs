@@ -250,7 +250,7 @@ impl ObjectService {
     }
 
     /// Whether the copy may be served without asking a backend.
-    fn is_fresh(&self, info: &BucketInfo, record: &Record) -> bool {
+    pub(super) fn is_fresh(&self, info: &BucketInfo, record: &Record) -> bool {
         if !info.has_backend() {
             return true;
         }

@@ -27,7 +27,6 @@ pub(crate) struct MemberData {
     /// Bytes of its data.
     pub(crate) size: u64,
     result: &'static str,
-    version: String,
     source: Source,
 }
 
@@ -52,11 +51,6 @@ impl MemberData {
     /// whole objects.
     pub(crate) fn result(&self) -> &'static str {
         self.result
-    }
-
-    /// What tells the shard's content from any other under its name.
-    pub(crate) fn version(&self) -> &str {
-        &self.version
     }
 
     /// All of it, in memory; for members that are known to be small.
@@ -114,8 +108,7 @@ impl Shards {
         }
         let range = ByteRange { start: offset, end: offset + size };
         let bytes = self.0.objects.part(info, &record, range).await?;
-        let version = record.meta.version.clone();
-        let data = |b| MemberData { size, result: "hit", version, source: Source::Memory(b) };
+        let data = |b| MemberData { size, result: "hit", source: Source::Memory(b) };
         Ok(bytes.map(data))
     }
 
@@ -123,8 +116,7 @@ impl Shards {
     pub(super) async fn read(&self, opened: Opened, member: &Member) -> Result<MemberData> {
         let Opened { key, stored, index } = opened;
         let (size, result) = (member.size, stored.result());
-        let version = stored.record().meta.version.clone();
-        let data = |source| Ok(MemberData { size, result, version, source });
+        let data = |source| Ok(MemberData { size, result, source });
         if size == 0 && key.format != ArchiveFormat::Zip {
             return data(Source::Memory(Bytes::new()));
         }

@@ -6,6 +6,7 @@
 //! under that commit's own number.
 
 mod append;
+mod bulk;
 mod decoders;
 mod index;
 mod list;
@@ -61,6 +62,7 @@ impl ShardKey {
 }
 
 /// A shard that is open, with its index.
+#[derive(Clone)]
 struct Opened {
     key: ShardKey,
     stored: Stored,
@@ -131,11 +133,8 @@ impl Shards {
             return Ok(data);
         }
         let opened = self.open(info, name, mime).await?;
-        let member = find(&opened.index, name, archpath).cloned().ok_or_else(|| {
-            let shard = info.bucket.object_uri(name);
-            let text = format!("{archpath} in {shard} does not exist");
-            Error::new(ErrorCode::MemberNotFound, text)
-        })?;
+        let member = find(&opened.index, name, archpath).cloned();
+        let member = member.ok_or_else(|| missing(info, name, archpath))?;
         self.read(opened, &member).await.map_err(|e| in_shard(info, name, e))
     }
 
@@ -189,6 +188,11 @@ fn find<'a>(index: &'a ShardIndex, shard: &str, archpath: &str) -> Option<&'a Me
         .or_else(|| index.get(plain))
         .or_else(|| within.and_then(|name| index.get(name)))
         .or_else(dotted)
+}
+
+fn missing(info: &BucketInfo, name: &str, archpath: &str) -> Error {
+    let text = format!("{archpath} in {} does not exist", info.bucket.object_uri(name));
+    Error::new(ErrorCode::MemberNotFound, text)
 }
 
 /// Puts the shard's name in front of what is wrong with it.

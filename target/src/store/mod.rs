@@ -239,6 +239,11 @@ impl Store {
         }
     }
 
+    /// The payload of this very commit, for callers on the blocking pool.
+    pub(crate) fn read_blocking(&self, record: &Record) -> Result<Bytes> {
+        self.reader_blocking(record.clone())?.read_all_blocking()
+    }
+
     /// Opens the very commit that `record` is of and reads a part of it, in one step.
     pub async fn read_part(&self, record: &Record, range: ByteRange) -> Result<Bytes> {
         let (store, record) = (self.clone(), record.clone());

@@ -197,8 +197,8 @@ async fn what_a_v1_batch_lacks_is_marked_or_fails_the_whole() {
             match failed {
                 // The stream is cut: it has no end that could be taken for one.
                 Err(_) => assert!(strm, "{mark}"),
+                // Before the first byte goes out a stream fails as a buffered answer does.
                 Ok(failed) => {
-                    assert!(!strm, "{mark}: {}", failed.status);
                     let status = if mark.ends_with("1.txt") { 416 } else { 404 };
                     let status = if mark.ends_with("s.txt/a") { 400 } else { status };
                     assert_eq!(failed.status, status, "{mark}: {}", failed.text());

@@ -29,6 +29,7 @@ roots = {{ toJson .Values.target.folderRoots }}
 
 [limits]
 batches = {{ .Values.limits.batches }}
+batch_memory = {{ .Values.limits.batchMemory | quote }}
 cold_gets = {{ .Values.limits.coldGets }}
 
 [log]

@@ -1,0 +1,130 @@
+//! Many small members of one shard, by one opening of it, in the archive's order.
+
+use bytes::Bytes;
+use forebay_core::archive::{ArchiveFormat, Member};
+use forebay_core::batch::BatchEntry;
+use forebay_core::bucket::BucketInfo;
+use forebay_core::size::ByteRange;
+use forebay_core::{ErrorCode, Result};
+
+use super::{Opened, Shards, find, missing};
+use crate::object::Stored;
+use crate::store::blocking;
+
+/// Members closer to each other than a block of the store come by one read.
+const NEAR: u64 = 64 << 10;
+/// Bytes of one read.
+const SPAN: u64 = 1 << 20;
+
+/// What became of each member: its bytes, why there are none, or `None`: it is to be read by itself.
+pub(crate) struct Bulk {
+    pub(crate) members: Vec<Option<Result<Bytes>>>,
+    /// How the shard was found, as the metrics call it.
+    pub(crate) result: &'static str,
+}
+
+impl Shards {
+    /// The members that `entries` name of one shard: those of at most `most` bytes, and no more
+    /// than `total` bytes together.
+    pub(crate) async fn members(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        entries: &[&BatchEntry],
+        most: u64,
+        total: u64,
+    ) -> Bulk {
+        let opened = match self.open(info, name, None).await {
+            Ok(opened) => opened,
+            Err(e) => {
+                // What is wrong with a shard is wrong for each of its members; looking again for
+                // each would read a bad archive as often.
+                let is_passing = e.code.is_transient() || e.code == ErrorCode::ObjectChanged;
+                let answer = (!is_passing).then_some(Err(e));
+                return Bulk { members: vec![answer; entries.len()], result: "miss" };
+            }
+        };
+        let mut members: Vec<Option<Result<Bytes>>> = vec![None; entries.len()];
+        let mut places: Vec<(usize, ByteRange, Member)> = Vec::new();
+        let mut left = total;
+        for (at, entry) in entries.iter().enumerate() {
+            let Some(member) = find(&opened.index, name, &entry.archpath) else {
+                members[at] = Some(Err(missing(info, name, &entry.archpath)));
+                continue;
+            };
+            match entry.resolve(member.size) {
+                Ok(range) if member.size <= most && member.size <= left => {
+                    left -= member.size;
+                    places.push((at, range, member.clone()));
+                }
+                Ok(_) => {}
+                Err(e) => members[at] = Some(Err(e)),
+            }
+        }
+        places.sort_by_key(|(_, range, member)| member.offset + range.start);
+        let result = opened.stored.result();
+        for (at, bytes) in self.read_in_order(opened, places).await {
+            members[at] = bytes.map(Ok);
+        }
+        Bulk { members, result }
+    }
+
+    async fn read_in_order(
+        &self,
+        opened: Opened,
+        places: Vec<(usize, ByteRange, Member)>,
+    ) -> Vec<(usize, Option<Bytes>)> {
+        if opened.key.format == ArchiveFormat::Tar {
+            let stored = opened.stored;
+            let places = places.into_iter().map(|(at, range, member)| {
+                let start = member.offset + range.start;
+                (at, ByteRange { start, end: start + range.len() })
+            });
+            let places: Vec<_> = places.collect();
+            return blocking(move || Ok(read_merged(&stored, &places))).await.unwrap_or_default();
+        }
+        let mut read = Vec::with_capacity(places.len());
+        for (at, range, member) in places {
+            let data = match self.read(opened.clone(), &member).await {
+                Ok(data) => data.read_all().await,
+                Err(e) => Err(e),
+            };
+            let part = |b: Bytes| b.slice(range.start as usize..range.end as usize);
+            read.push((at, data.ok().map(part)));
+        }
+        read
+    }
+}
+
+/// Reads places of an object, sorted by their start. Blocks.
+fn read_merged(stored: &Stored, places: &[(usize, ByteRange)]) -> Vec<(usize, Option<Bytes>)> {
+    let mut all = Vec::with_capacity(places.len());
+    let mut rest = places;
+    while let Some((_, first)) = rest.first() {
+        let (mut end, mut useful) = (first.end, 0);
+        let fits = |end: u64, range: &ByteRange| {
+            range.start <= end + NEAR && range.end.max(end) - first.start <= SPAN
+        };
+        let mut count = 0;
+        for (_, range) in rest {
+            if count > 0 && !fits(end, range) {
+                break;
+            }
+            end = end.max(range.end);
+            useful += range.len();
+            count += 1;
+        }
+        let start = first.start;
+        let read = stored.read_blocking(ByteRange { start, end }).ok();
+        for (at, range) in &rest[..count] {
+            let part = read.as_ref().map(|read| {
+                let part = read.slice((range.start - start) as usize..(range.end - start) as usize);
+                // A part would keep all of the read in memory.
+                if useful * 2 < end - start { Bytes::copy_from_slice(&part) } else { part }
+            });
+            all.push((*at, part));
+        }
+        rest = &rest[count..];
+    }
+    all
+}
