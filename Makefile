@@ -62,6 +62,9 @@ test-py: binary python ## Python packages, other clients, the README
 	@aistore_2="$$(ci/aistore_2.sh)"; set -x; PYTHONPATH="$$aistore_2" \
 		build/venv/bin/python -m pytest tests/python/test_aistore_2.py $(PYTEST_ARGS) \
 		|| [ $$? = 5 ] # none chosen
+	@lhotse="$$(ci/lhotse.sh)"; set -x; PYTHONPATH="$$lhotse" \
+		build/venv/bin/python -m pytest tests/python/test_lhotse.py $(PYTEST_ARGS) \
+		|| [ $$? = 5 ] # none chosen
 
 .PHONY: check
 check: ## Format, lints and house rules; changes nothing
