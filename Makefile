@@ -85,7 +85,8 @@ bench: binary python ## Measure beside the peers that are installed; JSON in bui
 	build/venv/bin/python bench/run.py --bin build/release/forebay --out build/bench \
 	  $${minio:+--minio "$$minio"}; \
 	build/venv/bin/python bench/store.py --bin build/release/forebay --out build/bench \
-	  --load build/release/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS)
+	  --load build/release/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS); \
+	build/venv/bin/python bench/batch.py --bin build/release/forebay --out build/bench $(BENCH_ARGS)
 
 .PHONY: release
 release: binary ## One binary in build/release, Python wheels in build/wheels
