@@ -333,13 +333,13 @@ mod tests {
 
     #[test]
     fn msgpack_goes_only_to_those_who_name_it() {
-        let accepts = |v: &'static str| {
+        let named = |v: &'static str| {
             let mut h = HeaderMap::new();
             h.insert(header::ACCEPT, v.parse().unwrap());
             accepts(&h, MSGPACK)
         };
-        assert!(accepts("application/msgpack") && accepts("text/html, application/msgpack;q=1"));
-        assert!(!accepts("*/*") && !accepts("application/json"));
+        assert!(named("application/msgpack") && named("text/html, application/msgpack;q=1"));
+        assert!(!named("*/*") && !named("application/json"));
         assert!(!accepts(&HeaderMap::new(), MSGPACK));
     }
 }
