@@ -6,8 +6,9 @@ SHELL := bash
 # Cargo's default output folder is `target/`, which here is a crate: never let it be used.
 export CARGO_TARGET_DIR := $(CURDIR)/build
 export FOREBAY_BIN := $(CURDIR)/build/release/forebay
-# An aisnode binary, to be measured beside this one by `make bench`.
+# AIStore's aisnode and ishard binaries, to be measured beside this one by `make bench`.
 export AISNODE
+export ISHARD
 
 # More arguments for every cargo call and for pytest, for example
 #   make test-py PYTEST_ARGS="-k sampler -x"
@@ -86,7 +87,7 @@ bench: binary python ## Measure beside the peers that are installed; JSON in bui
 	  $${minio:+--minio "$$minio"}; \
 	build/venv/bin/python bench/store.py --bin build/release/forebay --out build/bench \
 	  --load build/release/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS); \
-	build/venv/bin/python bench/batch.py --bin build/release/forebay --out build/bench $(BENCH_ARGS)
+	build/venv/bin/python bench/batch.py --bin build/release/forebay --out build/bench
 
 .PHONY: release
 release: binary ## One binary in build/release, Python wheels in build/wheels

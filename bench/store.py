@@ -27,6 +27,7 @@ from typing import Any
 
 import listings
 import peers
+import sharding
 from peers import Aistore, Forebay, Nginx, Server
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -258,6 +259,9 @@ def million(bench: Bench) -> Row:
              "puts_per_s": row["ops_per_s"], "resident": row["server_resident"]}
         )  # fmt: skip
     result["listing"] = listings.measure(list(bench.servers.values()), count, bench.options.rounds)
+    options = bench.options
+    servers = list(bench.servers.values())
+    result["ishard"] = sharding.measure(servers, count, options.bin, options.ishard)
     server = bench.servers["Forebay"]
     assert isinstance(server, Forebay)
     with contextlib.ExitStack() as stack:
@@ -273,6 +277,7 @@ def show_million(result: Row) -> None:
             f" written at {row['puts_per_s']:,.0f}/s, resident {row['resident'] / MIB:,.0f} MiB"
         )
     listings.show(result["listing"])
+    sharding.show(result["ishard"])
     for row in result["restart"]:
         print(f"  serving {row['seconds']:.2f} s after {row['after']}")
     sys.stdout.flush()
@@ -334,6 +339,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/bench"))
     parser.add_argument("--minio", help="a minio binary; left out, MinIO is not measured")
     parser.add_argument("--aisnode", default=os.environ.get("AISNODE"), help="an aisnode binary")
+    parser.add_argument(
+        "--ishard", default=os.environ.get("ISHARD"), help="AIStore's ishard binary"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3, help="of one round of one server")
     parser.add_argument("--objects", type=int, default=1_000_000, help="0: no large bucket")
