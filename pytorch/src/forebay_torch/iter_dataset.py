@@ -155,15 +155,19 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
         """Begins a pass: the rows of the listing that are this worker's, in their order."""
         return self._rows(self._cursor.begin(len(self._index.listing), self._rank_and_world()))
 
-    def _rows(self, positions: Sequence[int]) -> Sequence[int]:
-        """Rows of the listing at these positions of the epoch's order."""
+    def _rows(self, positions: Sequence[int], epoch: int | None = None) -> Sequence[int]:
+        """Rows of the listing at these positions of an epoch's order, by default the present."""
         if not self._shuffle:
             return positions
-        shuffled = order.epoch_order(len(self._index.listing), self._seed, self._cursor.epoch)
+        number = self._cursor.epoch if epoch is None else epoch
+        shuffled = order.epoch_order(len(self._index.listing), self._seed, number)
         if isinstance(positions, range):
             rows: list[int] = shuffled[positions.start : positions.stop : positions.step].tolist()
             return rows
         return [int(shuffled[position]) for position in positions]
+
+    def _fingerprint(self) -> str:
+        return self._prints.of(self._index.listing, self._shuffle)
 
     def _objects(self) -> Iterator[Object]:
         index = self._index
@@ -319,9 +323,6 @@ class IterableDataset(BaseIterDataset):
     def stats(self) -> DatasetStats:
         """What was read so far, over this process and all its workers."""
         return self._counters.total()
-
-    def _fingerprint(self) -> str:
-        return self._prints.of(self._index.listing, self._shuffle)
 
     def _fetch(self, rows: Sequence[int]) -> Iterable[memoryview | ForebayError]:
         """The contents of these rows, or why they cannot be had."""

@@ -10,6 +10,7 @@ worker alone knows. ``resume_state`` makes one state of the parts.
 from __future__ import annotations
 
 import copy
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,7 @@ def read_state(
             f"{owner}: the state is of {state['total']} entries, of which this one has {total}, or "
             "the same number in another order: the data or its settings changed since it was saved"
         )
-    return state["epoch"], state["consumed"]
+    return state["epoch"], state.get("consumed", 0)
 
 
 def resume_state(loader_state: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,11 +86,18 @@ def resume_state(loader_state: Mapping[str, Any]) -> dict[str, Any]:
     shape = {(s["part"]["workers"], s["part"]["world_size"], s["part"]["block"]) for s in parts}
     by_worker = {state["part"]["worker"]: state for state in parts}
     workers, world_size, block = next(iter(shape))
-    bases = {(state["epoch"], state["consumed"]) for state in parts}
+    bases = {(state["epoch"], state.get("consumed"), str(state.get("passes"))) for state in parts}
     if len(shape) != 1 or len(bases) != 1 or sorted(by_worker) != list(range(workers)):
         raise ValueError("resume_state: the states of the workers do not belong together")
     delivered = [by_worker[number]["part"]["delivered"] for number in range(workers)]
     together = sum(delivered)
+    state = {key: value for key, value in parts[0].items() if key != "part"}
+    if "passes" in state:
+        # Only the reader can tell whether the workers took turns so: it knows its shards.
+        made = [world_size, workers, block, together]
+        rank = parts[0]["part"]["rank"]
+        checked = [rank, zlib.crc32(repr(delivered).encode())]
+        return {**state, "passes": [*state["passes"], made], "checked": checked}
     rounds, rest = divmod(together, block * workers)
     for number, done in enumerate(delivered):
         if done != rounds * block + min(max(rest - number * block, 0), block):
@@ -97,7 +105,6 @@ def resume_state(loader_state: Mapping[str, Any]) -> dict[str, Any]:
                 "resume_state: the workers did not deliver in the epoch's order; give the dataset "
                 f"the batch_size of the loader (it has {block})"
             )
-    state = {key: value for key, value in parts[0].items() if key != "part"}
     state["consumed"] = min(state["total"], state["consumed"] + together * world_size)
     return state
 
@@ -115,7 +122,7 @@ def _inside(state: Any) -> Iterator[Mapping[str, Any]]:
 
 
 # Places in the shared memory of a Cursor.
-_EPOCH, _GENERATION, _RESUME_EPOCH, _RESUME_AT, _TAKEN, _BASE, _IN_WORKERS = range(7)
+_EPOCH, _GENERATION, _RESUME_EPOCH, _RESUME_AT, _TAKEN, _BASE, _WORKERS = range(7)
 
 
 class Cursor:
@@ -168,12 +175,8 @@ class Cursor:
         elif not self._get(_TAKEN):
             self._shared[_BASE] = self._get(_RESUME_AT)
 
-    def begin(self, total: int, ranks: tuple[int, int]) -> Sequence[int]:
-        """Begins a pass: the positions of the epoch's order that this worker delivers in it.
-
-        Args:
-            ranks: Which rank this is, and how many there are.
-        """
+    def take(self) -> tuple[int, int]:
+        """Begins a pass: where all begin, and how many samples this worker has delivered of it."""
         worker = place.worker()
         shared = self._shared
         base, skip = 0, 0
@@ -189,8 +192,18 @@ class Cursor:
             base = self._get(_RESUME_AT)
         self._used = self._get(_GENERATION)
         shared[_BASE] = base
-        shared[_IN_WORKERS] = int(worker.tag != -1)
+        shared[_WORKERS] = worker.total if worker.tag != -1 else 0
         self._delivered = skip
+        return base, skip
+
+    def begin(self, total: int, ranks: tuple[int, int]) -> Sequence[int]:
+        """Begins a pass: the positions of the epoch's order that this worker delivers in it.
+
+        Args:
+            ranks: Which rank this is, and how many there are.
+        """
+        base, skip = self.take()
+        worker = place.worker()
         rank, world_size = ranks
         mine = order.share(
             total,
@@ -219,35 +232,55 @@ class Cursor:
         self, num_samples: int | None, total: int, world_size: int, fingerprint: str
     ) -> dict[str, Any]:
         """The state after ``num_samples`` of the pass under way were delivered by this rank."""
-        base = self._get(_BASE)
-        worker = place.worker()
         state = make_state(
             epoch=self.epoch,
             seed=self.seed,
-            consumed=base,
+            consumed=self.base,
             total=total,
             fingerprint=fingerprint,
         )
-        if worker.is_process and num_samples is None:
-            state["part"] = {
-                "worker": worker.id,
-                "workers": worker.total,
-                "world_size": world_size,
-                "block": self.block,
-                "delivered": self._delivered,
-            }
-            return state
+        part = None if num_samples is not None else self.part(world_size)
+        if part is not None:
+            state["part"] = part
+        else:
+            state["consumed"] = min(total, self.base + self.counted(num_samples) * world_size)
+        return state
+
+    @property
+    def base(self) -> int:
+        """Where the pass under way began."""
+        return self._get(_BASE)
+
+    @property
+    def workers(self) -> int:
+        """How many workers deliver the pass under way."""
+        return self._get(_WORKERS) or 1
+
+    def part(self, world_size: int) -> dict[str, int] | None:
+        """What this worker process alone knows; None outside of one."""
+        worker = place.worker()
+        if not worker.is_process:
+            return None
+        return {
+            "worker": worker.id,
+            "workers": worker.total,
+            "world_size": world_size,
+            "block": self.block,
+            "delivered": self._delivered,
+        }
+
+    def counted(self, num_samples: int | None) -> int:
+        """How many samples of the pass under way this rank has delivered, or a user says it has."""
         if num_samples is None:
-            if self._get(_IN_WORKERS):
+            if self._get(_WORKERS):
                 raise ValueError(
                     f"{self._owner}: workers deliver the samples; say how many the loop has taken "
                     "in this pass: state_dict(num_samples=...), or use a StatefulDataLoader"
                 )
-            num_samples = self._delivered
+            return self._delivered
         if num_samples < 0:
             raise ValueError(f"{self._owner}: num_samples must not be negative: {num_samples}")
-        state["consumed"] = min(total, base + num_samples * world_size)
-        return state
+        return num_samples
 
     def load(
         self, state: Mapping[str, Any], total: int, world_size: int, fingerprint: str
@@ -256,29 +289,38 @@ class Cursor:
         epoch, consumed = read_state(
             self._owner, state, seed=self.seed, total=total, fingerprint=fingerprint
         )
-        shared = self._shared
         part = state.get("part")
         if part is not None:
-            worker = place.worker()
-            here = (worker.id, worker.total, world_size, self.block)
-            if here != (part["worker"], part["workers"], part["world_size"], part["block"]):
-                raise ValueError(
-                    f"{self._owner}: this is the state of one worker of another shape of loader; "
-                    "load resume_state(state of the loader) into the dataset instead"
-                )
-            shared[_EPOCH] = epoch
-            self._part = (consumed, part["delivered"])
-            return
+            self.resume_part(epoch, consumed, part, world_size)
+        else:
+            self.resume(epoch, consumed, over=0 < total <= consumed)
+
+    def resume(self, epoch: int, at: int, *, over: bool) -> None:
+        """Begins the next pass at ``at``; or the epoch after it, where it is over."""
+        shared = self._shared
         self._part = None
         self._delivered = 0
-        over = total > 0 and consumed >= total
         shared[_EPOCH] = epoch + over
         shared[_GENERATION] += 1
         shared[_RESUME_EPOCH] = epoch
-        shared[_RESUME_AT] = consumed
+        shared[_RESUME_AT] = at
         shared[_TAKEN] = 0
-        shared[_BASE] = 0 if over else consumed
-        shared[_IN_WORKERS] = 0
+        shared[_BASE] = 0 if over else at
+        shared[_WORKERS] = 0
+
+    def resume_part(
+        self, epoch: int, base: int, part: Mapping[str, int], world_size: int
+    ) -> None:
+        """Goes on in this worker process where it was itself."""
+        worker = place.worker()
+        here = (worker.id, worker.total, world_size, self.block)
+        if here != (part["worker"], part["workers"], part["world_size"], part["block"]):
+            raise ValueError(
+                f"{self._owner}: this is the state of one worker of another shape of loader; "
+                "load resume_state(state of the loader) into the dataset instead"
+            )
+        self._shared[_EPOCH] = epoch
+        self._part = (base, part["delivered"])
 
     def twin(self) -> Cursor:
         """The same cursor for another thread: it counts what is delivered on its own."""

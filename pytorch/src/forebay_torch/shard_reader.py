@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import warnings
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from forebay import (
@@ -19,6 +21,9 @@ from forebay_torch.fields import Fields
 from forebay_torch.iter_dataset import BaseIterDataset
 from forebay_torch.policy import NEVER_SKIPPED
 from forebay_torch.progress import Progress
+from forebay_torch.resume import make_state, read_state
+from forebay_torch.shard_place import ShardPlace, Shards
+from forebay_torch.shard_plan import Item, shuffled
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, shard_snapshot
 
 __all__ = ["ShardReader", "Decode", "OnError"]
@@ -68,6 +73,7 @@ class ShardReader(BaseIterDataset):
             apart is seen only when the rest of them comes, after the first part was delivered.
         handler: A WebDataset handler, instead of ``on_error``: true means to go on.
         read_ahead: Most bytes that are fetched and unpacked ahead, per shard.
+        batch_size: Of the DataLoader; needed to go on from a state with other ranks and workers.
         shard_by_rank: As for BaseIterDataset, ``rank`` and ``world_size`` too.
         client: As for BaseIterDataset.
         config: As for BaseIterDataset.
@@ -101,6 +107,7 @@ class ShardReader(BaseIterDataset):
         shard_by_rank: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
+        batch_size: int = 1,
         client: Client | None = None,
         config: Config | None = None,
     ) -> None:
@@ -119,6 +126,7 @@ class ShardReader(BaseIterDataset):
             world_size=world_size,
             shuffle=shuffle_shards,
             seed=seed,
+            batch_size=batch_size,
             client=client,
             config=config,
         )
@@ -134,6 +142,7 @@ class ShardReader(BaseIterDataset):
         self._read_ahead = read_ahead
         # Samples of each shard, -1 where not known yet.
         self._counts = array("q", [-1]) * len(self.objects)
+        self._place = ShardPlace(type(self).__name__)
         ranks = self._rank_and_world()[1]
         if len(self.objects) < ranks and not resampled:
             warnings.warn(
@@ -155,11 +164,82 @@ class ShardReader(BaseIterDataset):
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         self.reset()
-        rows = self._endless() if self._resampled else iter(self._begin())
-        samples = self._samples(rows)
-        if self._shuffle_buffer < 2:
-            return samples
-        return shuffled(samples, self._shuffle_buffer, self._generator("samples"))
+        buffered = self._shuffle_buffer > 1
+        items: Iterable[Item]
+        if self._resampled:
+            skip, items = self._cursor.take()[1], map(Item, self._endless())
+        else:
+            skip, items = self._place.begin(self._cursor, self._shards())
+        samples = self._samples(items)
+        if buffered:
+            generator = self._generator("samples", stage=self._place.stage)
+            samples = shuffled(samples, self._shuffle_buffer, generator)
+        # What a worker has delivered of this pass before is made again and passed over.
+        samples = itertools.islice(samples, skip, None)
+        yield from self._counted(samples) if self._counts_late else samples
+
+    def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
+        """As that of IterableDataset; it remembers each pass of the epoch by four numbers.
+
+        Raises:
+            TypeError: The reader is ``resampled``.
+        """
+        if self._resampled and not place.worker().is_process:
+            raise TypeError("a resampled ShardReader has no end, so no place in it")
+        state = make_state(
+            epoch=self._cursor.epoch,
+            seed=self._seed,
+            consumed=0,
+            total=len(self.objects),
+            fingerprint=self._fingerprint(),
+        )
+        del state["consumed"]
+        return {**state, **self._place.state(self._cursor, num_samples, self._shards())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As that of IterableDataset. Shards are indexed by the cluster to find the place.
+
+        Raises:
+            ValueError: The state is of other shards, of another order or of another seed; or
+                workers did not take turns as the reader was told by ``batch_size``.
+        """
+        read_state(
+            type(self).__name__,
+            state,
+            seed=self._seed,
+            total=len(self.objects),
+            fingerprint=self._fingerprint(),
+        )
+        if state.get("passes") and "part" not in state:
+            self._count([row for row, count in enumerate(self._counts) if count < 0])
+        self._place.load(self._cursor, state, self._shards())
+
+    def _shards(self) -> Shards:
+        rank, world_size = self._rank_and_world()
+        every = range(len(self.objects))
+        return Shards(
+            rank,
+            world_size,
+            lambda epoch: self._rows(every, epoch),
+            self._count_of,
+            self._shuffle_buffer,
+            partial(self._generator, "samples"),
+        )
+
+    def _count_of(self, row: int) -> int:
+        if self._counts[row] < 0:
+            self._count([row])
+        return self._counts[row]
+
+    @property
+    def _counts_late(self) -> bool:
+        """Whether samples count when they are handed out, rather than when they are read."""
+        return self._resampled or self._shuffle_buffer > 1
+
+    def _counted(self, samples: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        for sample in samples:
+            self._cursor.deliver()
+            yield sample
 
     def _rank_rows(self) -> Sequence[int]:
         """The shards of this rank in a whole epoch."""
@@ -185,52 +265,78 @@ class ShardReader(BaseIterDataset):
                 left_out = 0 if raises else len(samples.problems)
                 self._counts[row] = len(samples) - left_out
 
-    def _generator(self, purpose: str) -> random.Random:
-        """Random numbers of this worker of this rank in this epoch."""
-        rank = self._rank_and_world()[0]
-        key = (purpose, self._seed, self._cursor.epoch, rank, place.worker().id)
-        return random.Random(repr(key))
+    def _generator(
+        self,
+        purpose: str,
+        rank: int | None = None,
+        worker: int | None = None,
+        stage: int = 0,
+        epoch: int | None = None,
+    ) -> random.Random:
+        """Random numbers of a worker of a rank, by default this one, in an epoch's n-th pass."""
+        key = (
+            purpose,
+            self._seed,
+            self._cursor.epoch if epoch is None else epoch,
+            self._rank_and_world()[0] if rank is None else rank,
+            place.worker().id if worker is None else worker,
+        )
+        return random.Random(repr((*key, stage) if stage else key))
 
     def _endless(self) -> Iterator[int]:
         generator = self._generator("shards")
         while True:
             yield generator.randrange(len(self.objects))
 
-    def _samples(self, rows: Iterator[int]) -> Iterator[tuple[str, Any]]:
+    def _samples(self, items: Iterable[Item]) -> Iterator[tuple[str, Any]]:
         with Progress(self._show_progress, self._worker_name()) as progress:
-            for stream in self._streams(rows):
+            for item, stream in self._streams(items):
                 progress.begin(stream.uri)
-                for sample in self._read(stream):
+                for sample in self._read(stream, item.samples):
                     progress.advance()
                     yield sample
 
-    def _streams(self, rows: Iterator[int]) -> Iterator[ShardStream]:
+    def _streams(self, items: Iterable[Item]) -> Iterator[tuple[Item, ShardStream]]:
         """The shards one by one, each opened when the one before it is begun."""
-        waiting: ShardStream | None = None
-        for row in rows:
-            opened = self._index.object(row).samples(
+        waiting: tuple[Item, ShardStream] | None = None
+        for item in items:
+            opened = self._index.object(item.row).samples(
                 keys=self._keys, lowercase=self._lowercase, read_ahead=self._read_ahead
             )
             if waiting is not None:
                 yield waiting
-            waiting = opened
+            waiting = (item, opened)
         if waiting is not None:
             yield waiting
 
-    def _read(self, stream: ShardStream) -> Iterator[tuple[str, Any]]:
-        while True:
-            name = stream.uri
+    def _read(
+        self, stream: ShardStream, numbers: Sequence[int] | None
+    ) -> Iterator[tuple[str, Any]]:
+        wanted = numbers if numbers is None or isinstance(numbers, range) else frozenset(numbers)
+        last = None if numbers is None else numbers[-1]
+        number = 0
+        while last is None or number <= last:
+            name, sample = stream.uri, None
             try:
                 key, parts = next(stream)
                 name = f"{stream.uri}/{key}"
-                sample = decoded(key, Fields(parts, self._fill, key, stream.uri), self._decode)
+                number += 1
+                if wanted is None or number - 1 in wanted:
+                    fields = Fields(parts, self._fill, key, stream.uri)
+                    sample = (key, decoded(key, fields, self._decode))
             except StopIteration:
                 return
             except Exception as error:
                 if not self._failed(name, error):
                     return
-                continue
-            yield key, sample
+                if name != stream.uri and not self._counts_late:
+                    # It has its place in the order, though nobody gets it.
+                    self._cursor.deliver()
+            if sample is not None:
+                if not self._counts_late:
+                    self._cursor.deliver()
+                yield sample
+        stream.close()
 
     def _failed(self, name: str, error: Exception) -> bool:
         """Whether to go on with the shard after this failure; raises it where that is asked."""
@@ -274,18 +380,3 @@ def decoded(key: str, fields: Fields, decode: Decode | None) -> Any:
         error.add_note(f"while decode worked on {of}the sample {key!r} of {fields.url}")
         raise
 
-
-def shuffled(
-    samples: Iterator[tuple[str, Any]], size: int, generator: random.Random
-) -> Iterator[tuple[str, Any]]:
-    """Each sample once, drawn from ``size`` that wait."""
-    waiting: list[tuple[str, Any]] = []
-    for sample in samples:
-        if len(waiting) < size:
-            waiting.append(sample)
-            continue
-        place = generator.randrange(size)
-        drawn, waiting[place] = waiting[place], sample
-        yield drawn
-    generator.shuffle(waiting)
-    yield from waiting
