@@ -155,6 +155,21 @@ def test_new_objects_are_seen_after_refresh(filled: forebay.Bucket) -> None:
     assert list(dataset) == [*PAIRS, ("o/99", b"new")]
 
 
+def test_a_subclass_that_takes_objects_itself_has_its_place_too(filled: forebay.Bucket) -> None:
+    class Upper(IterableDataset):
+        def __iter__(self) -> Iterator[str]:
+            self._reset_iterator()
+            for obj in self._get_worker_iter_info()[0]:
+                yield obj.name.upper()
+
+    dataset = Upper(filled)
+    samples = iter(dataset)
+    before = [next(samples) for _ in range(9)]
+    again = Upper(filled)
+    again.load_state_dict(dataset.state_dict())
+    assert before + list(again) == [name.upper() for name, _ in PAIRS]
+
+
 def test_contradictions_are_refused(filled: forebay.Bucket) -> None:
     with pytest.raises(ValueError, match="IterableDataset needs at least one source"):
         IterableDataset([])

@@ -240,3 +240,14 @@ def test_a_folder_bucket_is_read_cold_then_warm(client: forebay.Client, cluster:
         assert warm == dataset.objects.total_size
     finally:
         bucket.delete()
+
+
+@pytest.mark.filterwarnings("ignore:Got pickle error")
+def test_a_function_that_does_not_pickle_is_named_before_any_worker_starts(
+    filled: forebay.Bucket,
+) -> None:
+    dataset = MapDataset(filled, data_format_fn=lambda content: content)
+    loader = DataLoader(dataset, num_workers=1, multiprocessing_context="spawn")
+    with pytest.raises(TypeError, match="data_format_fn=.*cannot be pickled.*top of a module"):
+        iter(loader)
+    assert len(list(DataLoader(dataset, num_workers=1, collate_fn=list))) == len(dataset)

@@ -173,10 +173,12 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
         index = self._index
         for rows in self._groups(self._begin()):
             if len(rows) == 1:
+                self._cursor.deliver()
                 yield index.object(rows[0])
                 continue
             group = _Group(index, rows)
             for number, row in enumerate(rows):
+                self._cursor.deliver()
                 yield FetchedObject(index.object(row), group.content(number))
 
     def _groups(self, rows: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import pickle
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -270,6 +271,18 @@ class SampleFormat:
         self._function = function
         self._return_name = return_name
         self._zero_copy = zero_copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._function is not None:
+            try:
+                pickle.dumps(self._function)
+            except Exception as error:
+                raise TypeError(
+                    f"data_format_fn={self._function!r} cannot be pickled, as workers that are not "
+                    "forked need it to be; define it at the top of a module, or use "
+                    f"multiprocessing_context=\"fork\": {error}"
+                ) from None
+        return SampleFormat, (self._function, self._return_name, self._zero_copy)
 
     def __call__(self, name: str, content: memoryview) -> Any:
         sample: Any = content if self._zero_copy else bytes(content)

@@ -138,8 +138,6 @@ class ThreadLoader:
         self._compute_s = 0.0
 
     def __iter__(self) -> Iterator[Any]:
-        if self._pass is not None:
-            self._pass.close()
         made = self._start()
         self._pass = made
         self._taken = [0, 0]
@@ -194,7 +192,10 @@ class ThreadLoader:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next pass go on where the state says; the one after it is whole again."""
+        """Makes the next pass go on where the state says; the one after it is whole again.
+
+        A loop that is still going over the loader gets a RuntimeError.
+        """
         if self._pass is not None:
             self._pass.close()
         self._taken = [0, 0]

@@ -68,10 +68,12 @@ class ThreadPass:
 
     def next(self) -> Made:
         """The next batch; waits for it."""
-        if not self._threads:
+        if not self._threads and not self._closed:
             return next(self._own[0]) if self._jobs is None else next(self._jobs)()
         with self._changed:
             while True:
+                if self._closed:
+                    raise RuntimeError("the loader was given a state while this loop went over it")
                 number = self._available()
                 if number is not None:
                     made = self._made.pop(number)
