@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_client::PeerClient;
@@ -30,6 +31,8 @@ const FORMATS: [ArchiveFormat; 5] = [
     ArchiveFormat::Zip,
 ];
 
+const PAUSE: Duration = Duration::from_millis(20);
+
 struct Bench {
     dir: tempfile::TempDir,
     objects: ObjectService,
@@ -46,7 +49,14 @@ impl Bench {
     async fn open(dir: tempfile::TempDir) -> Self {
         std::fs::create_dir_all(dir.path().join("folder")).unwrap();
         let settings = DiskSettings::new(dir.path().join("disk"), Some(1 << 30));
-        let store = Store::open(vec![settings], Arc::new(RealDisk)).await.unwrap();
+        // What was dropped before may be held by a task that ends a little later.
+        let mut tries = 0..200;
+        let store = loop {
+            match Store::open(vec![settings.clone()], Arc::new(RealDisk)).await {
+                Err(_) if tries.next().is_some() => tokio::time::sleep(PAUSE).await,
+                opened => break opened.unwrap(),
+            }
+        };
         let roots = BackendSettings { folder_roots: vec![dir.path().into()], ..Default::default() };
         let maps = Maps::default();
         let mut state = ClusterState::default();
@@ -296,7 +306,7 @@ impl Bench {
             if self.store.companion(&record).await.unwrap().is_some() {
                 return;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         panic!("no index was kept beside {name}");
     }
