@@ -8,6 +8,7 @@ use crate::cache_rules::CacheRules;
 use crate::checksum::ChecksumKind;
 use crate::error::{Error, Result};
 use crate::name::{Bucket, Provider};
+use crate::s3::acl::Acl;
 use crate::s3::bodies::{CorsRule, Tag, Versioning};
 
 /// Kinds of backend that exist in this version.
@@ -73,6 +74,12 @@ pub struct S3Settings {
     pub tags: Vec<Tag>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cors: Vec<CorsRule>,
+    /// The user who made it by S3; absent: it belongs to all who hold a key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// What others than the owner are given.
+    #[serde(skip_serializing_if = "is_default")]
+    pub acl: Acl,
     /// The bucket's policy, as it was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,

@@ -189,18 +189,32 @@ impl S3Config {
     }
 }
 
-/// A user of the S3 front.
+/// A key of a user of the S3 front.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct S3Key {
     pub access: String,
     pub secret: String,
+    /// Whose key it is: who owns what is made with it, and whom policies and access control lists
+    /// name. The access key itself when absent, so that every key is a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+impl S3Key {
+    /// Whose key it is.
+    pub fn user(&self) -> &str {
+        self.user.as_deref().unwrap_or(&self.access)
+    }
 }
 
 impl Default for S3Config {
     fn default() -> Self {
-        let key =
-            |access: &str, secret: &str| S3Key { access: access.into(), secret: secret.into() };
+        let key = |access: &str, secret: &str| S3Key {
+            access: access.into(),
+            secret: secret.into(),
+            user: None,
+        };
         Self {
             keys: vec![key("forebay", "forebaysecret"), key("forebay2", "forebaysecret2")],
             delete_nonempty_buckets: false,

@@ -19,3 +19,4 @@ pub mod relay;
 pub mod reply;
 pub mod s3;
 pub mod telemetry;
+mod unread;

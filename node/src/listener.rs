@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use crate::identity::Identity;
 use crate::lifecycle::Lifecycle;
 use crate::maps::Maps;
 use crate::reply::Failure;
+use crate::unread::Unread;
 
 /// A client has this long to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -65,6 +67,10 @@ async fn listen(address: &str) -> std::io::Result<TcpListener> {
     }
     Err(refusal)
 }
+
+/// From where a request came; in its extensions.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
 
 /// Turns requests into answers. Errors travel in the answers' extensions, as [`Failure`] puts them.
 pub trait Handler: Send + Sync + 'static {
@@ -106,11 +112,11 @@ pub async fn serve(
     let stop = lifecycle.token();
     let server = Arc::new(Server { handler, identity, maps, lifecycle: lifecycle.clone() });
     loop {
-        let stream = tokio::select! {
+        let (stream, from) = tokio::select! {
             biased;
             () = stop.cancelled() => return,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(e) => {
                     // Out of descriptors, usually: wait for some to be returned.
                     tracing::warn!(error = %e, "accept failed");
@@ -119,16 +125,19 @@ pub async fn serve(
                 }
             },
         };
-        lifecycle.spawn(connection(stream, server.clone()));
+        lifecycle.spawn(connection(stream, Peer(from.ip()), server.clone()));
     }
 }
 
-async fn connection(stream: TcpStream, server: Arc<Server<impl Handler>>) {
+async fn connection(stream: TcpStream, peer: Peer, server: Arc<Server<impl Handler>>) {
     let _ = stream.set_nodelay(true);
     let stop = server.lifecycle.token();
-    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         let server = server.clone();
-        async move { Ok::<_, Infallible>(server.answer(request.map(Body::new)).await) }
+        request.extensions_mut().insert(peer);
+        let expects = request.headers().contains_key(header::EXPECT);
+        let request = request.map(|body| Body::new(Unread::new(body, expects)));
+        async move { Ok::<_, Infallible>(server.answer(request).await) }
     });
     let conn = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())

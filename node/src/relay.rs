@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use axum::response::Response;
 use forebay_core::intra::MAP_HEADER;
@@ -15,6 +16,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use crate::auth::{self, Caller};
 use crate::clock::unix_s;
 use crate::identity::Identity;
 use crate::s3::{FRONT, USER};
@@ -52,7 +54,7 @@ impl Relay {
 
     /// Sends a request of S3 on to the node at `url` as it came, its `Host` included, with this
     /// node's signature and the version of the state that chose the node. `user` is who sent it
-    /// where that is known for sure: the other node asks no more.
+    /// where that is known for sure: the other node asks no more who it was.
     pub async fn pass(
         &self,
         url: &str,
@@ -89,6 +91,12 @@ impl Relay {
         let mut answer = answer.map_err(|e| away(url, &e.to_string()))?.map(Body::new);
         clean(answer.headers_mut());
         Ok(answer)
+    }
+
+    /// Whether another node of the cluster sent this.
+    pub fn is_from_node(&self, parts: &Parts) -> bool {
+        let sender = auth::caller(&parts.method, &parts.uri, &parts.headers, &self.identity);
+        sender == Caller::Node
     }
 
     /// A request of this node's own to another, for [`Self::pass`].

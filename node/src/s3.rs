@@ -1,6 +1,8 @@
 //! What gateways and targets share in serving S3: where it is served, whose keys count, and the
 //! form of answers.
 
+mod rights;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,29 +13,20 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::config::S3Config;
+use forebay_core::config::{S3Config, S3Key};
 use forebay_core::s3::auth::{self, Caller, Identity, SecretKey};
-use forebay_core::s3::bucket_policy::{self, Asked, BucketPolicy, Decision};
-use forebay_core::s3::put_headers::canned_acl;
-use forebay_core::s3::query::Query;
-use forebay_core::s3::{
-    Front, Operation, Request as S3Request, RequestHead, S3Code, S3Error, S3Result, cors,
-};
+use forebay_core::s3::{Front, Request as S3Request, RequestHead, S3Code, S3Error, S3Result, cors};
 use forebay_core::state::ClusterState;
 use forebay_core::{Bucket, Provider};
 
+pub use self::rights::{ObjectRights, USER, identity, judged_by, name_of, note_peer, owner_of};
 use crate::clock::{unix_ns, unix_s};
 
 /// Set by a node that passes a request of S3 on: the front it came to, `/s3` or `/`.
 pub static FRONT: HeaderName = HeaderName::from_static("forebay-s3-front");
-/// Set by a node that has checked already who sent a request: the access key.
-pub static USER: HeaderName = HeaderName::from_static("forebay-s3-user");
 
 /// Paths of a node that are never those of a bucket at the root.
 const OWN: [&str; 6] = ["/v1/", "/api/", "/internal/", "/healthz", "/readyz", "/metrics"];
-
-/// Who has no key.
-const ANYBODY: &str = "anonymous";
 
 /// Most bytes of a body of XML or JSON.
 pub const MAX_BODY: usize = forebay_core::s3::bodies::MAX_BODY;
@@ -45,6 +38,8 @@ pub struct S3Door(Arc<Inner>);
 struct Inner {
     config: S3Config,
     keys: BTreeMap<String, SecretKey>,
+    /// By access key.
+    users: BTreeMap<String, String>,
     prefixed: Front,
     root: Front,
     /// Makes request ids differ between nodes.
@@ -59,10 +54,13 @@ impl S3Door {
             .iter()
             .map(|key| (key.access.clone(), SecretKey::new(key.secret.clone())))
             .collect();
+        let user = |key: &S3Key| (key.access.clone(), key.user().to_owned());
+        let users = config.keys.iter().map(user).collect();
         let domains: Vec<String> = config.domains.iter().map(|d| d.to_ascii_lowercase()).collect();
         Self(Arc::new(Inner {
             config: config.clone(),
             keys,
+            users,
             prefixed: Front::new("/s3", domains.clone()),
             root: Front::new("", domains),
             node: unix_ns(),
@@ -98,45 +96,26 @@ impl S3Door {
     pub fn authenticate(&self, parts: &Parts, front: &Front) -> S3Result<Caller> {
         let head = head(parts);
         if !self.0.keys.is_empty() {
-            return auth::authenticate(&head, front, &self.0.keys, unix_s());
+            let caller = auth::authenticate(&head, front, &self.0.keys, unix_s())?;
+            return Ok(Caller { identity: self.user_of(caller.identity), ..caller });
         }
         Ok(Caller { identity: Identity::Key("anyone".into()), ..auth::open(&head)? })
     }
 
-    /// The user of a request, if the bucket lets them do what they ask: holders of a key may do
-    /// everything that its policy does not deny, everybody else what it allows.
-    pub fn authorize(
-        &self,
-        identity: &Identity,
-        info: &BucketInfo,
-        request: &S3Request,
-        parts: &Parts,
-    ) -> S3Result<String> {
-        let key = match identity {
-            Identity::Key(key) => Some(key.as_str()),
-            Identity::Anonymous => None,
-        };
-        let decision = match &info.s3.policy {
-            Some(text) => BucketPolicy::parse(text)?.decide(&Asked {
-                access_key: key,
-                action: bucket_policy::action(&request.operation),
-                bucket: &info.bucket.name,
-                key: &request.key,
-                value: &|name| condition_value(name, parts, key),
-            }),
-            None => Decision::Silent,
-        };
-        // Who locks themselves out can still take the policy away.
-        let mends = matches!(
-            request.operation,
-            Operation::GetBucketPolicy | Operation::PutBucketPolicy | Operation::DeleteBucketPolicy
-        );
-        match (key, decision) {
-            (Some(key), Decision::Deny) if mends => Ok(key.to_owned()),
-            (_, Decision::Deny) | (None, Decision::Silent) => Err(S3Code::AccessDenied.into()),
-            (Some(key), _) => Ok(key.to_owned()),
-            (None, Decision::Allow) => Ok(ANYBODY.to_owned()),
+    /// The user whose key it is.
+    pub fn user_of(&self, identity: Identity) -> Identity {
+        match identity {
+            Identity::Key(access) => match self.0.users.get(&access) {
+                Some(user) => Identity::Key(user.clone()),
+                None => Identity::Key(access),
+            },
+            Identity::Anonymous => Identity::Anonymous,
         }
+    }
+
+    /// Whether somebody of this name holds a key.
+    fn knows(&self, user: &str) -> bool {
+        self.0.users.values().any(|u| u == user)
     }
 
     /// The keys that signatures are checked with.
@@ -188,30 +167,6 @@ impl S3Door {
     }
 }
 
-/// Who a user is, as [`S3Door::authorize`] named them.
-pub fn identity(user: &str) -> Identity {
-    if user == ANYBODY { Identity::Anonymous } else { Identity::Key(user.to_owned()) }
-}
-
-/// What a request says of a policy's condition key (lower case).
-fn condition_value(name: &str, parts: &Parts, user: Option<&str>) -> Option<String> {
-    let header = |name: &str| parts.headers.get(name)?.to_str().ok().map(str::to_owned);
-    let query = |name: &str| {
-        Query::parse(parts.uri.query().unwrap_or("")).ok()?.get(name).map(str::to_owned)
-    };
-    match name {
-        "aws:securetransport" => Some("false".into()),
-        "aws:useragent" => header("user-agent"),
-        "aws:referer" => header("referer"),
-        "aws:username" => user.map(str::to_owned),
-        "s3:prefix" => query("prefix"),
-        "s3:delimiter" => query("delimiter"),
-        "s3:max-keys" => query("max-keys"),
-        "s3:versionid" => query("versionId"),
-        _ => name.strip_prefix("s3:").filter(|n| n.starts_with("x-amz-")).and_then(header),
-    }
-}
-
 /// A request as it came, for [`forebay_core::s3`].
 pub fn head(parts: &Parts) -> RequestHead<'_> {
     RequestHead {
@@ -245,14 +200,6 @@ pub fn put_cors(info: &BucketInfo, method: &Method, asked: &HeaderMap, answer: &
     }
     for (name, value) in cors::answer(&info.s3.cors, method.as_str(), asked) {
         set(answer, name, &value);
-    }
-}
-
-/// Refuses an ACL that would promise what is not kept: access is for keys and policies to give.
-pub fn check_acl(headers: &HeaderMap) -> S3Result<()> {
-    match canned_acl(headers)?.as_deref() {
-        None | Some("private") => Ok(()),
-        Some(_) => Err(S3Error::not_implemented("an ACL other than private")),
     }
 }
 

@@ -12,7 +12,7 @@ pub use settings::*;
 
 use super::xml::XmlWriter;
 
-/// Who owns everything here, as answers tell it.
+/// Who owns something, as answers tell it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub id: String,
@@ -20,6 +20,11 @@ pub struct Owner {
 }
 
 impl Owner {
+    /// A user: there is no other name for one.
+    pub fn user(id: &str) -> Self {
+        Self { id: id.to_owned(), display_name: id.to_owned() }
+    }
+
     fn write(&self, w: &mut XmlWriter, element: &str) {
         w.open(element);
         w.text("ID", &self.id);

@@ -1,7 +1,7 @@
 //! Bucket policies: the subset that is served, read strictly, and decisions by it.
 //!
-//! Statements allow or deny actions on a bucket and its objects to everybody or to named access
-//! keys, under conditions. What is beyond that (`NotPrincipal`, unknown operators and condition
+//! Statements allow or deny actions on a bucket and its objects to everybody or to named users,
+//! under conditions. What is beyond that (`NotPrincipal`, unknown operators and condition
 //! keys) is refused when the policy is put: a policy that is kept is enforced in full.
 
 mod condition;
@@ -30,7 +30,7 @@ pub enum Decision {
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// `None`: anonymous.
-    pub access_key: Option<&'a str>,
+    pub user: Option<&'a str>,
     /// `s3:GetObject`; see [`action`].
     pub action: &'a str,
     pub bucket: &'a str,
@@ -50,7 +50,7 @@ pub struct BucketPolicy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Statement {
     allow: bool,
-    /// `*`, access keys, or ARNs that end with one.
+    /// `*`, users, or ARNs that end with one.
     principals: Vec<String>,
     /// Patterns in lower case.
     actions: Vec<String>,
@@ -163,7 +163,7 @@ impl Statement {
             key => format!("{}/{key}", asked.bucket),
         };
         let any = |patterns: &[String], text: &str| patterns.iter().any(|p| matches(p, text));
-        self.principals.iter().any(|p| is_principal(p, asked.access_key))
+        self.principals.iter().any(|p| is_principal(p, asked.user))
             && any(&self.actions, &action) != self.not_actions
             && any(&self.resources, &resource) != self.not_resources
             && self.conditions.iter().all(|c| c.holds(asked.value))
@@ -219,13 +219,13 @@ fn principals(value: Option<&Value>) -> S3Result<Vec<String>> {
     }
 }
 
-/// `*`, an access key, or an ARN such as `arn:aws:iam::account:user/KEY`.
-fn is_principal(principal: &str, access_key: Option<&str>) -> bool {
+/// `*`, a user, or an ARN such as `arn:aws:iam::account:user/NAME`.
+fn is_principal(principal: &str, user: Option<&str>) -> bool {
     principal == "*"
-        || access_key.is_some_and(|key| {
-            principal == key
+        || user.is_some_and(|user| {
+            principal == user
                 || (principal.starts_with("arn:")
-                    && principal.rsplit_once(":user/").is_some_and(|(_, name)| name == key))
+                    && principal.rsplit_once(":user/").is_some_and(|(_, name)| name == user))
         })
 }
 

@@ -6,6 +6,7 @@
 //! as they pass ([`body_check`]), and writes an answer ([`answers`]) or an [`S3Error`].
 
 pub mod access;
+pub mod acl;
 pub mod answers;
 pub mod auth;
 pub mod bodies;

@@ -59,56 +59,67 @@ pub enum Operation {
     Unsupported(&'static str),
 }
 
-impl Operation {
-    /// The name AWS gives it; of use in metrics, logs and policies.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::ListBuckets(_) => "ListBuckets",
-            Self::CreateBucket => "CreateBucket",
-            Self::HeadBucket => "HeadBucket",
-            Self::DeleteBucket => "DeleteBucket",
-            Self::GetBucketLocation => "GetBucketLocation",
-            Self::ListObjects(_) => "ListObjects",
-            Self::ListObjectsV2(_) => "ListObjectsV2",
-            Self::ListObjectVersions(_) => "ListObjectVersions",
-            Self::ListMultipartUploads(_) => "ListMultipartUploads",
-            Self::DeleteObjects => "DeleteObjects",
-            Self::PostObject => "PostObject",
-            Self::GetBucketVersioning => "GetBucketVersioning",
-            Self::PutBucketVersioning => "PutBucketVersioning",
-            Self::GetBucketCors => "GetBucketCors",
-            Self::PutBucketCors => "PutBucketCors",
-            Self::DeleteBucketCors => "DeleteBucketCors",
-            Self::GetBucketTagging => "GetBucketTagging",
-            Self::PutBucketTagging => "PutBucketTagging",
-            Self::DeleteBucketTagging => "DeleteBucketTagging",
-            Self::GetBucketPolicy => "GetBucketPolicy",
-            Self::PutBucketPolicy => "PutBucketPolicy",
-            Self::DeleteBucketPolicy => "DeleteBucketPolicy",
-            Self::GetBucketPolicyStatus => "GetBucketPolicyStatus",
-            Self::GetBucketAcl => "GetBucketAcl",
-            Self::PutBucketAcl => "PutBucketAcl",
-            Self::GetObject(_) => "GetObject",
-            Self::HeadObject(_) => "HeadObject",
-            Self::PutObject => "PutObject",
-            Self::CopyObject(_) => "CopyObject",
-            Self::DeleteObject(_) => "DeleteObject",
-            Self::GetObjectAttributes(_) => "GetObjectAttributes",
-            Self::GetObjectTagging(_) => "GetObjectTagging",
-            Self::PutObjectTagging(_) => "PutObjectTagging",
-            Self::DeleteObjectTagging(_) => "DeleteObjectTagging",
-            Self::GetObjectAcl(_) => "GetObjectAcl",
-            Self::PutObjectAcl(_) => "PutObjectAcl",
-            Self::CreateMultipartUpload => "CreateMultipartUpload",
-            Self::UploadPart(_) => "UploadPart",
-            Self::UploadPartCopy(..) => "UploadPartCopy",
-            Self::CompleteMultipartUpload(_) => "CompleteMultipartUpload",
-            Self::AbortMultipartUpload(_) => "AbortMultipartUpload",
-            Self::ListParts(_) => "ListParts",
-            Self::Preflight => "Preflight",
-            Self::Unsupported(name) => name,
+macro_rules! names {
+    ($($name:ident)*) => {
+        impl Operation {
+            /// The names of all operations that are served.
+            pub const SERVED: &[&str] = &[$(stringify!($name)),*];
+
+            /// The name AWS gives it; of use in metrics, logs and policies.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$name { .. } => stringify!($name),)*
+                    Self::Unsupported(name) => name,
+                }
+            }
         }
-    }
+    };
+}
+
+names! {
+    ListBuckets
+    CreateBucket
+    HeadBucket
+    DeleteBucket
+    GetBucketLocation
+    ListObjects
+    ListObjectsV2
+    ListObjectVersions
+    ListMultipartUploads
+    DeleteObjects
+    PostObject
+    GetBucketVersioning
+    PutBucketVersioning
+    GetBucketCors
+    PutBucketCors
+    DeleteBucketCors
+    GetBucketTagging
+    PutBucketTagging
+    DeleteBucketTagging
+    GetBucketPolicy
+    PutBucketPolicy
+    DeleteBucketPolicy
+    GetBucketPolicyStatus
+    GetBucketAcl
+    PutBucketAcl
+    GetObject
+    HeadObject
+    PutObject
+    CopyObject
+    DeleteObject
+    GetObjectAttributes
+    GetObjectTagging
+    PutObjectTagging
+    DeleteObjectTagging
+    GetObjectAcl
+    PutObjectAcl
+    CreateMultipartUpload
+    UploadPart
+    UploadPartCopy
+    CompleteMultipartUpload
+    AbortMultipartUpload
+    ListParts
+    Preflight
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

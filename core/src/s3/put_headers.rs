@@ -7,7 +7,6 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
-use super::access::CannedAcl;
 use super::bodies::{Tag, tagging_header};
 use super::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
 use super::condition::WriteConditions;
@@ -177,8 +176,6 @@ pub struct PutHeaders {
     pub checks: BodyChecks,
     pub conditions: WriteConditions,
     pub tags: Vec<Tag>,
-    /// A canned ACL, such as `public-read`.
-    pub acl: Option<String>,
     pub metadata_directive: Directive,
     pub tagging_directive: Directive,
     /// `x-amz-checksum-algorithm`: of an upload in parts, or of a copy.
@@ -211,7 +208,6 @@ impl PutHeaders {
                 None => Vec::new(),
                 Some(text) => tagging_header(text)?,
             },
-            acl: canned_acl(headers)?,
             metadata_directive: directive("x-amz-metadata-directive")?,
             tagging_directive: directive("x-amz-tagging-directive")?,
             checksum_algorithm: algorithm,
@@ -275,14 +271,6 @@ impl CompleteHeaders {
             Some(c) if c.algorithm == *algorithm && c.value == *value => Ok(()),
             _ => Err(super::checksum::mismatch(*algorithm)),
         }
-    }
-}
-
-/// The canned ACL that a request names; unknown ones are refused.
-pub fn canned_acl(headers: &HeaderMap) -> S3Result<Option<String>> {
-    match header(headers, "x-amz-acl") {
-        None => Ok(None),
-        Some(word) => CannedAcl::parse(word).map(|_| Some(word.to_owned())),
     }
 }
 

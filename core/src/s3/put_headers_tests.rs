@@ -74,7 +74,6 @@ fn what_would_be_a_lie_if_it_were_ignored_is_refused() {
     assert_eq!(code(&[("x-amz-server-side-encryption", "AES256")]), S3Code::NotImplemented);
     assert_eq!(code(&[("x-amz-object-lock-mode", "GOVERNANCE")]), S3Code::NotImplemented);
     assert_eq!(code(&[("x-amz-storage-class", "NEVER")]), S3Code::InvalidStorageClass);
-    assert_eq!(code(&[("x-amz-acl", "public-ready")]), S3Code::InvalidArgument);
     assert_eq!(code(&[("x-amz-metadata-directive", "MOVE")]), S3Code::InvalidArgument);
     assert_eq!(code(&[("x-amz-checksum-algorithm", "MD4")]), S3Code::InvalidRequest);
     assert_eq!(code(&[("x-amz-meta-big", &"x".repeat(3000))]), S3Code::MetadataTooLarge);
@@ -85,7 +84,6 @@ fn what_would_be_a_lie_if_it_were_ignored_is_refused() {
 fn a_put_is_understood_as_a_whole() {
     let put = PutHeaders::parse(&headers(&[
         ("x-amz-tagging", "a%20b=c+d&e="),
-        ("x-amz-acl", "private"),
         ("x-amz-metadata-directive", "REPLACE"),
         ("if-none-match", "*"),
         ("x-amz-checksum-algorithm", "CRC32"),

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use forebay_core::s3::answers::{self, BucketList};
+use forebay_core::s3::answers::{self, BucketList, Owner};
 use forebay_core::s3::operation::ListBuckets;
 use forebay_core::s3::{S3Code, S3Error, S3Result, bodies, names, token};
 use forebay_core::state::Command;
@@ -11,7 +11,7 @@ use forebay_core::{Bucket, ErrorCode, Provider};
 use forebay_node::clock::unix_ns;
 use forebay_node::s3;
 
-use super::{Call, S3, no_content, owner};
+use super::{Call, S3, no_content};
 use crate::http::buckets;
 use crate::listing::{self, Want};
 
@@ -19,13 +19,18 @@ use crate::listing::{self, Want};
 const REGION: &str = "us-east-1";
 
 impl S3 {
-    pub(super) fn list_buckets(&self, asked: &ListBuckets) -> S3Result<Response> {
+    /// The buckets of who asks, and those of all who hold a key.
+    pub(super) fn list_buckets(&self, call: &Call, asked: &ListBuckets) -> S3Result<Response> {
         let after = asked.continuation_token.as_deref().map(token::decode).transpose()?;
+        let user = s3::name_of(&call.who);
         let state = self.route.state();
         let mut all: Vec<(String, u64)> = state
             .buckets
             .values()
             .filter(|info| info.bucket.namespace.is_global())
+            .filter(|info| {
+                self.door.is_open() || info.s3.owner.as_deref().is_none_or(|owner| owner == user)
+            })
             .map(|info| (info.bucket.name.to_string(), info.created_ns))
             .filter(|(name, _)| name.starts_with(&asked.prefix))
             .filter(|(name, _)| after.as_ref().is_none_or(|after| name > after))
@@ -36,7 +41,7 @@ impl S3 {
         all.truncate(limit);
         let next = all.last().filter(|_| more).map(|(name, _)| token::encode(name));
         let list = BucketList {
-            owner: owner(),
+            owner: Owner::user(user),
             buckets: all,
             prefix: asked.prefix.clone(),
             continuation_token: next,
@@ -54,10 +59,19 @@ impl S3 {
             s3::set(response.headers_mut(), "location", &format!("/{name}"));
             response
         };
-        if self.found(&name).is_ok() {
-            return Ok(made());
+        let owner = self.door.new_owner(&call.who);
+        let acl = self.door.acl_of_headers(&call.parts.headers)?.unwrap_or_default();
+        if let Ok(found) = self.found(&name) {
+            return match &found.info.s3.owner {
+                Some(other) if owner.as_ref().is_some_and(|me| me != other) => {
+                    Err(S3Code::BucketAlreadyExists.into())
+                }
+                _ => Ok(made()),
+            };
         }
-        let info = self.route.state().requested(Bucket::new(Provider::Ais, &name)?, None);
+        let mut info = self.route.state().requested(Bucket::new(Provider::Ais, &name)?, None);
+        info.s3.acl = acl.without(owner.as_deref().unwrap_or_default());
+        info.s3.owner = owner;
         let create = Command::CreateBucket { info: Box::new(info), now_ns: unix_ns() };
         match self.changes.commit(create).await {
             // Made twice, it is there once, as in the first region of AWS.

@@ -1,12 +1,10 @@
-//! DeleteObjects: each object is deleted by its owner.
+//! DeleteObjects: each object is deleted by its owner, who judges whether it may be.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
-use forebay_core::s3::Request as S3Request;
 use forebay_core::s3::answers::{self, DeleteOutcome, Deleted};
 use forebay_core::s3::bodies::{self, DeleteKey};
-use forebay_core::s3::operation::{ObjectVersion, Operation};
 use forebay_core::s3::put_headers::BodyChecks;
 use forebay_core::s3::{Element, S3Code, S3Error, S3Result, date, encode};
 use forebay_node::relay::Relay;
@@ -45,21 +43,15 @@ impl S3 {
         object: &DeleteKey,
     ) -> S3Result<DeleteOutcome> {
         forebay_core::ObjectName::new(&object.key)?;
-        let one = S3Request {
-            bucket: found.info.bucket.name.to_string(),
-            key: object.key.clone(),
-            operation: Operation::DeleteObject(ObjectVersion {
-                version_id: object.version_id.clone(),
-            }),
-        };
-        self.door.authorize(&s3::identity(&call.user), &found.info, &one, &call.parts)?;
         let bucket = &found.info.bucket.name;
         let mut path = format!("/{bucket}/{}", encode::encode_key(&object.key));
         if let Some(version) = &object.version_id {
             path.push_str(&format!("?versionId={}", encode::encode_query(version.as_bytes())));
         }
-        let request = Relay::request(Method::DELETE, &path, conditions(object), Body::empty())?;
-        let answer = self.ask_owner(found, &object.key, &call.user, request).await?;
+        let mut headers = conditions(object);
+        headers.extend(s3::judged_by(&call.parts.headers));
+        let request = Relay::request(Method::DELETE, &path, headers, Body::empty())?;
+        let answer = self.ask_owner(found, &object.key, &call.who, request).await?;
         if answer.status().is_success() {
             let text = |name: &str| answer.headers().get(name).and_then(|v| v.to_str().ok());
             let marker = text("x-amz-delete-marker") == Some("true");

@@ -1,5 +1,5 @@
 //! Form uploads of browsers: the fields say who sends what, the file streams through to the owner
-//! of the key among them.
+//! of the key among them, who judges whether it may.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,9 +11,7 @@ use bytes::Bytes;
 use forebay_core::s3::auth::{Identity, PostPolicy, authenticate_form};
 use forebay_core::s3::bodies::Tag;
 use forebay_core::s3::form::{FormDecoder, PostForm};
-use forebay_core::s3::{
-    Operation, Request as S3Request, S3Code, S3Error, S3Result, answers, encode, etag,
-};
+use forebay_core::s3::{S3Code, S3Error, S3Result, answers, encode, etag};
 use forebay_core::{Error, ObjectName};
 use forebay_node::clock::unix_s;
 use forebay_node::relay::Relay;
@@ -57,15 +55,11 @@ impl S3 {
         } else {
             authenticate_form(bucket, &fields, self.door.keys(), unix_s())?
         };
-        let request = S3Request {
-            bucket: bucket.to_owned(),
-            key: form.key.clone(),
-            operation: Operation::PostObject,
-        };
-        let user = self.door.authorize(&identity, &found.info, &request, parts)?;
+        let who = self.door.user_of(identity);
         ObjectName::new(&form.key)?;
 
         let mut headers = form.headers.clone();
+        headers.extend(s3::judged_by(&parts.headers));
         if !form.tags.is_empty() {
             s3::set(&mut headers, "x-amz-tagging", &tagging(&form.tags));
         }
@@ -74,7 +68,7 @@ impl S3 {
         let body = Body::from_stream(file.stream(failure.clone()));
         let path = format!("/{bucket}/{}", encode::encode_key(&form.key));
         let put = Relay::request(Method::PUT, &path, headers, body)?;
-        let answer = self.ask_owner(&found, &form.key, &user, put).await;
+        let answer = self.ask_owner(&found, &form.key, &who, put).await;
         // What is wrong with the form says more than that the request broke off.
         if let Some(e) = failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(e);

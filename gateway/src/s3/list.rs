@@ -1,18 +1,19 @@
 //! Listings: of objects in both forms, of versions, of uploads in parts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_core::object::ListEntry;
-use forebay_core::s3::answers::{ListedObject, ListedUpload, ObjectPage, UploadPage};
+use forebay_core::s3::access::OWNER;
+use forebay_core::s3::answers::{ListedObject, ListedUpload, ObjectPage, Owner, UploadPage};
 use forebay_core::s3::listing::{PageBuilder, Taken, common_prefix};
 use forebay_core::s3::operation::{ListMultipartUploads, ListObjects, ListObjectsV2, ListScope};
 use forebay_core::s3::{S3Result, token};
 use forebay_core::upload::{Upload, UploadsPage, UploadsRequest};
 use forebay_node::s3;
 
-use super::{Call, S3, owner};
+use super::{Call, S3};
 use crate::listing::{self, Want};
 use crate::route::Found;
 use crate::targets;
@@ -29,7 +30,7 @@ impl S3 {
     ) -> S3Result<Response> {
         let found = self.found(&call.request.bucket)?;
         let page = self.page(&found, &asked.scope, &asked.marker).await?;
-        let xml = page.to_xml_v1(&call.request.bucket, asked, &owner());
+        let xml = page.to_xml_v1(&call.request.bucket, asked, &s3::owner_of(&found.info));
         Ok(s3::xml(StatusCode::OK, xml))
     }
 
@@ -45,7 +46,8 @@ impl S3 {
         let found = self.found(&call.request.bucket)?;
         let page = self.page(&found, &asked.scope, &after).await?;
         let next = page.truncated.then(|| token::encode(&page.last));
-        let xml = page.to_xml_v2(&call.request.bucket, asked, &owner(), next.as_deref());
+        let owner = s3::owner_of(&found.info);
+        let xml = page.to_xml_v2(&call.request.bucket, asked, &owner, next.as_deref());
         Ok(s3::xml(StatusCode::OK, xml))
     }
 
@@ -87,7 +89,7 @@ impl S3 {
     ) -> S3Result<Response> {
         let found = self.found(&call.request.bucket)?;
         let page = self.uploads(&found, asked).await?;
-        let xml = page.to_xml(&call.request.bucket, asked, &owner());
+        let xml = page.to_xml(&call.request.bucket, asked, &s3::owner_of(&found.info));
         Ok(s3::xml(StatusCode::OK, xml))
     }
 
@@ -135,6 +137,7 @@ impl S3 {
                             upload_id: upload.id,
                             initiated_ns: upload.begun_ns,
                             checksum: None,
+                            owner: upload.custom.as_ref().and_then(owner_in),
                         });
                     }
                 }
@@ -182,5 +185,11 @@ pub(super) fn listed(entry: &ListEntry) -> ListedObject {
         etag: meta.s3_etag(),
         size: meta.size,
         checksum: None,
+        owner: owner_in(&meta.custom),
     }
+}
+
+/// Who wrote an object, where that was not the owner of the bucket.
+fn owner_in(custom: &BTreeMap<String, String>) -> Option<Owner> {
+    custom.get(OWNER).map(|owner| Owner::user(owner))
 }

@@ -10,13 +10,13 @@ mod versions;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::placement;
-use forebay_core::s3::answers::{self, Owner};
-use forebay_core::s3::auth::Identity as Caller;
+use forebay_core::s3::answers;
+use forebay_core::s3::auth::Identity;
 use forebay_core::s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result, cors};
 use forebay_core::settings::S3_API_VIA_ROOT;
 use forebay_node::listener::{Handler, Routes};
@@ -61,12 +61,7 @@ impl Handler for GatewayFront {
 struct Call {
     parts: Parts,
     request: S3Request,
-    user: String,
-}
-
-/// Who owns everything here.
-fn owner() -> Owner {
-    Owner { id: "forebay".into(), display_name: "forebay".into() }
+    who: Identity,
 }
 
 impl S3 {
@@ -76,19 +71,32 @@ impl S3 {
     }
 
     async fn answer(&self, front: &Front, request: Request) -> Response {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let from_node = self.relay.is_from_node(&parts);
+        s3::note_peer(&mut parts, from_node);
         let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
         let mut name = "unknown";
+        let mut bucket = String::new();
+        let headers = parts.headers.contains_key(header::ORIGIN).then(|| parts.headers.clone());
         let done = match s3::parse(&parts, front) {
             Ok(request) => {
                 name = request.operation.name();
+                bucket.clone_from(&request.bucket);
                 self.dispatch(front, parts, body, request).await
             }
             Err(e) => Err(e),
         };
         let result = if done.is_ok() { "ok" } else { "error" };
         self.metrics.http_request("s3", name, result);
-        self.door.stamp(done.unwrap_or_else(|e| self.door.failure(&e, &method, &path)))
+        let mut response = done.unwrap_or_else(|e| self.door.failure(&e, &method, &path));
+        // Also with a failure, which a browser's page could not see otherwise.
+        if let Some(headers) = headers
+            && method != Method::OPTIONS
+            && let Ok(found) = self.found(&bucket)
+        {
+            s3::put_cors(&found.info, &method, &headers, response.headers_mut());
+        }
+        self.door.stamp(response)
     }
 
     async fn dispatch(
@@ -111,16 +119,23 @@ impl S3 {
         if request.operation == O::PostObject {
             return self.post_object(&parts, body, &request.bucket).await;
         }
-        let identity = self.door.authenticate(&parts, front)?.identity;
+        let who = self.door.authenticate(&parts, front)?.identity;
+        let makes = request.operation == O::CreateBucket;
         let known = self.found(&request.bucket);
-        let user = match (&known, &identity) {
-            (Ok(found), _) => self.door.authorize(&identity, &found.info, &request, &parts)?,
-            (Err(_), Caller::Key(key)) => key.clone(),
-            (Err(_), Caller::Anonymous) => return Err(S3Code::AccessDenied.into()),
-        };
-        let call = Call { parts, request, user };
-        let mut response = match &call.request.operation {
-            O::ListBuckets(asked) => self.list_buckets(asked),
+        match (&known, &request.operation) {
+            _ if makes || request.bucket.is_empty() => {
+                if who == Identity::Anonymous {
+                    return Err(S3Code::AccessDenied.into());
+                }
+            }
+            (Ok(found), _) => {
+                self.door.authorize(&who, &found.info, &request, &parts)?;
+            }
+            (Err(e), _) => return Err(e.clone()),
+        }
+        let call = Call { parts, request, who };
+        match &call.request.operation {
+            O::ListBuckets(asked) => self.list_buckets(&call, asked),
             O::CreateBucket => self.create_bucket(&call, body).await,
             O::HeadBucket => self.head_bucket(&call),
             O::DeleteBucket => self.delete_bucket(&call).await,
@@ -132,12 +147,7 @@ impl S3 {
             O::DeleteObjects => self.delete_objects(&call, body).await,
             operation if settings::serves(operation) => self.setting(&call, body).await,
             operation => Err(S3Error::not_implemented(operation.name())),
-        }?;
-        if let Ok(found) = &known {
-            let asked = &call.parts.headers;
-            s3::put_cors(&found.info, &call.parts.method, asked, response.headers_mut());
         }
-        Ok(response)
     }
 
     /// What a browser may do with a bucket, before it does it.
@@ -160,7 +170,8 @@ impl S3 {
         Ok(Found { state, info })
     }
 
-    /// Sends a request for an object to its owner, who checks the signature.
+    /// Sends a request for an object to its owner, who checks the signature. A client that waits for
+    /// leave to send a body hears before that whether it may.
     async fn pass_on(
         &self,
         front: &Front,
@@ -171,26 +182,31 @@ impl S3 {
         let found = match self.found(&request.bucket) {
             Ok(found) => found,
             Err(e) => {
-                // Only who may come in hears what is not there.
+                // A signature that is sent is checked.
                 self.door.authenticate(&parts, front)?;
                 return Err(e);
             }
         };
+        if parts.headers.contains_key(header::EXPECT) {
+            let who = self.door.authenticate(&parts, front)?.identity;
+            self.door.authorize(&who, &found.info, request, &parts)?;
+        }
         let owner = placement::owner(&found.state, &found.info, &request.key)?;
         let request = Request::from_parts(parts, body);
         Ok(self.relay.pass(&owner.url, found.state.version, None, request).await?)
     }
 
-    /// What the owner of `key` answers to a request of this gateway's for `user`.
+    /// What the owner of `key` answers to a request of this gateway's for `who`.
     async fn ask_owner(
         &self,
         found: &Found,
         key: &str,
-        user: &str,
+        who: &Identity,
         request: Request,
     ) -> S3Result<Response> {
         let owner = placement::owner(&found.state, &found.info, key)?;
-        Ok(self.relay.pass(&owner.url, found.state.version, Some(user), request).await?)
+        let user = Some(s3::name_of(who));
+        Ok(self.relay.pass(&owner.url, found.state.version, user, request).await?)
     }
 }
 
@@ -210,4 +226,41 @@ fn unserved(name: &'static str) -> S3Result<Response> {
 /// 204.
 fn no_content() -> Response {
     s3::empty(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use forebay_core::s3::subresources;
+
+    use super::*;
+
+    /// The words between backticks.
+    fn named<'a>(lines: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
+        lines.into_iter().flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
+    }
+
+    #[test]
+    fn the_table_of_operations_is_what_is_served_and_refused() {
+        let docs = include_str!("../../../docs/compat.md");
+        let (_, s3) = docs.split_once("\n## S3\n").expect("a chapter on S3");
+        let (s3, _) = s3.split_once("\n## ").expect("a chapter behind it");
+        let table = named(s3.lines().filter_map(|line| line.strip_prefix('|')?.split('|').next()));
+        let (_, refused) = s3.split_once("answered `NotImplemented`").expect("what is refused");
+        let refused = named(refused.lines());
+
+        let (fixed, absent): (BTreeSet<_>, BTreeSet<_>) =
+            subresources::not_served().partition(|name| unserved(name).is_ok());
+        let served: BTreeSet<_> = Operation::SERVED.iter().copied().chain(fixed).collect();
+        assert_eq!(table, served);
+        assert_eq!(refused, absent);
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused_by_its_name() {
+        let e = unserved("GetBucketWebsite").expect_err("it is not served");
+        assert_eq!(e.code, S3Code::NotImplemented);
+        assert!(e.message.contains("GetBucketWebsite"), "{e}");
+    }
 }

@@ -11,7 +11,7 @@ use forebay_core::state::Command;
 use forebay_node::s3;
 
 use super::delete::check;
-use super::{Call, S3, no_content, owner};
+use super::{Call, S3, no_content};
 
 /// Whether an operation is about such a setting and is served.
 pub(super) fn serves(operation: &Operation) -> bool {
@@ -38,7 +38,8 @@ pub(super) fn serves(operation: &Operation) -> bool {
 impl S3 {
     pub(super) async fn setting(&self, call: &Call, body: Body) -> S3Result<Response> {
         use Operation as O;
-        let mut info = self.found(&call.request.bucket)?.info;
+        let found = self.found(&call.request.bucket)?;
+        let mut info = found.info.clone();
         let xml = |text| Ok(s3::xml(StatusCode::OK, text));
         let now: &S3Settings = &info.s3;
         match &call.request.operation {
@@ -51,7 +52,7 @@ impl S3 {
             O::GetBucketCors => return xml(answers::cors(&now.cors)),
             O::GetBucketPolicy => return policy(now),
             O::GetBucketPolicyStatus => return policy_status(now),
-            O::GetBucketAcl => return xml(answers::acl(&owner(), false, false)),
+            O::GetBucketAcl => return xml(answers::acl(&s3::owner_of(&info), &now.acl)),
             _ => {}
         }
         let checks = BodyChecks::parse(&call.parts.headers)?;
@@ -74,7 +75,10 @@ impl S3 {
             O::DeleteBucketCors => settings.cors.clear(),
             O::PutBucketPolicy => settings.policy = Some(read_policy(&body)?),
             O::DeleteBucketPolicy => settings.policy = None,
-            O::PutBucketAcl => return s3::check_acl(&call.parts.headers).map(|()| answer),
+            O::PutBucketAcl => {
+                let owner = s3::owner_of(&found.info).id;
+                settings.acl = self.door.acl_of_request(&call.parts.headers, &body, &owner)?;
+            }
             other => return Err(S3Error::not_implemented(other.name())),
         }
         self.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;

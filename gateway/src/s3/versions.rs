@@ -13,7 +13,7 @@ use forebay_core::s3::operation::ListObjectVersions;
 use forebay_node::s3;
 
 use super::list::listed;
-use super::{Call, S3, owner};
+use super::{Call, S3};
 use crate::list_merge::past;
 use crate::listing::{self, Want};
 use crate::route::Found;
@@ -71,7 +71,7 @@ impl S3 {
     ) -> S3Result<Response> {
         let found = self.found(&call.request.bucket)?;
         let page = self.version_page(&found, asked).await?;
-        let xml = page.to_xml(&call.request.bucket, asked, &owner());
+        let xml = page.to_xml(&call.request.bucket, asked, &s3::owner_of(&found.info));
         Ok(s3::xml(StatusCode::OK, xml))
     }
 

@@ -23,6 +23,9 @@ use crate::store::{Record, RecordMeta};
 /// Most versions of one object that are looked through.
 const MAX_VERSIONS: usize = 100_000;
 
+/// Versions that are looked at first for the newest.
+const FIRST_LOOK: usize = 16;
+
 /// What became of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Removed {
@@ -101,6 +104,39 @@ impl ObjectService {
             .collect())
     }
 
+    /// The newest of the older versions, which may be a delete marker.
+    async fn newest_older(&self, info: &BucketInfo, name: &str) -> Result<Option<Record>> {
+        let prefix = history::prefix(name);
+        let id = history::id(info.id);
+        let (rows, more) = self.store().list(id, &prefix, None, None, FIRST_LOOK).await?;
+        let of_name = |r: &Record| history::split(&r.name).is_some_and(|(key, _)| key == name);
+        match rows.into_iter().find(of_name) {
+            // Names that look like versions of this one may come first.
+            None if more => Ok(self.older(info, name).await?.into_iter().next()),
+            found => Ok(found),
+        }
+    }
+
+    /// The version of the delete marker that is there in place of an object.
+    pub(crate) async fn marker(&self, info: &BucketInfo, name: &str) -> Result<Option<String>> {
+        if !keeps_versions(info) || self.store().get(info.id, name).await?.is_some() {
+            return Ok(None);
+        }
+        let newest = self.newest_older(info, name).await?;
+        let marker = newest.filter(|r| r.meta.custom.contains_key(MARKER));
+        Ok(marker.map(|r| version_of(&r.meta.custom).to_owned()))
+    }
+
+    /// What is there, as conditions of a deletion see it: also a delete marker.
+    async fn deletable(&self, info: &BucketInfo, name: &str) -> Result<Option<ObjectMeta>> {
+        let now = self.current(info, name).await?;
+        if now.is_some() || !keeps_versions(info) {
+            return Ok(now);
+        }
+        let newest = self.newest_older(info, name).await?;
+        Ok(newest.filter(|r| r.meta.custom.contains_key(MARKER)).map(|r| r.object_meta()))
+    }
+
     async fn find_older(
         &self,
         info: &BucketInfo,
@@ -147,7 +183,12 @@ impl ObjectService {
     ) -> Result<Removed> {
         let guard = self.0.locks.lock(&Key::new(info, name)).await;
         if let Some(only_if) = only_if {
-            only_if(self.current(info, name).await?.as_ref())?;
+            let there = self.deletable(info, name).await?;
+            only_if(there.as_ref())?;
+            if there.is_none() {
+                // A condition on nothing leaves nothing behind, no marker either.
+                return Ok(Removed::default());
+            }
         }
         if !keeps_versions(info) {
             // A writer may come between; the condition held when it was asked.
@@ -202,7 +243,7 @@ impl ObjectService {
     }
 
     async fn promote(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        let Some(newest) = self.older(info, name).await?.into_iter().next() else { return Ok(()) };
+        let Some(newest) = self.newest_older(info, name).await? else { return Ok(()) };
         if newest.meta.custom.contains_key(MARKER) {
             return Ok(());
         }

@@ -30,6 +30,7 @@ pub(super) async fn object(
              encryption attributes.",
         ));
     }
+    let rights = call.new_rights(context)?;
     let from = Source::open(context, call, source).await?;
     let kept = if replaces { headers.object } else { meta::headers_of(&from.custom) };
     let tags = match headers.tagging_directive {
@@ -39,7 +40,8 @@ pub(super) async fn object(
     let checksum = meta::checksum_of(&from.custom);
     let algorithm = headers.checksum_algorithm.or(checksum.map(|c| c.algorithm));
     let incoming = Incoming::of_stream(from.stream, from.len, algorithm);
-    let custom = meta::to_custom(&kept, &tags);
+    let mut custom = meta::to_custom(&kept, &tags);
+    meta::set_rights(&mut custom, &rights);
     let name = call.name.as_str();
     let (stored, report) =
         write::store(context, &call.info, name, incoming, custom, headers.conditions).await?;

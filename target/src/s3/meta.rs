@@ -7,12 +7,14 @@ use axum::http::HeaderMap;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::history;
 use forebay_core::object::{ObjectMeta, SYSTEM_PREFIX};
+use forebay_core::s3::access::{ACL, OWNER};
+use forebay_core::s3::acl::Acl;
 use forebay_core::s3::bodies::Tag;
 use forebay_core::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
 use forebay_core::s3::condition::Present;
 use forebay_core::s3::put_headers::{CONTENT_HEADERS, ObjectHeaders};
 use forebay_core::s3::{date, etag};
-use forebay_node::s3::set;
+use forebay_node::s3::{ObjectRights, set};
 
 use crate::object::shown_version;
 
@@ -68,6 +70,32 @@ pub(super) fn tags_of(custom: &Custom) -> Vec<Tag> {
     let mut tags: Vec<Tag> = tags.unwrap_or_default();
     tags.sort_by(|a, b| a.key.cmp(&b.key));
     tags
+}
+
+/// What is kept of who may do what with an object.
+pub(super) fn set_rights(custom: &mut Custom, rights: &ObjectRights) {
+    if let Some(owner) = &rights.owner {
+        custom.insert(OWNER.to_owned(), owner.clone());
+    }
+    if !rights.acl.is_private() {
+        custom.extend([acl_pair(&rights.acl)]);
+    }
+}
+
+/// The access control list as one pair of custom metadata; an empty one is a pair too.
+pub(super) fn acl_pair(acl: &Acl) -> (String, String) {
+    (ACL.to_owned(), serde_json::to_string(acl).unwrap_or_default())
+}
+
+/// Who may do what with an object; a list that cannot be read gives nothing.
+pub(super) fn rights(custom: &Custom) -> ObjectRights {
+    let acl = custom.get(ACL).and_then(|text| serde_json::from_str(text).ok());
+    ObjectRights {
+        owner: custom.get(OWNER).cloned(),
+        acl: acl.unwrap_or_default(),
+        tags: tags_of(custom),
+        new_tags: Vec::new(),
+    }
 }
 
 pub(super) fn set_checksum(custom: &mut Custom, checksum: &S3Checksum) {
@@ -152,6 +180,10 @@ mod tests {
         assert_eq!(headers_of(&custom), headers);
         assert_eq!((tags_of(&custom), checksum_of(&custom)), (tags, Some(sum)));
         assert_eq!(part_checksums(&custom), ["AA==", "BB=="]);
+        let acl = Acl::canned("public-read").unwrap();
+        let kept = ObjectRights { owner: Some("ann".into()), acl, ..ObjectRights::default() };
+        set_rights(&mut custom, &kept);
+        assert_eq!((rights(&custom).owner, rights(&custom).acl), (kept.owner, kept.acl));
         let meta = ObjectMeta { custom, ..ObjectMeta::default() };
         let users: Vec<_> = meta.user_custom().map(|(k, _)| k.as_str()).collect();
         assert_eq!(users, ["label"], "v1 sees what users set and nothing else");

@@ -1,6 +1,7 @@
 //! S3 on a target: requests for objects are answered where the object belongs, all others are
 //! passed on.
 
+mod acl;
 mod attributes;
 mod body;
 mod copy;
@@ -13,18 +14,17 @@ mod write;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::Response;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::s3::answers::Owner;
+use forebay_core::s3::access::Verdict;
 use forebay_core::s3::auth::{Identity, Payload};
 use forebay_core::s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result};
 use forebay_core::settings::S3_API_VIA_ROOT;
 use forebay_core::{ObjectName, placement};
-use forebay_node::auth::{self, Caller};
 use forebay_node::relay::Relay;
-use forebay_node::s3::{self, S3Door, USER};
+use forebay_node::s3::{self, ObjectRights, S3Door, USER};
 
 use crate::http::{Context, caught_up};
 
@@ -34,17 +34,46 @@ pub(crate) struct S3 {
     pub(crate) relay: Relay,
 }
 
-/// A request for an object that belongs here, from somebody who may come in.
+/// A request for an object that belongs here, which the bucket does not forbid.
 struct Call {
     info: BucketInfo,
     name: ObjectName,
+    request: S3Request,
     parts: Parts,
     /// What the signature says of the body.
     payload: Payload,
-    /// The access key of who asks.
-    user: String,
+    who: Identity,
+    /// Whether the object has the last word.
+    verdict: Verdict,
     /// Another node asks on its own account.
     from_node: bool,
+}
+
+impl Call {
+    /// Refuses who may not do this with an object that has these rights.
+    fn check(&self, context: &Context, rights: &ObjectRights) -> S3Result<()> {
+        match self.verdict {
+            Verdict::Allowed => Ok(()),
+            Verdict::ByObject => context.s3.door.authorize_object(
+                &self.who,
+                &self.info,
+                &self.request,
+                &self.parts,
+                rights,
+            ),
+        }
+    }
+
+    /// The rights that an object gets from this request.
+    fn new_rights(&self, context: &Context) -> S3Result<ObjectRights> {
+        let door = &context.s3.door;
+        let acl = door.acl_of_headers(&self.parts.headers)?.unwrap_or_default();
+        // What all who hold a key own they own together.
+        let bucket_owner = self.info.s3.owner.as_ref();
+        let owner = bucket_owner.and_then(|of| door.new_owner(&self.who).filter(|me| me != of));
+        let acl = acl.without(owner.as_ref().or(bucket_owner).map_or("", String::as_str));
+        Ok(ObjectRights { owner, acl, ..ObjectRights::default() })
+    }
 }
 
 /// Whether the cluster serves S3 at `/` too (AIStore's feature flag `S3-API-via-Root`).
@@ -52,21 +81,18 @@ pub(crate) fn at_root(context: &Context) -> bool {
     context.maps.load().settings.has(S3_API_VIA_ROOT)
 }
 
-/// Who owns everything here.
-fn owner() -> Owner {
-    Owner { id: "forebay".into(), display_name: "forebay".into() }
-}
-
 /// Answers a request that came to `front`.
 pub(crate) async fn answer(context: &Context, front: &Front, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
     let door = &context.s3.door;
     let mut name = "unknown";
     let done = match s3::parse(&parts, front) {
         Ok(request) => {
             name = request.operation.name();
-            dispatch(context, front, parts, body, request).await
+            let is_node = context.s3.relay.is_from_node(&parts);
+            s3::note_peer(&mut parts, is_node);
+            dispatch(context, front, parts, body, request, is_node).await
         }
         Err(e) => Err(e),
     };
@@ -81,10 +107,9 @@ async fn dispatch(
     parts: Parts,
     body: Body,
     request: S3Request,
+    is_node: bool,
 ) -> S3Result<Response> {
     caught_up(context, &parts.headers, &parts.uri).await?;
-    let sender = auth::caller(&parts.method, &parts.uri, &parts.headers, &context.identity);
-    let is_node = sender == Caller::Node;
     let state = context.maps.load();
     if request.key.is_empty() || request.operation == Operation::Preflight {
         if is_node {
@@ -110,66 +135,83 @@ async fn dispatch(
         }
     }
     let trusted = parts.headers.get(&USER).filter(|_| is_node).and_then(|u| u.to_str().ok());
-    let trusted = trusted.map(str::to_owned);
     let from_node = trusted.is_some();
-    let (user, payload) = match trusted {
-        Some(user) => (user, Payload::Unsigned),
+    let (who, payload) = match trusted {
+        Some(user) => (s3::identity(user), Payload::Unsigned),
         None => {
             let caller = context.s3.door.authenticate(&parts, front)?;
-            let info = match (&known, &caller.identity) {
-                (Ok(info), _) => *info,
-                // Only who may come in hears what is not there.
-                (Err(_), Identity::Anonymous) => return Err(S3Code::AccessDenied.into()),
-                (Err(e), Identity::Key(_)) => return Err(e.clone()),
-            };
-            let door = &context.s3.door;
-            (door.authorize(&caller.identity, info, &request, &parts)?, caller.payload)
+            (caller.identity, caller.payload)
         }
     };
     let info = known?.clone();
     let name = ObjectName::new(&request.key)?;
-    let call = Call { info, name, parts, payload, user, from_node };
-    let done = perform(context, &call, body, request.operation).await;
-    let (method, asked) = (&call.parts.method, &call.parts.headers);
-    let mut response =
-        done.unwrap_or_else(|e| context.s3.door.failure(&e, method, call.parts.uri.path()));
-    s3::put_cors(&call.info, method, asked, response.headers_mut());
+    let door = &context.s3.door;
+    let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+    let verdict = door.authorize(&who, &info, &request, &parts);
+    let mut call =
+        Call { info, name, request, parts, payload, who, verdict: Verdict::ByObject, from_node };
+    let done = match verdict {
+        Ok(verdict) => {
+            call.verdict = verdict;
+            perform(context, &call, body).await
+        }
+        Err(e) => Err(e),
+    };
+    let mut response = match done {
+        Ok(response) => response,
+        Err(e) => refusal(context, &call, e, &method, &path).await,
+    };
+    s3::put_cors(&call.info, &method, &call.parts.headers, response.headers_mut());
     Ok(response)
 }
 
-async fn perform(
+/// The answer to a request that failed, to who asked.
+async fn refusal(
     context: &Context,
     call: &Call,
-    body: Body,
-    operation: Operation,
-) -> S3Result<Response> {
+    e: S3Error,
+    method: &Method,
+    path: &str,
+) -> Response {
     use Operation as O;
-    match operation {
-        O::GetObject(asked) => read::get(context, call, &asked).await,
-        O::HeadObject(asked) => read::head(context, call, &asked).await,
+    let door = &context.s3.door;
+    let e = door.hide_missing(&call.who, &call.info, &call.request, &call.parts, e);
+    let mut response = door.failure(&e, method, path);
+    if e.code == S3Code::NoSuchKey
+        && let O::GetObject(asked) | O::HeadObject(asked) = &call.request.operation
+        && asked.version_id.is_none()
+    {
+        let marker = context.objects.marker(&call.info, call.name.as_str()).await;
+        let marker = marker.ok().flatten();
+        let out = response.headers_mut();
+        s3::set(out, "x-amz-delete-marker", if marker.is_some() { "true" } else { "false" });
+        if let Some(version) = marker {
+            s3::set(out, "x-amz-version-id", &version);
+        }
+    }
+    response
+}
+
+async fn perform(context: &Context, call: &Call, body: Body) -> S3Result<Response> {
+    use Operation as O;
+    match &call.request.operation {
+        O::GetObject(asked) => read::get(context, call, asked).await,
+        O::HeadObject(asked) => read::head(context, call, asked).await,
         O::PutObject => write::put(context, call, body).await,
-        O::DeleteObject(version) => write::delete(context, call, &version).await,
-        O::CopyObject(source) => copy::object(context, call, &source).await,
-        O::UploadPartCopy(part, source) => copy::part(context, call, &part, &source).await,
+        O::DeleteObject(version) => write::delete(context, call, version).await,
+        O::CopyObject(source) => copy::object(context, call, source).await,
+        O::UploadPartCopy(part, source) => copy::part(context, call, part, source).await,
         O::CreateMultipartUpload => parts::create(context, call).await,
-        O::UploadPart(part) => parts::put(context, call, body, &part).await,
-        O::CompleteMultipartUpload(upload) => parts::complete(context, call, body, &upload).await,
-        O::AbortMultipartUpload(upload) => parts::abort(context, call, &upload).await,
-        O::ListParts(asked) => parts::list(context, call, &asked).await,
-        O::GetObjectAttributes(version) => attributes::get(context, call, &version).await,
-        O::GetObjectTagging(version) => tags::get(context, call, &version).await,
-        O::PutObjectTagging(version) => tags::put(context, call, body, &version).await,
-        O::DeleteObjectTagging(version) => tags::delete(context, call, &version).await,
-        O::GetObjectAcl(version) => {
-            read::stat(context, call, &version.version_id).await?;
-            let text = forebay_core::s3::answers::acl(&owner(), false, false);
-            Ok(s3::xml(StatusCode::OK, text))
-        }
-        O::PutObjectAcl(version) => {
-            read::stat(context, call, &version.version_id).await?;
-            s3::check_acl(&call.parts.headers)?;
-            Ok(s3::empty(StatusCode::OK))
-        }
+        O::UploadPart(part) => parts::put(context, call, body, part).await,
+        O::CompleteMultipartUpload(upload) => parts::complete(context, call, body, upload).await,
+        O::AbortMultipartUpload(upload) => parts::abort(context, call, upload).await,
+        O::ListParts(asked) => parts::list(context, call, asked).await,
+        O::GetObjectAttributes(version) => attributes::get(context, call, version).await,
+        O::GetObjectTagging(version) => tags::get(context, call, version).await,
+        O::PutObjectTagging(version) => tags::put(context, call, body, version).await,
+        O::DeleteObjectTagging(version) => tags::delete(context, call, version).await,
+        O::GetObjectAcl(version) => acl::get(context, call, version).await,
+        O::PutObjectAcl(version) => acl::put(context, call, body, version).await,
         O::Unsupported(name) => Err(S3Error::not_implemented(name)),
         other => Err(S3Error::not_implemented(other.name())),
     }

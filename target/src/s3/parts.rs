@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_core::ErrorCode;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::s3::answers::{self, ListedPart, PartPage, UploadCompleted};
+use forebay_core::s3::answers::{self, ListedPart, Owner, PartPage, UploadCompleted};
 use forebay_core::s3::bodies::{self, CompletePart};
 use forebay_core::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
 use forebay_core::s3::condition::WriteConditions;
@@ -16,7 +16,7 @@ use forebay_core::upload::{Part, Upload};
 use forebay_node::s3;
 
 use super::body::{Incoming, Report};
-use super::{Call, meta, owner, write};
+use super::{Call, meta, write};
 use crate::http::Context;
 use crate::object::{AtEnd, AtEndMeta, ChosenPart, CompleteMeta, Completion};
 use crate::object::{PartRequest, UploadOptions};
@@ -28,11 +28,9 @@ const CHECKSUM: &str = "checksum";
 pub(super) async fn create(context: &Context, call: &Call) -> S3Result<Response> {
     let headers = PutHeaders::parse(&call.parts.headers)?;
     let checksum = bodies::upload_checksum(headers.checksum_algorithm, headers.checksum_type)?;
-    let mut options = UploadOptions {
-        custom: Some(meta::to_custom(&headers.object, &headers.tags)),
-        md5: true,
-        ..UploadOptions::default()
-    };
+    let mut custom = meta::to_custom(&headers.object, &headers.tags);
+    meta::set_rights(&mut custom, &call.new_rights(context)?);
+    let mut options = UploadOptions { custom: Some(custom), md5: true, ..UploadOptions::default() };
     if let Some((algorithm, kind)) = checksum {
         let note = format!("{} {}", algorithm.as_str(), kind.as_str());
         options.notes.insert(CHECKSUM.to_owned(), note);
@@ -130,7 +128,9 @@ pub(super) async fn list(context: &Context, call: &Call, asked: &ListParts) -> S
             .collect(),
         checksum: checksum_of(&upload),
     };
-    let text = page.to_xml(&call.info.bucket.name, name, asked, &owner());
+    let begun_by = upload.custom.as_ref().and_then(|custom| meta::rights(custom).owner);
+    let owner = begun_by.map_or_else(|| s3::owner_of(&call.info), |by| Owner::user(&by));
+    let text = page.to_xml(&call.info.bucket.name, name, asked, &owner);
     Ok(s3::xml(StatusCode::OK, text))
 }
 

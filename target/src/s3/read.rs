@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::object::ObjectMeta;
+use forebay_core::s3::access::Verdict;
 use forebay_core::s3::operation::GetObject;
 use forebay_core::s3::range::{ByteRange as Asked, Span};
 use forebay_core::s3::read_headers::ReadHeaders;
@@ -37,7 +38,7 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
     let (found, begun) = loop {
         let found = context.objects.get_range(info, name, range).await?;
         let object = found.meta().clone();
-        check_object(&object)?;
+        check_object(context, call, &object)?;
         let selected = match select(&object, asked, &headers) {
             Err(e) if e.code == S3Code::NotModified => return Ok(not_modified(call, &object)),
             selected => selected?,
@@ -98,12 +99,20 @@ pub(super) async fn locate(
     found.ok_or_else(|| S3Error::from(S3Code::NoSuchVersion).detail("VersionId", id))
 }
 
-/// Refuses a delete marker, which has nothing to read.
-pub(super) fn check_object(object: &ObjectMeta) -> S3Result<()> {
+/// Refuses who may not read an object, and a delete marker, which has nothing to read.
+fn check_object(context: &Context, call: &Call, object: &ObjectMeta) -> S3Result<()> {
+    if call.verdict == Verdict::ByObject {
+        call.check(context, &meta::rights(&object.custom))?;
+    }
+    check_marker(object)
+}
+
+/// Refuses a delete marker.
+pub(super) fn check_marker(object: &ObjectMeta) -> S3Result<()> {
     if is_marker(object) { Err(S3Code::MethodNotAllowed.into()) } else { Ok(()) }
 }
 
-/// Metadata of an object or of one of its versions.
+/// Metadata of an object or of one of its versions, for who may have it.
 pub(super) async fn stat(
     context: &Context,
     call: &Call,
@@ -111,7 +120,7 @@ pub(super) async fn stat(
 ) -> S3Result<ObjectMeta> {
     let (info, name) = locate(context, &call.info, call.name.as_str(), version).await?;
     let object = context.objects.head(&info, &name).await?;
-    check_object(&object)?;
+    check_object(context, call, &object)?;
     Ok(object)
 }
 

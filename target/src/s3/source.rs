@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use bytes::Bytes;
 use forebay_core::object::ObjectMeta;
 use forebay_core::s3::Request as S3Request;
+use forebay_core::s3::access::Verdict;
 use forebay_core::s3::condition::{Present, ReadConditions};
 use forebay_core::s3::copy_source::CopySource;
 use forebay_core::s3::operation::{GetObject, Operation};
@@ -46,14 +47,26 @@ impl Source {
                 ..GetObject::default()
             }),
         };
-        context.s3.door.authorize(&s3::identity(&call.user), info, &read, &call.parts)?;
+        let door = &context.s3.door;
+        let expected = call.parts.headers.get("x-amz-source-expected-bucket-owner");
+        door.check_owner(info, expected)?;
+        let verdict = door.authorize_source(&call.who, info, &read, &call.parts)?;
         let conditions = ReadConditions::of_copy(&call.parts.headers);
         let owner = placement::owner(&state, info, &source.key)?;
         if owner.id == context.identity.id {
-            let (info, name) = read::locate(context, info, &source.key, &source.version_id).await?;
-            let found = context.objects.get(&info, &name).await?;
+            let found = async {
+                let (at, name) =
+                    read::locate(context, info, &source.key, &source.version_id).await?;
+                Ok(context.objects.get(&at, &name).await?)
+            };
+            let hidden = |e| door.hide_missing(&call.who, info, &read, &call.parts, e);
+            let found = found.await.map_err(hidden)?;
             let object = found.meta().clone();
-            read::check_object(&object)?;
+            if verdict == Verdict::ByObject {
+                let rights = super::meta::rights(&object.custom);
+                door.authorize_object(&call.who, info, &read, &call.parts, &rights)?;
+            }
+            read::check_marker(&object)?;
             let tag = object.s3_etag();
             conditions.check_copy(super::meta::present(&object, &tag))?;
             let span = span(source.range, object.size)?;
@@ -68,10 +81,14 @@ impl Source {
         if let Some(version) = &source.version_id {
             path.push_str(&format!("?versionId={}", encode::encode_query(version.as_bytes())));
         }
-        let ask = |method, headers| Relay::request(method, &path, headers, Body::empty());
-        let pass = async |request| {
-            context.s3.relay.pass(&owner.url, state.version, Some(&call.user), request).await
+        let ask = |method, headers: HeaderMap| {
+            let mut all = s3::judged_by(&call.parts.headers);
+            all.extend(headers);
+            Relay::request(method, &path, all, Body::empty())
         };
+        let user = Some(s3::name_of(&call.who));
+        let pass =
+            async |request| context.s3.relay.pass(&owner.url, state.version, user, request).await;
         // Asked first: a range that is too long is an error, and conditions cost no bytes.
         let head = pass(ask(Method::HEAD, HeaderMap::new())?).await?;
         let object = described(head.status(), head.headers(), &source.key)?;
@@ -129,6 +146,7 @@ fn described(status: StatusCode, headers: &HeaderMap, key: &str) -> S3Result<Obj
 fn refusal(status: StatusCode, key: &str) -> S3Error {
     match status {
         StatusCode::NOT_FOUND => S3Error::from(S3Code::NoSuchKey).detail("Key", key),
+        StatusCode::FORBIDDEN => S3Code::AccessDenied.into(),
         StatusCode::PRECONDITION_FAILED => S3Code::PreconditionFailed.into(),
         StatusCode::SERVICE_UNAVAILABLE => S3Code::ServiceUnavailable.into(),
         _ => S3Error::new(S3Code::InternalError, format!("the source answered {status}")),

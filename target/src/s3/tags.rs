@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_core::s3::operation::ObjectVersion;
 use forebay_core::s3::{S3Result, answers, bodies};
-use forebay_node::s3;
+use forebay_node::s3::{self, ObjectRights};
 
 use super::{Call, meta, read};
 use crate::http::Context;
@@ -27,8 +27,12 @@ pub(super) async fn put(
 ) -> S3Result<Response> {
     let (info, name) =
         read::locate(context, &call.info, call.name.as_str(), &version.version_id).await?;
+    let object = context.objects.head(&info, &name).await?;
     let body = s3::read_body(body, s3::MAX_BODY).await?;
     let tags = bodies::tagging(&body, bodies::MAX_OBJECT_TAGS)?;
+    let rights = ObjectRights { new_tags: tags.clone(), ..meta::rights(&object.custom) };
+    call.check(context, &rights)?;
+    read::check_marker(&object)?;
     let pairs = [meta::tags_pair(&tags)].into();
     context.objects.set_custom(&info, &name, pairs, false).await?;
     Ok(s3::empty(StatusCode::OK))
@@ -39,6 +43,7 @@ pub(super) async fn delete(
     call: &Call,
     version: &ObjectVersion,
 ) -> S3Result<Response> {
+    read::stat(context, call, &version.version_id).await?;
     let (info, name) =
         read::locate(context, &call.info, call.name.as_str(), &version.version_id).await?;
     let pairs = [meta::tags_pair(&[])].into();

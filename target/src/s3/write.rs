@@ -21,7 +21,8 @@ pub(super) async fn put(context: &Context, call: &Call, body: Body) -> S3Result<
     let headers = PutHeaders::parse(&call.parts.headers)?;
     let incoming =
         Incoming::of_request(body, call.payload.clone(), &call.parts.headers, &headers.checks)?;
-    let custom = meta::to_custom(&headers.object, &headers.tags);
+    let mut custom = meta::to_custom(&headers.object, &headers.tags);
+    meta::set_rights(&mut custom, &call.new_rights(context)?);
     let name = call.name.as_str();
     let (stored, _) =
         store(context, &call.info, name, incoming, custom, headers.conditions).await?;

@@ -51,6 +51,8 @@ pub struct ListedObject {
     /// Bytes.
     pub size: u64,
     pub checksum: Option<(ChecksumAlgorithm, ChecksumType)>,
+    /// Where it is another than the bucket's.
+    pub owner: Option<Owner>,
 }
 
 impl ListedObject {
@@ -65,7 +67,7 @@ impl ListedObject {
         }
         w.number("Size", self.size);
         if let Some(owner) = owner {
-            owner.write(w, "Owner");
+            self.owner.as_ref().unwrap_or(owner).write(w, "Owner");
         }
         w.text("StorageClass", STORAGE_CLASS);
         w.close("Contents");
@@ -93,7 +95,7 @@ impl ObjectPage {
         write_prefixes(w, &self.common_prefixes, encode);
     }
 
-    /// Answer to `ListObjects`; `owner` is named with every object.
+    /// Answer to `ListObjects`; `owner`, the bucket's, is named with objects that have no other.
     pub fn to_xml_v1(&self, bucket: &str, asked: &ListObjects, owner: &Owner) -> String {
         let scope = &asked.scope;
         let mut w = XmlWriter::document();
@@ -193,7 +195,7 @@ impl VersionPage {
                 w.number("Size", v.object.size);
                 w.text("StorageClass", STORAGE_CLASS);
             }
-            owner.write(&mut w, "Owner");
+            v.object.owner.as_ref().unwrap_or(owner).write(&mut w, "Owner");
             w.close(element);
         }
         write_prefixes(&mut w, &self.common_prefixes, scope.encode);
@@ -209,6 +211,8 @@ pub struct ListedUpload {
     pub upload_id: String,
     pub initiated_ns: u64,
     pub checksum: Option<(ChecksumAlgorithm, ChecksumType)>,
+    /// Where it is another than the bucket's.
+    pub owner: Option<Owner>,
 }
 
 /// One page of uploads in progress.
@@ -240,6 +244,7 @@ impl UploadPage {
             w.open("Upload");
             w.text("Key", &encode_if(scope.encode, &upload.key));
             w.text("UploadId", &upload.upload_id);
+            let owner = upload.owner.as_ref().unwrap_or(owner);
             owner.write(&mut w, "Initiator");
             owner.write(&mut w, "Owner");
             w.text("StorageClass", STORAGE_CLASS);

@@ -22,6 +22,7 @@ fn listed(key: &str) -> ListedObject {
         etag: "e1".to_owned(),
         size: 3,
         checksum: Some((ChecksumAlgorithm::Crc32, ChecksumType::FullObject)),
+        owner: None,
     }
 }
 
@@ -150,6 +151,7 @@ fn parts_and_uploads_in_progress_are_listed() {
         upload_id: "u".to_owned(),
         initiated_ns: AT,
         checksum: None,
+        owner: None,
     };
     let page = UploadPage { uploads: vec![upload], ..UploadPage::default() };
     let asked = ListMultipartUploads {

@@ -1,6 +1,7 @@
 //! Answers about objects: uploads, copies, deletions, attributes.
 
 use super::{Owner, quoted};
+use crate::s3::acl::{Acl, EVERYBODY, Grantee, HOLDERS, Permission};
 use crate::s3::bodies::Tag;
 use crate::s3::checksum::S3Checksum;
 use crate::s3::date::format_iso;
@@ -216,34 +217,45 @@ pub fn form_posted(location: &str, bucket: &str, key: &str, etag: &str) -> Strin
     w.finish()
 }
 
-/// An ACL that says what is true here: the owner may do everything, and `all_may_read` whether
-/// everybody may read, `all_may_write` whether everybody may write.
-pub fn acl(owner: &Owner, all_may_read: bool, all_may_write: bool) -> String {
-    const XSI: &str = "xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:type=";
+/// Answer to `GetBucketAcl` and `GetObjectAcl`: the owner may do everything, others what they were
+/// given.
+pub fn acl(owner: &Owner, acl: &Acl) -> String {
     let mut w = XmlWriter::document();
     w.open_root("AccessControlPolicy");
     owner.write(&mut w, "Owner");
     w.open("AccessControlList");
-    w.open("Grant");
-    w.open_with("Grantee", &format!("{XSI}\"CanonicalUser\""));
-    w.text("ID", &owner.id);
-    w.text("DisplayName", &owner.display_name);
-    w.close("Grantee");
-    w.text("Permission", "FULL_CONTROL");
-    w.close("Grant");
-    for (granted, permission) in [(all_may_read, "READ"), (all_may_write, "WRITE")] {
-        if granted {
-            w.open("Grant");
-            w.open_with("Grantee", &format!("{XSI}\"Group\""));
-            w.text("URI", "http://acs.amazonaws.com/groups/global/AllUsers");
-            w.close("Grantee");
-            w.text("Permission", permission);
-            w.close("Grant");
-        }
+    let user = |id: &str, name: &str| {
+        ("CanonicalUser", vec![("ID", id.to_owned()), ("DisplayName", name.to_owned())])
+    };
+    let group = |uri: &str| ("Group", vec![("URI", uri.to_owned())]);
+    write_grant(&mut w, user(&owner.id, &owner.display_name), Permission::FullControl);
+    for grant in acl.grants() {
+        let to = match &grant.to {
+            Grantee::User(id) => user(id, id),
+            Grantee::Everybody => group(EVERYBODY),
+            Grantee::Holders => group(HOLDERS),
+        };
+        write_grant(&mut w, to, grant.may);
     }
     w.close("AccessControlList");
     w.close("AccessControlPolicy");
     w.finish()
+}
+
+fn write_grant(
+    w: &mut XmlWriter,
+    (kind, elements): (&str, Vec<(&'static str, String)>),
+    may: Permission,
+) {
+    const XSI: &str = "xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:type=";
+    w.open("Grant");
+    w.open_with("Grantee", &format!("{XSI}\"{kind}\""));
+    for (name, text) in elements {
+        w.text(name, &text);
+    }
+    w.close("Grantee");
+    w.text("Permission", may.as_str());
+    w.close("Grant");
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 //! Golden XML of answers about objects.
+#![allow(clippy::unwrap_used)]
 
 use super::*;
 use crate::s3::checksum::{ChecksumAlgorithm, ChecksumType};
@@ -113,11 +114,12 @@ fn attributes_are_those_that_were_asked_for() {
 #[test]
 fn an_acl_says_who_may_do_what() {
     let owner = Owner { id: "me".to_owned(), display_name: "Me".to_owned() };
-    let private = acl(&owner, false, false);
+    let private = acl(&owner, &Acl::private());
     assert_eq!(private.matches("<Grant>").count(), 1);
     assert!(private.contains("xsi:type=\"CanonicalUser\"><ID>me</ID>"), "{private}");
-    let public = acl(&owner, true, true);
+    let public = acl(&owner, &Acl::canned("public-read-write").unwrap());
     assert_eq!(public.matches("groups/global/AllUsers").count(), 2);
+    assert!(public.contains("<Permission>WRITE</Permission>"), "{public}");
 }
 
 #[test]

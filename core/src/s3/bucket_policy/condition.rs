@@ -43,21 +43,16 @@ pub(super) struct Condition {
 }
 
 /// Keys whose values a front knows; `s3:x-amz-…`, which are headers, and keys of tags besides.
-const KEYS: [&str; 14] = [
-    "aws:currenttime",
+const KEYS: [&str; 9] = [
     "aws:referer",
     "aws:securetransport",
     "aws:sourceip",
     "aws:useragent",
     "aws:username",
-    "s3:authtype",
     "s3:delimiter",
     "s3:max-keys",
     "s3:prefix",
-    "s3:signatureage",
-    "s3:signatureversion",
     "s3:versionid",
-    "s3:locationconstraint",
 ];
 
 /// Keys that confine a statement to some people although it names everybody.

@@ -20,7 +20,7 @@ fn none(_: &str) -> Option<String> {
 }
 
 fn ask<'a>(action: &'a str, key: &'a str) -> Asked<'a> {
-    Asked { access_key: None, action, bucket: "b", key, value: &none }
+    Asked { user: None, action, bucket: "b", key, value: &none }
 }
 
 #[test]
@@ -62,13 +62,13 @@ fn a_denial_outweighs_every_allowance() {
 }
 
 #[test]
-fn principals_are_everybody_or_access_keys() {
+fn principals_are_everybody_or_named_users() {
     let p = BucketPolicy::parse(&format!(
         r#"{{"Statement": {{"Effect": "Allow",
         "Principal": {{"AWS": ["alice", "arn:aws:iam:::user/bob"]}}, {READ}}}}}"#
     ))
     .unwrap();
-    let by = |key| p.decide(&Asked { access_key: key, ..ask("s3:GetObject", "public/x") });
+    let by = |key| p.decide(&Asked { user: key, ..ask("s3:GetObject", "public/x") });
     assert_eq!(by(Some("alice")), Decision::Allow);
     assert_eq!(by(Some("bob")), Decision::Allow);
     assert_eq!(by(Some("eve")), Decision::Silent);

@@ -1,0 +1,237 @@
+//! Who may do what over S3. The owner of an object judges requests for it, as it alone knows the
+//! object; nodes on the way vouch for who asks.
+
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use forebay_core::bucket::BucketInfo;
+use forebay_core::s3::access::{Access, EXISTING_TAG, ObjectAccess, REQUEST_TAG, Verdict};
+use forebay_core::s3::acl::Acl;
+use forebay_core::s3::answers::Owner;
+use forebay_core::s3::auth::Identity;
+use forebay_core::s3::bodies::{Tag, tagging_header};
+use forebay_core::s3::bucket_policy::{self, Asked, BucketPolicy};
+use forebay_core::s3::query::Query;
+use forebay_core::s3::{Operation, Request as S3Request, S3Code, S3Error, S3Result};
+
+use super::S3Door;
+use crate::listener::Peer;
+
+/// Set by a node that has checked already who sent a request: the user.
+pub static USER: HeaderName = HeaderName::from_static("forebay-s3-user");
+/// Set by a node that passes a request on: the address that it came from.
+static PEER: HeaderName = HeaderName::from_static("forebay-s3-peer");
+/// Who has no key; no user, as policies mean everybody by it.
+const ANYBODY: &str = "*";
+/// Who owns what belongs to all who hold a key, as answers name them.
+const ALL_HOLDERS: &str = "forebay";
+
+/// What a node knows of an object.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectRights {
+    /// Who wrote it, where that was not the owner of the bucket.
+    pub owner: Option<String>,
+    pub acl: Acl,
+    pub tags: Vec<Tag>,
+    /// The tags that the request brings in its body.
+    pub new_tags: Vec<Tag>,
+}
+
+impl S3Door {
+    /// Whether the request may be served, as far as the bucket can say.
+    pub fn authorize(
+        &self,
+        who: &Identity,
+        info: &BucketInfo,
+        request: &S3Request,
+        parts: &Parts,
+    ) -> S3Result<Verdict> {
+        let expected = parts.headers.get("x-amz-expected-bucket-owner");
+        self.check_owner(info, expected)?;
+        self.judge(who, info, request, parts, None)
+    }
+
+    /// As [`Self::authorize`], for the source of a copy, which `request` reads.
+    pub fn authorize_source(
+        &self,
+        who: &Identity,
+        info: &BucketInfo,
+        request: &S3Request,
+        parts: &Parts,
+    ) -> S3Result<Verdict> {
+        self.judge(who, info, request, parts, None)
+    }
+
+    /// `AccessDenied` unless the request may be served, now that its object is known.
+    pub fn authorize_object(
+        &self,
+        who: &Identity,
+        info: &BucketInfo,
+        request: &S3Request,
+        parts: &Parts,
+        object: &ObjectRights,
+    ) -> S3Result<()> {
+        self.judge(who, info, request, parts, Some(object)).map(drop)
+    }
+
+    /// What is told of an object that is not there: only who may list the bucket hears of it.
+    pub fn hide_missing(
+        &self,
+        who: &Identity,
+        info: &BucketInfo,
+        request: &S3Request,
+        parts: &Parts,
+        e: S3Error,
+    ) -> S3Error {
+        if !matches!(e.code, S3Code::NoSuchKey | S3Code::NoSuchVersion) {
+            return e;
+        }
+        let list = S3Request { operation: Operation::HeadBucket, ..request.clone() };
+        match self.judge(who, info, &list, parts, None) {
+            Ok(_) => e,
+            Err(denied) => denied,
+        }
+    }
+
+    fn judge(
+        &self,
+        who: &Identity,
+        info: &BucketInfo,
+        request: &S3Request,
+        parts: &Parts,
+        object: Option<&ObjectRights>,
+    ) -> S3Result<Verdict> {
+        if self.is_open() {
+            return Ok(Verdict::Allowed);
+        }
+        let user = match who {
+            Identity::Key(user) => Some(user.as_str()),
+            Identity::Anonymous => None,
+        };
+        let policy = info.s3.policy.as_deref().map(BucketPolicy::parse).transpose()?;
+        let access = Access {
+            user,
+            bucket_owner: info.s3.owner.as_deref(),
+            policy: policy.as_ref(),
+            bucket_acl: &info.s3.acl,
+        };
+        let action = bucket_policy::action(&request.operation);
+        let asked = Asked {
+            user,
+            action,
+            bucket: &info.bucket.name,
+            key: if action == "s3:ListBucket" { "" } else { &request.key },
+            value: &|name| condition_value(name, parts, user, request, object),
+        };
+        let object = object.map(|o| ObjectAccess { owner: o.owner.as_deref(), acl: &o.acl });
+        access.check(&request.operation, &asked, object)
+    }
+
+    /// Refuses a request whose sender takes somebody else for the owner of the bucket.
+    pub fn check_owner(&self, info: &BucketInfo, expected: Option<&HeaderValue>) -> S3Result<()> {
+        match expected {
+            Some(owner) if owner.as_bytes() != owner_of(info).id.as_bytes() => {
+                Err(S3Code::AccessDenied.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whom something new belongs to that `who` makes; `None`: nobody in particular.
+    pub fn new_owner(&self, who: &Identity) -> Option<String> {
+        match who {
+            Identity::Key(user) if !self.is_open() => Some(user.clone()),
+            _ => None,
+        }
+    }
+
+    /// What the headers of a request give to others; `None` when they say nothing.
+    pub fn acl_of_headers(&self, headers: &HeaderMap) -> S3Result<Option<Acl>> {
+        Acl::of_headers(headers, &|user| self.knows(user))
+    }
+
+    /// The list that a `PutBucketAcl` or `PutObjectAcl` sets, for something of `owner`.
+    pub fn acl_of_request(&self, headers: &HeaderMap, body: &[u8], owner: &str) -> S3Result<Acl> {
+        let acl = match self.acl_of_headers(headers)? {
+            Some(acl) => acl,
+            None if body.is_empty() => return Err(S3Code::MissingSecurityHeader.into()),
+            None => Acl::of_xml(body, &|user| self.knows(user))?,
+        };
+        Ok(acl.without(owner))
+    }
+}
+
+/// Who owns a bucket, as answers tell it.
+pub fn owner_of(info: &BucketInfo) -> Owner {
+    Owner::user(info.s3.owner.as_deref().unwrap_or(ALL_HOLDERS))
+}
+
+/// Who `user` is, as [`name_of`] wrote it.
+pub fn identity(user: &str) -> Identity {
+    if user == ANYBODY { Identity::Anonymous } else { Identity::Key(user.to_owned()) }
+}
+
+/// One word for who asks, for other nodes.
+pub fn name_of(who: &Identity) -> &str {
+    match who {
+        Identity::Anonymous => ANYBODY,
+        Identity::Key(user) => user,
+    }
+}
+
+/// Notes from where a request came, which only another node may say for somebody else.
+pub fn note_peer(parts: &mut Parts, from_node: bool) {
+    if from_node && parts.headers.contains_key(&PEER) {
+        return;
+    }
+    parts.headers.remove(&PEER);
+    if let Some(Peer(address)) = parts.extensions.get()
+        && let Ok(value) = HeaderValue::try_from(address.to_string())
+    {
+        parts.headers.insert(&PEER, value);
+    }
+}
+
+/// The headers of a request that its owner judges it by, for requests that are made of it.
+pub fn judged_by(headers: &HeaderMap) -> HeaderMap {
+    let names = [&PEER, &header::REFERER, &header::USER_AGENT];
+    let kept = names.into_iter().filter_map(|n| Some((n.clone(), headers.get(n)?.clone())));
+    kept.collect()
+}
+
+/// What a request says of a policy's condition key (lower case but for names of tags).
+fn condition_value(
+    name: &str,
+    parts: &Parts,
+    user: Option<&str>,
+    request: &S3Request,
+    object: Option<&ObjectRights>,
+) -> Option<String> {
+    let header = |name: &str| parts.headers.get(name)?.to_str().ok().map(str::to_owned);
+    let query = |name: &str| {
+        Query::parse(parts.uri.query().unwrap_or("")).ok()?.get(name).map(str::to_owned)
+    };
+    let tag = |tags: &[Tag], key: &str| Some(tags.iter().find(|t| t.key == key)?.value.clone());
+    if let Some(key) = name.strip_prefix(EXISTING_TAG) {
+        return tag(&object?.tags, key);
+    }
+    if let Some(key) = name.strip_prefix(REQUEST_TAG) {
+        return match (&request.operation, object) {
+            (Operation::PutObjectTagging(_), object) => tag(&object?.new_tags, key),
+            _ => tag(&tagging_header(&header("x-amz-tagging")?).ok()?, key),
+        };
+    }
+    match name {
+        "aws:securetransport" => Some("false".into()),
+        "aws:sourceip" => header(PEER.as_str()),
+        "aws:useragent" => header("user-agent"),
+        "aws:referer" => header("referer"),
+        "aws:username" => user.map(str::to_owned),
+        // Looking for one object is listing the names that begin with its name.
+        "s3:prefix" if !request.key.is_empty() => Some(request.key.clone()),
+        "s3:prefix" => query("prefix"),
+        "s3:delimiter" => query("delimiter"),
+        "s3:max-keys" => query("max-keys"),
+        "s3:versionid" => query("versionId"),
+        _ => name.strip_prefix("s3:").filter(|n| n.starts_with("x-amz-")).and_then(header),
+    }
+}

@@ -1,0 +1,82 @@
+//! Bodies of requests that were answered before they were read.
+//!
+//! A connection that is closed while its client still sends is reset, and a reset takes the answer
+//! with it: the client would see a broken connection instead of why it was refused. So the rest of a
+//! body that a handler drops is read and thrown away, as far as it is short.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::runtime::Handle;
+
+/// Most bytes that are thrown away; a longer rest costs more than a clear answer is worth.
+const MOST: usize = 8 << 20;
+/// Longest time that a client may take to send them.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// A body whose rest is read when it is dropped.
+pub(crate) struct Unread {
+    body: Option<Incoming>,
+    /// The client sends nothing before it is told to, which reading does.
+    waits: bool,
+}
+
+impl Unread {
+    /// `expects`: the request has `Expect: 100-continue`.
+    pub(crate) fn new(body: Incoming, expects: bool) -> Self {
+        Self { body: Some(body), waits: expects }
+    }
+}
+
+impl Body for Unread {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        self.waits = false;
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            self.body = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let Some(body) = self.body.take() else { return };
+        if self.waits || body.is_end_stream() {
+            return;
+        }
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(tokio::time::timeout(WITHIN, throw_away(body)));
+        }
+    }
+}
+
+async fn throw_away(mut body: Incoming) {
+    let mut left = MOST;
+    while let Some(Ok(frame)) = body.frame().await {
+        let size = frame.data_ref().map_or(0, Buf::remaining);
+        match left.checked_sub(size) {
+            Some(rest) => left = rest,
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Access control lists of objects.
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::Response;
+use forebay_core::s3::S3Result;
+use forebay_core::s3::answers::{self, Owner};
+use forebay_core::s3::operation::ObjectVersion;
+use forebay_node::s3::{self, ObjectRights};
+
+use super::{Call, meta, read};
+use crate::http::Context;
+
+pub(super) async fn get(
+    context: &Context,
+    call: &Call,
+    version: &ObjectVersion,
+) -> S3Result<Response> {
+    let object = read::stat(context, call, &version.version_id).await?;
+    let rights = meta::rights(&object.custom);
+    let text = answers::acl(&owner(call, &rights), &rights.acl);
+    Ok(s3::xml(StatusCode::OK, text))
+}
+
+pub(super) async fn put(
+    context: &Context,
+    call: &Call,
+    body: Body,
+    version: &ObjectVersion,
+) -> S3Result<Response> {
+    let object = read::stat(context, call, &version.version_id).await?;
+    let (info, name) =
+        read::locate(context, &call.info, call.name.as_str(), &version.version_id).await?;
+    let body = s3::read_body(body, s3::MAX_BODY).await?;
+    let owner = owner(call, &meta::rights(&object.custom)).id;
+    let acl = context.s3.door.acl_of_request(&call.parts.headers, &body, &owner)?;
+    context.objects.set_custom(&info, &name, [meta::acl_pair(&acl)].into(), false).await?;
+    Ok(s3::empty(StatusCode::OK))
+}
+
+/// Whose the object is.
+fn owner(call: &Call, rights: &ObjectRights) -> Owner {
+    rights.owner.as_deref().map_or_else(|| s3::owner_of(&call.info), Owner::user)
+}
