@@ -13,6 +13,7 @@ pub mod http;
 pub mod minio;
 pub mod ports;
 pub mod proxy;
+pub mod s3;
 pub mod shared;
 pub mod wait;
 pub mod web;

@@ -25,6 +25,8 @@ mod object_ops;
 mod partial;
 mod power_cut;
 mod restart;
+mod s3;
+mod s3_access;
 mod shards;
 mod uploads;
 mod v1;
