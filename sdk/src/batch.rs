@@ -61,7 +61,7 @@ pub(crate) fn answer(
     }
 }
 
-/// Iterator over the answers of a batch; only the process that sent it can read on.
+/// Iterator over the answers of a batch, each with its position in the request; only the process that sent it can read on.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct BatchStream {
     /// Taken out while an answer is awaited, so that the lock is never held without the GIL.
@@ -80,7 +80,7 @@ impl BatchStream {
         slf
     }
 
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(usize, Bound<'py, PyAny>)>> {
         let slot = || self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut stream) = slot().take() else { return Ok(None) };
         let Some(native) = stream.get_mut() else {
@@ -91,7 +91,7 @@ impl BatchStream {
             None => Ok(None),
             Some(item) => {
                 *slot() = Some(stream);
-                answer(py, item.result).map(Some)
+                answer(py, item.result).map(|answer| Some((item.index, answer)))
             }
         }
     }

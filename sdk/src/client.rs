@@ -256,8 +256,8 @@ impl Client {
         answers.into_iter().map(|answer| batch::answer(py, answer)).collect()
     }
 
-    /// The same, one by one as they arrive.
-    #[pyo3(signature = (buckets, bucket_of, names, parts=None))]
+    /// The same, one by one as they arrive, each with its position; in the order of `names` or not.
+    #[pyo3(signature = (buckets, bucket_of, names, parts=None, ordered=true))]
     fn batch(
         &self,
         py: Python<'_>,
@@ -265,8 +265,10 @@ impl Client {
         bucket_of: Vec<u32>,
         names: Vec<String>,
         parts: Option<Vec<batch::Part>>,
+        ordered: bool,
     ) -> PyResult<BatchStream> {
-        let request = batch::request(py, &buckets, &bucket_of, names, parts)?;
+        let mut request = batch::request(py, &buckets, &bucket_of, names, parts)?;
+        request.ordered = ordered;
         let native = self.native(py)?;
         let _context = runtime::runtime(py)?.enter();
         Ok(native.batch(&request).map_err(|e| raise(py, e))?.into())

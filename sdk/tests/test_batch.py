@@ -35,6 +35,21 @@ def test_answers_come_in_the_order_asked(client: forebay.Client, filled: forebay
     assert [bytes(c) for c in filled.get_many(names)] == [CONTENTS[name] for name in names]
 
 
+def test_answers_in_any_order_say_which_entry_they_are_of(
+    client: forebay.Client, filled: forebay.Bucket
+) -> None:
+    names = sorted(CONTENTS, key=lambda name: CONTENTS[name])
+    batch = client.batch([*names, "absent", *names[:3]], bucket=filled, on_error="return")
+    answers = {result.index: (result, content) for result, content in batch.get(ordered=False)}
+    assert sorted(answers) == list(range(len(batch)))
+    for index, name in enumerate([*names, None, *names[:3]]):
+        result, content = answers[index]
+        if name is None:
+            assert isinstance(result.error, forebay.NotFound)
+        else:
+            assert (result.obj_name, content) == (name, CONTENTS[name])
+
+
 def test_a_failure_is_raised_or_returned_and_never_an_empty_object(
     client: forebay.Client, filled: forebay.Bucket
 ) -> None:

@@ -29,7 +29,7 @@ class Buffer:
 @final
 class BatchStream:
     def __iter__(self) -> BatchStream: ...
-    def __next__(self) -> Buffer | ForebayError: ...
+    def __next__(self) -> tuple[int, Buffer | ForebayError]: ...
 
 @final
 class ObjectStream:
@@ -75,6 +75,7 @@ class Client:
         bucket_of: list[int],
         names: list[str],
         parts: list[_Part] | None = None,
+        ordered: bool = True,
     ) -> BatchStream: ...
     def get_member(
         self, bucket: str, name: str, archpath: str, mime: str | None, byte_range: str | None

@@ -93,8 +93,12 @@ class Batch:
         self._names.append(name)
         return self
 
-    def get(self) -> Iterator[tuple[BatchResult, memoryview]]:
+    def get(self, *, ordered: bool = True) -> Iterator[tuple[BatchResult, memoryview]]:
         """Each answer as soon as it and all before it have arrived.
+
+        Args:
+            ordered: False gives each as soon as it has arrived itself, in any order;
+                ``BatchResult.index`` says which entry it answers.
 
         Raises:
             ForebayError: An object cannot be had and ``on_error`` is ``raise``.
@@ -102,8 +106,10 @@ class Batch:
         if not self._names:
             return
         uris = list(self._buckets)
-        stream = self._client._native.batch(uris, self._bucket_of, self._names, self._parts)
-        for index, answer in enumerate(stream):
+        native = self._client._native
+        for index, answer in native.batch(
+            uris, self._bucket_of, self._names, self._parts, ordered
+        ):
             yield self._result(uris, index, answer)
 
     def get_all(self) -> list[tuple[BatchResult, memoryview]]:
