@@ -32,6 +32,7 @@ struct Inner {
     object_gets: IntCounter,
     hit_bytes: IntCounter,
     hit_objects: IntCounter,
+    ok_entries: IntCounter,
 }
 
 /// Why stored bytes are compared with their checksums.
@@ -102,7 +103,10 @@ impl Default for Metrics {
             "Objects served to clients, by how they were found",
             &["result"],
         );
+        let batch_entries =
+            counter("forebay_batch_entries_total", "Entries of batches answered", &["result"]);
         Self(Arc::new(Inner {
+            ok_entries: batch_entries.with_label_values(&["ok"]),
             object_gets: http_requests.with_label_values(&["v1", "get", "ok"]),
             hit_bytes: get_bytes.with_label_values(&["hit"]),
             hit_objects: get_objects.with_label_values(&["hit"]),
@@ -119,11 +123,7 @@ impl Default for Metrics {
             ),
             get_bytes,
             get_objects,
-            batch_entries: counter(
-                "forebay_batch_entries_total",
-                "Entries of batches answered",
-                &["result"],
-            ),
+            batch_entries,
             open_batches: batches.with_label_values(&["open"]),
             evicted: counter(
                 "forebay_evicted_bytes_total",
@@ -177,7 +177,11 @@ impl Metrics {
         self.0.get_bytes.with_label_values(&[result]).get()
     }
 
+    /// An entry of a batch answered: `ok`, `missing` or `error`.
     pub fn batch_entry(&self, result: &str) {
+        if result == "ok" {
+            return self.0.ok_entries.inc();
+        }
         self.0.batch_entries.with_label_values(&[result]).inc();
     }
 

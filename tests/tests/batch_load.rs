@@ -1,13 +1,15 @@
 //! Batches under load: refused in time, bounded in memory, gone with their client; and what one
 //! batch reads no more than once.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::{Bucket, ErrorCode, ObjectName};
-use forebay_tests::cluster::{folder_backend, native};
+use forebay_tests::cluster::{cloud, folder_backend, native};
 use forebay_tests::data::{assert_same, content, fill_folder, names};
 use forebay_tests::{Cluster, Options, http, wait};
 use futures::StreamExt;
@@ -177,6 +179,78 @@ async fn the_first_bytes_of_a_long_batch_come_before_its_end_is_read() {
     std::thread::sleep(SECOND);
     let read = cluster.metric("forebay_batch_entries_total", &[]) - before;
     assert!(read < 2000.0, "a client that reads no further leaves the rest unread");
+}
+
+/// An S3 that has one bucket, and says what it has of an object only when it is let.
+fn slow_s3(port: u16) -> Arc<AtomicBool> {
+    let (listener, open) = (TcpListener::bind(("127.0.0.1", port)).unwrap(), Arc::default());
+    let let_go: Arc<AtomicBool> = open;
+    let told = let_go.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let told = told.clone();
+            std::thread::spawn(move || drop(answer_slowly(client, &told)));
+        }
+    });
+    let_go
+}
+
+fn answer_slowly(client: TcpStream, let_go: &AtomicBool) -> std::io::Result<()> {
+    let mut from = BufReader::new(client.try_clone()?);
+    let mut to = client;
+    loop {
+        let (mut head, mut line) = (String::new(), String::new());
+        while from.read_line(&mut line)? > 2 {
+            head.push_str(&std::mem::take(&mut line));
+        }
+        if head.is_empty() {
+            return Ok(());
+        }
+        if head.contains(" /slow/late") {
+            while !let_go.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            write!(to, "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")?;
+        } else {
+            write!(to, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_ready_comes_while_another_entry_is_waited_for() {
+    let port = forebay_tests::ports::free(1);
+    let let_go = slow_s3(port);
+    let var = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let env = vec![
+        var("AWS_ENDPOINT_URL", &format!("http://127.0.0.1:{port}")),
+        var("AWS_ACCESS_KEY_ID", "x"),
+        var("AWS_SECRET_ACCESS_KEY", "x"),
+        var("AWS_REGION", "us-east-1"),
+    ];
+    let cluster = Cluster::start(Options { targets: 1, env, ..Options::default() });
+    let (bucket, names) = filled(&cluster, 60, 3000).await;
+    let mut entries: Vec<BatchEntry> = names.iter().map(|name| whole(name)).collect();
+    entries.insert(20, BatchEntry { bucket: 1, ..whole("late") });
+    let client = cluster.client();
+    for (ordered, ready) in [(true, 20), (false, 60)] {
+        let_go.store(false, Ordering::SeqCst);
+        let buckets = vec![bucket.clone(), cloud("slow")];
+        let asked = BatchRequest { buckets, entries: entries.clone(), ordered };
+        let mut stream = client.batch(&asked).unwrap();
+        for _ in 0..ready {
+            let item = tokio::time::timeout(20 * SECOND, stream.next()).await.unwrap().unwrap();
+            let name = entries[item.index].name.as_str();
+            assert_same(name, &item.result.unwrap(), &content(name, 3000));
+        }
+        let next = tokio::time::timeout(SECOND / 2, stream.next()).await;
+        assert!(next.is_err(), "nothing else is ready");
+        let_go.store(true, Ordering::SeqCst);
+        let rest: Vec<_> = stream.collect().await;
+        assert_eq!(rest.len(), 61 - ready);
+        let late = rest.iter().find(|item| item.index == 20).unwrap();
+        assert_eq!(late.result.as_ref().unwrap_err().code, ErrorCode::ObjectNotFound);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

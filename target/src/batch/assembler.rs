@@ -63,7 +63,7 @@ impl Assembler {
     /// Writes the whole archive; returns what became of each entry. `job` counts what went out.
     pub(crate) async fn run(mut self, sink: &mut Sink, job: &RequestJob) -> Result<Vec<MossOut>> {
         let mut output = Output::new(self.moss.format()?, sink)?;
-        self.sources.plan(0..self.entries.len()).await;
+        self.sources.plan(0..self.entries.len());
         let mut outs = Vec::with_capacity(self.entries.len());
         for index in 0..self.entries.len() {
             let out = self.emit(index, &mut output).await?;
@@ -102,7 +102,7 @@ impl Assembler {
                 Next::Later(e) | Next::Lost(e) if progress.elapsed() < STALL => {
                     tracing::debug!(error = %e, index, "an owner is lost, planning again");
                     tokio::time::sleep(REPLAN_PAUSE).await;
-                    self.sources.plan_again(index).await;
+                    self.sources.plan_again(index);
                     sent.iter_mut().for_each(Sent::restart);
                     continue;
                 }

@@ -155,9 +155,13 @@ impl Reading {
 
     /// Looks at a group of entries. False: there is no more, or no room for it.
     fn look_ahead(&mut self) -> bool {
+        if self.next == self.wanted.len() {
+            return false;
+        }
         let (ahead, whole) = (self.share.ahead(), self.share.whole());
         let state = self.loader.service.state();
-        let buckets: Vec<_> = self.request.buckets.iter().map(|b| state.bucket(b).ok()).collect();
+        let named = self.request.buckets.iter();
+        let buckets: Vec<_> = named.map(|b| Some((state.bucket(b).ok()?, b.uname()))).collect();
         let request = self.request.clone();
         let mut small: Vec<(DiskOrder, usize, Record)> = Vec::new();
         let mut members: BTreeMap<(u32, &ObjectName), Vec<usize>> = BTreeMap::new();
@@ -180,21 +184,22 @@ impl Reading {
                 continue;
             }
             if !entry.archpath.is_empty() {
-                cost = MEMBER_GUESS;
-                members.entry((entry.bucket, &entry.name)).or_default().push(position);
-                // They cost nothing yet: one opening of their shard serves many.
+                let of_shard = members.entry((entry.bucket, &entry.name)).or_default();
+                // A shard that is open takes more than one member of it more.
+                cost = if of_shard.is_empty() { PIECE } else { MEMBER_GUESS };
+                of_shard.push(position);
                 looked += usize::from(position.is_multiple_of(MEMBERS / GROUP));
             } else {
                 looked += 1;
-                let info = buckets.get(entry.bucket as usize).copied().flatten();
                 let name = entry.name.as_str();
-                let is_mine = |info| {
-                    let owner = placement::owner(&state, info, name);
-                    owner.is_ok_and(|node| node.id == self.loader.me)
-                };
-                let info = info.filter(|info| info.has_backend() || is_mine(info));
+                let info = buckets.get(entry.bucket as usize).and_then(Option::as_ref);
+                let info = info.filter(|(info, uname)| {
+                    let digest = placement::object_digest(uname, name);
+                    let owner = || placement::owner_by_digest(&state, info, digest, name);
+                    info.has_backend() || owner().is_ok_and(|node| node.id == self.loader.me)
+                });
                 let most = whole as u64;
-                match info.and_then(|info| self.loader.service.small(info, name, most)) {
+                match info.and_then(|(info, _)| self.loader.service.small(info, name, most)) {
                     Some(record) => {
                         cost = record.size as usize;
                         bytes += cost;
@@ -279,6 +284,9 @@ impl Reading {
 
     /// Starts reading entries that are read by themselves, as far as there is room; one at least.
     fn begin_alone(&mut self) {
+        if self.alone.is_empty() {
+            return;
+        }
         let (ahead, whole) = (self.share.ahead(), self.share.whole());
         while let Some(position) = self.alone.first().copied() {
             let Some(slot) = self.slots.get_mut(position - self.base) else { return };

@@ -8,6 +8,7 @@ use forebay_core::batch::{self, BatchRequest};
 use forebay_core::{Error, ErrorCode, Result};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::budget::Share;
 use super::reading::Reading;
@@ -51,8 +52,13 @@ enum Source {
         reading: Box<Reading>,
         current: Option<Current>,
     },
+    /// Another target, and the entries that it is asked for. One that is slow to answer keeps
+    /// nobody waiting before its first entry is due.
+    Opening {
+        asked: Vec<usize>,
+        rows: AbortOnDropHandle<Result<RowStream>>,
+    },
     There {
-        /// The entries that it was asked for.
         asked: Vec<usize>,
         rows: RowStream,
     },
@@ -79,44 +85,38 @@ impl Sources {
     }
 
     /// Plans entries by the state of now and asks their owners.
-    pub(super) async fn plan(&mut self, wanted: impl IntoIterator<Item = usize>) {
+    pub(super) fn plan(&mut self, wanted: impl IntoIterator<Item = usize>) {
         let state = self.loader.service.state();
         let plan = batch::plan(&state, &self.request, wanted);
         for (index, error) in plan.failed {
             self.slots[index] = Slot::Nobody(error);
         }
-        let mut asked = Vec::new();
         for (id, indices) in plan.by_owner {
-            let number = self.sources.len();
             for &index in &indices {
-                self.slots[index] = Slot::From(number);
+                self.slots[index] = Slot::From(self.sources.len());
             }
-            self.sources.push(Source::Lost(Error::unavailable(format!("target {id} left"))));
-            if id == self.loader.me {
+            let source = if id == self.loader.me {
                 let (loader, request) = (self.loader.clone(), self.request.clone());
                 let reading = Reading::new(loader, request, indices, self.share.clone());
-                self.sources[number] = Source::Here { reading: Box::new(reading), current: None };
+                Source::Here { reading: Box::new(reading), current: None }
             } else if let Some(node) = state.node(&id) {
                 let (peer, url) = (self.peer.clone(), node.url.clone());
                 let part = self.request.subset(&indices);
-                asked.push(async move {
-                    let source = match peer.batch_stream(&url, &part).await {
-                        Ok(rows) => Source::There { asked: indices, rows },
-                        Err(e) => Source::Lost(e.into()),
-                    };
-                    (number, source)
-                });
-            }
-        }
-        for (number, source) in futures::future::join_all(asked).await {
-            self.sources[number] = source;
+                let opening =
+                    async move { peer.batch_stream(&url, &part).await.map_err(Error::from) };
+                let rows = AbortOnDropHandle::new(tokio::spawn(opening));
+                Source::Opening { asked: indices, rows }
+            } else {
+                Source::Lost(Error::unavailable(format!("target {id} left")))
+            };
+            self.sources.push(source);
         }
     }
 
     /// Plans entry `index` anew, and all after it whose source is lost.
-    pub(super) async fn plan_again(&mut self, index: usize) {
+    pub(super) fn plan_again(&mut self, index: usize) {
         let wanted = self.lost_from(index);
-        self.plan(wanted).await;
+        self.plan(wanted);
     }
 
     fn lost_from(&self, index: usize) -> Vec<usize> {
@@ -135,11 +135,19 @@ impl Sources {
             Slot::Nobody(e) => return definite(e.clone()),
         };
         let source = &mut self.sources[number];
+        if let Source::Opening { asked, rows } = source {
+            let opened = rows.await.unwrap_or_else(|e| Err(Error::internal(e.to_string())));
+            *source = match opened {
+                Ok(rows) => Source::There { asked: std::mem::take(asked), rows },
+                Err(e) => Source::Lost(e),
+            };
+        }
         let next = match source {
             Source::Here { reading, current } => next_here(reading, current, index).await,
             Source::There { asked, rows } => next_there(asked, rows, index).await,
             Source::Lost(e) if e.code.is_transient() => Next::Lost(e.clone()),
             Source::Lost(e) => Next::Failed(e.clone()),
+            Source::Opening { .. } => Next::Failed(Error::internal("a source is not open")),
         };
         if let Next::Lost(e) = &next {
             *source = Source::Lost(e.clone());
