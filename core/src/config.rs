@@ -286,7 +286,7 @@ pub struct LimitsConfig {
 
 impl Default for LimitsConfig {
     fn default() -> Self {
-        Self { batches: 256, batch_memory: ByteSize(256 << 20), cold_gets: 64 }
+        Self { batches: 256, batch_memory: ByteSize(128 << 20), cold_gets: 64 }
     }
 }
 
