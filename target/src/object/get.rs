@@ -32,6 +32,14 @@ pub(crate) enum Found {
     Parts(Box<Parts>),
 }
 
+/// What a look without any wait comes to.
+enum AtHand {
+    Read(Found),
+    /// A copy that may be served and is not in memory, or too large for one step.
+    Fresh(Box<Record>),
+    Nothing,
+}
+
 impl Found {
     pub(crate) fn meta(&self) -> &ObjectMeta {
         match self {
@@ -118,21 +126,26 @@ impl ObjectService {
         name: &str,
         range: Option<RangeSpec>,
     ) -> Result<Found> {
-        match self.at_hand(info, name)? {
-            Some(found) => Ok(found),
-            // All that may be waited for makes a large future; reads that wait for nothing do not
-            // carry it along.
-            None => Box::pin(self.get_waiting(info, name, range)).await,
-        }
+        let fresh = match self.at_hand(info, name)? {
+            AtHand::Read(found) => return Ok(found),
+            AtHand::Fresh(record) => Some(record),
+            AtHand::Nothing => None,
+        };
+        // All that may be waited for makes a large future; reads that wait for nothing do not
+        // carry it along.
+        Box::pin(self.get_waiting(info, name, range, fresh)).await
     }
 
     /// A small fresh copy that is read without a change of threads and without a wait.
-    fn at_hand(&self, info: &BucketInfo, name: &str) -> Result<Option<Found>> {
-        let Some(record) = self.store().find(info.id, name)? else { return Ok(None) };
+    fn at_hand(&self, info: &BucketInfo, name: &str) -> Result<AtHand> {
+        let Some(record) = self.store().find(info.id, name)? else { return Ok(AtHand::Nothing) };
         if !self.is_fresh(info, &record) {
-            return Ok(None);
+            return Ok(AtHand::Nothing);
         }
-        Ok(self.read_now(&record))
+        Ok(match self.read_now(&record) {
+            Some(found) => AtHand::Read(found),
+            None => AtHand::Fresh(Box::new(record)),
+        })
     }
 
     /// A small copy that lies in the page cache. A damaged one is read again by who can deal with
@@ -149,10 +162,15 @@ impl ObjectService {
         info: &BucketInfo,
         name: &str,
         range: Option<RangeSpec>,
+        mut fresh: Option<Box<Record>>,
     ) -> Result<Found> {
         // More than once: a copy may vanish (evicted, replaced) between the look-up and the open.
         for _ in 0..3 {
-            if let Some(record) = self.fresh_record(info, name).await? {
+            let record = match fresh.take() {
+                Some(record) => Some(*record),
+                None => self.fresh_record(info, name).await?,
+            };
+            if let Some(record) = record {
                 match self.open(info, &record).await {
                     Err(e) if e.code == ErrorCode::ObjectNotFound => continue,
                     found => return found,
