@@ -169,7 +169,9 @@ impl Inner {
     /// Copies what is needed of a segment and removes it; the bytes freed.
     fn rewrite(&self, segment: u64, paced: bool) -> Result<u64> {
         let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.shared.tally().segments.get(&segment).map_or(0, |s| s.dead());
+        // Another rewrite may have been at it since it was chosen.
+        let before = self.shared.tally().segments.get(&segment).map(|s| s.dead());
+        let Some(before) = before else { return Ok(0) };
         let mut step = Step::default();
         let mut whole = true;
         for found in self.shared.log.scan_segment(segment, false) {
