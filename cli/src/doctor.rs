@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_client::{Client, ClientConfig};
 use forebay_core::bucket::BucketInfo;
-use forebay_core::intra::{ClusterInfo, MapReply};
+use forebay_core::intra::{ClusterInfo, DiskState, MapReply};
 use forebay_core::sign::GRANT_TTL_S;
 use forebay_core::size::ByteSize;
 use forebay_core::state::{Node, Role};
@@ -25,6 +25,8 @@ const CLOCK_WARN_S: u64 = 5;
 const CLOCK_FAIL_S: u64 = 300;
 /// Open files that a client of a busy cluster may need.
 const OPEN_FILES: u64 = 4096;
+/// Open files that a node needs: connections, and a few for each object under way.
+const NODE_FILES: u64 = 8192;
 /// Buckets with a backend that are looked into.
 const BACKENDS: usize = 16;
 
@@ -87,6 +89,8 @@ pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
             match client.cluster_info().await {
                 Ok(info) => {
                     all.extend(budgets(&info));
+                    all.extend(disks(&info));
+                    all.extend(node_files(&info));
                     all.extend(lost(&info));
                 }
                 Err(e) => all.push(Finding::bad(Verdict::Fail, "budgets", e.message(), "")),
@@ -230,6 +234,67 @@ fn budgets(info: &ClusterInfo) -> Vec<Finding> {
         .collect()
 }
 
+/// Disks that are not in use as they should be.
+fn disks(info: &ClusterInfo) -> Vec<Finding> {
+    let targets = info.nodes.iter().filter(|n| n.role == Role::Target && n.alive);
+    let disks = targets.flat_map(|node| node.usage.mountpaths.iter().map(move |d| (node, d)));
+    let found = disks.filter_map(|(node, disk)| {
+        let waits = "objects that live only on it wait, and listings of their buckets with them";
+        let (verdict, detail, hint) = match disk.state {
+            DiskState::InUse if disk.why.is_empty() => return None,
+            DiskState::InUse => (
+                Verdict::Warn,
+                format!("it was to be emptied and stays: {}", disk.why),
+                String::new(),
+            ),
+            DiskState::Leaving => (
+                Verdict::Ok,
+                format!("{} of it move to other disks", ByteSize(disk.used)),
+                String::new(),
+            ),
+            DiskState::Mending => (
+                Verdict::Warn,
+                format!("{}; {waits}", disk.why),
+                "it comes back by itself; look at the disk if this happens again".into(),
+            ),
+            DiskState::Away => (
+                Verdict::Fail,
+                format!("not in use: {}; {waits}", disk.why),
+                format!(
+                    "bring it back, it is taken into use then; if it is lost: \
+                     forebay disk detach {} {} --force",
+                    node.id, disk.path
+                ),
+            ),
+            DiskState::Disabled if disk.why.is_empty() => {
+                (Verdict::Ok, "disabled by command, and empty".to_owned(), String::new())
+            }
+            DiskState::Disabled => (
+                Verdict::Warn,
+                format!("disabled by command: {}; {waits}", disk.why),
+                format!("forebay disk enable {} {}", node.id, disk.path),
+            ),
+        };
+        let check = format!("disk {} {}", node.id, disk.path);
+        Some(Finding { check, verdict, detail, hint })
+    });
+    found.collect()
+}
+
+/// Nodes that may open too few files for their work.
+fn node_files(info: &ClusterInfo) -> Vec<Finding> {
+    let low = |n: u64| n > 0 && n < NODE_FILES;
+    let nodes = info.nodes.iter().filter(|n| n.alive && low(n.usage.machine.open_files));
+    nodes
+        .map(|node| {
+            let detail = format!("its process may open {}", node.usage.machine.open_files);
+            let hint =
+                format!("raise its hard limit: ulimit -Hn, or LimitNOFILE={}", NODE_FILES * 8);
+            Finding::bad(Verdict::Warn, format!("open files {}", node.id), detail, hint)
+        })
+        .collect()
+}
+
 /// Objects of which stored bytes are damaged for good.
 fn lost(info: &ClusterInfo) -> Vec<Finding> {
     let damaged = info.nodes.iter().filter(|n| n.usage.lost > 0);
@@ -269,7 +334,7 @@ fn now_s() -> u64 {
 mod tests {
     use super::*;
     use forebay_core::NodeId;
-    use forebay_core::intra::{NodeInfo, NodeUsage};
+    use forebay_core::intra::{DiskUsage, Machine, NodeInfo, NodeUsage};
     use forebay_core::state::ClusterState;
 
     fn map(alive: &[bool]) -> MapReply {
@@ -327,6 +392,47 @@ mod tests {
         let verdicts: Vec<_> = budgets(&info).into_iter().map(|f| f.verdict).collect();
         assert_eq!(verdicts, [Verdict::Ok, Verdict::Warn, Verdict::Fail]);
         assert!(lost(&info).is_empty());
+    }
+
+    #[test]
+    fn disks_that_are_away_are_told_with_what_to_do() {
+        let disk = |state, why: &str| DiskUsage {
+            path: format!("/{}", DiskState::as_str(state)),
+            state,
+            why: why.into(),
+            ..DiskUsage::default()
+        };
+        let machine = Machine { open_files: 1024, ..Machine::default() };
+        let mountpaths = vec![
+            disk(DiskState::InUse, ""),
+            disk(DiskState::InUse, "no room"),
+            disk(DiskState::Leaving, ""),
+            disk(DiskState::Mending, "its index is damaged"),
+            disk(DiskState::Away, "not mounted"),
+            disk(DiskState::Disabled, ""),
+        ];
+        let node = NodeInfo {
+            id: NodeId::new("target-01").unwrap(),
+            role: Role::Target,
+            url: String::new(),
+            alive: true,
+            usage: NodeUsage { mountpaths, machine, ..NodeUsage::default() },
+        };
+        let info = ClusterInfo {
+            cluster_id: "c".into(),
+            version: 1,
+            primary: NodeId::new("gateway-1").unwrap(),
+            nodes: vec![node],
+            buckets: 0,
+        };
+        let found = disks(&info);
+        let verdicts: Vec<_> = found.iter().map(|f| f.verdict).collect();
+        use Verdict::{Fail, Ok, Warn};
+        assert_eq!(verdicts, [Warn, Ok, Warn, Fail, Ok]);
+        let away = &found[3];
+        assert!(away.detail.contains("not mounted"), "{}", away.detail);
+        assert!(away.hint.contains("disk detach target-01 /away --force"), "{}", away.hint);
+        assert_eq!(node_files(&info).len(), 1);
     }
 
     #[test]

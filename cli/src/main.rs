@@ -4,6 +4,7 @@ mod bucket;
 mod bucket_props;
 mod cluster;
 mod dev;
+mod disk;
 mod doctor;
 mod failure;
 mod get;
@@ -88,6 +89,9 @@ enum Command {
     /// Look at the cluster
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Look at the disks of targets, attach and detach them
+    #[command(subcommand)]
+    Disk(disk::DiskCommands),
     /// Check what may be wrong between here and the cluster
     #[command(after_help = "Example:\n  forebay doctor --endpoint http://10.0.0.7:7400")]
     Doctor,
@@ -150,6 +154,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Ishard(args) => ishard::run(session, &args).await,
         Command::Job(command) => job::run(session, &command).await,
         Command::Cluster(command) => cluster::run(session, &command).await,
+        Command::Disk(command) => disk::run(session, &command).await,
         Command::Doctor => doctor::run(session).await,
         Command::Serve(_)
         | Command::Dev(_)

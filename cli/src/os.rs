@@ -57,6 +57,23 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     }
 }
 
+/// Lets this process have as many files open as it may: the default of many systems is for programs
+/// that open a handful. Returns how many that are.
+pub(crate) fn raise_open_files() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is of the right type and outlives both calls.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        limit.rlim_cur = limit.rlim_max;
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(limit.rlim_cur)
+}
+
 /// Size in bytes of the file system that holds `path`.
 pub(crate) fn file_system_size(path: &Path) -> io::Result<u64> {
     let path = CString::new(path.as_os_str().as_bytes())?;
@@ -67,4 +84,17 @@ pub(crate) fn file_system_size(path: &Path) -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     Ok((stat.f_blocks as u64).saturating_mul(stat.f_frsize as u64))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_open_files_is_as_high_as_allowed() {
+        let raised = raise_open_files().unwrap();
+        assert_eq!(raise_open_files().unwrap(), raised);
+        assert!(raised > 0);
+    }
 }

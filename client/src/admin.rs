@@ -6,11 +6,11 @@ use rand::distr::Alphanumeric;
 use serde::Deserialize;
 use serde_json::json;
 
-use forebay_core::intra::ClusterInfo;
+use forebay_core::intra::{ClusterInfo, DiskCommand, DiskUsage, NodeDiskCommand};
 use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{JobKind, JobStatus, Selection};
 use forebay_core::v1::query::{bucket_uri, encode_path};
-use forebay_core::{Bucket, Error as CoreError};
+use forebay_core::{Bucket, Error as CoreError, NodeId};
 
 use crate::client::{Client, ControlCall, parse};
 use crate::error::{Error, Result};
@@ -82,6 +82,25 @@ impl Client {
         let path = job_path(id);
         let call = ControlCall { method: Method::DELETE, path: &path, body: None, accept: None };
         self.ask_gateway(call).await.map(drop)
+    }
+
+    /// Has one target do something with its disks; all of them as they are then. A disk that is
+    /// emptied first is [`DiskState::Leaving`] for a while.
+    ///
+    /// [`DiskState::Leaving`]: forebay_core::intra::DiskState::Leaving
+    pub async fn act_on_disk(
+        &self,
+        node: &NodeId,
+        command: &DiskCommand,
+    ) -> Result<Vec<DiskUsage>> {
+        let command = NodeDiskCommand { node: node.clone(), command: command.clone() };
+        let body = serde_json::to_vec(&command).map_err(|e| {
+            CoreError::internal(format!("a command cannot be written as JSON: {e}"))
+        })?;
+        let path = "/api/v1/disks";
+        let call = ControlCall { method: Method::POST, path, body: Some(body), accept: None };
+        let answer = self.ask_gateway(call).await?;
+        parse(&answer.body)
     }
 
     /// Nodes, their load, and totals.

@@ -73,7 +73,7 @@ impl Default for ListenConfig {
 }
 
 /// One disk of a target.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskConfig {
     pub path: String,

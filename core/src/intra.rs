@@ -8,6 +8,7 @@ use crate::bucket::BucketInfo;
 use crate::list_page::Detail;
 use crate::name::NodeId;
 use crate::object::ListEntry;
+use crate::size::ByteSize;
 use crate::state::{ClusterState, Role};
 
 /// Header on every answer of a node: the version of the state it acts by.
@@ -104,6 +105,9 @@ pub struct Machine {
     pub cpu_util: u64,
     /// Load averages over 1, 5 and 15 minutes.
     pub loads: [f64; 3],
+    /// Files and connections that the node's process may have open; 0 where that is not known.
+    #[serde(default)]
+    pub open_files: u64,
 }
 
 /// One disk of a target.
@@ -114,6 +118,90 @@ pub struct DiskUsage {
     pub used: u64,
     /// Bytes it may use.
     pub budget: u64,
+    #[serde(default)]
+    pub state: DiskState,
+    /// Why it is not in use, or why it is although it was to go.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
+/// What a disk is to its target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskState {
+    #[default]
+    InUse,
+    /// Read; its objects move to other disks, then it goes.
+    Leaving,
+    /// Failed or missing: tried until it is back.
+    Away,
+    /// Its index is made again.
+    Mending,
+    /// Taken out of use by command.
+    Disabled,
+}
+
+impl DiskState {
+    pub const ALL: [Self; 5] =
+        [Self::InUse, Self::Leaving, Self::Away, Self::Mending, Self::Disabled];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InUse => "in_use",
+            Self::Leaving => "leaving",
+            Self::Away => "away",
+            Self::Mending => "mending",
+            Self::Disabled => "disabled",
+        }
+    }
+}
+
+/// What is to become of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskAction {
+    /// Nothing: tell of the disks.
+    Show,
+    /// A folder becomes one more disk.
+    Attach,
+    /// It is emptied and is no disk of the target any more.
+    Detach,
+    /// It is emptied and stays known, out of use.
+    Disable,
+    Enable,
+    /// All disks are looked at now, and where objects belong among them.
+    Check,
+}
+
+/// `POST /internal/v1/disks` on a target; answered with all its disks as [`DiskUsage`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DiskCommand {
+    pub action: DiskAction,
+    /// The folder, as the target's machine names it.
+    #[serde(default)]
+    pub path: String,
+    /// Of a disk that is attached: as in the configuration.
+    #[serde(default)]
+    pub size: Option<ByteSize>,
+    #[serde(default)]
+    pub mount: bool,
+    /// Detach or disable it with what is on it; attach it with what is on it.
+    #[serde(default)]
+    pub force: bool,
+}
+
+impl DiskCommand {
+    pub fn new(action: DiskAction, path: impl Into<String>) -> Self {
+        Self { action, path: path.into(), size: None, mount: false, force: false }
+    }
+}
+
+/// `POST /api/v1/disks` on a gateway: the command for one target.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeDiskCommand {
+    pub node: NodeId,
+    #[serde(flatten)]
+    pub command: DiskCommand,
 }
 
 /// One node in `GET /api/v1/cluster`.

@@ -3,13 +3,26 @@
 use std::collections::BTreeMap;
 
 /// Families that are summed: what a client can check from outside.
-const FAMILIES: [(&str, &str); 6] = [
-    ("forebay_backend_requests_total", "Requests to backends, over all targets"),
-    ("forebay_get_bytes_total", "Bytes of objects served to clients, over all targets"),
-    ("forebay_batch_entries_total", "Entries of batches answered, over all targets"),
-    ("forebay_damaged_total", "Times that stored bytes failed their check, over all targets"),
-    ("forebay_healed_total", "Damaged copies given up for their backend's, over all targets"),
-    ("forebay_lost_total", "Times that damage had no other copy to heal it, over all targets"),
+const FAMILIES: [(&str, &str, &str); 7] = [
+    ("forebay_backend_requests_total", "counter", "Requests to backends, over all targets"),
+    ("forebay_get_bytes_total", "counter", "Bytes of objects served to clients, over all targets"),
+    ("forebay_batch_entries_total", "counter", "Entries of batches answered, over all targets"),
+    (
+        "forebay_damaged_total",
+        "counter",
+        "Times that stored bytes failed their check, over all targets",
+    ),
+    (
+        "forebay_healed_total",
+        "counter",
+        "Damaged copies given up for their backend's, over all targets",
+    ),
+    (
+        "forebay_lost_total",
+        "counter",
+        "Times that damage had no other copy to heal it, over all targets",
+    ),
+    ("forebay_disks", "gauge", "Disks by their state, over all targets"),
 ];
 
 /// Sums series of the same name and labels over Prometheus text pages.
@@ -20,17 +33,17 @@ pub(crate) fn sum(pages: &[String]) -> String {
         let Some((series, value)) = line.rsplit_once(' ') else { continue };
         let name = series.split('{').next().unwrap_or(series);
         if let Ok(value) = value.parse::<f64>()
-            && FAMILIES.iter().any(|(family, _)| *family == name)
+            && FAMILIES.iter().any(|(family, ..)| *family == name)
         {
             *totals.entry(series).or_default() += value;
         }
     }
     let mut text = String::new();
-    for (family, help) in FAMILIES {
+    for (family, kind, help) in FAMILIES {
         let mut series =
             totals.iter().filter(|(series, _)| series.split('{').next() == Some(family)).peekable();
         if series.peek().is_some() {
-            text.push_str(&format!("# HELP {family} {help}\n# TYPE {family} counter\n"));
+            text.push_str(&format!("# HELP {family} {help}\n# TYPE {family} {kind}\n"));
         }
         for (series, total) in series {
             text.push_str(&format!("{series} {total}\n"));

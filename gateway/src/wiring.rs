@@ -25,8 +25,8 @@ use crate::cluster::leading::Leading;
 use crate::cluster::standing::StandingWatch;
 use crate::cluster_view::ClusterView;
 use crate::http::{
-    admin, api, batch, buckets, cluster, daemon, download, easy_url, etl, internal, jobs, objects,
-    unserved,
+    admin, api, batch, buckets, cluster, daemon, disks, download, easy_url, etl, internal, jobs,
+    objects, unserved,
 };
 use crate::job_control::JobControl;
 use crate::meta::front::RaftMeta;
@@ -157,6 +157,11 @@ impl Parts {
             jobs: job_control.clone(),
             metrics: metrics.clone(),
         };
+        let disks_front = disks::DisksFront {
+            maps: maps.clone(),
+            targets: targets.clone(),
+            metrics: metrics.clone(),
+        };
         let view = ClusterView {
             maps: maps.clone(),
             standing: standing.clone(),
@@ -208,8 +213,10 @@ impl Parts {
                 changes: changes.clone(),
                 metrics: metrics.clone(),
             }))
+            .merge(disks::router(disks_front.clone()))
             .merge(cluster::router(cluster::ClusterFront {
                 maps: maps.clone(),
+                disks: disks_front,
                 view: view.clone(),
                 jobs: jobs_front,
                 admin: admin::Admin { maps: maps.clone(), changes: changes.clone() },

@@ -63,6 +63,7 @@ fn take(last: Option<&Sample>) -> Sample {
         pct_cpu_used,
         cpu_util: cpu_util as u64,
         loads,
+        open_files: open_files(&read("/proc/self/limits")),
     };
     Sample { at: Instant::now(), busy, total, own, machine }
 }
@@ -72,6 +73,13 @@ fn kib(text: &str, key: &str) -> u64 {
     let line = text.lines().find_map(|l| l.strip_prefix(key));
     let number = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
     number.unwrap_or(0).saturating_mul(1024)
+}
+
+/// The soft limit in a line such as `Max open files  1024  4096  files`.
+fn open_files(limits: &str) -> u64 {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().next());
+    soft.map_or(0, |soft| soft.parse().unwrap_or(u64::MAX))
 }
 
 /// Busy and all ticks of the first line of `/proc/stat`.
@@ -100,6 +108,9 @@ mod tests {
         let memory = "MemTotal:       16 kB\nMemAvailable:  4 kB\n";
         assert_eq!((kib(memory, "MemTotal:"), kib(memory, "MemAvailable:")), (16_384, 4_096));
         assert_eq!(kib("", "MemTotal:"), 0);
+        assert_eq!(open_files("Max open files            1024      524288   files\n"), 1024);
+        assert_eq!(open_files("Max open files            unlimited unlimited files\n"), u64::MAX);
+        assert_eq!(open_files(""), 0);
         assert_eq!(ticks("cpu  10 0 20 60 10 0 0 0 5 5\ncpu0 1 1 1"), (30, 100));
         assert_eq!(ticks("x"), (0, 0));
         let stat = "7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 30 12 0";

@@ -28,6 +28,7 @@ struct Inner {
     reads: Checks,
     scrubs: Checks,
     store: IntGaugeVec,
+    disks: IntGaugeVec,
     // What every warm read counts, without a look-up by labels.
     object_gets: IntCounter,
     hit_bytes: IntCounter,
@@ -72,6 +73,7 @@ impl Default for Metrics {
         };
         let store = gauge("forebay_store", "Objects, bytes and budget of this target", "what");
         let batches = gauge("forebay_batches", "Batches that are being answered", "state");
+        let disks = gauge("forebay_disks", "Disks of this target by their state", "state");
         let path = |name: &str, help: &str| counter(name, help, &["path"]);
         let checked = [
             path("forebay_checked_blocks_total", "Stored blocks compared with their checksums"),
@@ -133,6 +135,7 @@ impl Default for Metrics {
             reads: of("read"),
             scrubs: of("scrub"),
             store,
+            disks,
             registry,
         }))
     }
@@ -226,6 +229,11 @@ impl Metrics {
     /// Sets a gauge of the store: `objects`, `bytes` or `budget`.
     pub fn store(&self, what: &str, value: u64) {
         self.0.store.with_label_values(&[what]).set(value as i64);
+    }
+
+    /// Sets how many disks are in a state.
+    pub fn disks(&self, state: &str, count: u64) {
+        self.0.disks.with_label_values(&[state]).set(count as i64);
     }
 
     /// Requests over v1 answered so far, under the names of v1: `get.n`, `err.get.n`.

@@ -11,6 +11,7 @@ pub mod backend;
 mod batch;
 pub mod cache;
 mod destroyed;
+mod disks;
 mod download;
 mod egress;
 mod etl;

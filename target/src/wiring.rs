@@ -1,12 +1,13 @@
 //! Builds a target from its parts; the one file that sees all of them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_client::PeerClient;
 use forebay_core::Result;
 use forebay_core::config::NodeConfig;
-use forebay_core::intra::{DiskUsage, NodeUsage};
+use forebay_core::intra::{DiskState, DiskUsage, NodeUsage};
 use forebay_core::state::Role;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
@@ -21,6 +22,7 @@ use crate::backend::{BackendSettings, Backends};
 use crate::batch::budget::Budget;
 use crate::cache::{CacheWatch, Evictor, Gate, Rules, Watermarks};
 use crate::destroyed;
+use crate::disks;
 use crate::download::Downloads;
 use crate::etl::{self, Etls};
 use crate::http::{Context, Front};
@@ -31,7 +33,7 @@ use crate::promote::Promotions;
 use crate::s3::S3;
 use crate::scrub;
 use crate::shard::Shards;
-use crate::store::{DiskSettings, ObjectLock, RealDisk, Store};
+use crate::store::{RealDisk, Store};
 
 /// Runs one target until `lifecycle` is cancelled. `ready` is called once it listens, with its URL;
 /// it is a member of the cluster when its `/readyz` says so.
@@ -42,16 +44,15 @@ pub async fn run(
 ) -> Result<()> {
     let identity = Identity::load(&config, Role::Target)?;
     let listener = listener::bind(&config.listen.http).await?;
-    let disks = config
-        .disk
-        .iter()
-        .map(|d| DiskSettings {
-            rebuild_index: d.rebuild_index,
-            mount: d.mount,
-            ..DiskSettings::new(&d.path, d.size.map(|s| s.0))
-        })
-        .collect();
-    let store = Store::open(disks, Arc::new(RealDisk)).await?;
+    let node_dir = PathBuf::from(&config.node.dir);
+    let notes = disks::Notes::load(&node_dir).await?;
+    for path in notes.left_out(&config.disk) {
+        tracing::warn!(
+            disk = path,
+            "it was detached by command, and is not used until it is attached"
+        );
+    }
+    let store = Store::open(notes.apply(&config.disk), Arc::new(RealDisk)).await?;
     let metrics = Metrics::default();
     let maps = Maps::default();
     let versions = maps.clone();
@@ -87,19 +88,23 @@ pub async fn run(
         .counting(move |why, bytes| evicted.evicted(why, bytes));
     lifecycle.spawn(evictor.run(lifecycle.token()));
     lifecycle.spawn(objects.clone().watch_uploads());
-    scrub::start(&objects, &config.scrub, config.disk.len(), &lifecycle);
+    scrub::start(&objects, &config.scrub, &lifecycle);
 
-    let (tended, locking, token) = (store.clone(), objects.clone(), lifecycle.token());
+    let (tended, lock, token) = (store.clone(), objects.object_lock(), lifecycle.token());
     lifecycle.spawn(async move {
-        let lock: ObjectLock = Box::new(move |bucket_id, name| {
-            let objects = locking.clone();
-            Box::pin(async move {
-                let guard: Box<dyn Send> = Box::new(objects.lock_key(bucket_id, &name).await);
-                guard
-            })
-        });
         tokio::join!(tended.watch_disks(&token), tended.resilver(&token, lock));
     });
+
+    let desk = disks::DiskDesk::new(
+        store.clone(),
+        objects.clone(),
+        config.disk.clone(),
+        node_dir.clone(),
+        notes,
+        lifecycle.clone(),
+    );
+    let resuming = desk.clone();
+    lifecycle.spawn(async move { resuming.resume().await });
 
     let refresher = membership::follow(
         identity.clone(),
@@ -128,6 +133,7 @@ pub async fn run(
     let batches = Budget::new(limits.batch_memory.0, limits.batches, metrics.clone());
     let context = Context {
         objects: objects.clone(),
+        disks: desk,
         shards,
         jobs,
         etls,
@@ -143,7 +149,6 @@ pub async fn run(
         s3: S3 { door: S3Door::new(&config.s3), relay: Relay::new(&identity) },
         batches,
     };
-    let node_dir = config.node.dir.clone().into();
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
@@ -160,18 +165,11 @@ fn rules_of(maps: &Maps) -> Option<Rules> {
 }
 
 fn usage_of(store: Store, objects: ObjectService, started: Instant) -> membership::UsageFn {
+    let in_use = |disk: &&DiskUsage| disk.state == DiskState::InUse;
     Arc::new(move || {
         let (usage, metrics) = (store.usage(), objects.metrics());
         let (lost, lost_names) = objects.lost_summary();
-        let mountpaths: Vec<DiskUsage> = store
-            .disk_usage()
-            .iter()
-            .map(|(path, usage)| DiskUsage {
-                path: path.display().to_string(),
-                used: usage.stored + usage.dead,
-                budget: usage.budget,
-            })
-            .collect();
+        let mountpaths = disks::shown(&store);
         NodeUsage {
             uptime_s: started.elapsed().as_secs(),
             objects: usage.objects,
@@ -180,7 +178,7 @@ fn usage_of(store: Store, objects: ObjectService, started: Instant) -> membershi
             hit_bytes: metrics.get_bytes("hit"),
             miss_bytes: metrics.get_bytes("miss"),
             backend_reads: 0,
-            disks: mountpaths.iter().map(|m| m.path.clone()).collect(),
+            disks: mountpaths.iter().filter(in_use).map(|m| m.path.clone()).collect(),
             lost,
             lost_names,
             machine: machine(),

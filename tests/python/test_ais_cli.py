@@ -105,6 +105,25 @@ def test_many_objects_by_template(ais: Ais, tmp_path: Path) -> None:
     ais("rmb", "ais://many", "ais://copied", "-y")
 
 
+def test_disks(ais: Ais, cluster: Cluster, tmp_path: Path) -> None:
+    disk, target = tmp_path / "disk", cluster.info["targets"][0]["id"]
+    disk.mkdir()
+    named = f"{target}={disk}"
+
+    def shown() -> str:
+        return ais("show", "storage", "mountpath")
+
+    ais("storage", "mountpath", "attach", named)
+    wait_until(lambda: str(disk) in shown(), "the disk is in use")
+    ais("storage", "mountpath", "attach", named, fails=True)
+    ais("storage", "mountpath", "disable", named)
+    wait_until(lambda: "Disabled" in shown(), "the disk is disabled")
+    ais("storage", "mountpath", "enable", named)
+    ais("storage", "mountpath", "detach", named)
+    wait_until(lambda: str(disk) not in shown(), "the disk is gone")
+    ais("storage", "mountpath", "detach", named, fails=True)
+
+
 def test_shards(ais: Ais, tmp_path: Path) -> None:
     ais("create", "ais://shards")
     path = tmp_path / "a.tar"

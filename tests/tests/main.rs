@@ -8,6 +8,7 @@ mod batch_faults;
 mod batch_load;
 mod bit_rot;
 mod cold_get;
+mod disks;
 mod download;
 mod etl;
 mod eviction;

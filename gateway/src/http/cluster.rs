@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method};
 use axum::response::Response;
 use axum::routing::{any, get};
 use forebay_core::intra::{ClusterInfo, NodeInfo};
@@ -25,8 +25,9 @@ use forebay_node::reply::{json, text};
 use serde_json::{Map, Value, json};
 
 use super::admin::Admin;
+use super::disks::DisksFront;
 use super::node_status::{self, bmd, mountpaths, sysinfo};
-use super::{MAX_CONTROL, counted, jobs, read_body};
+use super::{MAX_CONTROL, counted, done, jobs, read_body};
 use crate::cluster_view::ClusterView;
 use crate::raw_http;
 
@@ -37,6 +38,7 @@ const RELAY_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct ClusterFront {
     pub(crate) maps: Maps,
     pub(crate) view: ClusterView,
+    pub(crate) disks: DisksFront,
     pub(crate) jobs: jobs::JobsFront,
     pub(crate) admin: Admin,
     pub(crate) identity: Identity,
@@ -154,11 +156,7 @@ async fn reverse(State(state): State<ClusterFront>, request: Request) -> Respons
 /// A question about the node that a header names. What nodes report to the gateways is answered
 /// here; the rest is passed on.
 async fn about_another(state: &ClusterFront, request: &Parts) -> Result<Response> {
-    let id = request.headers.get(NODE_ID).and_then(|v| v.to_str().ok()).unwrap_or("");
-    if id.is_empty() {
-        return Err(Error::invalid("header Ais-Node-Id is missing"));
-    }
-    let id = NodeId::new(id)?;
+    let id = named_node(request)?;
     let query = Query::parse(request.uri.query());
     if query.get("what") != Some("log") || id == state.identity.id {
         return about_node(state, &id, &query).await;
@@ -176,14 +174,35 @@ async fn about_another(state: &ClusterFront, request: &Parts) -> Result<Response
     Ok(response)
 }
 
-/// Changes of one node: its settings and disks are in its own file.
+/// Changes of one node: commands about its disks. Its settings are in its own file.
 async fn node_control(State(state): State<ClusterFront>, request: Request) -> Response {
-    let refused = Error::unsupported(format!(
-        "'{} {}' is not served: settings and disks of one node stand in its configuration file",
-        request.method(),
-        request.uri().path()
-    ));
-    counted(&state.metrics, "v1", "node_control", Err(refused))
+    let (parts, body) = request.into_parts();
+    let result = control_node(&state, &parts, body).await;
+    counted(&state.metrics, "v1", "node_control", result)
+}
+
+async fn control_node(state: &ClusterFront, request: &Parts, body: Body) -> Result<Response> {
+    let is_change = matches!(request.method, Method::PUT | Method::POST | Method::DELETE);
+    if is_change && request.uri.path() == "/v1/reverse/daemon/mountpaths" {
+        let body = read_body(body, MAX_CONTROL).await?;
+        let query = Query::parse(request.uri.query());
+        state.disks.act(&named_node(request)?, &body, &query).await?;
+        return Ok(done());
+    }
+    Err(Error::unsupported(format!(
+        "'{} {}' is not served: settings of one node stand in its configuration file",
+        request.method,
+        request.uri.path()
+    )))
+}
+
+/// The node that a request is about.
+fn named_node(request: &Parts) -> Result<NodeId> {
+    let id = request.headers.get(NODE_ID).and_then(|v| v.to_str().ok()).unwrap_or("");
+    if id.is_empty() {
+        return Err(Error::invalid("header Ais-Node-Id is missing"));
+    }
+    NodeId::new(id)
 }
 
 /// `PUT /v1/cluster` with an action.
@@ -208,7 +227,7 @@ async fn control(State(state): State<ClusterFront>, request: Request) -> Respons
 async fn control_by_path(State(state): State<ClusterFront>, request: Request) -> Response {
     let query = Query::parse(request.uri().query());
     let items = request.uri().path().strip_prefix("/v1/cluster/").unwrap_or("");
-    let result = if request.method() == axum::http::Method::PUT {
+    let result = if request.method() == Method::PUT {
         state.admin.act_by_path(items, &query).await
     } else {
         Err(Error::invalid(format!(

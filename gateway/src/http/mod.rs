@@ -7,6 +7,7 @@ mod bucket_jobs;
 pub(crate) mod buckets;
 pub(crate) mod cluster;
 pub(crate) mod daemon;
+pub(crate) mod disks;
 pub(crate) mod download;
 pub(crate) mod easy_url;
 pub(crate) mod etl;

@@ -1,6 +1,6 @@
 //! What v1 clients show of a node (§4.4), from its report.
 
-use forebay_core::intra::{ClusterInfo, NodeInfo};
+use forebay_core::intra::{ClusterInfo, DiskState, NodeInfo};
 use forebay_core::state::{ClusterState, Node, Role};
 use forebay_core::v1::cluster::node_json;
 use serde_json::{Value, json};
@@ -86,6 +86,7 @@ fn capacity(report: &NodeInfo) -> Value {
     let disks: serde_json::Map<String, Value> = u
         .mountpaths
         .iter()
+        .filter(|m| matches!(m.state, DiskState::InUse | DiskState::Leaving))
         .map(|m| {
             let disk = json!({
                 "used": m.used.to_string(), "avail": m.budget.saturating_sub(m.used).to_string(),
@@ -95,7 +96,8 @@ fn capacity(report: &NodeInfo) -> Value {
             (m.path.clone(), disk)
         })
         .collect();
-    let used = || u.mountpaths.iter().map(|m| percent(m.used, m.budget));
+    let in_use = || u.mountpaths.iter().filter(|m| m.budget > 0);
+    let used = || in_use().map(|m| percent(m.used, m.budget));
     let average = percent(u.bytes, u.budget);
     json!({
         "mountpaths": disks, "cs_err": "",
@@ -115,7 +117,14 @@ pub(crate) fn disk(report: &NodeInfo) -> Value {
 
 /// `what=mountpaths`.
 pub(crate) fn mountpaths(report: &NodeInfo) -> Value {
-    json!({"available": report.usage.disks, "waiting_dd": [], "disabled": []})
+    let named = |states: &[DiskState]| -> Vec<&str> {
+        let disks = report.usage.mountpaths.iter().filter(|disk| states.contains(&disk.state));
+        disks.map(|disk| disk.path.as_str()).collect()
+    };
+    // To v1 a disk that failed is disabled.
+    let disabled = named(&[DiskState::Disabled, DiskState::Away, DiskState::Mending]);
+    json!({"available": named(&[DiskState::InUse]), "waiting_dd": named(&[DiskState::Leaving]),
+        "disabled": disabled})
 }
 
 /// `what=sysinfo`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use forebay_core::cache_rules::CacheRules;
 use forebay_core::config::CachePolicy;
@@ -12,14 +12,16 @@ use tokio::sync::Notify;
 use super::notes::Notes;
 use super::policy;
 use super::residents::{Resident, Residents};
-use crate::store::{Arrival, Observer};
+use crate::store::{Arrival, MAX_DISKS, Observer};
 
 /// Rules by bucket id; buckets that are not named have the defaults.
 pub type Rules = BTreeMap<u64, CacheRules>;
 
 /// The residents of each disk.
 pub struct CacheWatch {
-    disks: Vec<Disk>,
+    policy: CachePolicy,
+    /// By number; made when a disk of this number is heard of first.
+    disks: Box<[OnceLock<Box<Disk>>]>,
     /// Rung when a bucket has more than its share.
     pub(super) over_share: Notify,
 }
@@ -46,17 +48,31 @@ impl Disk {
 impl CacheWatch {
     /// For disks of these budgets, in the order of their numbers.
     pub fn new(policy: CachePolicy, budgets: impl IntoIterator<Item = u64>) -> Self {
-        let disk = |budget| Disk {
-            budget: AtomicU64::new(budget),
-            residents: Mutex::new(Residents::new(policy::build(policy))),
-            notes: Notes::default(),
-        };
-        Self { disks: budgets.into_iter().map(disk).collect(), over_share: Notify::new() }
+        let disks = (0..MAX_DISKS).map(|_| OnceLock::new()).collect();
+        let watch = Self { policy, disks, over_share: Notify::new() };
+        for (number, budget) in budgets.into_iter().enumerate() {
+            watch.disk(number).budget.store(budget, Ordering::Relaxed);
+        }
+        watch
+    }
+
+    fn disk(&self, number: usize) -> &Disk {
+        self.disks[number].get_or_init(|| {
+            Box::new(Disk {
+                budget: AtomicU64::new(0),
+                residents: Mutex::new(Residents::new(policy::build(self.policy))),
+                notes: Notes::default(),
+            })
+        })
+    }
+
+    fn known(&self) -> impl Iterator<Item = &Disk> {
+        self.disks.iter().filter_map(OnceLock::get).map(Box::as_ref)
     }
 
     /// The residents of a disk, with all accesses that are noted.
     pub(super) fn lock(&self, disk: usize) -> MutexGuard<'_, Residents> {
-        let disk = &self.disks[disk];
+        let disk = self.disk(disk);
         let mut residents = disk.lock();
         Self::drain(disk, &mut residents);
         residents
@@ -70,16 +86,16 @@ impl CacheWatch {
     /// Makes the rules hold from now on, for disks of these budgets; a disk that is not in use has a
     /// budget of 0 and keeps the one it had.
     pub(super) fn set_rules(&self, rules: &Rules, budgets: &[u64]) {
-        for (disk, budget) in budgets.iter().enumerate().take(self.disks.len()) {
+        for (disk, budget) in budgets.iter().enumerate() {
             if *budget > 0 {
-                self.disks[disk].budget.store(*budget, Ordering::Relaxed);
+                self.disk(disk).budget.store(*budget, Ordering::Relaxed);
             }
             let mut residents = self.lock(disk);
             let known: Vec<u64> = residents.tallies().iter().map(|t| t.bucket_id).collect();
             for id in known.into_iter().chain(rules.keys().copied()) {
                 let rules = rules.get(&id).copied().unwrap_or_default();
                 residents.pin(id, rules.pin);
-                residents.limit(id, self.disks[disk].share(rules.share));
+                residents.limit(id, self.disk(disk).share(rules.share));
             }
         }
     }
@@ -87,10 +103,7 @@ impl CacheWatch {
     /// Whether another copy of this bucket has room within its share, on some disk.
     pub fn has_share_left(&self, bucket_id: u64, rules: &CacheRules) -> bool {
         rules.share >= 100
-            || self
-                .disks
-                .iter()
-                .any(|disk| disk.lock().stored_of(bucket_id) < disk.share(rules.share))
+            || self.known().any(|disk| disk.lock().stored_of(bucket_id) < disk.share(rules.share))
     }
 
     /// Takes copies back that did not go after all.
@@ -104,7 +117,7 @@ impl CacheWatch {
     /// A copy that the index has and that may be unknown here: after a start.
     pub(super) fn learn(&self, disk: usize, arrival: &Arrival) {
         if arrival.evictable {
-            self.disks[disk].lock().insert(resident(arrival), arrival.key);
+            self.disk(disk).lock().insert(resident(arrival), arrival.key);
         }
     }
 }
@@ -124,7 +137,7 @@ pub(super) fn seconds(unix_s: u64) -> u32 {
 
 impl Observer for CacheWatch {
     fn inserted(&self, disk: usize, arrival: &Arrival) {
-        let mut residents = self.disks[disk].lock();
+        let mut residents = self.disk(disk).lock();
         if !arrival.evictable {
             residents.remove(arrival.generation);
         } else if residents.insert(resident(arrival), arrival.key) {
@@ -134,7 +147,7 @@ impl Observer for CacheWatch {
     }
 
     fn accessed(&self, disk: usize, generation: u64) {
-        let disk = &self.disks[disk];
+        let disk = self.disk(disk);
         if disk.notes.add(generation)
             && let Ok(mut residents) = disk.residents.try_lock()
         {
@@ -143,7 +156,12 @@ impl Observer for CacheWatch {
     }
 
     fn removed(&self, disk: usize, generation: u64) {
-        self.disks[disk].lock().remove(generation);
+        self.disk(disk).lock().remove(generation);
+    }
+
+    fn left(&self, disk: usize) {
+        // What comes back with it is told of again.
+        *self.disk(disk).lock() = Residents::new(policy::build(self.policy));
     }
 }
 

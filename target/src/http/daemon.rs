@@ -3,6 +3,7 @@
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use forebay_core::intra::DiskState;
 use forebay_core::v1::cluster::{node_json, smap_json};
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::Query;
@@ -65,6 +66,11 @@ pub(super) async fn metrics(State(context): State<Shared>) -> Response {
         [("objects", usage.objects), ("bytes", usage.bytes), ("budget", usage.budget)]
     {
         context.metrics.store(what, value);
+    }
+    let disks = context.disks.show();
+    for state in DiskState::ALL {
+        let count = disks.iter().filter(|disk| disk.state == state).count();
+        context.metrics.disks(state.as_str(), count as u64);
     }
     with_type("text/plain; version=0.0.4", context.metrics.render())
 }

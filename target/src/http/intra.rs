@@ -3,8 +3,9 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use forebay_core::history;
 use forebay_core::intra::{
-    BackendHeadRequest, BackendListRequest, ListPage, ListRequest, SettleRequest,
+    BackendHeadRequest, BackendListRequest, DiskCommand, ListPage, ListRequest, SettleRequest,
 };
 use forebay_core::ishard::BuildRequest;
 use forebay_core::job::JobSpec;
@@ -28,6 +29,14 @@ pub(super) async fn list(
     State(context): State<Shared>,
     Json(request): Json<ListRequest>,
 ) -> Result<Response, Failure> {
+    if let Err(e) = context.objects.check_whole() {
+        let id = history::bucket_id(request.bucket_id);
+        let state = context.maps.load();
+        // A part of what lives only here would be missing without a word.
+        if state.buckets.values().any(|info| info.id == id && !info.has_backend()) {
+            return Err(e.into());
+        }
+    }
     if request.detail == Detail::Size && !request.archive {
         let (sizes, more) = context.objects.sizes_here(&request).await?;
         return Ok(with_type(request.detail.media_type(), sizes.encode(more)));
@@ -62,6 +71,14 @@ pub(super) async fn backend_list(
 ) -> Result<Response, Failure> {
     let BackendListRequest { info, prefix, after, limit } = request;
     Ok(json(&context.objects.page_backend(&info, &prefix, &after, limit).await?))
+}
+
+/// A command about the disks of this target.
+pub(super) async fn disks(
+    State(context): State<Shared>,
+    Json(command): Json<DiskCommand>,
+) -> Result<Response, Failure> {
+    Ok(json(&context.disks.act(command).await?))
 }
 
 pub(super) async fn start_job(

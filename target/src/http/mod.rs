@@ -34,6 +34,7 @@ use forebay_node::metrics::Metrics;
 use forebay_node::reply::Failure;
 
 use crate::batch::budget::Budget;
+use crate::disks::DiskDesk;
 use crate::download::Downloads;
 use crate::etl::Etls;
 use crate::job::Jobs;
@@ -55,6 +56,7 @@ pub(crate) type Shared = Arc<Context>;
 /// What handlers call.
 pub(crate) struct Context {
     pub(crate) objects: ObjectService,
+    pub(crate) disks: DiskDesk,
     pub(crate) shards: Shards,
     pub(crate) jobs: Jobs,
     pub(crate) etls: Etls,
@@ -116,6 +118,7 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/backend/list", post(intra::backend_list))
         .route("/internal/v1/job", post(intra::start_job).get(intra::jobs))
         .route("/internal/v1/job/{id}", get(intra::job).delete(intra::stop_job))
+        .route("/internal/v1/disks", post(intra::disks))
         .route("/internal/v1/settle", post(intra::settle))
         .route("/internal/v1/shard/build", post(intra::start_build))
         .route("/internal/v1/shard/build/{id}", get(intra::build).delete(intra::stop_build))

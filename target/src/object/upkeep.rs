@@ -12,17 +12,36 @@ impl ObjectService {
         self.store().bell().ring.notify_one();
     }
 
-    /// Moves objects that lie on another disk than they should; how many.
-    pub(crate) async fn move_to_their_disks(&self) -> Result<u64> {
+    /// The locks of objects, for the store's own work on them.
+    pub(crate) fn object_lock(&self) -> ObjectLock {
         let objects = self.clone();
-        let lock: ObjectLock = Box::new(move |bucket_id, name| {
+        Box::new(move |bucket_id, name| {
             let objects = objects.clone();
             Box::pin(async move {
                 let guard: Box<dyn Send> = Box::new(objects.lock_key(bucket_id, &name).await);
                 guard
             })
-        });
-        self.store().resilver_once(&lock).await
+        })
+    }
+
+    /// Moves objects that lie on another disk than they should; how many.
+    pub(crate) async fn move_to_their_disks(&self) -> Result<u64> {
+        self.store().resilver_once(&self.object_lock()).await
+    }
+
+    /// An error while objects may be on a disk that is not in use.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        self.store().check_whole()
+    }
+
+    /// The disks as they were told of by their numbers; more may come while the target runs.
+    pub(crate) fn disk_numbers(&self) -> std::ops::Range<usize> {
+        0..self.store().budgets().len()
+    }
+
+    /// Counts comings and goings of disks.
+    pub(crate) fn disk_turns(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.store().disk_turns()
     }
 
     /// Takes over an object that belongs here, if a former owner has it still.

@@ -37,29 +37,41 @@ const AFTER_FAILURE: Duration = Duration::from_secs(10 * 60);
 /// A file that no record names for so long belongs to no write under way.
 const ORPHAN_AFTER: Duration = Duration::from_secs(60);
 
-/// Starts the scrub of each disk, to run until the node stops.
-pub(crate) fn start(
-    objects: &ObjectService,
-    config: &ScrubConfig,
-    disks: usize,
-    lifecycle: &Lifecycle,
-) {
-    for number in 0..disks {
-        let scrub = Scrub {
-            objects: objects.clone(),
-            number,
-            pace: Pace::new(config.bytes_per_second.0),
-            orphan_after: ORPHAN_AFTER,
-        };
-        let pause = Duration::from_secs(u64::from(config.pause_hours) * 3600);
-        let (enabled, stop) = (config.enabled, lifecycle.token());
-        lifecycle.spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = scrub.run(enabled, pause) => {}
+/// Scrubs each disk, those that come later too, until the node stops.
+pub(crate) fn start(objects: &ObjectService, config: &ScrubConfig, lifecycle: &Lifecycle) {
+    let (objects, config, mine) = (objects.clone(), config.clone(), lifecycle.clone());
+    lifecycle.spawn(async move {
+        let (mut turns, stop) = (objects.disk_turns(), mine.token());
+        let mut started = 0;
+        loop {
+            turns.mark_unchanged();
+            for number in objects.disk_numbers().skip(started) {
+                start_one(&objects, number, &config, &mine);
+                started = number + 1;
             }
-        });
-    }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = turns.changed() => if changed.is_err() { return },
+            }
+        }
+    });
+}
+
+fn start_one(objects: &ObjectService, number: usize, config: &ScrubConfig, lifecycle: &Lifecycle) {
+    let scrub = Scrub {
+        objects: objects.clone(),
+        number,
+        pace: Pace::new(config.bytes_per_second.0),
+        orphan_after: ORPHAN_AFTER,
+    };
+    let pause = Duration::from_secs(u64::from(config.pause_hours) * 3600);
+    let (enabled, stop) = (config.enabled, lifecycle.token());
+    lifecycle.spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = scrub.run(enabled, pause) => {}
+        }
+    });
 }
 
 /// The scrub of one disk. It holds none between two steps, so that a disk can go.

@@ -1,32 +1,32 @@
 //! The disks of a store: which are in use, and which of them has, or should have, an object.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use forebay_core::{Error, Result, placement};
+use forebay_core::{Error, ErrorCode, Result, placement};
 use tokio::sync::watch;
 
 use super::DiskSettings;
+use super::claim::{Claim, Setting};
 use super::disk::Disk;
 use super::format;
 use super::identity::{Identity, failed};
 use super::observer::{Arrival, Observer};
 use super::record::Record;
 use super::recover::Replayed;
-use super::space::EvictorBell;
-use super::volume::{Claim, Setting, Volume};
+use super::space::{EvictorBell, Usage};
+use super::standing::{DiskReport, Seen, Slot, Standing};
+use super::volume::Volume;
 
 /// How often a disk that was taken out of use is looked at, until nobody has it any more.
 const RETIRING: Duration = Duration::from_millis(20);
 
 /// All disks that the store was given.
 pub(crate) struct Disks {
-    io: Arc<dyn Disk>,
-    settings: Vec<DiskSettings>,
+    pub(super) io: Arc<dyn Disk>,
     online: ArcSwap<Vec<Arc<Volume>>>,
     bell: Arc<EvictorBell>,
     /// Order of records over all disks, so that of two copies the newer one is known.
@@ -42,21 +42,24 @@ pub(crate) struct Disks {
 }
 
 #[derive(Default)]
-struct Change {
+pub(super) struct Change {
     /// How often the store was opened.
     opens: u64,
     /// What the disks opened last learned from their logs.
     replayed: Vec<(usize, Replayed)>,
-    /// The disks that are not in use, and why.
-    away: BTreeMap<usize, String>,
-    /// The disks that were in use at some time.
-    seen: BTreeMap<usize, Seen>,
+    /// Every disk by its number.
+    pub(super) slots: Vec<Slot>,
 }
 
-struct Seen {
-    id: String,
-    /// It was a file system of its own: the folder under it is another disk's.
-    mounted: bool,
+/// On what terms a disk comes into use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Terms {
+    /// It was in use before, or is to be from the start.
+    Known,
+    /// It is new here: objects on it are of another time, and of nobody's knowledge.
+    Empty,
+    /// As it is, with all that is on it.
+    Adopted,
 }
 
 impl Disks {
@@ -65,42 +68,62 @@ impl Disks {
             return Err(Error::invalid("a target needs at least one disk")
                 .hint("give a folder in a [[disk]] section"));
         }
-        let claims: Vec<_> = settings.iter().map(|s| Claim::take(s, io.clone())).collect();
-        let opens = claims.iter().flatten().map(|c| c.identity.opens).max().unwrap_or(0) + 1;
+        let wanted = |s: &&DiskSettings| s.disabled.is_none();
+        let claims: Vec<_> = settings
+            .iter()
+            .map(|s| Some(s).filter(wanted).map(|s| Claim::take(s, io.clone())))
+            .collect();
+        let claimed = claims.iter().flatten().flatten();
+        let opens = claimed.map(|c| c.identity.opens).max().unwrap_or(0) + 1;
+        let slots = settings.into_iter().map(Slot::new).collect();
         let disks = Self {
             io,
-            settings,
             online: ArcSwap::default(),
             bell: Arc::default(),
             sequence: Arc::new(AtomicU64::new(Identity::first_sequence(opens))),
             observer: OnceLock::new(),
             degraded: Arc::default(),
-            change: Mutex::new(Change { opens, ..Change::default() }),
+            change: Mutex::new(Change { opens, slots, ..Change::default() }),
             turns: watch::Sender::new(0),
         };
         let mut first_error = None;
         for (number, claim) in claims.into_iter().enumerate() {
-            if let Err(e) = claim.and_then(|claim| disks.admit(number, claim)) {
-                tracing::error!(disk = %disks.settings[number].path.display(), "not in use: {e}");
-                disks.note_away(&mut disks.lock(), number, &e);
+            let Some(claim) = claim else { continue };
+            if let Err(e) = claim.and_then(|claim| disks.admit(number, claim, Terms::Known)) {
+                let mut change = disks.lock();
+                tracing::error!(disk = %change.slots[number].settings.path.display(), "not in use: {e}");
+                change.slots[number].standing = Standing::Away(e.to_string());
                 first_error = first_error.or(Some(e));
             }
         }
+        disks.show_degraded(&disks.lock());
         match first_error.filter(|_| disks.online.load().is_empty()) {
             Some(e) => Err(e),
             None => Ok(disks),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Change> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Change> {
         self.change.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether objects may be on disks that are not in use, as writers and readers are to know it.
+    fn show_degraded(&self, change: &Change) {
+        let hidden = change.slots.iter().any(|slot| slot.standing.hides_objects());
+        self.degraded.store(hidden, Ordering::SeqCst);
+    }
+
+    /// Has the disk stand so from now on.
+    pub(super) fn stand(&self, change: &mut Change, number: usize, standing: Standing) {
+        change.slots[number].standing = standing;
+        self.show_degraded(change);
+    }
+
     /// Takes a claimed disk into use.
-    fn admit(&self, number: usize, claim: Claim) -> Result<()> {
+    pub(super) fn admit(&self, number: usize, claim: Claim, terms: Terms) -> Result<()> {
         let opens = self.opens_for(number, &claim.identity)?;
         let id = claim.identity.id.clone();
-        let mounted = self.io.is_mount(&self.settings[number].path).unwrap_or(false);
+        let mounted = self.io.is_mount(claim.path()).unwrap_or(false);
         let site = Setting {
             number,
             opens,
@@ -110,6 +133,15 @@ impl Disks {
         };
         let (volume, replayed) = claim.open(site)?;
         let volume = Arc::new(volume);
+        let objects = volume.room().usage().objects;
+        if terms == Terms::Empty && objects > 0 {
+            let at = volume.path().display();
+            return Err(Error::new(ErrorCode::Conflict, format!("{at} holds {objects} objects"))
+                .hint(
+                    "what was deleted since they were written comes back with them: attach it \
+                       by force if they are wanted, or empty the folder",
+                ));
+        }
         if let Some(observer) = self.observer.get() {
             volume.observe(observer.clone());
             // It looked at the disks that were there at the start only.
@@ -122,25 +154,35 @@ impl Disks {
         if change.opens > opens {
             volume.raise(change.opens)?;
         }
+        let slot = &mut change.slots[number];
+        let taken_out = match slot.standing {
+            Standing::Disabled { .. } => true,
+            Standing::Detached => terms == Terms::Known,
+            _ => false,
+        };
+        if taken_out {
+            return Err(Error::unavailable("it was taken out by command meanwhile"));
+        }
+        slot.seen = Some(Seen { id, mounted });
+        (slot.note, slot.doubted) = (String::new(), false);
         change.replayed.push((number, replayed));
-        change.seen.insert(number, Seen { id, mounted });
         self.online.rcu(|online| {
             let mut online = Vec::clone(online);
             online.push(volume.clone());
             online.sort_by_key(|v| v.number());
             online
         });
-        change.away.remove(&number);
-        self.degraded.store(!change.away.is_empty(), Ordering::SeqCst);
+        self.stand(&mut change, number, Standing::InUse);
         drop(change);
-        self.turns.send_modify(|n| *n += 1);
+        self.turn();
         Ok(())
     }
 
     /// How often the store was opened, as a disk that comes into use has to note it.
     fn opens_for(&self, number: usize, identity: &Identity) -> Result<u64> {
         let mut change = self.lock();
-        let back = change.seen.get(&number).is_some_and(|seen| seen.id == identity.id);
+        let seen = change.slots[number].seen.as_ref();
+        let back = seen.is_some_and(|seen| seen.id == identity.id);
         let known = identity.opens < change.opens || (back && identity.opens == change.opens);
         if !known {
             // It was in another store for longer: every disk must know, or sequences would repeat.
@@ -168,69 +210,125 @@ impl Disks {
         volume.remove_all_blocking(&old).map(drop)
     }
 
-    fn note_away(&self, change: &mut Change, number: usize, why: &dyn std::fmt::Display) {
-        self.degraded.store(true, Ordering::SeqCst);
-        change.away.insert(number, why.to_string());
-    }
-
-    /// Takes a disk out of use. Nothing waits for it: it may hang.
-    pub(crate) fn leave(&self, volume: Arc<Volume>, why: &dyn std::fmt::Display) {
+    /// Takes a disk out of use; it stands as told then. Nothing waits for it: it may hang.
+    pub(crate) fn leave(&self, volume: &Arc<Volume>, standing: Standing) {
         let mut change = self.lock();
-        if !self.online.load().iter().any(|v| Arc::ptr_eq(v, &volume)) {
+        if !self.online.load().iter().any(|v| Arc::ptr_eq(v, volume)) {
             return;
         }
-        self.note_away(&mut change, volume.number(), why);
+        match &standing {
+            Standing::Away(_) | Standing::Mending => {
+                tracing::error!(disk = %volume.path().display(), "out of use: {standing}");
+            }
+            _ => tracing::info!(disk = %volume.path().display(), "out of use: {standing}"),
+        }
+        self.stand(&mut change, volume.number(), standing);
+        let slot = &mut change.slots[volume.number()];
+        let ending = Arc::new(());
+        slot.ending = Arc::downgrade(&ending);
+        slot.doubted |= volume.shared().index.is_poisoned();
         self.online.rcu(|online| {
-            let rest = online.iter().filter(|v| !Arc::ptr_eq(v, &volume));
+            let rest = online.iter().filter(|v| !Arc::ptr_eq(v, volume));
             rest.cloned().collect::<Vec<_>>()
         });
         drop(change);
-        tracing::error!(disk = %volume.path().display(), "out of use: {why}");
         volume.retire();
-        self.turns.send_modify(|n| *n += 1);
+        if let Some(observer) = self.observer.get() {
+            observer.left(volume.number());
+        }
+        self.turn();
         let end = std::thread::Builder::new().name(format!("retire-{}", volume.number()));
+        let volume = volume.clone();
         // Its end waits for its threads, and those may wait for the disk.
         let ended = end.spawn(move || {
             while Arc::strong_count(&volume) > 1 {
                 std::thread::sleep(RETIRING);
             }
             drop(volume);
+            drop(ending);
         });
         if let Err(e) = ended {
             tracing::error!("no thread to end a disk: {e}");
         }
     }
 
+    /// Takes a disk out of use whose index turned out damaged, so that it is made again. True: it
+    /// is damaged.
+    pub(crate) fn mend_if_damaged(&self, volume: &Arc<Volume>) -> bool {
+        let damaged = volume.shared().index.is_damaged();
+        if damaged {
+            self.leave(volume, Standing::Mending);
+        }
+        damaged
+    }
+
     /// Tries to take a disk into use that is not. Blocks for as long as the disk does.
     pub(crate) fn try_again(&self, number: usize) -> Result<()> {
-        let Some(settings) = self.settings.get(number) else { return Ok(()) };
+        let mut settings = {
+            let change = self.lock();
+            let Some(slot) = change.slots.get(number).filter(|s| s.standing.wants_trial()) else {
+                return Ok(());
+            };
+            let mut settings = slot.settings.clone();
+            if let Some(seen) = &slot.seen {
+                settings.mount |= seen.mounted;
+                settings.rebuild_index = false;
+            }
+            settings.check_index = slot.doubted;
+            settings
+        };
+        settings.disabled = None;
         let path = &settings.path;
-        let seen = self.lock().seen.get(&number).map(|seen| seen.mounted);
-        let mut settings = settings.clone();
-        if let Some(mounted) = seen {
-            settings.mount |= mounted;
-            settings.rebuild_index = false;
-        }
         // A folder that went away is not made again: its disk may come back.
         self.io.list(path).map_err(failed("list", path))?;
-        let tried = Claim::take(&settings, self.io.clone()).and_then(|c| self.admit(number, c));
+        let claim = Claim::take(&settings, self.io.clone());
+        let tried = claim.and_then(|c| self.admit(number, c, Terms::Known));
         match &tried {
             Ok(()) => tracing::info!(disk = %path.display(), "in use again"),
             Err(e) => {
-                let before = self.lock().away.insert(number, e.to_string());
-                if before.is_none_or(|before| before != e.to_string()) {
+                let standing = Standing::Away(e.to_string());
+                let mut change = self.lock();
+                let before = &change.slots[number].standing;
+                if before.wants_trial() && *before != standing {
                     tracing::warn!(disk = %path.display(), "still not in use: {e}");
+                    self.stand(&mut change, number, standing);
                 }
             }
         }
         tried
     }
 
-    /// The disks that are not in use, and why.
-    pub(crate) fn away(&self) -> Vec<(usize, PathBuf, String)> {
+    /// The disks that are to be tried again.
+    pub(crate) fn away(&self) -> Vec<usize> {
         let change = self.lock();
-        let away = change.away.iter();
-        away.map(|(n, why)| (*n, self.settings[*n].path.clone(), why.clone())).collect()
+        let slots = change.slots.iter().enumerate();
+        slots.filter(|(_, slot)| slot.standing.wants_trial()).map(|(number, _)| number).collect()
+    }
+
+    /// The first disk that may hide objects, and why it is not in use.
+    pub(crate) fn first_hidden(&self) -> Option<(PathBuf, Standing)> {
+        let change = self.lock();
+        let hidden = change.slots.iter().find(|slot| slot.standing.hides_objects())?;
+        Some((hidden.settings.path.clone(), hidden.standing.clone()))
+    }
+
+    /// All disks but those that were detached.
+    pub(crate) fn report(&self) -> Vec<DiskReport> {
+        let (change, online) = (self.lock(), self.online.load());
+        let usage = |number| {
+            let volume = online.iter().find(|v| v.number() == number);
+            volume.map_or(Usage::default(), |v| v.room().usage())
+        };
+        let slots = change.slots.iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.standing != Standing::Detached)
+            .map(|(number, slot)| DiskReport {
+                path: slot.settings.path.clone(),
+                standing: slot.standing.clone(),
+                usage: usage(number),
+                note: slot.note.clone(),
+            })
+            .collect()
     }
 
     /// Whether some disk is not in use.
@@ -253,6 +351,11 @@ impl Disks {
         self.turns.subscribe()
     }
 
+    /// Has those who watch the set of disks look at it again.
+    pub(crate) fn turn(&self) {
+        self.turns.send_modify(|n| *n += 1);
+    }
+
     /// The disks in use.
     pub(crate) fn online(&self) -> Arc<Vec<Arc<Volume>>> {
         self.online.load_full()
@@ -270,7 +373,7 @@ impl Disks {
 
     /// The budget of each disk by its number; 0 of one that is not in use.
     pub(crate) fn budgets(&self) -> Vec<u64> {
-        let mut budgets = vec![0; self.settings.len()];
+        let mut budgets = vec![0; self.lock().slots.len()];
         for volume in self.online.load().iter() {
             budgets[volume.number()] = volume.room().usage().budget;
         }
@@ -292,7 +395,9 @@ impl Disks {
     pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Record>> {
         let online = self.online.load();
         if let [only] = online.as_slice() {
-            return only.get(key);
+            let found = only.get(key);
+            // Without this disk nothing is known of the key.
+            return if found.is_err() && self.mend_if_damaged(only) { Ok(None) } else { found };
         }
         Ok(self.copies_in(&online, key)?.pop())
     }
@@ -305,7 +410,10 @@ impl Disks {
     fn copies_in(&self, online: &[Arc<Volume>], key: &[u8]) -> Result<Vec<Record>> {
         let mut copies = Vec::new();
         for volume in online {
-            copies.extend(volume.get(key)?);
+            match volume.get(key) {
+                Err(_) if self.mend_if_damaged(volume) => {}
+                found => copies.extend(found?),
+            }
         }
         copies.sort_by_key(|r| r.sequence);
         Ok(copies)
@@ -324,9 +432,10 @@ impl Disks {
         Ok(false)
     }
 
-    /// The disks, the one where the object belongs first.
+    /// The disks that take objects, the one where this one belongs first.
     pub(crate) fn by_score(&self, bucket_id: u64, name: &str) -> Vec<Arc<Volume>> {
         let mut volumes = Vec::clone(&self.online.load());
+        volumes.retain(|v| !v.shared().is_leaving());
         if volumes.len() > 1 {
             let digest = placement::object_digest(&format!("{bucket_id:016x}/"), name);
             volumes.sort_by_key(|v| std::cmp::Reverse(v.score(digest)));

@@ -1,7 +1,7 @@
 //! Disks that fail, hang, fill up, go away and come back, while the store goes on.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ use super::*;
 const SOON: Duration = Duration::from_secs(5);
 
 /// A store whose disks are looked after; that ends with it.
-struct Tended {
-    store: Store,
+pub(super) struct Tended {
+    pub(super) store: Store,
     _end: tokio_util::sync::DropGuard,
 }
 
-async fn tended(disks: &[DiskSettings], io: Arc<dyn Disk>) -> Tended {
+pub(super) async fn tended(disks: &[DiskSettings], io: Arc<dyn Disk>) -> Tended {
     let store = Store::open(disks.to_vec(), io).await.unwrap();
     let (token, mine) = (CancellationToken::new(), store.clone());
     let _end = token.clone().drop_guard();
@@ -28,11 +28,11 @@ async fn tended(disks: &[DiskSettings], io: Arc<dyn Disk>) -> Tended {
     Tended { store, _end }
 }
 
-fn two(dir: &Path) -> [DiskSettings; 2] {
+pub(super) fn two(dir: &Path) -> [DiskSettings; 2] {
     ["a", "b"].map(|name| DiskSettings::new(dir.join(name), Some(1 << 30)))
 }
 
-async fn soon(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+pub(super) async fn soon(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < SOON, "not in time: {what}");
@@ -41,23 +41,23 @@ async fn soon(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     begun.elapsed()
 }
 
-fn name(n: usize) -> String {
+pub(super) fn name(n: usize) -> String {
     format!("object {n}")
 }
 
-fn data(n: usize, version: u8) -> Bytes {
+pub(super) fn data(n: usize, version: u8) -> Bytes {
     // Some for the log and some for files.
     Bytes::from(vec![version; 1000 + n % 4 * 60_000])
 }
 
-async fn fill(store: &Store) {
+pub(super) async fn fill(store: &Store) {
     for n in 0..24 {
         store.put(1, &name(n), data(n, 1), owned()).await.unwrap();
     }
 }
 
 /// Which of the objects lie on disk `number`.
-async fn on(store: &Store, number: usize) -> Vec<usize> {
+pub(super) async fn on(store: &Store, number: usize) -> Vec<usize> {
     let (rows, _) = store.list(1, "", None, None, 100).await.unwrap();
     let here = rows.iter().filter(|r| r.disk == number);
     here.map(|r| r.name.strip_prefix("object ").unwrap().parse().unwrap()).collect()

@@ -97,6 +97,11 @@ impl Engine {
     /// Decides what each change of a request comes to.
     fn plan(&self, changes: &mut Vec<Change>) -> Result<Plan> {
         self.shared.check_alive()?;
+        let sealed = self.shared.sealed.load(Ordering::SeqCst);
+        if sealed && changes.iter().any(|c| matches!(c, Change::Put { .. })) {
+            let text = format!("disk {} was just detached", self.shared.root.display());
+            return Err(Error::unavailable(text).hint("send it again"));
+        }
         if self.tight && changes.iter().any(Change::needs_room) {
             let bytes: usize = changes.iter().map(Change::payload).sum();
             self.shared.room.note_full(bytes as u64);

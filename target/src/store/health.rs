@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Store;
 use super::disk::Disk;
+use super::standing::Standing;
 use super::volume::Volume;
 
 /// How often each disk is looked at, and one that is away tried again.
@@ -58,9 +59,9 @@ impl Store {
             for volume in self.volumes().iter() {
                 watch.look_at(self, volume);
             }
-            let away = self.disks.away().into_iter().map(|(number, _, _)| number);
             // One that just came back is not away any more.
-            let wanted: BTreeSet<_> = away.chain(watch.tries.keys().copied()).collect();
+            let tries = watch.tries.keys().copied();
+            let wanted: BTreeSet<_> = self.disks.away().into_iter().chain(tries).collect();
             for number in wanted {
                 if watch.try_again(self, number) {
                     let store = self.clone();
@@ -82,6 +83,12 @@ impl Store {
 impl Watch {
     fn look_at(&mut self, store: &Store, volume: &Arc<Volume>) {
         let (number, shared) = (volume.number(), volume.shared());
+        if store.disks.mend_if_damaged(volume) {
+            // At once: the disk as such is sound.
+            self.tried.remove(&number);
+            self.looks.remove(&number);
+            return;
+        }
         let Some(look) = self.looks.get_mut(&number) else {
             let asked = shared.suspect.swap(false, Ordering::Relaxed)
                 || (shared.failed.load(Ordering::Relaxed)
@@ -114,14 +121,16 @@ impl Watch {
         }
         match verdict {
             Ok(Verdict::Sound) if failed => {
-                store.disks.leave(volume.clone(), &"an earlier write failed, opened again");
+                let why = "an earlier write failed, it is opened again".into();
+                store.disks.leave(volume, Standing::Away(why));
                 // At once: the disk as such is sound.
                 self.tried.remove(&number);
             }
             // Reads go on.
             Ok(_) => {}
             Err(e) => {
-                store.disks.leave(volume.clone(), &e);
+                let why = format!("a small write, its sync or its read fails: {e}");
+                store.disks.leave(volume, Standing::Away(why));
                 self.tried.insert(number, Instant::now());
             }
         }

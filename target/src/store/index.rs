@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
@@ -55,6 +56,11 @@ pub(crate) struct Index {
     io: Arc<dyn Disk>,
     disk: usize,
     path: PathBuf,
+    /// The store answers from it: damage is no more for the caller to deal with.
+    serving: AtomicBool,
+    damaged: AtomicBool,
+    /// The library gave up on it, and does not say why.
+    poisoned: AtomicBool,
 }
 
 /// Numbers of batches.
@@ -139,9 +145,35 @@ impl Index {
             io,
             disk,
             path: path.to_owned(),
+            serving: AtomicBool::new(false),
+            damaged: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
         };
         index.check_marks()?;
         Ok(index)
+    }
+
+    /// From now on damage is an outage: the index is made again, and what is asked of it meanwhile
+    /// is to be asked again.
+    pub(crate) fn serve(&self) {
+        self.serving.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether damage was found since the index was opened.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// Whether the library gave up on it: its files may be damaged where nobody looked yet.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed)
+    }
+
+    /// Reads every record; [`ErrorCode::Corrupt`] where that cannot be done.
+    pub(crate) fn check(&self) -> Result<()> {
+        let read = || self.all().try_for_each(|record| record.map(drop));
+        let checked = catch_unwind(AssertUnwindSafe(read));
+        checked.unwrap_or_else(|_| Err(self.damaged("reading it failed in an unexpected way")))
     }
 
     /// Whether the index was built to its end.
@@ -202,7 +234,10 @@ impl Index {
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
-        let value = self.records.get(key).map_err(|e| self.failed(&e))?;
+        // Damaged blocks have checksums; other damage may end in a panic of the library.
+        let value = catch_unwind(AssertUnwindSafe(|| self.records.get(key)));
+        let value = value.map_err(|_| self.distrusted("a look-up failed in an unexpected way"))?;
+        let value = value.map_err(|e| self.failed(&e))?;
         value.map(|v| self.decode(key, &v)).transpose()
     }
 
@@ -259,7 +294,7 @@ impl Index {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let page = self.entries(start).take(limit).map(|entry| {
             let (key, value) = entry?;
-            format::decode_value(&key, &value, self.disk)
+            self.decode(&key, &value)
         });
         page.collect()
     }
@@ -374,12 +409,12 @@ impl Index {
     }
 
     pub(crate) fn decode(&self, key: &[u8], value: &[u8]) -> Result<Record> {
-        format::decode_value(key, value, self.disk).inspect_err(|_| self.distrust())
+        format::decode_value(key, value, self.disk).map_err(|e| self.distrusted(&e.message))
     }
 
     /// What a listing of sizes tells of an entry.
     pub(crate) fn glance(&self, value: &[u8]) -> Result<format::Glance> {
-        format::glance_value(value).inspect_err(|_| self.distrust())
+        format::glance_value(value).map_err(|e| self.distrusted(&e.message))
     }
 
     fn step(&self, what: &'static str) -> Result<()> {
@@ -392,20 +427,32 @@ impl Index {
 
     /// The error of a call. Damage is noted, so that the index is made again when it is opened.
     fn failed(&self, e: &fjall::Error) -> Error {
-        let error = failed(&self.path, e);
-        if error.code == ErrorCode::Corrupt {
-            self.distrust();
+        if matches!(e, fjall::Error::Poisoned) {
+            self.poisoned.store(true, Ordering::Relaxed);
         }
-        error
+        let error = failed(&self.path, e);
+        if error.code == ErrorCode::Corrupt { self.distrust(error) } else { error }
     }
 
-    fn distrust(&self) {
-        let note = distrusted(&self.path);
-        match self.io.create(&note) {
-            Ok(_) => tracing::error!("index {} is damaged: restart", self.path.display()),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(e) => tracing::error!(path = %note.display(), "not written: {e}"),
+    fn distrusted(&self, what: &str) -> Error {
+        self.distrust(self.damaged(what))
+    }
+
+    fn distrust(&self, error: Error) -> Error {
+        if !self.damaged.swap(true, Ordering::Relaxed) {
+            tracing::error!("{error}; it is to be made again from the log");
+            let note = distrusted(&self.path);
+            match self.io.create(&note) {
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => tracing::error!(path = %note.display(), "not written: {e}"),
+            }
         }
+        if !self.serving.load(Ordering::Relaxed) {
+            return error;
+        }
+        // Not "corrupt": the object itself is sound, and nothing of it must be given up.
+        Error::unavailable(format!("{}; it is made again just now", error.message))
     }
 }
 

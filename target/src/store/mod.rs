@@ -9,8 +9,12 @@ mod apply;
 mod assembly;
 #[cfg(test)]
 mod assembly_tests;
+mod attach;
+#[cfg(test)]
+mod attach_tests;
 mod buffers;
 mod change;
+mod claim;
 mod committer;
 mod compaction;
 mod companion;
@@ -35,6 +39,8 @@ mod index;
 mod list;
 mod log;
 mod observer;
+#[cfg(test)]
+mod opening_tests;
 mod partial;
 mod reader;
 mod recency;
@@ -42,8 +48,10 @@ mod record;
 mod recover;
 mod reserve;
 mod resilver;
+mod settings;
 mod shared;
 mod space;
+mod standing;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -51,7 +59,6 @@ mod uploads;
 mod volume;
 mod work;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -59,6 +66,7 @@ use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use tokio::task::JoinError;
 
+pub(crate) use self::attach::MAX_DISKS;
 pub use self::disk::{Disk, DiskFile, RealDisk};
 pub use self::format::FORMAT;
 pub use self::observer::{Arrival, Observer, key_digest};
@@ -66,31 +74,15 @@ pub(crate) use self::partial::{GRANULE, Partial, PartialHead, Validation};
 pub use self::reader::ObjectReader;
 pub use self::record::{Record, RecordMeta};
 pub(crate) use self::resilver::ObjectLock;
+pub use self::settings::{Disabled, DiskSettings};
 pub use self::space::{Demand, Usage};
+pub use self::standing::{DiskReport, Standing};
 pub(crate) use self::uploads::{FoundUpload, PartFile, Piece, UploadDir};
 pub use self::work::WorkFile;
 
 use self::disks::Disks;
 use self::space::{EvictorBell, Reservation};
 pub(crate) use self::volume::Volume;
-
-/// One disk to open.
-#[derive(Clone, Debug)]
-pub struct DiskSettings {
-    pub path: PathBuf,
-    /// Bytes the store may use; 10 % of the file system or 20 GiB, the smaller, when absent.
-    pub budget: Option<u64>,
-    /// Makes the index again from the object files, whatever is there.
-    pub rebuild_index: bool,
-    /// Only a file system of its own is a disk: the empty folder under a missing one is not used.
-    pub mount: bool,
-}
-
-impl DiskSettings {
-    pub fn new(path: impl Into<PathBuf>, budget: Option<u64>) -> Self {
-        Self { path: path.into(), budget, rebuild_index: false, mount: false }
-    }
-}
 
 /// Objects on disks. Cheap to clone.
 #[derive(Clone)]
@@ -138,31 +130,6 @@ impl Store {
             return Ok(());
         }
         volume.unstray(key.to_vec()).await
-    }
-
-    /// The error for an object that was not found here and may lie on a disk that is not in use.
-    pub(crate) fn check_absent(&self, bucket_id: u64, name: &str) -> Result<()> {
-        if !self.disks.is_degraded() || self.disks.is_removed(&format::key(bucket_id, name))? {
-            return Ok(());
-        }
-        self.check_whole()
-    }
-
-    /// [`ErrorCode::Unavailable`] while some disk is not in use.
-    pub(crate) fn check_whole(&self) -> Result<()> {
-        match self.disks.away().first() {
-            None => Ok(()),
-            Some((_, path, why)) => Err(Error::unavailable(format!(
-                "disk {} of this target is not in use: {why}",
-                path.display()
-            ))
-            .hint("bring it back, or take it out of the configuration if it is lost")),
-        }
-    }
-
-    /// The disks that are not in use, and why.
-    pub fn disks_away(&self) -> Vec<(PathBuf, String)> {
-        self.disks.away().into_iter().map(|(_, path, why)| (path, why)).collect()
     }
 
     /// The record of an object, by the index alone.
@@ -387,12 +354,6 @@ impl Store {
         volumes.iter().map(|v| v.room().usage()).fold(Usage::default(), |a, b| a + b)
     }
 
-    /// What each disk holds.
-    pub fn disk_usage(&self) -> Vec<(PathBuf, Usage)> {
-        let volumes = self.disks.online();
-        volumes.iter().map(|v| (v.path().to_owned(), v.room().usage())).collect()
-    }
-
     /// Tells `observer` of all changes from now on; once in the life of a store.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
         self.disks.observe(observer);
@@ -401,6 +362,11 @@ impl Store {
     /// The budget of each disk by its number; 0 of one that is not in use.
     pub(crate) fn budgets(&self) -> Vec<u64> {
         self.disks.budgets()
+    }
+
+    /// Counts comings and goings of disks.
+    pub(crate) fn disk_turns(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.disks.turns()
     }
 
     /// Bytes used and wanted on each disk.

@@ -48,4 +48,7 @@ pub trait Observer: Send + Sync {
 
     /// A copy was removed or replaced.
     fn removed(&self, disk: usize, generation: u64);
+
+    /// The disk was taken out of use, with all that is on it.
+    fn left(&self, disk: usize);
 }

@@ -48,6 +48,8 @@ pub(crate) struct Site<'a> {
     pub(crate) number: usize,
     /// Make the index again, whatever is there.
     pub(crate) rebuild: bool,
+    /// Read the index through before it is trusted.
+    pub(crate) check: bool,
     /// The disk was written before there was a log: its files are the truth.
     pub(crate) files_are_truth: bool,
 }
@@ -64,6 +66,9 @@ impl Site<'_> {
                 tracing::warn!(path = %note.display(), "not written: {e}");
             }
             let index = Index::open(&path, self.io.clone(), self.number);
+            let checked =
+                |index: Index| if self.check { index.check().map(|()| index) } else { Ok(index) };
+            let index = index.and_then(checked);
             self.clear(&note)?;
             match index.and_then(complete).and_then(|index| self.try_catch_up(index)) {
                 Ok(Some(recovered)) => return Ok(recovered),

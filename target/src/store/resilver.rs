@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_core::Result;
 use forebay_core::size::ByteRange;
+use forebay_core::{ErrorCode, Result};
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::record::Record;
+use super::space::Reservation;
 use super::volume::Volume;
 use super::work::WorkFile;
 use super::{Store, blocking, format};
@@ -102,34 +103,48 @@ impl Store {
         }
         let Some(reservation) = best.room().try_reserve(need) else { return Ok(false) };
         let begun = Instant::now();
-        let mut work = WorkFile::new(best.clone(), bucket_id, name, Some(record.size), reservation);
-        let is_same = |now: &Option<Record>| {
-            now.as_ref().is_some_and(|now| {
-                (now.disk, now.sequence) == (record.disk, record.sequence)
-                    && now.generation == record.generation
-            })
-        };
-        match self.copy_to(&record, &mut work).await {
-            Ok(()) => {}
-            // Removed or replaced meanwhile, or damaged: reading it deals with that.
+        match self.relocate(&record, &best, reservation, lock).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(e) if best.shared().check_alive().is_err() => return Err(e),
+            // Removed meanwhile, or damaged: reading it deals with that.
             Err(e) => {
                 tracing::debug!(name, "not moved: {e}");
                 return Ok(false);
             }
         }
-        let guard = lock(bucket_id, name.to_owned()).await;
-        let now = self.get(bucket_id, name).await?;
-        if !is_same(&now) {
-            return Ok(false);
-        }
-        // As it is now: times and epochs may have moved on.
-        let meta = now.map_or_else(|| record.meta.clone(), |now| now.meta);
-        let key = format::key(bucket_id, name);
-        best.commit(work.finish()?, meta, true).await?;
-        self.drop_older(&best, &key).await?;
-        drop(guard);
         let pace = Duration::from_nanos(need.saturating_mul(1_000_000_000) / BYTES_PER_SECOND);
         tokio::time::sleep(pace.saturating_sub(begun.elapsed())).await;
+        Ok(true)
+    }
+
+    /// Copies an object to disk `to` and has it there instead. False: it was removed or replaced
+    /// meanwhile.
+    pub(super) async fn relocate(
+        &self,
+        record: &Record,
+        to: &Arc<Volume>,
+        reservation: Reservation,
+        lock: &ObjectLock,
+    ) -> Result<bool> {
+        let (bucket_id, name) = (record.bucket_id, record.name.as_str());
+        let mut work = WorkFile::new(to.clone(), bucket_id, name, Some(record.size), reservation);
+        match self.copy_to(record, &mut work).await {
+            Err(e) if e.code == ErrorCode::ObjectNotFound => return Ok(false),
+            copied => copied?,
+        }
+        let _guard = lock(bucket_id, name.to_owned()).await;
+        let is_same = |now: &Record| {
+            (now.disk, now.sequence, now.generation)
+                == (record.disk, record.sequence, record.generation)
+        };
+        let Some(now) = self.get(bucket_id, name).await?.filter(is_same) else {
+            return Ok(false);
+        };
+        let key = format::key(bucket_id, name);
+        // As it is now: times and epochs may have moved on.
+        to.commit(work.finish()?, now.meta, true).await?;
+        self.drop_older(to, &key).await?;
         Ok(true)
     }
 

@@ -52,6 +52,10 @@ pub(crate) struct Shared {
     pub(crate) failed: AtomicBool,
     /// The file system takes no writes just now.
     pub(crate) read_only: AtomicBool,
+    /// It is to go: nothing new is put here.
+    pub(crate) leaving: AtomicBool,
+    /// It goes as soon as the last objects are off it: what was begun here ends elsewhere.
+    pub(crate) sealed: AtomicBool,
     /// An operation failed in a way that asks for a look at the disk.
     pub(crate) suspect: AtomicBool,
     /// Counts what went well: a disk that is slow and works is not a dead one.
@@ -99,6 +103,11 @@ impl Shared {
                 .hint("look at the kernel's log, mount it for writing again"));
         }
         Ok(())
+    }
+
+    /// Whether the disk is to go.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::SeqCst)
     }
 
     /// Whether some other disk of the store is not in use.

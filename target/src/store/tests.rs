@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forebay_core::bucket::Class;
 use forebay_core::size::ByteRange;
@@ -14,16 +14,16 @@ use super::faulty::{Fault, FaultyDisk};
 use super::format::{BLOCK, SMALL};
 use super::*;
 
-const BIG: u64 = 1 << 30;
-const MIB: usize = 1 << 20;
+pub(super) const BIG: u64 = 1 << 30;
+pub(super) const MIB: usize = 1 << 20;
 /// Too large for the log.
-const LARGE: usize = 150_000;
+pub(super) const LARGE: usize = 150_000;
 
 pub(super) async fn open(path: &Path) -> Result<Store> {
     Store::open(vec![DiskSettings::new(path, Some(BIG))], Arc::new(RealDisk)).await
 }
 
-async fn rebuilt(path: &Path) -> Result<Store> {
+pub(super) async fn rebuilt(path: &Path) -> Result<Store> {
     let settings = DiskSettings { rebuild_index: true, ..DiskSettings::new(path, Some(BIG)) };
     Store::open(vec![settings], Arc::new(RealDisk)).await
 }
@@ -37,7 +37,7 @@ pub(super) fn cached() -> RecordMeta {
 }
 
 /// Bytes that differ in every block and between seeds.
-fn payload(len: usize, seed: u8) -> Bytes {
+pub(super) fn payload(len: usize, seed: u8) -> Bytes {
     (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 16) as u8 ^ seed).collect()
 }
 
@@ -60,7 +60,7 @@ pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
     out
 }
 
-fn the_file(disk: &Path) -> PathBuf {
+pub(super) fn the_file(disk: &Path) -> PathBuf {
     let all = files(&disk.join("objects"));
     assert_eq!(all.len(), 1, "{all:?}");
     all.into_iter().next().unwrap()
@@ -175,7 +175,8 @@ async fn usage_follows_every_change_and_survives_reopening() {
     let before = store.usage();
     assert_eq!((before.objects, before.bytes, before.budget), (2, 1200, BIG));
     assert!(before.stored >= before.bytes);
-    assert_eq!(store.disk_usage(), [(dir.path().to_owned(), before)]);
+    let report = &store.disk_report()[0];
+    assert_eq!((report.path.as_path(), report.usage), (dir.path(), before));
     drop(store);
     assert_eq!(open(dir.path()).await.unwrap().usage(), before);
     let store = rebuilt(dir.path()).await.unwrap();
@@ -305,127 +306,6 @@ async fn accesses_are_seen_at_once_and_survive_a_flush() {
 }
 
 #[tokio::test]
-async fn objects_spread_over_two_disks_and_stay_found_when_one_is_added() {
-    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let settings = |n: usize| -> Vec<DiskSettings> {
-        dirs[..n].iter().map(|d| DiskSettings::new(d.path(), Some(BIG))).collect()
-    };
-    let name = |i: usize| format!("o{i:03}");
-    let one = Store::open(settings(1), Arc::new(RealDisk)).await.unwrap();
-    for i in 0..40 {
-        one.put(1, &name(i), payload(i, 0), cached()).await.unwrap();
-    }
-    drop(one);
-    let two = Store::open(settings(2), Arc::new(RealDisk)).await.unwrap();
-    for i in 40..80 {
-        two.put(1, &name(i), payload(i, 0), cached()).await.unwrap();
-    }
-    // Written again, some objects move to the other disk; none may remain twice.
-    for i in 0..20 {
-        two.put(1, &name(i), payload(i, 9), cached()).await.unwrap();
-    }
-    let before = two.usage();
-    assert_eq!(before.objects, 80);
-    for (_, usage) in two.disk_usage() {
-        assert!((10..70).contains(&usage.objects), "{usage:?}");
-    }
-    drop(two);
-    let two = Store::open(settings(2), Arc::new(RealDisk)).await.unwrap();
-    assert_eq!(two.usage(), before);
-    let (rows, more) = two.list(1, "", None, None, 1000).await.unwrap();
-    assert!(!more);
-    let names: Vec<String> = rows.into_iter().map(|r| r.name).collect();
-    assert_eq!(names, (0..80).map(name).collect::<Vec<_>>());
-    for i in 0..80 {
-        let seed = if i < 20 { 9 } else { 0 };
-        assert_eq!(contents(&two, 1, &name(i)).await.unwrap(), payload(i, seed));
-        assert!(two.remove(1, &name(i)).await.unwrap().is_some());
-        assert_eq!(two.get(1, &name(i)).await.unwrap(), None);
-    }
-}
-
-#[tokio::test]
-async fn a_disk_is_opened_by_one_store_at_a_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).await.unwrap();
-    let e = open(dir.path()).await.err().unwrap();
-    assert!(e.message.contains("in use") && e.message.contains(dir.path().to_str().unwrap()));
-    drop(store);
-    open(dir.path()).await.unwrap();
-}
-
-#[tokio::test]
-async fn what_cannot_be_opened_is_named() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("file"), "").unwrap();
-    let e = open(&dir.path().join("file/disk")).await.err().unwrap();
-    assert!(e.message.contains("file/disk"), "{e}");
-    let io = FaultyDisk::new();
-    io.plan(0, Fault::Fail(std::io::ErrorKind::PermissionDenied));
-    let disks = vec![DiskSettings::new(dir.path().join("disk"), None)];
-    let e = Store::open(disks, Arc::new(io)).await.err().unwrap();
-    assert!(e.message.contains("disk/.forebay") && e.hint.unwrap().contains("owner"));
-    open(&dir.path().join("disk")).await.unwrap();
-    let identity = dir.path().join("disk/.forebay/disk.json");
-    fs::write(&identity, r#"{"format":9,"id":"x","opens":1}"#).unwrap();
-    let e = open(&dir.path().join("disk")).await.err().unwrap();
-    assert!(e.message.contains("disk.json") && e.message.contains("format 9"), "{e}");
-    fs::write(&identity, "").unwrap();
-    let e = open(&dir.path().join("disk")).await.err().unwrap();
-    assert!(e.message.contains("cannot be read"), "{e}");
-}
-
-#[tokio::test]
-async fn without_its_log_a_disk_still_has_what_its_files_say() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).await.unwrap();
-    let path = |r: &Record| store.volumes()[0].shared().object_path(r.extents()[0].id);
-    let mut all = Vec::new();
-    for name in ["sound", "empty", "zeros", "cut", "swapped", "big"] {
-        let size = if name == "big" { 700_000 } else { LARGE };
-        all.push(path(&store.put(1, name, payload(size, 0), owned()).await.unwrap()));
-    }
-    drop(store);
-    fs::write(&all[1], "").unwrap();
-    fs::write(&all[2], [0; 600]).unwrap();
-    let cut = fs::read(&all[3]).unwrap();
-    fs::write(&all[3], &cut[..cut.len() - 5]).unwrap();
-    fs::copy(&all[0], &all[4]).unwrap();
-    fs::remove_dir_all(dir.path().join("log")).unwrap();
-    let store = rebuilt(dir.path()).await.unwrap();
-    let (rows, _) = store.list(1, "", None, None, 10).await.unwrap();
-    let names: Vec<_> = rows.iter().map(|r| r.name.as_str()).collect();
-    assert_eq!(names, ["big", "sound"]);
-    assert_eq!(contents(&store, 1, "big").await.unwrap(), payload(700_000, 0));
-    assert_eq!(files(&dir.path().join("objects")).len(), 2);
-    assert_eq!(files(&dir.path().join(".forebay/lost")).len(), 2);
-}
-
-#[tokio::test]
-async fn a_missing_or_half_built_index_is_made_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).await.unwrap();
-    for i in 0..20 {
-        store.put(i % 2, &format!("o{i}"), payload(100, i as u8), owned()).await.unwrap();
-    }
-    let before = store.usage();
-    drop(store);
-    fs::remove_dir_all(dir.path().join(".forebay/index")).unwrap();
-    for step in 0.. {
-        let io = FaultyDisk::new();
-        io.plan(step, Fault::Crash);
-        let disks = vec![DiskSettings::new(dir.path(), Some(BIG))];
-        if Store::open(disks, Arc::new(io.clone())).await.is_ok() {
-            break;
-        }
-        assert!(io.struck());
-    }
-    let store = open(dir.path()).await.unwrap();
-    assert_eq!(store.usage(), before);
-    assert_eq!(contents(&store, 1, "o7").await.unwrap(), payload(100, 7));
-}
-
-#[tokio::test]
 async fn owned_objects_are_synced_in_order_and_cached_ones_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let io = FaultyDisk::new();
@@ -498,11 +378,11 @@ async fn compaction_frees_what_is_dead_and_keeps_what_is_live() {
         store.remove(1, &format!("o{i:03}")).await.unwrap();
     }
     let before = store.usage();
-    assert!(before.dead > 4_000_000, "{before:?}");
     let volume = store.volumes()[0].clone();
-    let freed = blocking(move || volume.compact_all()).await.unwrap();
+    // Some of it may have been done in the background already.
+    blocking(move || volume.compact_all()).await.unwrap();
     let after = store.usage();
-    assert!(freed > 4_000_000 && after.dead < before.dead / 4, "{freed} {after:?}");
+    assert!(after.dead < 1_000_000, "{after:?}");
     assert_eq!((after.objects, after.stored), (before.objects, before.stored));
     let on_disk: u64 =
         files(&dir.path().join("log")).iter().map(|f| f.metadata().unwrap().len()).sum();

@@ -8,43 +8,27 @@
 //! All ids are numbers in hexadecimal; names of objects never become paths.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use forebay_core::bucket::Class;
 use forebay_core::{Error, Result, placement};
-use tokio_util::sync::CancellationToken;
 
-use super::DiskSettings;
 use super::change::{Change, MetaChange, Outcome};
 use super::committer::Committer;
 use super::compaction::Compactor;
-use super::companion::Companions;
-use super::disk::{Disk, DiskLock};
-use super::format::{self, FORMAT};
-use super::identity::{self, Identity, failed};
+use super::disk::DiskLock;
+use super::format;
+use super::identity::{Identity, failed};
 use super::index::Span;
-use super::log::Log;
 use super::observer::Observer;
-use super::partial::Partials;
 use super::reader::{Body, ObjectReader, OpenExtent, corrupt};
-use super::recency::Recency;
 use super::record::{Extent, Place, Record, RecordMeta, Spot};
-use super::recover::{Recovered, Replayed, Site, tidy};
-use super::reserve::{Reserve, reserve_path};
 use super::shared::Shared;
-use super::space::{Demand, EvictorBell, Reservation, Room};
+use super::space::{Demand, Reservation, Room};
 use super::work::{Filling, Finished, Payload};
 
-/// Default budget: this part of the file system, or [`MAX_DEFAULT_BUDGET`], the smaller.
-const DEFAULT_SHARE: u64 = 10;
-const MAX_DEFAULT_BUDGET: u64 = 20 << 30;
-/// Segments have this part of the budget, within these bounds.
-const SEGMENT_SHARE: u64 = 64;
-const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (256 << 10)..=(256 << 20);
-/// Opening a disk takes this much of its file system, or its reserve is given up.
-const OPENING: u64 = 1 << 20;
 /// Removals in one request, so that other writers get their turn.
 const REMOVALS_AT_ONCE: usize = 256;
 
@@ -56,128 +40,15 @@ pub(crate) struct Parts {
     pub(crate) fresh: Vec<Filling>,
 }
 
-/// A disk that is locked and known, and not yet open.
-pub(crate) struct Claim {
-    pub(crate) identity: Identity,
-    settings: DiskSettings,
-    io: Arc<dyn Disk>,
-    lock: DiskLock,
-}
-
-/// What a disk has to know of the store that it is in.
-pub(crate) struct Setting {
-    pub(crate) number: usize,
-    /// How often the store was opened.
-    pub(crate) opens: u64,
-    /// Gives the order of records.
-    pub(crate) sequence: Arc<AtomicU64>,
-    pub(crate) bell: Arc<EvictorBell>,
-    /// Some other disk is not in use.
-    pub(crate) degraded: Arc<AtomicBool>,
-}
-
 /// One disk.
 pub(crate) struct Volume {
     // In the order of their ends: compaction needs the committer, both need the lock.
-    compactor: Compactor,
-    committer: Arc<Committer>,
-    shared: Arc<Shared>,
-    digest: u64,
-    identity: Mutex<Identity>,
-    _lock: DiskLock,
-}
-
-impl Claim {
-    /// Locks a disk and reads who it is.
-    pub(crate) fn take(settings: &DiskSettings, io: Arc<dyn Disk>) -> Result<Self> {
-        let root = &settings.path;
-        let own = root.join(".forebay");
-        if settings.mount && !io.is_mount(root).map_err(failed("look at", root))? {
-            let text = format!("no file system is mounted at {}", root.display());
-            return Err(Error::unavailable(text).hint("mount the disk; it is taken into use then"));
-        }
-        for dir in [&own, &root.join("work"), &root.join("objects"), &root.join("log")] {
-            io.create_dir(dir).map_err(failed("create folder", dir))?;
-        }
-        let lock = identity::lock(&*io, root, &own)?;
-        // Opening writes a little: with nothing left at all it would fail.
-        if io.space(root).is_ok_and(|s| s.free < OPENING) {
-            drop(io.unlink(&reserve_path(root)));
-        }
-        let identity = Identity::read(&*io, &own, || holds_anything(&*io, root))?;
-        Ok(Self { identity, settings: settings.clone(), io, lock })
-    }
-
-    /// Opens the disk; also returned: keys just learned from the log.
-    pub(crate) fn open(mut self, setting: Setting) -> Result<(Volume, Replayed)> {
-        let Setting { number, opens, sequence, bell, degraded } = setting;
-        let (root, io) = (self.settings.path.clone(), self.io.clone());
-        create_folders(&*io, &root.join("objects"))?;
-        let budget = match self.settings.budget {
-            Some(budget) => budget,
-            None => {
-                let total = io.space(&root).map_err(failed("measure", &root))?.total;
-                (total / DEFAULT_SHARE).min(MAX_DEFAULT_BUDGET)
-            }
-        };
-        let segment_bytes =
-            (budget / SEGMENT_SHARE).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end());
-        let files_are_truth = self.identity.format < FORMAT;
-        // Before any record is written, so that no later opening repeats a sequence.
-        self.identity.opens = opens;
-        if !files_are_truth {
-            self.identity.write(&*io, &root.join(".forebay"))?;
-        }
-        let log = Log::open(io.clone(), root.join("log"), self.identity.number(), segment_bytes)?;
-        let companions = Companions::open(&root, &*io)?;
-        let partials = Partials::open(&root, &*io)?;
-        let site = Site {
-            io: io.clone(),
-            root: &root,
-            log: &log,
-            number,
-            rebuild: self.settings.rebuild_index,
-            files_are_truth,
-        };
-        let Recovered { index, tally, replayed } = site.recover()?;
-        log.begin_after(tally.position.segment);
-        if files_are_truth {
-            self.identity.format = FORMAT;
-            self.identity.write(&*io, &root.join(".forebay"))?;
-        }
-        let shared = Arc::new(Shared {
-            number,
-            io,
-            log,
-            index,
-            tally: Mutex::new(tally),
-            room: Room::new(budget, bell),
-            recency: Recency::default(),
-            companions,
-            partials,
-            sequence,
-            observer: OnceLock::new(),
-            left_behind: AtomicBool::new(false),
-            degraded,
-            failed: AtomicBool::new(false),
-            read_only: AtomicBool::new(false),
-            suspect: AtomicBool::new(false),
-            progress: AtomicU64::new(0),
-            retired: CancellationToken::new(),
-            reserve: Reserve::new(budget),
-            root,
-        });
-        tidy(&shared)?;
-        shared.companions.recover(&shared)?;
-        shared.recover_partials()?;
-        shared.show_accounts();
-        let committer = Arc::new(Committer::start(shared.clone())?);
-        let compactor = Compactor::start(shared.clone(), committer.clone(), segment_bytes)?;
-        let digest = placement::digest(&self.identity.id);
-        let identity = Mutex::new(self.identity);
-        let volume = Volume { compactor, committer, shared, digest, identity, _lock: self.lock };
-        Ok((volume, replayed))
-    }
+    pub(super) compactor: Compactor,
+    pub(super) committer: Arc<Committer>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) digest: u64,
+    pub(super) identity: Mutex<Identity>,
+    pub(super) _lock: DiskLock,
 }
 
 impl Volume {
@@ -365,6 +236,15 @@ impl Volume {
         new.ok_or_else(|| Error::internal("a commit was overtaken by a later one of its object"))
     }
 
+    /// Waits until all changes that were asked for before are made.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        // Of a group, what need not be synced is answered first: the second one is in a later group.
+        for _ in 0..2 {
+            self.committer.submit(Vec::new(), Vec::new()).await?;
+        }
+        Ok(())
+    }
+
     /// Changes metadata. `None`: the object is gone or was committed again since.
     pub(crate) async fn update(
         &self,
@@ -530,33 +410,4 @@ fn end_files(shared: &Shared, mut files: Vec<Filling>, record: &Record) -> Resul
         shared.synced(shared.io.sync_dir(folder), folder)?;
     }
     Ok(files)
-}
-
-fn holds_anything(io: &dyn Disk, root: &Path) -> Result<bool> {
-    let (log, objects) = (root.join("log"), root.join("objects"));
-    if !io.list(&log).map_err(failed("list", &log))?.is_empty() {
-        return Ok(true);
-    }
-    for dir in io.list(&objects).map_err(failed("list", &objects))? {
-        let dir = objects.join(dir);
-        if !io.list(&dir).map_err(failed("list", &dir))?.is_empty() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-fn create_folders(io: &dyn Disk, objects: &Path) -> Result<()> {
-    let there = io.list(objects).map_err(failed("list", objects))?;
-    let missing = (0..256u64).map(|i| format!("{i:02x}")).filter(|name| !there.contains(name));
-    let mut created = false;
-    for name in missing {
-        let dir = objects.join(name);
-        io.create_dir(&dir).map_err(failed("create folder", &dir))?;
-        created = true;
-    }
-    if created {
-        io.sync_dir(objects).map_err(failed("sync", objects))?;
-    }
-    Ok(())
 }

@@ -1,0 +1,176 @@
+//! `forebay disk`: the disks of targets, and taking them in and out of use while all goes on.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use forebay_core::intra::{DiskAction, DiskCommand, DiskState, DiskUsage};
+use forebay_core::size::ByteSize;
+use forebay_core::state::Role;
+use forebay_core::{Error, ErrorCode, NodeId};
+use serde_json::json;
+
+use crate::failure::{Failure, exit};
+use crate::output::{Column, Row, Rows};
+use crate::session::Session;
+
+/// How often a disk that is emptied is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DiskCommands {
+    /// List the disks of all targets, or of one
+    #[command(after_help = "Example:\n  forebay disk ls")]
+    Ls {
+        /// A target's id
+        #[arg(value_parser = NodeId::new)]
+        target: Option<NodeId>,
+    },
+    /// Make a folder of a target's machine one more of its disks
+    #[command(
+        after_help = "Example:\n  forebay disk attach target-1 /mnt/nvme3 --size 2TiB --mount
+
+Objects move to the new disk where they belong there. With --force the folder may hold objects of
+an earlier time: what was deleted since comes back with them."
+    )]
+    Attach(AttachArgs),
+    /// Move all objects off a disk, then take it from its target
+    #[command(after_help = "Example:\n  forebay disk detach target-1 /mnt/nvme3
+
+The disk stays if an object cannot be moved. Copies that a backend has as well are dropped where
+there is no room for them. With --force the disk goes at once, with what is on it: objects that are
+nowhere else are given up.")]
+    Detach(TakeArgs),
+    /// Move all objects off a disk and leave it out of use until it is enabled
+    Disable(TakeArgs),
+    /// Take a disabled disk into use again
+    Enable(DiskArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiskArgs {
+    /// The target's id
+    #[arg(value_parser = NodeId::new)]
+    target: NodeId,
+    /// The folder, as the target's machine names it
+    path: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttachArgs {
+    #[command(flatten)]
+    disk: DiskArgs,
+    /// Bytes Forebay may use there [default: 10 % of the file system or 20GiB, the smaller]
+    #[arg(long, value_parser = ByteSize::parse)]
+    size: Option<ByteSize>,
+    /// Only a file system mounted there is this disk
+    #[arg(long)]
+    mount: bool,
+    /// Take objects that are in the folder already as they are
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TakeArgs {
+    #[command(flatten)]
+    disk: DiskArgs,
+    /// At once, with what is on it
+    #[arg(long)]
+    force: bool,
+}
+
+pub(crate) async fn run(session: &Session, command: &DiskCommands) -> Result<(), Failure> {
+    match command {
+        DiskCommands::Ls { target } => list(session, target.as_ref()).await,
+        DiskCommands::Attach(args) => {
+            let command = DiskCommand {
+                size: args.size,
+                mount: args.mount,
+                force: args.force,
+                ..DiskCommand::new(DiskAction::Attach, &args.disk.path)
+            };
+            session.client.act_on_disk(&args.disk.target, &command).await?;
+            session.note(format!("attached {}", args.disk.path));
+            Ok(())
+        }
+        DiskCommands::Enable(disk) => {
+            let command = DiskCommand::new(DiskAction::Enable, &disk.path);
+            session.client.act_on_disk(&disk.target, &command).await?;
+            session.note(format!("enabled {}", disk.path));
+            Ok(())
+        }
+        DiskCommands::Detach(args) => take(session, args, DiskAction::Detach).await,
+        DiskCommands::Disable(args) => take(session, args, DiskAction::Disable).await,
+    }
+}
+
+async fn take(session: &Session, args: &TakeArgs, action: DiskAction) -> Result<(), Failure> {
+    let TakeArgs { disk: DiskArgs { target, path }, force } = args;
+    if *force {
+        session.confirm(&format!("give up what is on {path} of {target}"))?;
+    }
+    let command = DiskCommand { force: *force, ..DiskCommand::new(action, path) };
+    let mut disks = session.client.act_on_disk(target, &command).await?;
+    let mut told = false;
+    loop {
+        match disks.iter().find(|disk| disk.path == *path) {
+            Some(disk) if disk.state == DiskState::Leaving => {
+                if !told {
+                    session.note(format!("{} of {path} move to other disks", ByteSize(disk.used)));
+                    told = true;
+                }
+            }
+            Some(disk) if disk.state != DiskState::Disabled => {
+                let why = if disk.why.is_empty() { "it stays in use" } else { &disk.why };
+                let text = format!("{path} was not taken out: {why}");
+                let error = Some(Error::new(ErrorCode::Conflict, text));
+                return Err(Failure { code: exit::FAILED, error });
+            }
+            _ => break,
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        let show = DiskCommand::new(DiskAction::Show, path);
+        disks = session.client.act_on_disk(target, &show).await?;
+    }
+    let done = if action == DiskAction::Detach { "detached" } else { "disabled" };
+    session.note(format!("{done} {path}"));
+    Ok(())
+}
+
+async fn list(session: &Session, target: Option<&NodeId>) -> Result<(), Failure> {
+    let columns = [
+        Column("TARGET", false),
+        Column("STATE", false),
+        Column("USED", true),
+        Column("BUDGET", true),
+        Column("PATH", false),
+        Column("WHY", false),
+    ];
+    let mut rows = Rows::new(session.format, &columns);
+    let info = session.client.cluster_info().await?;
+    let targets = info.nodes.iter().filter(|node| node.role == Role::Target);
+    for node in targets.filter(|node| target.is_none_or(|id| *id == node.id)) {
+        for disk in &node.usage.mountpaths {
+            let cells = cells(&node.id, disk);
+            rows.push(Row {
+                name: format!("{}={}", node.id, disk.path),
+                cells,
+                json: json!({ "target": node.id, "disk": disk }),
+            })?;
+        }
+    }
+    rows.finish()
+}
+
+fn cells(target: &NodeId, disk: &DiskUsage) -> Vec<String> {
+    let in_use = matches!(disk.state, DiskState::InUse | DiskState::Leaving);
+    let size = |n: u64| if in_use { ByteSize(n).to_string() } else { "-".into() };
+    vec![
+        target.to_string(),
+        disk.state.as_str().replace('_', " "),
+        size(disk.used),
+        size(disk.budget),
+        disk.path.clone(),
+        if disk.why.is_empty() { "-".into() } else { disk.why.clone() },
+    ]
+}

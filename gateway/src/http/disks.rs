@@ -1,0 +1,106 @@
+//! Commands about the disks of one target, passed on to it: ours, and those of v1.
+
+use std::path::Path;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::post;
+use forebay_core::intra::{DiskAction, DiskCommand, DiskUsage, NodeDiskCommand};
+use forebay_core::state::Role;
+use forebay_core::v1::action::ActionMsg;
+use forebay_core::v1::query::Query;
+use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_node::maps::Maps;
+use forebay_node::metrics::Metrics;
+use forebay_node::reply::json;
+
+use super::counted;
+use crate::targets::Targets;
+
+#[derive(Clone)]
+pub(crate) struct DisksFront {
+    pub(crate) maps: Maps,
+    pub(crate) targets: Targets,
+    pub(crate) metrics: Metrics,
+}
+
+pub(crate) fn router(state: DisksFront) -> Router {
+    Router::new().route("/api/v1/disks", post(disks)).with_state(state)
+}
+
+async fn disks(State(front): State<DisksFront>, Json(request): Json<NodeDiskCommand>) -> Response {
+    let result = front.pass_on(&request.node, &request.command).await;
+    counted(&front.metrics, "api", "disks", result.map(|disks| json(&disks)))
+}
+
+impl DisksFront {
+    /// An action of v1 on `mountpaths`: attach, detach, enable, disable, look again.
+    pub(crate) async fn act(&self, node: &NodeId, body: &[u8], query: &Query) -> Result<()> {
+        let command = command(&ActionMsg::parse(body)?, query)?;
+        self.pass_on(node, &command).await.map(drop)
+    }
+
+    async fn pass_on(&self, id: &NodeId, command: &DiskCommand) -> Result<Vec<DiskUsage>> {
+        let state = self.maps.load();
+        let node = state.node(id).ok_or_else(|| {
+            let text = format!("node {id} does not exist in this cluster");
+            Error::new(ErrorCode::NodeNotFound, text)
+        })?;
+        if node.role != Role::Target {
+            return Err(Error::invalid(format!("node {id} is a gateway: it has no disks")));
+        }
+        if !node.alive {
+            return Err(Error::unavailable(format!("target {id} is down")));
+        }
+        self.targets.post(node, "/internal/v1/disks", command).await
+    }
+}
+
+fn command(message: &ActionMsg, query: &Query) -> Result<DiskCommand> {
+    let action = match message.action.as_str() {
+        "attach-mp" => DiskAction::Attach,
+        "detach-mp" => DiskAction::Detach,
+        "enable-mp" => DiskAction::Enable,
+        "disable-mp" => DiskAction::Disable,
+        "rescan-mp" | "fshc-mp" => DiskAction::Check,
+        other => return Err(Error::invalid(format!("unknown action \"{other}\" on mountpaths"))),
+    };
+    let path = message.value.as_str().filter(|path| Path::new(path).is_absolute());
+    let path = path.ok_or_else(|| {
+        let text = format!("invalid mountpath {}: an absolute path is needed", message.value);
+        Error::invalid(text)
+    })?;
+    // Not to move anything first gives up what is on the disk.
+    let gives_up = matches!(action, DiskAction::Detach | DiskAction::Disable);
+    let force = gives_up && query.flag("dont_resilver");
+    Ok(DiskCommand { force, ..DiskCommand::new(action, path) })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parsed(action: &str, value: serde_json::Value, query: &str) -> Result<DiskCommand> {
+        let body = json!({"action": action, "value": value}).to_string();
+        command(&ActionMsg::parse(body.as_bytes()).unwrap(), &Query::parse(Some(query)))
+    }
+
+    #[test]
+    fn actions_of_v1_become_commands() {
+        let detach = parsed("detach-mp", json!("/mnt/a"), "").unwrap();
+        assert_eq!((detach.action, detach.path.as_str()), (DiskAction::Detach, "/mnt/a"));
+        assert!(!detach.force);
+        assert!(parsed("disable-mp", json!("/a"), "dont_resilver=true").unwrap().force);
+        // What is on a new disk is not taken for granted by a flag about something else.
+        assert!(!parsed("attach-mp", json!("/a"), "dont_resilver=true").unwrap().force);
+        for (action, value) in
+            [("attach-mp", json!("mnt/a")), ("attach-mp", json!(7)), ("x", json!("/a"))]
+        {
+            assert_eq!(parsed(action, value, "").unwrap_err().code, ErrorCode::InvalidArgument);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What a disk is to the store at the moment, and what the store remembers of it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Weak;
+
+use forebay_core::{Error, Result};
+
+use super::space::Usage;
+use super::{DiskSettings, Store, format};
+
+/// What a disk is to the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is read and written.
+    InUse,
+    /// It is read and takes nothing new: its objects move to other disks, and then it goes.
+    Leaving,
+    /// It failed or is missing, and is tried again until it is back.
+    Away(String),
+    /// Its index is made again from its log.
+    Mending,
+    /// Taken out of use by command, until a command brings it back.
+    Disabled { emptied: bool },
+    /// Not a disk of this store any more, or not yet.
+    Detached,
+}
+
+impl Standing {
+    /// Whether objects may be on it that nobody can look for just now.
+    pub(crate) fn hides_objects(&self) -> bool {
+        matches!(self, Self::Away(_) | Self::Mending | Self::Disabled { emptied: false })
+    }
+
+    /// Whether it is to be tried again by itself.
+    pub(crate) fn wants_trial(&self) -> bool {
+        matches!(self, Self::Away(_) | Self::Mending)
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InUse => "it is in use",
+            Self::Leaving => "its objects are moved to other disks",
+            Self::Away(why) => why,
+            Self::Mending => "its index is damaged and is made again",
+            Self::Disabled { .. } => "it is disabled by command",
+            Self::Detached => "it is detached",
+        })
+    }
+}
+
+/// A disk as the store tells of it.
+#[derive(Clone, Debug)]
+pub struct DiskReport {
+    pub path: PathBuf,
+    pub standing: Standing,
+    /// Of one that is not in use: nothing.
+    pub usage: Usage,
+    /// Why the last command that was to take it out of use came to nothing; mostly empty.
+    pub note: String,
+}
+
+/// What the store remembers of a disk. Its place among the others is the disk's number as long as
+/// the process lives.
+pub(super) struct Slot {
+    pub(super) settings: DiskSettings,
+    pub(super) standing: Standing,
+    /// Who it was when it was in use last.
+    pub(super) seen: Option<Seen>,
+    pub(super) note: String,
+    /// There until the last user of it is gone, after it was taken out of use, and its lock with it.
+    pub(super) ending: Weak<()>,
+    /// The library gave up on its index: to be read through before it is trusted again.
+    pub(super) doubted: bool,
+}
+
+pub(super) struct Seen {
+    pub(super) id: String,
+    /// It was a file system of its own: the folder under it is another disk's.
+    pub(super) mounted: bool,
+}
+
+impl Slot {
+    pub(super) fn new(settings: DiskSettings) -> Self {
+        let standing = match settings.disabled {
+            Some(disabled) => Standing::Disabled { emptied: disabled.emptied },
+            None => Standing::Away("it is not open yet".into()),
+        };
+        let (seen, note, ending) = (None, String::new(), Weak::new());
+        Self { settings, standing, seen, note, ending, doubted: false }
+    }
+}
+
+impl Store {
+    /// The error for an object that was not found here and may lie on a disk that is not in use.
+    pub(crate) fn check_absent(&self, bucket_id: u64, name: &str) -> Result<()> {
+        if !self.disks.is_degraded() || self.disks.is_removed(&format::key(bucket_id, name))? {
+            return Ok(());
+        }
+        self.check_whole()
+    }
+
+    /// [`ErrorCode::Unavailable`] while some disk is not in use.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        match self.disks.first_hidden() {
+            None => Ok(()),
+            Some((path, standing)) => Err(Error::unavailable(format!(
+                "disk {} of this target is not in use: {standing}",
+                path.display()
+            ))
+            .hint("bring it back, or detach it if it is lost")),
+        }
+    }
+
+    /// The disks, in use or not.
+    pub fn disk_report(&self) -> Vec<DiskReport> {
+        self.disks.report()
+    }
+
+    /// The disks that may hide objects, and why they are not in use.
+    pub fn disks_away(&self) -> Vec<(PathBuf, String)> {
+        let hidden = self.disks.report().into_iter().filter(|d| d.standing.hides_objects());
+        hidden.map(|d| (d.path, d.standing.to_string())).collect()
+    }
+}

@@ -1,0 +1,205 @@
+//! Disks that come and go while a cluster runs: by command, and by themselves.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_core::intra::{DiskAction, DiskCommand, DiskState};
+use forebay_core::{Bucket, NodeId};
+use forebay_tests::cluster::{command, native};
+use forebay_tests::data::{assert_same, content};
+use forebay_tests::{Cluster, Options, http, wait};
+use serde_json::{Value, json};
+
+const SOON: Duration = Duration::from_secs(30);
+const OBJECTS: usize = 40;
+
+fn one_target() -> Cluster {
+    Cluster::start(Options { targets: 1, ..Options::default() })
+}
+
+fn name(n: usize) -> String {
+    format!("object-{n:03}")
+}
+
+/// Some for the log of a disk and some for files.
+fn bytes(n: usize) -> Vec<u8> {
+    content(&name(n), 2_000 + n % 4 * 70_000)
+}
+
+async fn fill(cluster: &Cluster, bucket: &Bucket, numbers: std::ops::Range<usize>) {
+    for n in numbers {
+        put(cluster, bucket, n).await;
+    }
+}
+
+async fn put(cluster: &Cluster, bucket: &Bucket, n: usize) {
+    let url = cluster.object_url(&bucket.name, &name(n));
+    let answer = http::request("PUT", &url).body(bytes(n)).follow();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+fn get(cluster: &Cluster, bucket: &Bucket, n: usize) -> http::Answer {
+    http::request("GET", &cluster.object_url(&bucket.name, &name(n))).follow()
+}
+
+fn all_there(cluster: &Cluster, bucket: &Bucket) {
+    for n in 0..OBJECTS {
+        let answer = get(cluster, bucket, n);
+        assert_eq!(answer.status, 200, "{}: {}", name(n), answer.text());
+        assert_same(&name(n), &answer.body, &bytes(n));
+    }
+}
+
+/// A command of v1 about the disks of the only target.
+fn act(cluster: &Cluster, method: &str, action: &str, path: &Path, query: &str) -> http::Answer {
+    let url = format!("{}/v1/reverse/daemon/mountpaths{query}", cluster.endpoint);
+    http::request(method, &url)
+        .header("Ais-Node-Id", &cluster.targets[0].id)
+        .json(&json!({"action": action, "value": path}))
+        .send()
+}
+
+fn mountpaths(cluster: &Cluster) -> Value {
+    let url = format!("{}/v1/reverse/daemon?what=mountpaths", cluster.endpoint);
+    http::request("GET", &url).header("Ais-Node-Id", &cluster.targets[0].id).send().json()
+}
+
+fn shows(cluster: &Cluster, what: &str, paths: &[&Path]) {
+    wait::until(&format!("{what}: {paths:?}"), SOON, || mountpaths(cluster)[what] == json!(paths));
+}
+
+fn new_folder(cluster: &Cluster, name: &str) -> PathBuf {
+    let path = cluster.dir().join(name);
+    std::fs::create_dir(&path).unwrap();
+    path
+}
+
+fn first_disk(cluster: &Cluster) -> PathBuf {
+    cluster.dir().join(&cluster.targets[0].id).join("disk1")
+}
+
+/// What `forebay` prints, and its exit code.
+fn cli(cluster: &Cluster, args: &[&str]) -> (String, i32) {
+    let done = command(args).env("FOREBAY_ENDPOINT", &cluster.endpoint).output().unwrap();
+    let text = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    (text.into_owned(), done.status.code().unwrap())
+}
+
+#[tokio::test]
+async fn disks_are_changed_by_commands_of_v1_and_stay_changed_after_a_restart() {
+    let cluster = one_target();
+    let bucket = native("moved");
+    cluster.client().create_bucket(&bucket, None).await.unwrap();
+    fill(&cluster, &bucket, 0..OBJECTS / 2).await;
+    let (old, new) = (first_disk(&cluster), new_folder(&cluster, "new-disk"));
+    shows(&cluster, "available", &[&old]);
+
+    let only = act(&cluster, "DELETE", "detach-mp", &old, "");
+    assert_eq!(only.status, 409, "{}", only.text());
+    assert_eq!(act(&cluster, "PUT", "attach-mp", &new, "").status, 200);
+    let twice = act(&cluster, "PUT", "attach-mp", &new, "");
+    assert_eq!(twice.status, 409, "{}", twice.text());
+    shows(&cluster, "available", &[&old, &new]);
+    fill(&cluster, &bucket, OBJECTS / 2..OBJECTS).await;
+
+    let gone = act(&cluster, "DELETE", "detach-mp", &old, "");
+    assert_eq!(gone.status, 200, "{}", gone.text());
+    shows(&cluster, "available", &[&new]);
+    assert_eq!(mountpaths(&cluster)["disabled"], json!([]));
+    all_there(&cluster, &bucket);
+
+    let target = cluster.targets[0].id.clone();
+    cluster.kill9(&target);
+    cluster.restart(&target);
+    wait::until("the target is back", SOON, || cluster.is_alive(&target));
+    shows(&cluster, "available", &[&new]);
+    all_there(&cluster, &bucket);
+}
+
+#[tokio::test]
+async fn a_disk_is_disabled_and_enabled_by_the_command_line() {
+    let cluster = one_target();
+    let bucket = native("resting");
+    let client = cluster.client();
+    client.create_bucket(&bucket, None).await.unwrap();
+    let (old, new) = (first_disk(&cluster), new_folder(&cluster, "new-disk"));
+    let target = cluster.targets[0].id.as_str();
+    let (old, path) = (old.to_str().unwrap(), new.to_str().unwrap());
+    let (text, code) = cli(&cluster, &["disk", "attach", target, path, "--size", "1GiB"]);
+    assert_eq!(code, 0, "{text}");
+    fill(&cluster, &bucket, 0..OBJECTS).await;
+
+    let (text, code) = cli(&cluster, &["disk", "disable", target, old]);
+    assert_eq!(code, 0, "{text}");
+    all_there(&cluster, &bucket);
+    shows(&cluster, "disabled", &[Path::new(old)]);
+    let (text, code) = cli(&cluster, &["disk", "ls"]);
+    let line = text.lines().find(|line| line.contains(old)).unwrap_or_default();
+    assert!(code == 0 && line.contains("disabled"), "{text}");
+    let (text, code) = cli(&cluster, &["disk", "enable", target, old]);
+    assert_eq!(code, 0, "{text}");
+    all_there(&cluster, &bucket);
+
+    let (text, code) = cli(&cluster, &["disk", "detach", target, "/no/such/disk"]);
+    assert!(code == 4 && text.contains("no disk of this target"), "{code}: {text}");
+    let (text, code) = cli(&cluster, &["disk", "detach", target, path, "--force"]);
+    assert!(code == 2 && text.contains("--yes"), "{code}: {text}");
+    let node = NodeId::new(target).unwrap();
+    let show = DiskCommand::new(DiskAction::Show, "");
+    let disks = client.act_on_disk(&node, &show).await.unwrap();
+    assert!(disks.iter().all(|disk| disk.state == DiskState::InUse), "{disks:?}");
+}
+
+#[tokio::test]
+async fn a_disk_that_is_away_is_told_of_and_its_objects_are_not_said_to_be_missing() {
+    let cluster = one_target();
+    let bucket = native("waiting");
+    cluster.client().create_bucket(&bucket, None).await.unwrap();
+    let new = new_folder(&cluster, "new-disk");
+    assert_eq!(act(&cluster, "PUT", "attach-mp", &new, "").status, 200);
+    fill(&cluster, &bucket, 0..OBJECTS).await;
+    let list = || {
+        let url = format!("{}/v1/buckets/{}", cluster.endpoint, bucket.name);
+        http::request("GET", &url).json(&json!({"action": "list", "value": {}})).send()
+    };
+    assert_eq!(list().status, 200);
+
+    let aside = cluster.dir().join("unplugged");
+    std::fs::rename(&new, &aside).unwrap();
+    std::fs::write(&new, "no folder").unwrap();
+    let away = || {
+        http::metric(
+            &http::get(&format!("{}/metrics", cluster.targets[0].url)).text(),
+            "forebay_disks",
+            &["state=\"away\""],
+        )
+    };
+    wait::until("the disk is away", SOON, || away() == 1.0);
+    let (mut found, mut waits) = (0, 0);
+    for n in 0..OBJECTS {
+        let answer = get(&cluster, &bucket, n);
+        match answer.status {
+            200 => found += 1,
+            503 => {
+                assert!(answer.header("retry-after").is_some(), "{}", answer.text());
+                waits += 1;
+            }
+            other => panic!("{other}: {}", answer.text()),
+        }
+    }
+    assert!(found > 4 && waits > 4, "{found} found, {waits} wait");
+    let listed = list();
+    assert_eq!(listed.status, 503, "{}", listed.text());
+    let summed = http::get(&format!("{}/metrics", cluster.endpoint)).text();
+    assert_eq!(http::metric(&summed, "forebay_disks", &["state=\"away\""]), 1.0, "{summed}");
+    shows(&cluster, "disabled", &[&new]);
+    let (text, code) = cli(&cluster, &["doctor"]);
+    let line = text.lines().find(|line| line.contains("not in use")).unwrap_or_default();
+    assert!(code == 1 && line.contains("FAIL") && line.contains("new-disk"), "{code}: {text}");
+
+    std::fs::remove_file(&new).unwrap();
+    std::fs::rename(&aside, &new).unwrap();
+    wait::until("the disk is back", SOON, || away() == 0.0);
+    all_there(&cluster, &bucket);
+    assert_eq!(list().status, 200);
+}
