@@ -109,13 +109,13 @@ pub(crate) struct IshardArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DryRun {
+pub(crate) enum DryRun {
     Shards,
     Keys,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Progress {
+pub(crate) enum Progress {
     #[default]
     Auto,
     None,
@@ -167,7 +167,7 @@ fn spec(args: &IshardArgs) -> Result<IshardSpec, Failure> {
 }
 
 /// A word that the grammar has checked, as the choice that it names.
-fn word<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
+pub(crate) fn word<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
     serde_json::from_value(Value::String(text.to_owned()))
         .map_err(|e| Error::invalid(format!("invalid choice \"{text}\": {e}")).into())
 }
@@ -265,7 +265,7 @@ fn to_json(plan: &Plan, index: usize) -> Value {
     })
 }
 
-async fn wait_for(session: &Session, id: &str, form: Progress) -> Result<(), Failure> {
+pub(crate) async fn wait_for(session: &Session, id: &str, form: Progress) -> Result<(), Failure> {
     match form {
         Progress::Auto => job::wait_for(session, id, None).await,
         Progress::None | Progress::Json => {

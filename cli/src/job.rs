@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use forebay_core::dsort::TargetPart;
 use forebay_core::job::{JobKind, JobState, JobStatus, Selection};
 use forebay_core::size::ByteSize;
 use forebay_core::{Error, ErrorCode};
@@ -177,6 +178,14 @@ pub(crate) fn show(session: &Session, job: &JobStatus) -> Result<(), Failure> {
         ("started", time(job.started_ns)),
         ("ended", time(job.ended_ns)),
     ];
+    if let Some(report) = &job.dsort {
+        let sum = |count: fn(&TargetPart) -> u64| report.targets.values().map(count).sum::<u64>();
+        let number = |n: u64| n.to_string();
+        lines.push(("extraction", of(report.inputs, &number, sum(|t| t.inputs))));
+        let sorted = if report.sorting.is_finished() { "done" } else { "-" };
+        lines.push(("sorting", sorted.to_owned()));
+        lines.push(("creation", of(sum(|t| t.to_create), &number, sum(|t| t.created))));
+    }
     lines.extend(job.messages.iter().map(|m| ("error", m.clone())));
     lines.extend(job.notes.iter().map(|m| ("note", m.clone())));
     output::one(session.format, &job.id, &lines, &to_json(job))
@@ -212,13 +221,17 @@ fn state(state: JobState) -> &'static str {
 }
 
 pub(crate) fn to_json(job: &JobStatus) -> Value {
-    json!({
+    let mut json = json!({
         "id": job.id, "kind": job.kind, "bucket": job.bucket.as_ref().map(ToString::to_string),
         "state": state(job.state), "objects": job.objects, "bytes": job.bytes,
         "total_objects": job.total_objects, "total_bytes": job.total_bytes,
         "errors": job.errors, "messages": job.messages, "notes": job.notes,
         "started": time_json(job.started_ns), "ended": time_json(job.ended_ns),
-    })
+    });
+    if let Some(report) = &job.dsort {
+        json["dsort"] = json!(report);
+    }
+    json
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod cluster;
 mod dev;
 mod disk;
 mod doctor;
+mod dsort;
 mod failure;
 mod get;
 mod home;
@@ -83,6 +84,8 @@ enum Command {
     Scrub(job::SelectArgs),
     /// Pack the objects of a bucket into shards
     Ishard(Box<ishard::IshardArgs>),
+    /// Sort or shuffle the records of shards into other shards
+    Dsort(Box<dsort::DsortArgs>),
     /// Watch and stop jobs
     #[command(subcommand)]
     Job(job::JobCommand),
@@ -152,6 +155,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Scrub(args) => job::start(session, JobKind::Scrub, &args).await,
         Command::Evict(args) => job::start(session, JobKind::Evict, &args).await,
         Command::Ishard(args) => ishard::run(session, &args).await,
+        Command::Dsort(args) => dsort::run(session, &args).await,
         Command::Job(command) => job::run(session, &command).await,
         Command::Cluster(command) => cluster::run(session, &command).await,
         Command::Disk(command) => disk::run(session, &command).await,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::dsort::DsortReport;
 use crate::error::{Error, Result};
 use crate::name::{Bucket, NodeId};
 use crate::template::Template;
@@ -129,6 +130,9 @@ pub struct JobStatus {
     /// What ended the job as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Error>,
+    /// Of a job that sorts shards: its phases, and what each target did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dsort: Option<Box<DsortReport>>,
 }
 
 impl JobStatus {
@@ -150,6 +154,7 @@ impl JobStatus {
             messages: Vec::new(),
             notes: Vec::new(),
             failure: None,
+            dsort: None,
         }
     }
 
@@ -187,6 +192,7 @@ pub fn merge(parts: &BTreeMap<NodeId, JobStatus>) -> Option<JobStatus> {
         all.messages.extend(part.messages.iter().cloned());
         all.notes.extend(part.notes.iter().cloned());
         all.failure = all.failure.or_else(|| part.failure.clone());
+        all.dsort = all.dsort.or_else(|| part.dsort.clone());
     }
     if all.state == JobState::Running {
         all.ended_ns = 0;

@@ -161,6 +161,11 @@ impl Ranges {
         self.ranges.iter().map(Range::count).product()
     }
 
+    /// Whether it has as many names as anybody may need, so that their number says nothing.
+    pub fn is_open(&self) -> bool {
+        self.count() >= MAX_NAMES
+    }
+
     /// All names, the last range turning fastest.
     pub fn names(&self) -> impl Iterator<Item = String> + '_ {
         (0..self.count()).map(|i| self.name(i))

@@ -10,6 +10,10 @@ use crate::error::{Error, Result};
 /// Highest number of a part; parts are numbered from 1.
 pub const MAX_PART: u32 = 10_000;
 
+/// A note of uploads that no client began: shards that a job put aside. They end with the job, and
+/// with the process that it runs in.
+pub const ASIDE: &str = "forebay:aside";
+
 /// An object that is being uploaded in parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upload {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{self, JobKind, JobSpec, JobState, JobStatus, Selection, Task};
-use forebay_core::state::Node;
+use forebay_core::state::{ClusterState, Node};
 use forebay_core::v1::jobs::unknown_job;
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result, placement};
 use forebay_node::clock::unix_ns;
@@ -106,17 +106,13 @@ impl JobControl {
         source: &Found,
         ishard: IshardSpec,
     ) -> Result<String> {
-        let nodes = targets::alive(&source.state)?;
-        let runner = placement::highest(nodes.into_iter(), placement::digest(&id));
-        let runner = runner.ok_or_else(|| Error::unavailable("no target is alive"))?;
         let spec = JobSpec {
             bucket: Some(source.info.bucket.clone()),
             selection: Selection::Prefix(ishard.prefix.clone()),
             task: Task::Ishard(Box::new(ishard)),
             ..JobSpec::new(JobKind::Ishard, id.clone())
         };
-        let mut status: JobStatus = self.targets.post(runner, JOBS, &spec).await?;
-        self.remember(Started { on: vec![runner.id.clone()], last: status.clone() });
+        let (runner, mut status) = self.launch_on_one(&source.state, spec).await?;
         let (begun, mut pause) = (Instant::now(), Duration::from_millis(5));
         while !status.is_over() && status.total_objects == 0 && begun.elapsed() < PLANNED_WITHIN {
             tokio::time::sleep(pause).await;
@@ -129,6 +125,37 @@ impl JobControl {
             Some(e) if status.total_objects == 0 => Err(e),
             _ => Ok(id),
         }
+    }
+
+    /// Starts a job that one target runs, on the living one that its id falls to. Starting one that
+    /// exists is its status.
+    pub(crate) async fn launch_on_one<'a>(
+        &self,
+        state: &'a ClusterState,
+        spec: JobSpec,
+    ) -> Result<(&'a Node, JobStatus)> {
+        let nodes = targets::alive(state)?;
+        let runner = placement::highest(nodes.into_iter(), placement::digest(&spec.id));
+        let runner = runner.ok_or_else(|| Error::unavailable("no target is alive"))?;
+        let status: JobStatus = self.targets.post(runner, JOBS, &spec).await?;
+        self.remember(Started { on: vec![runner.id.clone()], last: status.clone() });
+        Ok((runner, status))
+    }
+
+    /// Forgets a job that is over, here and on all targets that answer.
+    pub(crate) async fn forget(&self, id: &str) -> Result<()> {
+        let state = self.maps.load();
+        let path = format!("{}/forget", path(id));
+        let nodes = targets::alive(&state)?;
+        let told = self.targets.post_all::<_, serde_json::Value>(nodes, &path, &());
+        for (_, answer) in told.await {
+            match answer {
+                Err(e) if e.code != ErrorCode::JobNotFound => return Err(e),
+                _ => {}
+            }
+        }
+        self.table().remove(id);
+        Ok(())
     }
 
     fn table(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Started>> {

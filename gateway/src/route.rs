@@ -93,6 +93,16 @@ impl Route {
         }
     }
 
+    /// The bucket; a native one is made when it is missing, as AIStore does for some jobs.
+    pub(crate) async fn bucket_or_new(&self, bucket: &Bucket) -> Result<Found> {
+        match self.bucket(bucket).await {
+            Err(e) if e.code == ErrorCode::BucketNotFound => {}
+            other => return other,
+        }
+        self.create(self.state().requested(bucket.clone(), None)).await?;
+        self.bucket(bucket).await
+    }
+
     /// Whether what stands behind the bucket exists and may be used, as some target sees it.
     pub(crate) async fn check_backend(&self, info: &BucketInfo) -> Result<()> {
         if !info.has_backend() {

@@ -25,8 +25,8 @@ use crate::cluster::leading::Leading;
 use crate::cluster::standing::StandingWatch;
 use crate::cluster_view::ClusterView;
 use crate::http::{
-    admin, api, batch, buckets, cluster, daemon, disks, download, easy_url, etl, internal, jobs,
-    objects, unserved,
+    admin, api, batch, buckets, cluster, daemon, disks, download, dsort, easy_url, etl, internal,
+    jobs, objects,
 };
 use crate::job_control::JobControl;
 use crate::meta::front::RaftMeta;
@@ -200,6 +200,7 @@ impl Parts {
                 metrics: metrics.clone(),
             }))
             .merge(jobs::router(jobs_front.clone()))
+            .merge(dsort::router(jobs_front.clone()))
             .merge(etl::router(etl::Etls {
                 route: route.clone(),
                 targets: targets.clone(),
@@ -210,7 +211,6 @@ impl Parts {
             .merge(download::router(download::Downloads {
                 route: route.clone(),
                 targets: targets.clone(),
-                changes: changes.clone(),
                 metrics: metrics.clone(),
             }))
             .merge(disks::router(disks_front.clone()))
@@ -240,8 +240,7 @@ impl Parts {
                 maps: maps.clone(),
                 identity: identity.clone(),
                 metrics: metrics.clone(),
-            }))
-            .merge(unserved::router(metrics));
+            }));
         let easy = easy_url::router(&router);
         GatewayFront { s3, routes: Routes::new(router.merge(easy)) }
     }

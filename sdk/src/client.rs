@@ -376,6 +376,11 @@ impl Client {
         self.call(py, |c| async move { c.start_job(kind, &bucket, &selection).await })
     }
 
+    /// Starts a job that sorts shards; `spec` is JSON.
+    fn start_dsort(&self, py: Python<'_>, spec: String) -> PyResult<String> {
+        self.call(py, |c| async move { c.start_dsort(spec.into_bytes()).await })
+    }
+
     fn job(&self, py: Python<'_>, id: String) -> PyResult<String> {
         json(py, &self.call(py, |c| async move { c.job(&id).await })?)
     }

@@ -27,7 +27,7 @@ use crate::download::Downloads;
 use crate::etl::{self, Etls};
 use crate::http::{Context, Front};
 use crate::job::Jobs;
-use crate::job::ishard::builds::Builds;
+use crate::job::build::builds::Builds;
 use crate::object::{ObjectService, Parts};
 use crate::promote::Promotions;
 use crate::s3::S3;
@@ -122,6 +122,7 @@ pub async fn run(
         peer.clone(),
         shards.clone(),
         etls.clone(),
+        config.download.allow_private,
         lifecycle.clone(),
     );
     let builds = Builds::new(objects.clone(), peer.clone(), lifecycle.clone());

@@ -10,6 +10,7 @@ mod bit_rot;
 mod cold_get;
 mod disks;
 mod download;
+mod dsort;
 mod etl;
 mod eviction;
 mod folder;

@@ -30,6 +30,7 @@ async fn an_index_is_asked_of_the_owner_and_again_when_its_answer_breaks() {
     let index = ShardIndexReply {
         format: ArchiveFormat::Tar,
         version: "3".into(),
+        size: 0,
         members: vec![("a/1.jpg".into(), 512, 10)],
     };
     let text = serde_json::to_vec(&index).unwrap();

@@ -262,6 +262,9 @@ pub struct ShardIndexReply {
     pub format: ArchiveFormat,
     /// The version of the object that this is the index of.
     pub version: String,
+    /// Bytes of the object.
+    #[serde(default)]
+    pub size: u64,
     /// Name, offset and size of each member, in the archive's order.
     pub members: Vec<(String, u64, u64)>,
 }

@@ -80,7 +80,7 @@ impl<'de> Deserialize<'de> for KeyMode {
 }
 
 /// Compiles a pattern of bounded size. The engine takes time linear in the text.
-pub(super) fn compile(pattern: &str) -> Result<Regex> {
+pub(crate) fn compile(pattern: &str) -> Result<Regex> {
     let bad = |why: &dyn fmt::Display| {
         let shown: String = pattern.chars().take(64).collect();
         Error::invalid(format!("invalid regular expression \"{shown}\": {why}"))

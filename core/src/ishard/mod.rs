@@ -5,11 +5,11 @@
 //! cuts the sequence into shards, so that a sample is never split. The same spec over the same
 //! listing is the same plan, wherever it is made.
 
-mod build;
 mod cut;
 mod ekm;
 mod key;
 mod listing;
+mod manifest;
 mod plan;
 #[cfg(test)]
 mod properties;
@@ -18,10 +18,11 @@ mod spec;
 #[cfg(test)]
 mod tests;
 
-pub use build::{BuildMember, BuildOutcome, BuildRequest, BuildStatus, ManifestLine};
 pub use ekm::{Ekm, EkmRule};
 pub use key::KeyMode;
+pub(crate) use key::compile;
 pub use listing::Listing;
+pub use manifest::ManifestLine;
 pub use plan::{Outputs, Plan, PlannedFile, PlannedShard, Totals, plan};
 pub use spec::{
     DEFAULT_MANIFEST, DEFAULT_SHARD_BYTES, DEFAULT_TEMPLATE, EkmUnmatched, ExtMode, IshardSpec,

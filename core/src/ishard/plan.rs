@@ -9,8 +9,7 @@ use super::listing::Listing;
 use super::sample::{Samples, gather};
 use super::spec::{IshardSpec, Overwrite};
 use crate::error::{Error, ErrorCode, Result};
-use crate::name::ObjectName;
-use crate::template::Ranges;
+use crate::shard_names;
 
 /// Warnings that are kept in words; all are counted.
 const WARNINGS: usize = 32;
@@ -142,41 +141,20 @@ pub fn plan(spec: &IshardSpec, listing: Listing) -> Result<Plan> {
     Ok(Plan { samples, order: sequence.order, shards, totals, notes })
 }
 
-/// A name for each shard, in order. Every template must have enough of them.
+/// A name for each shard, in order.
 fn name_all(spec: &IshardSpec, drafts: &[Draft]) -> Result<Vec<String>> {
     let rules = spec.ekm.0.iter().map(|rule| rule.template.as_str());
     let templates: Vec<&str> = rules.chain([spec.template.as_str()]).collect();
-    let mut ranges = Vec::with_capacity(templates.len());
-    for (rule, template) in templates.iter().enumerate() {
-        let range = Ranges::parse_output(template)?;
-        let needed = drafts.iter().filter(|d| d.rule == rule).count() as u64;
-        if needed > range.count() {
-            return Err(Error::invalid(format!(
-                "template \"{template}\" has {} names, {needed} shards need one",
-                range.count()
-            ))
-            .hint("nothing was written; widen the range, or make larger shards"));
-        }
-        ranges.push(range);
-    }
-    let mut names: Vec<_> = ranges.iter().map(Ranges::names).collect();
-    let ended = || Error::internal("a template has fewer names than it counts");
-    drafts
-        .iter()
-        .map(|d| names[d.rule].next().map(|name| spec.shard_name(&name)).ok_or_else(ended))
-        .collect()
+    let rules: Vec<usize> = drafts.iter().map(|d| d.rule).collect();
+    let names = shard_names::name_all(&templates, &rules)?;
+    Ok(names.iter().map(|name| spec.shard_name(name)).collect())
 }
 
 /// Names of objects, each once, and none of an object that is being read.
 fn check_names(spec: &IshardSpec, listing: &Listing, names: &[String]) -> Result<()> {
     let manifest = spec.manifest_name();
-    let mut seen = HashSet::with_capacity(names.len() + 1);
+    shard_names::check_distinct(names.iter().chain(&manifest).map(String::as_str))?;
     for name in names.iter().chain(&manifest) {
-        ObjectName::new(name)?;
-        if !seen.insert(name.as_str()) {
-            return Err(Error::invalid(format!("two outputs would be named \"{name}\""))
-                .hint("separate the ranges of a template, and give each rule its own"));
-        }
         if spec.source == spec.destination && listing.contains(name) {
             return Err(Error::new(
                 ErrorCode::Conflict,
@@ -252,15 +230,8 @@ impl Plan {
     /// What all outputs' names begin with: where to look for those that exist.
     pub fn output_prefix(&self, spec: &IshardSpec) -> String {
         let manifest = spec.manifest_name();
-        let mut names =
-            self.shards.iter().map(|(name, _)| name.as_str()).chain(manifest.as_deref());
-        let mut common = names.next().unwrap_or_default();
-        for name in names {
-            let same = common.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
-            let cut = (0..=same).rev().find(|&at| common.is_char_boundary(at)).unwrap_or(0);
-            common = &common[..cut];
-        }
-        common.to_owned()
+        let shards = self.shards.iter().map(|(name, _)| name.as_str());
+        shard_names::common_prefix(shards.chain(manifest.as_deref()))
     }
 }
 

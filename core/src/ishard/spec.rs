@@ -10,6 +10,7 @@ use super::ekm::Ekm;
 use super::key::{KeyMode, compile};
 use crate::error::{Error, Result};
 use crate::name::Bucket;
+use crate::shard_names::{check_extension, with_extension};
 use crate::size::ByteSize;
 use crate::template::Ranges;
 
@@ -18,8 +19,6 @@ pub const DEFAULT_SHARD_BYTES: u64 = 128 << 20;
 pub const DEFAULT_TEMPLATE: &str = "shard-%06d";
 pub const DEFAULT_MANIFEST: &str = "manifest.jsonl";
 
-/// Extensions of shards, the longer ones first where one ends in another.
-const EXTENSIONS: [&str; 6] = [".tar.gz", ".tar.lz4", ".tar.zst", ".tgz", ".tar", ".zip"];
 /// Most rules of an external key map, and most patterns in all of them.
 const MAX_RULES: usize = 10_000;
 
@@ -116,10 +115,7 @@ impl IshardSpec {
     /// Refuses what can never work, before anything is listed.
     pub fn check(&self) -> Result<()> {
         self.key.check()?;
-        if !EXTENSIONS.contains(&self.ext.as_str()) {
-            return Err(Error::invalid(format!("unknown shard extension \"{}\"", self.ext))
-                .hint(format!("one of {}", EXTENSIONS.join(" "))));
-        }
+        check_extension(&self.ext)?;
         if matches!(self.size, ShardSize::Count(0) | ShardSize::Bytes(0)) {
             return Err(Error::invalid("the shard size must be more than 0"));
         }
@@ -152,8 +148,7 @@ impl IshardSpec {
 
     /// The whole name of a shard whose template gave `name`.
     pub(super) fn shard_name(&self, name: &str) -> String {
-        let ext = if name.ends_with(&self.ext) { "" } else { &self.ext };
-        format!("{}{name}{ext}", self.destination_prefix)
+        format!("{}{}", self.destination_prefix, with_extension(name, &self.ext))
     }
 
     /// The whole name of the manifest, if there is to be one.

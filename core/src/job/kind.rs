@@ -51,6 +51,7 @@ pub enum JobKind {
     EcPut,
     EcRespond,
     List,
+    /// Writes the records of shards into others, in another order; runs on one target.
     Dsort,
     Inventory,
     LoadMetadata,
@@ -174,6 +175,7 @@ impl JobKind {
             Self::CopyObjects | Self::TransformObjects => "tco-",
             Self::GetBatch => "gbt-",
             Self::Ishard => "ishard-",
+            Self::Dsort => "srt-",
             _ => "job-",
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::dsort::DsortSpec;
 use crate::ishard::IshardSpec;
 use crate::name::Bucket;
 
@@ -15,6 +16,7 @@ pub enum Task {
     #[default]
     Plain,
     Ishard(Box<IshardSpec>),
+    Dsort(Box<DsortSpec>),
     Prefetch(PrefetchTask),
     Copy(Box<CopyTask>),
     Archive(Box<ArchiveTask>),
@@ -26,6 +28,7 @@ impl Task {
         match self {
             Self::Plain | Self::Prefetch(_) => None,
             Self::Ishard(spec) => Some(&spec.destination),
+            Self::Dsort(spec) => Some(&spec.destination),
             Self::Copy(task) => Some(&task.to),
             Self::Archive(task) => Some(&task.to),
         }

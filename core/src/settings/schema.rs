@@ -140,7 +140,7 @@ pub static SETTINGS: &[Setting] = &[
     setting("keepalivetracker.num_retries", COUNT, "3"),
     setting("keepalivetracker.retry_factor", Int(1, 255), "4"),
     setting("downloader.timeout", Duration, "1h0m"),
-    setting("distributed_sort.duplicated_records", REACTION, "ignore"),
+    setting("distributed_sort.duplicated_records", REACTION, "abort"),
     setting("distributed_sort.missing_shards", REACTION, "ignore"),
     setting("distributed_sort.ekm_malformed_line", REACTION, "abort"),
     setting("distributed_sort.ekm_missing_key", REACTION, "abort"),

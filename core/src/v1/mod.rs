@@ -9,6 +9,7 @@ pub mod batch;
 pub mod bucket;
 pub mod cluster;
 pub mod download;
+pub mod dsort;
 pub mod error;
 pub mod etl;
 pub mod headers;

@@ -9,18 +9,16 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::{delete, get};
 use forebay_core::download::{DownloadSpec, DownloadStatus, What, merge};
-use forebay_core::state::{Command, Node};
+use forebay_core::state::Node;
 use forebay_core::v1::download::{
     Question, is_unknown, job_json, requested, status_json, unknown_download,
 };
-use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
-use forebay_node::clock::unix_ns;
+use forebay_core::{Error, NodeId, Result};
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
 use serde_json::Value;
 
 use super::{MAX_CONTROL, counted, done, read_body};
-use crate::changes::Changes;
 use crate::ids;
 use crate::route::{Found, Route};
 use crate::targets::{self, Targets};
@@ -32,7 +30,6 @@ const DOWNLOADS: &str = "/internal/v1/download";
 pub(crate) struct Downloads {
     pub(crate) route: Route,
     pub(crate) targets: Targets,
-    pub(crate) changes: Changes,
     pub(crate) metrics: Metrics,
 }
 
@@ -49,7 +46,7 @@ pub(crate) fn router(state: Downloads) -> Router {
 async fn start(State(state): State<Downloads>, body: Body) -> Response {
     let result = async {
         let spec = requested(&read_body(body, MAX_CONTROL).await?, ids::mint("dnl-"))?;
-        let found = bucket(&state, &spec.bucket).await?;
+        let found = state.route.bucket_or_new(&spec.bucket).await?;
         check_backend(&spec, &found)?;
         let nodes = targets::holders(&found.state, &found.info)?;
         let started = state.targets.post_all::<_, Value>(nodes.iter().copied(), DOWNLOADS, &spec);
@@ -62,19 +59,6 @@ async fn start(State(state): State<Downloads>, body: Body) -> Response {
     };
     let result = result.await;
     counted(&state.metrics, "v1", "download", result)
-}
-
-/// The bucket; a native one is made when it is missing.
-async fn bucket(state: &Downloads, bucket: &Bucket) -> Result<Found> {
-    match state.route.bucket(bucket).await {
-        Err(e) if e.code == ErrorCode::BucketNotFound => {}
-        other => return other,
-    }
-    let info = Box::new(state.route.state().requested(bucket.clone(), None));
-    match state.changes.commit(Command::CreateBucket { info, now_ns: unix_ns() }).await {
-        Err(e) if e.code != ErrorCode::BucketExists => Err(e),
-        _ => state.route.bucket(bucket).await,
-    }
 }
 
 fn check_backend(spec: &DownloadSpec, found: &Found) -> Result<()> {

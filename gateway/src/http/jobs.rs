@@ -69,17 +69,7 @@ async fn start_ishard(state: &JobsFront, query: Option<&str>, body: Body) -> Res
     let spec: IshardSpec = serde_json::from_slice(&read_body(body, MAX_CONTROL).await?)
         .map_err(|e| Error::invalid(format!("ishard: the job's spec cannot be read: {e}")))?;
     spec.check()?;
-    let id = match Query::parse(query).get("id") {
-        None | Some("") => ids::mint("ishard-"),
-        Some(id) => {
-            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-            if !(9..=64).contains(&id.len()) || !id.chars().all(fits) {
-                return Err(Error::invalid(format!("ishard: invalid id \"{id}\""))
-                    .hint("9 to 64 letters, digits, '-' or '_'"));
-            }
-            id.to_owned()
-        }
-    };
+    let id = own_id(query, "ishard")?.unwrap_or_else(|| ids::mint("ishard-"));
     let source = state.route.bucket(&spec.source).await?;
     match state.route.bucket(&spec.destination).await {
         // It is made when the plan is good.
@@ -91,6 +81,21 @@ async fn start_ishard(state: &JobsFront, query: Option<&str>, body: Body) -> Res
     }
     let id = state.jobs.start_ishard(id, &source, spec).await?;
     Ok(json(&serde_json::json!({ "id": id })))
+}
+
+/// The id that a client gives its job, if it does.
+pub(super) fn own_id(query: Option<&str>, job: &str) -> Result<Option<String>> {
+    match Query::parse(query).get("id") {
+        None | Some("") => Ok(None),
+        Some(id) => {
+            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+            if !(9..=64).contains(&id.len()) || !id.chars().all(fits) {
+                return Err(Error::invalid(format!("{job}: invalid id \"{id}\""))
+                    .hint("9 to 64 letters, digits, '-' or '_'"));
+            }
+            Ok(Some(id.to_owned()))
+        }
+    }
 }
 
 /// `PUT /v1/cluster`: of the many control actions of v1, start and stop of jobs.

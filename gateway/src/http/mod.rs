@@ -9,6 +9,7 @@ pub(crate) mod cluster;
 pub(crate) mod daemon;
 pub(crate) mod disks;
 pub(crate) mod download;
+pub(crate) mod dsort;
 pub(crate) mod easy_url;
 pub(crate) mod etl;
 pub(crate) mod internal;
@@ -19,7 +20,6 @@ pub(crate) mod node_status;
 mod object_jobs;
 pub(crate) mod objects;
 pub(crate) mod summary;
-pub(crate) mod unserved;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};

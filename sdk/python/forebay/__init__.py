@@ -15,6 +15,7 @@ from forebay._version import __version__
 from forebay.batch import Batch
 from forebay.bucket import Bucket, ObjectGroup
 from forebay.client import Client, Cluster
+from forebay.dsort import DsortOptions
 from forebay.errors import (
     AccessDenied,
     AlreadyExists,
@@ -74,6 +75,7 @@ __all__ = [
     "Listing",
     "ObjectEntry",
     "ObjectProps",
+    "DsortOptions",
     "Job",
     "JobStatus",
     "ForebayError",

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from forebay import _core
 from forebay.batch import Batch
 from forebay.bucket import Bucket
+from forebay.dsort import DsortOptions, dsort_spec
 from forebay.errors import ForebayError
 from forebay.job import Job
 from forebay.listing import Listing
 from forebay.shard import ShardIndex
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from forebay.object import Object
 
 __all__ = ["Client", "Cluster"]
@@ -167,6 +170,37 @@ class Client:
     def job(self, id: str) -> Job:
         """The job of this id."""
         return Job(self, id)
+
+    def dsort(
+        self,
+        source: Bucket | str,
+        destination: Bucket | str,
+        template: str = "shard-%06d",
+        **options: Unpack[DsortOptions],
+    ) -> Job:
+        """Writes the records of shards into other shards, in another order.
+
+        A record is all members of one key (WebDataset's) in one shard; it is never split. No output
+        shard is to be seen before all of them are written.
+
+        Args:
+            source: The shards: a bucket, or a URI with a prefix or a template behind it, such as
+                ``ais://shards/train-{0000..0099}.tar``.
+            destination: Bucket of the output shards.
+            template: Names of the output shards, in one of three spellings: ``shard-%06d``,
+                ``shard-{0000..0999}``, ``shard-@0999``. Not looked at with ``ekm``.
+            **options: See :class:`~forebay.dsort.DsortOptions`.
+
+        Raises:
+            InvalidArgument: Something of the above makes no sense, or there are too few names.
+            NotFound: There is no such bucket, or nothing to sort.
+            ForebayError: The input is not as it should be; nothing was written.
+
+        Example:
+            >>> client.dsort("ais://a", "ais://b", algorithm="shuffle", seed=7)  # doctest: +SKIP
+        """
+        spec = dsort_spec(self, source, destination, template, options)
+        return Job(self, self._native.start_dsort(json.dumps(spec)))
 
     def cluster(self) -> Cluster:
         """What the cluster says of itself."""

@@ -7,9 +7,9 @@ use forebay_core::history;
 use forebay_core::intra::{
     BackendHeadRequest, BackendListRequest, DiskCommand, ListPage, ListRequest, SettleRequest,
 };
-use forebay_core::ishard::BuildRequest;
 use forebay_core::job::JobSpec;
 use forebay_core::list_page::Detail;
+use forebay_core::shard_build::{BuildRequest, HoldRequest, UnpackRequest};
 use forebay_core::state::ClusterState;
 use forebay_node::reply::{Failure, json, with_type};
 
@@ -106,6 +106,14 @@ pub(super) async fn stop_job(
     Ok(json(&context.jobs.stop(&id)?))
 }
 
+pub(super) async fn forget_job(
+    State(context): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    context.jobs.forget(&id)?;
+    Ok(json(&serde_json::Value::Null))
+}
+
 /// Takes over a native object that another target still has.
 pub(super) async fn settle(
     State(context): State<Shared>,
@@ -137,6 +145,31 @@ pub(super) async fn stop_build(
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
     Ok(json(&context.builds.stop(&id).await?))
+}
+
+pub(super) async fn publish_build(
+    State(context): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    Ok(json(&context.builds.publish(&id)?))
+}
+
+pub(super) async fn hold_builds(
+    State(context): State<Shared>,
+    Json(request): Json<HoldRequest>,
+) -> Response {
+    context.builds.hold(&request);
+    context.shards.hold_unpacked(&request.job, request.keep);
+    json(&serde_json::Value::Null)
+}
+
+pub(super) async fn unpack(
+    State(context): State<Shared>,
+    Json(request): Json<UnpackRequest>,
+) -> Result<Response, Failure> {
+    let info = context.maps.load().bucket(&request.bucket)?.clone();
+    context.shards.unpack(&info, request.shard.as_str(), &request.job).await?;
+    Ok(json(&serde_json::Value::Null))
 }
 
 /// Drops what is here of a destroyed (or evicted) bucket.

@@ -38,7 +38,7 @@ use crate::disks::DiskDesk;
 use crate::download::Downloads;
 use crate::etl::Etls;
 use crate::job::Jobs;
-use crate::job::ishard::builds::Builds;
+use crate::job::build::builds::Builds;
 use crate::object::ObjectService;
 use crate::promote::Promotions;
 use crate::s3::{self, S3};
@@ -119,9 +119,13 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/job", post(intra::start_job).get(intra::jobs))
         .route("/internal/v1/job/{id}", get(intra::job).delete(intra::stop_job))
         .route("/internal/v1/disks", post(intra::disks))
+        .route("/internal/v1/job/{id}/forget", post(intra::forget_job))
         .route("/internal/v1/settle", post(intra::settle))
         .route("/internal/v1/shard/build", post(intra::start_build))
         .route("/internal/v1/shard/build/{id}", get(intra::build).delete(intra::stop_build))
+        .route("/internal/v1/shard/build/{id}/publish", post(intra::publish_build))
+        .route("/internal/v1/shard/hold", post(intra::hold_builds))
+        .route("/internal/v1/shard/unpack", post(intra::unpack))
         .route("/internal/v1/inventory/create", post(inventory::create))
         .route("/internal/v1/inventory/info", post(inventory::info))
         .route("/internal/v1/inventory/page", post(inventory::page))

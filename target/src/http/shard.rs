@@ -51,7 +51,8 @@ async fn answer_index(context: &Context, request: Request) -> Result<Response> {
     }
     let (meta, index) = context.shards.described(&info, name.as_str(), None).await?;
     let members = index.members.iter().map(|m| (m.name.clone(), m.offset, m.size)).collect();
-    Ok(json(&ShardIndexReply { format: index.format, version: meta.version, members }))
+    let (version, size) = (meta.version, meta.size);
+    Ok(json(&ShardIndexReply { format: index.format, version, size, members }))
 }
 
 /// One member, or all that match.

@@ -2,8 +2,10 @@
 //! that packs shards runs on one. What one request does itself is a job too ([`request`]).
 
 mod archive;
+pub(crate) mod build;
 mod copy;
-pub(crate) mod ishard;
+mod dsort;
+mod ishard;
 mod request;
 mod table;
 mod upkeep;
@@ -13,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::dsort::DsortReport;
 use forebay_core::ishard::Plan;
 use forebay_core::job::{JobKind, JobSpec, JobState, JobStatus};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
@@ -40,6 +43,8 @@ struct Inner {
     peer: PeerClient,
     shards: Shards,
     etls: Etls,
+    /// Whether a user's URL may point into private networks, whatever the cluster's settings say.
+    allow_private: bool,
     lifecycle: Lifecycle,
     table: Mutex<Table>,
 }
@@ -108,6 +113,12 @@ impl Job {
         status.bytes = status.bytes.saturating_sub(bytes);
     }
 
+    /// Changes what a job that sorts shards tells of itself.
+    fn report(&self, change: impl FnOnce(&mut DsortReport)) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        change(status.dsort.get_or_insert_default());
+    }
+
     fn status(&self) -> JobStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -120,10 +131,11 @@ impl Jobs {
         peer: PeerClient,
         shards: Shards,
         etls: Etls,
+        allow_private: bool,
         lifecycle: Lifecycle,
     ) -> Self {
         let table = Mutex::default();
-        Self(Arc::new(Inner { objects, me, peer, shards, etls, lifecycle, table }))
+        Self(Arc::new(Inner { objects, me, peer, shards, etls, allow_private, lifecycle, table }))
     }
 
     /// Starts a job. Starting one that exists is its status, so that a retry does no harm.
@@ -170,6 +182,16 @@ impl Jobs {
         Ok(status.clone())
     }
 
+    /// Forgets a job that is over.
+    pub(crate) fn forget(&self, id: &str) -> Result<()> {
+        if !self.find(id)?.status().is_over() {
+            let text = format!("job {id} is still in progress and cannot be removed");
+            return Err(Error::invalid(text).hint("abort it first"));
+        }
+        self.table().forget(id);
+        Ok(())
+    }
+
     fn find(&self, id: &str) -> Result<Arc<Job>> {
         let job = self.table().jobs.get(id).cloned();
         job.ok_or_else(|| forebay_core::v1::jobs::unknown_job(id))
@@ -179,6 +201,10 @@ impl Jobs {
         // Jobs that tell others to stop end by themselves when they are stopped.
         let outcome = match job.spec.kind {
             JobKind::Ishard => ishard::run(&self.0.objects, &self.0.peer, job).await,
+            JobKind::Dsort => {
+                let allow_private = self.0.allow_private;
+                dsort::run(&self.0.objects, &self.0.peer, allow_private, job).await
+            }
             kind => tokio::select! {
                 outcome = archive::run(self, job), if kind == JobKind::Archive => outcome,
                 outcome = upkeep::run(self, job), if upkeep::is_upkeep(kind) => outcome,

@@ -29,6 +29,15 @@ impl Table {
         None
     }
 
+    /// Forgets a job that is over.
+    pub(super) fn forget(&mut self, id: &str) {
+        if let Some(job) = self.jobs.remove(id)
+            && let Some(ended) = self.ended.get_mut(&job.spec.kind)
+        {
+            ended.retain(|known| known != id);
+        }
+    }
+
     /// Notes the end of a job; the oldest of its kind may be forgotten for it.
     pub(super) fn over(&mut self, job: &Job) {
         let kind = job.spec.kind;

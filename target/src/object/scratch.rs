@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::Result;
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, Result};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
@@ -14,7 +15,7 @@ use crate::store::WorkFile;
 /// Bytes read at once.
 const STEP: u64 = 1 << 20;
 
-/// A file for bytes that somebody wants back once, in order. It is gone when this is dropped, and
+/// A file for bytes that somebody wants back: once and in order, or here and there. It is gone when this is dropped, and
 /// when this target starts again.
 pub(crate) struct Scratch(WorkFile);
 
@@ -30,6 +31,14 @@ impl Scratch {
     /// Appends `bytes`. After an error the file is of no use.
     pub(crate) async fn write(&mut self, bytes: Bytes) -> Result<()> {
         self.0.write(bytes).await
+    }
+
+    /// Bytes in `range` of what was written.
+    pub(crate) async fn read(&self, range: ByteRange) -> Result<Bytes> {
+        if range.end > self.0.written() {
+            return Err(Error::internal("a scratch file ends before what is read of it"));
+        }
+        read_at(self.0.file(), range.start, range.len()).await
     }
 
     /// All that was written.

@@ -14,7 +14,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::decoders::{Decoder, IDLE};
 use super::source::{Anywhere, Forward};
 use super::{Inner, Opened, ShardKey, Shards};
-use crate::object::Stored;
+use crate::object::{Scratch, Stored};
 use crate::store::blocking;
 
 /// Members up to this many bytes are unpacked whole in one step.
@@ -34,6 +34,8 @@ enum Source {
     Memory(Bytes),
     /// As it stands in the shard, from this byte on.
     Plain(Stored, u64),
+    /// The same in what a compressed shard was unpacked to.
+    Unpacked(Arc<Scratch>, u64),
     Packed(Box<Unpacking>),
 }
 
@@ -61,6 +63,9 @@ impl MemberData {
                 let range = ByteRange { start, end: start + self.size };
                 stored.read(range).await
             }
+            Source::Unpacked(scratch, start) => {
+                scratch.read(ByteRange { start, end: start + self.size }).await
+            }
             Source::Packed(unpacking) => {
                 let whole = ByteRange::whole(self.size);
                 let pieces: Vec<Bytes> = unpacking.stream(whole).try_collect().await?;
@@ -79,6 +84,21 @@ impl MemberData {
             Source::Plain(stored, start) => {
                 let range = ByteRange { start: start + range.start, end: start + range.end };
                 stored.stream(range)
+            }
+            Source::Unpacked(scratch, start) => {
+                let end = start + range.end;
+                futures::stream::try_unfold(
+                    (scratch, start + range.start),
+                    move |(s, at)| async move {
+                        let next = (at + PIECE).min(end);
+                        if next == at {
+                            return Ok(None);
+                        }
+                        let piece = s.read(ByteRange { start: at, end: next }).await?;
+                        Ok(Some((piece, (s, next))))
+                    },
+                )
+                .boxed()
             }
             Source::Packed(unpacking) => unpacking.stream(range),
         }
@@ -122,6 +142,9 @@ impl Shards {
         }
         if key.format == ArchiveFormat::Tar {
             return data(Source::Plain(stored, member.offset));
+        }
+        if let Some(scratch) = self.0.unpacked.get(&key) {
+            return data(Source::Unpacked(scratch, member.offset));
         }
         let (shards, packed) = (self.0.clone(), index.packed(member));
         let unpacking = Unpacking { shards, key, stored, member: member.clone(), packed };

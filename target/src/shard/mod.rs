@@ -14,6 +14,7 @@ mod member;
 mod source;
 #[cfg(test)]
 mod tests;
+mod unpacked;
 pub(crate) mod write;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use forebay_node::lifecycle::Lifecycle;
 
 use self::decoders::Decoders;
 use self::index::Indexes;
+use self::unpacked::UnpackedShards;
 use crate::object::{ObjectService, Stored, Turns};
 use crate::store::{Record, blocking};
 
@@ -43,6 +45,7 @@ struct Inner {
     limits: Limits,
     indexes: Indexes,
     decoders: Decoders,
+    unpacked: UnpackedShards,
     /// Indexes made by reading a shard.
     built: AtomicU64,
 }
@@ -77,6 +80,7 @@ impl Shards {
             limits: Limits::default(),
             indexes: Indexes::default(),
             decoders: Decoders::default(),
+            unpacked: UnpackedShards::default(),
             built: AtomicU64::new(0),
         }))
     }

@@ -507,3 +507,33 @@ async fn a_damaged_shard_still_has_every_member_and_a_native_one_never_a_wrong_b
         }
     }
 }
+
+#[tokio::test]
+async fn a_shard_that_a_job_had_unpacked_is_read_by_place_until_the_job_gives_it_up() {
+    let bench = Bench::new().await;
+    let info = bench.bucket("b", false);
+    let members: Vec<(String, Vec<u8>)> = (0..6)
+        .map(|i| (format!("m{i}"), body(i, if i == 3 { 2 << 20 } else { 999 * i })))
+        .collect();
+    for format in FORMATS {
+        let name = format!("s{}", format.extension());
+        bench.put(&info, &name, archive(format, &members)).await;
+        let key = bench.shards.open(&info, &name, None).await.unwrap().key;
+        bench.shards.unpack(&info, &name, "job").await.unwrap();
+        bench.shards.unpack(&info, &name, "another").await.unwrap();
+        let is_unpacked = || bench.shards.0.unpacked.get(&key).is_some();
+        assert_eq!(is_unpacked(), format.is_compressed_tar(), "{format:?}");
+        for held in [true, false] {
+            bench.shards.hold_unpacked("another", false);
+            bench.shards.hold_unpacked("job", held);
+            assert_eq!(is_unpacked(), held && format.is_compressed_tar(), "{format:?}");
+            for (member, data) in members.iter().rev() {
+                assert_eq!(bench.read(&info, &name, member).await.unwrap(), data, "{member}");
+            }
+            let data = bench.shards.member(&info, &name, "m3", None).await.unwrap();
+            let range = ByteRange { start: 300_000, end: 1_500_000 };
+            let part: Vec<Bytes> = data.stream(range).try_collect().await.unwrap();
+            assert_eq!(part.concat(), members[3].1[300_000..1_500_000]);
+        }
+    }
+}

@@ -228,6 +228,10 @@ impl ObjectService {
     /// Gives up forgotten uploads until the node stops.
     pub(crate) async fn watch_uploads(self) {
         let stop = self.0.parts.lifecycle.token();
+        // What lay aside for a job goes now, not when somebody uploads something.
+        if let Err(e) = self.load_uploads().await {
+            tracing::warn!("uploads are looked for again when one is asked for: {e}");
+        }
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,

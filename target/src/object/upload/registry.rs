@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_core::bucket::BucketInfo;
-use forebay_core::upload::{Part, Upload, UploadsPage, UploadsRequest};
+use forebay_core::upload::{ASIDE, Part, Upload, UploadsPage, UploadsRequest};
 use forebay_core::{Error, ErrorCode, Result};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OnceCell, RwLock};
@@ -137,6 +137,11 @@ impl Live {
         self.state().over = true;
     }
 
+    /// Whether a job began it and no client may see it.
+    pub(super) fn is_aside(&self) -> bool {
+        self.upload.notes.contains_key(ASIDE)
+    }
+
     /// When somebody last did something to it, unix nanoseconds.
     pub(super) fn touched_ns(&self) -> u64 {
         let last = self.state().parts.values().map(|kept| kept.part.stored_ns).max();
@@ -197,7 +202,7 @@ impl Uploads {
             let skipped = !after.is_empty()
                 && name == after
                 && after_id.as_ref().is_none_or(|after_id| id <= after_id);
-            if skipped {
+            if skipped || live.is_aside() {
                 continue;
             }
             if page.uploads.len() == *limit {
@@ -217,6 +222,8 @@ impl ObjectService {
         let load = async || {
             for found in self.store().find_uploads().await? {
                 match Live::recovered(found) {
+                    // The process that would have published it is no more.
+                    Some(live) if live.is_aside() => self.store().drop_upload(&live.dir).await?,
                     Some(live) => uploads.insert(live),
                     None => tracing::warn!("an upload on a disk cannot be read; it stays there"),
                 }

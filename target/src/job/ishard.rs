@@ -1,10 +1,6 @@
 //! The job that packs objects into shards. One target runs it: it lists the source, plans, checks
-//! everything, and only then has each shard's owner build it ([`builds`]), some at a time. The
+//! everything, and only then has each shard's owner build it ([`super::build`]), some at a time. The
 //! manifest comes last.
-
-pub(crate) mod builds;
-mod owners;
-mod pack;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +8,12 @@ use std::time::Duration;
 use forebay_client::{Client, ClientConfig, PeerClient};
 use forebay_core::ishard::{self, IshardSpec, Listing, ManifestLine, Plan};
 use forebay_core::job::Task;
-use forebay_core::{Error, ErrorCode, Result};
+use forebay_core::shard_build::BuildMember;
+use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use futures::StreamExt;
 
-use self::owners::Owners;
 use super::Job;
+use super::build::{Order, Owners, Wanted, stopped, writer};
 use crate::object::ObjectService;
 
 /// Shards in the works for each living target; an owner builds two of them at once.
@@ -29,7 +26,7 @@ pub(super) async fn run(objects: &ObjectService, peer: &PeerClient, job: &Job) -
     let Task::Ishard(spec) = &job.spec.task else {
         return Err(Error::invalid("a job that packs shards needs its spec"));
     };
-    pack::writer(&spec.ext)?;
+    writer(&spec.ext)?;
     let client = client(objects)?;
     let plan = tokio::select! {
         plan = prepare(objects, &client, spec) => plan?,
@@ -48,10 +45,6 @@ pub(super) async fn run(objects: &ObjectService, peer: &PeerClient, job: &Job) -
     }
     job.note(format!("wrote {} shards, {bytes} bytes", lines.len()));
     Ok(())
-}
-
-fn stopped() -> Error {
-    Error::new(ErrorCode::Conflict, "stopped")
 }
 
 /// A client of this cluster. Listings and new buckets are the gateways' business.
@@ -116,11 +109,12 @@ async fn build(
 ) -> Result<Vec<ManifestLine>> {
     let targets = objects.state().alive_targets().count().max(1);
     let halt = job.stop.child_token();
-    let owners = Owners::new(objects, peer, job, spec, &halt);
+    let order = Order::new(&spec.source, &spec.destination, &spec.ext);
+    let owners = Owners::new(objects, peer, job, order, &halt);
     let mut results = futures::stream::iter(0..plan.len())
         .map(|index| {
-            let built = owners.build(plan, index);
-            async move { built.await.map(|line| (index, line)) }
+            let owners = &owners;
+            async move { line(owners, plan, index).await.map(|line| (index, line)) }
         })
         .buffer_unordered(AHEAD * targets);
     let mut lines = Vec::with_capacity(plan.len());
@@ -144,6 +138,24 @@ async fn build(
             Ok(lines.into_iter().map(|(_, line)| line).collect())
         }
     }
+}
+
+/// Has one shard built.
+async fn line(owners: &Owners<'_>, plan: &Plan, index: usize) -> Result<ManifestLine> {
+    let shard = plan.shard(index);
+    let members = || {
+        let files = plan.files(index);
+        files.map(|f| Ok(BuildMember(ObjectName::new(f.source)?, f.member, f.size))).collect()
+    };
+    let built = owners.build(&Wanted { index, name: shard.name, members: &members }).await?;
+    Ok(ManifestLine {
+        shard: shard.name.to_owned(),
+        samples: shard.samples,
+        files: shard.files,
+        bytes: shard.bytes,
+        size: built.size,
+        checksum: built.checksum,
+    })
 }
 
 /// One JSON document a line, in the order of the shards.

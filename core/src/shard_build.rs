@@ -1,4 +1,7 @@
-//! What targets say to each other while a job's shards are built, and the lines of a manifest.
+//! What targets say to each other while a job's shards are built.
+//!
+//! A shard is packed from whole objects, or from members of other shards. It becomes an object at
+//! once, or it is put aside and does so when its job says that all of them are good.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,12 +14,37 @@ use crate::name::{Bucket, ObjectName};
 pub struct BuildRequest {
     /// Unique; asks, waits and stops name it.
     pub id: String,
+    /// The job that it is for.
+    #[serde(default)]
+    pub job: String,
     pub source: Bucket,
     pub destination: Bucket,
     pub shard: ObjectName,
     /// Says the format.
     pub ext: String,
     pub members: Vec<BuildMember>,
+    /// The members come out of shards, where they have the same names.
+    #[serde(default)]
+    pub from_shards: bool,
+    /// Nobody sees the shard before it is published.
+    #[serde(default)]
+    pub aside: bool,
+}
+
+/// `POST /internal/v1/shard/hold`: what lies aside for a job is still wanted, or is not any more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HoldRequest {
+    pub job: String,
+    pub keep: bool,
+}
+
+/// `POST /internal/v1/shard/unpack` on a shard's owner: a job will read its members in an order that
+/// jumps. It is kept as what lies aside is, by [`HoldRequest`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UnpackRequest {
+    pub job: String,
+    pub bucket: Bucket,
+    pub shard: ObjectName,
 }
 
 /// One file: the object, its name in the shard, and the size that was listed.
@@ -38,24 +66,10 @@ pub struct BuildStatus {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BuildOutcome {
-    /// It is an object now.
+    /// It is an object now, or lies aside in full.
     Done {
         size: u64,
         checksum: Option<Checksum>,
     },
     Failed(Error),
-}
-
-/// One line of a manifest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ManifestLine {
-    pub shard: String,
-    pub samples: u64,
-    pub files: u64,
-    /// Of the files.
-    pub bytes: u64,
-    /// Of the shard as an object.
-    pub size: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checksum: Option<Checksum>,
 }

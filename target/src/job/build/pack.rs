@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_client::{PeerClient, RowStream};
 use forebay_core::archive::ArchiveFormat;
 use forebay_core::batch::{self, BatchEntry, BatchRequest};
-use forebay_core::ishard::{BuildMember, BuildRequest};
+use forebay_core::shard_build::{BuildMember, BuildRequest};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -128,7 +128,10 @@ impl Packer {
         }
         let request = self.pack.request.clone();
         let BuildMember(name, member, size) = &request.members[self.member];
-        let uri = || request.source.object_uri(name.as_str());
+        let uri = || {
+            let object = request.source.object_uri(name.as_str());
+            if request.from_shards { format!("{member} in {object}") } else { object }
+        };
         let owner = &self.chunk.owners[self.member - self.chunk.first];
         let early = || Error::unavailable(format!("target {owner} ended its part early"));
         let rows = self.chunk.sources.get_mut(owner).ok_or_else(early)?;
@@ -163,7 +166,12 @@ impl Packer {
         let first = self.member;
         let members = &self.pack.request.members[first..];
         let members = &members[..members.len().min(CHUNK)];
-        let entries = members.iter().map(|m| BatchEntry::whole(0, m.0.clone())).collect();
+        let from_shards = self.pack.request.from_shards;
+        let entry = |BuildMember(object, member, _): &BuildMember| {
+            let archpath = if from_shards { member.clone() } else { String::new() };
+            BatchEntry { archpath, ..BatchEntry::whole(0, object.clone()) }
+        };
+        let entries = members.iter().map(entry).collect();
         let buckets = vec![self.pack.request.source.clone()];
         let request = BatchRequest { buckets, entries, ordered: true };
         let state = self.pack.objects.state();
@@ -213,7 +221,7 @@ impl Packer {
 }
 
 /// A writer of shards with this extension.
-pub(super) fn writer(ext: &str) -> Result<ArchiveWriter> {
+pub(in super::super) fn writer(ext: &str) -> Result<ArchiveWriter> {
     let unknown = || Error::invalid(format!("unknown shard extension \"{ext}\""));
     ArchiveWriter::new(ArchiveFormat::from_name(ext).ok_or_else(unknown)?)
 }

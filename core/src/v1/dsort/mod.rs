@@ -1,0 +1,10 @@
+//! The messages of dsort (§13).
+
+mod info;
+mod request;
+
+pub use info::{Filter, job_json, metrics_json, unknown_dsort};
+pub use request::{request_json, requested};
+
+/// Where all of them go.
+pub const PATH: &str = "/v1/sort";

@@ -1,0 +1,83 @@
+//! Reading an external key map: from a URL of this cluster as an object, from any other as users'
+//! URLs are called.
+
+use forebay_client::Client;
+use forebay_core::dsort::{KeyMapAt, KeyMapSource};
+use forebay_core::egress::Egress;
+use forebay_core::settings::DOWNLOAD_PRIVATE;
+use forebay_core::v1::query::{Query, split_path};
+use forebay_core::{Bucket, Error, ErrorCode, Result};
+use futures::StreamExt;
+use reqwest::{Method, Url};
+
+use crate::egress::{Guarded, failed};
+use crate::object::ObjectService;
+
+/// Largest map.
+const MOST: usize = 256 << 20;
+
+/// The text of a key map.
+pub(super) async fn load(
+    objects: &ObjectService,
+    client: &Client,
+    allow_private: bool,
+    source: &KeyMapSource,
+) -> Result<String> {
+    let url = match &source.at {
+        KeyMapAt::Text(text) => return Ok(text.clone()),
+        KeyMapAt::Url(url) => url,
+    };
+    let bytes = match of_this_cluster(objects, url)? {
+        Some((bucket, name)) => {
+            let size = client.head(&bucket, &name).await?.size;
+            if size > MOST as u64 {
+                return Err(too_large(url));
+            }
+            client.get_bytes(&bucket, &name, None).await?.to_vec()
+        }
+        None => fetch(objects, allow_private, url).await?,
+    };
+    String::from_utf8(bytes)
+        .map_err(|_| Error::invalid(format!("the external key map {url} is not text in UTF-8")))
+}
+
+fn too_large(url: &str) -> Error {
+    Error::new(
+        ErrorCode::Unprocessable,
+        format!("the external key map {url} is larger than {MOST} bytes"),
+    )
+}
+
+/// The object that a URL of one of our nodes names.
+fn of_this_cluster(objects: &ObjectService, url: &str) -> Result<Option<(Bucket, String)>> {
+    let parsed: Url =
+        url.parse().map_err(|e| Error::invalid(format!("ekm_file: \"{url}\" is no URL: {e}")))?;
+    let origin = |node: &str| node.parse::<Url>().is_ok_and(|n| n.origin() == parsed.origin());
+    let state = objects.state();
+    let ours = state.gateways().chain(state.targets()).any(|node| origin(&node.url));
+    if !ours || !parsed.path().starts_with("/v1/objects/") {
+        return Ok(None);
+    }
+    let (bucket, name) = split_path(parsed.path(), "objects")?;
+    let bucket = Query::parse(parsed.query()).bucket(&bucket)?;
+    Ok(Some((bucket, name)))
+}
+
+async fn fetch(objects: &ObjectService, allow_private: bool, url: &str) -> Result<Vec<u8>> {
+    let private = allow_private || objects.state().settings.has(DOWNLOAD_PRIVATE);
+    let client = Guarded::new(if private { Egress::Private } else { Egress::Public }, true)?;
+    let answer = client.request(Method::GET, client.url(url)?).send().await;
+    let answer = answer.map_err(|e| failed(url, &e))?;
+    if !answer.status().is_success() {
+        let text = format!("the external key map {url} answered {}", answer.status());
+        return Err(Error::new(ErrorCode::Unprocessable, text));
+    }
+    let (mut bytes, mut body) = (Vec::new(), answer.bytes_stream());
+    while let Some(piece) = body.next().await {
+        bytes.extend_from_slice(&piece.map_err(|e| failed(url, &e))?);
+        if bytes.len() > MOST {
+            return Err(too_large(url));
+        }
+    }
+    Ok(bytes)
+}

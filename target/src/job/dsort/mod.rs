@@ -1,0 +1,279 @@
+//! The job that writes the records of shards into others, in another order. One target runs it: it
+//! reads the indexes of the input, plans, checks everything, and only then has each output shard's
+//! owner pack it ([`super::build`]) out of ranges of the input shards. All of them lie aside until
+//! the last one is whole; then they are published. Until then nothing is to be seen of the job, and
+//! nothing is left of it when it is stopped or fails.
+
+mod key_map;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_client::{Client, PeerClient};
+use forebay_core::dsort::{self, Algorithm, DsortSpec, Overwrite, Phase, Plan};
+use forebay_core::job::Task;
+use forebay_core::shard_build::BuildMember;
+use forebay_core::{Error, NodeId, ObjectName, Result, placement};
+use forebay_node::clock::unix_ns;
+use forebay_node::machine::machine;
+use futures::{FutureExt, StreamExt};
+
+use super::Job;
+use super::build::{Built, Order, Owners, Wanted, stopped, writer};
+use super::ishard::client;
+use crate::object::ObjectService;
+
+/// Shards in the works for each living target, beyond those that it builds at once.
+const AHEAD: usize = 2;
+/// Shards published at once.
+const PUBLISHING: usize = 16;
+
+/// Runs the job to its end, or until it is stopped: then nothing of it goes on when this returns.
+pub(super) async fn run(
+    objects: &ObjectService,
+    peer: &PeerClient,
+    allow_private: bool,
+    job: &Job,
+) -> Result<()> {
+    let Task::Dsort(spec) = &job.spec.task else {
+        return Err(Error::invalid("a job that sorts shards needs its spec"));
+    };
+    job.report(|report| {
+        report.description.clone_from(&spec.description);
+        let state = objects.state();
+        let targets = state.alive_targets().map(|n| (n.id.clone(), Default::default()));
+        report.targets = targets.collect();
+    });
+    let client = client(objects)?;
+    let plan = tokio::select! {
+        plan = prepare(objects, &client, allow_private, job, spec) => Arc::new(plan?),
+        () = job.stop.cancelled() => return Err(stopped()),
+    };
+    plan.notes.iter().for_each(|note| job.note(note.clone()));
+    if spec.dry_run {
+        job.report(|r| r.creation = Phase { started_ns: unix_ns(), ended_ns: unix_ns() });
+        let t = &plan.totals;
+        job.note(format!("dry run: {} shards of {} records, none written", t.shards, t.records));
+        return Ok(());
+    }
+    job.expect_totals(plan.totals.members, plan.totals.bytes);
+    create(objects, peer, job, spec, &plan).await
+}
+
+/// Everything that can be refused is refused here: nothing is written before this has ended well.
+async fn prepare(
+    objects: &ObjectService,
+    client: &Client,
+    allow_private: bool,
+    job: &Job,
+    spec: &DsortSpec,
+) -> Result<Plan> {
+    job.report(|report| report.extraction.started_ns = unix_ns());
+    let mut notes = Vec::new();
+    let map = match &spec.key_map {
+        Some(source) => {
+            let text = key_map::load(objects, client, allow_private, source).await?;
+            let (separator, reaction) = (source.separator.clone(), spec.on.ekm_malformed_line);
+            let parse = move || {
+                let map = dsort::KeyMap::parse(&text, &separator, reaction, &mut notes)?;
+                Ok((map, notes))
+            };
+            let (map, told) = blocking(parse).await?;
+            notes = told;
+            Some(map)
+        }
+        None => None,
+    };
+    let names = client.dsort_inputs(spec).await?;
+    job.report(|report| report.inputs = names.len() as u64);
+    let machine = machine();
+    let memory = match machine.mem_used + machine.mem_avail {
+        // It cannot be told here.
+        0 => u64::MAX,
+        total => total,
+    };
+    let looked = |seen: forebay_client::LookedInto<'_>| {
+        let owner = owner_id(objects, &spec.source, seen.shard);
+        job.report(|report| {
+            let part = report.targets.entry(owner).or_default();
+            part.inputs += 1;
+            part.input_records += seen.added.records;
+            part.input_bytes += seen.added.bytes;
+            part.extraction.add(millis(seen.took), seen.added.bytes);
+        });
+    };
+    let gathered = client.gather_records(spec, &names, memory, looked).await?;
+    drop(names);
+    notes.extend(gathered.warnings);
+    job.report(|report| {
+        report.extraction.ended_ns = unix_ns();
+        report.sorting.started_ns = unix_ns();
+    });
+    let planning = spec.clone();
+    let plan =
+        move || dsort::plan(&planning, map.as_ref(), gathered.records, gathered.inputs, notes);
+    let plan = blocking(plan).await?;
+    writer(&plan.ext)?;
+    objects.state().bucket(&spec.destination)?;
+    if spec.overwrite == Overwrite::Never {
+        let outputs = plan.outputs();
+        let free = |name: &str, _| plan.refuse(spec, &outputs, name);
+        client.list_each(&spec.destination, &plan.output_prefix(), free).await?;
+    }
+    job.report(|report| {
+        report.sorting.ended_ns = unix_ns();
+        for shard in plan.shards() {
+            let owner = owner_id(objects, &spec.destination, shard.name);
+            report.targets.entry(owner).or_default().to_create += 1;
+        }
+    });
+    Ok(plan)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| Error::internal(format!("planning failed: {e}")))?
+}
+
+/// The target that a name falls to; this one where it falls to none at the moment.
+fn owner_id(objects: &ObjectService, bucket: &forebay_core::Bucket, name: &str) -> NodeId {
+    let state = objects.state();
+    let owner = state.bucket(bucket).and_then(|info| placement::owner(&state, info, name));
+    owner.map_or_else(|_| objects.me().clone(), |node| node.id.clone())
+}
+
+fn millis(took: Duration) -> u64 {
+    u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Has all shards packed, aside, and published when the last of them is whole.
+async fn create(
+    objects: &ObjectService,
+    peer: &PeerClient,
+    job: &Job,
+    spec: &DsortSpec,
+    plan: &Plan,
+) -> Result<()> {
+    job.report(|report| report.creation.started_ns = unix_ns());
+    let halt = job.stop.child_token();
+    let mut order = Order::new(&spec.source, &spec.destination, &plan.ext);
+    (order.from_shards, order.aside) = (true, true);
+    if spec.create_limit > 0 {
+        order.at_once = spec.create_limit as usize;
+    }
+    if spec.timeout_ms > 0 {
+        order.patience = Duration::from_millis(spec.timeout_ms);
+    }
+    let targets = objects.state().alive_targets().count().max(1);
+    let ahead = (order.at_once + AHEAD) * targets;
+    let owners = Owners::new(objects, peer, job, order, &halt);
+    let work = async {
+        if spec.algorithm != Algorithm::None {
+            let packed: Vec<String> = plan.packed_inputs().map(str::to_owned).collect();
+            let unpack = packed.into_iter().map(|name| {
+                let owners = &owners;
+                async move { owners.unpack(&name).await }
+            });
+            futures::stream::iter(unpack).buffer_unordered(ahead).collect::<()>().await;
+        }
+        let built = build_all(job, plan, &owners, ahead, || halt.cancel()).await?;
+        // From here on the job is done, or names the shards that are not.
+        publish_all(job, plan, built, &owners.unstoppable()).await
+    };
+    let done = tokio::select! {
+        done = work => done,
+        () = owners.hold() => Err(Error::internal("a job stopped to hold its shards")),
+    };
+    // All that is published is none of the job's any more.
+    owners.release().await;
+    done
+}
+
+/// The shards in their order. Ends at the first that fails for good, when none is in the works any
+/// more.
+async fn build_all(
+    job: &Job,
+    plan: &Plan,
+    owners: &Owners<'_>,
+    ahead: usize,
+    halt: impl Fn(),
+) -> Result<Vec<Built>> {
+    let mut results = futures::stream::iter(0..plan.len())
+        .map(|index| async move {
+            let begun = Instant::now();
+            let members = || members(plan, index);
+            let wanted = Wanted { index, name: plan.shard(index).name, members: &members };
+            let built = owners.build(&wanted).await?;
+            job.report(|report| {
+                let part = report.targets.entry(built.owner.id.clone()).or_default();
+                part.created += 1;
+                part.created_bytes += built.size;
+                part.creation.add(millis(begun.elapsed()), built.size);
+            });
+            Ok((index, built))
+        })
+        .buffer_unordered(ahead);
+    let (mut all, mut failure) = (Vec::with_capacity(plan.len()), None);
+    while let Some(result) = results.next().await {
+        match result {
+            Ok(built) => all.push(built),
+            Err(e) => {
+                halt();
+                failure.get_or_insert(e);
+            }
+        }
+    }
+    drop(results);
+    match failure {
+        _ if job.stop.is_cancelled() => Err(stopped()),
+        Some(e) => Err(e),
+        None => {
+            all.sort_unstable_by_key(|(index, _)| *index);
+            Ok(all.into_iter().map(|(_, built)| built).collect())
+        }
+    }
+}
+
+/// Makes objects of all shards. A failure of one keeps none of the others from it.
+async fn publish_all(job: &Job, plan: &Plan, built: Vec<Built>, owners: &Owners<'_>) -> Result<()> {
+    let mut results = futures::stream::iter(built.into_iter().enumerate())
+        .map(|(index, built)| {
+            async move {
+                let members = || members(plan, index);
+                let wanted = Wanted { index, name: plan.shard(index).name, members: &members };
+                owners.publish(&wanted, built).await
+            }
+            .boxed()
+        })
+        .buffer_unordered(PUBLISHING);
+    let (mut shards, mut bytes, mut failed) = (0u64, 0, Vec::new());
+    while let Some(result) = results.next().await {
+        match result {
+            Ok(built) => {
+                shards += 1;
+                bytes += built.size;
+            }
+            Err(e) => failed.push(e),
+        }
+    }
+    drop(results);
+    job.report(|report| report.creation.ended_ns = unix_ns());
+    job.note(format!("wrote {shards} shards, {bytes} bytes"));
+    let count = failed.len();
+    match failed.into_iter().next() {
+        None => Ok(()),
+        Some(first) => {
+            let text = format!("{count} shards were not published: {}", first.message);
+            Err(Error { message: text, ..first })
+        }
+    }
+}
+
+fn members(plan: &Plan, index: usize) -> Result<Vec<BuildMember>> {
+    let members = plan.members(index);
+    members
+        .map(|m| Ok(BuildMember(ObjectName::new(m.source)?, m.name.to_owned(), m.size)))
+        .collect()
+}

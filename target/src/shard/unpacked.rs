@@ -1,0 +1,125 @@
+//! Compressed TARs unpacked once, for a job whose order jumps in them: in a file that nobody else
+//! sees, on the disk that the shard's name falls to, for as long as the job says that it needs it.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use forebay_core::archive::{decompress, from_io};
+use forebay_core::bucket::BucketInfo;
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, Result};
+
+use super::source::Forward;
+use super::{ShardKey, Shards};
+use crate::object::Scratch;
+use crate::store::blocking;
+
+/// What nobody asked to keep for so long goes.
+const LEASE: Duration = Duration::from_secs(30);
+/// Bytes unpacked at once.
+const STEP: usize = 1 << 20;
+
+/// The unpacked shards of this target.
+#[derive(Default)]
+pub(super) struct UnpackedShards(Mutex<HashMap<ShardKey, Held>>);
+
+struct Held {
+    /// `None` while it is being unpacked.
+    scratch: Option<Arc<Scratch>>,
+    job: String,
+    kept: Instant,
+}
+
+impl UnpackedShards {
+    fn table(&self) -> MutexGuard<'_, HashMap<ShardKey, Held>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The TAR in a compressed shard, when it is unpacked.
+    pub(super) fn get(&self, key: &ShardKey) -> Option<Arc<Scratch>> {
+        self.table().get(key)?.scratch.clone()
+    }
+
+    /// Whether nobody has it yet; then who asks is to unpack it.
+    fn claim(&self, key: ShardKey, job: &str) -> bool {
+        let mut table = self.table();
+        if table.contains_key(&key) {
+            return false;
+        }
+        table.insert(key, Held { scratch: None, job: job.to_owned(), kept: Instant::now() });
+        true
+    }
+
+    fn hold(&self, job: &str, keep: bool) {
+        let mut table = self.table();
+        if !keep {
+            table.retain(|_, held| held.job != job);
+            return;
+        }
+        table.values_mut().filter(|h| h.job == job).for_each(|h| h.kept = Instant::now());
+    }
+}
+
+impl Shards {
+    /// Unpacks a compressed TAR, so that its members are read by their places until `job` does not
+    /// need it any more. Other shards stay as they are.
+    pub(crate) async fn unpack(&self, info: &BucketInfo, name: &str, job: &str) -> Result<()> {
+        let opened = self.open(info, name, None).await?;
+        let key = opened.key;
+        if !key.format.is_compressed_tar() || !self.0.unpacked.claim(key, job) {
+            return Ok(());
+        }
+        let filled = async {
+            let whole = ByteRange::whole(opened.stored.record().size);
+            let input = Forward::new(opened.stored.clone(), self.0.lifecycle.token(), whole);
+            let mut reader = decompress(key.format, input, &self.0.limits)?;
+            let mut scratch = self.0.objects.scratch(name).await?;
+            loop {
+                let (rest, bytes) = blocking(move || {
+                    let mut bytes = Vec::with_capacity(STEP);
+                    reader.by_ref().take(STEP as u64).read_to_end(&mut bytes).map_err(from_io)?;
+                    Ok((reader, Bytes::from(bytes)))
+                })
+                .await?;
+                if bytes.is_empty() {
+                    return Ok::<_, Error>(scratch);
+                }
+                reader = rest;
+                scratch.write(bytes).await?;
+            }
+        };
+        match filled.await {
+            Ok(scratch) => {
+                // Given up meanwhile, it goes right away.
+                if let Some(held) = self.0.unpacked.table().get_mut(&key) {
+                    (held.scratch, held.kept) = (Some(Arc::new(scratch)), Instant::now());
+                }
+            }
+            Err(e) => {
+                self.0.unpacked.table().remove(&key);
+                return Err(e);
+            }
+        }
+        let inner = self.0.clone();
+        self.0.lifecycle.spawn(async move {
+            let stop = inner.lifecycle.token();
+            // A job that died says nothing any more.
+            while inner.unpacked.table().get(&key).is_some_and(|h| h.kept.elapsed() < LEASE) {
+                tokio::select! {
+                    () = tokio::time::sleep(LEASE / 4) => {}
+                    () = stop.cancelled() => break,
+                }
+            }
+            inner.unpacked.table().remove(&key);
+        });
+        Ok(())
+    }
+
+    /// Keeps or gives up what was unpacked for a job.
+    pub(crate) fn hold_unpacked(&self, job: &str, keep: bool) {
+        self.0.unpacked.hold(job, keep);
+    }
+}
