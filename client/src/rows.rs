@@ -36,7 +36,7 @@ impl RowStream {
         while self.ready.is_empty() && !self.over {
             match ready!(Pin::new(&mut self.body).poll_next(cx)) {
                 Some(Ok(bytes)) => {
-                    self.decoder.feed(&bytes);
+                    self.decoder.feed(bytes);
                     while let Some(row) = self.decoder.next_row()? {
                         self.ready.push_back(row);
                     }

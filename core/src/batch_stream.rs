@@ -154,10 +154,62 @@ struct Pending {
     total: u64,
 }
 
+/// Bytes that came and were not taken yet, in the pieces in which they came.
+#[derive(Debug, Default)]
+struct Received {
+    pieces: std::collections::VecDeque<Bytes>,
+    len: usize,
+}
+
+impl Received {
+    fn push(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.len += piece.len();
+            self.pieces.push_back(piece);
+        }
+    }
+
+    /// The first bytes, which stay.
+    fn peek<const N: usize>(&self) -> Option<[u8; N]> {
+        let mut head = [0; N];
+        let mut bytes = self.pieces.iter().flatten();
+        for byte in &mut head {
+            *byte = *bytes.next()?;
+        }
+        Some(head)
+    }
+
+    /// The first `n` bytes, if so many are there; copied only where they came in several pieces.
+    fn take(&mut self, n: usize) -> Option<Bytes> {
+        if self.len < n {
+            return None;
+        }
+        self.len -= n;
+        let mut whole = BytesMut::new();
+        loop {
+            let missing = n - whole.len();
+            let Some(first) = self.pieces.front_mut() else { break };
+            let part = first.split_to(missing.min(first.len()));
+            if first.is_empty() {
+                self.pieces.pop_front();
+            }
+            if part.len() == n {
+                return Some(part);
+            }
+            whole.reserve(missing);
+            whole.put_slice(&part);
+            if whole.len() == n {
+                break;
+            }
+        }
+        Some(whole.freeze())
+    }
+}
+
 /// Reads a stream as its bytes arrive.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    buffer: BytesMut,
+    buffer: Received,
     map_version: Option<u64>,
     rows: std::collections::VecDeque<Pending>,
     entries: u32,
@@ -171,8 +223,8 @@ impl Decoder {
     }
 
     /// Takes in the next bytes from the network.
-    pub fn feed(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
+    pub fn feed(&mut self, bytes: Bytes) {
+        self.buffer.push(bytes);
     }
 
     /// The next whole row, or `None` when more bytes are needed or the stream has ended.
@@ -182,9 +234,9 @@ impl Decoder {
         }
         while self.rows.is_empty() {
             if self.ended {
-                return match self.buffer.is_empty() {
-                    true => Ok(None),
-                    false => Err(corrupt("bytes after the end frame")),
+                return match self.buffer.len {
+                    0 => Ok(None),
+                    _ => Err(corrupt("bytes after the end frame")),
                 };
             }
             if !self.read_table()? {
@@ -192,11 +244,8 @@ impl Decoder {
             }
         }
         let Some(row) = self.rows.front() else { return Ok(None) };
-        if self.buffer.len() < row.size {
-            return Ok(None);
-        }
+        let Some(payload) = self.buffer.take(row.size) else { return Ok(None) };
         let Some(row) = self.rows.pop_front() else { return Ok(None) };
-        let payload = self.buffer.split_to(row.size).freeze();
         if crc32c(&payload) != row.crc {
             return Err(corrupt(&format!("checksum of entry {} does not match", row.index)));
         }
@@ -222,10 +271,7 @@ impl Decoder {
     }
 
     fn read_header(&mut self) -> Result<bool> {
-        if self.buffer.len() < HEADER_LEN {
-            return Ok(false);
-        }
-        let mut head = self.buffer.split_to(HEADER_LEN);
+        let Some(mut head) = self.buffer.take(HEADER_LEN) else { return Ok(false) };
         if head.split_to(4)[..] != MAGIC[..] {
             return Err(corrupt("not a batch stream"));
         }
@@ -240,7 +286,7 @@ impl Decoder {
 
     /// Reads a frame's table, or the end frame; false when more bytes are needed.
     fn read_table(&mut self) -> Result<bool> {
-        let Some(head) = self.buffer.get(..FRAME_HEAD_LEN) else { return Ok(false) };
+        let Some(head) = self.buffer.peek::<FRAME_HEAD_LEN>() else { return Ok(false) };
         let kind = head[0];
         let count = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
         let body = match kind {
@@ -248,11 +294,8 @@ impl Decoder {
             KIND_ROWS if (1..=MAX_ROWS as u32).contains(&count) => count as usize * ROW_LEN,
             _ => return Err(corrupt(&format!("frame of kind {kind} with {count} rows"))),
         };
-        if self.buffer.len() < FRAME_HEAD_LEN + body {
-            return Ok(false);
-        }
-        self.buffer.advance(FRAME_HEAD_LEN);
-        let mut body = self.buffer.split_to(body);
+        let Some(mut body) = self.buffer.take(FRAME_HEAD_LEN + body) else { return Ok(false) };
+        body.advance(FRAME_HEAD_LEN);
         if kind == KIND_END {
             if (count, body.get_u64_le()) != (self.entries, self.total) {
                 return Err(corrupt("the end frame does not count what came before it"));
@@ -304,7 +347,7 @@ mod tests {
         let mut d = Decoder::new();
         let mut rows = Vec::new();
         for chunk in bytes.chunks(step) {
-            d.feed(chunk);
+            d.feed(Bytes::copy_from_slice(chunk));
             while let Some(row) = d.next_row()? {
                 rows.push(row);
             }
