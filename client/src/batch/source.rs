@@ -34,7 +34,7 @@ pub(super) struct Answer {
 
 enum Stage {
     Opening(BoxFuture<'static, Result<RowStream>>),
-    Rows(RowStream),
+    Rows(Box<RowStream>),
 }
 
 /// Entries asked of one target.
@@ -88,11 +88,11 @@ impl Source {
                 Stage::Rows(rows) => rows,
                 Stage::Opening(opening) => {
                     let rows = ready!(opening.as_mut().poll(cx))?;
-                    self.stage = Stage::Rows(rows);
+                    self.stage = Stage::Rows(Box::new(rows));
                     continue;
                 }
             };
-            let row = match ready!(Pin::new(&mut *rows).poll_next(cx)) {
+            let row = match ready!(Pin::new(&mut **rows).poll_next(cx)) {
                 Some(row) => row?,
                 None => return Poll::Ready(Ok(None)),
             };
