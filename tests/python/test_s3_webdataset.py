@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
@@ -11,18 +12,19 @@ from forebay_s3 import content, environment, objects, program
 SAMPLES = 30
 
 
-@pytest.fixture(autouse=True)
-def told_by_environment(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environment(s3_url).items():
-        monkeypatch.setenv(name, value)
+@pytest.fixture
+def aws(s3_url: str) -> str:
+    """The command line, told by the command where to go: this process has native threads of other
+    clients, under which its own environment must not change."""
+    told = [f"{name}={value}" for name, value in environment(s3_url).items()]
+    return shlex.join(["env", *told, str(program("awscli", "aws"))])
 
 
 def sample(n: int) -> dict[str, Any]:
     return {"__key__": f"{n:06}", "jpg": content(40_000 + n, n), "cls": n % 10, "json": {"n": n}}
 
 
-def test_shards_are_written_and_read_through_pipes(s3: Any, bucket: str) -> None:
-    aws = program("awscli", "aws")
+def test_shards_are_written_and_read_through_pipes(aws: str, s3: Any, bucket: str) -> None:
     there = f"s3://{bucket}/set"
     with wds.ShardWriter(f"pipe:{aws} s3 cp - {there}/%06d.tar", maxcount=10, verbose=0) as shards:
         for n in range(SAMPLES):
@@ -34,8 +36,8 @@ def test_shards_are_written_and_read_through_pipes(s3: Any, bucket: str) -> None
     assert all(sample(n).items() <= each.items() for n, each in enumerate(read))
 
 
-def test_a_presigned_address_is_read_by_curl(s3: Any, bucket: str) -> None:
-    command = f"{program('awscli', 'aws')} s3 cp - 's3://{bucket}/a b.tar'"
+def test_a_presigned_address_is_read_by_curl(aws: str, s3: Any, bucket: str) -> None:
+    command = f"{aws} s3 cp - 's3://{bucket}/a b.tar'"
     with wds.TarWriter(f"pipe:{command}") as shard:
         shard.write({"__key__": "one", "txt": "hello"})
     url = s3.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "a b.tar"})
