@@ -144,6 +144,6 @@ def dsort_spec(
             spec["ekm_file"] = ekm
         else:
             spec["ekm"] = Path(ekm).read_text(encoding="utf-8")
-    values: Mapping[str, Any] = options  # type: ignore[assignment]
+    values: Mapping[str, Any] = options
     spec.update({key: values[name] for name, key in _PLAIN.items() if name in values})
     return spec
