@@ -1,6 +1,7 @@
 //! Messages between nodes, and between nodes and our own client; JSON over HTTP.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -249,7 +250,7 @@ pub struct ListRequest {
 /// `POST /internal/v1/backend/list` on a target: what the backend has of one bucket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BackendListRequest {
-    pub info: BucketInfo,
+    pub info: Arc<BucketInfo>,
     #[serde(default)]
     pub prefix: String,
     /// Names strictly greater than this.
@@ -269,7 +270,7 @@ pub struct ListPage {
 /// `POST /internal/v1/backend/head`: does this bucket exist at its backend?
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BackendHeadRequest {
-    pub info: BucketInfo,
+    pub info: Arc<BucketInfo>,
 }
 
 /// What a target sees of the files of a promotion. `POST /internal/v1/promote/scan` with

@@ -4,6 +4,7 @@
 //! log of the gateways decides the order of commands. Indexes grow, with gaps.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -57,8 +58,8 @@ pub struct ClusterState {
     /// Unix nanoseconds at which the cluster was made.
     pub created_ns: u64,
     pub nodes: BTreeMap<NodeId, Node>,
-    /// By bucket uname.
-    pub buckets: BTreeMap<String, BucketInfo>,
+    /// By bucket uname; shared, because each request takes its bucket along.
+    pub buckets: BTreeMap<String, Arc<BucketInfo>>,
     /// Transforms by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub etls: BTreeMap<String, Etl>,
@@ -192,7 +193,7 @@ impl ClusterState {
                 info.created_ns = now_ns;
                 info.created_version = index;
                 self.next_bucket_id += 1;
-                self.buckets.insert(uname, *info);
+                self.buckets.insert(uname, info.into());
             }
             Command::SetBucket { info } => {
                 let known = self
@@ -200,7 +201,7 @@ impl ClusterState {
                     .get_mut(&info.bucket.uname())
                     .filter(|known| known.id == info.id)
                     .ok_or_else(|| info.bucket.not_found())?;
-                *known = *info;
+                *known = info.into();
             }
             Command::DestroyBucket { bucket } => {
                 self.buckets.remove(&bucket.uname()).ok_or_else(|| bucket.not_found())?;
@@ -221,11 +222,12 @@ impl ClusterState {
                     )));
                 }
                 self.check_free(&to)?;
-                if let Some(mut info) = self.buckets.remove(&from.uname()) {
+                if let Some(mut shared) = self.buckets.remove(&from.uname()) {
+                    let info = Arc::make_mut(&mut shared);
                     // Names decide who owns what: from now on objects lie with former owners.
                     info.created_version = 0;
                     info.bucket = to;
-                    self.buckets.insert(info.bucket.uname(), info);
+                    self.buckets.insert(info.bucket.uname(), shared);
                 }
             }
             Command::CreateEtl { etl } => {
@@ -271,8 +273,8 @@ impl ClusterState {
         }
     }
 
-    /// The bucket, or the error that says it is not there.
-    pub fn bucket(&self, bucket: &Bucket) -> Result<&BucketInfo> {
+    /// The bucket, or the error that says it is not there; cheap to keep.
+    pub fn bucket(&self, bucket: &Bucket) -> Result<&Arc<BucketInfo>> {
         self.buckets.get(&bucket.uname()).ok_or_else(|| bucket.not_found())
     }
 

@@ -1,6 +1,7 @@
 //! Uploads in parts: what a target knows of them, and how gateways ask for a list of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +62,7 @@ pub struct ChosenPart {
 /// `POST /internal/v1/uploads`: the uploads of a bucket that one target has, ordered by name and id.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UploadsRequest {
-    pub info: BucketInfo,
+    pub info: Arc<BucketInfo>,
     #[serde(default)]
     pub prefix: String,
     /// Only those after this name; of this very name those after `after_id`, if it is given.

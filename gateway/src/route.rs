@@ -32,14 +32,15 @@ pub(crate) struct Route {
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) state: Arc<ClusterState>,
-    pub(crate) info: BucketInfo,
+    pub(crate) info: Arc<BucketInfo>,
 }
 
 impl Found {
     /// The same for older versions of the bucket's objects.
     pub(crate) fn history(&self) -> Self {
         let mut found = self.clone();
-        found.info.id = history::id(found.info.id);
+        let info = Arc::make_mut(&mut found.info);
+        info.id = history::id(info.id);
         found
     }
 
@@ -116,7 +117,7 @@ impl Route {
             return Ok(());
         }
         let state = self.maps.load();
-        let request = BackendHeadRequest { info: info.clone() };
+        let request = BackendHeadRequest { info: info.clone().into() };
         let mut last = None;
         for node in targets::alive(&state)? {
             match self.targets.post::<_, serde_json::Value>(node, BACKEND_HEAD, &request).await {

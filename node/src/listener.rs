@@ -18,6 +18,7 @@ use forebay_core::v1::error::ErrorBody;
 use forebay_core::v1::headers as v1;
 use forebay_core::{Error, ErrorCode, Result};
 use futures::FutureExt;
+use futures::future::{BoxFuture, Either, Ready};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -68,14 +69,18 @@ async fn listen(address: &str) -> std::io::Result<TcpListener> {
     Err(refusal)
 }
 
-/// From where a request came; in its extensions.
+/// From where a request came.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub IpAddr);
 
 /// Turns requests into answers. Errors travel in the answers' extensions, as [`Failure`] puts them.
 pub trait Handler: Send + Sync + 'static {
-    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+    fn answer(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send;
 }
+
+/// An answer that may be there already. What has to wait lies on the heap: a request's future is
+/// moved on its way into its connection, and a small read must not carry the room for all else.
+pub type Answer<'a> = Either<Ready<Response>, BoxFuture<'a, Response>>;
 
 /// The routes of a node; a path that is not among them is refused in the words of v1.
 pub struct Routes(Router);
@@ -87,7 +92,7 @@ impl Routes {
 }
 
 impl Handler for Routes {
-    async fn answer(&self, request: Request) -> Response {
+    async fn answer(&self, request: Request, _: Peer) -> Response {
         let Ok(response) = self.0.clone().call(request).await;
         response
     }
@@ -132,12 +137,14 @@ pub async fn serve(
 async fn connection(stream: TcpStream, peer: Peer, server: Arc<Server<impl Handler>>) {
     let _ = stream.set_nodelay(true);
     let stop = server.lifecycle.token();
-    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let server = server.clone();
-        request.extensions_mut().insert(peer);
         let expects = request.headers().contains_key(header::EXPECT);
-        let request = request.map(|body| Body::new(Unread::new(body, expects)));
-        async move { Ok::<_, Infallible>(server.answer(request).await) }
+        let request = request.map(|body| match body.is_end_stream() {
+            true => Body::empty(),
+            false => Body::new(Unread::new(body, expects)),
+        });
+        async move { Ok::<_, Infallible>(server.answer(request, peer, expects).await) }
     });
     let conn = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -170,13 +177,13 @@ async fn unknown_uri(request: Request) -> Failure {
 static OWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);
 
 impl<H: Handler> Server<H> {
-    /// Runs the handler, then gives the answer what every answer has.
-    async fn answer(&self, request: Request) -> Response {
+    /// Runs the handler, then gives the answer what every answer has. `expects`: the client waits to
+    /// be told to send.
+    async fn answer(&self, request: Request, peer: Peer, expects: bool) -> Response {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        let expects = request.headers().contains_key(header::EXPECT);
         let unasked = expects && request.body().is_end_stream();
-        let answer = AssertUnwindSafe(self.handler.answer(request)).catch_unwind();
-        let mut response = answer.await.unwrap_or_else(|_| {
+        let answer = async { self.handler.answer(request, peer).await };
+        let mut response = AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(%method, path = uri.path(), "handler panicked");
             Failure(Error::internal("the node failed to answer; see its log")).into_response()
         });

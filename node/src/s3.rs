@@ -76,10 +76,12 @@ impl S3Door {
     /// cluster serves S3 at `/` too.
     pub fn front(&self, request: &Request, at_root: bool) -> Option<&Front> {
         let (path, headers) = (request.uri().path(), request.headers());
-        let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
-        // Behind a bucket's host the whole path is the key, even one that begins with `s3/`.
-        if self.0.root.host_bucket(host).is_some() {
-            return Some(&self.0.root);
+        if !self.0.root.domains.is_empty() {
+            let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
+            // Behind a bucket's host the whole path is the key, even one that begins with `s3/`.
+            if self.0.root.host_bucket(host).is_some() {
+                return Some(&self.0.root);
+            }
         }
         if self.0.prefixed.strip(path).is_some() {
             return Some(&self.0.prefixed);
@@ -183,7 +185,7 @@ pub fn parse(parts: &Parts, front: &Front) -> S3Result<S3Request> {
 }
 
 /// The bucket of this name, whatever its provider: names are unique over all of them.
-pub fn bucket<'a>(state: &'a ClusterState, name: &str) -> S3Result<&'a BucketInfo> {
+pub fn bucket<'a>(state: &'a ClusterState, name: &str) -> S3Result<&'a Arc<BucketInfo>> {
     const PROVIDERS: [Provider; 5] =
         [Provider::Ais, Provider::Aws, Provider::Gcp, Provider::Azure, Provider::Ht];
     PROVIDERS

@@ -70,7 +70,7 @@ enum Left {
 /// The bytes of an inventory, page by page as the backend tells them.
 fn rows(
     objects: ObjectService,
-    info: BucketInfo,
+    info: Arc<BucketInfo>,
     about: InventoryInfo,
     job: SharedJob,
 ) -> impl futures::Stream<Item = Result<Bytes>> + Send + 'static {

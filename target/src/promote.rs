@@ -44,7 +44,7 @@ struct Inner {
 
 /// What one promotion is about.
 struct Work {
-    info: BucketInfo,
+    info: Arc<BucketInfo>,
     args: PromoteArgs,
     shared: bool,
     files: Files,

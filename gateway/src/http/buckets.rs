@@ -1,5 +1,7 @@
 //! Buckets over v1: one path, the action in the body.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -226,7 +228,7 @@ async fn head(state: &Buckets, call: &Call) -> Result<Response> {
             Err(e) if e.code == ErrorCode::RemoteBucketNotFound => {
                 let info = BucketInfo::requested(bucket, None);
                 state.route.check_backend(&info).await?;
-                info
+                info.into()
             }
             Err(e) => return Err(e),
         }
@@ -333,7 +335,7 @@ async fn evict(state: &Buckets, call: &Call) -> Result<Response> {
     };
     forget(state, &found).await?;
     if call.query.flag("keep_bck_md") {
-        let info = Box::new(found.info);
+        let info = Box::new(Arc::unwrap_or_clone(found.info));
         match state.changes.commit(Command::CreateBucket { info, now_ns: unix_ns() }).await {
             // A request that met the gap has registered it again.
             Err(e) if e.code != ErrorCode::BucketExists => return Err(e),
@@ -348,7 +350,7 @@ async fn set_props(
     bucket: &Bucket,
     change: impl FnOnce(&mut BucketInfo) -> Result<()>,
 ) -> Result<Response> {
-    let mut info = state.route.bucket(bucket).await?.info;
+    let mut info = Arc::unwrap_or_clone(state.route.bucket(bucket).await?.info);
     change(&mut info)?;
     state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
     Ok(done())

@@ -136,7 +136,7 @@ async fn start(state: &JobsFront, question: &Question) -> Result<Response> {
         }
         JobKind::Lru | JobKind::Cleanup | JobKind::LoadMetadata => {
             if let Some(bucket) = &question.filter.bucket {
-                spec.bucket = Some(state.route.bucket(bucket).await?.info.bucket);
+                spec.bucket = Some(state.route.bucket(bucket).await?.info.bucket.clone());
             }
             Ok(text(state.jobs.launch(spec, targets::alive(&now)?).await?))
         }

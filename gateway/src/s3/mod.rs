@@ -13,13 +13,12 @@ use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
-use forebay_core::bucket::BucketInfo;
 use forebay_core::placement;
 use forebay_core::s3::answers;
 use forebay_core::s3::auth::Identity;
 use forebay_core::s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result, cors};
 use forebay_core::settings::S3_API_VIA_ROOT;
-use forebay_node::listener::{Handler, Routes};
+use forebay_node::listener::{Handler, Peer, Routes};
 use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
 use forebay_node::s3::{self, S3Door};
@@ -49,10 +48,10 @@ pub(crate) struct GatewayFront {
 }
 
 impl Handler for GatewayFront {
-    async fn answer(&self, request: Request) -> Response {
+    async fn answer(&self, request: Request, peer: Peer) -> Response {
         match self.s3.door.front(&request, self.s3.at_root()) {
-            Some(front) => self.s3.answer(front, request).await,
-            None => self.routes.answer(request).await,
+            Some(front) => Box::pin(self.s3.answer(front, request, peer)).await,
+            None => self.routes.answer(request, peer).await,
         }
     }
 }
@@ -70,10 +69,10 @@ impl S3 {
         self.route.state().settings.has(S3_API_VIA_ROOT)
     }
 
-    async fn answer(&self, front: &Front, request: Request) -> Response {
+    async fn answer(&self, front: &Front, request: Request, peer: Peer) -> Response {
         let (mut parts, body) = request.into_parts();
         let from_node = self.relay.is_from_node(&parts);
-        s3::note_peer(&mut parts, from_node);
+        s3::note_peer(&mut parts, peer, from_node);
         let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
         let mut name = "unknown";
         let mut bucket = String::new();
@@ -152,7 +151,8 @@ impl S3 {
 
     /// What a browser may do with a bucket, before it does it.
     fn preflight(&self, parts: &Parts, request: &S3Request) -> S3Result<Response> {
-        let rules = self.found(&request.bucket).map(|found| found.info.s3.cors).unwrap_or_default();
+        let rules =
+            self.found(&request.bucket).map(|found| found.info.s3.cors.clone()).unwrap_or_default();
         let mut response = s3::empty(StatusCode::OK);
         for (name, value) in cors::preflight(&rules, &parts.headers)? {
             s3::set(response.headers_mut(), name, &value);
@@ -166,7 +166,7 @@ impl S3 {
         if state.version == 0 {
             return Err(S3Code::ServiceUnavailable.into());
         }
-        let info: BucketInfo = s3::bucket(&state, name)?.clone();
+        let info = s3::bucket(&state, name)?.clone();
         Ok(Found { state, info })
     }
 

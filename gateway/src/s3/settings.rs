@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use forebay_core::bucket::S3Settings;
+use forebay_core::bucket::{BucketInfo, S3Settings};
 use forebay_core::s3::bucket_policy::BucketPolicy;
 use forebay_core::s3::put_headers::BodyChecks;
 use forebay_core::s3::{Operation, S3Code, S3Error, S3Result, answers, bodies};
@@ -39,7 +39,7 @@ impl S3 {
     pub(super) async fn setting(&self, call: &Call, body: Body) -> S3Result<Response> {
         use Operation as O;
         let found = self.found(&call.request.bucket)?;
-        let mut info = found.info.clone();
+        let mut info = BucketInfo::clone(&found.info);
         let xml = |text| Ok(s3::xml(StatusCode::OK, text));
         let now: &S3Settings = &info.s3;
         match &call.request.operation {

@@ -179,14 +179,12 @@ pub fn name_of(who: &Identity) -> &str {
 }
 
 /// Notes from where a request came, which only another node may say for somebody else.
-pub fn note_peer(parts: &mut Parts, from_node: bool) {
+pub fn note_peer(parts: &mut Parts, Peer(address): Peer, from_node: bool) {
     if from_node && parts.headers.contains_key(&PEER) {
         return;
     }
     parts.headers.remove(&PEER);
-    if let Some(Peer(address)) = parts.extensions.get()
-        && let Ok(value) = HeaderValue::try_from(address.to_string())
-    {
+    if let Ok(value) = HeaderValue::try_from(address.to_string()) {
         parts.headers.insert(&PEER, value);
     }
 }

@@ -16,6 +16,8 @@ mod resume;
 mod sources;
 pub(crate) mod spool;
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::bucket::BucketInfo;
@@ -131,7 +133,12 @@ impl Loader {
     }
 
     /// The bucket of an entry that this target may answer.
-    fn info(&self, request: &BatchRequest, bucket: u32, name: &ObjectName) -> Result<BucketInfo> {
+    fn info(
+        &self,
+        request: &BatchRequest,
+        bucket: u32,
+        name: &ObjectName,
+    ) -> Result<Arc<BucketInfo>> {
         let state = self.service.state();
         let bucket = request
             .buckets

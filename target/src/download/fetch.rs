@@ -31,7 +31,7 @@ const KNOWN_AS: &str = "ETag";
 pub(super) struct Fetcher {
     pub(super) objects: ObjectService,
     pub(super) client: Guarded,
-    pub(super) info: BucketInfo,
+    pub(super) info: Arc<BucketInfo>,
     pub(super) spec: Arc<DownloadSpec>,
     pub(super) pace: Arc<Pace>,
 }

@@ -56,7 +56,7 @@ struct Inner {
 
 struct Download {
     spec: Arc<DownloadSpec>,
-    info: BucketInfo,
+    info: Arc<BucketInfo>,
     progress: Progress,
     stop: CancellationToken,
 }
@@ -190,7 +190,7 @@ impl Downloads {
     fn fetcher(&self, download: &Download, state: &ClusterState) -> Fetcher {
         let mut info = download.info.clone();
         if matches!(download.spec.what, What::Backend { sync: true, .. }) {
-            info.freshness = Freshness::Always;
+            Arc::make_mut(&mut info).freshness = Freshness::Always;
         }
         let limit = download.spec.limits.bytes_per_hour;
         let private = self.0.config.allow_private || state.settings.has(DOWNLOAD_PRIVATE);
@@ -209,7 +209,7 @@ impl Downloads {
 struct Mine {
     state: Arc<ClusterState>,
     me: NodeId,
-    info: BucketInfo,
+    info: Arc<BucketInfo>,
 }
 
 impl Mine {

@@ -27,7 +27,7 @@ use forebay_core::v1::query::Query;
 use forebay_node::auth::{self, REDIRECT_VERSION};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
-use forebay_node::listener::{Handler, Routes};
+use forebay_node::listener::{Answer, Handler, Peer, Routes};
 use forebay_node::maps::Maps;
 use forebay_node::membership::Refresher;
 use forebay_node::metrics::Metrics;
@@ -89,14 +89,15 @@ impl Front {
 }
 
 impl Handler for Front {
-    async fn answer(&self, request: Request) -> Response {
+    fn answer(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send {
         if request.uri().path().strip_prefix("/v1/objects/").is_some_and(|rest| !rest.is_empty()) {
-            return objects::handle(&self.context, request).await;
+            return objects::handle(&self.context, request);
         }
-        match self.context.s3.door.front(&request, s3::at_root(&self.context)) {
-            Some(front) => s3::answer(&self.context, front, request).await,
-            None => self.routes.answer(request).await,
-        }
+        let context = &self.context;
+        Answer::Right(match context.s3.door.front(&request, s3::at_root(context)) {
+            Some(front) => Box::pin(s3::answer(context, front, request, peer)),
+            None => Box::pin(self.routes.answer(request, peer)),
+        })
     }
 }
 
@@ -167,17 +168,20 @@ async fn catch_up(State(context): State<Shared>, request: Request, next: Next) -
 
 /// Before anything else the node gets at least the state that the sender acted by.
 pub(crate) async fn caught_up(context: &Context, headers: &HeaderMap, uri: &Uri) -> Result<()> {
+    match newer_state(context, headers, uri) {
+        Some(version) => context.refresher.at_least(version).await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// The version of the state that the sender acted by, when it is not here yet.
+fn newer_state(context: &Context, headers: &HeaderMap, uri: &Uri) -> Option<u64> {
     let header = headers.get(&KNOWN_MAP).and_then(|v| v.to_str().ok()?.parse().ok());
     let known = header.or_else(|| {
         let query = uri.query().filter(|q| q.contains(REDIRECT_VERSION))?;
         Query::parse(Some(query)).get(REDIRECT_VERSION).and_then(|v| v.parse().ok())
     });
-    match known {
-        Some(version) if version > context.maps.version() => {
-            context.refresher.at_least(version).await.map(drop)
-        }
-        _ => Ok(()),
-    }
+    known.filter(|version| *version > context.maps.version())
 }
 
 async fn nodes_only(State(context): State<Shared>, request: Request, next: Next) -> Response {

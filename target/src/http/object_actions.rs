@@ -1,6 +1,8 @@
 //! What is asked of objects beside their bytes: copy, rename, the lock's state, blob downloads, where
 //! they are, and what other targets deliver here.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -35,17 +37,17 @@ pub(super) async fn copy(
         to.name.check_v1_native()?;
     }
     let how = CopyOptions { latest: to.latest, sync: to.sync, keep_existing: false };
-    let from = (&request.info, request.name.as_str());
+    let from = (&*request.info, request.name.as_str());
     if let Some(call) = EtlCall::from_query(&request.query)? {
-        let mut info = request.info.clone();
+        let mut info = BucketInfo::clone(&request.info);
         if to.latest || to.sync {
             info.freshness = Freshness::Always;
         }
-        let copy = (&target, to.name.as_str());
+        let copy = (&*target, to.name.as_str());
         context.etls.copy((&info, from.1), copy, &call, None).await?;
         return Ok(Response::new(Body::empty()));
     }
-    context.objects.copy(from, (&target, to.name.as_str()), how).await?;
+    context.objects.copy(from, (&*target, to.name.as_str()), how).await?;
     Ok(Response::new(Body::empty()))
 }
 
@@ -202,7 +204,7 @@ pub(super) async fn remove(
 }
 
 /// The object of a request from another target, which must belong here.
-fn delivered(context: &Context, parts: &Parts) -> Result<(BucketInfo, ObjectName)> {
+fn delivered(context: &Context, parts: &Parts) -> Result<(Arc<BucketInfo>, ObjectName)> {
     let path = parts.uri.path();
     let (bucket, name) = split_path(path.strip_prefix("/internal").unwrap_or(path), "objects")?;
     let bucket = Query::parse(parts.uri.query()).bucket(&bucket)?;

@@ -1,9 +1,11 @@
 //! Objects over v1: `/v1/objects/BUCKET/NAME`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -20,12 +22,14 @@ use forebay_core::v1::query::{Query, split_path};
 use forebay_core::v1::uploads::{self as actions, AppendQuery, MemberQuery, PartQuery};
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
 use forebay_node::auth::{self, Caller};
+use forebay_node::listener::Answer;
 use forebay_node::metrics::result_of;
 use forebay_node::reply::Failure;
+use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::{Context, caught_up, etl, object_actions, shard, uploads};
+use super::{Context, caught_up, etl, newer_state, object_actions, shard, uploads};
 use crate::object::{PutRequest, Turns, begun};
 
 /// Whole objects up to this size go out in one piece.
@@ -52,7 +56,7 @@ const HEAD_PROPS: [&str; 12] = [
 
 /// A request for one object, decoded.
 pub(super) struct ObjectRequest {
-    pub(super) info: BucketInfo,
+    pub(super) info: Arc<BucketInfo>,
     pub(super) name: ObjectName,
     pub(super) query: Query,
     pub(super) caller: Caller,
@@ -60,17 +64,56 @@ pub(super) struct ObjectRequest {
     pub(super) headers: HeaderMap,
 }
 
-/// All methods of an object.
-pub(super) async fn handle(context: &Context, request: Request) -> Response {
+/// A request for an object as far as it comes without a wait.
+enum Begun {
+    Answered(Response),
+    /// It is about the bucket.
+    OnBucket(Parts, Caller),
+    Get(ObjectRequest, Wanted),
+    Other(ObjectRequest),
+}
+
+/// What of an object a GET is for.
+enum Wanted {
+    Bytes(Option<RangeSpec>),
+    /// As `Bytes`, once a job has fetched it.
+    Fetched(BlobArgs, Option<RangeSpec>),
+    Member(ArchiveQuery),
+    Transformed(EtlCall),
+}
+
+/// All methods of an object. A small one that lies in memory is there with the call.
+pub(super) fn handle(context: &Context, request: Request) -> Answer<'_> {
     let method = request.method().clone();
-    let result = dispatch(context, request).await;
-    context.metrics.object_request(&method, result_of(&result));
+    let (parts, body) = request.into_parts();
+    if newer_state(context, &parts.headers, &parts.uri).is_some() {
+        return later(context, method, async move {
+            caught_up(context, &parts.headers, &parts.uri).await?;
+            go_on(context, decode(context, parts)?, body).await
+        });
+    }
+    let result = match decode(context, parts).and_then(|begun| at_once(context, begun)) {
+        Ok(Begun::Answered(response)) => Ok(response),
+        Ok(begun) => return later(context, method, go_on(context, begun, body)),
+        Err(e) => Err(e),
+    };
+    Answer::Left(ready(finish(context, &method, result)))
+}
+
+fn later<'a>(
+    context: &'a Context,
+    method: Method,
+    work: impl Future<Output = Result<Response>> + Send + 'a,
+) -> Answer<'a> {
+    Answer::Right(Box::pin(async move { finish(context, &method, work.await) }))
+}
+
+fn finish(context: &Context, method: &Method, result: Result<Response>) -> Response {
+    context.metrics.object_request(method, result_of(&result));
     result.unwrap_or_else(|e| Failure(e).into_response())
 }
 
-async fn dispatch(context: &Context, request: Request) -> Result<Response> {
-    let (parts, body) = request.into_parts();
-    caught_up(context, &parts.headers, &parts.uri).await?;
+fn decode(context: &Context, parts: Parts) -> Result<Begun> {
     let caller = auth::caller(&parts.method, &parts.uri, &parts.headers, &context.identity);
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
     if caller == Caller::Anonymous && !reads {
@@ -78,7 +121,7 @@ async fn dispatch(context: &Context, request: Request) -> Result<Response> {
     }
     let (bucket, name) = split_path(parts.uri.path(), "objects")?;
     if name.is_empty() && parts.method == Method::POST {
-        return Box::pin(object_actions::on_bucket(context, &parts, caller, body)).await;
+        return Ok(Begun::OnBucket(parts, caller));
     }
     let query = Query::parse(parts.uri.query());
     let bucket = query.bucket(&bucket)?;
@@ -88,14 +131,47 @@ async fn dispatch(context: &Context, request: Request) -> Result<Response> {
         && let Some(elsewhere) =
             owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?
     {
-        return Ok(elsewhere);
+        return Ok(Begun::Answered(elsewhere));
     }
     let (method, headers) = (parts.method, parts.headers);
-    let request = ObjectRequest { info, name, query, caller, method, headers };
-    // Boxed, as is whatever a plain GET does not do: the future of a request has room for the
-    // largest of what it may come to, and is moved on its way.
+    let mut request = ObjectRequest { info, name, query, caller, method, headers };
+    if request.method != Method::GET {
+        return Ok(Begun::Other(request));
+    }
+    let wanted = request.wanted()?;
+    Ok(Begun::Get(request, wanted))
+}
+
+/// Answers a GET of a small object that lies in memory.
+fn at_once(context: &Context, begun: Begun) -> Result<Begun> {
+    let Begun::Get(request, Wanted::Bytes(range)) = begun else { return Ok(begun) };
+    let found = match request.caller {
+        Caller::Node => None,
+        _ => context.objects.get_now(&request.info, request.name.as_str())?,
+    };
+    let Some((meta, bytes)) = found else { return Ok(Begun::Get(request, Wanted::Bytes(range))) };
+    Ok(Begun::Answered(match answer_of(&request, &meta, range) {
+        Ok((mut response, wanted)) => {
+            context.metrics.served("hit", wanted.len());
+            let (start, end) = (wanted.start as usize, wanted.end as usize);
+            *response.body_mut() = Body::from(bytes.slice(start..end));
+            response
+        }
+        Err(refusal) => *refusal,
+    }))
+}
+
+async fn go_on(context: &Context, begun: Begun, body: Body) -> Result<Response> {
+    let request = match begun {
+        Begun::Answered(response) => return Ok(response),
+        Begun::OnBucket(parts, caller) => {
+            return Box::pin(object_actions::on_bucket(context, &parts, caller, body)).await;
+        }
+        Begun::Get(request, wanted) => return get(context, request, wanted).await,
+        Begun::Other(request) => request,
+    };
+    // Boxed: the future has room for the largest of what it may come to.
     match request.method {
-        Method::GET => get(context, request).await,
         Method::HEAD => Box::pin(head(context, request)).await,
         Method::PUT => Box::pin(put(context, request, body)).await,
         Method::DELETE => Box::pin(delete(context, request, body)).await,
@@ -141,32 +217,19 @@ pub(super) fn owned_elsewhere(
     Ok(Some(response))
 }
 
-async fn get(context: &Context, mut request: ObjectRequest) -> Result<Response> {
-    if request.query.flag("latest-ver") {
-        request.info.freshness = Freshness::Always;
-    }
-    let call = EtlCall::from_query(&request.query)?;
-    if let Some(asked) = ArchiveQuery::parse(&request.query)? {
-        if call.is_some() {
-            return Err(Error::invalid(
-                "members of shards cannot be transformed: etl_name goes without archive parameters",
-            ));
+async fn get(context: &Context, request: ObjectRequest, wanted: Wanted) -> Result<Response> {
+    let range = match wanted {
+        Wanted::Bytes(range) => range,
+        Wanted::Fetched(blob, range) => {
+            Box::pin(object_actions::blob_get(context, &request, blob)).await?;
+            range
         }
-        return Box::pin(shard::get(context, &request, asked)).await;
-    }
-    if let Some(call) = call {
-        return Box::pin(etl::get(context, &request, &call)).await;
-    }
-    if let Some(blob) = BlobArgs::from_headers(&request.headers)? {
-        Box::pin(object_actions::blob_get(context, &request, blob)).await?;
-    }
-    let range = match request.headers.get(header::RANGE) {
-        Some(value) => RangeSpec::parse(value.to_str().unwrap_or("bytes="))?,
-        None => None,
+        Wanted::Member(asked) => return Box::pin(shard::get(context, &request, asked)).await,
+        Wanted::Transformed(call) => return Box::pin(etl::get(context, &request, &call)).await,
     };
     let mut turns = Turns::default();
     loop {
-        let done = get_whole(context, &request, range).await;
+        let done = get_bytes(context, &request, range).await;
         if !turns.again(&done) {
             return done;
         }
@@ -174,7 +237,7 @@ async fn get(context: &Context, mut request: ObjectRequest) -> Result<Response> 
 }
 
 /// The object, or `range` of it.
-async fn get_whole(
+async fn get_bytes(
     context: &Context,
     request: &ObjectRequest,
     range: Option<RangeSpec>,
@@ -185,13 +248,33 @@ async fn get_whole(
     } else {
         objects.get_range(&request.info, name, range).await?
     };
-    let meta = found.meta();
+    let size = found.meta().size;
+    let (mut response, bytes) = match answer_of(request, found.meta(), range) {
+        Ok(answer) => answer,
+        Err(refusal) => return Ok(*refusal),
+    };
+    let result = found.result();
+    *response.body_mut() = if range.is_none() && size <= ONE_PIECE {
+        Body::from(found.read_all().await?)
+    } else {
+        Body::from_stream(begun(found.stream(bytes)).await?)
+    };
+    context.metrics.served(result, bytes.len());
+    Ok(response)
+}
+
+/// The answer to a GET, but for its body, and the bytes that this has to be. The other case: the
+/// refusal of a range that begins behind the object's end.
+fn answer_of(
+    request: &ObjectRequest,
+    meta: &ObjectMeta,
+    range: Option<RangeSpec>,
+) -> Result<(Response, ByteRange), Box<Response>> {
     let size = meta.size;
     let bytes = match range.map(|r| r.resolve(size)).transpose() {
         Ok(range) => range.unwrap_or(ByteRange::whole(size)),
-        Err(e) => return Ok(not_satisfiable(e, size)),
+        Err(e) => return Err(Box::new(not_satisfiable(e, size))),
     };
-    let result = found.result();
     let mut headers = HeaderMap::with_capacity(GET_HEADERS);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
@@ -206,18 +289,12 @@ async fn get_whole(
         let content_range = format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1);
         v1::set(&mut headers, "content-range", &content_range);
     }
-    let body = if range.is_none() && size <= ONE_PIECE {
-        Body::from(found.read_all().await?)
-    } else {
-        Body::from_stream(begun(found.stream(bytes)).await?)
-    };
-    context.metrics.served(result, bytes.len());
-    let mut response = Response::new(body);
+    let mut response = Response::default();
     *response.headers_mut() = headers;
     if range.is_some() {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
-    Ok(response)
+    Ok((response, bytes))
 }
 
 pub(super) fn not_satisfiable(error: Error, size: u64) -> Response {
@@ -299,6 +376,33 @@ fn write_props(
 }
 
 impl ObjectRequest {
+    /// What a GET asks for.
+    fn wanted(&mut self) -> Result<Wanted> {
+        if self.query.flag("latest-ver") {
+            Arc::make_mut(&mut self.info).freshness = Freshness::Always;
+        }
+        let call = EtlCall::from_query(&self.query)?;
+        match (ArchiveQuery::parse(&self.query)?, call) {
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid(
+                    "members of shards cannot be transformed: etl_name goes without archive \
+                     parameters",
+                ));
+            }
+            (Some(asked), None) => return Ok(Wanted::Member(asked)),
+            (None, Some(call)) => return Ok(Wanted::Transformed(call)),
+            (None, None) => {}
+        }
+        let range = match self.headers.get(header::RANGE) {
+            Some(value) => RangeSpec::parse(value.to_str().unwrap_or("bytes="))?,
+            None => None,
+        };
+        Ok(match BlobArgs::from_headers(&self.headers)? {
+            Some(blob) => Wanted::Fetched(blob, range),
+            None => Wanted::Bytes(range),
+        })
+    }
+
     /// Names that v1 clients cannot ask for again are not stored.
     pub(super) fn check_new_name(&self) -> Result<()> {
         if self.info.has_backend() { Ok(()) } else { self.name.check_v1_native() }
@@ -398,10 +502,7 @@ mod tests {
     /// Every request's future is moved several times on its way into its connection.
     #[test]
     fn a_request_for_an_object_is_cheap_to_hand_on() {
-        fn size<'a, F>(_: impl FnOnce(&'a Context, Request) -> F) -> usize {
-            size_of::<F>()
-        }
-        let size = size(handle);
-        assert!(size <= 4 << 10, "{size} bytes");
+        let size = size_of::<Answer<'_>>();
+        assert!(size <= 512, "{size} bytes");
     }
 }

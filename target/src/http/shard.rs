@@ -1,6 +1,8 @@
 //! Members of shards: `GET /v1/objects/SHARD` with archive parameters, and a shard's index for our
 //! own clients.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -166,7 +168,7 @@ async fn matching(
 /// Members that go out as a TAR, in the archive's order.
 struct Chosen {
     shards: Shards,
-    info: BucketInfo,
+    info: Arc<BucketInfo>,
     name: ObjectName,
     members: Vec<Member>,
     mime: Option<ArchiveFormat>,

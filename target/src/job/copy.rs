@@ -1,6 +1,6 @@
 //! Copies from bucket to bucket: each owner of a source sends its copies to their owners.
 
-use forebay_core::bucket::Freshness;
+use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::etl::EtlCall;
 use forebay_core::job::CopyTask;
 use forebay_core::{ErrorCode, ObjectName, Result};
@@ -10,7 +10,7 @@ use crate::object::CopyOptions;
 
 /// Copies one object. The bytes written; `None` when nothing had to be.
 pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<Option<u64>> {
-    let (objects, source) = (walk.objects(), &walk.info);
+    let (objects, source) = (walk.objects(), &*walk.info);
     let call = task.transform.as_ref().map(EtlCall::from);
     let (etls, id) = (&walk.jobs.0.etls, walk.job.spec.id.as_str());
     if task.dry_run
@@ -27,9 +27,9 @@ pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<
     if !destination.has_backend() {
         copy.check_v1_native()?;
     }
-    let (from, to) = ((source, name), (&destination, copy.as_str()));
+    let (from, to) = ((source, name), (&*destination, copy.as_str()));
     if let Some(call) = &call {
-        let mut info = source.clone();
+        let mut info = BucketInfo::clone(source);
         if task.latest || task.synchronize {
             info.freshness = Freshness::Always;
         }

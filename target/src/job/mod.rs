@@ -53,14 +53,14 @@ struct Inner {
 pub(crate) struct Job {
     pub(crate) spec: JobSpec,
     /// The bucket of the spec as it was at the start.
-    info: Option<BucketInfo>,
+    info: Option<Arc<BucketInfo>>,
     status: Mutex<JobStatus>,
     stop: CancellationToken,
 }
 
 impl Job {
     /// The bucket that the job is about.
-    pub(crate) fn info(&self) -> Result<&BucketInfo> {
+    pub(crate) fn info(&self) -> Result<&Arc<BucketInfo>> {
         let missing =
             || Error::invalid(format!("a job {} needs a bucket", self.spec.kind.as_str()));
         self.info.as_ref().ok_or_else(missing)

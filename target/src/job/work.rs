@@ -1,5 +1,6 @@
 //! The walk over the objects that a job was given, and what each kind does with one of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::bucket::{BucketInfo, Freshness};
@@ -22,7 +23,7 @@ const PAGE: usize = 1000;
 pub(super) struct Walk<'a> {
     pub(super) jobs: &'a Jobs,
     pub(super) job: &'a Job,
-    pub(super) info: BucketInfo,
+    pub(super) info: Arc<BucketInfo>,
 }
 
 /// Where names come from.
@@ -40,7 +41,7 @@ enum Source {
 pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
     let mut info = job.info()?.clone();
     if is_latest(job) {
-        info.freshness = Freshness::Always;
+        Arc::make_mut(&mut info).freshness = Freshness::Always;
     }
     let walk = Walk { jobs, job, info };
     if let Some(mut names) = job.spec.selection.names()? {

@@ -34,7 +34,7 @@ pub(crate) enum Found {
 
 /// What a look without any wait comes to.
 enum AtHand {
-    Read(Found),
+    Read(ObjectMeta, Bytes),
     /// A copy that may be served and is not in memory, or too large for one step.
     Fresh(Box<Record>),
     Nothing,
@@ -118,6 +118,19 @@ impl ObjectService {
         self.get_range(info, name, None).await
     }
 
+    /// A small object that lies in the page cache and is fresh, without any wait. `None` says
+    /// nothing: [`Self::get`] tells.
+    pub(crate) fn get_now(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<Option<(ObjectMeta, Bytes)>> {
+        Ok(match self.at_hand(info, name)? {
+            AtHand::Read(meta, bytes) => Some((meta, bytes)),
+            _ => None,
+        })
+    }
+
     /// As [`Self::get`], for a reader of nothing but a range: of a large object of a backend no more
     /// than that is fetched.
     pub(crate) async fn get_range(
@@ -127,7 +140,7 @@ impl ObjectService {
         range: Option<RangeSpec>,
     ) -> Result<Found> {
         let fresh = match self.at_hand(info, name)? {
-            AtHand::Read(found) => return Ok(found),
+            AtHand::Read(meta, bytes) => return Ok(Found::Memory { meta, bytes }),
             AtHand::Fresh(record) => Some(record),
             AtHand::Nothing => None,
         };
@@ -143,18 +156,18 @@ impl ObjectService {
             return Ok(AtHand::Nothing);
         }
         Ok(match self.read_now(&record) {
-            Some(found) => AtHand::Read(found),
+            Some(bytes) => AtHand::Read(record.into_object_meta(), bytes),
             None => AtHand::Fresh(Box::new(record)),
         })
     }
 
     /// A small copy that lies in the page cache. A damaged one is read again by who can deal with
     /// that.
-    fn read_now(&self, record: &Record) -> Option<Found> {
+    fn read_now(&self, record: &Record) -> Option<Bytes> {
         let bytes = self.store().read_now(record).ok()??;
         self.store().touch(record, unix_ns());
         self.count_checked(CheckPath::Read, record.size, ByteRange::whole(record.size));
-        Some(Found::Memory { meta: record.object_meta(), bytes })
+        Some(bytes)
     }
 
     async fn get_waiting(
@@ -210,8 +223,8 @@ impl ObjectService {
 
     /// Opens the copy; `ObjectNotFound` when it went away meanwhile, or was damaged and dropped.
     async fn open(&self, info: &BucketInfo, record: &Record) -> Result<Found> {
-        if let Some(found) = self.read_now(record) {
-            return Ok(found);
+        if let Some(bytes) = self.read_now(record) {
+            return Ok(Found::Memory { meta: record.object_meta(), bytes });
         }
         self.store().touch(record, unix_ns());
         let name = record.name.as_str();

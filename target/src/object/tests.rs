@@ -128,7 +128,7 @@ impl Bench {
         let mut info = BucketInfo::requested(bucket.clone(), backend);
         info.freshness = freshness;
         let state = self.change(Command::CreateBucket { info: Box::new(info), now_ns: 1 });
-        state.bucket(&bucket).unwrap().clone()
+        BucketInfo::clone(state.bucket(&bucket).unwrap())
     }
 
     pub(crate) async fn read(

@@ -12,6 +12,8 @@ mod source;
 mod tags;
 mod write;
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::Method;
@@ -23,6 +25,7 @@ use forebay_core::s3::auth::{Identity, Payload};
 use forebay_core::s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result};
 use forebay_core::settings::S3_API_VIA_ROOT;
 use forebay_core::{ObjectName, placement};
+use forebay_node::listener::Peer;
 use forebay_node::relay::Relay;
 use forebay_node::s3::{self, ObjectRights, S3Door, USER};
 
@@ -36,7 +39,7 @@ pub(crate) struct S3 {
 
 /// A request for an object that belongs here, which the bucket does not forbid.
 struct Call {
-    info: BucketInfo,
+    info: Arc<BucketInfo>,
     name: ObjectName,
     request: S3Request,
     parts: Parts,
@@ -82,7 +85,12 @@ pub(crate) fn at_root(context: &Context) -> bool {
 }
 
 /// Answers a request that came to `front`.
-pub(crate) async fn answer(context: &Context, front: &Front, request: Request) -> Response {
+pub(crate) async fn answer(
+    context: &Context,
+    front: &Front,
+    request: Request,
+    peer: Peer,
+) -> Response {
     let (mut parts, body) = request.into_parts();
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
     let door = &context.s3.door;
@@ -91,7 +99,7 @@ pub(crate) async fn answer(context: &Context, front: &Front, request: Request) -
         Ok(request) => {
             name = request.operation.name();
             let is_node = context.s3.relay.is_from_node(&parts);
-            s3::note_peer(&mut parts, is_node);
+            s3::note_peer(&mut parts, peer, is_node);
             dispatch(context, front, parts, body, request, is_node).await
         }
         Err(e) => Err(e),

@@ -28,7 +28,7 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
         version => Some(locate(context, &call.info, call.name.as_str(), version).await?),
     };
     let (info, name) = match &older {
-        None => (&call.info, call.name.as_str()),
+        None => (&*call.info, call.name.as_str()),
         Some((info, name)) => (info, name.as_str()),
     };
     let headers = ReadHeaders::parse(&call.parts.headers);

@@ -101,7 +101,7 @@ impl Bench {
         let command = Command::CreateBucket { info: Box::new(info), now_ns: 1 };
         state.apply(state.version + 1, command).unwrap();
         self.maps.offer(state);
-        self.maps.load().bucket(&bucket).unwrap().clone()
+        BucketInfo::clone(self.maps.load().bucket(&bucket).unwrap())
     }
 
     fn folder(&self) -> std::path::PathBuf {

@@ -142,19 +142,21 @@ impl Record {
 
     /// The record as other nodes and clients see it.
     pub fn object_meta(&self) -> ObjectMeta {
+        self.clone().into_object_meta()
+    }
+
+    /// As [`Self::object_meta`], when the record has served.
+    pub fn into_object_meta(self) -> ObjectMeta {
+        let meta = self.meta;
         ObjectMeta {
             size: self.size,
-            version: self.meta.version.clone(),
-            checksum: self.meta.checksum.clone(),
-            etag: self.meta.etag.clone(),
-            atime_ns: self.meta.atime_ns,
-            mtime_ns: self.meta.mtime_ns,
-            custom: self.meta.custom.clone(),
-            parts: if self.meta.parts.make(self.size) {
-                self.meta.parts.clone()
-            } else {
-                PartSizes::default()
-            },
+            version: meta.version,
+            checksum: meta.checksum,
+            etag: meta.etag,
+            atime_ns: meta.atime_ns,
+            mtime_ns: meta.mtime_ns,
+            custom: meta.custom,
+            parts: if meta.parts.make(self.size) { meta.parts } else { PartSizes::default() },
             present: true,
         }
     }

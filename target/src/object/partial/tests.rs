@@ -33,7 +33,7 @@ struct Rig {
     gets: Arc<AtomicU64>,
     stats: Arc<AtomicU64>,
     bytes: Arc<AtomicU64>,
-    info: BucketInfo,
+    info: Arc<BucketInfo>,
     _evictor: DropGuard,
 }
 
@@ -338,7 +338,7 @@ async fn versions_are_never_mixed() {
 
     // Compared with the backend each time when the bucket says so.
     write_object(&rig.file("o"), size, 4);
-    let info = BucketInfo { freshness: Freshness::Always, ..rig.info.clone() };
+    let info = BucketInfo { freshness: Freshness::Always, ..BucketInfo::clone(&rig.info) };
     let spec = Some(RangeSpec::From(old.start, Some(old.end - 1)));
     let found = rig.service.get_range(&info, "o", spec).await.unwrap();
     let parts: Vec<Bytes> = found.stream(old).try_collect().await.unwrap();

@@ -246,7 +246,7 @@ async fn uploads_are_listed_by_name_and_go_with_their_bucket() {
     begun.sort();
     let page = async |prefix: &str, after: &str, after_id: Option<&str>, limit| {
         let request = UploadsRequest {
-            info: case.info.clone(),
+            info: case.info.clone().into(),
             prefix: prefix.into(),
             after: after.into(),
             after_id: after_id.map(str::to_owned),

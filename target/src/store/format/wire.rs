@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn text(&mut self) -> Result<String> {
         let (bytes, is_hex) = self.text_bytes()?;
-        if is_hex { Ok(hex::encode(bytes)) } else { utf8(bytes) }
+        if is_hex { hex_text(bytes) } else { utf8(bytes) }
     }
 
     /// Passes over a text.
@@ -140,6 +140,13 @@ impl<'a> Reader<'a> {
         let len = self.u32()? as usize;
         utf8(self.bytes(len)?)
     }
+}
+
+/// In one step: every look-up of an object reads a checksum.
+fn hex_text(bytes: &[u8]) -> Result<String> {
+    let mut text = vec![0; bytes.len() * 2];
+    let coded = hex::encode_to_slice(bytes, &mut text).ok().and(String::from_utf8(text).ok());
+    coded.ok_or_else(|| damaged("a record holds a number that cannot be written"))
 }
 
 fn utf8(bytes: &[u8]) -> Result<String> {
