@@ -34,6 +34,8 @@ pub struct ClientConfig {
     pub connect_timeout: Duration,
     /// How long a node may say nothing in the middle of an answer, or before it.
     pub idle_timeout: Duration,
+    /// How targets try clouds again for this client: the value of the header `forebay-cloud-retry`.
+    pub cloud_retry: Option<String>,
 }
 
 impl ClientConfig {
@@ -59,6 +61,7 @@ impl Default for ClientConfig {
             deadline: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(1),
             idle_timeout: Duration::from_secs(20),
+            cloud_retry: None,
         }
     }
 }
@@ -119,7 +122,8 @@ impl Client {
                     .hint("set FOREBAY_ENDPOINT, for example to http://127.0.0.1:7400"),
             ));
         };
-        let transport = Transport::new(config.connect_timeout, config.idle_timeout);
+        let transport = Transport::new(config.connect_timeout, config.idle_timeout)
+            .with_cloud_retry(config.cloud_retry.as_deref())?;
         let maps = Arc::new(MapCache::new(&transport, config.idle_timeout, endpoints));
         Ok(Self { inner: Arc::new(Inner { config, endpoint, transport, maps }) })
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{Stream, ready};
 use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, Method, Request, Response, StatusCode, request};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HyperClient;
@@ -28,6 +28,8 @@ use crate::error::{Error, Reason, Result};
 
 /// Longest error body that is read.
 const MAX_ERROR_BODY: usize = 64 << 10;
+/// How targets try clouds again for a request.
+const CLOUD_RETRY: &str = "forebay-cloud-retry";
 /// How long an unused connection is kept.
 const KEEP_IDLE: Duration = Duration::from_secs(30);
 /// How often an answer that is slow to start is looked at.
@@ -38,6 +40,8 @@ const GLANCE: Duration = Duration::from_secs(1);
 pub(crate) struct Transport {
     http: HyperClient<HttpConnector, Upload>,
     idle: Duration,
+    /// Sent with every request as `forebay-cloud-retry`.
+    cloud_retry: Option<HeaderValue>,
 }
 
 impl Transport {
@@ -49,12 +53,20 @@ impl Transport {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEEP_IDLE)
             .build(connector);
-        Self { http, idle }
+        Self { http, idle, cloud_retry: None }
     }
 
     /// The same pool with another bound on silence.
     pub(crate) fn with_idle(&self, idle: Duration) -> Self {
-        Self { http: self.http.clone(), idle }
+        Self { idle, ..self.clone() }
+    }
+
+    /// The same pool, whose requests say how clouds are to be tried again for them.
+    pub(crate) fn with_cloud_retry(self, retry: Option<&str>) -> Result<Self> {
+        let cloud_retry = retry.map(HeaderValue::from_str).transpose().map_err(|e| {
+            Error::Api(CoreError::invalid(format!("{CLOUD_RETRY} cannot be sent: {e}")))
+        })?;
+        Ok(Self { cloud_retry, ..self })
     }
 
     /// Sends one request to the node at `base` and waits for the head of its answer, whatever its
@@ -62,9 +74,12 @@ impl Transport {
     pub(crate) async fn send(
         &self,
         base: &str,
-        request: Request<Upload>,
+        mut request: Request<Upload>,
         progress: Option<&Progress>,
     ) -> Result<Response<Download>> {
+        if let Some(retry) = &self.cloud_retry {
+            request.headers_mut().insert(CLOUD_RETRY, retry.clone());
+        }
         let mut answer = std::pin::pin!(self.http.request(request));
         let mut sent = 0;
         let mut quiet_since = Instant::now();

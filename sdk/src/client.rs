@@ -51,7 +51,11 @@ impl Client {
     }
 
     /// The outcome of one call, waited for without the GIL.
-    fn call<T: Send, F>(&self, py: Python<'_>, make: impl FnOnce(Native) -> F) -> PyResult<T>
+    pub(crate) fn call<T: Send, F>(
+        &self,
+        py: Python<'_>,
+        make: impl FnOnce(Native) -> F,
+    ) -> PyResult<T>
     where
         F: Future<Output = ClientResult<T>> + Send,
     {
@@ -80,12 +84,15 @@ fn json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
 
 #[pymethods]
 impl Client {
+    /// `retry` is the value of the header `forebay-cloud-retry`.
     #[new]
-    fn new(endpoint: String, timeout_s: f64) -> PyResult<Self> {
+    #[pyo3(signature = (endpoint, timeout_s, retry=None))]
+    fn new(endpoint: String, timeout_s: f64, retry: Option<String>) -> PyResult<Self> {
         let deadline = Duration::try_from_secs_f64(timeout_s)
             .map_err(|e| pyo3::exceptions::PyValueError::new_err(format!("timeout: {e}")))?;
         let usual = ClientConfig::new(endpoint);
         let config = ClientConfig {
+            cloud_retry: retry,
             deadline,
             connect_timeout: usual.connect_timeout.min(deadline),
             idle_timeout: usual.idle_timeout.min(deadline),

@@ -8,6 +8,7 @@
 mod batch;
 mod buffer;
 mod client;
+mod each;
 mod error;
 mod listing;
 mod object;
@@ -38,6 +39,9 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<batch::BatchStream>()?;
     m.add_class::<object::ObjectStream>()?;
     m.add_class::<shard::ShardStream>()?;
+    m.add_function(wrap_pyfunction!(each::get_each, m)?)?;
+    m.add_function(wrap_pyfunction!(each::list_pinned, m)?)?;
+    m.add_function(wrap_pyfunction!(each::check_etl, m)?)?;
     m.add_function(wrap_pyfunction!(shard::archive_format, m)?)?;
     m.add_function(wrap_pyfunction!(shard::sample_layout, m)?)?;
     m.add_function(wrap_pyfunction!(shard::split_member, m)?)?;

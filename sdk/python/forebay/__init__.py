@@ -31,6 +31,7 @@ from forebay.errors import (
 from forebay.job import Job
 from forebay.listing import Listing
 from forebay.object import Object, Reader, Writer
+from forebay.retry import Retry
 from forebay.shard import (
     ShardIndex,
     ShardMember,
@@ -57,6 +58,7 @@ if _core.__version__ != __version__:
 __all__ = [
     "Client",
     "Cluster",
+    "Retry",
     "Bucket",
     "Object",
     "ObjectGroup",

@@ -10,7 +10,10 @@ __all__ = [
     "ObjectStream",
     "ShardStream",
     "archive_format",
+    "check_etl",
     "expand_template",
+    "get_each",
+    "list_pinned",
     "sample_layout",
     "split_member",
 ]
@@ -44,7 +47,9 @@ class ShardStream:
 
 @final
 class Client:
-    def __new__(cls, endpoint: str, timeout_s: float) -> Client: ...
+    def __new__(
+        cls, endpoint: str, timeout_s: float, retry: str | None = None
+    ) -> Client: ...
     def cluster_map(self) -> str: ...
     def cluster_info(self) -> str: ...
     def create_bucket(self, bucket: str, folder: str | None) -> None: ...
@@ -100,6 +105,17 @@ class Client:
     def job(self, id: str) -> str: ...
     def stop_job(self, id: str) -> None: ...
 
+def check_etl(client: Client, name: str) -> None: ...
+def get_each(
+    client: Client,
+    buckets: list[str],
+    bucket_of: list[int],
+    names: list[str],
+    concurrency: int,
+    etl: tuple[str, str] | None = None,
+    pins: list[tuple[int, str, str]] | None = None,
+) -> list[Buffer | ForebayError]: ...
+def list_pinned(client: Client, bucket: str, prefix: str) -> tuple[bytes, bytes, bytes, bytes, bytes]: ...
 def archive_format(name: str) -> str | None: ...
 def expand_template(template: str) -> list[str]: ...
 def sample_layout(

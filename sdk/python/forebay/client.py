@@ -15,6 +15,7 @@ from forebay.dsort import DsortOptions, dsort_spec
 from forebay.errors import ForebayError
 from forebay.job import Job
 from forebay.listing import Listing
+from forebay.retry import Retry
 from forebay.shard import ShardIndex
 
 if TYPE_CHECKING:
@@ -39,15 +40,19 @@ class Client:
             the environment, then ``http://127.0.0.1:7400``.
         timeout: Seconds without progress after which a call gives up; until then, failures that
             may pass are tried again.
+        retry: How targets try clouds again for this client: a Retry, or one of
+            google.api_core's; by default as the bucket has it.
 
     Example:
         >>> Client("http://127.0.0.1:7400").bucket("images").uri
         'ais://images'
     """
 
-    __slots__ = ("endpoint", "timeout", "_native")
+    __slots__ = ("endpoint", "timeout", "retry", "_native")
 
-    def __init__(self, endpoint: str | None = None, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self, endpoint: str | None = None, *, timeout: float = 60.0, retry: Any = None
+    ) -> None:
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
         self.endpoint = (
@@ -57,7 +62,13 @@ class Client:
             or _DEFAULT_ENDPOINT
         ).rstrip("/")
         self.timeout = timeout
-        self._native = _core.Client(self.endpoint, timeout)
+        self.retry = Retry.of(retry)
+        header = None if self.retry is None else self.retry.header()
+        self._native = _core.Client(self.endpoint, timeout, header)
+
+    def with_retry(self, retry: Any) -> Client:
+        """A client like this one for which targets try clouds again so; itself for None."""
+        return self if retry is None else _make_client(self.endpoint, self.timeout, Retry.of(retry))
 
     def bucket(self, name: str, provider: str = "ais") -> Bucket:
         """The bucket of this name, whether it exists or not.
@@ -209,13 +220,14 @@ class Client:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Client):
             return NotImplemented
-        return (self.endpoint, self.timeout) == (other.endpoint, other.timeout)
+        mine, others = (self.endpoint, self.timeout), (other.endpoint, other.timeout)
+        return (*mine, self.retry) == (*others, other.retry)
 
     def __hash__(self) -> int:
-        return hash((self.endpoint, self.timeout))
+        return hash((self.endpoint, self.timeout, self.retry))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make_client, (self.endpoint, self.timeout)
+        return _make_client, (self.endpoint, self.timeout, self.retry)
 
     def __repr__(self) -> str:
         return f"Client({self.endpoint!r})"
@@ -240,5 +252,5 @@ class Cluster:
         return info
 
 
-def _make_client(endpoint: str, timeout: float) -> Client:
-    return Client(endpoint, timeout=timeout)
+def _make_client(endpoint: str, timeout: float, retry: Retry | None) -> Client:
+    return Client(endpoint, timeout=timeout, retry=retry)

@@ -1,0 +1,84 @@
+"""Many single reads at a time, of what batches do not serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from forebay import _core
+from forebay.errors import ForebayError
+from forebay.listing import Listing
+
+if TYPE_CHECKING:
+    from forebay.bucket import Bucket
+    from forebay.client import Client
+
+__all__ = ["check_etl", "get_pinned", "get_transformed", "list_pinned"]
+
+Answers = list[memoryview | ForebayError]
+
+
+def get_transformed(
+    objects: Sequence[tuple[Bucket, str]], etl_name: str, args: str = "", *, concurrency: int = 16
+) -> Answers:
+    """What a transform of the cluster makes of each object, in their order; failures are returned.
+
+    Args:
+        etl_name: Of the transform.
+        args: Text that it gets with each object.
+        concurrency: How many objects are asked for at a time.
+    """
+    return _each(objects, concurrency, etl=(etl_name, args))
+
+
+def get_pinned(
+    objects: Sequence[tuple[Bucket, str]],
+    pins: Sequence[tuple[str, int]],
+    *,
+    concurrency: int = 16,
+) -> Answers:
+    """The contents of objects that are still what they were when listed, in their order.
+
+    Failures are returned; of an object that changed it is ``ObjectChanged``.
+
+    Args:
+        pins: For each object its row of the second listing of :func:`list_pinned`.
+        concurrency: How many objects are asked for at a time.
+    """
+    told = []
+    for text, size in pins:
+        version, _, checksum = text.partition("\n")
+        told.append((size, version, checksum))
+    return _each(objects, concurrency, pins=told)
+
+
+def list_pinned(bucket: Bucket, prefix: str = "") -> tuple[Listing, Listing]:
+    """Names and sizes under ``prefix``, and beside them what pins each object's content."""
+    native = bucket.client._native
+    names, ends, sizes, pins, pin_ends = _core.list_pinned(native, bucket.uri, prefix)
+    return Listing.from_buffers(names, ends, sizes), Listing.from_buffers(pins, pin_ends, sizes)
+
+
+def check_etl(client: Client, name: str) -> None:
+    """Raises where the cluster knows no transform of this name.
+
+    Raises:
+        NotFound: It does not.
+    """
+    _core.check_etl(client._native, name)
+
+
+def _each(
+    objects: Sequence[tuple[Bucket, str]],
+    concurrency: int,
+    etl: tuple[str, str] | None = None,
+    pins: list[tuple[int, str, str]] | None = None,
+) -> Answers:
+    if not objects:
+        return []
+    buckets: dict[str, int] = {}
+    bucket_of = [buckets.setdefault(bucket.uri, len(buckets)) for bucket, _ in objects]
+    names = [name for _, name in objects]
+    native = objects[0][0].client._native
+    answers = _core.get_each(native, list(buckets), bucket_of, names, concurrency, etl, pins)
+    return [one if isinstance(one, ForebayError) else memoryview(one) for one in answers]
