@@ -34,7 +34,7 @@ def test_the_articles_loops_over_aistore_run(filled: forebay.Bucket, cluster: An
     assert sorted(name for names, data in loader for name in names)[0] == "test/0"
 
 
-def test_aistores_own_sdk_gives_the_buckets(filled: forebay.Bucket, cluster: Any) -> None:
+def test_AI1_buckets_of_aistores_own_sdk_are_sources(filled: forebay.Bucket, cluster: Any) -> None:
     sdk = pytest.importorskip("aistore.sdk")
     from forebay_torch.compat.aistore import (
         AISBatchIterDataset,
@@ -61,7 +61,7 @@ def test_aistores_own_sdk_gives_the_buckets(filled: forebay.Bucket, cluster: Any
     assert list(batches) == [("test/0", b"other")]
 
 
-def test_custom_datasets_of_aistores_base_classes(filled: forebay.Bucket) -> None:
+def test_AI5_custom_datasets_of_aistores_base_classes_run(filled: forebay.Bucket) -> None:
     from forebay_torch.compat.aistore import AISBaseIterDataset, AISBaseMapDataset
 
     class Sizes(AISBaseIterDataset):
@@ -97,14 +97,6 @@ def test_aistores_shard_reader_and_streams(bucket: forebay.Bucket) -> None:
     assert list(stream) == [(b"p", b"1"), (b"0", b"2"), (b"q", b"3")]
 
 
-def test_a_transform_that_is_not_asked_for_is_refused(filled: forebay.Bucket) -> None:
-    from forebay_torch.compat.aistore import AISIterDataset, AISMapDataset
-
-    for kind in (AISMapDataset, AISIterDataset):
-        with pytest.raises(NotImplementedError, match="etl_name='upper'"):
-            kind(filled, etl_name="upper")
-
-
 def test_the_connectors_loops_over_google_run(filled: forebay.Bucket) -> None:
     from forebay_torch.compat.dataflux import dataflux_iterable_dataset, dataflux_mapstyle_dataset
 
@@ -130,7 +122,7 @@ def test_the_connectors_loops_over_google_run(filled: forebay.Bucket) -> None:
     assert slow.__getitems__([0, 9]) == [b"A", b"J" * 10]
 
 
-def test_a_bucket_of_dataflux_is_googles_and_its_client_is_not_used() -> None:
+def test_DF13_a_client_of_google_that_is_passed_is_not_used_and_that_is_said() -> None:
     from forebay_torch.compat.dataflux.dataflux_mapstyle_dataset import cloud_uri, cluster_client
 
     assert cloud_uri("images") == "gs://images"
@@ -143,7 +135,7 @@ def key_and_size(reader: Any) -> tuple[str, int]:
     return reader.key, len(reader.read())
 
 
-def test_s3_datasets_by_prefix_and_by_names(filled: forebay.Bucket) -> None:
+def test_S1_datasets_from_a_prefix_and_from_objects(filled: forebay.Bucket) -> None:
     from forebay_torch.compat.s3 import S3IterableDataset, S3MapDataset, S3Reader
 
     uri = f"ais://{filled.name}"
@@ -163,7 +155,7 @@ def test_s3_datasets_by_prefix_and_by_names(filled: forebay.Bucket) -> None:
         len(S3MapDataset.from_objects(uri, region="eu"))
 
 
-def test_an_s3_dataset_lists_when_it_is_first_needed() -> None:
+def test_S1_an_s3_dataset_lists_when_it_is_first_needed() -> None:
     from forebay_torch.compat.s3 import S3MapDataset
 
     S3MapDataset.from_prefix("s3://there-is-no-such-bucket/x", region="eu")
@@ -183,7 +175,7 @@ def test_s3_workers_share_the_objects_only_when_told_to(filled: forebay.Bucket) 
         assert len(found) == (10 if sharded else 20)
 
 
-def test_an_s3_batch_is_one_request_and_a_range_reader_reads_ranges(
+def test_S2_a_sequential_batch_is_one_request_and_a_range_reader_reads_ranges(
     filled: forebay.Bucket, cluster: Any
 ) -> None:
     from forebay_torch.compat.s3 import S3MapDataset, S3ReaderConstructor

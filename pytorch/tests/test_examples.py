@@ -11,7 +11,7 @@ from forebay_cluster import REPOSITORY, Cluster
 import forebay
 
 
-def test_a_ddp_job_that_was_stopped_goes_on_with_fewer_processes(
+def test_DF25_a_ddp_job_of_two_gloo_processes_goes_on_with_one(
     bucket: forebay.Bucket, cluster: Cluster
 ) -> None:
     bucket.put_many((f"train/{i:03}", bytes([i] * (i + 1))) for i in range(101))

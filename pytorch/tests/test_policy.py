@@ -27,7 +27,7 @@ def without(bucket: forebay.Bucket, *gone: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_map_dataset_replaces_what_is_gone_by_what_follows_and_counts(
+def test_X11_a_map_dataset_replaces_what_is_gone_and_batches_keep_their_length(
     holed: forebay.Bucket, workers: int
 ) -> None:
     dataset = MapDataset(holed, on_error="replace")
@@ -62,7 +62,7 @@ def test_a_function_says_what_takes_the_place(holed: forebay.Bucket) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_iterable_skips_with_a_warning_and_counts(
+def test_X11_X16_an_iterable_skips_with_a_warning_and_stats_count(
     holed: forebay.Bucket, workers: int, recwarn: pytest.WarningsRecorder
 ) -> None:
     dataset = IterableDataset(holed, on_error="skip", return_name=False)
@@ -107,8 +107,41 @@ def test_a_cluster_that_is_away_is_never_skipped() -> None:
                 policy.instead("x", error, lambda: "another")
 
 
-def test_policies_that_a_dataset_does_not_have_are_refused(holed: forebay.Bucket) -> None:
+def test_X11_policies_that_a_dataset_does_not_have_are_refused(holed: forebay.Bucket) -> None:
     with pytest.raises(ValueError, match="would make batches shorter"):
         MapDataset(holed, on_error="skip")
-    with pytest.raises(ValueError, match='"raise", "skip" or a function'):
+    with pytest.raises(ValueError, match='"raise", "skip", "retry:N" or a function'):
         IterableDataset(holed, on_error="replace")
+
+
+def test_X16_stats_are_told_as_prometheus_reads_them(holed: forebay.Bucket) -> None:
+    dataset = IterableDataset(holed, on_error=lambda name, error: None)
+    without(holed, "3")
+    assert len(list(dataset)) == 8
+    text = dataset.stats().prometheus(dataset='a"b')
+    assert "# TYPE forebay_dataset_objects_total counter\n" in text
+    assert 'forebay_dataset_failed_samples_total{dataset="a\\"b"} 1\n' in text
+    assert "forebay_dataset_objects_total 7\n" in dataset.stats().prometheus()
+
+
+def test_X11_retry_makes_a_sample_anew_and_raises_when_that_does_not_help(
+    bucket: forebay.Bucket,
+) -> None:
+    bucket.put_many((f"{i}", b"x") for i in range(3))
+    failures = [2]
+
+    def flaky(content: bytes) -> bytes:
+        if failures[0]:
+            failures[0] -= 1
+            raise OSError("for now")
+        return content
+
+    for kind in (MapDataset, IterableDataset):
+        failures[0] = 2
+        assert list(kind(bucket, data_format_fn=flaky, on_error="retry:2")) == [b"x"] * 3
+        failures[0] = 9
+        with pytest.raises(OSError, match="for now") as caught:
+            list(kind(bucket, data_format_fn=flaky, on_error="retry:2"))
+        assert "after 2 tries more" in str(caught.value.__notes__)
+    with pytest.raises(ValueError, match="needs N"):
+        MapDataset(bucket, on_error="retry:often")

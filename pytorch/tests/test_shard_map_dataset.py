@@ -44,7 +44,7 @@ def filled(bucket: forebay.Bucket) -> forebay.Bucket:
     return bucket
 
 
-def test_samples_by_number_in_the_order_of_the_reader(filled: forebay.Bucket) -> None:
+def test_T3_X12_any_sample_of_many_shards_by_its_number(filled: forebay.Bucket) -> None:
     dataset = ShardMapDataset(filled)
     assert len(dataset) == len(ALL)
     assert [dataset[i] for i in range(len(dataset))] == ALL == [s for s in ShardReader(filled)]
@@ -81,7 +81,7 @@ def test_it_pickles_and_spawns(filled: forebay.Bucket) -> None:
     assert many / 80 < 100
 
 
-def test_a_batch_reads_only_its_members_by_one_request_per_target(
+def test_X12_a_batch_reads_only_its_members_by_one_request_per_target(
     filled: forebay.Bucket, cluster: Cluster
 ) -> None:
     dataset = ShardMapDataset(filled)
@@ -128,7 +128,7 @@ def test_what_cannot_be_indexed_is_raised_or_left_out(bucket: forebay.Bucket) ->
         ShardMapDataset(bucket, on_error=print)  # type: ignore[arg-type]
 
 
-def test_a_shard_that_changed_is_not_mistaken(bucket: forebay.Bucket) -> None:
+def test_L3_T7_a_shard_that_changed_is_not_mistaken(bucket: forebay.Bucket) -> None:
     bucket.object("a.tar").put(tar([("1.a", b"abc"), ("2.a", b"abc")]))
     dataset = ShardMapDataset(bucket)
     bucket.object("a.tar").put(tar([("1.a", b"abcd"), ("2.a", b"abc")]))
@@ -146,7 +146,9 @@ def test_batches_by_size(filled: forebay.Bucket) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_streams_side_by_side(filled: forebay.Bucket, workers: int) -> None:
+def test_AI13_streams_are_zipped_member_by_member_and_strict_refuses_unequal_ones(
+    filled: forebay.Bucket, workers: int
+) -> None:
     texts = [(f"{i}.txt", str(i).encode()) for i in range(50)]
     filled.object("t0.tar").put(tar(texts[:9]))
     filled.object("t1.tar").put(tar(texts[9:]))
@@ -159,7 +161,7 @@ def test_streams_side_by_side(filled: forebay.Bucket, workers: int) -> None:
     assert got == list(zip(images[:50], [data for _, data in texts], strict=True))
     with pytest.raises(ValueError, match=r"\[200, 50\]"):
         MultiShardStream(sources, strict=True)
-    with pytest.raises(NotImplementedError, match="etl_name"):
-        MultiShardStream([DataShard(filled, "s", "etl")])
+    with pytest.raises(forebay.NotFound, match="no-such-etl"):
+        MultiShardStream([DataShard(filled, "s", "no-such-etl")])
     with pytest.raises(ValueError, match="at least one"):
         MultiShardStream([])

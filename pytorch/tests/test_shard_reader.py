@@ -63,7 +63,9 @@ def filled(bucket: forebay.Bucket) -> forebay.Bucket:
     return bucket
 
 
-def test_the_loader_of_the_article(filled: forebay.Bucket) -> None:
+def test_AI9_default_collation_works_at_batch_60_though_samples_differ(
+    filled: forebay.Bucket
+) -> None:
     filled.object("README.md").put(b"no shard")
     shard_reader = ShardReader(bucket_list=filled)
     loader = DataLoader(shard_reader, batch_size=60, num_workers=4)
@@ -100,7 +102,7 @@ def test_a_spawned_worker_reads_too(filled: forebay.Bucket) -> None:
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_all_formats_also_mixed(bucket: forebay.Bucket, ending: str) -> None:
+def test_AI11_X13_shards_of_all_formats_in_one_dataset(bucket: forebay.Bucket, ending: str) -> None:
     first, second = SAMPLES["s0.tar"], SAMPLES["s1.tar"]
     bucket.object(f"a{ending}").put(pack(members(first), ending))
     bucket.object("b.tar").put(tar(members(second)))
@@ -150,7 +152,7 @@ def test_shuffles_are_of_the_seed_and_the_epoch(filled: forebay.Bucket) -> None:
     assert order(1, 0, shuffle_shards=True, shuffle_buffer=1000) != whole
 
 
-def test_resampling_has_no_end(filled: forebay.Bucket) -> None:
+def test_W2_a_resampled_reader_has_no_end(filled: forebay.Bucket) -> None:
     dataset = ShardReader(filled, resampled=True, seed=3)
     with pytest.raises(TypeError, match="no end"):
         len(dataset)
@@ -176,7 +178,7 @@ def number(data: bytes) -> int:
     return int(data or b"-1")
 
 
-def test_decoding_by_extension_or_as_a_whole(filled: forebay.Bucket) -> None:
+def test_W1_parts_are_decoded_by_extension_or_by_a_plain_function(filled: forebay.Bucket) -> None:
     dataset = ShardReader(filled, decode={"cls": int, "jpg": len, "seg.png": len}, fill_missing=-1)
     loader = DataLoader(dataset, batch_size=50, num_workers=2)
     labels = [label for _, contents in loader for label in contents["cls"]]
@@ -213,7 +215,7 @@ def damaged(bucket: forebay.Bucket) -> forebay.Bucket:
     return bucket
 
 
-def test_errors_are_raised_skipped_or_handed_over(bucket: forebay.Bucket) -> None:
+def test_AI11_X11_a_damaged_shard_is_named_or_left_out_by_on_error(bucket: forebay.Bucket) -> None:
     damaged(bucket)
     with pytest.raises(forebay.InvalidArgument, match=rf"{bucket.uri}/a.tar: .*byte \d+"):
         collected(ShardReader(bucket))
@@ -250,8 +252,6 @@ def test_a_cluster_that_is_away_is_never_skipped(bucket: forebay.Bucket) -> None
 
 
 def test_contradictions_are_refused(filled: forebay.Bucket) -> None:
-    with pytest.raises(NotImplementedError, match="etl_name='e'"):
-        ShardReader(filled, etl_name="e")
     with pytest.raises(ValueError, match="keys"):
         ShardReader(filled, keys="other")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="on_error"):
@@ -264,7 +264,7 @@ def test_contradictions_are_refused(filled: forebay.Bucket) -> None:
         ShardReader([])
 
 
-def test_progress_is_silent_without_a_terminal(
+def test_AI20_progress_is_silent_without_a_terminal_and_right_at_the_end(
     filled: forebay.Bucket, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = ShardReader(filled, show_progress=True)
@@ -276,7 +276,7 @@ def test_progress_is_silent_without_a_terminal(
     assert f"{filled.uri}/s6.tar: {PER_SHARD} samples" in lines
 
 
-def test_the_length_is_in_samples_and_reads_no_data(
+def test_AI12_len_of_a_shard_reader_is_the_number_of_samples_from_the_index(
     filled: forebay.Bucket, cluster: Cluster
 ) -> None:
     assert len(ShardReader(filled)) == len(ALL)
@@ -305,7 +305,9 @@ def test_the_length_under_errors(bucket: forebay.Bucket) -> None:
     assert len(ShardReader(bucket, handler=lambda error: True)) == 3
 
 
-def test_shards_of_other_writers(bucket: forebay.Bucket, tmp_path: Path) -> None:
+def test_AI10_names_of_members_are_taken_as_webdataset_takes_them(
+    bucket: forebay.Bucket, tmp_path: Path
+) -> None:
     webdataset = pytest.importorskip("webdataset")
     samples = [
         {"__key__": f"n/{i:04}", "cls": i, "txt": f"text {i}", "bin": os.urandom(100)}

@@ -15,19 +15,24 @@ ROOT = Path(__file__).resolve().parents[2]
 RIGHT = """
 from collections.abc import Iterator
 
-from forebay import ArchiveConfig, Bucket, Client, Listing, NotFound, ShardIndex
+from forebay import ArchiveConfig, Bucket, Client, Listing, NotFound, Retry, ShardIndex
 from forebay_torch import (
     BaseIterDataset,
     BatchIterDataset,
+    Config,
     Decoder,
     DistributedShardSampler,
     DynamicBatchSampler,
     IterableDataset,
     MapDataset,
     MixedDataset,
+    ParallelMapDataset,
     ShardMapDataset,
     ShardReader,
+    ShardWriter,
     ThreadLoader,
+    collate,
+    prefetch_order,
 )
 from forebay_torch.compat.aistore import AISMapDataset
 from forebay_torch.compat.dataflux.dataflux_mapstyle_dataset import DataFluxMapStyleDataset
@@ -71,6 +76,12 @@ client.batch().add(bucket.object("s.tar"), archpath="1.jpg", start=0, length=9).
 for key, parts in bucket.object("s.tar").samples(keys="basename"):
     print(key, parts["jpg"])
 reader = ShardReader(bucket, shuffle_shards=True, decode={"cls": int}, on_error="skip")
+told: int = len(prefetch_order(dataset, sampler, ahead=9, batches=2))
+with ShardWriter("ais://b/s-%d.tar", maxcount=9, client=client) as writer:
+    writer.write({"__key__": "a", "txt": "text", "cls": 1})
+ParallelMapDataset(bucket, num_workers=4, on_error="retry:2")
+MapDataset(bucket, etl_name="resize", config=Config(download_retry_config=Retry(deadline=9)))
+rows = collate([b"a", b"bc"], pad=0)
 samples: int = len(reader) + len(ShardMapDataset(bucket, decode=lambda key, parts: parts["jpg"]))
 """
 
@@ -97,12 +108,12 @@ def mypy(*arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("package", ["sdk/python/forebay", "pytorch/src/forebay_torch"])
-def test_the_packages_are_strictly_typed(package: str) -> None:
+def test_S7_the_packages_are_strictly_typed(package: str) -> None:
     done = mypy(package, path="sdk/python:pytorch/src")
     assert done.returncode == 0, done.stdout
 
 
-def test_users_code_is_checked_against_the_types(tmp_path: Path) -> None:
+def test_S7_users_code_is_checked_against_the_types(tmp_path: Path) -> None:
     right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
     right.write_text(RIGHT)
     wrong.write_text(WRONG)

@@ -35,6 +35,7 @@ if _forebay.__version__ != __version__:
     )
 
 from forebay_torch.batch_iter_dataset import BatchIterDataset
+from forebay_torch.collate import ByteBatch, collate
 from forebay_torch.config import Config
 from forebay_torch.decode import Decoder
 from forebay_torch.fields import Fields
@@ -42,16 +43,21 @@ from forebay_torch.iter_dataset import BaseIterDataset, IterableDataset, IterDat
 from forebay_torch.map_dataset import BaseMapDataset, MapDataset
 from forebay_torch.mixed_dataset import MixedDataset
 from forebay_torch.multi_shard_stream import DataShard, MultiShardStream
-from forebay_torch.sampler import DynamicBatchSampler
+from forebay_torch.parallel_map_dataset import ParallelMapDataset
 from forebay_torch.policy import DatasetStats
+from forebay_torch.prefetch import prefetch_order
 from forebay_torch.resume import resume_state
+from forebay_torch.sampler import DynamicBatchSampler
 from forebay_torch.shard_map_dataset import ShardMapDataset
 from forebay_torch.shard_reader import ShardReader
 from forebay_torch.shard_sampler import DistributedShardSampler
+from forebay_torch.simulate import Simulation, simulate
 from forebay_torch.thread_loader import LoaderStats, ThreadLoader
+from forebay_torch.writers import ShardWriter, TarWriter
 
 __all__ = [
     "MapDataset",
+    "ParallelMapDataset",
     "IterableDataset",
     "IterDataset",
     "ShardReader",
@@ -68,6 +74,13 @@ __all__ = [
     "DistributedShardSampler",
     "ThreadLoader",
     "LoaderStats",
+    "ByteBatch",
+    "collate",
+    "ShardWriter",
+    "TarWriter",
+    "Simulation",
+    "simulate",
+    "prefetch_order",
     "resume_state",
     "DatasetStats",
     "Config",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
+
+from forebay import Retry
 
 __all__ = ["Config"]
 
@@ -23,8 +24,14 @@ class Config:
             beyond the client's own retries.
         threads_per_process: Kept for compatibility, as ``num_processes``.
         disable_compose: Read objects one by one.
-        list_retry_config: Kept for compatibility; retries follow the client's ``timeout``.
-        download_retry_config: As ``list_retry_config``.
+        list_retry_config: How targets try the cloud again for this dataset's listings: a
+            ``forebay.Retry``, or one of google.api_core's. Pauses and deadline are kept exactly
+            unless the retry has jitter; by default the bucket's settings hold.
+        download_retry_config: The same for reads.
+
+    Raises:
+        ValueError: A number makes no sense.
+        TypeError: A retry is none, or an argument is unknown.
     """
 
     sort_listing_results: bool = False
@@ -34,14 +41,17 @@ class Config:
     max_listing_retries: int = 3
     threads_per_process: int = 1
     disable_compose: bool = False
-    list_retry_config: Any = None
-    download_retry_config: Any = None
+    list_retry_config: Retry | None = None
+    download_retry_config: Retry | None = None
 
     def __post_init__(self) -> None:
         if self.max_composite_object_size < 0:
             raise ValueError("max_composite_object_size must not be negative")
         if self.max_listing_retries < 0:
             raise ValueError("max_listing_retries must not be negative")
+        for name in ("list_retry_config", "download_retry_config"):
+            # Frozen: this is still the making of it.
+            object.__setattr__(self, name, Retry.of(getattr(self, name)))
 
     @property
     def batch_bytes(self) -> int:

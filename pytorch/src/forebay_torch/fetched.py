@@ -13,12 +13,20 @@ __all__ = ["FetchedObject"]
 class FetchedObject(Object):
     """An object like any other, but that reading it whole costs no request of its own."""
 
-    __slots__ = ("_content",)
+    __slots__ = ("_content", "_as_stored")
 
-    def __init__(self, plain: Object, content: Callable[[], memoryview]) -> None:
-        """As ``plain``, whose content ``content`` returns."""
+    def __init__(
+        self, plain: Object, content: Callable[[], memoryview], as_stored: bool = True
+    ) -> None:
+        """As ``plain``, whose content ``content`` returns.
+
+        Args:
+            as_stored: Whether that is what the cluster stores; of anything else only the whole is
+                read, with a range cut out of it.
+        """
         super().__init__(plain.bucket, plain.name, plain.size)
         self._content = content
+        self._as_stored = as_stored
 
     def get_reader(
         self,
@@ -27,7 +35,10 @@ class FetchedObject(Object):
         archive_config: ArchiveConfig | None = None,
         archpath: str | None = None,
     ) -> Reader:
-        if byte_range is not None or archive_config is not None or archpath is not None:
+        partly = byte_range is not None or archive_config is not None or archpath is not None
+        if partly and not self._as_stored:
+            raise ValueError(f"{self.uri}: only the whole is read through a transform")
+        if partly:
             return super().get_reader(
                 byte_range=byte_range, archive_config=archive_config, archpath=archpath
             )

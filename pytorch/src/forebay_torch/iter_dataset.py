@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
@@ -18,7 +19,11 @@ from forebay_torch.order import EqualLength
 from forebay_torch.policy import LEFT_OUT, Counters, DatasetStats, OnError, Policy
 from forebay_torch.progress import Progress
 from forebay_torch.resume import Cursor
-from forebay_torch.source import ObjectIndex, PrefixMap, Sources, parts_of, snapshot
+from forebay_torch.warm import warming
+from forebay_torch.source import ObjectIndex, PrefixMap, Sources, check_reading, parts_of, snapshot
+
+if TYPE_CHECKING:
+    from forebay_torch.compat.s3 import S3IterableDataset
 
 __all__ = ["BaseIterDataset", "IterableDataset", "IterDataset"]
 
@@ -49,6 +54,14 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
             first few of the order, or the last one).
         batch_size: Of the DataLoader: with it, workers deliver batches in the epoch's order.
         client: For sources given as URIs; by default one from the environment.
+        etl_name: As for BaseMapDataset, with ``snapshot``.
+        warm_ahead: So many of its next objects each worker tells the cluster, which fetches those
+            that are cold before they are due; see ``prefetch_order``.
+        replication: So many ranks in a row read the same, as parts of one model do.
+
+    Raises:
+        ValueError: There is no source, or arguments contradict each other.
+        NotFound: There is no such bucket or transform; the message names it.
 
     Example:
         >>> class Lines(BaseIterDataset):
@@ -75,10 +88,21 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
         batch_size: int = 1,
         client: Client | None = None,
         config: Config | None = None,
+        etl_name: str | None = None,
+        snapshot: bool = False,
+        warm_ahead: int = 0,
+        replication: int = 1,
     ) -> None:
         owner = type(self).__name__
         if ais_source_list is not None and sources is not None:
             raise TypeError(f"{owner} takes sources or ais_source_list, not both")
+        check_reading(owner, etl_name, snapshot)
+        if warm_ahead < 0:
+            raise ValueError(f"{owner}: warm_ahead must not be negative: {warm_ahead}")
+        self._etl_name = etl_name or ""
+        self._pinned = snapshot
+        self._warm_ahead = warm_ahead
+        self._replication = place.checked_replication(owner, replication)
         self._rank = place.checked_rank(owner, rank, world_size)
         self._cursor = Cursor(owner, seed, batch_size, equal_length)
         self._prints = order.Fingerprint()
@@ -110,7 +134,11 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
         self.reset()
 
     def _snapshot(self) -> ObjectIndex:
-        return snapshot(self._parts, self._config.max_listing_retries)
+        return snapshot(self._parts, self._config.max_listing_retries, **self._reading())
+
+    def _reading(self) -> dict[str, Any]:
+        """How the objects are listed and read."""
+        return {"config": self._config, "pinned": self._pinned, "etl_name": self._etl_name}
 
     def worker_objects(self) -> Iterator[Object]:
         """The objects of this worker on this rank that have not been taken yet."""
@@ -149,7 +177,8 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
     def _rank_and_world(self) -> tuple[int, int]:
         if not self._shard_by_rank:
             return 0, 1
-        return self._rank or place.group_rank() or (0, 1)
+        ranks = self._rank or place.group_rank() or (0, 1)
+        return place.replicated(type(self).__name__, ranks, self._replication)
 
     def _begin(self) -> Sequence[int]:
         """Begins a pass: the rows of the listing that are this worker's, in their order."""
@@ -171,7 +200,7 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
 
     def _objects(self) -> Iterator[Object]:
         index = self._index
-        for rows in self._groups(self._begin()):
+        for rows in self._due_groups():
             if len(rows) == 1:
                 self._cursor.deliver()
                 yield index.object(rows[0])
@@ -180,6 +209,16 @@ class BaseIterDataset(TorchIterableDataset[Any], ABC):
             for number, row in enumerate(rows):
                 self._cursor.deliver()
                 yield FetchedObject(index.object(row), group.content(number))
+
+    def _due_groups(self) -> Iterator[Sequence[int]]:
+        """The rows of a new pass of this worker, by those that are fetched together."""
+        mine = self._begin()
+        with warming(self._index, mine, self._warm_ahead) as warmer:
+            begun = 0
+            for rows in self._groups(mine):
+                begun += len(rows)
+                warmer.reached(begun)
+                yield rows
 
     def _groups(self, rows: Sequence[int]) -> Iterator[Sequence[int]]:
         """Rows to fetch together. Large objects stay alone: they are better streamed."""
@@ -209,6 +248,7 @@ class IterableDataset(BaseIterDataset):
     Args:
         ais_source_list: As for BaseMapDataset.
         prefix_map: As for BaseMapDataset.
+        etl_name: As for BaseMapDataset.
         project_name: Accepted for compatibility, unused.
         bucket_name: Name or URI of the bucket to read.
         config: Settings; its ``prefix`` selects objects of ``bucket_name``.
@@ -219,10 +259,11 @@ class IterableDataset(BaseIterDataset):
         on_error: What to do about an object that cannot be had, or that ``data_format_fn`` fails
             on: ``raise``; ``skip`` it with a warning; or a function of its name and the exception,
             whose result takes the sample's place. That the cluster does not answer, or refuses,
-            is never skipped.
+            is never skipped. ``retry:N`` reads it up to N times more, then raises.
         show_progress: Show on a terminal's stderr how many samples were read.
-        options: ``shard_by_rank``, ``rank``, ``world_size``, ``shuffle``, ``seed``,
-            ``equal_length`` and ``batch_size`` of BaseIterDataset.
+        options: ``shard_by_rank``, ``rank``, ``world_size``, ``replication``, ``shuffle``,
+            ``seed``, ``equal_length``, ``batch_size``, ``snapshot`` and ``warm_ahead`` of
+            BaseIterDataset.
 
     Example:
         >>> dataset = IterableDataset(bucket, shuffle=True, batch_size=32)
@@ -237,6 +278,7 @@ class IterableDataset(BaseIterDataset):
         partition_sources_by_worker: bool = False,
         *,
         sources: Sources | None = None,
+        etl_name: str | None = None,
         project_name: str | None = None,
         bucket_name: str | None = None,
         config: Config | None = None,
@@ -262,6 +304,7 @@ class IterableDataset(BaseIterDataset):
             partition_sources_by_worker,
             client=storage_client,
             config=config,
+            etl_name=etl_name,
             **options,
         )
         self.project_name = project_name
@@ -276,6 +319,20 @@ class IterableDataset(BaseIterDataset):
         owner = type(self).__name__
         self._policy = Policy(owner, on_error, ("raise", "skip"), self._counters)
 
+    @classmethod
+    def from_prefix(cls, uri: str, **options: Any) -> S3IterableDataset:
+        """All objects whose URIs begin so; see ``MapDataset.from_prefix``."""
+        from forebay_torch.compat.s3 import S3IterableDataset
+
+        return S3IterableDataset.from_prefix(uri, **options)
+
+    @classmethod
+    def from_objects(cls, uris: str | Iterable[str], **options: Any) -> S3IterableDataset:
+        """These objects, in this order; else as ``from_prefix``."""
+        from forebay_torch.compat.s3 import S3IterableDataset
+
+        return S3IterableDataset.from_objects(uris, **options)
+
     def __iter__(self) -> Iterator[Any]:
         with Progress(self._show_progress, self._worker_name()) as progress:
             progress.begin(type(self).__name__)
@@ -286,7 +343,7 @@ class IterableDataset(BaseIterDataset):
     def _samples(self) -> Iterator[Any]:
         self.reset()
         listing = self._index.listing
-        for rows in self._groups(self._begin()):
+        for rows in self._due_groups():
             for row, answer in zip(rows, self._fetch(rows), strict=True):
                 self._cursor.deliver()
                 try:
@@ -294,9 +351,14 @@ class IterableDataset(BaseIterDataset):
                         raise answer
                     sample = self._format(listing.name(row), answer)
                 except Exception as error:
-                    sample = self._policy.instead(listing.name(row), error)
+                    again = partial(self._again, row)
+                    sample = self._policy.instead(listing.name(row), error, again=again)
                 if sample is not LEFT_OUT:
                     yield sample
+
+    def _again(self, row: int) -> Any:
+        """The sample at ``row``, read once more."""
+        return self._format(self._index.listing.name(row), self._index.get_many([row])[0])
 
     def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
         """How far the pass under way is, as a few numbers that any shape of job goes on from.
@@ -330,7 +392,7 @@ class IterableDataset(BaseIterDataset):
         """The contents of these rows, or why they cannot be had."""
         begun = time.perf_counter()
         answers: list[memoryview | ForebayError]
-        if len(rows) > 1:
+        if len(rows) > 1 or self._index.is_special:
             answers = self._index.try_many(rows)
         else:
             try:

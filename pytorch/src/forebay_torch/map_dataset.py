@@ -7,16 +7,21 @@ import pickle
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, SupportsIndex, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from torch.utils.data import Dataset
 
 from forebay import Client, ForebayError, Listing, Object
+from forebay_torch.ahead import FetchedAhead
 from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
 from forebay_torch.policy import NEVER_SKIPPED, Counters, DatasetStats, OnError, Policy
-from forebay_torch.source import ObjectIndex, PrefixMap, Sources, parts_of, snapshot
+from forebay_torch.source import ObjectIndex, PrefixMap, Sources, check_reading, parts_of
+from forebay_torch.source import snapshot as list_parts
+
+if TYPE_CHECKING:
+    from forebay_torch.compat.s3 import S3MapDataset
 
 __all__ = ["BaseMapDataset", "MapDataset"]
 
@@ -39,6 +44,14 @@ class BaseMapDataset(Dataset[Any], ABC):
         prefix_map: Source -> the prefixes to take of it. An object that two prefixes match
             appears once.
         client: For sources given as URIs; by default one from the environment.
+        etl_name: A transform of the cluster: contents are what it makes of the objects. Each costs
+            a request, 16 at a time, and ``objects`` still tells the sizes of what is stored.
+        snapshot: Read only what the objects are now: one that is written anew later is
+            ``ObjectChanged``, never mixed bytes. Each object costs a request then, 16 at a time.
+
+    Raises:
+        ValueError: There is no source, or arguments contradict each other.
+        NotFound: There is no such bucket or transform; the message names it.
 
     Example:
         >>> class Texts(BaseMapDataset):
@@ -54,15 +67,25 @@ class BaseMapDataset(Dataset[Any], ABC):
         sources: Sources | None = None,
         client: Client | None = None,
         config: Config | None = None,
+        etl_name: str | None = None,
+        snapshot: bool = False,
     ) -> None:
         owner = type(self).__name__
         if ais_source_list is not None and sources is not None:
             raise TypeError(f"{owner} takes sources or ais_source_list, not both")
+        check_reading(owner, etl_name, snapshot)
         self._config = config or Config()
         self._counters = Counters()
+        self._fetched: FetchedAhead | None = None
         chosen = sources if ais_source_list is None else ais_source_list
         self._parts = parts_of(owner, chosen, prefix_map, client)
-        self._index = snapshot(self._parts, self._config.max_listing_retries)
+        self._index = list_parts(
+            self._parts,
+            self._config.max_listing_retries,
+            config=self._config,
+            pinned=snapshot,
+            etl_name=etl_name,
+        )
 
     @property
     def objects(self) -> Listing:
@@ -109,8 +132,20 @@ class BaseMapDataset(Dataset[Any], ABC):
         """What was read in batches so far, over this process and all its workers."""
         return self._counters.total()
 
+    def fetching_ahead(self, batches: int) -> FetchedAhead:
+        """What fetches batches of rows before this process asks for them; see ``prefetch_order``."""
+        self._fetched = FetchedAhead(self._fetch_now, batches)
+        return self._fetched
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_fetched": None}
+
     def _fetch(self, rows: Sequence[int]) -> list[memoryview | ForebayError]:
         """As ``fetch``; in place of what cannot be had, why."""
+        known = self._fetched.take(rows) if self._fetched is not None else None
+        return self._fetch_now(rows) if known is None else known
+
+    def _fetch_now(self, rows: Sequence[int]) -> list[memoryview | ForebayError]:
         sizes, limit = self._index.listing.sizes, self._config.batch_bytes
         contents: list[memoryview | ForebayError] = []
         start, requests = 0, 0
@@ -173,13 +208,16 @@ class MapDataset(BaseMapDataset):
             on: ``raise``; ``replace`` it by the next object of the dataset that can be had, so
             that batches keep their lengths; or a function of its name and the exception, whose
             result takes the sample's place. That the cluster does not answer, or refuses, is
-            never replaced. ``stats().failed`` counts.
+            never replaced. ``retry:N`` reads it up to N times more, then raises.
+            ``stats().failed`` counts.
+        snapshot: As for BaseMapDataset, with ``etl_name``.
     """
 
     def __init__(
         self,
         ais_source_list: Sources | None = None,
         prefix_map: PrefixMap | None = None,
+        etl_name: str | None = None,
         *,
         sources: Sources | None = None,
         project_name: str | None = None,
@@ -190,6 +228,7 @@ class MapDataset(BaseMapDataset):
         return_name: bool | None = None,
         zero_copy: bool = False,
         on_error: OnError = "raise",
+        snapshot: bool = False,
     ) -> None:
         owner = type(self).__name__
         if on_error == "skip":
@@ -205,7 +244,14 @@ class MapDataset(BaseMapDataset):
             config,
             storage_client,
         )
-        super().__init__(chosen, prefixes, client=storage_client, config=config)
+        super().__init__(
+            chosen,
+            prefixes,
+            client=storage_client,
+            config=config,
+            etl_name=etl_name,
+            snapshot=snapshot,
+        )
         self.project_name = project_name
         self._format = SampleFormat(
             data_format_fn,
@@ -214,7 +260,29 @@ class MapDataset(BaseMapDataset):
         )
         self._policy = Policy(owner, on_error, ("raise", "replace"), self._counters)
 
-    def __getitem__(self, index: SupportsIndex) -> Any:
+    @classmethod
+    def from_prefix(cls, uri: str, **options: Any) -> S3MapDataset:
+        """All objects whose URIs begin so, as s3torchconnector's users know it: samples are readers,
+        or what ``transform`` makes of them, and nothing is listed before the first is needed.
+
+        Args:
+            uri: ``s3://bucket/prefix``, or the URI of any other bucket of the cluster.
+            options: Those of ``forebay_torch.compat.s3.S3MapDataset.from_prefix``.
+        """
+        from forebay_torch.compat.s3 import S3MapDataset
+
+        return S3MapDataset.from_prefix(uri, **options)
+
+    @classmethod
+    def from_objects(cls, uris: str | Iterable[str], **options: Any) -> S3MapDataset:
+        """These objects, in this order; else as ``from_prefix``."""
+        from forebay_torch.compat.s3 import S3MapDataset
+
+        return S3MapDataset.from_objects(uris, **options)
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        if isinstance(index, slice):
+            return self.__getitems__(range(*index.indices(len(self))))
         row = self.row(index)
         return self._sample(row, self._one(row))
 
@@ -240,7 +308,12 @@ class MapDataset(BaseMapDataset):
             return self._formatted(name, answer)
         except Exception as error:
             failed = error
-            return self._policy.instead(name, error, lambda: self._replacement(row, failed))
+            return self._policy.instead(
+                name,
+                error,
+                lambda: self._replacement(row, failed),
+                lambda: self._formatted(name, self._one(row)),
+            )
 
     def _replacement(self, row: int, error: Exception) -> Any:
         """The sample of the next object that can be had."""

@@ -10,11 +10,12 @@ from typing import Any, Self
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from forebay import Bucket, ForebayError, Listing, Object
+from forebay import Bucket, ForebayError, InvalidArgument, Listing, Object
 from forebay_torch import place
 from forebay_torch.order import EqualLength, Fingerprint
 from forebay_torch.resume import Cursor
 from forebay_torch.source import ObjectIndex, Part, shard_snapshot
+from forebay_torch.unpacked import members_of
 
 __all__ = ["DataShard", "MultiShardStream"]
 
@@ -28,7 +29,8 @@ class DataShard:
     """One of the streams: the members of all shards of a bucket whose names start so.
 
     Attributes:
-        etl_name: Not served yet.
+        etl_name: A transform of the cluster for the shards, which has to leave the names of their
+            members. A transformed shard is held as a whole while its members are read.
     """
 
     bucket: Bucket
@@ -69,12 +71,6 @@ class MultiShardStream(TorchIterableDataset[tuple[bytes, ...]]):
     ) -> None:
         if not data_sources:
             raise ValueError("MultiShardStream needs at least one DataShard")
-        for source in data_sources:
-            if source.etl_name:
-                raise NotImplementedError(
-                    f"MultiShardStream: etl_name={source.etl_name!r}: the cluster does not "
-                    "transform objects yet"
-                )
         self._streams = [_Stream(source) for source in data_sources]
         lengths = [len(stream) for stream in self._streams]
         if strict and len(set(lengths)) > 1:
@@ -130,11 +126,15 @@ class MultiShardStream(TorchIterableDataset[tuple[bytes, ...]]):
         batch = self._streams[0].bucket.client.batch()
         for row in rows:
             for stream in self._streams:
-                batch.add(stream.shard(row), archpath=stream.members.name(row))
+                if not stream.etl_name:
+                    batch.add(stream.shard(row), archpath=stream.members.name(row))
         contents = iter(batch.get_all())
-        for _ in rows:
+        for row in rows:
             self._cursor.deliver()
-            yield tuple(bytes(next(contents)[1]) for _ in self._streams)
+            yield tuple(
+                stream.transformed(row) if stream.etl_name else bytes(next(contents)[1])
+                for stream in self._streams
+            )
 
     def _ranks(self) -> tuple[int, int]:
         return ((self._rank or place.group_rank()) if self._shard_by_rank else None) or (0, 1)
@@ -145,9 +145,12 @@ class _Stream:
 
     def __init__(self, source: DataShard) -> None:
         self.bucket = source.bucket
+        self.etl_name = source.etl_name or ""
         self._shards: ObjectIndex = shard_snapshot(
-            "MultiShardStream", [Part(source.bucket, source.prefix)]
+            "MultiShardStream", [Part(source.bucket, source.prefix)], etl_name=self.etl_name
         )
+        # The transformed shard at hand, and its members.
+        self._at_hand: tuple[int, dict[str, bytes]] = (-1, {})
         names: list[Listing] = []
         for index in self._shards.shard_indexes(range(len(self._shards.listing))):
             if isinstance(index, ForebayError):
@@ -162,3 +165,17 @@ class _Stream:
     def shard(self, row: int) -> Object:
         """The shard that the member is in."""
         return self._shards.object(bisect_right(self._ends, row))
+
+    def transformed(self, row: int) -> bytes:
+        """The member at ``row``, of what the transform makes of its shard."""
+        number = bisect_right(self._ends, row)
+        if self._at_hand[0] != number:
+            uri = self._shards.object(number).uri
+            content = self._shards.get_many([number])[0]
+            self._at_hand = (number, dict(members_of(uri, content)))
+        name = self.members.name(row)
+        if name not in self._at_hand[1]:
+            raise InvalidArgument(
+                f"{self._shards.object(number).uri}: {self.etl_name!r} left out the member {name!r}"
+            )
+        return self._at_hand[1][name]

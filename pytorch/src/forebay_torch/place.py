@@ -10,7 +10,15 @@ from typing import NamedTuple
 import torch
 from torch.utils.data import get_worker_info
 
-__all__ = ["Worker", "as_worker", "checked_rank", "group_rank", "worker"]
+__all__ = [
+    "Worker",
+    "as_worker",
+    "checked_rank",
+    "checked_replication",
+    "group_rank",
+    "replicated",
+    "worker",
+]
 
 _thread = threading.local()
 
@@ -71,3 +79,18 @@ def checked_rank(owner: str, rank: int | None, world_size: int | None) -> tuple[
     if not 0 <= rank < world_size:
         raise ValueError(f"{owner}: rank {rank} is not one of {world_size}")
     return rank, world_size
+
+
+def checked_replication(owner: str, replication: int) -> int:
+    """How many ranks read the same, as a user gave it."""
+    if replication < 1:
+        raise ValueError(f"{owner}: replication must be at least 1, not {replication}")
+    return replication
+
+
+def replicated(owner: str, ranks: tuple[int, int], replication: int) -> tuple[int, int]:
+    """Rank and size among groups of so many ranks that read the same."""
+    rank, world_size = ranks
+    if world_size % replication:
+        raise ValueError(f"{owner}: {world_size} ranks are no groups of {replication}")
+    return rank // replication, world_size // replication

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -14,7 +14,8 @@ from forebay_torch import place
 
 __all__ = ["Counters", "DatasetStats", "LEFT_OUT", "NEVER_SKIPPED", "OnError", "Policy"]
 
-OnError = Literal["raise", "skip", "replace"] | Callable[[str, Exception], Any]
+# "raise", "skip", "replace", "retry:N", or a function of name and exception.
+OnError = str | Callable[[str, Exception], Any]
 
 # Failures that no sample is to blame for: leaving it out would hide them.
 NEVER_SKIPPED = (ClusterUnavailable, Timeout, TooManyRequests, AccessDenied)
@@ -40,6 +41,31 @@ class DatasetStats:
     requests: int = 0
     failed: int = 0
     fetch_s: float = 0.0
+
+    def prometheus(self, **labels: str) -> str:
+        """The figures as the text that Prometheus reads, ``forebay_dataset_…_total``.
+
+        Args:
+            labels: Of every figure, such as ``dataset="train"``.
+        """
+        escaped = (
+            f'{name}="' + str(value).replace("\\", r"\\").replace('"', r"\"") + '"'
+            for name, value in labels.items()
+        )
+        text = ",".join(escaped)
+        braces = f"{{{text}}}" if text else ""
+        lines = []
+        for name, unit in (
+            ("objects", "objects"),
+            ("bytes", "bytes"),
+            ("requests", "requests"),
+            ("failed", "failed_samples"),
+            ("fetch_s", "fetch_seconds"),
+        ):
+            figure = f"forebay_dataset_{unit}_total"
+            lines.append(f"# TYPE {figure} counter")
+            lines.append(f"{figure}{braces} {getattr(self, name)}")
+        return "\n".join(lines) + "\n"
 
 
 class Counters:
@@ -73,30 +99,44 @@ class Policy:
     """One of the ways to go on after a failure, and the count of them.
 
     ``raise`` lets it out. ``skip`` leaves the sample out with a warning, ``replace`` has another
-    one take its place; neither hides that the cluster does not answer or refuses. A function of the
-    object's name and the exception returns what takes the sample's place, or raises.
+    one take its place; neither hides that the cluster does not answer or refuses. ``retry:N`` makes the
+    sample anew, up to N times, and then raises. A function of the object's name and the exception
+    returns what takes the sample's place, or raises.
     """
 
-    __slots__ = ("on_error", "_counters")
+    __slots__ = ("on_error", "_counters", "_tries")
 
     def __init__(
         self, owner: str, on_error: OnError, allowed: tuple[str, ...], counters: Counters
     ) -> None:
         """The policy of a dataset that can do ``allowed``, besides functions."""
-        if not callable(on_error) and on_error not in allowed:
-            words = ", ".join(f'"{word}"' for word in allowed)
+        self._tries = 0
+        if isinstance(on_error, str) and on_error.startswith("retry:"):
+            number = on_error.removeprefix("retry:")
+            if not number.isdecimal() or int(number) < 1:
+                raise ValueError(f'{owner}: on_error="retry:N" needs N of 1 or more: {on_error!r}')
+            self._tries = int(number)
+        elif not callable(on_error) and on_error not in allowed:
+            words = ", ".join(f'"{word}"' for word in (*allowed, "retry:N"))
             raise ValueError(f"{owner}: on_error is {words} or a function, not {on_error!r}")
         self.on_error = on_error
         self._counters = counters
 
     def instead(
-        self, name: str, error: Exception, replacement: Callable[[], Any] | None = None
+        self,
+        name: str,
+        error: Exception,
+        replacement: Callable[[], Any] | None = None,
+        again: Callable[[], Any] | None = None,
     ) -> Any:
         """What takes the place of the sample ``name``; ``LEFT_OUT`` for nothing.
 
         Args:
             replacement: Finds another sample; raises where there is none.
+            again: Makes the same sample anew.
         """
+        if self._tries:
+            return self._retried(error, again)
         if callable(self.on_error):
             sample = self.on_error(name, error)
         elif self.on_error == "raise" or isinstance(error, NEVER_SKIPPED):
@@ -108,3 +148,12 @@ class Policy:
             sample = LEFT_OUT
         self._counters.add(failed=1)
         return sample
+
+    def _retried(self, error: Exception, again: Callable[[], Any] | None) -> Any:
+        for _ in range(self._tries if again is not None else 0):
+            try:
+                return again() if again is not None else None
+            except Exception as another:
+                error = another
+        error.add_note(f"after {self._tries} tries more, by on_error={self.on_error!r}")
+        raise error

@@ -55,6 +55,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]]):
         world_size: How many there are; goes with ``rank``.
         equal_length: How ranks get equally many batches, as for DistributedShardSampler: the first
             batches come again at the end (``wrap``), or the last few are left out (``drop``).
+        replication: As for DistributedShardSampler.
 
     Raises:
         ValueError: A limit or factor makes no sense.
@@ -87,6 +88,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]]):
         rank: int | None = None,
         world_size: int | None = None,
         equal_length: EqualLength = "wrap",
+        replication: int = 1,
     ) -> None:
         if not max_batch_size > 0:
             raise ValueError(f"max_batch_size must be positive, not {max_batch_size!r}")
@@ -106,11 +108,12 @@ class DynamicBatchSampler(ResumableSampler[list[int]]):
             rank=rank,
             world_size=world_size,
             equal_length=equal_length,
+            replication=replication,
         )
         if time_slice is not None and (bucketing or self._rank_and_world()[1] > 1):
             raise ValueError("time_slice goes with one rank and without bucketing")
         self._data_source = data_source
-        self._limit = max_batch_size
+        self._limit = self.max_batch_size = max_batch_size
         self._drop_last = drop_last
         self._allow_oversized = allow_oversized_samples
         self._saturation = saturation_factor

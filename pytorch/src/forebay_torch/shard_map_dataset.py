@@ -71,7 +71,7 @@ class ShardMapDataset(Dataset[Any]):
         config: Config | None = None,
     ) -> None:
         owner = type(self).__name__
-        check_options(owner, None, keys, on_error)
+        check_options(owner, keys, on_error)
         if callable(on_error):
             raise ValueError(f'{owner}: on_error is "raise" or "skip": samples have their numbers')
         if concurrency < 1:
@@ -84,7 +84,8 @@ class ShardMapDataset(Dataset[Any]):
         self._lowercase = lowercase
         self._fill = fill_missing
         parts = parts_of(owner, sources if bucket_list is None else bucket_list, prefix_map, client)
-        self._shards = shard_snapshot(owner, parts, self._config.max_listing_retries)
+        retries = self._config.max_listing_retries
+        self._shards = shard_snapshot(owner, parts, retries, config=self._config)
         self._table = _Table(self._shards, keys, lowercase, on_error == "skip", concurrency)
         self._objects: Listing | None = None
 
@@ -106,8 +107,10 @@ class ShardMapDataset(Dataset[Any]):
     def __len__(self) -> int:
         return len(self._table.ends)
 
-    def __getitem__(self, index: SupportsIndex) -> tuple[str, Any]:
-        """The sample at ``index``; negative ones count from the end."""
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        """The sample at ``index``, negative ones count from the end; of a slice, a list."""
+        if isinstance(index, slice):
+            return self.__getitems__(range(*index.indices(len(self))))
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[str, Any]]:

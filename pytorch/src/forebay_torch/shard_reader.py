@@ -25,10 +25,14 @@ from forebay_torch.resume import make_state, read_state
 from forebay_torch.shard_place import ShardPlace, Shards
 from forebay_torch.shard_plan import Item, shuffled
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, shard_snapshot
+from forebay_torch.unpacked import UnpackedShard
+from forebay_torch.warm import warming
 
 __all__ = ["ShardReader", "Decode", "OnError"]
 
 Decode = Mapping[str, Callable[[Any], Any]] | Callable[[str, Fields], Any]
+Splitter = Callable[[Iterable[str]], Iterable[str]]
+Opened = ShardStream | UnpackedShard
 OnError = Literal["raise", "skip"] | Callable[[str, Exception], Any]
 
 # Indexes that are in memory at once while samples are counted.
@@ -52,7 +56,8 @@ class ShardReader(BaseIterDataset):
     Args:
         bucket_list: As ``ais_source_list`` of BaseMapDataset.
         prefix_map: As for BaseMapDataset.
-        etl_name: Not served yet.
+        etl_name: A transform of the cluster, which makes of a shard another archive; that is held
+            as a whole, and there is no ``len()`` then.
         show_progress: Show on a terminal's stderr how many samples of which shard were read.
         partition_sources_by_worker: Kept for compatibility: workers never list.
         shuffle_shards: Whether each epoch has an order of shards of its own; see ``set_epoch``.
@@ -72,11 +77,15 @@ class ShardReader(BaseIterDataset):
             cluster does not answer is never skipped by ``skip``. That the members of a sample lie
             apart is seen only when the rest of them comes, after the first part was delivered.
         handler: A WebDataset handler, instead of ``on_error``: true means to go on.
+        nodesplitter: Called with the URIs of all shards in the epoch's order; returns those of this
+            rank, instead of every n-th. A reader with splitters of its own has no state.
+        workersplitter: The same for the shards of a rank and a worker of it.
         read_ahead: Most bytes that are fetched and unpacked ahead, per shard.
         batch_size: Of the DataLoader; needed to go on from a state with other ranks and workers.
         shard_by_rank: As for BaseIterDataset, ``rank`` and ``world_size`` too.
         client: As for BaseIterDataset.
         config: As for BaseIterDataset.
+        warm_ahead: As for BaseIterDataset, in shards, with ``replication``.
 
     Example:
         >>> loader = DataLoader(ShardReader(bucket), batch_size=60, num_workers=4)
@@ -103,6 +112,8 @@ class ShardReader(BaseIterDataset):
         resampled: bool = False,
         on_error: OnError = "raise",
         handler: Callable[[Exception], bool] | None = None,
+        nodesplitter: Splitter | None = None,
+        workersplitter: Splitter | None = None,
         read_ahead: int = 8 << 20,
         shard_by_rank: bool = True,
         rank: int | None = None,
@@ -110,8 +121,10 @@ class ShardReader(BaseIterDataset):
         batch_size: int = 1,
         client: Client | None = None,
         config: Config | None = None,
+        warm_ahead: int = 0,
+        replication: int = 1,
     ) -> None:
-        check_options(type(self).__name__, etl_name, keys, on_error)
+        check_options(type(self).__name__, keys, on_error)
         if shuffle_buffer < 0:
             raise ValueError(f"shuffle_buffer must not be negative: {shuffle_buffer}")
         if handler is not None and on_error != "raise":
@@ -129,7 +142,12 @@ class ShardReader(BaseIterDataset):
             batch_size=batch_size,
             client=client,
             config=config,
+            etl_name=etl_name,
+            warm_ahead=warm_ahead,
+            replication=replication,
         )
+        self._nodesplitter = nodesplitter
+        self._workersplitter = workersplitter
         self._show_progress = show_progress
         self._shuffle_buffer = shuffle_buffer
         self._decode = decode
@@ -158,6 +176,10 @@ class ShardReader(BaseIterDataset):
     def __len__(self) -> int:
         if self._resampled:
             raise TypeError("a resampled ShardReader has no end, so no len()")
+        if self._has_splitters:
+            raise TypeError("a ShardReader with splitters of its own has no len()")
+        if self._etl_name:
+            raise TypeError("a ShardReader with an etl_name has no len(): only the transform knows")
         rows = self._rank_rows()
         self._count([row for row in rows if self._counts[row] < 0])
         return sum(self._counts[row] for row in rows)
@@ -168,6 +190,8 @@ class ShardReader(BaseIterDataset):
         items: Iterable[Item]
         if self._resampled:
             skip, items = self._cursor.take()[1], map(Item, self._endless())
+        elif self._has_splitters:
+            skip, items = self._cursor.take()[1], self._split()
         else:
             skip, items = self._place.begin(self._cursor, self._shards())
         samples = self._samples(items)
@@ -182,8 +206,10 @@ class ShardReader(BaseIterDataset):
         """As that of IterableDataset; it remembers each pass of the epoch by four numbers.
 
         Raises:
-            TypeError: The reader is ``resampled``.
+            TypeError: The reader is ``resampled``, or has splitters of its own.
         """
+        if self._has_splitters:
+            raise TypeError("a ShardReader with splitters of its own has no state")
         if self._resampled and not place.worker().is_process:
             raise TypeError("a resampled ShardReader has no end, so no place in it")
         state = make_state(
@@ -249,7 +275,29 @@ class ShardReader(BaseIterDataset):
 
     def _snapshot(self) -> ObjectIndex:
         owner = type(self).__name__
-        return shard_snapshot(owner, self._parts, self._config.max_listing_retries)
+        retries = self._config.max_listing_retries
+        return shard_snapshot(owner, self._parts, retries, **self._reading())
+
+    @property
+    def _has_splitters(self) -> bool:
+        return self._nodesplitter is not None or self._workersplitter is not None
+
+    def _split(self) -> list[Item]:
+        """The shards of this worker of this rank, as the splitters say."""
+        rank, world_size = self._rank_and_world()
+        worker = place.worker()
+        rows = self._rows(range(len(self.objects)))
+        by_uri = {self._index.object(row).uri: row for row in rows}
+        uris: Iterable[str] = by_uri
+        if self._nodesplitter is None:
+            uris = itertools.islice(uris, rank, None, world_size)
+        else:
+            uris = self._nodesplitter(uris)
+        if self._workersplitter is None:
+            uris = itertools.islice(uris, worker.id, None, worker.total)
+        else:
+            uris = self._workersplitter(uris)
+        return [Item(by_uri[uri]) for uri in uris]
 
     def _count(self, rows: list[int]) -> None:
         for start in range(0, len(rows), _COUNTED_TOGETHER):
@@ -296,21 +344,32 @@ class ShardReader(BaseIterDataset):
                     progress.advance()
                     yield sample
 
-    def _streams(self, items: Iterable[Item]) -> Iterator[tuple[Item, ShardStream]]:
+    def _streams(self, items: Iterable[Item]) -> Iterator[tuple[Item, Opened]]:
         """The shards one by one, each opened when the one before it is begun."""
-        waiting: tuple[Item, ShardStream] | None = None
-        for item in items:
-            opened = self._index.object(item.row).samples(
-                keys=self._keys, lowercase=self._lowercase, read_ahead=self._read_ahead
-            )
+        waiting: tuple[Item, Opened] | None = None
+        due = [item.row for item in items] if isinstance(items, list) else []
+        with warming(self._index, due, self._warm_ahead) as warmer:
+            for number, item in enumerate(items, 1):
+                warmer.reached(number)
+                opened = self._open(item.row)
+                if waiting is not None:
+                    yield waiting
+                waiting = (item, opened)
             if waiting is not None:
                 yield waiting
-            waiting = (item, opened)
-        if waiting is not None:
-            yield waiting
+
+    def _open(self, row: int) -> Opened:
+        """The samples of a shard: as it is stored, or as a transform makes it."""
+        shard = self._index.object(row)
+        if self._etl_name:
+            load = partial(_only, self._index, row)
+            return UnpackedShard(shard.uri, load, self._keys, self._lowercase)
+        return shard.samples(
+            keys=self._keys, lowercase=self._lowercase, read_ahead=self._read_ahead
+        )
 
     def _read(
-        self, stream: ShardStream, numbers: Sequence[int] | None
+        self, stream: Opened, numbers: Sequence[int] | None
     ) -> Iterator[tuple[str, Any]]:
         wanted = numbers if numbers is None or isinstance(numbers, range) else frozenset(numbers)
         last = None if numbers is None else numbers[-1]
@@ -351,13 +410,12 @@ class ShardReader(BaseIterDataset):
         return True
 
 
-def check_options(owner: str, etl_name: str | None, keys: str, on_error: Any) -> None:
+def _only(index: ObjectIndex, row: int) -> memoryview:
+    return index.get_many([row])[0]
+
+
+def check_options(owner: str, keys: str, on_error: Any) -> None:
     """Refuses what a dataset over shards does not do."""
-    if etl_name is not None:
-        raise NotImplementedError(
-            f"{owner}: etl_name={etl_name!r}: the cluster does not transform objects yet; "
-            "use decode, which runs in the worker"
-        )
     if keys not in ("webdataset", "basename"):
         raise ValueError(f'{owner}: keys is "webdataset" or "basename", not {keys!r}')
     if on_error not in ("raise", "skip") and not callable(on_error):

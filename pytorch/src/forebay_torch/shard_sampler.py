@@ -32,8 +32,10 @@ class ResumableSampler(Sampler[T], ABC):
         rank: int | None,
         world_size: int | None,
         equal_length: EqualLength,
+        replication: int = 1,
     ) -> None:
         owner = type(self).__name__
+        self._replication = place.checked_replication(owner, replication)
         order.check_equal_length(owner, equal_length)
         self._rank = place.checked_rank(owner, rank, world_size)
         self._equal: EqualLength = equal_length
@@ -135,7 +137,15 @@ class ResumableSampler(Sampler[T], ABC):
         )
 
     def _rank_and_world(self) -> tuple[int, int]:
-        return self._rank or place.group_rank() or (0, 1)
+        ranks = self._rank or place.group_rank() or (0, 1)
+        return place.replicated(type(self).__name__, ranks, self._replication)
+
+    def order_ahead(self) -> list[T]:
+        """What the next pass, or the one under way, gives from its beginning on; nothing moves."""
+        epoch, start = self._epoch, self._resume or 0
+        if self._resume is None and self._over is None:
+            epoch += 1
+        return list(self._entries(epoch, self._mine(epoch, start)))
 
     @abstractmethod
     def _total(self, epoch: int) -> int:
@@ -167,6 +177,7 @@ class DistributedShardSampler(ResumableSampler[int]):
             repeats the order's first samples at its end, ``pad`` its last, ``drop`` leaves the
             last few out. ``none``: every sample once, ranks differ by one at most, and a DDP job
             has to cope with that.
+        replication: So many ranks in a row read the same, as parts of one model do.
 
     Example:
         >>> sampler = DistributedShardSampler(dataset, shuffle=True, seed=1)
@@ -184,6 +195,7 @@ class DistributedShardSampler(ResumableSampler[int]):
         rank: int | None = None,
         world_size: int | None = None,
         equal_length: EqualLength = "wrap",
+        replication: int = 1,
     ) -> None:
         super().__init__(
             shuffle=shuffle,
@@ -191,6 +203,7 @@ class DistributedShardSampler(ResumableSampler[int]):
             rank=rank,
             world_size=world_size,
             equal_length=equal_length,
+            replication=replication,
         )
         self._source = data_source
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from forebay import (
     ClusterUnavailable,
     ForebayError,
     Listing,
+    NotFound,
     Object,
     ObjectGroup,
     ShardIndex,
@@ -22,6 +24,9 @@ from forebay import (
     TooManyRequests,
     archive_format,
 )
+from forebay.each import check_etl, get_pinned, get_transformed, list_pinned
+from forebay_torch.config import Config
+from forebay_torch.fetched import FetchedObject
 
 __all__ = [
     "Source",
@@ -29,6 +34,7 @@ __all__ = [
     "PrefixMap",
     "ObjectIndex",
     "Part",
+    "check_reading",
     "parts_of",
     "shard_snapshot",
     "snapshot",
@@ -55,12 +61,26 @@ class Part:
 
 
 class ObjectIndex:
-    """All objects of a dataset by position: a compact listing, and the bucket of each row."""
+    """All objects of a dataset by position: a compact listing, the bucket of each row, and how the
+    objects are read."""
 
-    __slots__ = ("listing", "_buckets", "_ends")
+    __slots__ = ("listing", "pins", "etl_name", "_buckets", "_ends")
 
-    def __init__(self, parts: Sequence[tuple[Bucket, Listing]]) -> None:
+    def __init__(
+        self,
+        parts: Sequence[tuple[Bucket, Listing]],
+        pins: Listing | None = None,
+        etl_name: str = "",
+    ) -> None:
+        """An index of these listings.
+
+        Args:
+            pins: What each row's content was when it was listed; only that is read then.
+            etl_name: A transform of the cluster through which objects are read.
+        """
         self.listing = Listing.concat([listing for _, listing in parts])
+        self.pins = pins
+        self.etl_name = etl_name
         self._buckets = tuple(bucket for bucket, _ in parts)
         self._ends = tuple(accumulate(len(listing) for _, listing in parts))
         endpoints = sorted({bucket.client.endpoint for bucket in self._buckets})
@@ -74,7 +94,15 @@ class ObjectIndex:
     def object(self, index: int) -> Object:
         """The object at ``index`` (not negative)."""
         name, size = self.listing[index]
-        return Object(self.bucket(index), name, size)
+        plain = Object(self.bucket(index), name, size)
+        if not self.is_special:
+            return plain
+        return FetchedObject(plain, lambda: self.get_many([index])[0], self.etl_name == "")
+
+    @property
+    def is_special(self) -> bool:
+        """Whether objects are read one by one, through a transform or by their pins."""
+        return bool(self.etl_name) or self.pins is not None
 
     def shard_indexes(
         self, indices: Sequence[int], concurrency: int = 16
@@ -86,19 +114,35 @@ class ObjectIndex:
         return shards[0].bucket.client.shard_indexes(shards, concurrency=concurrency)
 
     def get_many(self, indices: Iterable[int]) -> list[memoryview]:
-        """The contents of these objects, as one batch over all buckets."""
-        wanted = [(self.bucket(i), self.listing.name(i)) for i in indices]
-        return wanted[0][0].client.get_many(wanted) if wanted else []
+        """The contents of these objects, as one batch over all buckets.
+
+        Raises:
+            ForebayError: The first of them that cannot be had.
+        """
+        contents = []
+        for answer in self.try_many(indices):
+            if isinstance(answer, ForebayError):
+                raise answer
+            contents.append(answer)
+        return contents
 
     def stream(self, indices: Sequence[int]) -> Iterator[memoryview | ForebayError]:
         """As ``try_many``, each answer as soon as it and all before it have arrived."""
+        if self.is_special:
+            yield from self.try_many(indices)
+            return
         batch = self.bucket(indices[0]).client.batch(map(self.object, indices), on_error="return")
         for result, content in batch.get():
             yield content if result.error is None else result.error
 
     def try_many(self, indices: Iterable[int]) -> list[memoryview | ForebayError]:
         """As ``get_many``; in place of what cannot be had, why."""
-        wanted = [(self.bucket(i), self.listing.name(i)) for i in indices]
+        rows = list(indices)
+        wanted = [(self.bucket(i), self.listing.name(i)) for i in rows]
+        if self.etl_name:
+            return get_transformed(wanted, self.etl_name)
+        if self.pins is not None:
+            return get_pinned(wanted, [self.pins[i] for i in rows])
         return wanted[0][0].client.get_many(wanted, on_error="return") if wanted else []
 
 
@@ -156,6 +200,10 @@ def snapshot(
     parts: Sequence[Part],
     retries: int = 0,
     keep: Callable[[Part, str], bool] | None = None,
+    *,
+    config: Config | None = None,
+    pinned: bool = False,
+    etl_name: str | None = None,
 ) -> ObjectIndex:
     """One listing of all parts; an object that several of them name appears once.
 
@@ -163,37 +211,89 @@ def snapshot(
         parts: What to list.
         retries: How often a listing is begun anew after a failure that may pass.
         keep: Which names of a part stay; by default all.
+        config: Its retries of listings and of reads.
+        pinned: Whether only what is listed now is read later.
+        etl_name: A transform of the cluster through which objects are read.
     """
+    if etl_name and parts:
+        check_etl(parts[0].bucket.client, etl_name)
     kept = _without_covered(parts)
     shared = {p.bucket for p in kept if sum(q.bucket == p.bucket for q in kept) > 1}
     seen: dict[Bucket, set[str]] = {bucket: set() for bucket in shared}
-    listed = []
+    listed, pins = [], []
     for part in kept:
-        listing = _retried(partial(part.source.list_snapshot, part.prefix), retries)
-        if keep is not None:
-            listing = Listing.from_pairs(row for row in listing if keep(part, row[0]))
-        if part.bucket in seen:
-            listing = Listing.from_pairs(_new(listing, seen[part.bucket]))
-        listed.append((part.bucket, listing))
+        source = _with_retry(part.source, config and config.list_retry_config)
+        listing, pin = _retried(partial(_listed, source, part.prefix, pinned), retries)
+        if keep is not None or part.bucket in seen:
+            before = seen.get(part.bucket, set())
+            rows = _chosen(listing, part, keep, before, part.bucket in seen)
+            pin = None if pin is None else Listing.from_pairs(pin[row] for row in rows)
+            listing = Listing.from_pairs(listing[row] for row in rows)
+        bucket = _with_retry(part.bucket, config and config.download_retry_config)
+        listed.append((bucket, listing))
+        pins.append(pin)
     if not listed:
         raise ValueError("prefix_map leaves nothing of any source; None stands for all of one")
-    return ObjectIndex(listed)
+    told = [pin for pin in pins if pin is not None]
+    return ObjectIndex(listed, Listing.concat(told) if pinned else None, etl_name or "")
 
 
-def shard_snapshot(owner: str, parts: Sequence[Part], retries: int = 0) -> ObjectIndex:
+def check_reading(owner: str, etl_name: str | None, pinned: bool) -> None:
+    """Refuses ways to read that do not go together."""
+    if etl_name and pinned:
+        raise ValueError(
+            f"{owner}: snapshot=True pins what is stored; what etl_name={etl_name!r} makes of it "
+            "has no version, so take one of them"
+        )
+
+
+def shard_snapshot(
+    owner: str, parts: Sequence[Part], retries: int = 0, **options: Any
+) -> ObjectIndex:
     """As ``snapshot``, of the shards alone: of a bucket what is named like an archive, of a group
     all that it names."""
 
     def is_shard(part: Part, name: str) -> bool:
         return isinstance(part.source, ObjectGroup) or archive_format(name) is not None
 
-    index = snapshot(parts, retries, is_shard)
+    index = snapshot(parts, retries, is_shard, **options)
     if not len(index.listing):
         raise ValueError(
             f"{owner} found no shards: no object there is named like an archive "
             "(.tar, .tgz, .tar.gz, .tar.lz4, .tar.zst, .zip)"
         )
     return index
+
+
+def _listed(
+    source: Bucket | ObjectGroup, prefix: str, pinned: bool
+) -> tuple[Listing, Listing | None]:
+    """A source's names and sizes; and what pins them, where that is asked."""
+    if not pinned:
+        return source.list_snapshot(prefix), None
+    if isinstance(source, Bucket):
+        return list_pinned(source, prefix)
+    wanted = [name for name in source.names if name.startswith(prefix)]
+    shared = os.path.commonprefix([min(wanted), max(wanted)]) if wanted else prefix
+    listing, pins = list_pinned(source.bucket, str(shared))
+    rows = {name: row for row, name in enumerate(listing.names())}
+    for name in wanted:
+        if name not in rows:
+            raise NotFound(f"{source.bucket.uri}/{name} does not exist")
+    chosen = [rows[name] for name in wanted]
+    return (
+        Listing.from_pairs(listing[row] for row in chosen),
+        Listing.from_pairs(pins[row] for row in chosen),
+    )
+
+
+def _with_retry(source: Any, retry: Any) -> Any:
+    """The bucket or group, at a client for which clouds are tried again so."""
+    if retry is None:
+        return source
+    if isinstance(source, ObjectGroup):
+        return ObjectGroup(_with_retry(source.bucket, retry), source.names)
+    return Bucket(source.client.with_retry(retry), source.name, source.provider)
 
 
 def _without_covered(parts: Sequence[Part]) -> list[Part]:
@@ -209,11 +309,21 @@ def _without_covered(parts: Sequence[Part]) -> list[Part]:
     ]
 
 
-def _new(listing: Listing, seen: set[str]) -> Iterator[tuple[str, int]]:
-    for name, size in listing:
-        if name not in seen:
-            seen.add(name)
-            yield name, size
+def _chosen(
+    listing: Listing,
+    part: Part,
+    keep: Callable[[Part, str], bool] | None,
+    seen: set[str],
+    is_shared: bool,
+) -> list[int]:
+    """The rows that stay, and that were not seen in another part of the same bucket."""
+    rows = []
+    for row, name in enumerate(listing.names()):
+        if (keep is None or keep(part, name)) and name not in seen:
+            rows.append(row)
+            if is_shared:
+                seen.add(name)
+    return rows
 
 
 def _retried(listing: Callable[[], T], retries: int) -> T:

@@ -16,6 +16,7 @@ from forebay_torch.batch_iter_dataset import BatchIterDataset
 from forebay_torch.iter_dataset import BaseIterDataset, IterableDataset
 from forebay_torch.map_dataset import BaseMapDataset, MapDataset
 from forebay_torch.multi_shard_stream import DataShard, MultiShardStream
+from forebay_torch.parallel_map_dataset import ParallelMapDataset
 from forebay_torch.sampler import DynamicBatchSampler
 from forebay_torch.shard_reader import ShardReader
 
@@ -26,6 +27,7 @@ __all__ = [
     "AISIterDataset",
     "AISMapDataset",
     "AISMultiShardStream",
+    "AISParallelMapDataset",
     "AISShardReader",
     "Bucket",
     "Client",
@@ -52,8 +54,20 @@ class AISMapDataset(MapDataset):
         etl_name: str | None = None,
         **options: Any,
     ) -> None:
-        _no_etl(type(self).__name__, etl_name)
-        super().__init__(*_sources(ais_source_list, prefix_map), **options)
+        super().__init__(*_sources(ais_source_list, prefix_map), etl_name, **options)
+
+
+class AISParallelMapDataset(ParallelMapDataset):
+    """ParallelMapDataset with the arguments of AIStore's: samples are ``(name, buffer)``."""
+
+    def __init__(
+        self,
+        ais_source_list: Any = None,
+        prefix_map: Any = None,
+        num_workers: int = 16,
+        **options: Any,
+    ) -> None:
+        super().__init__(*_sources(ais_source_list, prefix_map), num_workers, **options)
 
 
 class AISBaseIterDataset(BaseIterDataset):
@@ -82,10 +96,13 @@ class AISIterDataset(IterableDataset):
         partition_sources_by_worker: bool = False,
         **options: Any,
     ) -> None:
-        _no_etl(type(self).__name__, etl_name)
         sources = _sources(ais_source_list, prefix_map)
         super().__init__(
-            *sources, partition_sources_by_worker, show_progress=show_progress, **options
+            *sources,
+            partition_sources_by_worker,
+            etl_name=etl_name,
+            show_progress=show_progress,
+            **options,
         )
 
 
@@ -157,11 +174,3 @@ def _client(client: Any) -> Client:
     # aistore.sdk.Client holds the RequestClient that its buckets have.
     requests = getattr(client, "_request_client", client)
     return Client(str(requests.base_url).removesuffix("/").removesuffix("/v1"))
-
-
-def _no_etl(owner: str, etl_name: str | None) -> None:
-    if etl_name:
-        raise NotImplementedError(
-            f"{owner}: etl_name={etl_name!r}: this client does not ask for transforms yet; "
-            "use data_format_fn, which runs in the worker"
-        )

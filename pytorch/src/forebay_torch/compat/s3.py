@@ -16,7 +16,7 @@ from typing import Any, Self
 from torch.utils.data import Dataset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from forebay import Client, Object, Reader
+from forebay import Client, Object, Reader, Retry
 from forebay_torch.iter_dataset import BaseIterDataset
 from forebay_torch.map_dataset import BaseMapDataset
 
@@ -27,7 +27,11 @@ _BUFFER_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class S3ClientConfig:
-    """Kept for compatibility: how the cluster speaks to a bucket is the bucket's setting."""
+    """How the bucket is read.
+
+    ``max_attempts`` goes with the dataset's requests: targets try the cloud so often. The rest is kept
+    for compatibility: how the cluster speaks to a bucket is the bucket's setting.
+    """
 
     throughput_target_gbps: float = 10.0
     part_size: int = 8 << 20
@@ -35,6 +39,7 @@ class S3ClientConfig:
     force_path_style: bool = False
     max_attempts: int = 10
     profile: str | None = None
+    requester_pays: bool = False
 
 
 class S3Reader(io.BufferedReader):
@@ -169,6 +174,7 @@ class _Lazy:
     ) -> None:
         self.region = region
         self.endpoint = endpoint
+        self._retry = s3client_config and Retry(max_attempts=s3client_config.max_attempts)
         self._sources = sources
         self._transform = transform
         self._read = reader_constructor or _sequential
@@ -224,7 +230,8 @@ class _Lazy:
 
     def _client(self) -> Client:
         client = self._options.get("client")
-        return client if isinstance(client, Client) else Client()
+        own = client if isinstance(client, Client) else Client()
+        return own.with_retry(self._retry)
 
 
 class S3MapDataset(_Lazy, Dataset[Any]):

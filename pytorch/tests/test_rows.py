@@ -1,0 +1,70 @@
+"""The table of what users can rely on names tests that exist, and all that carry a row in their names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = (ROOT / "docs/pytorch/rows.md").read_text()
+ROW = re.compile(r"^\| ([A-Z]+\d+) \|", re.MULTILINE)
+CITED = re.compile(r"`([\w./]+)::(\w+)`")
+CARRIED = re.compile(r"(?<=_)((?:DF|AI|S|T|W|L|N|X)\d+)(?=_)")
+
+
+def lines() -> dict[str, str]:
+    """Every row of the table by its name."""
+    return {match[1]: line for line in TABLE.splitlines() if (match := ROW.match(line))}
+
+
+def names(path: Path) -> set[str]:
+    """The tests in a file."""
+    text = path.read_text()
+    if path.suffix == ".rs":
+        return set(re.findall(r"#\[(?:tokio::)?test[^\]]*\]\s*(?:async )?fn (\w+)", text))
+    return {
+        node.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def test_the_table_names_only_tests_that_exist() -> None:
+    cited = CITED.findall(TABLE)
+    assert len(cited) > 100
+    missing = []
+    known: dict[str, set[str]] = {}
+    for file, name in cited:
+        if file not in known:
+            known[file] = names(ROOT / file) if (ROOT / file).is_file() else set()
+        if name not in known[file]:
+            missing.append(f"{file}::{name}")
+    assert missing == []
+
+
+def test_every_row_has_a_test_or_says_what_is_missing() -> None:
+    there, missing = TABLE.split("## Not there")
+    assert [row for row, line in lines().items() if not CITED.search(line)] == ROW.findall(missing)
+    wanted = [
+        *(f"DF{n}" for n in (*range(1, 14), 23, 24, 25)),
+        *(f"AI{n}" for n in range(1, 21)),
+        *(f"S{n}" for n in (1, 2, 3, 6, 7)),
+        *(f"T{n}" for n in range(1, 9)),
+        *(f"W{n}" for n in range(1, 5)),
+        *(f"L{n}" for n in range(1, 5)),
+        "N1",
+        *(f"X{n}" for n in (*range(1, 18), 19, 20)),
+    ]
+    assert sorted(lines()) == sorted(wanted)
+
+
+def test_every_test_that_carries_a_row_stands_in_it() -> None:
+    rows = lines()
+    left_out = []
+    for path in [*sorted(ROOT.glob("pytorch/tests/test_*.py")), *ROOT.glob("tests/python/test_*.py")]:
+        for name in sorted(names(path)):
+            for row in CARRIED.findall(name):
+                if f"`{path.relative_to(ROOT)}::{name}`" not in rows.get(row, ""):
+                    left_out.append(f"{row}: {path.name}::{name}")
+    assert left_out == []

@@ -1,0 +1,42 @@
+"""An epoch on paper."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from forebay_torch import DistributedShardSampler, simulate
+
+
+def source(count: int) -> SimpleNamespace:
+    return SimpleNamespace(objects=[(f"{i:05}", i) for i in range(count)])
+
+
+@pytest.mark.parametrize("policy", ["wrap", "pad", "drop", "none"])
+def test_T8_a_simulation_tells_steps_and_bytes_of_each_rank_as_the_sampler_gives_them(
+    policy: Any,
+) -> None:
+    data = source(103)
+    told = simulate(data, batch_size=8, world_size=4, seed=5, equal_length=policy)
+    for rank in range(4):
+        mine = list(
+            DistributedShardSampler(
+                data.objects, seed=5, rank=rank, world_size=4, equal_length=policy
+            )
+        )
+        assert told.samples_per_rank[rank] == len(mine)
+        assert told.bytes_per_rank[rank] == sum(mine)
+        assert told.steps[rank] == -(-len(mine) // 8)
+    assert (told.repeated, told.left_out) == {"drop": (0, 3), "none": (0, 0)}.get(policy, (1, 0))
+
+
+def test_T8_it_tells_how_good_a_shuffle_is() -> None:
+    assert simulate(source(2000), batch_size=8, shuffle=False).shuffle_quality == 0
+    assert 0.9 < simulate(source(2000), batch_size=8).shuffle_quality < 1.1
+
+
+def test_numbers_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="batch_size=0"):
+        simulate(source(3), batch_size=0)

@@ -1,0 +1,73 @@
+"""Datasets over buckets of a cloud: rights, and one state of the data."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import forebay
+import pytest
+from conftest import Cluster, Minio
+from forebay_torch import IterableDataset, MapDataset, prefetch_order
+
+
+def s3_client(minio: Minio) -> Any:
+    """A client that goes past the cluster."""
+    return boto3.client(
+        "s3",
+        endpoint_url=minio.endpoint,
+        aws_access_key_id=minio.env["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=minio.env["AWS_SECRET_ACCESS_KEY"],
+        region_name=minio.env["AWS_REGION"],
+    )
+
+
+@pytest.fixture
+def cloud(minio: Minio) -> str:
+    """A bucket of MinIO with ten objects."""
+    own = s3_client(minio)
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    own.create_bucket(Bucket=name)
+    for i in range(10):
+        own.put_object(Bucket=name, Key=f"train/{i}", Body=b"x" * 50)
+    return name
+
+
+def test_DF12_a_missing_right_to_read_is_a_PermissionError_at_construction(
+    start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
+) -> None:
+    refused = start_cluster(targets=1, env={**minio.env, "AWS_SECRET_ACCESS_KEY": "not-the-secret"})
+    client = forebay.Client(refused.endpoint, timeout=15)
+    for kind in (MapDataset, IterableDataset):
+        with pytest.raises(PermissionError, match=cloud):
+            kind(client.bucket(cloud, "s3"))
+
+
+def test_X17_a_snapshot_of_a_cloud_reads_what_it_listed_or_says_ObjectChanged(
+    start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
+) -> None:
+    running = start_cluster(targets=2, env=minio.env)
+    bucket = forebay.Client(running.endpoint, timeout=15).bucket(cloud, "s3")
+    own = s3_client(minio)
+    cold = MapDataset(bucket, snapshot=True)
+    own.put_object(Bucket=cloud, Key="train/3", Body=b"y" * 50)
+    assert cold[2] == ("train/2", b"x" * 50)
+    with pytest.raises(forebay.ObjectChanged, match="train/3 changed since"):
+        cold[3]
+    warm = MapDataset(bucket, snapshot=True)
+    assert [warm[i][1][:1] for i in (2, 3)] == [b"x", b"y"]
+    assert dict(IterableDataset(bucket, snapshot=True)) == dict(warm)
+
+
+def test_X2_a_cloud_is_read_once_although_the_order_was_told_ahead(
+    start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
+) -> None:
+    running = start_cluster(targets=2, env=minio.env)
+    dataset = MapDataset(forebay.Client(running.endpoint, timeout=15).bucket(cloud, "s3"))
+    for _ in range(2):
+        names = [dataset[row][0] for row in prefetch_order(dataset, range(10), ahead=10)]
+        assert names == [f"train/{i}" for i in range(10)]
+    gets = running.count("forebay_backend_requests_total", op="get", result="ok")
+    assert gets <= 10
