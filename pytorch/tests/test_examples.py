@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
+from typing import Any
 
+import pytest
 from forebay_cluster import REPOSITORY, Cluster
 
 import forebay
@@ -28,3 +32,68 @@ def test_DF25_a_ddp_job_of_two_gloo_processes_goes_on_with_one(
     assert first.startswith("2 processes, 3 steps: 48 samples")
     assert second.startswith("1 processes, 7 steps: 53 samples")
     assert both == "101 samples in all, 101 of them different"
+
+
+def run(cluster: Cluster, script: str, *arguments: str) -> list[str]:
+    """The lines that an example prints."""
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "examples" / script), *arguments],
+        env={**os.environ, "FOREBAY_ENDPOINT": cluster.endpoint},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_DF25_the_custom_cifar_dataset_trains(bucket: forebay.Bucket, cluster: Cluster) -> None:
+    lines = run(cluster, "train_cifar10.py", bucket.uri, "--generate", "100", "--epochs", "3")
+    assert [line.partition(", ")[0] for line in lines] == [
+        f"epoch {epoch}: 100 pictures" for epoch in range(3)
+    ]
+    losses = [float(line.rpartition(" ")[2]) for line in lines]
+    assert losses[-1] < losses[0]
+
+
+def test_DF25_segmentation_learns_its_masks(bucket: forebay.Bucket, cluster: Cluster) -> None:
+    pytest.importorskip("numpy")
+    lines = run(cluster, "train_segmentation.py", bucket.uri, "--generate", "200")
+    assert [line.partition(", ")[0] for line in lines] == [
+        f"epoch {epoch}: 200 samples" for epoch in range(3)
+    ]
+    overlaps = [float(line.rpartition(" ")[2]) for line in lines]
+    assert overlaps[-1] > 0.5 > overlaps[0]
+
+
+@pytest.mark.parametrize("how", [["--workers", "0"], ["--iterable"], ["--threads", "2"]])
+def test_DF25_a_bucket_is_listed_and_downloaded(
+    bucket: forebay.Bucket, cluster: Cluster, how: list[str]
+) -> None:
+    bucket.put_many((f"a/{i}", bytes(10)) for i in range(30))
+    first, *epochs = run(cluster, "list_and_download.py", f"{bucket.uri}/a/", *how)
+    assert re.fullmatch(r"listed 30 objects, 300 bytes, in [\d.]+ s", first)
+    assert len(epochs) == 2
+    for number, line in enumerate(epochs):
+        assert line.startswith(f"epoch {number}: 30 objects, 300 bytes, ")
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_DF25_the_cells_of_the_starter_notebook_run(
+    cluster: Any, client: forebay.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook = json.loads((REPOSITORY / "examples/starter.ipynb").read_text())
+    assert notebook["nbformat"] == 4
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) >= 5 and not any(cell["outputs"] for cell in cells)
+    # Workers that were forked find the functions of the notebook by this name.
+    module = type(sys)("starter")
+    monkeypatch.setitem(sys.modules, "starter", module)
+    try:
+        for number, cell in enumerate(cells):
+            exec(compile("".join(cell["source"]), f"cell {number}", "exec"), module.__dict__)
+        assert module.losses[-1] < module.losses[0] / 2
+        assert (module.seen, module.total) == (200, sum(200 + i for i in range(200)))
+    finally:
+        for name in ("starter", "starter-shards"):
+            client.bucket(name).delete(missing_ok=True)

@@ -16,14 +16,16 @@ from forebay import Listing
 from forebay_torch import DistributedShardSampler, DynamicBatchSampler, order
 from forebay_torch.order import EqualLength
 
-SHAPES = [(world, workers) for world in range(1, 5) for workers in range(1, 5)]
+SHAPES = [(world, workers) for world in range(1, 5) for workers in range(5)]
 
 
 def rank_batches(
     total: int, start: int, rank: int, world: int, workers: int, size: int, equal: EqualLength
 ) -> list[list[int]]:
-    """The batches of a rank in the order of a DataLoader: of each worker in turn."""
+    """The batches of a rank in the order of a DataLoader: of each worker in turn; without workers
+    the loader's own process is the only one."""
     queues = []
+    workers = max(1, workers)
     for worker in range(workers):
         mine = order.share(
             total,
