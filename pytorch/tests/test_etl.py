@@ -30,18 +30,22 @@ COMMANDS = json.dumps(
         {"name": "upper", "argv": ["tr", "a-z", "A-Z"]},
         {"name": "strict", "argv": ["sh", "-c", "! grep -q bad && echo fine"]},
         {"name": "gunzip", "argv": ["gunzip", "-c"]},
+        {"name": "edit", "argv": ["sed", "s/text/TEXT/g"]},
     ]
 )
 
 
+COMMAND_OF = {"shout": "upper", "strict": "strict", "unpack": "gunzip", "loud": "edit"}
+
+
 @pytest.fixture(scope="module")
 def transforming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forebay.Client]:
-    """A client of a cluster with the transforms ``shout``, ``strict`` and ``unpack``."""
+    """A client of a cluster with the transforms of ``COMMAND_OF``, each named ``…-etl``."""
     table = COMMANDS.replace('"name": ', "name=").replace('"argv": ', "argv=")
     env = {"FOREBAY_ETL__COMMAND": table}
     running = Cluster.start(tmp_path_factory.mktemp("etl"), targets=2, env=env)
     try:
-        for name, command in [("shout", "upper"), ("strict", "strict"), ("unpack", "gunzip")]:
+        for name, command in COMMAND_OF.items():
             body = json.dumps({"name": f"{name}-etl", "command": command}).encode()
             request = urllib.request.Request(f"{running.endpoint}/v1/etl", body, method="PUT")
             urllib.request.urlopen(request, timeout=20).close()
@@ -127,9 +131,15 @@ def test_AI13_a_stream_may_be_transformed(transforming: forebay.Client) -> None:
     own = transforming.bucket(f"t-{uuid.uuid4().hex[:12]}").create()
     own.object("plain.tar").put(shard(2))
     own.object("loud.tar").put(shard(2))
-    streams = [DataShard(own, "plain"), DataShard(own, "loud", "strict-etl")]
+    streams = [DataShard(own, "plain"), DataShard(own, "loud", "loud-etl")]
+    assert list(MultiShardStream(streams)) == [
+        (b"text 0", b"TEXT 0"),
+        (b"0", b"0"),
+        (b"text 1", b"TEXT 1"),
+        (b"1", b"1"),
+    ]
     with pytest.raises(forebay.InvalidArgument, match="no archive"):
-        list(MultiShardStream(streams))
+        list(MultiShardStream([DataShard(own, "plain", "strict-etl")]))
 
 
 def test_a_pinned_transform_is_refused(texts: forebay.Bucket) -> None:
