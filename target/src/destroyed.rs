@@ -2,7 +2,7 @@
 //! also when it was down at that moment.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use forebay_core::history;
 use forebay_core::state::ClusterState;
@@ -28,10 +28,7 @@ pub(crate) async fn watch(
             () = stop.cancelled() => return,
             changed = versions.wait_for(|v| *v > 0) => if changed.is_err() { return },
         }
-        let state = maps.load();
-        if is_our_cluster(&node_dir, &state).await {
-            drop_unknown(&objects, &state).await;
-        }
+        drop_unknown(&objects, &maps, &node_dir).await;
         tokio::select! {
             () = stop.cancelled() => return,
             changed = versions.changed() => if changed.is_err() { return },
@@ -40,7 +37,7 @@ pub(crate) async fn watch(
 }
 
 /// A gateway that lost its metadata knows no bucket: nothing may be dropped on its word.
-async fn is_our_cluster(node_dir: &std::path::Path, state: &ClusterState) -> bool {
+async fn is_our_cluster(node_dir: &Path, state: &ClusterState) -> bool {
     let file = node_dir.join(CLUSTER_FILE);
     match tokio::fs::read_to_string(&file).await {
         Ok(id) if id.trim() == state.cluster_id => true,
@@ -62,8 +59,7 @@ async fn is_our_cluster(node_dir: &std::path::Path, state: &ClusterState) -> boo
     }
 }
 
-async fn drop_unknown(objects: &ObjectService, state: &ClusterState) {
-    let known: BTreeSet<u64> = state.buckets.values().map(|b| b.id).collect();
+async fn drop_unknown(objects: &ObjectService, maps: &Maps, node_dir: &Path) {
     let held = match objects.bucket_ids().await {
         Ok(held) => held,
         Err(e) => {
@@ -71,6 +67,13 @@ async fn drop_unknown(objects: &ObjectService, state: &ClusterState) {
             return;
         }
     };
+    // Only now: a state from before would not know a bucket that was made, and written to, while
+    // this target looked. Ids of buckets are not used again, so a later state harms nobody.
+    let state = maps.load();
+    if !is_our_cluster(node_dir, &state).await {
+        return;
+    }
+    let known: BTreeSet<u64> = state.buckets.values().map(|b| b.id).collect();
     for id in held.into_iter().filter(|id| !known.contains(&history::bucket_id(*id))) {
         if let Err(e) = objects.drop_bucket(id).await {
             tracing::warn!(bucket_id = id, error = %e, "cannot drop a destroyed bucket yet");
