@@ -208,6 +208,13 @@ def test_X8_zero_copy_hands_out_views_of_what_was_received(filled: forebay.Bucke
     assert view == CONTENTS[name]
 
 
+def test_a_batch_of_views_is_views(filled: forebay.Bucket) -> None:
+    dataset = MapDataset(filled, prefix_map={filled: "train/"}, zero_copy=True)
+    names, views = next(iter(DataLoader(dataset, batch_size=3)))
+    assert all(isinstance(view, memoryview) for view in views)
+    assert [bytes(view) for view in views] == [CONTENTS[name] for name in names]
+
+
 def test_contradictions_are_refused(filled: forebay.Bucket) -> None:
     with pytest.raises(ValueError, match="MapDataset needs at least one source"):
         MapDataset([])

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseIterDataset", "IterableDataset", "IterDataset"]
 
-# Objects are fetched this many at a time, or fewer when they are large.
-_GROUP_OBJECTS = 64
+# Objects are fetched this many at a time, or fewer when they are large: a request costs as much as
+# about 50 small objects do.
+_GROUP_OBJECTS = 256
 _GROUP_BYTES = 8 << 20
 
 
