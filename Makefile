@@ -87,7 +87,10 @@ bench: binary python ## Measure beside the peers that are installed; JSON in bui
 	  $${minio:+--minio "$$minio"}; \
 	build/venv/bin/python bench/store.py --bin build/release/forebay --out build/bench \
 	  --load build/release/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS); \
-	build/venv/bin/python bench/batch.py --bin build/release/forebay --out build/bench
+	build/venv/bin/python bench/batch.py --bin build/release/forebay --out build/bench; \
+	fake_gcs="$$(ci/fake_gcs.sh)" || fake_gcs=; \
+	build/venv/bin/python bench/feed.py --bin build/release/forebay --out build/bench \
+	  $${minio:+--minio "$$minio"} $${fake_gcs:+--fake-gcs "$$fake_gcs"}
 
 .PHONY: release
 release: binary ## One binary in build/release, Python wheels in build/wheels

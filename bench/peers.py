@@ -307,6 +307,27 @@ def minio(binary: str, folder: Path) -> Iterator[Minio]:
         yield Minio("MinIO", address, child.pid, path, path, folder=folder, front=address)
 
 
+class FakeGcs(Server):
+    """Google Cloud Storage as near as it gets, in memory."""
+
+    def make_bucket(self, name: str, **props: object) -> None:
+        call("POST", f"{self.endpoint}/storage/v1/b?project=bench", {"name": name})
+
+
+@contextlib.contextmanager
+def fake_gcs(binary: str) -> Iterator[FakeGcs]:
+    port = free_port(1)
+    command = [binary, "-backend", "memory", "-scheme", "http", "-log-level", "error"]
+    command += ["-host", "127.0.0.1", "-port", str(port)]
+    endpoint = f"http://127.0.0.1:{port}"
+    ready = f"{endpoint}/_internal/healthcheck"
+    with process(command, lambda: answers(ready)) as child:
+        path = "/storage/v1/b/{bucket}/o/{name}?alt=media"
+        server = FakeGcs("fake-gcs-server", f"127.0.0.1:{port}", child.pid, path, endpoint=endpoint)
+        server.put = "/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
+        yield server
+
+
 class Nginx(Server):
     """nginx over a folder of files, with sendfile; the files are written by hand."""
 

@@ -1,0 +1,70 @@
+"""What all readers do with samples: batch them, decode them, count them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from feeding.reader import Counts, marked
+
+
+def data_loader(dataset: Any, batch: int, workers: int = 0, shuffle: bool = False) -> Any:
+    """torch's own loader; its workers live on from one epoch to the next."""
+    from torch.utils.data import DataLoader
+
+    return DataLoader(
+        dataset,
+        batch_size=batch,
+        shuffle=shuffle,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+    )
+
+
+@marked
+def decoded(content: Any) -> Any:
+    """A JPEG as a tensor of shape (3, height, width), uint8."""
+    import torch
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content)) as opened:
+        image = opened.convert("RGB")
+    flat = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+    return flat.reshape(image.height, image.width, 3).permute(2, 0, 1).contiguous()
+
+
+def of_contents(batches: Iterable[Any]) -> Iterator[Counts]:
+    """Of batches that are contents."""
+    for contents in batches:
+        counts = len(contents), sum(map(len, contents))
+        del contents  # a loop is done with a batch before it asks for the next
+        yield counts
+
+
+def of_pairs(batches: Iterable[Any]) -> Iterator[Counts]:
+    """Of batches that are names and contents."""
+    return of_contents(contents for _, contents in batches)
+
+
+def of_shards(batches: Iterable[Any]) -> Iterator[Counts]:
+    """Of batches that are keys and parts by extension."""
+    return of_contents(parts["bin"] for _, parts in batches)
+
+
+def of_tensors(batches: Iterable[Any]) -> Iterator[Counts]:
+    """Of batches that are tensors."""
+    for batch in batches:
+        yield len(batch), batch.nbytes
+
+
+def of_stream(pairs: Iterable[tuple[Any, Any]], at_a_time: int = 1000) -> Iterator[Counts]:
+    """Of samples that come one by one, counted by the thousand."""
+    count = size = 0
+    for _, content in pairs:
+        count, size = count + 1, size + len(content)
+        if count == at_a_time:
+            yield count, size
+            count = size = 0
+    if count:
+        yield count, size
