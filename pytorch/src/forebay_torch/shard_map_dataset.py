@@ -17,6 +17,7 @@ from forebay import (
     ForebayError,
     InvalidArgument,
     Listing,
+    Object,
     ObjectChanged,
     ShardIndex,
     split_member,
@@ -143,30 +144,39 @@ class ShardMapDataset(Dataset[Any]):
 
     def _fetch(self, rows: Sequence[int]) -> list[tuple[str, Any]]:
         """These samples by one batch."""
-        table = self._table
+        table, members, sizes = self._table, self._table.members, self._table.members.sizes
+        # Number of a shard -> the shard with its URI, for each is asked for many samples.
+        shards: dict[int, tuple[Object, str]] = {}
         batch: Batch | None = None
+        asked: list[tuple[str, list[tuple[str, int]]]] = []
         for row in rows:
-            shard = self._shards.object(table.shard(row))
+            number = table.shard(row)
+            if number not in shards:
+                shards[number] = (found := self._shards.object(number)), found.uri
+            shard, uri = shards[number]
             batch = shard.bucket.client.batch() if batch is None else batch
+            of_sample = []
             for place in table.span(row):
-                batch.add(shard, archpath=table.members.name(table.order[place]))
+                member = table.order[place]
+                name = members.name(member)
+                batch.add(shard, archpath=name)
+                of_sample.append((name, sizes[member]))
+            asked.append((uri, of_sample))
         answers = iter(batch.get_all() if batch is not None else ())
         samples = []
-        for row in rows:
-            shard = self._shards.object(table.shard(row))
+        for uri, of_sample in asked:
             parts: dict[str, Any] = {}
             key = ""
-            for place in table.span(row):
-                name, size = table.members[table.order[place]]
+            for name, size in of_sample:
                 _, content = next(answers)
                 if len(content) != size:
                     raise ObjectChanged(
-                        f"{shard.uri}: {name!r} has {len(content)} bytes, its index said {size}: "
+                        f"{uri}: {name!r} has {len(content)} bytes, its index said {size}: "
                         "the shard changed; make the dataset anew"
                     )
                 key, extension = split_member(name, self._keys, self._lowercase) or (name, "")
                 parts[extension] = bytes(content)
-            fields = Fields(parts, self._fill, key, shard.uri)
+            fields = Fields(parts, self._fill, key, uri)
             samples.append((key, decoded(key, fields, self._decode)))
         return samples
 
