@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import Any
 
 from feeding.reader import Counts, marked
@@ -44,18 +45,20 @@ def of_contents(batches: Iterable[Any]) -> Iterator[Counts]:
 
 def of_pairs(batches: Iterable[Any]) -> Iterator[Counts]:
     """Of batches that are names and contents."""
-    return of_contents(contents for _, contents in batches)
+    return of_contents(map(itemgetter(1), batches))
 
 
 def of_shards(batches: Iterable[Any]) -> Iterator[Counts]:
     """Of batches that are keys and parts by extension."""
-    return of_contents(parts["bin"] for _, parts in batches)
+    return of_contents(batch[1]["bin"] for batch in batches)
 
 
 def of_tensors(batches: Iterable[Any]) -> Iterator[Counts]:
     """Of batches that are tensors."""
     for batch in batches:
-        yield len(batch), batch.nbytes
+        counts = len(batch), batch.nbytes
+        del batch
+        yield counts
 
 
 def of_stream(pairs: Iterable[tuple[Any, Any]], at_a_time: int = 1000) -> Iterator[Counts]:
