@@ -172,6 +172,7 @@ def images() -> Row:
             spec("decoding alone, 2 workers", roofs.ready_images, "", batch=32, workers=2),
         ),
         {BEST: 1.5},
+        length=2,
         cold=True,
     )  # fmt: skip
 
