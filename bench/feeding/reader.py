@@ -22,8 +22,9 @@ Epoch = Callable[[], Iterator[Counts]]
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 SAMPLE_S = 0.01
-LOADED = ["torch.utils.data", "numpy", "PIL.Image"]
-"""What all readers need is loaded once, and they are forked from there."""
+LOADED = ["torch.utils.data", "numpy", "PIL.Image", "forebay_torch", "aistore.pytorch"]
+LOADED += ["google.cloud.storage", "requests"]
+"""What readers need and what may be forked is loaded once: a process would take a second for it."""
 
 
 @dataclass(frozen=True)
