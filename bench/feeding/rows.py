@@ -103,9 +103,9 @@ def middle() -> list[Row]:
     ]  # fmt: skip
 
 
-# bucket, size, batch, the seeds' ratios over direct calls: map style, iterable
+# bucket, size, batch, and what is to be reached over Dataflux's direct calls: map style, iterable
 LARGE = (
-    ("half", 500 * KIB, 16, 3.2, 2.1),
+    ("half", 500 * KIB, 32, 3.2, 2.1),
     ("three", 3 * MIB, 8, 1.4, 1.1),
     ("large", 150 * MIB, 1, 1.2, 1.1),
 )
