@@ -94,10 +94,8 @@ bench: binary python ## Measure beside the peers that are installed; JSON in bui
 
 .PHONY: release
 release: binary ## One binary in build/release, Python wheels in build/wheels
-	base="$$(ci/python_env.sh)" && PATH="$$base/bin:$$PATH" "$$base/bin/python" -m pip wheel --quiet \
-		--disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheels ./sdk ./pytorch
-	@rm -rf pytorch/build
-	@ls -l build/release/forebay build/wheels
+	@ci/wheels.sh
+	@ls -l build/release/forebay
 
 .PHONY: chart
 chart: binary python ## Test the Helm chart, the systemd units and the compose file

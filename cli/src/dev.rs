@@ -93,7 +93,7 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
     let secret = home::secret(dir)?;
     plan::write(&nodes, &base, &secret, shape.size)?;
     let description = dir.join("dev.json");
-    remove(&description)?;
+    home::remove(&description)?;
     if args.node_cmd {
         let lines: Vec<String> = nodes.iter().map(NodePlan::command_line).collect();
         say(&lines.join("\n"));
@@ -103,7 +103,7 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| home::failed(dir, &e))?;
     let result = runtime.block_on(supervise(&nodes, &base, &description));
-    let removed = remove(&description);
+    let removed = home::remove(&description);
     result.and(removed)
 }
 
@@ -120,7 +120,7 @@ async fn supervise(
         () = signals.next() => Ok(()),
         lived = live(nodes, base, description, &mut children) => lived,
     };
-    remove(description)?;
+    home::remove(description)?;
     let hurried = tokio::select! {
         () = children.stop(nodes, STOP_WITHIN) => false,
         () = signals.next() => true,
@@ -254,11 +254,4 @@ pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{text}");
     let _ = out.flush();
-}
-
-fn remove(path: &Path) -> Result<(), Stopped> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(home::failed(path, &e)),
-        _ => Ok(()),
-    }
 }

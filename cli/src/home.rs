@@ -67,6 +67,14 @@ pub(crate) fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), Stoppe
     written.map_err(|e| failed(path, &e))
 }
 
+/// Removes a file that need not be there.
+pub(crate) fn remove(path: &Path) -> Result<(), Stopped> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(path, &e)),
+        _ => Ok(()),
+    }
+}
+
 /// Letters and digits, as many as asked for.
 pub(crate) fn random_word(length: usize) -> String {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";

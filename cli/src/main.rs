@@ -10,6 +10,7 @@ mod dsort;
 mod failure;
 mod get;
 mod home;
+mod idle;
 mod ishard;
 mod job;
 mod node;

@@ -1,4 +1,5 @@
-//! `forebay serve`: a gateway and a target in one process, for one machine.
+//! `forebay serve`: a gateway and a target in one process, for one machine. While it is ready,
+//! `DIR/serve.json` says where it is and which process it is.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -6,17 +7,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_core::config::{DiskConfig, NodeConfig};
-use forebay_core::size::ByteSize;
+use forebay_core::size::{ByteSize, parse_duration};
 use forebay_core::state::Role;
 use forebay_core::{Error, NodeId};
 use forebay_node::lifecycle::Lifecycle;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::dev::{folder_root, say};
 use crate::home::Home;
+use crate::idle::IdleStop;
 use crate::node::{Stopped, check, check_port, exit, finish, runtime, until_stopped};
 use crate::{home, os, probe};
 
@@ -45,6 +48,10 @@ pub(crate) struct ServeArgs {
     /// smaller]
     #[arg(long, value_parser = ByteSize::parse)]
     size: Option<ByteSize>,
+    /// Stop when nobody has used it for so long, for example 15m. A request is a use, and so is a
+    /// shared lock on DIR/users
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    idle_stop: Option<Duration>,
     /// Listen beyond this machine although there is no authentication
     #[arg(long)]
     insecure: bool,
@@ -69,6 +76,9 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
     check_port(front)?;
     let home = Home::open(&args.dir)?;
     let dir = home.dir.as_path();
+    let description = dir.join("serve.json");
+    home::remove(&description)?;
+    let idle = args.idle_stop.map(|after| IdleStop::new(dir, after)).transpose()?;
     let ids = Ids::of(dir)?;
     let secret = home::secret(dir)?;
     let data = dir.join("disk");
@@ -94,17 +104,49 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
     let gateway = node(&ids.gateway, front)?;
     let mut target = node(&ids.target, back)?;
     let path = text(&data)?;
-    target.disk = vec![DiskConfig { path, size: Some(size), mount: false, rebuild_index: false }];
+    target.disk = vec![DiskConfig {
+        path: path.clone(),
+        size: Some(size),
+        mount: false,
+        rebuild_index: false,
+    }];
     check(Role::Gateway, &gateway)?;
     check(Role::Target, &target)?;
-    runtime()?.block_on(serve(gateway, target, size))
+    let greeting = Greeting {
+        nodes: [gateway.listen.http.clone(), target.listen.http.clone()],
+        text: welcome(&url(front), &path, size),
+        description: description.clone(),
+        endpoint: url(front),
+    };
+    let runtime = runtime()?;
+    let result = runtime.block_on(async {
+        let lifecycle = Lifecycle::new();
+        let idle = idle.map(|idle| tokio::spawn(idle.watch(lifecycle.clone())));
+        let stop = lifecycle.token();
+        let gone = tokio::spawn(async move {
+            stop.cancelled().await;
+            home::remove(&description)
+        });
+        let result = serve(gateway, target, greeting, lifecycle).await;
+        // Held until the folder is free for the next one.
+        let users = match idle {
+            Some(idle) => idle.await.ok().flatten(),
+            None => None,
+        };
+        let removed = gone.await.unwrap_or(Ok(()));
+        (result.and(removed), users)
+    });
+    drop(runtime);
+    drop(home);
+    result.0
 }
 
-async fn serve(gateway: NodeConfig, target: NodeConfig, size: ByteSize) -> Result<(), Stopped> {
-    let lifecycle = Lifecycle::new();
-    let endpoint = gateway.listen.advertise.clone();
-    let nodes = [gateway.listen.http.clone(), target.listen.http.clone()];
-    let greeting = welcome(&endpoint, &target.disk[0].path, size);
+async fn serve(
+    gateway: NodeConfig,
+    target: NodeConfig,
+    greeting: Greeting,
+    lifecycle: Lifecycle,
+) -> Result<(), Stopped> {
     let (gateway_up, gateway_is_up) = oneshot::channel();
     let (gateway_life, target_life) = (lifecycle.clone(), lifecycle.clone());
     let front = forebay_gateway::run(gateway, gateway_life, move |_: &str| {
@@ -117,7 +159,7 @@ async fn serve(gateway: NodeConfig, target: NodeConfig, size: ByteSize) -> Resul
         }
         let life = target_life.clone();
         forebay_target::run(target, target_life, move |_: &str| {
-            life.spawn(announce(nodes, greeting, life.token()));
+            life.spawn(announce(greeting, life.token()));
         })
         .await
     };
@@ -140,22 +182,43 @@ async fn serve(gateway: NodeConfig, target: NodeConfig, size: ByteSize) -> Resul
     .await
 }
 
+/// What there is to say when the server is ready.
+struct Greeting {
+    /// Where both nodes listen, the gateway first.
+    nodes: [String; 2],
+    /// For a person.
+    text: String,
+    /// For programs, in this file.
+    endpoint: String,
+    description: PathBuf,
+}
+
 /// Greets once both nodes answer and the gateway knows a target: from then on everything works.
-async fn announce(nodes: [String; 2], greeting: String, stop: CancellationToken) {
+async fn announce(greeting: Greeting, stop: CancellationToken) {
     let up = async {
-        for node in &nodes {
+        for node in &greeting.nodes {
             while !matches!(probe::get(&local(node), "/readyz").await, Ok((200, _))) {
                 sleep(ASK_EVERY).await;
             }
         }
-        let gateway = local(&nodes[0]);
+        let gateway = local(&greeting.nodes[0]);
         while !probe::alive(&gateway).await.iter().any(|node| node.role == Role::Target) {
             sleep(ASK_EVERY).await;
         }
     };
     tokio::select! {
-        () = stop.cancelled() => {}
-        () = up => say(&greeting),
+        () = stop.cancelled() => return,
+        () = up => {}
+    }
+    let described = json!({ "endpoint": greeting.endpoint, "pid": std::process::id() });
+    match home::write(&greeting.description, described.to_string().as_bytes(), 0o600) {
+        // It may have been told to stop meanwhile, and what says so comes first.
+        Ok(()) if stop.is_cancelled() => drop(home::remove(&greeting.description)),
+        Ok(()) => say(&greeting.text),
+        Err(stopped) => {
+            stopped.report();
+            stop.cancel();
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::body::{Body, Progress, Upload};
 use crate::error::{Error, Result};
 use crate::map::MapCache;
 use crate::objects::Route;
+use crate::pace::Pace;
 use crate::retry::Attempts;
 use crate::transport::{self, Download, Transport};
 
@@ -79,6 +80,7 @@ struct Inner {
     endpoint: String,
     transport: Transport,
     maps: Arc<MapCache>,
+    pace: Pace,
 }
 
 /// A request about one object, as often as it must be sent.
@@ -125,7 +127,9 @@ impl Client {
         let transport = Transport::new(config.connect_timeout, config.idle_timeout)
             .with_cloud_retry(config.cloud_retry.as_deref())?;
         let maps = Arc::new(MapCache::new(&transport, config.idle_timeout, endpoints));
-        Ok(Self { inner: Arc::new(Inner { config, endpoint, transport, maps }) })
+        Ok(Self {
+            inner: Arc::new(Inner { config, endpoint, transport, maps, pace: Pace::default() }),
+        })
     }
 
     /// The URL that names the cluster: the first of those configured.
@@ -213,7 +217,10 @@ impl Client {
             None => (Upload::empty(), Arc::<Progress>::default()),
         };
         let request = transport::finish(builder, upload)?;
-        match self.transport().send_ok(&node.url, request, Some(&progress)).await {
+        let turn = self.inner.pace.turn().await;
+        let answer = self.transport().send_ok(&node.url, request, Some(&progress)).await;
+        turn.end(answer.as_ref().err().map(|(e, _)| e.code()));
+        match answer {
             Ok(answer) => {
                 if let Some(version) = transport::map_version(answer.headers()) {
                     self.maps().saw(version);

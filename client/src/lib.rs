@@ -34,13 +34,16 @@ mod http_date;
 mod listing;
 mod map;
 mod objects;
+mod pace;
 mod peer;
+mod ranges;
 mod retry;
 mod rows;
 #[cfg(test)]
 mod scripted_server;
 mod shards;
 mod transport;
+mod upload;
 
 pub use batch::{BatchItem, BatchStream};
 pub use body::{Body, ByteStream, OpenStream};
@@ -50,7 +53,9 @@ pub use dsort::{Gathered, LookedInto};
 pub use each::{Pin, PinnedEntry};
 pub use error::{Error, Result};
 pub use peer::PeerClient;
+pub use ranges::Ranges;
 pub use rows::RowStream;
 pub use shards::{
     Naming, Sample, SampleLayout, ShardItem, ShardOptions, ShardStream, sample_layout,
 };
+pub use upload::Upload;

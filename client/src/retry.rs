@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use forebay_core::ErrorCode;
+
 use crate::error::{Error, Result};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(40);
@@ -54,7 +56,7 @@ impl Attempts {
             return Err(Error::Timeout {
                 endpoint: self.endpoint.clone(),
                 after: self.deadline,
-                last: Box::new(error),
+                last: Box::new(advised(error)),
             });
         }
         let pause = pause(self.failures, retry_after(&error), rand::random());
@@ -72,6 +74,16 @@ fn retry_after(error: &Error) -> Option<Duration> {
     }
 }
 
+/// The error, with what its user can change.
+fn advised(error: Error) -> Error {
+    match error {
+        Error::Api(e) if e.code == ErrorCode::TooManyRequests && e.hint.is_none() => Error::Api(
+            e.hint("lower `concurrency` or `num_workers`, or raise the client's `timeout`"),
+        ),
+        other => other,
+    }
+}
+
 /// `jitter` in 0..1 spreads the pauses of many clients over half of their length.
 fn pause(failures: u32, asked: Option<Duration>, jitter: f64) -> Duration {
     let grown = FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE);
@@ -85,7 +97,7 @@ fn pause(failures: u32, asked: Option<Duration>, jitter: f64) -> Duration {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use forebay_core::{Error as CoreError, ErrorCode};
+    use forebay_core::Error as CoreError;
 
     #[test]
     fn pauses_grow_to_a_bound_and_respect_what_the_server_asks() {
@@ -112,5 +124,18 @@ mod tests {
         assert!(count > 1 && tries.ambiguous);
         assert!(last.to_string().contains("cluster at http://h:1 did not answer"), "{last}");
         assert_eq!(last.code(), ErrorCode::Timeout);
+    }
+
+    #[tokio::test]
+    async fn the_last_of_many_refusals_says_what_to_change() {
+        let busy = || Error::Api(CoreError::new(ErrorCode::TooManyRequests, "slow down"));
+        let mut tries = Attempts::new("http://h:1", Duration::from_millis(80));
+        let last = loop {
+            if let Err(e) = tries.again(busy()).await {
+                break e;
+            }
+        };
+        assert_eq!(last.code(), ErrorCode::TooManyRequests);
+        assert!(last.hint().is_some_and(|hint| hint.contains("concurrency")), "{last:?}");
     }
 }

@@ -4,6 +4,7 @@
 //! A server is built from these parts in its `wiring.rs`: [`config_load`] → [`identity`] →
 //! [`listener`] with a router, [`membership`] for the state in [`maps`], [`lifecycle`] around all.
 
+pub mod activity;
 pub mod auth;
 pub mod clock;
 pub mod config_load;

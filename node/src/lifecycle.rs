@@ -1,4 +1,4 @@
-//! Cancellation and task tracking of one process, decided once and handed down.
+//! Cancellation, task tracking and use of one process, decided once and handed down.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,11 +7,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::activity::Activity;
+
 /// Every task of a node runs under one of these; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Lifecycle {
     token: CancellationToken,
     tracker: TaskTracker,
+    activity: Activity,
 }
 
 impl Lifecycle {
@@ -24,11 +27,16 @@ impl Lifecycle {
         self.token.clone()
     }
 
+    /// Who uses this process.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
     /// For tasks that may end earlier than the node: they end when the child's token is cancelled,
     /// and with the node at the latest. [`Self::shutdown`] waits for them as well.
     #[must_use]
     pub fn child(&self) -> Self {
-        Self { token: self.token.child_token(), tracker: self.tracker.clone() }
+        Self { token: self.token.child_token(), ..self.clone() }
     }
 
     /// Spawns a task that [`Self::shutdown`] waits for. The task must watch [`Self::token`] or end

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -14,6 +14,7 @@ use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
 use forebay_core::intra::MAP_HEADER;
+use forebay_core::sign::NODE_AUTH_HEADER;
 use forebay_core::v1::error::ErrorBody;
 use forebay_core::v1::headers as v1;
 use forebay_core::{Error, ErrorCode, Result};
@@ -137,8 +138,13 @@ pub async fn serve(
 async fn connection(stream: TcpStream, peer: Peer, server: Arc<Server<impl Handler>>) {
     let _ = stream.set_nodelay(true);
     let stop = server.lifecycle.token();
+    // From the first request that no node of the cluster sent, until the connection ends.
+    let user = OnceLock::new();
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let server = server.clone();
+        if user.get().is_none() && !request.headers().contains_key(NODE_AUTH_HEADER) {
+            user.get_or_init(|| server.lifecycle.activity().enter());
+        }
         let expects = request.headers().contains_key(header::EXPECT);
         let request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),

@@ -1,8 +1,11 @@
-//! Received bytes as a Python object with the buffer protocol: `memoryview(buffer)` copies nothing.
+//! Bytes between Rust and Python without a copy: received ones as an object with the buffer
+//! protocol (`memoryview(buffer)`), and the memory of a Python object to receive into.
 
 use std::ffi::c_int;
 
 use bytes::Bytes;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -46,6 +49,48 @@ impl Buffer {
         match filled {
             0 => Ok(()),
             _ => Err(PyErr::fetch(slf.py())),
+        }
+    }
+}
+
+/// Writable memory of a Python object, which cannot move or go while this lives.
+pub(crate) struct Destination {
+    buffer: PyBuffer<u8>,
+    offset: usize,
+}
+
+impl Destination {
+    /// The bytes of `buffer` behind the first `offset`.
+    pub(crate) fn new(buffer: PyBuffer<u8>, offset: usize) -> PyResult<Self> {
+        if buffer.readonly() {
+            return Err(PyBufferError::new_err("the buffer is read-only"));
+        }
+        if !buffer.is_c_contiguous() {
+            return Err(PyBufferError::new_err("the buffer is not contiguous"));
+        }
+        if offset > buffer.len_bytes() {
+            let length = buffer.len_bytes();
+            let text = format!("offset {offset} is behind the end of a buffer of {length} bytes");
+            return Err(PyValueError::new_err(text));
+        }
+        Ok(Self { buffer, offset })
+    }
+
+    /// To be written to.
+    #[allow(unsafe_code)]
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        let length = self.buffer.len_bytes() - self.offset;
+        if length == 0 {
+            // The pointer of an empty buffer may be null.
+            return &mut [];
+        }
+        // SAFETY: the exporter keeps the memory at its place while the buffer is held, it is
+        // writable and contiguous, and the borrow of `self` keeps it from being taken twice here.
+        // As with every `readinto`, another thread of Python that uses it meanwhile sees bytes of
+        // before or after, and must not.
+        unsafe {
+            let start = self.buffer.buf_ptr().cast::<u8>().add(self.offset);
+            std::slice::from_raw_parts_mut(start, length)
         }
     }
 }

@@ -2,11 +2,13 @@
 //! bytes cross as JSON texts, which the Python side turns into its own types.
 
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use forebay_client::{
-    Body, Client as Native, ClientConfig, Naming, Result as ClientResult, ShardOptions,
+    Body, Client as Native, ClientConfig, Naming, Ranges, Result as ClientResult, ShardOptions,
 };
 use forebay_core::archive::ArchiveFormat;
 use forebay_core::bucket::{BackendKind, BackendSpec};
@@ -14,6 +16,7 @@ use forebay_core::job::{JobKind, Selection};
 use forebay_core::list_columns::Columns;
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, Error, ObjectName};
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -21,32 +24,33 @@ use pyo3::types::PyBytes;
 use serde::Serialize;
 
 use crate::batch::{self, BatchStream};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Destination};
 use crate::error::raise;
 use crate::listing;
 use crate::object::{self, ObjectStream};
 use crate::runtime::{self, Owned};
 use crate::shard::{self, ShardStream};
+use crate::upload::Upload;
 
 /// A client that is made anew in each process that uses it.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct Client {
     config: ClientConfig,
-    /// Locked only with the GIL held and never across its release, so that a fork cannot copy it
-    /// locked.
-    current: Mutex<Option<Owned<Native>>>,
+    /// Without a lock, which a fork could copy locked.
+    current: ArcSwapOption<Owned<Native>>,
 }
 
 impl Client {
     /// The Rust client of this process.
     pub(crate) fn native(&self, py: Python<'_>) -> PyResult<Native> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(native) = current.as_ref().and_then(Owned::get) {
+        let current = self.current.load_full();
+        if let Some(native) = current.as_deref().and_then(Owned::get) {
             return Ok(native.clone());
         }
         let _context = runtime::runtime(py)?.enter();
         let native = Native::new(self.config.clone()).map_err(|e| raise(py, e))?;
-        *current = Some(Owned::new(native.clone()));
+        // Another thread may have made one as well; then that one is used from now on.
+        self.current.compare_and_swap(&current, Some(Arc::new(Owned::new(native.clone()))));
         Ok(native)
     }
 
@@ -98,7 +102,7 @@ impl Client {
             idle_timeout: usual.idle_timeout.min(deadline),
             ..usual
         };
-        Ok(Self { config, current: Mutex::new(None) })
+        Ok(Self { config, current: ArcSwapOption::empty() })
     }
 
     fn cluster_map(&self, py: Python<'_>) -> PyResult<String> {
@@ -184,6 +188,43 @@ impl Client {
         Ok(bytes.into())
     }
 
+    /// The same, by several ranges at once.
+    fn get_in_ranges(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        byte_range: Option<&str>,
+        part_size: u64,
+        at_once: usize,
+    ) -> PyResult<Buffer> {
+        let (bucket, range) = member_call(py, bucket, byte_range)?;
+        let how = Ranges { size: part_size, at_once };
+        let bytes =
+            self.call(py, |c| async move { c.get_in_ranges(&bucket, &name, range, how).await })?;
+        Ok(Bytes::from(bytes).into())
+    }
+
+    /// The same, into the memory of a Python object; how many bytes that were.
+    #[allow(clippy::too_many_arguments)]
+    fn get_into(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        byte_range: Option<&str>,
+        dest: PyBuffer<u8>,
+        offset: usize,
+        part_size: u64,
+        at_once: usize,
+    ) -> PyResult<usize> {
+        let (bucket, range) = member_call(py, bucket, byte_range)?;
+        let how = Ranges { size: part_size, at_once };
+        let mut dest = Destination::new(dest, offset)?;
+        let bytes = dest.bytes();
+        self.call(py, |c| async move { c.get_into(&bucket, &name, range, how, bytes).await })
+    }
+
     fn open(
         &self,
         py: Python<'_>,
@@ -223,6 +264,19 @@ impl Client {
         })?;
         let meta = self.call(py, |c| async move { c.put(&bucket, &name, body, None).await })?;
         json(py, &meta)
+    }
+
+    /// An object written in parts.
+    fn upload(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        at_once: usize,
+    ) -> PyResult<Upload> {
+        let bucket = parse_bucket(py, bucket)?;
+        let native = self.call(py, |c| async move { c.upload(&bucket, &name, at_once).await })?;
+        Ok(native.into())
     }
 
     fn put_many(

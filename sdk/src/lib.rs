@@ -14,6 +14,7 @@ mod listing;
 mod object;
 mod runtime;
 mod shard;
+mod upload;
 
 use pyo3::prelude::*;
 
@@ -31,7 +32,8 @@ fn expand_template(py: Python<'_>, template: &str) -> PyResult<Vec<String>> {
     }
 }
 
-#[pymodule]
+/// Needs no GIL: what threads share is atomic or behind locks of its own.
+#[pymodule(gil_used = false)]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<buffer::Buffer>()?;
@@ -39,6 +41,8 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<batch::BatchStream>()?;
     m.add_class::<object::ObjectStream>()?;
     m.add_class::<shard::ShardStream>()?;
+    m.add_class::<upload::Upload>()?;
+    m.add_class::<runtime::Cancel>()?;
     m.add_function(wrap_pyfunction!(each::get_each, m)?)?;
     m.add_function(wrap_pyfunction!(each::list_pinned, m)?)?;
     m.add_function(wrap_pyfunction!(each::check_etl, m)?)?;

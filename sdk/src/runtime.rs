@@ -5,14 +5,18 @@
 //! that would talk to it when dropped, is therefore left alone for ever in the child: leaking is
 //! safe, joining or waking threads that do not exist is not.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
 
 /// How often a waiting call looks for Ctrl-C.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
@@ -21,34 +25,79 @@ const THREADS: usize = 2;
 
 struct PerProcess {
     pid: u32,
-    runtime: Runtime,
+    runtime: OnceLock<std::io::Result<&'static Runtime>>,
 }
 
-/// Locked only by a thread that holds the GIL, and never across its release. A thread that forks
-/// holds the GIL too, so the child never inherits this locked.
-static CURRENT: Mutex<Option<&'static PerProcess>> = Mutex::new(None);
+/// No lock guards it: a fork may come at any moment, and a child could not open what a thread of
+/// its parent had closed.
+static CURRENT: ArcSwapOption<PerProcess> = ArcSwapOption::const_empty();
 
 /// The runtime of this process.
 pub(crate) fn runtime(_py: Python<'_>) -> PyResult<&'static Runtime> {
     let pid = std::process::id();
-    let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(own) = *current
-        && own.pid == pid
-    {
-        return Ok(&own.runtime);
-    }
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .thread_name("forebay")
-        .enable_all()
-        .build()
-        .map_err(|e| PyRuntimeError::new_err(format!("cannot start threads: {e}")))?;
-    let own: &'static PerProcess = Box::leak(Box::new(PerProcess { pid, runtime }));
-    *current = Some(own);
-    Ok(&own.runtime)
+    let own = loop {
+        let current = CURRENT.load_full();
+        if let Some(own) = current.as_ref().filter(|own| own.pid == pid) {
+            break own.clone();
+        }
+        let new = Arc::new(PerProcess { pid, runtime: OnceLock::new() });
+        // Whoever was first, the next look finds one.
+        CURRENT.compare_and_swap(&current, Some(new));
+    };
+    let made = own.runtime.get_or_init(|| {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("forebay")
+            .enable_all()
+            .build()?;
+        Ok(&*Box::leak(Box::new(runtime)))
+    });
+    made.as_ref()
+        .copied()
+        .map_err(|e| PyRuntimeError::new_err(format!("cannot start threads: {e}")))
 }
 
-/// Runs a future to its end without the GIL. Ctrl-C drops the future, which cancels it, and raises.
+thread_local! {
+    /// Ends the calls of this thread when another says so.
+    static CANCEL: RefCell<Option<CancellationToken>> = const { RefCell::new(None) };
+}
+
+/// Lets one thread end the calls that another one waits for.
+#[pyclass(module = "forebay._core", frozen)]
+#[derive(Default)]
+pub(crate) struct Cancel {
+    token: CancellationToken,
+}
+
+#[pymethods]
+impl Cancel {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whatever `run` waits for ends now, and what it begins to wait for later does so at once.
+    fn cancel(&self) {
+        self.token.cancel();
+    }
+
+    /// What `function` returns; its calls can be cancelled meanwhile.
+    #[pyo3(signature = (function, /, *args, **kwargs))]
+    fn run<'py>(
+        &self,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let before = CANCEL.replace(Some(self.token.clone()));
+        let result = function.call(args, kwargs);
+        CANCEL.set(before);
+        result
+    }
+}
+
+/// Runs a future to its end without the GIL. Ctrl-C drops the future, which cancels it, and raises;
+/// so does [`Cancel`].
 pub(crate) fn block_on<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
@@ -56,14 +105,22 @@ where
 {
     let runtime = runtime(py)?;
     let _context = runtime.enter();
+    let cancel = CANCEL.with_borrow(|cancel| cancel.clone()).unwrap_or_default();
     let mut future = Box::pin(future);
     loop {
         let step = py.detach(|| {
-            runtime.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, &mut future).await })
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => None,
+                    step = tokio::time::timeout(SIGNAL_INTERVAL, &mut future) => Some(step),
+                }
+            })
         });
         match step {
-            Ok(output) => return Ok(output),
-            Err(_elapsed) => py.check_signals()?,
+            None => return Err(PyRuntimeError::new_err("the call was cancelled")),
+            Some(Ok(output)) => return Ok(output),
+            Some(Err(_elapsed)) => py.check_signals()?,
         }
     }
 }
@@ -83,6 +140,14 @@ impl<T> Owned<T> {
     /// The value, or `None` in a process that did not make it.
     pub(crate) fn get(&self) -> Option<&T> {
         (self.pid == std::process::id()).then_some(&*self.value)
+    }
+
+    /// The value itself.
+    #[allow(unsafe_code)]
+    pub(crate) fn into_inner(self) -> Option<T> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: taken once, as `this` is neither used again nor dropped.
+        (this.pid == std::process::id()).then(|| unsafe { ManuallyDrop::take(&mut this.value) })
     }
 
     /// As [`Self::get`], to change it.

@@ -81,17 +81,6 @@ def test_errors_are_made_from_one_string_and_pickle(
     assert (type(back), str(back), back.code, back.status) == (cls, "x", "special", 499)
 
 
-def test_client_takes_its_endpoint_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FOREBAY_ENDPOINT", raising=False)
-    monkeypatch.delenv("AIS_ENDPOINT", raising=False)
-    assert Client().endpoint == "http://127.0.0.1:7400"
-    monkeypatch.setenv("AIS_ENDPOINT", "http://b:2/")
-    assert Client().endpoint == "http://b:2"
-    monkeypatch.setenv("FOREBAY_ENDPOINT", "http://a:1")
-    assert Client().endpoint == "http://a:1"
-    assert Client("http://c:3").endpoint == "http://c:3"
-
-
 def test_handles_compare_hash_and_pickle() -> None:
     client = Client("http://h:1", timeout=5)
     for handle in [
@@ -122,7 +111,7 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="unknown provider 'nix'"):
         client.bucket("b", "nix")
     with pytest.raises(ValueError, match="timeout"):
-        Client(timeout=0)
+        Client("http://h:1", timeout=0)
     with pytest.raises(ValueError, match="endpoint|invalid"):
         Client("no url").bucket("b").head()
     bucket = client.bucket("b")
@@ -185,10 +174,11 @@ def test_the_core_has_the_version_of_the_package() -> None:
 
 def test_import_is_light() -> None:
     code = (
-        "import sys, time; t = time.perf_counter(); import forebay;"
-        "print(time.perf_counter() - t);"
+        "import sys, time; t = time.process_time(); import forebay;"
+        "print(time.process_time() - t);"
         "sys.exit(sorted({'torch', 'numpy', 'lightning', 'requests'} & set(sys.modules)) or 0)"
     )
     runs = [python(code) for _ in range(3)]
     assert all(run.returncode == 0 for run in runs), runs[0].stderr
+    # Of the processor's time: what other processes take is not the package's.
     assert min(float(run.stdout) for run in runs) < 0.15

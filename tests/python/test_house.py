@@ -32,6 +32,7 @@ def tree(tmp_path: Path) -> Path:
         "target/src/lib.rs": '//! Owns bytes.\nfn f() {\n    info!(size = 3, "object stored");\n}\n',
         "pytorch/src/forebay_torch/fetch.py": "import torch\nfrom forebay import Client\n",
         "sdk/python/forebay/client.py": "from ._core import Native\n",
+        "sdk/python/forebay/tensor.py": "def f() -> None:\n    import torch\n",
     }
     for name, text in content.items():
         write(tmp_path, name, text)

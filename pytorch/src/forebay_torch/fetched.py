@@ -34,13 +34,17 @@ class FetchedObject(Object):
         byte_range: tuple[int, int] | str | None = None,
         archive_config: ArchiveConfig | None = None,
         archpath: str | None = None,
+        num_workers: int = 0,
     ) -> Reader:
         partly = byte_range is not None or archive_config is not None or archpath is not None
         if partly and not self._as_stored:
             raise ValueError(f"{self.uri}: only the whole is read through a transform")
         if partly:
             return super().get_reader(
-                byte_range=byte_range, archive_config=archive_config, archpath=archpath
+                byte_range=byte_range,
+                archive_config=archive_config,
+                archpath=archpath,
+                num_workers=num_workers,
             )
         return Reader(self._content)
 

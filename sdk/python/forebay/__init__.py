@@ -10,7 +10,14 @@
 
 from __future__ import annotations
 
-from forebay import _core
+from typing import TYPE_CHECKING, Any
+
+try:
+    from forebay import _core
+except ImportError as error:
+    from forebay._platform import explain
+
+    raise ImportError(explain(error)) from error
 from forebay._version import __version__
 from forebay.batch import Batch
 from forebay.bucket import Bucket, ObjectGroup
@@ -49,6 +56,10 @@ from forebay.types import (
     ObjectRange,
 )
 
+if TYPE_CHECKING:
+    from forebay.aio import AsyncClient
+    from forebay.node_cache import NodeCache
+
 if _core.__version__ != __version__:
     raise ImportError(
         f"forebay {__version__} found a native core of version {_core.__version__}; "
@@ -57,6 +68,8 @@ if _core.__version__ != __version__:
 
 __all__ = [
     "Client",
+    "AsyncClient",
+    "NodeCache",
     "Cluster",
     "Retry",
     "Bucket",
@@ -92,3 +105,16 @@ __all__ = [
     "ClusterUnavailable",
     "__version__",
 ]
+
+# Imported when first asked for: not everybody who imports forebay should wait for asyncio.
+_LATER = {"AsyncClient": "forebay.aio", "NodeCache": "forebay.node_cache"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_LATER[name]), name)
+    globals()[name] = value
+    return value

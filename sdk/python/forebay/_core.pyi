@@ -1,6 +1,12 @@
-from typing import Any, TypeAlias, final
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeAlias, TypeVar, final
+
+from typing_extensions import Buffer as AnyBuffer
 
 from forebay.errors import ForebayError
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 __all__ = [
     "__version__",
@@ -9,6 +15,8 @@ __all__ = [
     "BatchStream",
     "ObjectStream",
     "ShardStream",
+    "Upload",
+    "Cancel",
     "archive_format",
     "check_etl",
     "expand_template",
@@ -46,6 +54,20 @@ class ShardStream:
     def close(self) -> None: ...
 
 @final
+class Upload:
+    def push(self, data: bytes | bytearray) -> None: ...
+    def finish(self) -> None: ...
+    def abort(self) -> None: ...
+
+@final
+class Cancel:
+    def __new__(cls) -> Cancel: ...
+    def cancel(self) -> None: ...
+    def run(
+        self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T: ...
+
+@final
 class Client:
     def __new__(
         cls, endpoint: str, timeout_s: float, retry: str | None = None
@@ -61,9 +83,23 @@ class Client:
     ) -> tuple[list[tuple[str, int, bool]], str]: ...
     def list_all(self, bucket: str, prefix: str) -> tuple[bytes, bytes, bytes]: ...
     def get(self, bucket: str, name: str, byte_range: str | None) -> Buffer: ...
+    def get_in_ranges(
+        self, bucket: str, name: str, byte_range: str | None, part_size: int, at_once: int
+    ) -> Buffer: ...
+    def get_into(
+        self,
+        bucket: str,
+        name: str,
+        byte_range: str | None,
+        dest: AnyBuffer,
+        offset: int,
+        part_size: int,
+        at_once: int,
+    ) -> int: ...
     def open(self, bucket: str, name: str, byte_range: str | None) -> ObjectStream: ...
-    def put(self, bucket: str, name: str, data: bytes) -> str: ...
+    def put(self, bucket: str, name: str, data: bytes | bytearray) -> str: ...
     def put_file(self, bucket: str, name: str, path: str) -> str: ...
+    def upload(self, bucket: str, name: str, at_once: int) -> Upload: ...
     def put_many(self, bucket: str, items: list[tuple[str, bytes]], concurrency: int) -> None: ...
     def head(self, bucket: str, name: str) -> str: ...
     def delete(self, bucket: str, name: str) -> None: ...

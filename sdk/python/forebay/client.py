@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from forebay import _core
 from forebay.batch import Batch
 from forebay.bucket import Bucket
+from forebay.config import find_endpoint
 from forebay.dsort import DsortOptions, dsort_spec
 from forebay.errors import ForebayError
 from forebay.job import Job
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "Cluster"]
 
-_DEFAULT_ENDPOINT = "http://127.0.0.1:7400"
-
 
 class Client:
     """A client of one cluster; cheap to make, and nothing is sent before it is used.
@@ -36,10 +34,12 @@ class Client:
     pickles as its settings.
 
     Args:
-        endpoint: URL of a gateway. By default ``FOREBAY_ENDPOINT``, then ``AIS_ENDPOINT`` from
-            the environment, then ``http://127.0.0.1:7400``.
+        endpoint: URL of a gateway, or of several with commas between them. By default
+            ``FOREBAY_ENDPOINT``, then ``AIS_ENDPOINT`` from the environment, then ``endpoint`` in
+            the configuration file (:mod:`forebay.config`). Where nobody names one it is a server
+            of this user's own, which is started if need be (:mod:`forebay.local`).
         timeout: Seconds without progress after which a call gives up; until then, failures that
-            may pass are tried again.
+            may pass are tried again. After a 429 fewer requests go out at once for a while.
         retry: How targets try clouds again for this client: a Retry, or one of
             google.api_core's; by default as the bucket has it.
 
@@ -48,19 +48,21 @@ class Client:
         'ais://images'
     """
 
-    __slots__ = ("endpoint", "timeout", "retry", "_native")
+    __slots__ = ("endpoint", "timeout", "retry", "_local", "_native")
 
     def __init__(
         self, endpoint: str | None = None, *, timeout: float = 60.0, retry: Any = None
     ) -> None:
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
-        self.endpoint = (
-            endpoint
-            or os.environ.get("FOREBAY_ENDPOINT")
-            or os.environ.get("AIS_ENDPOINT")
-            or _DEFAULT_ENDPOINT
-        ).rstrip("/")
+        found = find_endpoint(endpoint)
+        self._local = found is None
+        if found is None:
+            # Most never need it.
+            from forebay import local
+
+            found = local.join().endpoint
+        self.endpoint = found
         self.timeout = timeout
         self.retry = Retry.of(retry)
         header = None if self.retry is None else self.retry.header()
@@ -227,7 +229,9 @@ class Client:
         return hash((self.endpoint, self.timeout, self.retry))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make_client, (self.endpoint, self.timeout, self.retry)
+        # A server of one's own is joined by whoever uses it.
+        endpoint = None if self._local else self.endpoint
+        return _make_client, (endpoint, self.timeout, self.retry)
 
     def __repr__(self) -> str:
         return f"Client({self.endpoint!r})"
@@ -252,5 +256,5 @@ class Cluster:
         return info
 
 
-def _make_client(endpoint: str, timeout: float, retry: Retry | None) -> Client:
+def _make_client(endpoint: str | None, timeout: float, retry: Retry | None) -> Client:
     return Client(endpoint, timeout=timeout, retry=retry)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from forebay.errors import NotFound
+from forebay.errors import InvalidArgument, NotFound
 from forebay.shard import ShardStream
 from forebay.types import ArchiveConfig, ObjectProps
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Buffer
 
+    from forebay import _core
     from forebay.bucket import Bucket
 
 __all__ = ["Object", "Reader", "Writer"]
 
 _PIECE_BYTES = 1 << 20
+_RANGE_BYTES = 8 << 20
+_PART_BYTES = 16 << 20
 # Inside Reader, whose method is called so, the bare name would mean the method.
 _View: TypeAlias = memoryview
 
@@ -45,10 +49,14 @@ class Object:
         byte_range: tuple[int, int] | str | None = None,
         archive_config: ArchiveConfig | None = None,
         archpath: str | None = None,
+        num_workers: int = 0,
     ) -> Reader:
         """The same as :meth:`get_reader`."""
         return self.get_reader(
-            byte_range=byte_range, archive_config=archive_config, archpath=archpath
+            byte_range=byte_range,
+            archive_config=archive_config,
+            archpath=archpath,
+            num_workers=num_workers,
         )
 
     def get_reader(
@@ -57,6 +65,7 @@ class Object:
         byte_range: tuple[int, int] | str | None = None,
         archive_config: ArchiveConfig | None = None,
         archpath: str | None = None,
+        num_workers: int = 0,
     ) -> Reader:
         """A reader of the object; the request goes out at the first read.
 
@@ -65,7 +74,11 @@ class Object:
                 ``bytes=0-99``; of the member where one is named.
             archive_config: Read a member of the shard that this object is.
             archpath: The same, by the member's name alone.
+            num_workers: Read the whole content by so many ranges of 8 MiB at once; for large
+                objects. 0 is one request.
         """
+        if num_workers < 0:
+            raise ValueError(f"num_workers must not be negative: {num_workers}")
         if archpath is not None:
             if archive_config is not None:
                 raise TypeError("get_reader() takes archpath or archive_config, not both")
@@ -75,19 +88,28 @@ class Object:
             if start < 0 or length < 1:
                 raise ValueError(f"byte_range is (start, length) with length >= 1: {byte_range}")
             byte_range = f"bytes={start}-{start + length - 1}"
-        client, uri, name, wanted = self.bucket.client, self.bucket.uri, self.name, byte_range
+        native, uri = self.bucket.client._native, self.bucket.uri
+        name, wanted = self.name, byte_range
         if archive_config is not None:
             member, mime = archive_config.archpath, archive_config.mime
             return Reader(
-                lambda: memoryview(client._native.get_member(uri, name, member, mime, wanted)),
-                lambda: map(
-                    memoryview, client._native.open_member(uri, name, member, mime, wanted)
-                ),
+                lambda: memoryview(native.get_member(uri, name, member, mime, wanted)),
+                lambda: map(memoryview, native.open_member(uri, name, member, mime, wanted)),
             )
-        return Reader(
-            lambda: memoryview(client._native.get(uri, name, wanted)),
-            lambda: map(memoryview, client._native.open(uri, name, wanted)),
-        )
+
+        def load() -> memoryview:
+            if num_workers > 1:
+                ranges = native.get_in_ranges(uri, name, wanted, _RANGE_BYTES, num_workers)
+                return memoryview(ranges)
+            return memoryview(native.get(uri, name, wanted))
+
+        def receive(buffer: Buffer, offset: int) -> int:
+            return native.get_into(
+                uri, name, wanted, buffer, offset, _RANGE_BYTES, max(1, num_workers)
+            )
+
+        size = self._length if wanted is None else None
+        return Reader(load, lambda: map(memoryview, native.open(uri, name, wanted)), receive, size)
 
     def samples(
         self,
@@ -112,13 +134,26 @@ class Object:
         """The files in the shard that this object is, as ``(name, bytes)``; see ``samples``."""
         return ShardStream(self, mime, None, False, read_ahead)
 
-    def put(self, data: Buffer | io.BufferedIOBase | str | os.PathLike[str]) -> ObjectProps:
+    def put(
+        self,
+        data: Buffer | io.BufferedIOBase | str | os.PathLike[str],
+        *,
+        num_workers: int = 0,
+    ) -> ObjectProps:
         """What is known of the object after storing it: old or new is seen, never half.
 
         Args:
             data: Its bytes; or the path of a file, or an open binary file, which are streamed.
+            num_workers: Send it in parts of 16 MiB, so many at once; for large objects. 0 is one
+                request.
         """
+        if num_workers < 0:
+            raise ValueError(f"num_workers must not be negative: {num_workers}")
         native, uri = self.bucket.client._native, self.bucket.uri
+        if num_workers > 1:
+            with Writer(self, num_workers) as writer:
+                _copy(data, writer)
+            return self.head()
         if isinstance(data, str | os.PathLike):
             meta = native.put_file(uri, self.name, os.fspath(data))
         elif hasattr(data, "read"):
@@ -127,9 +162,13 @@ class Object:
             meta = native.put(uri, self.name, as_bytes(data))
         return ObjectProps.from_meta(self.name, json.loads(meta))
 
-    def get_writer(self) -> Writer:
-        """A file whose content becomes the object when it is closed."""
-        return Writer(self)
+    def get_writer(self, num_workers: int = 4) -> Writer:
+        """A file whose content becomes the object when it is closed.
+
+        Args:
+            num_workers: Most parts of 16 MiB that are sent at once while more is written.
+        """
+        return Writer(self, num_workers)
 
     def head(self) -> ObjectProps:
         """What is known of the object.
@@ -139,6 +178,10 @@ class Object:
         """
         meta = self.bucket.client._native.head(self.bucket.uri, self.name)
         return ObjectProps.from_meta(self.name, json.loads(meta))
+
+    def _length(self) -> int:
+        """Bytes of the object, from the listing that it comes from or by a request."""
+        return self.head().size if self.size is None else self.size
 
     def delete(self, missing_ok: bool = False) -> None:
         """Removes the object, at the backend too where the bucket has one."""
@@ -174,15 +217,21 @@ class Reader(io.BufferedIOBase):
         self,
         load: Callable[[], _View],
         stream: Callable[[], Iterator[_View]] | None = None,
+        receive: Callable[[Buffer, int], int] | None = None,
+        size: Callable[[], int] | None = None,
     ) -> None:
         """A reader of what ``load`` returns; called at most once, when it is first needed.
 
         Args:
             stream: The same content piece by piece, for iteration.
+            receive: Writes the same content over a buffer from an offset on; how many bytes.
+            size: How many bytes there are.
         """
         super().__init__()
         self._load = load
         self._stream = stream
+        self._receive = receive
+        self._size = size
         self._content: _View | None = None
         self._position = 0
 
@@ -195,6 +244,58 @@ class Reader(io.BufferedIOBase):
     def read_all(self) -> bytes:
         """The whole content."""
         return bytes(self.memoryview())
+
+    def read_into(self, buffer: Buffer, offset: int = 0) -> int:
+        """Receives the whole content into ``buffer`` from ``offset`` on; how many bytes that were.
+
+        The bytes are written where they belong as they arrive: there is no other copy of them. The
+        position of this file does not change.
+
+        Raises:
+            BufferError: The buffer is read-only, or not contiguous.
+            InvalidArgument: The content does not fit; nothing was written.
+        """
+        if self._receive is not None and self._content is None:
+            return self._receive(buffer, offset)
+        content = self.memoryview()
+        target = memoryview(buffer).cast("B")
+        if target.readonly:
+            raise BufferError("the buffer is read-only")
+        room = len(target) - offset
+        if len(content) > room:
+            raise InvalidArgument(f"{len(content)} bytes do not fit into a buffer of {room}")
+        target[offset : offset + len(content)] = content
+        return len(content)
+
+    def as_tensor(
+        self, dtype: torch.dtype | None = None, shape: Sequence[int] | None = None
+    ) -> torch.Tensor:
+        """The whole content as a tensor over the very memory that it was received into.
+
+        Args:
+            dtype: What the bytes are; ``torch.uint8`` by default.
+            shape: By default one dimension with all elements.
+
+        Raises:
+            ModuleNotFoundError: PyTorch is not installed.
+            ValueError: The content is no whole number of elements.
+            RuntimeError: It has another number of elements than ``shape``.
+        """
+        import torch
+
+        if self._content is None and self._receive is not None and self._size is not None:
+            memory = bytearray(self._size())
+            received = self.read_into(memory)
+            if received < len(memory):
+                del memory[received:]
+        else:
+            memory = bytearray(self.memoryview())
+        kind = torch.uint8 if dtype is None else dtype
+        if not memory:
+            flat = torch.empty(0, dtype=kind)
+        else:
+            flat = torch.frombuffer(memory, dtype=kind)
+        return flat if shape is None else flat.reshape(tuple(shape))
 
     def __iter__(self) -> Iterator[_View]:  # type: ignore[override]
         if self._content is None and self._stream is not None:
@@ -240,28 +341,101 @@ class Reader(io.BufferedIOBase):
         return True
 
 
-class Writer(io.BytesIO):
-    """A file in memory that is stored as one object by ``close()``.
+class Writer(io.BufferedIOBase):
+    """A file that becomes one object, as a whole, when it is closed.
 
-    Leaving a ``with`` block by an exception stores nothing.
+    What is written goes out in parts while more is being written, so a large object takes the
+    memory of a few parts. Nothing is to be seen of it before ``close()``; leaving a ``with`` block
+    by an exception stores nothing, and neither does a writer that is forgotten.
     """
 
-    def __init__(self, target: Object) -> None:
+    def __init__(
+        self, target: Object, num_workers: int = 4, *, part_size: int = _PART_BYTES
+    ) -> None:
+        """A writer of ``target``.
+
+        Args:
+            num_workers: Most parts on their way at once; ``close`` and ``write`` wait for them.
+            part_size: Bytes of a part. Of these there are ``num_workers + 2`` in memory at most.
+        """
         super().__init__()
-        self._target: Object | None = target
+        if num_workers < 1:
+            raise ValueError(f"num_workers must be at least 1, not {num_workers}")
+        if part_size < 1:
+            raise ValueError(f"part_size must be at least 1, not {part_size}")
+        self._target = target
+        self._num_workers = num_workers
+        self._part_size = part_size
+        self._part = bytearray()
+        self._position = 0
+        self._upload: _core.Upload | None = None
+
+    def write(self, data: Buffer, /) -> int:
+        """Takes all of ``data``.
+
+        Raises:
+            ForebayError: A part could not be stored. The object will not be, either: the writer
+                is closed.
+        """
+        if self.closed:
+            raise ValueError("write to a closed file")
+        view = memoryview(data).cast("B")
+        taken = 0
+        while taken < len(view):
+            room = self._part_size - len(self._part)
+            if room == 0:
+                self._send()
+                continue
+            piece = view[taken : taken + room]
+            self._part += piece
+            taken += len(piece)
+        self._position += taken
+        return taken
+
+    def _send(self) -> None:
+        part, self._part = self._part, bytearray()
+        native, uri = self._target.bucket.client._native, self._target.bucket.uri
+        try:
+            if self._upload is None:
+                self._upload = native.upload(uri, self._target.name, self._num_workers)
+            self._upload.push(part)
+        except BaseException:
+            self.abort()
+            raise
+
+    def tell(self) -> int:
+        return self._position
+
+    def writable(self) -> bool:
+        return True
 
     def abort(self) -> None:
-        """Closes the file without storing it."""
-        self._target = None
+        """Closes the file without storing anything; the object stays as it was."""
+        upload, self._upload = self._upload, None
+        self._part = bytearray()
         super().close()
+        if upload is not None:
+            upload.abort()
 
     def close(self) -> None:
-        target, self._target = self._target, None
-        try:
-            if target is not None:
-                target.put(self.getbuffer())
-        finally:
+        """Stores the object.
+
+        Raises:
+            ForebayError: It could not be stored, and is as it was.
+        """
+        if self.closed:
+            return
+        if self._upload is not None:
+            if self._part:
+                self._send()
+            upload, self._upload = self._upload, None
             super().close()
+            upload.finish()
+            return
+        part, self._part = self._part, bytearray()
+        super().close()
+        native, uri = self._target.bucket.client._native, self._target.bucket.uri
+        native.put(uri, self._target.name, part)
 
     def __exit__(self, kind: Any, *_: object) -> None:
         if kind is None:
@@ -270,16 +444,34 @@ class Writer(io.BytesIO):
             self.abort()
 
     def __del__(self) -> None:
-        # Forgotten without close(): that is no decision to publish what was written so far.
-        self._target = None
+        # Forgotten without close(): that is no decision to publish what was written so far. The
+        # parts are not given up here, where waiting could hang; the target forgets them in time.
+        self._upload = None
+        if not self.closed:
+            super().close()
+
+
+def _copy(data: Buffer | io.BufferedIOBase | str | os.PathLike[str], writer: Writer) -> None:
+    """Writes all of it."""
+    if isinstance(data, str | os.PathLike):
+        with open(data, "rb") as file:
+            _copy(file, writer)
+    elif hasattr(data, "read"):
+        while piece := data.read(_PART_BYTES):
+            writer.write(piece)
+    else:
+        writer.write(as_view(data))
 
 
 def as_bytes(data: Buffer) -> bytes:
     """The content of a buffer; numbers and texts are refused."""
-    if isinstance(data, bytes):
-        return data
+    return data if isinstance(data, bytes) else bytes(as_view(data))
+
+
+def as_view(data: Buffer) -> memoryview:
+    """A view of a buffer, as :func:`as_bytes`."""
     try:
-        return bytes(memoryview(data))
+        return memoryview(data)
     except TypeError:
         kind = type(data).__name__
         raise TypeError(f"needs bytes or another buffer, not {kind}") from None

@@ -1,0 +1,172 @@
+//! A large object read by several ranges at once, into memory that is there already.
+
+use forebay_core::object::ObjectMeta;
+use forebay_core::size::RangeSpec;
+use forebay_core::{Bucket, Error as CoreError, ErrorCode};
+use futures::{StreamExt, TryStreamExt, stream};
+
+use crate::client::Client;
+use crate::download::GetReply;
+use crate::error::{Error, Result};
+
+/// How a read is divided.
+#[derive(Clone, Copy, Debug)]
+pub struct Ranges {
+    /// Bytes of one range.
+    pub size: u64,
+    /// How many are read at once; with 1 there is one request for all.
+    pub at_once: usize,
+}
+
+impl Client {
+    /// Reads an object, or a range of it, into `dest`; how many bytes that were.
+    ///
+    /// What does not fit is [`ErrorCode::InvalidArgument`], and nothing of it is written. On a
+    /// failure `dest` may hold some of the bytes.
+    pub async fn get_into(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        range: Option<RangeSpec>,
+        how: Ranges,
+        dest: &mut [u8],
+    ) -> Result<usize> {
+        let room = dest.len() as u64;
+        let Some((first, end)) = self.first_of(bucket, name, range, how).await? else {
+            return Ok(0);
+        };
+        let length = end - first.range.start;
+        let Some(dest) = usize::try_from(length).ok().and_then(|n| dest.get_mut(..n)) else {
+            let uri = bucket.object_uri(name);
+            let what = format!("{uri}: {length} bytes do not fit into a buffer of {room}");
+            return Err(Error::Api(CoreError::invalid(what)));
+        };
+        self.fill(bucket, name, first, how, dest).await?;
+        Ok(dest.len())
+    }
+
+    /// Reads an object, or a range of it, into memory of its own.
+    pub async fn get_in_ranges(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        range: Option<RangeSpec>,
+        how: Ranges,
+    ) -> Result<Vec<u8>> {
+        let Some((first, end)) = self.first_of(bucket, name, range, how).await? else {
+            return Ok(Vec::new());
+        };
+        let length = usize::try_from(end - first.range.start).map_err(|_| {
+            Error::Api(CoreError::invalid(format!("{}: too large", bucket.object_uri(name))))
+        })?;
+        let mut dest = vec![0; length];
+        self.fill(bucket, name, first, how, &mut dest).await?;
+        Ok(dest)
+    }
+
+    /// The first range, which tells how large the object is, and where the last one ends. `None`
+    /// when there is nothing to read.
+    async fn first_of(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        range: Option<RangeSpec>,
+        how: Ranges,
+    ) -> Result<Option<(GetReply, u64)>> {
+        let (start, last) = match range {
+            None => (0, None),
+            Some(RangeSpec::From(start, last)) => (start, last),
+            // Where it starts is known to the target alone.
+            Some(RangeSpec::Suffix(_)) => {
+                let reply = self.get(bucket, name, range).await?;
+                let end = reply.range.end;
+                return Ok(Some((reply, end)));
+            }
+        };
+        if how.at_once <= 1 {
+            let reply = self.get(bucket, name, range).await?;
+            let end = reply.range.end;
+            return Ok(Some((reply, end)));
+        }
+        let piece = start.saturating_add(how.size.max(1) - 1);
+        let asked = RangeSpec::From(start, Some(last.map_or(piece, |last| last.min(piece))));
+        match self.get(bucket, name, Some(asked)).await {
+            Ok(reply) => {
+                let size = reply.meta.size;
+                let end = last.map_or(size, |last| size.min(last.saturating_add(1)));
+                Ok(Some((reply, end)))
+            }
+            // No range of an empty object can be had.
+            Err(Error::Api(e)) if e.code == ErrorCode::RangeNotSatisfiable && range.is_none() => {
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Reads what `first` began to its end, and the rest of `dest` by ranges beside it.
+    async fn fill(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        first: GetReply,
+        how: Ranges,
+        dest: &mut [u8],
+    ) -> Result<()> {
+        let begun = usize::try_from(first.range.len()).unwrap_or(usize::MAX).min(dest.len());
+        let meta = first.meta.clone();
+        let mut next = first.range.start + begun as u64;
+        let (head, rest) = dest.split_at_mut(begun);
+        let size = usize::try_from(how.size.max(1)).unwrap_or(usize::MAX);
+        let mut others = Vec::with_capacity(rest.len().div_ceil(size));
+        for piece in rest.chunks_mut(size) {
+            let start = next;
+            next += piece.len() as u64;
+            others.push(self.read_piece(bucket, name, &meta, start, piece));
+        }
+        let others = stream::iter(others)
+            .buffer_unordered(how.at_once.saturating_sub(1).max(1))
+            .try_collect::<()>();
+        futures::try_join!(copy(first, head), others).map(drop)
+    }
+
+    /// Reads the range that begins at `start` over `dest`, of the object that `meta` describes.
+    async fn read_piece(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        meta: &ObjectMeta,
+        start: u64,
+        dest: &mut [u8],
+    ) -> Result<()> {
+        let wanted = RangeSpec::From(start, Some(start + dest.len() as u64 - 1));
+        let reply = self.get(bucket, name, Some(wanted)).await?;
+        if !is_same(&reply.meta, meta) {
+            let what = format!("{} changed while it was read", bucket.object_uri(name));
+            return Err(Error::Api(CoreError::new(ErrorCode::ObjectChanged, what)));
+        }
+        copy(reply, dest).await
+    }
+}
+
+/// Writes what a stream delivers over `dest`, which it must fill.
+async fn copy(mut reply: GetReply, dest: &mut [u8]) -> Result<()> {
+    let mut filled = 0;
+    while let Some(bytes) = reply.stream.next().await {
+        let bytes = bytes?;
+        let end = filled + bytes.len();
+        let Some(place) = dest.get_mut(filled..end) else { break };
+        place.copy_from_slice(&bytes);
+        filled = end;
+    }
+    if filled == dest.len() {
+        return Ok(());
+    }
+    Err(Error::Api(CoreError::internal("an answer has another length than it announced")))
+}
+
+/// Whether nothing says that the two are of different contents.
+fn is_same(one: &ObjectMeta, other: &ObjectMeta) -> bool {
+    let fits = |a: &str, b: &str| a.is_empty() || b.is_empty() || a == b;
+    one.size == other.size && fits(&one.version, &other.version) && fits(&one.etag, &other.etag)
+}

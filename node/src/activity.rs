@@ -1,0 +1,78 @@
+//! Whether anybody but the cluster's own nodes uses this process, and since when nobody does.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Who uses a process; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Activity(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    users: usize,
+    last: Instant,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(State { users: 0, last: Instant::now() })))
+    }
+}
+
+impl Activity {
+    /// Counts as one user until it is dropped.
+    pub fn enter(&self) -> User {
+        self.change(|state| state.users += 1);
+        User(self.clone())
+    }
+
+    /// Somebody used it just now.
+    pub fn touch(&self) {
+        self.change(|_| {});
+    }
+
+    /// For how long nobody has used it; zero while somebody does.
+    pub fn quiet_for(&self) -> Duration {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.users {
+            0 => state.last.elapsed(),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut state);
+        state.last = Instant::now();
+    }
+}
+
+/// One that uses the process, for as long as this lives.
+#[derive(Debug)]
+pub struct User(Activity);
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.0.change(|state| state.users -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quiet_begins_when_the_last_user_leaves() {
+        let activity = Activity::default();
+        let first = activity.enter();
+        let second = activity.clone().enter();
+        std::thread::sleep(Duration::from_millis(5));
+        drop(first);
+        assert_eq!(activity.quiet_for(), Duration::ZERO);
+        drop(second);
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(activity.quiet_for() >= Duration::from_millis(5));
+        activity.touch();
+        assert!(activity.quiet_for() < Duration::from_millis(5));
+    }
+}

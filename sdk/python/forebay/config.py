@@ -1,0 +1,113 @@
+"""Where a client finds its cluster when nobody says so, and the settings of a local server.
+
+In this order: the argument ``endpoint``, ``FOREBAY_ENDPOINT``, ``AIS_ENDPOINT``, ``endpoint`` in
+the configuration file; after that a server of this user's own (:mod:`forebay.local`). The file is
+``$XDG_CONFIG_HOME/forebay/config.toml``, by default under ``~/.config``, or what
+``FOREBAY_CONFIG`` names::
+
+    endpoint = "http://10.0.0.7:7400"
+
+    [local]                 # the server that is started where there is no endpoint
+    enabled = true
+    size = "20GiB"          # most bytes of disk that it uses
+    idle_stop = "15m"       # it stops when nobody has used it for so long
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["LocalSettings", "find_endpoint", "local_settings", "config_path"]
+
+_OFF = frozenset({"0", "off", "no", "false"})
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """How the server of this user and machine is to be.
+
+    Attributes:
+        enabled: Whether one may be started at all; ``FOREBAY_LOCAL`` (``off``) comes first.
+        size: Most bytes of disk, such as ``20GiB``; ``FOREBAY_LOCAL_SIZE``. None is the server's
+            own rule: a tenth of the file system or 20 GiB, the smaller.
+        idle_stop: How long it stays without a user, such as ``15m``; ``FOREBAY_LOCAL_IDLE_STOP``.
+    """
+
+    enabled: bool = True
+    size: str | None = None
+    idle_stop: str = "15m"
+
+
+def config_path(environment: Mapping[str, str] = os.environ) -> Path:
+    """The configuration file, whether it exists or not."""
+    if named := environment.get("FOREBAY_CONFIG"):
+        return Path(named)
+    folder = environment.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(folder) / "forebay" / "config.toml"
+
+
+def find_endpoint(
+    endpoint: str | None = None, environment: Mapping[str, str] = os.environ
+) -> str | None:
+    """The endpoint that somebody set, without a slash at its end; None when nobody did.
+
+    Raises:
+        ValueError: The configuration file cannot be understood.
+    """
+    for given in (endpoint, environment.get("FOREBAY_ENDPOINT"), environment.get("AIS_ENDPOINT")):
+        if given and given.strip():
+            return given.strip().rstrip("/")
+    path = config_path(environment)
+    given = _read(path).get("endpoint")
+    if given is None:
+        return None
+    if not isinstance(given, str) or not given.strip():
+        raise ValueError(f"{path}: endpoint must be a URL, not {given!r}")
+    return given.strip().rstrip("/")
+
+
+def local_settings(environment: Mapping[str, str] = os.environ) -> LocalSettings:
+    """The settings of the local server: those of the environment before those of the file.
+
+    Raises:
+        ValueError: The configuration file cannot be understood.
+    """
+    path = config_path(environment)
+    table = _read(path).get("local", {})
+    if not isinstance(table, dict):
+        raise ValueError(f"{path}: local must be a table")
+    kinds: dict[str, type] = {"enabled": bool, "size": str, "idle_stop": str}
+    for key, value in table.items():
+        if key not in kinds:
+            raise ValueError(f"{path}: unknown setting local.{key}; known are {', '.join(kinds)}")
+        if not isinstance(value, kinds[key]):
+            raise ValueError(f"{path}: local.{key} must be a {kinds[key].__name__}")
+    settings = dict(table)
+    if switch := environment.get("FOREBAY_LOCAL"):
+        settings["enabled"] = switch.strip().lower() not in _OFF
+    for key in ("size", "idle_stop"):
+        if value := environment.get(f"FOREBAY_LOCAL_{key.upper()}"):
+            settings[key] = value
+    return LocalSettings(**settings)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The file as a dictionary; one that is not there is empty."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    # Only here: nearly nobody has the file, and everybody imports this module.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: {error}") from None

@@ -1,0 +1,385 @@
+"""The server of this user and machine, for those who have no cluster at hand.
+
+``Client()`` without an endpoint uses it, and starts it where none runs: one ``forebay serve`` for
+all processes of a user on a machine. Its data lie in ``$XDG_CACHE_HOME/forebay``, limited in size;
+it stops by itself when no process uses it any more. What it reads from a cloud it reads with the
+credentials in the environment of the process that started it.
+
+    $ export FOREBAY_ENDPOINT=$(python -m forebay.local)     # for other programs
+    $ python -m forebay.local stop
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from forebay.config import LocalSettings, local_settings
+from forebay.errors import ClusterUnavailable
+
+__all__ = ["LocalServer", "Running", "default_folder", "find_binary", "join"]
+
+START_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 20.0
+_LOOK_EVERY_S = 0.02
+# Below the ports that systems give to clients.
+_PORTS = range(17400, 27400)
+_PORT_IN_USE = 10
+_PORT_TRIES = 8
+_LONGEST_LOG = 4 << 20
+# What decides which clouds a server reaches, and as whom.
+_CLOUD_PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "S3_ENDPOINT", "STORAGE_EMULATOR_HOST")
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that runs.
+
+    Attributes:
+        endpoint: Its URL.
+        pid: Its process.
+    """
+
+    endpoint: str
+    pid: int
+
+
+def find_binary(environment: Mapping[str, str] = os.environ) -> Path:
+    """The ``forebay`` program: ``FOREBAY_BIN``, else that of the package, else on the ``PATH``.
+
+    Raises:
+        FileNotFoundError: There is none; the message says what to do.
+    """
+    if named := environment.get("FOREBAY_BIN"):
+        if os.access(named, os.X_OK) and Path(named).is_file():
+            return Path(named).resolve()
+        raise FileNotFoundError(f"FOREBAY_BIN={named} is no program that can be run")
+    scripts = {sysconfig.get_path("scripts"), str(Path(sys.executable).parent)}
+    with contextlib.suppress(KeyError):
+        scripts.add(sysconfig.get_path("scripts", f"{os.name}_user"))
+    for folder in [*sorted(filter(None, scripts)), environment.get("PATH", os.defpath)]:
+        if found := shutil.which("forebay", path=folder):
+            return Path(found).resolve()
+    raise FileNotFoundError(
+        "no endpoint is set, and the program `forebay` that would serve one here is missing: set "
+        "FOREBAY_ENDPOINT to a cluster, install a wheel of forebay that has the program, or name "
+        "it by FOREBAY_BIN"
+    )
+
+
+def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the server of this user and machine keeps its data.
+
+    A home folder may be shared by machines; a server never is.
+    """
+    cache = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    machine = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
+    return Path(cache) / "forebay" / f"local-{machine or 'machine'}"
+
+
+def join() -> Running:
+    """The server of this user and machine, which counts this process as a user from now on.
+
+    Raises:
+        FileNotFoundError: The program is missing.
+        ClusterUnavailable: It is not allowed to start one, or it does not start.
+    """
+    settings = local_settings()
+    if not settings.enabled:
+        raise ClusterUnavailable(
+            "no endpoint is set, and FOREBAY_LOCAL or the configuration forbids a server of one's "
+            "own: set FOREBAY_ENDPOINT"
+        )
+    return LocalServer(default_folder(), settings).join()
+
+
+class LocalServer:
+    """The server whose data are in one folder, seen from the processes that use it.
+
+    All agreement between processes is by locks of the system, which end with their holder: nothing
+    is left behind by a process that is killed, and a number that is used again means nothing.
+
+    ========== =====================================================================
+    file       its lock
+    ========== =====================================================================
+    ``start``  is held by the process that looks for the server, or starts it
+    ``lock``   is held by the server as long as it lives
+    ``users``  is shared by all who use the server; a server that stops has it alone
+    ========== =====================================================================
+    """
+
+    def __init__(self, folder: Path, settings: LocalSettings = LocalSettings()) -> None:
+        self.folder = folder
+        self.settings = settings
+
+    def join(self, options: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Running:
+        """The running server, started with these options and this environment if need be.
+
+        Raises:
+            FileNotFoundError: The program is missing.
+            ClusterUnavailable: It does not start; the message has the end of its log.
+        """
+        environment = os.environ if env is None else env
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        end = time.monotonic() + START_DEADLINE_S
+        with _alone(self.folder / "start", end):
+            self._use(end)
+            while True:
+                if not self._lives():
+                    started = self._start(options, environment, end)
+                    self._mark(environment)
+                    return started
+                running = self._described()
+                if running is not None and _answers(running.endpoint):
+                    self._compare(environment)
+                    return running
+                if time.monotonic() > end:
+                    raise ClusterUnavailable(
+                        f"the server in {self.folder} lives but does not answer; its log is "
+                        f"{self.log}; `python -m forebay.local stop` ends it"
+                    )
+                time.sleep(_LOOK_EVERY_S)
+
+    @property
+    def log(self) -> Path:
+        """What the server writes about itself."""
+        return self.folder / "log"
+
+    def running(self) -> Running | None:
+        """The server if there is one that is ready."""
+        if not self.folder.is_dir():
+            return None
+        with _alone(self.folder / "start", time.monotonic() + START_DEADLINE_S):
+            return self._described() if self._lives() else None
+
+    def leave(self) -> None:
+        """This process is no user of the server any more."""
+        if (held := _users.pop(self._key(), None)) is not None:
+            os.close(held)
+
+    def stop(self) -> bool:
+        """Ends the server, whoever uses it; whether there was one."""
+        if not self.folder.is_dir():
+            return False
+        with _alone(self.folder / "start", time.monotonic() + START_DEADLINE_S):
+            running = self._described()
+            if running is None or not self._lives():
+                return False
+            end = time.monotonic() + STOP_DEADLINE_S
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(running.pid, signal.SIGTERM)
+            while self._lives():
+                if time.monotonic() > end:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(running.pid, signal.SIGKILL)
+                time.sleep(_LOOK_EVERY_S)
+            _reap()
+            return True
+
+    def _key(self) -> str:
+        return str(self.folder.resolve())
+
+    def _use(self, end: float) -> None:
+        """Waits until the server is not about to end, and keeps it from that."""
+        if self._key() in _users:
+            return
+        descriptor = os.open(self.folder / "users", os.O_RDWR | os.O_CREAT, 0o600)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    os.close(descriptor)
+                    raise ClusterUnavailable(f"the server in {self.folder} does not end") from None
+                time.sleep(_LOOK_EVERY_S)
+            else:
+                _users[self._key()] = descriptor
+                return
+
+    def _described(self) -> Running | None:
+        """What the server wrote when it was ready; it may be gone since."""
+        try:
+            found = json.loads((self.folder / "serve.json").read_text())
+            return Running(str(found["endpoint"]), int(found["pid"]))
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def _lives(self) -> bool:
+        """Whether a server has the folder. Asked only where none can be starting: to ask is to
+        have the lock for a moment."""
+        try:
+            descriptor = os.open(self.folder / "lock", os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _start(self, options: Sequence[str], env: Mapping[str, str], end: float) -> Running:
+        program = find_binary(env)
+        (self.folder / "serve.json").unlink(missing_ok=True)
+        command = [str(program), "serve", "--dir", str(self.folder)]
+        command += ["--idle-stop", self.settings.idle_stop]
+        if self.settings.size is not None:
+            command += ["--size", self.settings.size]
+        for _ in range(_PORT_TRIES):
+            port = str(random.choice(_PORTS))
+            process = self._spawn([*command, "--port", port, *options], env)
+            while process.poll() is None:
+                running = self._described()
+                if running is not None and running.pid == process.pid:
+                    return running
+                if time.monotonic() > end:
+                    process.kill()
+                    process.wait()
+                    break
+                time.sleep(_LOOK_EVERY_S)
+            if process.returncode != _PORT_IN_USE:
+                break
+        raise ClusterUnavailable(
+            f"`{' '.join(command)}` did not start (exit code {process.returncode}):\n{self.tail()}"
+        )
+
+    def _spawn(self, command: list[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        too_long = self.log.exists() and self.log.stat().st_size > _LONGEST_LOG
+        with self.log.open("wb" if too_long else "ab") as log:
+            # A session of its own: neither Ctrl-C nor the end of a terminal is meant for it.
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env={**env},
+                start_new_session=True,
+            )
+        _reap()
+        _children.append(process)
+        return process
+
+    def tail(self, length: int = 2000) -> str:
+        """The end of the log."""
+        try:
+            return self.log.read_text(errors="replace")[-length:]
+        except OSError:
+            return ""
+
+    def _mark(self, env: Mapping[str, str]) -> None:
+        """Keeps by which cloud settings the server runs, in a form that tells nothing of them."""
+        salt = os.urandom(16).hex()
+        mark = self.folder / "clouds"
+        mark.write_text(f"{salt} {_digest(salt, env)}")
+
+    def _compare(self, env: Mapping[str, str]) -> None:
+        try:
+            salt, digest = (self.folder / "clouds").read_text().split()
+        except (OSError, ValueError):
+            return
+        if _digest(salt, env) != digest:
+            warnings.warn(
+                "the local server was started with other cloud settings (AWS_*, GOOGLE_*, "
+                "AZURE_*) than this process has, and goes on with them; "
+                "`python -m forebay.local stop` ends it",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+# Locks of this process by folder. A forked child has them too: it uses the server as its parent.
+_users: dict[str, int] = {}
+# Servers started here: their ends must be asked for, or they stay in the table of processes.
+_children: list[subprocess.Popen[bytes]] = []
+_one_thread = threading.Lock()
+
+
+def _renew() -> None:
+    global _one_thread
+    _one_thread = threading.Lock()
+    _children.clear()
+
+
+# A child may be forked while another thread of its parent holds it.
+os.register_at_fork(after_in_child=_renew)
+
+
+def _reap() -> None:
+    _children[:] = [child for child in _children if child.poll() is None]
+
+
+@contextlib.contextmanager
+def _alone(path: Path, end: float) -> Iterator[None]:
+    """No other process of this machine, and no other thread, is in here for this file."""
+    with _one_thread:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            while True:
+                try:
+                    # Not flock: a child that another thread forks now would hold it as well.
+                    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except (BlockingIOError, PermissionError):
+                    if time.monotonic() > end:
+                        raise ClusterUnavailable(
+                            f"another process has been starting the server in {path.parent} for "
+                            "too long"
+                        ) from None
+                    time.sleep(_LOOK_EVERY_S)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _answers(endpoint: str) -> bool:
+    host, _, port = endpoint.rpartition("//")[2].rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            request = f"GET /readyz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+            connection.sendall(request.encode())
+            return connection.recv(12).endswith(b" 200")
+    except OSError:
+        return False
+
+
+def _digest(salt: str, env: Mapping[str, str]) -> str:
+    chosen = sorted(item for item in env.items() if item[0].startswith(_CLOUD_PREFIXES))
+    return hashlib.sha256((salt + json.dumps(chosen)).encode()).hexdigest()
+
+
+def _main(arguments: Sequence[str]) -> int:
+    server = LocalServer(default_folder(), local_settings())
+    match list(arguments):
+        case []:
+            print(join().endpoint)
+        case ["stop"]:
+            print("stopped" if server.stop() else "there is none")
+        case ["status"]:
+            running = server.running()
+            print(f"{running.endpoint} (process {running.pid})" if running else "there is none")
+        case _:
+            print("usage: python -m forebay.local [stop | status]", file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

@@ -1,0 +1,69 @@
+//! `_core.Upload`: an object that is written in parts while its bytes are made.
+
+use std::sync::{Mutex, PoisonError};
+
+use forebay_client::Upload as Native;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+
+use crate::error::raise;
+use crate::object::share;
+use crate::runtime::{self, Owned};
+
+/// An upload under way; only the process that began it can go on.
+#[pyclass(module = "forebay._core", frozen)]
+pub(crate) struct Upload {
+    /// Taken out while something is awaited, and for good at the end.
+    native: Mutex<Option<Owned<Native>>>,
+}
+
+impl From<Native> for Upload {
+    fn from(native: Native) -> Self {
+        Self { native: Mutex::new(Some(Owned::new(native))) }
+    }
+}
+
+impl Upload {
+    fn put_back(&self, native: Owned<Native>) {
+        *self.native.lock().unwrap_or_else(PoisonError::into_inner) = Some(native);
+    }
+
+    fn take(&self) -> PyResult<Owned<Native>> {
+        let taken = self.native.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let native = taken.ok_or_else(|| PyValueError::new_err("the upload is over"))?;
+        if native.get().is_some() {
+            return Ok(native);
+        }
+        self.put_back(native);
+        Err(PyRuntimeError::new_err("this upload was begun by the parent process"))
+    }
+}
+
+#[pymethods]
+impl Upload {
+    /// Sends a part; returns when it may be one of those under way.
+    fn push(&self, py: Python<'_>, data: PyBackedBytes) -> PyResult<()> {
+        let mut upload = self.take()?;
+        let Some(native) = upload.get_mut() else { return Ok(()) };
+        let pushed = runtime::block_on(py, native.push(share(data)));
+        self.put_back(upload);
+        pushed?.map_err(|e| raise(py, e))
+    }
+
+    /// Makes the object.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        match self.take()?.into_inner() {
+            Some(native) => runtime::block_on(py, native.finish())?.map_err(|e| raise(py, e)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives it up.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        match self.take()?.into_inner() {
+            Some(native) => runtime::block_on(py, native.abort()),
+            None => Ok(()),
+        }
+    }
+}
