@@ -155,7 +155,7 @@ def test_S1_datasets_from_a_prefix_and_from_objects(filled: forebay.Bucket) -> N
         len(S3MapDataset.from_objects(uri, region="eu"))
 
 
-def test_S1_an_s3_dataset_lists_when_it_is_first_needed() -> None:
+def test_S1_an_s3_dataset_lists_when_it_is_first_needed(cluster: Any) -> None:
     from forebay_torch.compat.s3 import S3MapDataset
 
     S3MapDataset.from_prefix("s3://there-is-no-such-bucket/x", region="eu")

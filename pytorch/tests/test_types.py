@@ -31,10 +31,10 @@ def test_S7_the_packages_are_strictly_typed(package: str) -> None:
 
 
 def test_S7_users_code_is_checked_against_the_types() -> None:
-    done = mypy("tests/typing/right.py")
+    done = mypy("tests/typing/training.py")
     assert done.returncode == 0, done.stdout
-    done = mypy("tests/typing/wrong.py")
+    done = mypy("tests/typing/wrong_training.py")
     found = {line.split(":")[1] for line in done.stdout.splitlines() if ": error:" in line}
-    code = (ROOT / "tests/typing/wrong.py").read_text().splitlines()
+    code = (ROOT / "tests/typing/wrong_training.py").read_text().splitlines()
     wrong = {str(n) for n, line in enumerate(code, 1) if n > 3 and line}
     assert found == wrong, done.stdout

@@ -18,6 +18,9 @@ import pytest
 from forebay_cluster import Cluster as RunningCluster
 from forebay_cluster import binary
 
+# A test that forgot its cluster must not start the user's own.
+os.environ.setdefault("FOREBAY_LOCAL", "off")
+
 __all__ = ["Cluster", "binary", "bucket", "client", "cluster", "python"]
 
 

@@ -1,9 +1,14 @@
-"""Code of users that is wrong in each line after the imports: mypy finds every one."""
+"""Code that mypy --strict refuses: each line that it must complain of ends in `# wrong`."""
 
-from forebay import Client
+import forebay
 
-Client().bucket(5)
-Client().bucket("b").object("o").put(1)
-size: str = Client().bucket("b").list_snapshot()[0][1]
-Client(timeout="long")
-Client().bucket("b").object("o").samples(keys="wds")
+client = forebay.Client(5)  # wrong
+bucket = forebay.Client().bucket("b")
+bucket.object("o").put(1)  # wrong
+bucket.object("o").get(num_workers="4")  # wrong
+bucket.object("o").get().read_into(b"x" if bucket else "text")  # wrong
+size: str = bucket.list_snapshot()[0][1]  # wrong
+forebay.AsyncClient().bucket("b").head().keys()  # wrong
+bucket.put_many(["name"])  # wrong
+for result, content in client.batch(["a"]):  # wrong
+    pass
