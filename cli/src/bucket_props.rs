@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use forebay_core::Error;
 use forebay_core::cache_rules::{CacheRules, show_seconds};
+use forebay_core::cloud_rules::CloudRules;
 use forebay_core::config::nearest;
 use forebay_core::size::parse_duration;
 use serde_json::{Map, Value, json};
@@ -43,10 +44,17 @@ pub(crate) struct BucketArgs {
   share=PERCENT      of each disk's budget that copies may take at most
   ttl=TIME           copies not read for so long are dropped: 12h, never
   admission=WHEN     keep a copy at the first read (always), the second (second-miss), or never
+  cloud.RULE=VALUE   how its backend is asked; \"default\" gives a rule its default again:
+    attempts, first_pause_ms, multiplier, longest_pause_ms, jitter, deadline_ms: what is tried again
+    answer_ms, stall_ms: how long an answer, or the next byte of a body, may take
+    concurrency: calls in flight of one target, at most
+    requests_per_second, bytes_per_second: budgets of the whole cluster
+    ranges_above: larger objects come by several ranges at once
 
 Examples:
   forebay bucket set s3://data pin=true
-  forebay bucket set s3://logs share=20% ttl=2d admission=second-miss")]
+  forebay bucket set s3://logs share=20% ttl=2d admission=second-miss
+  forebay bucket set gs://train cloud.concurrency=16 cloud.bytes_per_second=200MiB")]
 pub(crate) struct SetArgs {
     /// The bucket, for example s3://data
     #[arg(value_name = "URI")]
@@ -79,7 +87,7 @@ pub(crate) async fn run(session: &Session, command: &BucketCommand) -> Result<()
 
 /// The changes as the gateway takes them.
 fn parse(changes: &[String]) -> Result<Value, Failure> {
-    let (mut props, mut cache) = (Map::new(), Map::new());
+    let (mut props, mut cache, mut cloud) = (Map::new(), Map::new(), Map::new());
     for change in changes {
         let Some((key, value)) = change.split_once('=') else {
             return Err(Failure::usage(
@@ -95,7 +103,10 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
             key @ ("pin" | "share" | "ttl" | "admission") => {
                 drop(cache.insert(key.into(), json!(value)));
             }
-            other => return Err(unknown(other)),
+            other => match other.strip_prefix("cloud.") {
+                Some(rule) => drop(cloud.insert(rule.into(), json!(value))),
+                None => return Err(unknown(other)),
+            },
         }
     }
     if !cache.is_empty() {
@@ -103,6 +114,11 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
         // Single values that are wrong are refused here; what depends on the others, there.
         CacheRules::default().apply(&cache)?;
         props.insert("cache".into(), cache);
+    }
+    if !cloud.is_empty() {
+        let cloud = Value::Object(cloud);
+        CloudRules::default().apply(&cloud)?;
+        props.insert("cloud".into(), cloud);
     }
     Ok(Value::Object(props))
 }
@@ -147,6 +163,10 @@ pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
     lines.push(("share", format!("{}%", rules.share)));
     lines.push(("ttl", rules.ttl.map_or("never".into(), show_seconds)));
     lines.push(("admission", rules.admission.as_str().to_owned()));
+    let cloud = props.get("cloud").cloned();
+    let cloud =
+        cloud.and_then(|c| serde_json::from_value::<CloudRules>(c).ok()).unwrap_or_default();
+    lines.extend(cloud.lines());
     lines
 }
 
@@ -176,6 +196,8 @@ mod tests {
             ("share=0", "1 to 100"),
             ("freshness=soon", "10m"),
             ("admission=maybe", "second-miss"),
+            ("cloud.attempts=0", "from 1 to 100"),
+            ("cloud.atempts=2", "attempts"),
         ] {
             let failure = parsed(&[bad]).unwrap_err();
             assert!(format!("{failure:?}").contains(word), "{bad}: {failure:?}");
@@ -185,7 +207,9 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_set_again() {
         let cache = json!({ "pin": false, "share": 20, "ttl": 172_800, "admission": "always" });
-        let props = json!({ "class": "cache", "freshness": { "age": 600 }, "cache": cache });
+        let cloud = json!({ "attempts": 3, "jitter": 0.25, "bytes_per_second": 1_048_576 });
+        let props = json!({ "class": "cache", "freshness": { "age": 600 }, "cache": cache,
+            "cloud": cloud });
         let shown = lines(&props);
         let again: Vec<String> = shown.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let set = parse(&again).unwrap();
@@ -193,6 +217,9 @@ mod tests {
         let mut rules = CacheRules::default();
         rules.apply(&set["cache"]).unwrap();
         assert_eq!(json!(rules), cache);
+        let mut rules = CloudRules::default();
+        rules.apply(&set["cloud"]).unwrap();
+        assert_eq!(json!(rules), cloud);
         assert!(lines(&json!({ "class": "owned" })).len() == 1, "no cache, no rules");
     }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use forebay_core::batch::BatchRequest;
+use forebay_core::cloud_rules::{CloudRules, RETRY_HEADER};
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::object::ObjectMeta;
 use forebay_core::sign::{ClusterSecret, NODE_AUTH_HEADER};
@@ -91,9 +92,23 @@ impl PeerClient {
 
     /// Asks a target for a batch.
     pub async fn batch_stream(&self, url: &str, request: &BatchRequest) -> Result<RowStream> {
+        self.batch_stream_by(url, request, &CloudRules::default()).await
+    }
+
+    /// As [`Self::batch_stream`], with what the request says of its calls to backends.
+    pub async fn batch_stream_by(
+        &self,
+        url: &str,
+        request: &BatchRequest,
+        cloud: &CloudRules,
+    ) -> Result<RowStream> {
         let body = to_json(request)?;
         let path = crate::batch::PATH;
-        let answer = self.send(Method::POST, url, path, HeaderMap::new(), Some(body)).await?;
+        let mut headers = HeaderMap::new();
+        if let Some(retry) = cloud.to_header().and_then(|text| text.parse().ok()) {
+            headers.insert(RETRY_HEADER, retry);
+        }
+        let answer = self.send(Method::POST, url, path, headers, Some(body)).await?;
         Ok(RowStream::new(answer.into_body()))
     }
 

@@ -1,11 +1,14 @@
 //! Properties of a bucket: what the cluster promises for it and where its objects really live.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cache_rules::CacheRules;
 use crate::checksum::ChecksumKind;
+use crate::cloud_rules::CloudRules;
 use crate::error::{Error, Result};
 use crate::name::{Bucket, Provider};
 use crate::s3::acl::Acl;
@@ -115,6 +118,8 @@ pub struct BucketInfo {
     pub checksum: ChecksumKind,
     #[serde(default, skip_serializing_if = "CacheRules::is_default")]
     pub cache: CacheRules,
+    #[serde(default, skip_serializing_if = "CloudRules::is_default")]
+    pub cloud: CloudRules,
     /// What only S3 knows of a bucket.
     #[serde(default, skip_serializing_if = "S3Settings::is_default")]
     pub s3: S3Settings,
@@ -129,6 +134,22 @@ impl BucketInfo {
         self.backend.is_some()
     }
 
+    /// The bucket as a request with these headers has it: with its own patience, if it says one.
+    pub fn heeding(self: Arc<Self>, headers: &HeaderMap) -> Result<Arc<Self>> {
+        let cloud = self.cloud.heeding(headers)?;
+        Ok(if cloud == self.cloud { self } else { self.with_cloud(cloud) })
+    }
+
+    fn with_cloud(&self, cloud: CloudRules) -> Arc<Self> {
+        Arc::new(Self { cloud, ..self.clone() })
+    }
+
+    /// The bucket with some rules in place of its own.
+    pub fn asked_by(self: Arc<Self>, rules: &CloudRules) -> Arc<Self> {
+        let cloud = self.cloud.overlaid(rules);
+        if cloud == self.cloud { self } else { self.with_cloud(cloud) }
+    }
+
     /// Checks what single properties cannot tell.
     pub fn validate(&self) -> Result<()> {
         self.cache.validate()?;
@@ -136,6 +157,12 @@ impl BucketInfo {
             return Err(Error::invalid(format!(
                 "bucket \"{}\" has no backend: its objects are never dropped, so rules of the cache \
                  do not apply",
+                self.bucket
+            )));
+        }
+        if !self.has_backend() && !self.cloud.is_default() {
+            return Err(Error::invalid(format!(
+                "bucket \"{}\" has no backend: rules of its cloud do not apply",
                 self.bucket
             )));
         }
@@ -156,6 +183,7 @@ impl BucketInfo {
             freshness: Freshness::default(),
             checksum: ChecksumKind::default(),
             cache: CacheRules::default(),
+            cloud: CloudRules::default(),
             s3: S3Settings::default(),
             extra: BTreeMap::new(),
         }

@@ -12,6 +12,7 @@ pub mod batch_stream;
 pub mod bucket;
 pub mod cache_rules;
 pub mod checksum;
+pub mod cloud_rules;
 pub mod config;
 pub mod download;
 pub mod dsort;

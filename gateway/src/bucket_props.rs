@@ -56,6 +56,7 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
             "freshness" => info.freshness = serde_json::from_value(value).map_err(bad)?,
             "class" => info.class = serde_json::from_value(value).map_err(bad)?,
             "cache" => info.cache.apply(&value)?,
+            "cloud" => info.cloud.apply(&value)?,
             "backend_bck" => no_backend_bucket(&value)?,
             key if FIXED.contains(&key) => {}
             key => {

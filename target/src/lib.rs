@@ -19,6 +19,7 @@ mod http;
 mod inventory;
 mod job;
 mod object;
+mod pace;
 mod promote;
 mod s3;
 mod scrub;

@@ -58,11 +58,7 @@ impl FakeGcs {
 
     /// Puts an object past the cluster.
     pub fn put(&self, bucket: &str, name: &str, bytes: impl Into<Vec<u8>>) {
-        let name = encoded(name);
-        let path = format!("/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}");
-        let put = http::request("POST", &format!("{}{path}", self.url));
-        let answer = put.header("content-type", "application/octet-stream").body(bytes).send();
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        put(&self.url, bucket, name, bytes);
     }
 
     /// What it holds under the name.
@@ -89,6 +85,15 @@ impl Drop for FakeGcs {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Puts an object at the emulator of this URL.
+pub fn put(url: &str, bucket: &str, name: &str, bytes: impl Into<Vec<u8>>) {
+    let name = encoded(name);
+    let path = format!("/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}");
+    let put = http::request("POST", &format!("{url}{path}"));
+    let answer = put.header("content-type", "application/octet-stream").body(bytes).send();
+    assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
 fn encoded(name: &str) -> String {

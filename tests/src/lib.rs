@@ -7,6 +7,7 @@
 
 pub mod cluster;
 pub mod data;
+pub mod faulty_origin;
 pub mod gcs;
 pub mod history;
 pub mod http;
@@ -19,6 +20,7 @@ pub mod wait;
 pub mod web;
 
 pub use cluster::{Cluster, Options};
+pub use faulty_origin::FaultyOrigin;
 pub use gcs::FakeGcs;
 pub use minio::Minio;
 pub use proxy::Proxy;

@@ -7,6 +7,7 @@ mod batch;
 mod batch_faults;
 mod batch_load;
 mod bit_rot;
+mod cold_faults;
 mod cold_get;
 mod disks;
 mod download;

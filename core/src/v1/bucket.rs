@@ -39,6 +39,7 @@ pub fn props_json(info: &BucketInfo) -> Value {
         if let Some(backend) = &info.backend {
             props.insert("backend".into(), json!(backend));
             props.insert("cache".into(), json!(info.cache));
+            props.insert("cloud".into(), json!(info.cloud));
         }
     }
     props

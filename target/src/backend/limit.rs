@@ -1,51 +1,103 @@
-//! Bounds how many calls to one backend are in flight; a body counts until it ends.
+//! Bounds how many calls to one backend are in flight, and how many begin in a second; a body counts
+//! until it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use forebay_core::cloud_rules::{CloudRule, CloudRules};
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
 use futures::stream::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::adaptive::{Adaptive, Turn};
 use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use crate::pace::Pace;
 
-/// A backend that shares a number of permits with others at the same endpoint.
+/// What all calls to one bucket's backend keep within.
+pub(crate) struct Limits {
+    bucket: Arc<Adaptive>,
+    /// Shared with other buckets at the same endpoint.
+    endpoint: Arc<Semaphore>,
+    requests: Pace,
+}
+
+impl Limits {
+    /// `most` calls at once, unless the rules say less; `targets` share the budget.
+    pub(crate) fn new(
+        rules: &CloudRules,
+        most: usize,
+        endpoint: Arc<Semaphore>,
+        targets: usize,
+    ) -> Self {
+        let most = rules.number(CloudRule::Concurrency).map_or(most, |n| n as usize);
+        let requests = rules.number(CloudRule::RequestsPerSecond);
+        Self {
+            bucket: Arc::new(Adaptive::new(most)),
+            endpoint,
+            requests: Pace::new(requests.unwrap_or(0) as f64, targets),
+        }
+    }
+}
+
+/// A backend whose calls keep within limits.
 pub struct Limited {
     inner: Arc<dyn Backend>,
-    permits: Arc<Semaphore>,
+    limits: Arc<Limits>,
     /// Longest time a call waits for its turn.
     wait: Duration,
 }
 
+/// A call under way.
+struct Call {
+    turn: Turn,
+    _permit: OwnedSemaphorePermit,
+}
+
 impl Limited {
-    pub fn new(inner: Arc<dyn Backend>, permits: Arc<Semaphore>, wait: Duration) -> Self {
-        Self { inner, permits, wait }
+    pub(crate) fn new(inner: Arc<dyn Backend>, limits: Arc<Limits>, wait: Duration) -> Self {
+        Self { inner, limits, wait }
     }
 
-    async fn permit(&self) -> Result<OwnedSemaphorePermit> {
-        match tokio::time::timeout(self.wait, Arc::clone(&self.permits).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => Err(Error::new(
-                ErrorCode::TooManyRequests,
-                format!("no call to the backend became free within {:?}", self.wait),
-            )
-            .retry_after(1)),
+    async fn begin(&self) -> Result<Call> {
+        let Limits { bucket, endpoint, requests, .. } = &*self.limits;
+        let turn = bucket.turn(self.wait).await.ok_or_else(|| self.too_many())?;
+        let permit = Arc::clone(endpoint).acquire_owned();
+        let permit = match tokio::time::timeout(self.wait, permit).await {
+            Ok(Ok(permit)) => permit,
+            _ => return Err(self.too_many()),
+        };
+        if !requests.pass_within(1, self.wait).await {
+            return Err(self.too_many().hint("the bucket's cloud.requests_per_second is used up"));
         }
+        Ok(Call { turn, _permit: permit })
+    }
+
+    fn too_many(&self) -> Error {
+        Error::new(
+            ErrorCode::TooManyRequests,
+            format!("no call to the backend became free within {:?}", self.wait),
+        )
+        .retry_after(1)
+    }
+
+    async fn call<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let call = self.begin().await?;
+        let done = work.await;
+        call.turn.ended(done.as_ref().err());
+        done
     }
 }
 
 #[async_trait]
 impl Backend for Limited {
     async fn head_bucket(&self) -> Result<()> {
-        let _permit = self.permit().await?;
-        self.inner.head_bucket().await
+        self.call(self.inner.head_bucket()).await
     }
 
     async fn stat(&self, name: &str) -> Result<RemoteMeta> {
-        let _permit = self.permit().await?;
-        self.inner.stat(name).await
+        self.call(self.inner.stat(name)).await
     }
 
     async fn get(
@@ -54,11 +106,13 @@ impl Backend for Limited {
         range: Option<ByteRange>,
         if_version: Option<&str>,
     ) -> Result<RemoteObject> {
-        let permit = self.permit().await?;
-        let RemoteObject { meta, range, stream } = self.inner.get(name, range, if_version).await?;
+        let call = self.begin().await?;
+        let opened = self.inner.get(name, range, if_version).await;
+        call.turn.ended(opened.as_ref().err());
+        let RemoteObject { meta, range, stream } = opened?;
         let stream = stream
             .map(move |chunk| {
-                let _held_until_the_stream_is_dropped = &permit;
+                let _held_until_the_stream_is_dropped = &call;
                 chunk
             })
             .boxed();
@@ -66,17 +120,14 @@ impl Backend for Limited {
     }
 
     async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {
-        let _permit = self.permit().await?;
-        self.inner.put(name, body).await
+        self.call(self.inner.put(name, body)).await
     }
 
     async fn delete(&self, name: &str) -> Result<()> {
-        let _permit = self.permit().await?;
-        self.inner.delete(name).await
+        self.call(self.inner.delete(name)).await
     }
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
-        let _permit = self.permit().await?;
-        self.inner.list(prefix, after, limit).await
+        self.call(self.inner.list(prefix, after, limit)).await
     }
 }

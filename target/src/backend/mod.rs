@@ -4,6 +4,7 @@
 //! A new kind is one module and one line in `registry`; retries, limits and metrics come by
 //! themselves. Nothing here knows the store or HTTP.
 
+mod adaptive;
 pub mod faulty;
 pub mod folder;
 pub mod gcs;
@@ -15,6 +16,7 @@ pub mod s3;
 mod source;
 #[cfg(test)]
 mod suite;
+pub mod timed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

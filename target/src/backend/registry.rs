@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
+use forebay_core::cloud_rules::{CloudRule, CloudRules};
 use forebay_core::error::{Error, Result};
 use forebay_core::name::Bucket;
 use tokio::sync::Semaphore;
@@ -13,10 +14,12 @@ use tokio::sync::Semaphore;
 use super::Backend;
 use super::folder::FolderBackend;
 use super::gcs::{GcsBackend, GcsClients, GcsSettings};
-use super::limit::Limited;
+use super::limit::{Limited, Limits};
 use super::metered::{BytesHook, Hook, Metered};
 use super::retry::{RetryPolicy, Retrying};
 use super::s3::{S3Backend, S3Clients, S3Settings};
+use super::timed::Timed;
+use crate::pace::Pace;
 
 /// What all backends of a node need to know.
 #[derive(Clone, Debug)]
@@ -53,7 +56,38 @@ impl BackendSettings {
     }
 }
 
-type Known = HashMap<u64, (BackendSpec, Arc<dyn Backend>)>;
+/// What is kept of a bucket's backend.
+#[derive(Clone)]
+struct Known {
+    spec: BackendSpec,
+    /// Without any patience: that is of each request.
+    raw: Raw,
+    limits: Arc<Limits>,
+    pace: Arc<Pace>,
+    targets: usize,
+    /// The whole chain, by the rules that it was made for.
+    rules: CloudRules,
+    backend: Arc<dyn Backend>,
+}
+
+/// A backend as its kind makes it.
+#[derive(Clone)]
+struct Raw {
+    backend: Arc<dyn Backend>,
+    provider: &'static str,
+    endpoint: String,
+}
+
+/// The rules that all requests of a bucket share.
+const SHARED: [CloudRule; 3] =
+    [CloudRule::Concurrency, CloudRule::RequestsPerSecond, CloudRule::BytesPerSecond];
+
+impl Known {
+    fn shares(&self, spec: &BackendSpec, rules: &CloudRules, targets: usize) -> bool {
+        let same = |rule: &CloudRule| self.rules.number(*rule) == rules.number(*rule);
+        self.spec == *spec && self.targets == targets && SHARED.iter().all(same)
+    }
+}
 
 /// Backends of a node's buckets, made on first use and kept.
 pub struct Backends {
@@ -62,7 +96,7 @@ pub struct Backends {
     bytes: BytesHook,
     s3: S3Clients,
     gcs: GcsClients,
-    known: Mutex<Known>,
+    known: Mutex<HashMap<u64, Known>>,
     permits: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
@@ -85,19 +119,62 @@ impl Backends {
     ///
     /// A bucket that is not registered yet (id 0) gets one of its own that is not kept.
     pub async fn for_bucket(&self, info: &BucketInfo) -> Result<Arc<dyn Backend>> {
+        self.for_bucket_among(info, 1).await
+    }
+
+    /// As [`Self::for_bucket`], on one of so many targets, which share the bucket's budgets.
+    pub async fn for_bucket_among(
+        &self,
+        info: &BucketInfo,
+        targets: usize,
+    ) -> Result<Arc<dyn Backend>> {
         let Some(spec) = &info.backend else {
             return Err(Error::invalid(format!("bucket \"{}\" has no backend", info.bucket)));
         };
-        if let Some((known, backend)) = self.known().get(&info.id)
-            && known == spec
-        {
-            return Ok(Arc::clone(backend));
-        }
-        let backend = self.build(&info.bucket, spec).await?;
+        let rules = &info.cloud;
+        let known = self.known().get(&info.id).cloned();
+        let known = match known.filter(|known| known.shares(spec, rules, targets)) {
+            Some(known) if known.rules == *rules => return Ok(known.backend),
+            // What is learned and used up holds whatever a request says of its own patience.
+            Some(known) => {
+                let backend = self.chain(&known.raw, &known.limits, &known.pace, rules);
+                Known { rules: *rules, backend, ..known }
+            }
+            None => {
+                let raw = self.raw(&info.bucket, spec).await?;
+                let endpoint = self.permits_for(&raw.endpoint);
+                let most = self.settings.concurrency;
+                let limits = Arc::new(Limits::new(rules, most, endpoint, targets));
+                let bytes = rules.number(CloudRule::BytesPerSecond).unwrap_or(0);
+                let pace = Arc::new(Pace::new(bytes as f64, targets));
+                let backend = self.chain(&raw, &limits, &pace, rules);
+                let (spec, rules) = (spec.clone(), *rules);
+                Known { spec, raw, limits, pace, targets, rules, backend }
+            }
+        };
+        let backend = Arc::clone(&known.backend);
         if info.id != 0 {
-            self.known().insert(info.id, (spec.clone(), Arc::clone(&backend)));
+            self.known().insert(info.id, known);
         }
         Ok(backend)
+    }
+
+    /// The decorators over a backend: each try is in time, counted, within the limits.
+    fn chain(
+        &self,
+        raw: &Raw,
+        limits: &Arc<Limits>,
+        pace: &Arc<Pace>,
+        rules: &CloudRules,
+    ) -> Arc<dyn Backend> {
+        let policy = self.settings.retry.by(rules);
+        let timed = Arc::new(Timed::new(Arc::clone(&raw.backend), policy.answer));
+        let metered = Metered::new(timed, raw.provider, Arc::clone(&self.hook));
+        let metered = Arc::new(metered.telling_bytes(Arc::clone(&self.bytes)));
+        let patience = rules.time(CloudRule::DeadlineMs).unwrap_or(self.settings.queue_wait);
+        let wait = patience.min(self.settings.queue_wait);
+        let limited = Arc::new(Limited::new(metered, Arc::clone(limits), wait));
+        Arc::new(Retrying::new(limited, policy).paced(Arc::clone(pace)))
     }
 
     /// Forgets a destroyed bucket's backend.
@@ -105,13 +182,13 @@ impl Backends {
         self.known().remove(&bucket_id);
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn build(&self, bucket: &Bucket, spec: &BackendSpec) -> Result<Arc<dyn Backend>> {
+    async fn raw(&self, bucket: &Bucket, spec: &BackendSpec) -> Result<Raw> {
         let name = if spec.bucket.is_empty() { &bucket.name } else { spec.bucket.as_str() };
-        let (raw, provider, endpoint): (Arc<dyn Backend>, _, _) = match spec.kind {
+        let (backend, provider, endpoint): (Arc<dyn Backend>, _, _) = match spec.kind {
             BackendKind::S3 => {
                 let client = self.s3.client(spec.endpoint.as_deref()).await?;
                 let endpoint = client.endpoint.clone();
@@ -130,16 +207,12 @@ impl Backends {
                 (Arc::new(folder), "folder", String::new())
             }
         };
-        let metered = Metered::new(raw, provider, Arc::clone(&self.hook));
-        let metered = Arc::new(metered.telling_bytes(Arc::clone(&self.bytes)));
-        let permits = self.permits_for(endpoint);
-        let limited = Arc::new(Limited::new(metered, permits, self.settings.queue_wait));
-        Ok(Arc::new(Retrying::new(limited, self.settings.retry.clone())))
+        Ok(Raw { backend, provider, endpoint })
     }
 
-    fn permits_for(&self, endpoint: String) -> Arc<Semaphore> {
+    fn permits_for(&self, endpoint: &str) -> Arc<Semaphore> {
         let mut permits = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || Arc::new(Semaphore::new(self.settings.concurrency.max(1)));
-        Arc::clone(permits.entry(endpoint).or_insert_with(new))
+        Arc::clone(permits.entry(endpoint.to_owned()).or_insert_with(new))
     }
 }

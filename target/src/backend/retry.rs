@@ -7,23 +7,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use forebay_core::cloud_rules::{CloudRule, CloudRules};
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
 use futures::stream::{self, StreamExt};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Backend, BodyStream, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use crate::pace::Pace;
 
 /// How often and how patiently.
 #[derive(Clone, Debug)]
 pub struct RetryPolicy {
     /// Calls in all, the first included.
     pub attempts: u32,
-    /// Pause before the second call; it doubles from call to call, with jitter.
+    /// Pause before the second call.
     pub first_pause: Duration,
+    /// Factor from one pause to the next.
+    pub multiplier: f64,
     pub longest_pause: Duration,
+    /// Share of each pause that is random, so that many nodes do not come back together.
+    pub jitter: f64,
     /// No call starts later than this after the first.
     pub deadline: Duration,
+    /// A call that is not answered for this long has failed.
+    pub answer: Duration,
     /// A body without a byte for this long counts as broken.
     pub stall: Duration,
 }
@@ -33,14 +41,34 @@ impl Default for RetryPolicy {
         Self {
             attempts: 5,
             first_pause: Duration::from_millis(100),
+            multiplier: 2.0,
             longest_pause: Duration::from_secs(5),
+            jitter: 0.5,
             deadline: Duration::from_secs(20),
+            answer: Duration::from_secs(30),
             stall: Duration::from_secs(20),
         }
     }
 }
 
 impl RetryPolicy {
+    /// This policy, with what the rules say in place of its own.
+    #[must_use]
+    pub fn by(&self, rules: &CloudRules) -> Self {
+        let time = |rule, own| rules.time(rule).unwrap_or(own);
+        let attempts = rules.number(CloudRule::Attempts).and_then(|n| u32::try_from(n).ok());
+        Self {
+            attempts: attempts.unwrap_or(self.attempts),
+            first_pause: time(CloudRule::FirstPauseMs, self.first_pause),
+            multiplier: rules.ratio(CloudRule::Multiplier).unwrap_or(self.multiplier),
+            longest_pause: time(CloudRule::LongestPauseMs, self.longest_pause),
+            jitter: rules.ratio(CloudRule::Jitter).unwrap_or(self.jitter),
+            deadline: time(CloudRule::DeadlineMs, self.deadline),
+            answer: time(CloudRule::AnswerMs, self.answer),
+            stall: time(CloudRule::StallMs, self.stall),
+        }
+    }
+
     /// Runs `call` with the number of the attempt (0, 1, …) until it succeeds, fails for good, or
     /// attempts or time are used up.
     pub(crate) async fn run<T, F>(&self, mut call: impl FnMut(u32) -> F) -> Result<T>
@@ -67,11 +95,13 @@ impl RetryPolicy {
         }
     }
 
-    /// Half fixed, half random, so that many nodes do not come back together; never less than the
-    /// backend asked for.
+    /// Never less than the backend asked for.
     fn pause(&self, attempt: u32, error: &Error) -> Duration {
-        let doubled = self.first_pause.saturating_mul(1 << (attempt - 1).min(16));
-        let jittered = doubled.min(self.longest_pause).mul_f64(rand::random_range(0.5..1.0));
+        let grown = self.multiplier.powi(attempt.saturating_sub(1).min(1000) as i32);
+        let seconds = self.first_pause.as_secs_f64() * grown;
+        let longest = self.longest_pause.as_secs_f64();
+        let random: f64 = rand::random();
+        let jittered = Duration::from_secs_f64(seconds.min(longest) * (1.0 - self.jitter * random));
         let asked = Duration::from_secs(error.retry_after_s.unwrap_or(0).into());
         jittered.max(asked)
     }
@@ -87,11 +117,18 @@ fn giving_up(error: Error) -> Error {
 pub struct Retrying {
     inner: Arc<dyn Backend>,
     policy: RetryPolicy,
+    pace: Arc<Pace>,
 }
 
 impl Retrying {
     pub fn new(inner: Arc<dyn Backend>, policy: RetryPolicy) -> Self {
-        Self { inner, policy }
+        Self { inner, policy, pace: Arc::new(Pace::new(0.0, 1)) }
+    }
+
+    /// Bodies come no faster than this; a body that waits for its turn does not stall.
+    #[must_use]
+    pub(crate) fn paced(self, pace: Arc<Pace>) -> Self {
+        Self { pace, ..self }
     }
 }
 
@@ -115,6 +152,7 @@ impl Backend for Retrying {
             self.policy.run(|_| self.inner.get(name, range, if_version)).await?;
         let body = Resuming {
             inner: Arc::clone(&self.inner),
+            pace: Arc::clone(&self.pace),
             policy: self.policy.clone(),
             name: name.to_owned(),
             version: meta.version.clone(),
@@ -147,6 +185,7 @@ impl Backend for Retrying {
 /// A body and what is needed to open the rest of it again.
 struct Resuming {
     inner: Arc<dyn Backend>,
+    pace: Arc<Pace>,
     policy: RetryPolicy,
     name: String,
     version: String,
@@ -161,7 +200,10 @@ impl Resuming {
         stream::unfold(Some(self), |state| async move {
             let mut state = state?;
             match state.next().await {
-                Some(Ok(chunk)) => Some((Ok(chunk), Some(state))),
+                Some(Ok(chunk)) => {
+                    state.pace.pass(chunk.len()).await;
+                    Some((Ok(chunk), Some(state)))
+                }
                 Some(Err(e)) => Some((Err(e), None)),
                 None => None,
             }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::bucket::BucketInfo;
+use forebay_core::cloud_rules::CloudRules;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, NodeId, ObjectName, Result, placement};
 use futures::stream::BoxStream;
@@ -75,6 +76,8 @@ pub(crate) struct Loader {
     pub(crate) service: ObjectService,
     pub(crate) shards: Shards,
     pub(crate) me: NodeId,
+    /// What the request says of its calls to backends.
+    pub(crate) cloud: CloudRules,
 }
 
 impl Loader {
@@ -153,7 +156,7 @@ impl Loader {
                 return Err(Error::new(ErrorCode::WrongOwner, text));
             }
         }
-        Ok(info.clone())
+        Ok(info.clone().asked_by(&self.cloud))
     }
 
     /// The asked bytes of an entry whose object is in memory.

@@ -102,8 +102,10 @@ impl Sources {
             } else if let Some(node) = state.node(&id) {
                 let (peer, url) = (self.peer.clone(), node.url.clone());
                 let part = self.request.subset(&indices);
-                let opening =
-                    async move { peer.batch_stream(&url, &part).await.map_err(Error::from) };
+                let cloud = self.loader.cloud;
+                let opening = async move {
+                    peer.batch_stream_by(&url, &part, &cloud).await.map_err(Error::from)
+                };
                 let rows = AbortOnDropHandle::new(tokio::spawn(opening));
                 Source::Opening { asked: indices, rows }
             } else {

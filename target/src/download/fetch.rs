@@ -14,10 +14,10 @@ use reqwest::header::{ACCEPT_ENCODING, ETAG, IF_NONE_MATCH};
 use reqwest::{Method, Response, StatusCode};
 use tokio::time::{sleep, timeout};
 
-use super::pace::Pace;
 use super::progress::{Current, Outcome};
 use crate::egress::{Guarded, failed, innermost};
 use crate::object::{ObjectService, PutRequest};
+use crate::pace::Pace;
 
 /// Tries of one object while its server fails.
 const TRIES: u32 = 5;

@@ -2,7 +2,6 @@
 //! into its store. A job is seen and stopped as any other; its objects are watched here.
 
 mod fetch;
-mod pace;
 mod progress;
 
 use std::collections::BTreeMap;
@@ -25,11 +24,11 @@ use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use self::fetch::Fetcher;
-use self::pace::Pace;
 use self::progress::{Outcome, Progress};
 use crate::egress::Guarded;
 use crate::job::{Jobs, Registration, RequestJob};
 use crate::object::ObjectService;
+use crate::pace::Pace;
 
 /// Jobs that are remembered; the oldest finished ones go first.
 const REMEMBERED: usize = 1000;
@@ -199,7 +198,7 @@ impl Downloads {
             client: if private { &self.0.private } else { &self.0.public }.clone(),
             info,
             spec: download.spec.clone(),
-            pace: Arc::new(Pace::new(limit, state.alive_targets().count())),
+            pace: Arc::new(Pace::new(limit as f64 / 3600.0, state.alive_targets().count())),
         }
     }
 }

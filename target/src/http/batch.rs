@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::batch::{BatchRequest, MAX_ENTRIES};
 use forebay_core::batch_stream::CONTENT_TYPE;
+use forebay_core::cloud_rules::CloudRules;
 use forebay_core::job::JobKind;
 use forebay_core::v1::batch::{MossRequest, MossResponse};
 use forebay_core::v1::query::{Query, decode_path};
@@ -43,6 +44,7 @@ pub(super) async fn native(
 
 async fn answer_native(context: &Context, request: Request) -> Result<Response> {
     let share = admit(context, &request)?;
+    let loader = loader(context, request.headers())?;
     let body = whole_body(request, "batch").await?;
     let request: BatchRequest = serde_json::from_slice(&body)
         .map_err(|e| Error::invalid(format!("batch: the request's body is not valid: {e}")))?;
@@ -50,7 +52,7 @@ async fn answer_native(context: &Context, request: Request) -> Result<Response> 
         return Err(Error::invalid(format!("a batch has at most {MAX_ENTRIES} entries")));
     }
     drop(body);
-    let stream = native::answer(loader(context), request, share, &context.lifecycle);
+    let stream = native::answer(loader, request, share, &context.lifecycle);
     Ok(body_of(CONTENT_TYPE, stream))
 }
 
@@ -75,6 +77,7 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
         }
     };
     let share = Arc::new(admit(context, &request)?);
+    let loader = loader(context, request.headers())?;
     let bytes = whole_body(request, "moss").await?;
     let moss = MossRequest::parse(&bytes)?;
     let format = moss.format()?;
@@ -92,8 +95,7 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     })?;
     job.expect(entries.len() as u64, 0);
     let streaming = moss.strm;
-    let assembler =
-        Assembler::new(loader(context), context.peer.clone(), share.clone(), moss, entries);
+    let assembler = Assembler::new(loader, context.peer.clone(), share.clone(), moss, entries);
     if streaming {
         let archive = answer::streamed(assembler, job, &context.lifecycle);
         // What fails before the first byte can still have its status.
@@ -138,12 +140,13 @@ fn random_text(len: usize) -> String {
     (0..len).map(|_| char::from(rng.sample(rand::distr::Alphanumeric))).collect()
 }
 
-fn loader(context: &Context) -> Loader {
-    Loader {
+fn loader(context: &Context, headers: &HeaderMap) -> Result<Loader> {
+    Ok(Loader {
         service: context.objects.clone(),
         shards: context.shards.clone(),
         me: context.identity.id.clone(),
-    }
+        cloud: CloudRules::default().heeding(headers)?,
+    })
 }
 
 /// Memory for a batch, before a byte of its request is read.

@@ -126,7 +126,7 @@ fn decode(context: &Context, parts: Parts) -> Result<Begun> {
     let query = Query::parse(parts.uri.query());
     let bucket = query.bucket(&bucket)?;
     let name = ObjectName::new(name)?;
-    let info = context.maps.load().bucket(&bucket)?.clone();
+    let info = context.maps.load().bucket(&bucket)?.clone().heeding(&parts.headers)?;
     if caller != Caller::Node
         && let Some(elsewhere) =
             owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?

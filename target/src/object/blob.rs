@@ -1,17 +1,12 @@
 //! Blob download: a large object of a backend brought here by several ranges at once.
 
-use std::sync::Arc;
-
-use bytes::BytesMut;
 use forebay_core::bucket::{BucketInfo, Freshness};
-use forebay_core::size::ByteRange;
 use forebay_core::v1::object::BlobArgs;
-use forebay_core::{Error, ErrorCode, Result};
-use futures::{StreamExt, TryStreamExt};
+use forebay_core::{Error, Result};
 
 use super::cold::Following;
-use super::{Key, ObjectService, Turns};
-use crate::backend::{Backend, BodyStream, RemoteObject};
+use super::ranges::Ranges;
+use super::{ObjectService, Turns};
 
 /// Bytes of one download that are in memory at once, at most.
 const MEMORY: u64 = 64 << 20;
@@ -30,6 +25,12 @@ pub(crate) struct BlobOptions {
 impl From<BlobArgs> for BlobOptions {
     fn from(args: BlobArgs) -> Self {
         Self { chunk: args.chunk, workers: args.workers, latest: args.latest }
+    }
+}
+
+impl From<BlobOptions> for Ranges {
+    fn from(how: BlobOptions) -> Self {
+        Self { above: how.chunk, chunk: how.chunk, at_once: how.at_once() }
     }
 }
 
@@ -79,24 +80,6 @@ impl ObjectService {
             }
         }
     }
-
-    /// All of an object, by ranges of one version of it.
-    pub(super) async fn by_ranges(
-        &self,
-        info: &BucketInfo,
-        key: &Key,
-        how: BlobOptions,
-    ) -> Result<RemoteObject> {
-        let backend = self.backend(info).await?;
-        let meta = backend.stat(&key.name).await?;
-        let range = ByteRange::whole(meta.size);
-        let (name, version): (Arc<str>, Arc<str>) =
-            (key.name.clone(), meta.version.as_str().into());
-        let pieces = futures::stream::iter(cut(meta.size, how.chunk))
-            .map(move |range| piece(backend.clone(), name.clone(), version.clone(), range));
-        let stream: BodyStream = pieces.buffered(how.at_once()).boxed();
-        Ok(RemoteObject { meta, range, stream })
-    }
 }
 
 /// The refusal for a bucket whose objects are nowhere else.
@@ -105,33 +88,11 @@ pub(crate) fn not_remote(info: &BucketInfo) -> Error {
         .hint("all of a native bucket is here")
 }
 
-fn cut(size: u64, chunk: u64) -> impl Iterator<Item = ByteRange> + Send {
-    let chunk = chunk.max(1);
-    (0..size.div_ceil(chunk))
-        .map(move |n| ByteRange { start: n * chunk, end: ((n + 1) * chunk).min(size) })
-}
-
-async fn piece(
-    backend: Arc<dyn Backend>,
-    name: Arc<str>,
-    version: Arc<str>,
-    range: ByteRange,
-) -> Result<bytes::Bytes> {
-    let mut stream = backend.get(&name, Some(range), Some(&version)).await?.stream;
-    let mut piece = BytesMut::with_capacity(range.len() as usize);
-    while let Some(bytes) = stream.try_next().await? {
-        piece.extend_from_slice(&bytes);
-    }
-    if piece.len() as u64 != range.len() {
-        let text = format!("the backend sent {} of {} bytes of {name}", piece.len(), range.len());
-        return Err(Error::new(ErrorCode::Unavailable, text));
-    }
-    Ok(piece.freeze())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use forebay_core::ErrorCode;
+
     use super::*;
     use crate::object::tests::{Bench, pattern};
 
@@ -174,19 +135,6 @@ mod tests {
         following.finished().await.unwrap();
         while written() {
             tokio::task::yield_now().await;
-        }
-    }
-
-    #[test]
-    fn ranges_cover_the_object_once() {
-        for (size, chunk) in [(0, 4), (1, 4), (4, 4), (9, 4), (8, 1), (5, u64::MAX / 2)] {
-            let mut at = 0;
-            for range in cut(size, chunk) {
-                assert_eq!(range.start, at);
-                assert!(!range.is_empty() && range.len() <= chunk);
-                at = range.end;
-            }
-            assert_eq!(at, size);
         }
     }
 

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use super::blob::BlobOptions;
 use super::learn::Learner;
+use super::ranges::Ranges;
 use super::{Key, ObjectService};
 use crate::backend::{RemoteMeta, RemoteObject};
 use crate::store::{DiskFile, RecordMeta};
@@ -257,10 +258,8 @@ impl ObjectService {
             return Ok(());
         }
         let epoch = self.state().version;
-        let RemoteObject { meta: remote, mut stream, .. } = match how {
-            Some(how) => self.by_ranges(info, key, how).await?,
-            None => self.whole(info, key).await?,
-        };
+        let how = how.map_or_else(|| Ranges::of(info), Ranges::from);
+        let RemoteObject { meta: remote, mut stream, .. } = self.whole(info, key, how).await?;
         let mut work = self.store().begin(info.id, &key.name, Some(remote.size)).await?;
         let meta = object_meta(&remote, true);
         let start = Arc::new(Started { meta, file: work.file() });

@@ -19,6 +19,7 @@ mod many;
 mod neighbor;
 mod partial;
 mod put;
+mod ranges;
 mod scratch;
 mod stored;
 #[cfg(test)]
@@ -94,6 +95,7 @@ struct Inner {
     fetches: cold::Fetches,
     lives: partial::Lives,
     cold_permits: Arc<Semaphore>,
+    ahead: ranges::AheadMemory,
     lost: heal::Lost,
     uploads: upload::Uploads,
     appends: append::Appends,
@@ -108,6 +110,7 @@ impl ObjectService {
             fetches: cold::Fetches::default(),
             lives: partial::Lives::default(),
             cold_permits,
+            ahead: ranges::AheadMemory::default(),
             lost: heal::Lost::default(),
             uploads: upload::Uploads::default(),
             appends: append::Appends::default(),
@@ -155,7 +158,8 @@ impl ObjectService {
     }
 
     async fn backend(&self, info: &BucketInfo) -> Result<Arc<dyn Backend>> {
-        self.0.parts.backends.for_bucket(info).await
+        let targets = self.state().alive_targets().count();
+        self.0.parts.backends.for_bucket_among(info, targets).await
     }
 
     /// Version of the state at which this target came (back) to life: copies validated before it

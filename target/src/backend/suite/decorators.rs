@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
+use forebay_core::cloud_rules::{CloudRule, CloudRules};
 use forebay_core::error::{Error, ErrorCode};
 use forebay_core::name::{Bucket, Provider};
 use forebay_core::size::ByteRange;
@@ -11,10 +12,12 @@ use futures::StreamExt;
 use tokio::sync::Semaphore;
 
 use super::{Fixture, collect, content, failure, folder, read};
-use crate::backend::limit::Limited;
+use crate::backend::limit::{Limited, Limits};
 use crate::backend::metered::Metered;
 use crate::backend::retry::Retrying;
+use crate::backend::timed::Timed;
 use crate::backend::{Backend, BackendSettings, Backends, Fault, Faulty, Op, PutBody, RetryPolicy};
+use crate::pace::Pace;
 
 fn policy() -> RetryPolicy {
     RetryPolicy {
@@ -31,12 +34,16 @@ struct Shaky {
     backend: Retrying,
 }
 
+fn limits(rules: CloudRules) -> Arc<Limits> {
+    Arc::new(Limits::new(&rules, 64, Arc::new(Semaphore::new(64)), 1))
+}
+
 async fn shaky() -> Shaky {
     let fixture = folder::fixture().await.unwrap();
     let faulty = Arc::new(Faulty::new(Arc::clone(&fixture.backend)));
-    let permits = Arc::new(Semaphore::new(1));
-    // One permit: a body that is resumed must have given its own back.
-    let limited = Limited::new(Arc::clone(&faulty) as _, permits, Duration::from_secs(5));
+    // One turn: a body that is resumed must have given its own back.
+    let limits = limits(CloudRules::default().with(CloudRule::Concurrency, 1));
+    let limited = Limited::new(Arc::clone(&faulty) as _, limits, Duration::from_secs(5));
     let backend = Retrying::new(Arc::new(limited), policy());
     Shaky { fixture, faulty, backend }
 }
@@ -74,6 +81,73 @@ async fn a_time_to_return_is_obeyed_within_the_deadline() {
     let error = failure(s.backend.head_bucket().await);
     assert_eq!((error.code, error.retry_after_s), (ErrorCode::TooManyRequests, Some(60)));
     assert!(start.elapsed() < Duration::from_secs(10), "nobody waits beyond the deadline");
+}
+
+#[tokio::test]
+async fn a_request_s_own_patience_is_kept_to_the_millisecond() {
+    let s = shaky().await;
+    let header = "attempts=4,first_pause_ms=60,multiplier=2,longest_pause_ms=120,jitter=0";
+    let policy = RetryPolicy::default().by(&CloudRules::parse_header(header).unwrap());
+    let backend = Retrying::new(Arc::clone(&s.faulty) as _, policy.clone());
+    s.faulty.on_every(Op::Stat, Some(away()));
+    let start = Instant::now();
+    failure(backend.stat("x").await);
+    let took = start.elapsed();
+    assert_eq!(s.faulty.calls(Op::Stat), 4);
+    let pauses = Duration::from_millis(60 + 120 + 120);
+    assert!((pauses..pauses + Duration::from_millis(200)).contains(&took), "{took:?}");
+
+    // The third call would start after the deadline.
+    let hasty = RetryPolicy { deadline: Duration::from_millis(150), ..policy };
+    let backend = Retrying::new(Arc::clone(&s.faulty) as _, hasty);
+    let start = Instant::now();
+    failure(backend.stat("x").await);
+    assert_eq!(s.faulty.calls(Op::Stat), 4 + 2);
+    assert!(start.elapsed() < Duration::from_millis(150));
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_answered_in_time_is_made_again() {
+    let s = shaky().await;
+    s.backend.put("x", PutBody::from_bytes("x")).await.unwrap();
+    let answer = Duration::from_millis(100);
+    let timed = Timed::new(Arc::clone(&s.faulty) as _, answer);
+    let backend = Retrying::new(Arc::new(timed), policy());
+    s.faulty.on_call(Op::Get, 1, Fault::Delay(Duration::from_secs(60)));
+    let start = Instant::now();
+    assert_eq!(read(&backend, "x").await.unwrap(), "x");
+    assert!(start.elapsed() < Duration::from_secs(5));
+    s.faulty.on_every(Op::Stat, Some(Fault::Delay(Duration::from_secs(60))));
+    let error = failure(backend.stat("x").await);
+    assert_eq!(error.code, ErrorCode::Timeout);
+    assert!(error.hint.unwrap().contains("cloud.answer_ms"));
+}
+
+#[tokio::test]
+async fn a_budget_of_requests_spreads_them_over_the_second() {
+    let f = folder::fixture().await.unwrap();
+    let limits = limits(CloudRules::default().with(CloudRule::RequestsPerSecond, 20));
+    let limited = Limited::new(f.backend, limits, Duration::from_secs(5));
+    let start = Instant::now();
+    for _ in 0..7 {
+        limited.head_bucket().await.unwrap();
+    }
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(300), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_budget_of_bytes_holds_for_all_bodies_and_is_no_stall() {
+    let f = folder::fixture().await.unwrap();
+    f.backend.put("x", PutBody::from_bytes(content(200_000, 1))).await.unwrap();
+    let impatient = RetryPolicy { stall: Duration::from_millis(50), ..policy() };
+    let pace = Arc::new(Pace::new(800_000.0, 1));
+    let backend = Arc::new(Retrying::new(f.backend, impatient).paced(pace));
+    let start = Instant::now();
+    let (one, two) = tokio::join!(read(&*backend, "x"), read(&*backend, "x"));
+    assert_eq!((one.unwrap().len(), two.unwrap().len()), (200_000, 200_000));
+    // The last chunk goes when those before it have had their time.
+    assert!(start.elapsed() >= Duration::from_millis(150), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
@@ -140,7 +214,8 @@ async fn bodies_count_against_the_limit_until_they_are_dropped() {
     let f = folder::fixture().await.unwrap();
     f.backend.put("x", PutBody::from_bytes("x")).await.unwrap();
     let permits = Arc::new(Semaphore::new(2));
-    let limited = Limited::new(f.backend, Arc::clone(&permits), Duration::from_millis(50));
+    let limits = Arc::new(Limits::new(&CloudRules::default(), 64, Arc::clone(&permits), 1));
+    let limited = Limited::new(f.backend, limits, Duration::from_millis(50));
     let first = limited.get("x", None, None).await.unwrap();
     let second = limited.get("x", None, None).await.unwrap();
     let error = failure(limited.stat("x").await);
@@ -204,6 +279,11 @@ async fn a_bucket_keeps_its_backend_until_its_spec_changes() {
     info.backend = Some(spec("two"));
     let second = backends.for_bucket(&info).await.unwrap();
     assert_eq!(failure(second.stat("x").await).code, ErrorCode::ObjectNotFound);
+    // What a request says of its patience is its own; what was learned of the backend is shared.
+    info.cloud = info.cloud.with(CloudRule::Attempts, 2);
+    let patient = backends.for_bucket(&info).await.unwrap();
+    assert!(!Arc::ptr_eq(&second, &patient));
+    assert!(Arc::ptr_eq(&patient, &backends.for_bucket(&info).await.unwrap()));
     backends.forget(7);
     assert!(!Arc::ptr_eq(&second, &backends.for_bucket(&info).await.unwrap()));
     info.backend = None;

@@ -11,6 +11,7 @@ use super::Live;
 use crate::backend::{BodyStream, RemoteObject};
 use crate::object::cold::{Checks, cached_meta};
 use crate::object::learn::Learner;
+use crate::object::ranges::{self, Ranges};
 use crate::object::{Key, ObjectService};
 use crate::store::{GRANULE, RecordMeta};
 
@@ -68,6 +69,7 @@ impl ObjectService {
         &self,
         info: &BucketInfo,
         key: &Key,
+        how: Ranges,
     ) -> Result<RemoteObject> {
         if let Some((live, _)) = self.live(info, key, None).await? {
             match self.rest_of(info, key, live).await {
@@ -76,7 +78,7 @@ impl ObjectService {
                 Err(e) => return Err(e),
             }
         }
-        self.backend(info).await?.get(&key.name, None, None).await
+        ranges::open(self.backend(info).await?, &key.name, how, &self.0.ahead).await
     }
 
     async fn rest_of(&self, info: &BucketInfo, key: &Key, live: Arc<Live>) -> Result<RemoteObject> {

@@ -1,0 +1,303 @@
+//! A large object by several ranges at once: the first bytes come from the answer that told its size,
+//! the rest by ranges of the same version, read ahead within a share of memory.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use forebay_core::bucket::{BackendKind, BucketInfo};
+use forebay_core::cloud_rules::CloudRule;
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, ErrorCode, Result};
+use futures::{StreamExt, TryStreamExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::backend::{Backend, BodyStream, RemoteMeta, RemoteObject};
+
+/// Memory of a target for ranges that came before their turn, in MiB.
+const MEMORY: usize = 128;
+const MIB: u64 = 1 << 20;
+/// Objects of clouds above this size are fetched so, unless their bucket says another.
+const ABOVE: u64 = 32 * MIB;
+const CHUNK: u64 = 8 * MIB;
+const AT_ONCE: usize = 4;
+/// What came ahead goes on in pieces of this size.
+const STEP: usize = 256 << 10;
+
+/// Memory that all fetches of a target share.
+#[derive(Clone)]
+pub(super) struct AheadMemory(Arc<Semaphore>);
+
+impl Default for AheadMemory {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MEMORY)))
+    }
+}
+
+impl AheadMemory {
+    /// Room for so many bytes, if there is some now.
+    fn room(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let units = u32::try_from(bytes.div_ceil(MIB)).ok()?;
+        Arc::clone(&self.0).try_acquire_many_owned(units).ok()
+    }
+}
+
+/// How an object is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ranges {
+    /// Objects up to this size come by one request.
+    pub(super) above: u64,
+    pub(super) chunk: u64,
+    /// Requests in flight, the first included.
+    pub(super) at_once: usize,
+}
+
+impl Ranges {
+    /// As the bucket has it. A folder's bytes come no sooner by several hands.
+    pub(super) fn of(info: &BucketInfo) -> Self {
+        let folder = info.backend.as_ref().is_some_and(|b| b.kind == BackendKind::Folder);
+        let usual = if folder { u64::MAX } else { ABOVE };
+        let above = info.cloud.number(CloudRule::RangesAbove).unwrap_or(usual);
+        Self { above, chunk: CHUNK.min(above), at_once: AT_ONCE }
+    }
+}
+
+/// Opens all of an object.
+pub(super) async fn open(
+    backend: Arc<dyn Backend>,
+    name: &str,
+    ranges: Ranges,
+    memory: &AheadMemory,
+) -> Result<RemoteObject> {
+    let RemoteObject { meta, range, stream } = backend.get(name, None, None).await?;
+    // Without a version the ranges could be those of different objects.
+    if meta.size <= ranges.above || meta.version.is_empty() || ranges.at_once < 2 {
+        return Ok(RemoteObject { meta, range, stream });
+    }
+    let chunk = ranges.chunk.max(1);
+    let ahead = Ahead {
+        from: From { backend, name: name.into(), meta: meta.clone() },
+        chunk,
+        at_once: ranges.at_once,
+        memory: memory.clone(),
+        left: chunk.min(meta.size),
+        current: stream,
+        next: chunk.min(meta.size),
+        queue: VecDeque::new(),
+    };
+    let stream = futures::stream::try_unfold(ahead, |mut ahead| async move {
+        Ok(ahead.next_bytes().await?.map(|bytes| (bytes, ahead)))
+    });
+    Ok(RemoteObject { meta, range, stream: stream.boxed() })
+}
+
+/// One version of an object.
+#[derive(Clone)]
+struct From {
+    backend: Arc<dyn Backend>,
+    name: Arc<str>,
+    meta: RemoteMeta,
+}
+
+impl From {
+    async fn open(&self, range: ByteRange) -> Result<BodyStream> {
+        let RemoteMeta { size, version, .. } = &self.meta;
+        let got = self.backend.get(&self.name, Some(range), Some(version)).await;
+        match got {
+            Ok(object) if object.range == range && object.meta.size == *size => Ok(object.stream),
+            // A shorter object does not have the range at all.
+            Err(e) if e.code != ErrorCode::RangeNotSatisfiable => Err(e),
+            _ => {
+                let text = format!("{} changed while it was read", self.name);
+                Err(Error::new(ErrorCode::ObjectChanged, text).hint("read it again"))
+            }
+        }
+    }
+
+    async fn read(&self, range: ByteRange) -> Result<Bytes> {
+        let mut stream = self.open(range).await?;
+        let mut all = BytesMut::with_capacity(range.len() as usize);
+        while let Some(bytes) = stream.try_next().await? {
+            all.extend_from_slice(&bytes);
+        }
+        if all.len() as u64 != range.len() {
+            return Err(self.too_little());
+        }
+        Ok(all.freeze())
+    }
+
+    fn too_little(&self) -> Error {
+        Error::unavailable(format!("the backend sent too little of {}", self.name))
+    }
+}
+
+/// A range that came before its turn.
+struct Piece {
+    bytes: Bytes,
+    room: OwnedSemaphorePermit,
+}
+
+struct Ahead {
+    from: From,
+    chunk: u64,
+    at_once: usize,
+    memory: AheadMemory,
+    /// Of the range whose turn it is: what is still to come, and from where.
+    left: u64,
+    current: BodyStream,
+    /// The first byte that nobody fetches yet.
+    next: u64,
+    queue: VecDeque<AbortOnDropHandle<Result<Piece>>>,
+}
+
+impl Ahead {
+    async fn next_bytes(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            self.fetch_ahead();
+            if self.left > 0 {
+                let mut bytes =
+                    self.current.next().await.ok_or_else(|| self.from.too_little())??;
+                bytes.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+                self.left -= bytes.len() as u64;
+                if self.left == 0 {
+                    // The connection and its turn are free at once.
+                    self.current = futures::stream::empty().boxed();
+                }
+                return Ok(Some(bytes));
+            }
+            if let Some(piece) = self.queue.pop_front() {
+                let piece = piece.await.map_err(|e| Error::unavailable(e.to_string()))??;
+                self.left = piece.bytes.len() as u64;
+                self.current = slices(piece);
+            } else if self.next < self.from.meta.size {
+                // There was no memory: this range goes out as it comes.
+                let range = self.take_range();
+                self.left = range.len();
+                self.current = self.from.open(range).await?;
+            } else {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn take_range(&mut self) -> ByteRange {
+        let end = self.next.saturating_add(self.chunk).min(self.from.meta.size);
+        ByteRange { start: std::mem::replace(&mut self.next, end), end }
+    }
+
+    fn fetch_ahead(&mut self) {
+        while self.queue.len() + 1 < self.at_once && self.next < self.from.meta.size {
+            let len = self.chunk.min(self.from.meta.size - self.next);
+            let Some(room) = self.memory.room(len) else { return };
+            let (from, range) = (self.from.clone(), self.take_range());
+            let read = async move { Ok(Piece { bytes: from.read(range).await?, room }) };
+            self.queue.push_back(AbortOnDropHandle::new(tokio::spawn(read)));
+        }
+    }
+}
+
+/// A piece, which keeps its room until the last of it is gone.
+fn slices(piece: Piece) -> BodyStream {
+    futures::stream::unfold(piece, |Piece { mut bytes, room }| async move {
+        if bytes.is_empty() {
+            return None;
+        }
+        let step = bytes.split_to(bytes.len().min(STEP));
+        Some((Ok(step), Piece { bytes, room }))
+    })
+    .boxed()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use forebay_core::name::{Bucket, Provider};
+
+    use super::*;
+    use crate::backend::folder::FolderBackend;
+    use crate::backend::{Fault, Faulty, Op, PutBody};
+    use crate::object::tests::pattern;
+
+    const RANGES: Ranges = Ranges { above: 1000, chunk: 1000, at_once: 3 };
+
+    struct Origin {
+        faulty: Arc<Faulty>,
+        memory: AheadMemory,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Origin {
+        async fn with(bytes: &[u8]) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = dir.path().join("root");
+            std::fs::create_dir(&root).unwrap();
+            let bucket = Bucket::new(Provider::Ais, "b").unwrap();
+            let roots = [dir.path().to_owned()];
+            let folder = FolderBackend::open(bucket, root, &roots).await.unwrap();
+            folder.put("x", PutBody::from_bytes(bytes.to_vec())).await.unwrap();
+            let faulty = Arc::new(Faulty::new(Arc::new(folder)));
+            Self { faulty, memory: AheadMemory::default(), _dir: dir }
+        }
+
+        async fn read(&self, ranges: Ranges) -> Result<Vec<u8>> {
+            let opened = open(self.faulty.clone(), "x", ranges, &self.memory).await?;
+            let parts: Vec<Bytes> = opened.stream.try_collect().await?;
+            Ok(parts.concat())
+        }
+
+        fn gets(&self) -> u64 {
+            self.faulty.calls(Op::Get)
+        }
+    }
+
+    #[tokio::test]
+    async fn every_byte_comes_once_and_in_order() {
+        for (size, gets) in [(0, 1), (1000, 1), (1001, 2), (2000, 2), (10_500, 11)] {
+            let bytes = pattern(size);
+            let origin = Origin::with(&bytes).await;
+            assert!(origin.read(RANGES).await.unwrap() == bytes, "{size}");
+            assert_eq!(origin.gets(), gets, "{size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_memory_the_ranges_come_one_after_the_other() {
+        let bytes = pattern(5000);
+        let origin = Origin::with(&bytes).await;
+        let all = origin.memory.0.clone().acquire_many_owned(MEMORY as u32).await.unwrap();
+        assert!(origin.read(RANGES).await.unwrap() == bytes);
+        drop(all);
+        assert!(origin.read(RANGES).await.unwrap() == bytes);
+        assert_eq!(origin.memory.0.available_permits(), MEMORY, "all of it is given back");
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_midway_gives_its_memory_back() {
+        let origin = Origin::with(&pattern(50_000)).await;
+        let opened = open(origin.faulty.clone(), "x", RANGES, &origin.memory).await.unwrap();
+        let mut stream = opened.stream;
+        stream.next().await.unwrap().unwrap();
+        drop(stream);
+        while origin.memory.0.available_permits() < MEMORY {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_object_replaced_midway_is_never_mixed() {
+        let origin = Origin::with(&pattern(5000)).await;
+        let opened = open(origin.faulty.clone(), "x", RANGES, &origin.memory).await.unwrap();
+        origin.faulty.put("x", PutBody::from_bytes(vec![7; 5000])).await.unwrap();
+        let rest: Result<Vec<Bytes>> = opened.stream.try_collect().await;
+        assert_eq!(rest.unwrap_err().code, ErrorCode::ObjectChanged);
+    }
+
+    #[tokio::test]
+    async fn a_range_that_comes_short_is_an_error() {
+        let origin = Origin::with(&pattern(5000)).await;
+        origin.faulty.on_call(Op::Get, 3, Fault::Truncate(10));
+        let e = origin.read(RANGES).await.unwrap_err();
+        assert!(e.message.contains("too little"), "{e}");
+    }
+}
