@@ -257,6 +257,9 @@ pub struct BackendListRequest {
     #[serde(default)]
     pub after: String,
     pub limit: usize,
+    /// All pages will be asked for, one after the other.
+    #[serde(default)]
+    pub whole: bool,
 }
 
 /// A page of a listing.

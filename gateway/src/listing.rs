@@ -40,6 +40,8 @@ pub(crate) struct Want {
     pub(crate) detail: Detail,
     /// Copies are compared with the backend, and those that it has no more are listed too.
     pub(crate) diff: bool,
+    /// The pages that follow will be asked for, too.
+    pub(crate) whole: bool,
     /// An inventory tells what the backend has: where inventories are, and its object there.
     pub(crate) inventory: Option<(Found, String)>,
 }
@@ -142,6 +144,7 @@ async fn flat(
             prefix: want.prefix.clone(),
             after: after.to_owned(),
             limit,
+            whole: want.whole,
         };
         backend(targets, &nodes, &asked).await?
     };

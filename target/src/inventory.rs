@@ -10,16 +10,15 @@ use forebay_core::inventory::{
     home, object_of, page_limit, select,
 };
 use forebay_core::job::JobKind;
+use forebay_core::object::ListEntry;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::job::{Jobs, Registration, RequestJob};
 use crate::object::{ObjectService, PutRequest};
-
-/// Rows asked of the backend at once.
-const PAGE: usize = 1_000;
 
 /// Starts to take an inventory, as a job of the id that the request has.
 pub(crate) fn create(
@@ -63,7 +62,7 @@ type SharedJob = Arc<Mutex<Option<RequestJob>>>;
 
 /// What is left to write.
 enum Left {
-    Rows { writer: InventoryWriter, after: String },
+    Rows { writer: InventoryWriter, pages: Option<BoxStream<'static, Result<Vec<ListEntry>>>> },
     Nothing,
 }
 
@@ -75,25 +74,24 @@ fn rows(
     job: SharedJob,
 ) -> impl futures::Stream<Item = Result<Bytes>> + Send + 'static {
     let prefix = about.prefix.clone();
-    let first = Left::Rows { writer: InventoryWriter::new(about), after: String::new() };
+    let first = Left::Rows { writer: InventoryWriter::new(about), pages: None };
     futures::stream::try_unfold(first, move |left| {
         let (objects, info, prefix) = (objects.clone(), info.clone(), prefix.clone());
         let job = job.clone();
         async move {
-            let Left::Rows { mut writer, after } = left else { return Ok(None) };
-            let page = objects.page_backend(&info, &prefix, &after, PAGE).await?;
-            let mut bytes = writer.rows(&page.entries)?;
-            if let Some(job) = job.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-                job.count(page.entries.len() as u64, bytes.len() as u64);
-            }
-            let left = match page.entries.last() {
-                Some(last) if page.more => Left::Rows { writer, after: last.name.clone() },
-                _ => {
-                    bytes.extend(writer.finish(unix_ns())?);
-                    Left::Nothing
-                }
+            let Left::Rows { mut writer, pages } = left else { return Ok(None) };
+            let mut pages = match pages {
+                Some(pages) => pages,
+                None => objects.sweep(&info, &prefix, "").await?,
             };
-            Ok(Some((Bytes::from(bytes), left)))
+            let Some(rows) = pages.try_next().await? else {
+                return Ok(Some((Bytes::from(writer.finish(unix_ns())?), Left::Nothing)));
+            };
+            let bytes = writer.rows(&rows)?;
+            if let Some(job) = job.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+                job.count(rows.len() as u64, bytes.len() as u64);
+            }
+            Ok(Some((Bytes::from(bytes), Left::Rows { writer, pages: Some(pages) })))
         }
     })
 }

@@ -167,6 +167,7 @@ fn want(
     }
     Ok(Want {
         diff: msg.has(flags::DIFF),
+        whole: false,
         inventory,
         prefix: msg.prefix.clone(),
         after: msg.token.clone().max(msg.start_after.clone()),

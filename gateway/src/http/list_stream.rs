@@ -24,8 +24,11 @@ const AHEAD: usize = 2;
 /// answer of its own; a later one breaks the stream, which then has no last block.
 pub(super) async fn answer(targets: &Targets, found: &Found, want: Want) -> Result<Response> {
     let limit = if found.info.has_backend() { MAX_PAGE } else { MAX_ROWS };
-    let mut rest =
-        Rest { targets: targets.clone(), found: found.clone(), want: Want { limit, ..want } };
+    let mut rest = Rest {
+        targets: targets.clone(),
+        found: found.clone(),
+        want: Want { limit, whole: true, ..want },
+    };
     let first = rest.next().await?;
     let (blocks, mut written) = mpsc::channel(AHEAD);
     tokio::spawn(async move {

@@ -16,6 +16,7 @@ pub mod s3;
 mod source;
 #[cfg(test)]
 mod suite;
+pub mod sweep;
 pub mod timed;
 
 use std::collections::BTreeMap;

@@ -69,8 +69,12 @@ pub(super) async fn backend_list(
     State(context): State<Shared>,
     Json(request): Json<BackendListRequest>,
 ) -> Result<Response, Failure> {
-    let BackendListRequest { info, prefix, after, limit } = request;
-    Ok(json(&context.objects.page_backend(&info, &prefix, &after, limit).await?))
+    let BackendListRequest { info, prefix, after, limit, whole } = request;
+    let page = match whole {
+        true => context.objects.page_ahead(&info, &prefix, &after, limit).await?,
+        false => context.objects.page_backend(&info, &prefix, &after, limit).await?,
+    };
+    Ok(json(&page))
 }
 
 /// A command about the disks of this target.

@@ -88,14 +88,19 @@ impl Walk<'_> {
 
     async fn listed(&self, source: Source) -> Result<()> {
         let Selection::Prefix(prefix) = &self.job.spec.selection else { return Ok(()) };
+        if source == Source::Backend {
+            let mut pages = self.objects().sweep(&self.info, prefix, "").await?;
+            while let Some(page) = pages.try_next().await? {
+                let names = page.into_iter().map(|entry| entry.name).collect();
+                self.some(names, prefix, source).await?;
+            }
+            return Ok(());
+        }
         let mut after = String::new();
         loop {
-            let (mut names, more) = self.page(source, prefix, &after).await?;
+            let (names, more) = self.page_here(prefix, &after).await?;
             let Some(last) = names.last().cloned() else { return Ok(()) };
-            if self.job.spec.flat {
-                names.retain(|name| !name[prefix.len()..].contains('/'));
-            }
-            self.each(names, source).await?;
+            self.some(names, prefix, source).await?;
             if !more {
                 return Ok(());
             }
@@ -103,22 +108,25 @@ impl Walk<'_> {
         }
     }
 
-    async fn page(&self, source: Source, prefix: &str, after: &str) -> Result<(Vec<String>, bool)> {
-        let page = match source {
-            Source::Backend => self.objects().page_backend(&self.info, prefix, after, PAGE).await?,
-            Source::Here | Source::Named => {
-                let request = ListRequest {
-                    bucket_id: self.info.id,
-                    prefix: prefix.to_owned(),
-                    after: after.to_owned(),
-                    until: None,
-                    limit: PAGE,
-                    archive: false,
-                    detail: Detail::Size,
-                };
-                self.objects().page_here(&request).await?
-            }
+    /// Works on a page of a listing.
+    async fn some(&self, mut names: Vec<String>, prefix: &str, source: Source) -> Result<()> {
+        if self.job.spec.flat {
+            names.retain(|name| !name[prefix.len()..].contains('/'));
+        }
+        self.each(names, source).await
+    }
+
+    async fn page_here(&self, prefix: &str, after: &str) -> Result<(Vec<String>, bool)> {
+        let request = ListRequest {
+            bucket_id: self.info.id,
+            prefix: prefix.to_owned(),
+            after: after.to_owned(),
+            until: None,
+            limit: PAGE,
+            archive: false,
+            detail: Detail::Size,
         };
+        let page = self.objects().page_here(&request).await?;
         Ok((page.entries.into_iter().map(|entry| entry.name).collect(), page.more))
     }
 

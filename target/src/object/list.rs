@@ -5,9 +5,9 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::history;
 use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::list_columns::{Columns, MAX_ROWS};
-use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
+use forebay_core::object::{ListEntry, RowKind};
 
-use super::ObjectService;
+use super::{ObjectService, list_ahead};
 use crate::store::Usage;
 
 /// The empty name means "from the beginning".
@@ -44,18 +44,8 @@ impl ObjectService {
         limit: usize,
     ) -> Result<ListPage> {
         let page = self.backend(info).await?.list(prefix, after, limit).await?;
-        let entries = page.entries.into_iter().map(|e| ListEntry {
-            name: e.name,
-            kind: RowKind::Object,
-            meta: ObjectMeta {
-                size: e.size,
-                version: e.version,
-                etag: e.etag,
-                mtime_ns: e.mtime_ns,
-                ..ObjectMeta::default()
-            },
-        });
-        Ok(ListPage { entries: entries.collect(), more: page.more })
+        let entries = page.entries.into_iter().map(list_ahead::listed).collect();
+        Ok(ListPage { entries, more: page.more })
     }
 
     /// Whether the bucket is at its backend.
@@ -67,6 +57,7 @@ impl ObjectService {
     pub(crate) async fn drop_bucket(&self, bucket_id: u64) -> Result<()> {
         self.0.parts.backends.forget(bucket_id);
         self.0.lost.forget_bucket(bucket_id);
+        self.0.listings.forget(bucket_id);
         self.drop_uploads_of(bucket_id).await?;
         let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
         self.store().remove_bucket(history::id(bucket_id)).await?;

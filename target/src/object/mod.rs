@@ -14,6 +14,7 @@ mod heal;
 pub(crate) mod heal_tests;
 mod learn;
 mod list;
+mod list_ahead;
 mod lock;
 mod many;
 mod neighbor;
@@ -96,6 +97,7 @@ struct Inner {
     lives: partial::Lives,
     cold_permits: Arc<Semaphore>,
     ahead: ranges::AheadMemory,
+    listings: list_ahead::Ahead,
     lost: heal::Lost,
     uploads: upload::Uploads,
     appends: append::Appends,
@@ -111,6 +113,7 @@ impl ObjectService {
             lives: partial::Lives::default(),
             cold_permits,
             ahead: ranges::AheadMemory::default(),
+            listings: list_ahead::Ahead::default(),
             lost: heal::Lost::default(),
             uploads: upload::Uploads::default(),
             appends: append::Appends::default(),
