@@ -1,0 +1,404 @@
+"""Side by side with the peers that are installed: a cloud 30 ms away, read cold, warm, and listed.
+
+    python bench/clouds.py --bin build/release/forebay --minio ~/.cache/forebay/bin/minio
+
+The cloud is MinIO on this machine behind a proxy that adds the delay; with --fake-gcs the readers of
+Google Cloud Storage have fake-gcs-server behind another one. Every reader reads the same objects
+from the same cloud in the same run, with the same number of workers where it has workers. Only
+ratios mean something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import peers
+from peers import MINIO_PASSWORD, MINIO_USER, Forebay, free_port, minio_client
+
+Row = dict[str, object]
+Read = Callable[[list[str]], int]
+"""Reads all objects of these names; their bytes."""
+
+S3_BUCKET, GCS_BUCKET = "clouds-aws", "clouds-gcp"
+BUCKETS = {"aws": S3_BUCKET, "gcp": GCS_BUCKET}
+DELAY = 0.030
+KIB, MIB = 1 << 10, 1 << 20
+SUITES = ("epoch", "one", "list")
+
+
+async def pass_on(
+    source: asyncio.StreamReader, to: asyncio.StreamWriter, delay: float, passed: object
+) -> None:
+    """Sends what comes on, each piece so much later; pieces do not wait for each other."""
+    loop = asyncio.get_running_loop()
+    try:
+        while data := await source.read(256 * KIB):
+            if delay:
+                loop.call_later(delay, to.write, data)
+            else:
+                passed.value += len(data)  # type: ignore[attr-defined]
+                to.write(data)
+                await to.drain()
+    except ConnectionError:
+        pass
+    loop.call_later(delay, to.close)
+
+
+async def serve(port: int, to: int, passed: object) -> None:
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", to)
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(
+            pass_on(reader, up_writer, DELAY, passed), pass_on(up_reader, writer, 0, passed)
+        )
+
+    server = await asyncio.start_server(client, "127.0.0.1", port, backlog=1024)
+    await server.serve_forever()
+
+
+class Away:
+    """A proxy, a process of its own, before a server; requests arrive there 30 ms later."""
+
+    def __init__(self, to: int) -> None:
+        self.port = free_port(1)
+        self.passed = multiprocessing.Value("Q", 0)
+        self.process = multiprocessing.Process(
+            target=lambda: asyncio.run(serve(self.port, to, self.passed)), daemon=True
+        )
+
+    def __enter__(self) -> Away:
+        self.process.start()
+        peers.wait(lambda: peers.listens(self.port), "the delaying proxy")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.join()
+
+
+def in_threads(workers: int, read_one: Callable[[str], int]) -> Read:
+    def read(names: list[str]) -> int:
+        with ThreadPoolExecutor(workers) as pool:
+            return sum(pool.map(read_one, names))
+
+    return read
+
+
+def boto3_reader(port: int, workers: int) -> Read:
+    client = minio_client(port)
+    return in_threads(
+        workers, lambda name: len(client.get_object(Bucket=S3_BUCKET, Key=name)["Body"].read())
+    )
+
+
+def s3torchconnector_reader(port: int, workers: int) -> Read:
+    from s3torchconnector._s3client import S3Client
+
+    os.environ |= {"AWS_ACCESS_KEY_ID": MINIO_USER, "AWS_SECRET_ACCESS_KEY": MINIO_PASSWORD}
+    from s3torchconnector import S3ClientConfig
+
+    config = S3ClientConfig(force_path_style=True)
+    client = S3Client("us-east-1", endpoint=f"http://127.0.0.1:{port}", s3client_config=config)
+    return in_threads(workers, lambda name: len(client.get_object(S3_BUCKET, name).read()))
+
+
+def s3fs_reader(port: int, workers: int) -> Read:
+    import s3fs
+
+    system = s3fs.S3FileSystem(
+        key=MINIO_USER, secret=MINIO_PASSWORD, endpoint_url=f"http://127.0.0.1:{port}"
+    )
+
+    def read(names: list[str]) -> int:
+        paths = [f"{S3_BUCKET}/{name}" for name in names]
+        found = system.cat(paths, batch_size=workers)
+        return sum(len(data) for data in found.values())
+
+    return read
+
+
+def gcsfs_reader(port: int, workers: int) -> Read:
+    import gcsfs
+
+    system = gcsfs.GCSFileSystem(token="anon", endpoint_url=f"http://127.0.0.1:{port}")
+
+    def read(names: list[str]) -> int:
+        paths = [f"{GCS_BUCKET}/{name}" for name in names]
+        return sum(len(data) for data in system.cat(paths, batch_size=workers).values())
+
+    return read
+
+
+def dataflux_reader(port: int, workers: int) -> Read:
+    from dataflux_core.download import download_single
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    client = storage.Client(
+        project="bench",
+        credentials=AnonymousCredentials(),
+        client_options={"api_endpoint": f"http://127.0.0.1:{port}"},
+    )
+    return in_threads(workers, lambda name: len(download_single(client, GCS_BUCKET, name)))
+
+
+def forebay_reader(server: Forebay, provider: str, batch: int) -> Read:
+    import forebay
+
+    bucket = forebay.Client(server.endpoint).bucket(BUCKETS[provider], provider=provider)
+
+    def read(names: list[str]) -> int:
+        total = 0
+        for at in range(0, len(names), batch):
+            reader = bucket.client.batch(bucket=bucket)
+            for name in names[at : at + batch]:
+                reader.add(name)
+            total += sum(len(data) for _, data in reader.get_all())
+        return total
+
+    return read
+
+
+def evict(server: Forebay, provider: str) -> None:
+    """Makes the bucket cold: the cluster forgets it, the cloud keeps it."""
+    url = f"{server.endpoint}/v1/buckets/{BUCKETS[provider]}?provider={provider}&keep_bck_md=true"
+    peers.call("DELETE", url, {"action": "evict-remote-bck"})
+
+
+def timed(read: Read, names: list[str], size: int, who: str) -> float:
+    start = time.perf_counter()
+    got = read(names)
+    took = time.perf_counter() - start
+    if got != len(names) * size:
+        sys.exit(f"error: {who} read {got} bytes of {len(names) * size}")
+    return took
+
+
+class Bench:
+    """Clouds, the cluster before them, and what they are asked for."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.rows: list[Row] = []
+        self.ports: dict[str, int] = {}
+        """Of the delaying proxies, by provider."""
+        self.direct: dict[str, int] = {}
+        self.away: dict[str, Away] = {}
+        self.server: Forebay | None = None
+
+    def add(self, suite: str, who: str, value: float, unit: str, ratio: float, of: str) -> None:
+        row = {"suite": suite, "who": who, "value": value, "unit": unit, "ratio": ratio, "of": of}
+        self.rows.append(row)
+        print(f"{suite:<28} {who:<36} {value:>12,.2f} {unit:<10} {ratio:>8.2f} x {of}")
+
+    def fill(self, provider: str, names: list[str], size: int) -> None:
+        """Writes past the delay."""
+        content = os.urandom(size)
+        if provider == "aws":
+            client = minio_client(self.direct["aws"])
+            with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
+                client.create_bucket(Bucket=S3_BUCKET)
+            write = lambda name: client.put_object(Bucket=S3_BUCKET, Key=name, Body=content)  # noqa: E731
+        else:
+            base = f"http://127.0.0.1:{self.direct['gcp']}"
+            with contextlib.suppress(OSError):
+                peers.call("POST", f"{base}/storage/v1/b", {"name": GCS_BUCKET})
+
+            def write(name: str) -> object:
+                url = f"{base}/upload/storage/v1/b/{GCS_BUCKET}/o?uploadType=media&name={name}"
+                return urllib.request.urlopen(urllib.request.Request(url, content, method="POST"))
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(write, names))
+
+    def readers(self, provider: str) -> dict[str, Callable[[], Read]]:
+        port, workers = self.ports[provider], self.options.workers
+        if provider == "aws":
+            return {
+                "boto3, one stream": lambda: boto3_reader(port, 1),
+                f"boto3, {workers} threads": lambda: boto3_reader(port, workers),
+                f"s3torchconnector, {workers} threads": lambda: s3torchconnector_reader(port, workers),
+                f"s3fs, {workers} at once": lambda: s3fs_reader(port, workers),
+            }
+        return {
+            f"gcsfs, {workers} at once": lambda: gcsfs_reader(port, workers),
+            f"Dataflux, {workers} threads": lambda: dataflux_reader(port, workers),
+        }
+
+    def epoch(self, provider: str) -> None:
+        """A cold epoch by every reader, and a warm one through the cluster."""
+        assert self.server is not None
+        count, size = self.options.objects, 100 * KIB
+        names = [f"e/{n:06d}" for n in range(count)]
+        self.fill(provider, names, size)
+        ours = forebay_reader(self.server, provider, 1024)
+        times: dict[str, list[float]] = {}
+        readers: dict[str, Read] = {}
+        for who, make in self.readers(provider).items():
+            try:
+                readers[who] = make()
+            except ImportError as e:
+                print(f"not measured: {e.name} is not installed", file=sys.stderr)
+        for _ in range(self.options.rounds):
+            for who, read in readers.items():
+                times.setdefault(who, []).append(timed(read, names, size, who))
+            evict(self.server, provider)
+            times.setdefault("Forebay, cold", []).append(timed(ours, names, size, "Forebay"))
+            times.setdefault("Forebay, warm", []).append(timed(ours, names, size, "Forebay"))
+        medians = {who: statistics.median(all_of) for who, all_of in times.items()}
+        cold = medians["Forebay, cold"]
+        for who, took in medians.items():
+            name = f"epoch, {provider}, {count} x 100 KiB"
+            self.add(name, who, count / took, "objects/s", cold / took, "our cold epoch")
+
+    def one(self) -> None:
+        """64 clients ask for one cold object."""
+        assert self.server is not None
+        size = self.options.large * MIB
+        self.fill("aws", ["large"], size)
+        url = f"{self.server.endpoint}/v1/objects/{S3_BUCKET}/large?provider=aws"
+        direct = minio_client(self.ports["aws"])
+
+        def first_byte(open_it: Callable[[], object]) -> float:
+            start = time.perf_counter()
+            body = open_it()
+            body.read(1)  # type: ignore[attr-defined]
+            took = time.perf_counter() - start
+            while body.read(MIB):  # type: ignore[attr-defined]
+                pass
+            return took
+
+        bare = first_byte(lambda: direct.get_object(Bucket=S3_BUCKET, Key="large")["Body"])
+        evict(self.server, "aws")
+        before = self.away["aws"].passed.value
+        alone = first_byte(lambda: urllib.request.urlopen(url))
+        evict(self.server, "aws")
+        middle = self.away["aws"].passed.value
+        with ThreadPoolExecutor(64) as pool:
+            each = list(pool.map(lambda _: first_byte(lambda: urllib.request.urlopen(url)), range(64)))
+        cost = (self.away["aws"].passed.value - middle) / size
+        suite = f"one cold object, {self.options.large} MiB"
+        self.add(suite, "the cloud, first byte", bare * 1000, "ms", 1.0, "the cloud")
+        self.add(suite, "Forebay, first byte, alone", alone * 1000, "ms", alone / bare, "the cloud")
+        median = statistics.median(each)
+        self.add(suite, "Forebay, first byte, 64 clients", median * 1000, "ms", median / bare, "the cloud")
+        self.add(suite, "bytes from the cloud, alone", (middle - before) / size, "objects", 1.0, "the object")
+        self.add(suite, "bytes from the cloud, 64 clients", cost, "objects", cost, "the object")
+
+    def list(self) -> None:
+        """Many names, most of them in one directory."""
+        assert self.server is not None
+        import forebay
+
+        count = self.options.names
+        folder = {0: "logs/2024", 1: "a"}
+        names = [f"l/{folder.get(n % 100, 'datasets/train/hot')}/{n * 7919 % count:08x}" for n in range(count)]
+        self.fill("aws", names, 0)
+        client = minio_client(self.ports["aws"])
+
+        def by_boto3() -> int:
+            pages = client.get_paginator("list_objects_v2").paginate(Bucket=S3_BUCKET, Prefix="l/")
+            return sum(len(page.get("Contents", ())) for page in pages)
+
+        bucket = forebay.Client(self.server.endpoint).bucket(S3_BUCKET, provider="aws")
+        ways = {
+            "boto3's paginator": by_boto3,
+            "Forebay, list_snapshot": lambda: len(bucket.list_snapshot(prefix="l/")),
+        }
+        took: dict[str, list[float]] = {}
+        for _ in range(self.options.rounds):
+            for who, way in ways.items():
+                start = time.perf_counter()
+                if way() != count:
+                    sys.exit(f"error: {who} does not list {count} names")
+                took.setdefault(who, []).append(time.perf_counter() - start)
+        base = statistics.median(took["boto3's paginator"])
+        for who, times in took.items():
+            middle = statistics.median(times)
+            self.add(f"list {count} skewed names", who, count / middle, "names/s", base / middle, "boto3")
+
+
+@contextlib.contextmanager
+def clouds(options: argparse.Namespace, folder: Path) -> Iterator[Bench]:
+    """The clouds behind their delays, and a cluster before them."""
+    bench = Bench(options)
+    with contextlib.ExitStack() as stack:
+        env = {"AWS_ACCESS_KEY_ID": MINIO_USER, "AWS_SECRET_ACCESS_KEY": MINIO_PASSWORD}
+        env["AWS_REGION"] = "us-east-1"
+        minio = stack.enter_context(peers.minio(options.minio, folder / "minio"))
+        bench.direct["aws"] = int(minio.address.rpartition(":")[2])
+        if options.fake_gcs:
+            port = bench.direct["gcp"] = free_port(1)
+            command = [options.fake_gcs, "-backend", "memory", "-scheme", "http"]
+            command += ["-host", "127.0.0.1", "-port", str(port)]
+            stack.enter_context(peers.process(command, lambda: peers.listens(port)))
+        for provider, port in bench.direct.items():
+            away = bench.away[provider] = stack.enter_context(Away(port))
+            bench.ports[provider] = away.port
+        env["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{bench.ports['aws']}"
+        if options.fake_gcs:
+            env["STORAGE_EMULATOR_HOST"] = f"http://127.0.0.1:{bench.ports['gcp']}"
+        before = dict(os.environ)
+        os.environ |= env
+        try:
+            bench.server = stack.enter_context(peers.forebay(options.bin, folder / "cluster", 1))
+        finally:
+            os.environ.clear()
+            os.environ |= before
+        yield bench
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, help="the forebay binary")
+    parser.add_argument("--minio", help="a minio binary; left out, nothing is measured")
+    parser.add_argument("--fake-gcs", help="a fake-gcs-server binary, for the readers of GCS")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"))
+    parser.add_argument("--only", choices=SUITES, action="append", help="leave the others out")
+    parser.add_argument("--quick", action="store_true", help="small data, one round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--objects", type=int, default=10_000)
+    parser.add_argument("--names", type=int, default=1_000_000)
+    parser.add_argument("--large", type=int, default=1024, help="MiB of the large object")
+    options = parser.parse_args()
+    if not options.minio:
+        print("clouds are not measured: --minio names no binary", file=sys.stderr)
+        return
+    if options.quick:
+        options.rounds, options.objects, options.names, options.large = 1, 300, 5_000, 64
+    suites = options.only or SUITES
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.out) as folder, clouds(options, Path(folder)) as bench:
+        if "epoch" in suites:
+            for provider in bench.direct:
+                bench.epoch(provider)
+        if "one" in suites:
+            bench.one()
+        if "list" in suites:
+            bench.list()
+    (options.out / "clouds.json").write_text(json.dumps(bench.rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    # A process made by a fork of one with threads could hang.
+    multiprocessing.set_start_method("fork")
+    assert threading.active_count() == 1
+    main()
