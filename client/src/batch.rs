@@ -6,9 +6,10 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::{mem, vec};
 
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, StreamExt, ready};
 
 use forebay_core::batch::{self, BatchRequest, MAX_ENTRIES};
 use forebay_core::intra::MapReply;
@@ -30,7 +31,11 @@ const PER_STREAM: usize = 2048;
 /// at most so many,
 const STREAMS: usize = 4;
 /// which take turns in runs of this length.
-const RUN: usize = 256;
+const TURN: usize = 256;
+/// Answers that are handed out together are at most so many,
+const RUN: usize = 1024;
+/// and have no more than about this many bytes.
+const RUN_BYTES: usize = 1 << 20;
 
 /// One entry of a batch, answered.
 #[derive(Clone, Debug)]
@@ -42,13 +47,33 @@ pub struct BatchItem {
 }
 
 /// The answers to a batch: exactly one item for each entry, in request order or as they come.
-pub struct BatchStream(Pin<Box<dyn Stream<Item = BatchItem> + Send>>);
+pub struct BatchStream {
+    runs: Pin<Box<dyn Stream<Item = Vec<BatchItem>> + Send>>,
+    /// What is left of the last one.
+    run: vec::IntoIter<BatchItem>,
+}
+
+impl BatchStream {
+    /// The next answers, at least one, and those that are there already; `None` after the last.
+    pub async fn next_run(&mut self) -> Option<Vec<BatchItem>> {
+        let left: Vec<BatchItem> = mem::take(&mut self.run).collect();
+        if left.is_empty() { self.runs.next().await } else { Some(left) }
+    }
+}
 
 impl Stream for BatchStream {
     type Item = BatchItem;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<BatchItem>> {
-        self.0.as_mut().poll_next(cx)
+        loop {
+            if let Some(item) = self.run.next() {
+                return Poll::Ready(Some(item));
+            }
+            match ready!(self.runs.as_mut().poll_next(cx)) {
+                Some(run) => self.run = run.into_iter(),
+                None => return Poll::Ready(None),
+            }
+        }
     }
 }
 
@@ -62,10 +87,10 @@ impl Client {
     /// Starts a batch. Memory stays bounded however large it is: targets wait for the reader.
     pub fn batch(&self, request: &BatchRequest) -> Result<BatchStream> {
         let batch = Batch::new(self, request.clone())?;
-        let stream = futures::stream::unfold(batch, |mut batch| async move {
-            batch.next().await.map(|item| (item, batch))
+        let runs = futures::stream::unfold(batch, |mut batch| async move {
+            batch.next_run().await.map(|run| (run, batch))
         });
-        Ok(BatchStream(Box::pin(stream)))
+        Ok(BatchStream { runs: Box::pin(runs), run: Vec::new().into_iter() })
     }
 
     /// Reads a whole batch into memory; results are in the order of the request.
@@ -93,7 +118,7 @@ enum Slot {
     Todo,
     /// This source will bring it.
     Asked(u32),
-    /// Waits in [`Batch::ready`].
+    /// Waits to be handed out.
     Ready,
     Handed,
 }
@@ -112,9 +137,10 @@ struct Batch {
     tries: Attempts,
     slots: Vec<Slot>,
     handed: usize,
+    /// With order: the answers that are here, by entry.
     ready: HashMap<usize, Ready>,
-    /// Entries in `ready` in the order in which they came.
-    arrived: VecDeque<usize>,
+    /// Without: in the order in which they came.
+    arrived: VecDeque<(usize, Ready)>,
     sources: BTreeMap<u32, Source>,
     next_source: u32,
     /// Why entries had to be asked for again.
@@ -148,33 +174,48 @@ impl Batch {
     }
 
     async fn next(&mut self) -> Option<BatchItem> {
-        while self.handed < self.slots.len() {
-            if self.request.ordered {
-                let index = self.handed;
-                match self.slots[index] {
-                    Slot::Ready => return Some(self.hand_out(index)),
-                    Slot::Asked(source) => self.fill(Some((source, index))).await,
-                    Slot::Todo | Slot::Handed => self.ask_for_missing().await,
-                }
-            } else if let Some(index) = self.arrived.pop_front() {
-                return Some(self.hand_out(index));
-            } else if self.sources.is_empty() {
-                self.ask_for_missing().await;
-            } else {
-                self.fill(None).await;
+        loop {
+            if let Some(item) = self.pop() {
+                return Some(item);
+            }
+            if self.handed == self.slots.len() {
+                return None;
+            }
+            match (self.request.ordered, self.slots[self.handed]) {
+                (true, Slot::Asked(source)) => self.fill(Some((source, self.handed))).await,
+                (false, _) if !self.sources.is_empty() => self.fill(None).await,
+                _ => self.ask_for_missing().await,
             }
         }
-        None
     }
 
-    fn hand_out(&mut self, index: usize) -> BatchItem {
+    /// The next answer and those that need not be waited for.
+    async fn next_run(&mut self) -> Option<Vec<BatchItem>> {
+        let size = |item: &BatchItem| item.result.as_ref().map_or(0, Bytes::len);
+        let first = self.next().await?;
+        let mut bytes = size(&first);
+        let mut run = vec![first];
+        while run.len() < RUN && bytes < RUN_BYTES {
+            let Some(item) = self.pop() else { break };
+            bytes += size(&item);
+            run.push(item);
+        }
+        Some(run)
+    }
+
+    /// The next answer, if it is there.
+    fn pop(&mut self) -> Option<BatchItem> {
+        let (index, ready) = match self.request.ordered {
+            true => (self.handed, self.ready.remove(&self.handed)?),
+            false => self.arrived.pop_front()?,
+        };
+        Some(self.hand_out(index, ready))
+    }
+
+    fn hand_out(&mut self, index: usize, ready: Ready) -> BatchItem {
         self.slots[index] = Slot::Handed;
         self.handed += 1;
-        let ready = self.ready.remove(&index);
-        let (result, source) = ready.map_or_else(
-            || (Err(CoreError::internal("an entry of the batch was lost")), None),
-            |ready| (ready.result, ready.source),
-        );
+        let Ready { result, source } = ready;
         if let Some(source) = source.and_then(|id| self.sources.get_mut(&id)) {
             source.ahead -= result.as_ref().map_or(0, Bytes::len).min(source.ahead);
         }
@@ -183,9 +224,11 @@ impl Batch {
 
     fn settle(&mut self, index: usize, result: Result<Bytes, CoreError>, source: Option<u32>) {
         self.slots[index] = Slot::Ready;
-        self.ready.insert(index, Ready { result, source });
-        if !self.request.ordered {
-            self.arrived.push_back(index);
+        let ready = Ready { result, source };
+        if self.request.ordered {
+            self.ready.insert(index, ready);
+        } else {
+            self.arrived.push_back((index, ready));
         }
     }
 
@@ -367,8 +410,8 @@ fn dealt(entries: Vec<usize>) -> Vec<Vec<usize>> {
     if count == 1 {
         return vec![entries];
     }
-    let mut streams = vec![Vec::with_capacity(entries.len() / count + RUN); count];
-    for (turn, run) in entries.chunks(RUN).enumerate() {
+    let mut streams = vec![Vec::with_capacity(entries.len() / count + TURN); count];
+    for (turn, run) in entries.chunks(TURN).enumerate() {
         streams[turn % count].extend_from_slice(run);
     }
     streams

@@ -173,7 +173,14 @@ impl Upload {
 
 impl From<Vec<u8>> for Upload {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { source: Source::Bytes(Some(bytes.into())), progress: Arc::default() }
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<Bytes> for Upload {
+    fn from(bytes: Bytes) -> Self {
+        let bytes = Some(bytes).filter(|b| !b.is_empty());
+        Self { source: Source::Bytes(bytes), progress: Arc::default() }
     }
 }
 

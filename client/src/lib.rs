@@ -27,6 +27,7 @@ mod body;
 mod buckets;
 mod client;
 mod download;
+mod driven;
 mod dsort;
 mod each;
 mod error;

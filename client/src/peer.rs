@@ -102,13 +102,13 @@ impl PeerClient {
         request: &BatchRequest,
         cloud: &CloudRules,
     ) -> Result<RowStream> {
-        let body = to_json(request)?;
-        let path = crate::batch::PATH;
         let mut headers = HeaderMap::new();
         if let Some(retry) = cloud.to_header().and_then(|text| text.parse().ok()) {
             headers.insert(RETRY_HEADER, retry);
         }
-        let answer = self.send(Method::POST, url, path, headers, Some(body)).await?;
+        let builder = self.builder(Method::POST, url, crate::batch::PATH, headers);
+        let request = transport::json(builder, to_json(request)?)?;
+        let answer = self.transport.send_ok_driven(url, request).await.map_err(|(e, _)| e)?;
         Ok(RowStream::new(answer.into_body()))
     }
 

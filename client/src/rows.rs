@@ -35,12 +35,7 @@ impl RowStream {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         while self.ready.is_empty() && !self.over {
             match ready!(Pin::new(&mut self.body).poll_next(cx)) {
-                Some(Ok(bytes)) => {
-                    self.decoder.feed(bytes);
-                    while let Some(row) = self.decoder.next_row()? {
-                        self.ready.push_back(row);
-                    }
-                }
+                Some(Ok(bytes)) => self.decoder.decode(&bytes, &mut self.ready)?,
                 Some(Err(e)) => return Poll::Ready(Err(e)),
                 None if self.decoder.is_complete() => self.over = true,
                 None => {

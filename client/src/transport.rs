@@ -10,13 +10,14 @@ use bytes::Bytes;
 use futures::{Stream, ready};
 use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, Sleep};
 
+use forebay_core::cloud_rules::RETRY_HEADER;
 use forebay_core::intra::{MAP_HEADER, MapReply};
 use forebay_core::sign::GRANT_HEADER;
 use forebay_core::v1::error::ErrorBody;
@@ -24,12 +25,11 @@ use forebay_core::v1::headers::HDR_ERROR;
 use forebay_core::{Error as CoreError, ErrorCode};
 
 use crate::body::{Progress, Upload};
+use crate::driven::{DrivenPool, Driver};
 use crate::error::{Error, Reason, Result};
 
 /// Longest error body that is read.
 const MAX_ERROR_BODY: usize = 64 << 10;
-/// How targets try clouds again for a request.
-const CLOUD_RETRY: &str = "forebay-cloud-retry";
 /// How long an unused connection is kept.
 const KEEP_IDLE: Duration = Duration::from_secs(30);
 /// How often an answer that is slow to start is looked at.
@@ -39,6 +39,7 @@ const GLANCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
     http: HyperClient<HttpConnector, Upload>,
+    driven: DrivenPool,
     idle: Duration,
     /// Sent with every request as `forebay-cloud-retry`.
     cloud_retry: Option<HeaderValue>,
@@ -53,7 +54,7 @@ impl Transport {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEEP_IDLE)
             .build(connector);
-        Self { http, idle, cloud_retry: None }
+        Self { http, driven: DrivenPool::new(connect_timeout), idle, cloud_retry: None }
     }
 
     /// The same pool with another bound on silence.
@@ -64,7 +65,7 @@ impl Transport {
     /// The same pool, whose requests say how clouds are to be tried again for them.
     pub(crate) fn with_cloud_retry(self, retry: Option<&str>) -> Result<Self> {
         let cloud_retry = retry.map(HeaderValue::from_str).transpose().map_err(|e| {
-            Error::Api(CoreError::invalid(format!("{CLOUD_RETRY} cannot be sent: {e}")))
+            Error::Api(CoreError::invalid(format!("{RETRY_HEADER} cannot be sent: {e}")))
         })?;
         Ok(Self { cloud_retry, ..self })
     }
@@ -77,9 +78,7 @@ impl Transport {
         mut request: Request<Upload>,
         progress: Option<&Progress>,
     ) -> Result<Response<Download>> {
-        if let Some(retry) = &self.cloud_retry {
-            request.headers_mut().insert(CLOUD_RETRY, retry.clone());
-        }
+        self.mark(&mut request);
         let mut answer = std::pin::pin!(self.http.request(request));
         let mut sent = 0;
         let mut quiet_since = Instant::now();
@@ -97,12 +96,7 @@ impl Transport {
             }
         };
         match answer {
-            Ok(response) => Ok(response.map(|body| Download {
-                body,
-                idle: self.idle,
-                timer: None,
-                endpoint: base.into(),
-            })),
+            Ok(response) => Ok(response.map(|body| self.download(base, body, None))),
             Err(_) if progress.is_some_and(|p| p.failure().is_some()) => {
                 let local = progress.and_then(Progress::failure);
                 Err(Error::Api(local.unwrap_or_else(|| CoreError::internal("sending failed"))))
@@ -124,12 +118,48 @@ impl Transport {
     ) -> Result<Response<Download>, (Error, Option<u64>)> {
         let head = request.method() == Method::HEAD;
         let answer = self.send(base, request, progress).await.map_err(|e| (e, None))?;
-        if answer.status().is_success() {
-            return Ok(answer);
-        }
-        let version = map_version(answer.headers());
-        Err((Error::Api(failure(answer, head).await), version))
+        successful(answer, head).await
     }
+
+    /// As [`Self::send_ok`], for a request that may arrive twice and has a long answer: who reads it
+    /// moves the bytes as well, so that nothing of it comes ahead of the reader.
+    pub(crate) async fn send_ok_driven(
+        &self,
+        base: &str,
+        mut request: Request<Bytes>,
+    ) -> Result<Response<Download>, (Error, Option<u64>)> {
+        self.mark(&mut request);
+        let head = request.method() == Method::HEAD;
+        let answer = tokio::time::timeout(self.idle, self.driven.send(request)).await;
+        let (answer, driver) = match answer {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(e)) => return Err((e.of(base), None)),
+            Err(_) => return Err((stalled(base, self.idle), None)),
+        };
+        successful(answer.map(|body| self.download(base, body, Some(driver))), head).await
+    }
+
+    /// Says how clouds are to be tried again for this request.
+    fn mark<B>(&self, request: &mut Request<B>) {
+        if let Some(retry) = &self.cloud_retry {
+            request.headers_mut().insert(RETRY_HEADER, retry.clone());
+        }
+    }
+
+    fn download(&self, base: &str, body: Incoming, driver: Option<Driver>) -> Download {
+        Download { body, driver, idle: self.idle, timer: None, endpoint: base.into() }
+    }
+}
+
+async fn successful(
+    answer: Response<Download>,
+    head: bool,
+) -> Result<Response<Download>, (Error, Option<u64>)> {
+    if answer.status().is_success() {
+        return Ok(answer);
+    }
+    let version = map_version(answer.headers());
+    Err((Error::Api(failure(answer, head).await), version))
 }
 
 /// Starts a request for a path (with its query) of the node at `base`.
@@ -149,12 +179,15 @@ pub(crate) fn direct(method: Method, url: &str, path: &str, map: &MapReply) -> r
 }
 
 /// Adds a body of JSON.
-pub(crate) fn json(builder: request::Builder, body: Vec<u8>) -> Result<Request<Upload>> {
+pub(crate) fn json<B: From<Vec<u8>>>(
+    builder: request::Builder,
+    body: Vec<u8>,
+) -> Result<Request<B>> {
     finish(builder.header(CONTENT_TYPE, "application/json"), body.into())
 }
 
 /// Ends the building of a request; it fails when the URL or a header makes no sense.
-pub(crate) fn finish(builder: request::Builder, body: Upload) -> Result<Request<Upload>> {
+pub(crate) fn finish<B>(builder: request::Builder, body: B) -> Result<Request<B>> {
     builder.body(body).map_err(|e| Error::Api(CoreError::invalid(format!("bad request: {e}"))))
 }
 
@@ -204,6 +237,8 @@ async fn failure(answer: Response<Download>, head: bool) -> CoreError {
 /// The body of an answer; silence for too long is an error.
 pub(crate) struct Download {
     body: Incoming,
+    /// Moves the body where no other task does.
+    driver: Option<Driver>,
     idle: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     endpoint: Arc<str>,
@@ -219,6 +254,20 @@ impl Download {
         let size = self.body.size_hint().exact().unwrap_or(0);
         crate::body::collect(self, size).await
     }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let mut frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let (Poll::Pending, Some(driver)) = (&frame, &mut self.driver) {
+            driver.drive(cx);
+            frame = Pin::new(&mut self.body).poll_frame(cx);
+        }
+        if let Poll::Ready(None) = frame
+            && let Some(driver) = self.driver.take()
+        {
+            driver.release();
+        }
+        frame
+    }
 }
 
 impl Stream for Download {
@@ -227,7 +276,7 @@ impl Stream for Download {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         let this = self.get_mut();
         loop {
-            match Pin::new(&mut this.body).poll_frame(cx) {
+            match this.poll_frame(cx) {
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Ready(Some(Ok(frame))) => {
                     this.timer = None;

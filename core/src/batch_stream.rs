@@ -5,8 +5,11 @@
 //! same order; an object larger than a piece is several rows with the flag [`MORE`] on all but
 //! the last. A stream that ends without the end frame is an error.
 
+use std::collections::VecDeque;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use crate::buffers::Buffer;
 use crate::checksum::crc32c;
 use crate::error::{Error, Result};
 
@@ -100,36 +103,44 @@ impl Encoder {
         }
         let copied = |row: &&Row| row.payload.len() <= COPIED;
         let small: usize = self.rows.iter().filter(copied).map(|row| row.payload.len()).sum();
-        let table = FRAME_HEAD_LEN + self.rows.len() * ROW_LEN;
-        let mut table = BytesMut::with_capacity(table + small);
-        table.put_u8(KIND_ROWS);
-        table.put_bytes(0, 3);
-        table.put_u32_le(self.rows.len() as u32);
+        let mut buffer = Buffer::take(FRAME_HEAD_LEN + self.rows.len() * ROW_LEN + small);
+        let mut room = buffer.bytes_mut();
+        let len = room.len();
+        room.put_u8(KIND_ROWS);
+        room.put_bytes(0, 3);
+        room.put_u32_le(self.rows.len() as u32);
         for row in &self.rows {
-            table.put_u32_le(row.index);
-            table.put_u16_le(row.status);
-            table.put_u16_le(if row.more { MORE } else { 0 });
-            table.put_u32_le(row.payload.len() as u32);
-            table.put_u32_le(crc32c(&row.payload));
-            table.put_u64_le(row.total);
+            room.put_u32_le(row.index);
+            room.put_u16_le(row.status);
+            room.put_u16_le(if row.more { MORE } else { 0 });
+            room.put_u32_le(row.payload.len() as u32);
+            room.put_u32_le(crc32c(&row.payload));
+            room.put_u64_le(row.total);
             self.entries += u32::from(!row.more);
             self.total += row.payload.len() as u64;
         }
-        let mut out = Vec::new();
+        // Large payloads, and how much of the buffer goes before each.
+        let mut large = Vec::new();
         for row in self.rows.drain(..) {
             if row.payload.len() <= COPIED {
-                table.put_slice(&row.payload);
-                continue;
+                room.put_slice(&row.payload);
+            } else {
+                large.push((len - room.len(), row.payload));
             }
-            if !table.is_empty() {
-                out.push(table.split().freeze());
-            }
-            out.push(row.payload);
-        }
-        if !table.is_empty() {
-            out.push(table.freeze());
         }
         self.bytes = 0;
+        let (mut rest, mut sent) = (buffer.freeze(), 0);
+        let mut out = Vec::with_capacity(2 * large.len() + 1);
+        for (before, payload) in large {
+            if before > sent {
+                out.push(rest.split_to(before - sent));
+                sent = before;
+            }
+            out.push(payload);
+        }
+        if !rest.is_empty() {
+            out.push(rest);
+        }
         out
     }
 
@@ -154,64 +165,21 @@ struct Pending {
     total: u64,
 }
 
-/// Bytes that came and were not taken yet, in the pieces in which they came.
-#[derive(Debug, Default)]
-struct Received {
-    pieces: std::collections::VecDeque<Bytes>,
-    len: usize,
-}
-
-impl Received {
-    fn push(&mut self, piece: Bytes) {
-        if !piece.is_empty() {
-            self.len += piece.len();
-            self.pieces.push_back(piece);
-        }
-    }
-
-    /// The first bytes, which stay.
-    fn peek<const N: usize>(&self) -> Option<[u8; N]> {
-        let mut head = [0; N];
-        let mut bytes = self.pieces.iter().flatten();
-        for byte in &mut head {
-            *byte = *bytes.next()?;
-        }
-        Some(head)
-    }
-
-    /// The first `n` bytes, if so many are there; copied only where they came in several pieces.
-    fn take(&mut self, n: usize) -> Option<Bytes> {
-        if self.len < n {
-            return None;
-        }
-        self.len -= n;
-        let mut whole = BytesMut::new();
-        loop {
-            let missing = n - whole.len();
-            let Some(first) = self.pieces.front_mut() else { break };
-            let part = first.split_to(missing.min(first.len()));
-            if first.is_empty() {
-                self.pieces.pop_front();
-            }
-            if part.len() == n {
-                return Some(part);
-            }
-            whole.reserve(missing);
-            whole.put_slice(&part);
-            if whole.len() == n {
-                break;
-            }
-        }
-        Some(whole.freeze())
-    }
-}
+/// Payloads up to this many bytes share a buffer: one of its own would cost more than the copy.
+const SHARED: usize = 16 << 10;
 
 /// Reads a stream as its bytes arrive.
+///
+/// Payloads are copied out of what came, so that a connection has its buffer back at once and reads
+/// into memory that the CPU knows.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    buffer: Received,
+    /// The beginning of a header or of a table.
+    held: Vec<u8>,
     map_version: Option<u64>,
-    rows: std::collections::VecDeque<Pending>,
+    rows: VecDeque<Pending>,
+    /// The payload of the first row, as far as it came, and how far that is.
+    filling: Option<(Buffer, usize)>,
     entries: u32,
     total: u64,
     ended: bool,
@@ -222,42 +190,28 @@ impl Decoder {
         Self::default()
     }
 
-    /// Takes in the next bytes from the network.
-    pub fn feed(&mut self, bytes: Bytes) {
-        self.buffer.push(bytes);
-    }
-
-    /// The next whole row, or `None` when more bytes are needed or the stream has ended.
-    pub fn next_row(&mut self) -> Result<Option<Row>> {
-        if self.map_version.is_none() && !self.read_header()? {
-            return Ok(None);
+    /// Takes in the next bytes from the network; the rows that are whole now are appended to `out`.
+    pub fn decode(&mut self, mut input: &[u8], out: &mut VecDeque<Row>) -> Result<()> {
+        if self.map_version.is_none() && !self.read_header(&mut input)? {
+            return Ok(());
         }
-        while self.rows.is_empty() {
-            if self.ended {
-                return match self.buffer.len {
-                    0 => Ok(None),
-                    _ => Err(corrupt("bytes after the end frame")),
-                };
+        loop {
+            if self.rows.is_empty() {
+                if self.ended {
+                    return match input {
+                        [] => Ok(()),
+                        _ => Err(corrupt("bytes after the end frame")),
+                    };
+                }
+                if !self.read_table(&mut input)? {
+                    return Ok(());
+                }
             }
-            if !self.read_table()? {
-                return Ok(None);
+            self.read_shared(&mut input, out)?;
+            if !self.rows.is_empty() && !self.read_own(&mut input, out)? {
+                return Ok(());
             }
         }
-        let Some(row) = self.rows.front() else { return Ok(None) };
-        let Some(payload) = self.buffer.take(row.size) else { return Ok(None) };
-        let Some(row) = self.rows.pop_front() else { return Ok(None) };
-        if crc32c(&payload) != row.crc {
-            return Err(corrupt(&format!("checksum of entry {} does not match", row.index)));
-        }
-        self.entries += u32::from(!row.more);
-        self.total += row.size as u64;
-        Ok(Some(Row {
-            index: row.index,
-            status: row.status,
-            more: row.more,
-            total: row.total,
-            payload,
-        }))
     }
 
     /// Whether the end frame has come.
@@ -270,11 +224,71 @@ impl Decoder {
         self.map_version
     }
 
-    fn read_header(&mut self) -> Result<bool> {
-        let Some(mut head) = self.buffer.take(HEADER_LEN) else { return Ok(false) };
-        if head.split_to(4)[..] != MAGIC[..] {
+    /// Rows whose small payloads are all there, into one buffer.
+    fn read_shared(&mut self, input: &mut &[u8], out: &mut VecDeque<Row>) -> Result<()> {
+        if self.filling.is_some() {
+            return Ok(());
+        }
+        let (mut count, mut bytes) = (0, 0);
+        for row in &self.rows {
+            if row.size > SHARED || bytes + row.size > input.len() {
+                break;
+            }
+            count += 1;
+            bytes += row.size;
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let mut buffer = Buffer::take(bytes);
+        buffer.bytes_mut().copy_from_slice(&input[..bytes]);
+        *input = &input[bytes..];
+        let mut all = buffer.freeze();
+        for row in self.rows.drain(..count) {
+            out.push_back(row.finish(
+                all.split_to(row.size),
+                &mut self.entries,
+                &mut self.total,
+            )?);
+        }
+        Ok(())
+    }
+
+    /// The first row, whose payload has a buffer of its own; false when more bytes are needed.
+    fn read_own(&mut self, input: &mut &[u8], out: &mut VecDeque<Row>) -> Result<bool> {
+        let Some(row) = self.rows.front() else { return Ok(true) };
+        let (buffer, filled) = self.filling.get_or_insert_with(|| (Buffer::take(row.size), 0));
+        let now = (row.size - *filled).min(input.len());
+        buffer.bytes_mut()[*filled..*filled + now].copy_from_slice(&input[..now]);
+        *filled += now;
+        *input = &input[now..];
+        if *filled < row.size {
+            return Ok(false);
+        }
+        if let (Some(row), Some((buffer, _))) = (self.rows.pop_front(), self.filling.take()) {
+            out.push_back(row.finish(buffer.freeze(), &mut self.entries, &mut self.total)?);
+        }
+        Ok(true)
+    }
+
+    /// Whether the first `n` bytes of a header or table are held.
+    fn hold(&mut self, n: usize, input: &mut &[u8]) -> bool {
+        let now = n.saturating_sub(self.held.len()).min(input.len());
+        self.held.extend_from_slice(&input[..now]);
+        *input = &input[now..];
+        self.held.len() >= n
+    }
+
+    fn read_header(&mut self, input: &mut &[u8]) -> Result<bool> {
+        if !self.hold(HEADER_LEN, input) {
+            return Ok(false);
+        }
+        let held = std::mem::take(&mut self.held);
+        let mut head = &held[..];
+        if head[..MAGIC.len()] != MAGIC[..] {
             return Err(corrupt("not a batch stream"));
         }
+        head.advance(MAGIC.len());
         let version = head.get_u16_le();
         if version != VERSION {
             return Err(corrupt(&format!("version {version} of the format is not known here")));
@@ -285,17 +299,22 @@ impl Decoder {
     }
 
     /// Reads a frame's table, or the end frame; false when more bytes are needed.
-    fn read_table(&mut self) -> Result<bool> {
-        let Some(head) = self.buffer.peek::<FRAME_HEAD_LEN>() else { return Ok(false) };
-        let kind = head[0];
-        let count = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+    fn read_table(&mut self, input: &mut &[u8]) -> Result<bool> {
+        if !self.hold(FRAME_HEAD_LEN, input) {
+            return Ok(false);
+        }
+        let (kind, mut count) = (self.held[0], &self.held[4..]);
+        let count = count.get_u32_le();
         let body = match kind {
             KIND_END => END_LEN,
             KIND_ROWS if (1..=MAX_ROWS as u32).contains(&count) => count as usize * ROW_LEN,
             _ => return Err(corrupt(&format!("frame of kind {kind} with {count} rows"))),
         };
-        let Some(mut body) = self.buffer.take(FRAME_HEAD_LEN + body) else { return Ok(false) };
-        body.advance(FRAME_HEAD_LEN);
+        if !self.hold(FRAME_HEAD_LEN + body, input) {
+            return Ok(false);
+        }
+        let held = std::mem::take(&mut self.held);
+        let mut body = &held[FRAME_HEAD_LEN..];
         if kind == KIND_END {
             if (count, body.get_u64_le()) != (self.entries, self.total) {
                 return Err(corrupt("the end frame does not count what came before it"));
@@ -315,6 +334,19 @@ impl Decoder {
             self.rows.push_back(Pending { index, status, more, size, crc, total });
         }
         Ok(true)
+    }
+}
+
+impl Pending {
+    /// The row, counted, if these bytes are its payload.
+    fn finish(&self, payload: Bytes, entries: &mut u32, total: &mut u64) -> Result<Row> {
+        let Self { index, status, more, crc, total: size, .. } = *self;
+        if crc32c(&payload) != crc {
+            return Err(corrupt(&format!("checksum of entry {index} does not match")));
+        }
+        *entries += u32::from(!more);
+        *total += payload.len() as u64;
+        Ok(Row { index, status, more, total: size, payload })
     }
 }
 
@@ -345,14 +377,11 @@ mod tests {
 
     fn decode(bytes: &[u8], step: usize) -> Result<(Vec<Row>, bool)> {
         let mut d = Decoder::new();
-        let mut rows = Vec::new();
+        let mut rows = VecDeque::new();
         for chunk in bytes.chunks(step) {
-            d.feed(Bytes::copy_from_slice(chunk));
-            while let Some(row) = d.next_row()? {
-                rows.push(row);
-            }
+            d.decode(chunk, &mut rows)?;
         }
-        Ok((rows, d.is_complete()))
+        Ok((rows.into(), d.is_complete()))
     }
 
     fn any_row() -> impl Strategy<Value = Row> {

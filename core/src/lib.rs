@@ -10,6 +10,7 @@ pub mod archive;
 pub mod batch;
 pub mod batch_stream;
 pub mod bucket;
+pub mod buffers;
 pub mod cache_rules;
 pub mod checksum;
 pub mod cloud_rules;

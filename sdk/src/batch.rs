@@ -4,12 +4,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use forebay_client::BatchStream as NativeStream;
+use forebay_client::{BatchItem, BatchStream as NativeStream};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::{Error, ObjectName};
-use futures::StreamExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::PyBytes;
 
 use crate::buffer::Buffer;
 use crate::client::parse_bucket;
@@ -20,26 +21,27 @@ use crate::runtime::{self, Owned};
 pub(crate) type Part = (String, Option<u64>, Option<u64>);
 
 /// The request for `names[i]` in `buckets[bucket_of[i]]`, to be answered in this order. Without
-/// `parts` they are whole objects.
+/// `bucket_of` all are in the first bucket, without `parts` they are whole objects.
 pub(crate) fn request(
     py: Python<'_>,
     buckets: &[String],
-    bucket_of: &[u32],
-    names: Vec<String>,
+    bucket_of: Option<&[u32]>,
+    names: &[PyBackedStr],
     parts: Option<Vec<Part>>,
 ) -> PyResult<BatchRequest> {
     if parts.as_ref().is_some_and(|parts| parts.len() != names.len()) {
         return Err(raise(py, Error::invalid("a batch needs one part per name, or none at all")));
     }
-    if bucket_of.len() != names.len() {
+    if bucket_of.is_some_and(|bucket_of| bucket_of.len() != names.len()) {
         return Err(raise(py, Error::invalid("a batch needs one bucket index per name")));
     }
     let buckets = buckets.iter().map(|uri| parse_bucket(py, uri)).collect::<PyResult<_>>()?;
     let mut parts = parts.into_iter().flatten();
     let entries = names
-        .into_iter()
-        .zip(bucket_of)
-        .map(|(name, &bucket)| {
+        .iter()
+        .enumerate()
+        .map(|(at, name)| {
+            let bucket = bucket_of.map_or(0, |bucket_of| bucket_of[at]);
             let whole = BatchEntry::whole(bucket, ObjectName::new(name)?);
             let Some((archpath, start, length)) = parts.next() else { return Ok(whole) };
             let range = (start.is_some() || length.is_some()).then(|| (start.unwrap_or(0), length));
@@ -50,18 +52,30 @@ pub(crate) fn request(
     Ok(BatchRequest { buckets, entries, ordered: true })
 }
 
+/// What Python gets for the bytes of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A `Buffer` of the memory that they came in.
+    Shared,
+    /// A `bytes` with a copy: the cheapest object that Python has for a small one.
+    Bytes,
+}
+
 /// One answer as Python gets it.
 pub(crate) fn answer(
     py: Python<'_>,
     answer: forebay_core::Result<Bytes>,
+    content: Content,
 ) -> PyResult<Bound<'_, PyAny>> {
     match answer {
+        Ok(bytes) if content == Content::Bytes => Ok(PyBytes::new(py, &bytes).into_any()),
         Ok(bytes) => Ok(Bound::new(py, Buffer::from(bytes))?.into_any()),
         Err(e) => exception(py, e),
     }
 }
 
-/// Iterator over the answers of a batch, each with its position in the request; only the process that sent it can read on.
+/// Iterator over the answers of a batch in runs of those that are there, each with its position in
+/// the request; only the process that sent it can read on.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct BatchStream {
     /// Taken out while an answer is awaited, so that the lock is never held without the GIL.
@@ -74,25 +88,27 @@ impl From<NativeStream> for BatchStream {
     }
 }
 
+/// Answers with their positions.
+type Run<'py> = Vec<(usize, Bound<'py, PyAny>)>;
+
 #[pymethods]
 impl BatchStream {
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(usize, Bound<'py, PyAny>)>> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Run<'py>>> {
         let slot = || self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut stream) = slot().take() else { return Ok(None) };
         let Some(native) = stream.get_mut() else {
             *slot() = Some(stream);
             return Err(PyRuntimeError::new_err("this batch was sent by the parent process"));
         };
-        match runtime::block_on(py, native.next())? {
-            None => Ok(None),
-            Some(item) => {
-                *slot() = Some(stream);
-                answer(py, item.result).map(|answer| Some((item.index, answer)))
-            }
-        }
+        let Some(run) = runtime::block_on(py, native.next_run())? else { return Ok(None) };
+        *slot() = Some(stream);
+        let answer = |item: BatchItem| {
+            answer(py, item.result, Content::Shared).map(|answer| (item.index, answer))
+        };
+        run.into_iter().map(answer).collect::<PyResult<_>>().map(Some)
     }
 }

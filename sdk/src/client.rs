@@ -19,11 +19,11 @@ use forebay_core::{Bucket, Error, ObjectName};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyBytes;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::types::{PyBytes, PyList};
 use serde::Serialize;
 
-use crate::batch::{self, BatchStream};
+use crate::batch::{self, BatchStream, Content};
 use crate::buffer::{Buffer, Destination};
 use crate::error::raise;
 use crate::listing;
@@ -302,33 +302,43 @@ impl Client {
         self.call(py, |c| async move { c.delete(&bucket, &name).await })
     }
 
-    /// Every answer of a batch in the order of `names`: a `Buffer`, or an exception not raised.
-    #[pyo3(signature = (buckets, bucket_of, names, parts=None))]
+    /// Every answer of a batch in the order of `names`: a `Buffer` (or `bytes`, as asked for), or
+    /// an exception, not raised unless that is asked for. Without `bucket_of` all are in the first
+    /// bucket.
+    #[pyo3(signature = (buckets, bucket_of, names, parts=None, as_bytes=false, raises=false))]
     fn batch_all<'py>(
         &self,
         py: Python<'py>,
         buckets: Vec<String>,
-        bucket_of: Vec<u32>,
-        names: Vec<String>,
+        bucket_of: Option<Vec<u32>>,
+        names: Vec<PyBackedStr>,
         parts: Option<Vec<batch::Part>>,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let request = batch::request(py, &buckets, &bucket_of, names, parts)?;
+        as_bytes: bool,
+        raises: bool,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let request = batch::request(py, &buckets, bucket_of.as_deref(), &names, parts)?;
         let answers = self.call(py, |c| async move { c.batch_all(&request).await })?;
-        answers.into_iter().map(|answer| batch::answer(py, answer)).collect()
+        let content = if as_bytes { Content::Bytes } else { Content::Shared };
+        let list = PyList::empty(py);
+        for answer in answers {
+            let answer = if raises { Ok(answer.map_err(|e| raise(py, e))?) } else { answer };
+            list.append(batch::answer(py, answer, content)?)?;
+        }
+        Ok(list)
     }
 
-    /// The same, one by one as they arrive, each with its position; in the order of `names` or not.
+    /// The same as they arrive, each with its position; in the order of `names` or not.
     #[pyo3(signature = (buckets, bucket_of, names, parts=None, ordered=true))]
     fn batch(
         &self,
         py: Python<'_>,
         buckets: Vec<String>,
-        bucket_of: Vec<u32>,
-        names: Vec<String>,
+        bucket_of: Option<Vec<u32>>,
+        names: Vec<PyBackedStr>,
         parts: Option<Vec<batch::Part>>,
         ordered: bool,
     ) -> PyResult<BatchStream> {
-        let mut request = batch::request(py, &buckets, &bucket_of, names, parts)?;
+        let mut request = batch::request(py, &buckets, bucket_of.as_deref(), &names, parts)?;
         request.ordered = ordered;
         let native = self.native(py)?;
         let _context = runtime::runtime(py)?.enter();

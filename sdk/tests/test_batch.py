@@ -32,7 +32,29 @@ def test_answers_come_in_the_order_asked(client: forebay.Client, filled: forebay
             assert result.ok
             assert content == CONTENTS[result.obj_name]
             assert (result.size, result.bucket) == (len(content), filled.uri)
-    assert [bytes(c) for c in filled.get_many(names)] == [CONTENTS[name] for name in names]
+    contents = [CONTENTS[name] for name in names]
+    assert [bytes(c) for c in filled.get_many(names)] == contents
+
+
+def test_contents_come_as_bytes_where_that_is_asked_for(
+    client: forebay.Client, filled: forebay.Bucket
+) -> None:
+    names = sorted(CONTENTS)
+    contents = [CONTENTS[name] for name in names]
+    pairs = [(filled, name) for name in names]
+    for answers in (
+        filled.get_many(names, as_bytes=True),
+        filled.get_many(iter(names), as_bytes=True),
+        client.get_many(pairs, as_bytes=True),
+    ):
+        assert answers == contents
+        assert {type(answer) for answer in answers} == {bytes}
+    assert filled.get_many([], as_bytes=True) == []
+    mixed = client.get_many([*pairs[:2], (filled, "absent")], on_error="return", as_bytes=True)
+    assert mixed[:2] == contents[:2]
+    assert isinstance(mixed[2], forebay.NotFound)
+    with pytest.raises(forebay.NotFound, match="absent"):
+        filled.get_many(["absent"], as_bytes=True)
 
 
 def test_answers_in_any_order_say_which_entry_they_are_of(

@@ -10,11 +10,12 @@ use bytes::Bytes;
 use futures::Stream;
 use futures::future::BoxFuture;
 use http::Method;
+use serde::Serialize;
 
-use forebay_core::batch::BatchRequest;
+use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::batch_stream::Row;
 use forebay_core::intra::MapReply;
-use forebay_core::{Error as CoreError, ErrorCode, NodeId};
+use forebay_core::{Bucket, Error as CoreError, ErrorCode, NodeId};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -63,8 +64,8 @@ impl Source {
     ) -> Self {
         let url = map.state.node(owner).map(|n| n.url.clone()).unwrap_or_default();
         let map_version = map.state.version;
-        let part = request.subset(&entries);
-        let open = open(client.clone(), map, owner.clone(), part, regranted);
+        let body = body(request, &entries);
+        let open = open(client.clone(), map, owner.clone(), body, regranted);
         let stage = Stage::Opening(Box::pin(open));
         Self {
             url,
@@ -142,21 +143,33 @@ impl Source {
     }
 }
 
+/// The request for some entries, as it is sent.
+fn body(request: &BatchRequest, entries: &[usize]) -> Result<Vec<u8>> {
+    #[derive(Serialize)]
+    struct Part<'a> {
+        buckets: &'a [Bucket],
+        entries: Vec<&'a BatchEntry>,
+        ordered: bool,
+    }
+    let BatchRequest { buckets, ordered, .. } = request;
+    let entries = entries.iter().map(|&i| &request.entries[i]).collect();
+    serde_json::to_vec(&Part { buckets, entries, ordered: *ordered })
+        .map_err(|e| CoreError::internal(format!("a batch cannot be written as JSON: {e}")).into())
+}
+
 async fn open(
     client: Client,
     map: Arc<MapReply>,
     owner: NodeId,
-    part: BatchRequest,
+    body: Result<Vec<u8>>,
     regranted: Arc<AtomicBool>,
 ) -> Result<RowStream> {
     let node = map.state.node(&owner).ok_or_else(|| {
         Error::Api(CoreError::new(ErrorCode::Unavailable, format!("target {owner} left")))
     })?;
-    let body = serde_json::to_vec(&part)
-        .map_err(|e| CoreError::internal(format!("a batch cannot be written as JSON: {e}")))?;
     let builder = transport::direct(Method::POST, &node.url, super::PATH, &map);
-    let request = transport::json(builder, body)?;
-    match client.transport().send_ok(&node.url, request, None).await {
+    let request = transport::json(builder, body?)?;
+    match client.transport().send_ok_driven(&node.url, request).await {
         Ok(answer) => {
             if let Some(version) = transport::map_version(answer.headers()) {
                 client.maps().saw(version);

@@ -100,6 +100,31 @@ async fn a_batch_costs_one_request_per_owner_and_comes_back_in_order() {
 }
 
 #[tokio::test]
+async fn answers_that_came_together_are_handed_out_together() {
+    let (gateway, _targets) = cluster(Arc::new(|_, part| answer(stream(rows(part))))).await;
+    let client = client(&gateway.url, LONG);
+    for ordered in [true, false] {
+        let mut stream = client.batch(&BatchRequest { ordered, ..request(200) }).unwrap();
+        let first = stream.next().await.unwrap();
+        let (mut seen, mut runs) = (vec![first], 0);
+        while let Some(run) = stream.next_run().await {
+            assert!(!run.is_empty());
+            seen.extend(run);
+            runs += 1;
+        }
+        assert!(runs < 50, "{runs} runs");
+        seen.iter().for_each(|item| {
+            let whole = body_of(&format!("o{}", item.index));
+            assert_eq!(item.result.as_ref().unwrap(), &whole);
+        });
+        let mut indices: Vec<usize> = seen.iter().map(|item| item.index).collect();
+        assert!(!ordered || indices.is_sorted());
+        indices.sort_unstable();
+        assert_eq!(indices, (0..200).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_breaks_is_planned_again_for_what_is_missing_only() {
     let (gateway, targets) = cluster(Arc::new(|turn, part| {
         let whole = stream(rows(part));

@@ -40,7 +40,7 @@ class Buffer:
 @final
 class BatchStream:
     def __iter__(self) -> BatchStream: ...
-    def __next__(self) -> tuple[int, Buffer | ForebayError]: ...
+    def __next__(self) -> list[tuple[int, Buffer | ForebayError]]: ...
 
 @final
 class ObjectStream:
@@ -106,14 +106,16 @@ class Client:
     def batch_all(
         self,
         buckets: list[str],
-        bucket_of: list[int],
+        bucket_of: list[int] | None,
         names: list[str],
         parts: list[_Part] | None = None,
-    ) -> list[Buffer | ForebayError]: ...
+        as_bytes: bool = False,
+        raises: bool = False,
+    ) -> list[Any]: ...
     def batch(
         self,
         buckets: list[str],
-        bucket_of: list[int],
+        bucket_of: list[int] | None,
         names: list[str],
         parts: list[_Part] | None = None,
         ordered: bool = True,

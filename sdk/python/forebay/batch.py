@@ -107,10 +107,10 @@ class Batch:
             return
         uris = list(self._buckets)
         native = self._client._native
-        for index, answer in native.batch(
-            uris, self._bucket_of, self._names, self._parts, ordered
-        ):
-            yield self._result(uris, index, answer)
+        stream = native.batch(uris, self._bucket_of, self._names, self._parts, ordered)
+        for run in stream:
+            for index, answer in run:
+                yield self._result(uris, index, answer)
 
     def get_all(self) -> list[tuple[BatchResult, memoryview]]:
         """All answers at once: a single call that leaves Python alone until the last is there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from forebay import _core
 from forebay.errors import AlreadyExists, ForebayError, NotFound
@@ -167,9 +167,27 @@ class Bucket:
             count += len(pending)
         return count
 
-    def get_many(self, names: Iterable[str]) -> list[memoryview]:
-        """The contents of many objects in the order of ``names``, as one batch."""
-        return self.client.get_many([(self, name) for name in names])
+    @overload
+    def get_many(
+        self, names: Iterable[str], *, as_bytes: Literal[False] = False
+    ) -> list[memoryview]: ...
+    @overload
+    def get_many(self, names: Iterable[str], *, as_bytes: Literal[True]) -> list[bytes]: ...
+    def get_many(
+        self, names: Iterable[str], *, as_bytes: bool = False
+    ) -> list[memoryview] | list[bytes]:
+        """The contents of many objects in the order of ``names``, as one batch.
+
+        Args:
+            as_bytes: Give ``bytes`` instead of views of the memory that they came in. It costs a
+                copy, and is the quicker of the two for objects of a few KiB.
+
+        Raises:
+            NotFound: One of them is not there; the message names it.
+        """
+        wanted = names if isinstance(names, list) else list(names)
+        answers = self.client._native.batch_all([self.uri], None, wanted, None, as_bytes, True)
+        return answers if as_bytes else [memoryview(answer) for answer in answers]
 
     def prefetch(
         self,

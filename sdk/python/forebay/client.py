@@ -115,22 +115,49 @@ class Client:
 
     @overload
     def get_many(
-        self, objects: Sequence[tuple[Bucket, str]], *, on_error: Literal["raise"] = "raise"
+        self,
+        objects: Iterable[tuple[Bucket, str]],
+        *,
+        on_error: Literal["raise"] = "raise",
+        as_bytes: Literal[False] = False,
     ) -> list[memoryview]: ...
     @overload
     def get_many(
-        self, objects: Sequence[tuple[Bucket, str]], *, on_error: Literal["return"]
-    ) -> list[memoryview | ForebayError]: ...
+        self,
+        objects: Iterable[tuple[Bucket, str]],
+        *,
+        on_error: Literal["raise"] = "raise",
+        as_bytes: Literal[True],
+    ) -> list[bytes]: ...
+    @overload
     def get_many(
         self,
-        objects: Sequence[tuple[Bucket, str]],
+        objects: Iterable[tuple[Bucket, str]],
+        *,
+        on_error: Literal["return"],
+        as_bytes: Literal[False] = False,
+    ) -> list[memoryview | ForebayError]: ...
+    @overload
+    def get_many(
+        self,
+        objects: Iterable[tuple[Bucket, str]],
+        *,
+        on_error: Literal["return"],
+        as_bytes: Literal[True],
+    ) -> list[bytes | ForebayError]: ...
+    def get_many(
+        self,
+        objects: Iterable[tuple[Bucket, str]],
         *,
         on_error: Literal["raise", "return"] = "raise",
-    ) -> Sequence[memoryview | ForebayError]:
+        as_bytes: bool = False,
+    ) -> Sequence[memoryview | bytes | ForebayError]:
         """The contents of many objects in their order: one request per owning target.
 
         Args:
             on_error: ``raise`` the first failure, or ``return`` each in its place.
+            as_bytes: Give ``bytes`` instead of views of the memory that they came in. It costs a
+                copy, and is the quicker of the two for objects of a few KiB.
 
         Raises:
             NotFound: One of them is not there; the message names it.
@@ -138,22 +165,23 @@ class Client:
         buckets: dict[str, int] = {}
         names: list[str] = []
         bucket_of: list[int] = []
+        last, at = None, 0
         for bucket, name in objects:
-            if bucket.client.endpoint != self.endpoint:
-                raise ValueError(f"{bucket} is in the cluster at {bucket.client.endpoint}")
-            bucket_of.append(buckets.setdefault(bucket.uri, len(buckets)))
+            if bucket is not last:
+                if bucket.client.endpoint != self.endpoint:
+                    raise ValueError(f"{bucket} is in the cluster at {bucket.client.endpoint}")
+                last, at = bucket, buckets.setdefault(bucket.uri, len(buckets))
+            bucket_of.append(at)
             names.append(name)
         if not names:
             return []
-        payloads: list[memoryview | ForebayError] = []
-        for answer in self._native.batch_all(list(buckets), bucket_of, names):
-            if not isinstance(answer, ForebayError):
-                payloads.append(memoryview(answer))
-            elif on_error == "raise":
-                raise answer
-            else:
-                payloads.append(answer)
-        return payloads
+        raises = on_error == "raise"
+        answers = self._native.batch_all(list(buckets), bucket_of, names, None, as_bytes, raises)
+        if as_bytes:
+            return answers
+        if raises:
+            return [memoryview(answer) for answer in answers]
+        return [a if isinstance(a, ForebayError) else memoryview(a) for a in answers]
 
     def shard_indexes(
         self, shards: Iterable[Object], *, concurrency: int = 16

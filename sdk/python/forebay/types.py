@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from forebay.errors import ForebayError
 
@@ -99,8 +99,7 @@ class ArchiveConfig:
             raise ValueError("archpath is the name of a member; it must not be empty")
 
 
-@dataclass(frozen=True, slots=True)
-class BatchResult:
+class BatchResult(NamedTuple):
     """Which entry of a batch a payload belongs to, and how it went.
 
     Attributes:
@@ -110,7 +109,7 @@ class BatchResult:
         opaque: What was given to ``Batch.add``.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # not the method of a tuple
     bucket: str
     obj_name: str
     size: int

@@ -1,0 +1,305 @@
+//! Connections that the reader of an answer drives itself: no other task stands between it and the
+//! socket, so large answers cost no change of threads for each piece, and their pieces lie in one
+//! buffer that stays in the CPU's caches.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::body::Upload;
+use crate::error::{Error, Reason};
+
+/// Bytes read from a socket at once.
+const READ: usize = 128 << 10;
+/// Connections to one node that are kept while nobody uses them,
+const KEPT: usize = 8;
+/// and for how long: a little less than a node keeps its side.
+const KEEP_IDLE: Duration = Duration::from_secs(20);
+
+/// Why there is no answer.
+pub(crate) enum Failure {
+    Connect(Reason),
+    Broken(Reason),
+}
+
+impl Failure {
+    /// As the failure of a request to the node at `base`.
+    pub(crate) fn of(self, base: &str) -> Error {
+        let endpoint = base.to_owned();
+        match self {
+            Self::Connect(source) => Error::Connect { endpoint, source },
+            Self::Broken(source) => Error::Broken { endpoint, source },
+        }
+    }
+}
+
+/// A pool of such connections. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct DrivenPool {
+    connect_timeout: Duration,
+    idle: Idle,
+}
+
+/// Connections that nobody uses, by the authority of their node.
+type Idle = Arc<Mutex<HashMap<String, Vec<(Instant, Connection)>>>>;
+
+impl DrivenPool {
+    pub(crate) fn new(connect_timeout: Duration) -> Self {
+        Self { connect_timeout, idle: Idle::default() }
+    }
+
+    /// Sends a request, which must be one that may arrive twice, and waits for the head of its
+    /// answer. The body moves while its [`Driver`] is driven.
+    pub(crate) async fn send(
+        &self,
+        request: Request<Bytes>,
+    ) -> Result<(Response<Incoming>, Driver), Failure> {
+        let authority = request.uri().authority().map(|a| a.as_str().to_owned());
+        let authority =
+            authority.ok_or_else(|| broken(&io::Error::other("a URL without a host")))?;
+        while let Some(mut connection) = self.kept(&authority) {
+            if !connection.is_usable().await {
+                continue;
+            }
+            // Its node may close it at this very moment; then it is no news of the request.
+            if let Ok(answer) = connection.exchange(&request).await {
+                return Ok((answer, self.driver(authority, connection)));
+            }
+        }
+        let mut connection = self.connect(&authority).await?;
+        let answer = connection.exchange(&request).await.map_err(|e| broken(&e))?;
+        Ok((answer, self.driver(authority, connection)))
+    }
+
+    fn driver(&self, authority: String, connection: Connection) -> Driver {
+        Driver { connection, authority, idle: self.idle.clone() }
+    }
+
+    fn kept(&self, authority: &str) -> Option<Connection> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = idle.get_mut(authority)?;
+        list.retain(|(since, _)| since.elapsed() < KEEP_IDLE);
+        list.pop().map(|(_, connection)| connection)
+    }
+
+    async fn connect(&self, authority: &str) -> Result<Connection, Failure> {
+        let has_port = authority.rsplit(':').next().is_some_and(|p| p.parse::<u16>().is_ok());
+        let address = if has_port { authority.to_owned() } else { format!("{authority}:80") };
+        let stream = tokio::time::timeout(self.connect_timeout, TcpStream::connect(address)).await;
+        let stream = stream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let stream = stream.map_err(|e| Failure::Connect(Reason::of(&e)))?;
+        let _ = stream.set_nodelay(true);
+        let mut http = http1::Builder::new();
+        http.read_buf_exact_size(Some(READ));
+        let (sender, http) = http.handshake(TokioIo::new(stream)).await.map_err(|e| broken(&e))?;
+        Ok(Connection { sender, http: Some(Box::pin(http)) })
+    }
+}
+
+fn broken(error: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure::Broken(Reason::of(error))
+}
+
+/// One connection; nothing moves on it but while it is polled.
+struct Connection {
+    sender: http1::SendRequest<Upload>,
+    http: Http,
+}
+
+/// `None` once it is over.
+type Http = Option<Pin<Box<http1::Connection<TokioIo<TcpStream>, Upload>>>>;
+
+/// Moves what can be moved. How the connection ended, its sender and the body get to know.
+fn drive(http: &mut Http, cx: &mut Context<'_>) {
+    if http.as_mut().is_some_and(|http| http.as_mut().poll(cx).is_ready()) {
+        *http = None;
+    }
+}
+
+impl Connection {
+    /// Whether it is open and its last answer is over.
+    async fn is_usable(&mut self) -> bool {
+        poll_fn(|cx| {
+            drive(&mut self.http, cx);
+            Poll::Ready(self.http.is_some() && self.sender.is_ready())
+        })
+        .await
+    }
+
+    async fn exchange(&mut self, request: &Request<Bytes>) -> hyper::Result<Response<Incoming>> {
+        let mut answer = pin!(self.sender.send_request(for_the_wire(request)));
+        poll_fn(|cx| match answer.as_mut().poll(cx) {
+            Poll::Pending => {
+                drive(&mut self.http, cx);
+                answer.as_mut().poll(cx)
+            }
+            ready => ready,
+        })
+        .await
+    }
+}
+
+/// The request with its path alone, and its host in a header.
+fn for_the_wire(request: &Request<Bytes>) -> Request<Upload> {
+    let (mut parts, body) = request.clone().into_parts();
+    let host = parts.uri.authority().map(|a| HeaderValue::from_str(a.as_str()));
+    if let Some(Ok(host)) = host {
+        parts.headers.insert(HOST, host);
+    }
+    let path = parts.uri.path_and_query().cloned();
+    parts.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    Request::from_parts(parts, Upload::from(body))
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Connection")
+    }
+}
+
+/// Moves the body of one answer. Dropped before its end, it closes the connection.
+pub(crate) struct Driver {
+    connection: Connection,
+    authority: String,
+    idle: Idle,
+}
+
+impl Driver {
+    /// Moves what can be moved now; wakes the task when there is more.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
+        drive(&mut self.connection.http, cx);
+    }
+
+    /// The whole body was read: the connection may be used again.
+    pub(crate) fn release(self) {
+        if self.connection.http.is_none() {
+            return;
+        }
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = idle.entry(self.authority).or_default();
+        if list.len() < KEPT {
+            list.push((Instant::now(), self.connection));
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use futures::StreamExt;
+    use http::{Method, StatusCode};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::transport::{Download, Transport, request};
+
+    /// What a node does with a connection: sends these bytes for each request, then closes it.
+    type Script = &'static [&'static [u8]];
+
+    const WHOLE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12345";
+    const HALF: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n12345";
+    const CHUNKS: &[u8] =
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n12\r\n3\r\n345\r\n0\r\n\r\n";
+
+    /// A node that plays one script for each connection; says when a connection's client is gone.
+    async fn node(scripts: &'static [Script]) -> (String, tokio::sync::mpsc::Receiver<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (gone, is_gone) = tokio::sync::mpsc::channel(10);
+        tokio::spawn(async move {
+            for (number, script) in scripts.iter().enumerate() {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                for answer in *script {
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        head.push(stream.read_u8().await.unwrap());
+                    }
+                    assert!(head.starts_with(b"POST /p HTTP/1.1\r\n"), "{head:?}");
+                    stream.write_all(answer).await.unwrap();
+                }
+                if script.last() == Some(&HALF) {
+                    let left = stream.read(&mut [0; 10]).await;
+                    assert!(!matches!(left, Ok(n) if n > 0));
+                }
+                gone.send(number).await.unwrap();
+            }
+        });
+        (url, is_gone)
+    }
+
+    async fn ask(transport: &Transport, url: &str) -> Response<Download> {
+        let request = request(Method::POST, url, "/p").body(Bytes::new()).unwrap();
+        let answer = transport.send_ok_driven(url, request).await;
+        answer.map_err(|(e, _)| e).unwrap()
+    }
+
+    fn transport() -> Transport {
+        Transport::new(Duration::from_secs(1), Duration::from_secs(5))
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_answer_was_read_serves_the_next_request() {
+        let (url, _gone) = node(&[&[WHOLE, CHUNKS, WHOLE]]).await;
+        let transport = transport();
+        for _ in 0..3 {
+            let answer = ask(&transport, &url).await;
+            assert_eq!(answer.status(), StatusCode::OK);
+            assert_eq!(answer.into_body().collect().await.unwrap(), "12345");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_its_node_closed_meanwhile_is_replaced() {
+        let (url, mut gone) = node(&[&[WHOLE], &[WHOLE]]).await;
+        let transport = transport();
+        for number in 0..2 {
+            let answer = ask(&transport, &url).await;
+            assert_eq!(answer.into_body().collect().await.unwrap(), "12345");
+            assert_eq!(gone.recv().await, Some(number));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_dropped_closes_its_connection() {
+        let (url, mut gone) = node(&[&[HALF], &[WHOLE]]).await;
+        let transport = transport();
+        let mut answer = ask(&transport, &url).await.into_body();
+        assert_eq!(answer.next().await.unwrap().unwrap(), "12345");
+        drop(answer);
+        assert_eq!(gone.recv().await, Some(0));
+        let answer = ask(&transport, &url).await;
+        assert_eq!(answer.into_body().collect().await.unwrap(), "12345");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_not_there_or_silent_is_an_error() {
+        let transport = transport().with_idle(Duration::from_millis(100));
+        let send = |url: String| {
+            let transport = transport.clone();
+            async move {
+                let request = request(Method::POST, &url, "/p").body(Bytes::new()).unwrap();
+                transport.send_ok_driven(&url, request).await.err().unwrap().0
+            }
+        };
+        let (url, _gone) = node(&[]).await;
+        tokio::task::yield_now().await;
+        assert!(matches!(send(url).await, Error::Connect { .. }));
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", silent.local_addr().unwrap());
+        assert!(send(url).await.to_string().contains("no bytes for"));
+    }
+}
