@@ -60,24 +60,27 @@ impl Assembler {
         Self { moss, entries, sources }
     }
 
-    /// Writes the whole archive; returns what became of each entry. `job` counts what went out.
+    /// Writes the whole archive; returns what became of each entry, unless it is streamed: then
+    /// nobody is told. `job` counts what went out.
     pub(crate) async fn run(mut self, sink: &mut Sink, job: &RequestJob) -> Result<Vec<MossOut>> {
         let mut output = Output::new(self.moss.format()?, sink)?;
         self.sources.plan(0..self.entries.len());
-        let mut outs = Vec::with_capacity(self.entries.len());
+        let mut outs = Vec::new();
         for index in 0..self.entries.len() {
-            let out = self.emit(index, &mut output).await?;
-            if out.err_msg.is_empty() {
-                job.done(out.size);
+            let written = self.emit(index, &mut output).await?;
+            if let Ok(size) = &written {
+                job.done(*size);
             }
-            outs.push(out);
+            if !self.moss.strm {
+                outs.push(self.out(index, written));
+            }
         }
         output.finish().await?;
         Ok(outs)
     }
 
-    /// Writes one member, planning again as often as owners go away.
-    async fn emit(&mut self, index: usize, output: &mut Output<'_>) -> Result<MossOut> {
+    /// Writes one member, planning again as often as owners go away; its size, or why it is missing.
+    async fn emit(&mut self, index: usize, output: &mut Output<'_>) -> Result<Result<u64>> {
         let name = self.moss.member_name(&self.entries[index]);
         let mut sent: Option<Sent> = None;
         let mut progress = Instant::now();
@@ -95,7 +98,7 @@ impl Assembler {
                     }
                     if !more {
                         output.end().await?;
-                        return Ok(self.out(index, total, String::new()));
+                        return Ok(Ok(total));
                     }
                     continue;
                 }
@@ -113,7 +116,7 @@ impl Assembler {
             }
             output.begin(&format!("{MISSING_PREFIX}{name}"), 0)?;
             output.end().await?;
-            return Ok(self.out(index, 0, failure.to_string()));
+            return Ok(Err(failure));
         }
     }
 
@@ -127,8 +130,12 @@ impl Assembler {
         Ok(next.await)
     }
 
-    fn out(&self, index: usize, size: u64, err_msg: String) -> MossOut {
+    fn out(&self, index: usize, written: Result<u64>) -> MossOut {
         let entry = &self.entries[index];
+        let (size, err_msg) = match written {
+            Ok(size) => (size, String::new()),
+            Err(e) => (0, e.to_string()),
+        };
         MossOut {
             objname: entry.name.to_string(),
             archpath: entry.archpath.clone(),

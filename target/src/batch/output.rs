@@ -11,6 +11,8 @@ use crate::shard::write::ArchiveWriter;
 
 /// Bytes that are worth a piece of their own.
 const PIECE: usize = 256 << 10;
+/// As many go out as they are where the format allows it.
+const UNCOPIED: usize = 32 << 10;
 /// Compressing more than this at once would hold up other tasks of the thread.
 const LONG: usize = 32 << 10;
 
@@ -55,6 +57,10 @@ impl<'a> Output<'a> {
 
     pub(crate) async fn data(&mut self, bytes: Bytes) -> Result<()> {
         let writer = self.writer()?;
+        if bytes.len() >= UNCOPIED && writer.pass(bytes.len() as u64)? {
+            self.flush().await?;
+            return self.sink.write(bytes).await;
+        }
         if writer.compresses() && bytes.len() > LONG {
             let Some(mut writer) = self.writer.take() else { return Err(lost()) };
             let written = tokio::task::spawn_blocking(move || {

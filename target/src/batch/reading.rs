@@ -20,10 +20,12 @@ use super::{Loaded, Loader, PIECE};
 use crate::object::DiskOrder;
 use crate::store::Record;
 
-/// Entries looked at in one go,
-const GROUP: usize = 256;
-/// those that are members of shards,
-const MEMBERS: usize = 1024;
+/// Entries looked at in one go: few at first, so that something goes out soon,
+const FIRST_GROUP: usize = 128;
+/// then more, so that neighbours are read together,
+const GROUP: usize = 512;
+/// of which so many members of shards count as one,
+const PER_LOOK: usize = 4;
 /// and bytes read in one go, on a thread that others wait for.
 const GROUP_BYTES: usize = 1 << 20;
 /// What a member is taken for before its shard is open.
@@ -46,6 +48,8 @@ pub(crate) struct Reading {
     share: Arc<Share>,
     /// The first position that was not looked at yet.
     next: usize,
+    /// Entries to look at in the next go.
+    group: usize,
     /// Positions from `base` on.
     slots: VecDeque<Slot>,
     base: usize,
@@ -93,6 +97,7 @@ impl Reading {
             ordered,
             share,
             next: 0,
+            group: FIRST_GROUP,
             slots: VecDeque::new(),
             base: 0,
             ready: VecDeque::new(),
@@ -168,7 +173,7 @@ impl Reading {
         let (mut looked, mut bytes) = (0, 0);
         while self.next < self.wanted.len()
             && self.slots.len() < SLOTS
-            && looked < GROUP
+            && looked < self.group
             && bytes < GROUP_BYTES
             && (self.held < ahead || self.slots.is_empty())
         {
@@ -188,7 +193,7 @@ impl Reading {
                 // A shard that is open takes more than one member of it more.
                 cost = if of_shard.is_empty() { PIECE } else { MEMBER_GUESS };
                 of_shard.push(position);
-                looked += usize::from(position.is_multiple_of(MEMBERS / GROUP));
+                looked += usize::from(position.is_multiple_of(PER_LOOK));
             } else {
                 looked += 1;
                 let name = entry.name.as_str();
@@ -211,6 +216,7 @@ impl Reading {
             self.held += cost;
             self.slots.push_back(Slot { state: State::Waiting, cost, again: Vec::new() });
         }
+        self.group = GROUP.min(self.group * 2);
         self.read_small(small);
         for ((_, name), positions) in members {
             self.read_members(name.clone(), positions);
@@ -244,8 +250,13 @@ impl Reading {
     fn read_small(&mut self, mut small: Vec<(DiskOrder, usize, Record)>) {
         small.sort_unstable_by_key(|(order, ..)| *order);
         let mut far = Vec::new();
-        for (order, position, record) in small {
-            match self.loader.service.payload_now(&record) {
+        let mut payloads = Vec::with_capacity(small.len());
+        for of_disk in small.chunk_by(|a, b| a.0.disk == b.0.disk) {
+            let records: Vec<&Record> = of_disk.iter().map(|(.., record)| record).collect();
+            payloads.extend(self.loader.service.payloads_now(&records));
+        }
+        for ((order, position, record), payload) in small.into_iter().zip(payloads) {
+            match payload {
                 Some(bytes) => {
                     let answer =
                         self.loader.part(&self.request.entries[self.wanted[position]], bytes);

@@ -84,8 +84,12 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     let entries = moss.resolve(default.as_ref())?;
     drop(bytes);
     let state = context.maps.load();
+    let mut known = None;
     for entry in &entries {
-        state.bucket(&entry.bucket)?;
+        if known != Some(&entry.bucket) {
+            state.bucket(&entry.bucket)?;
+            known = Some(&entry.bucket);
+        }
     }
     let bucket = default.as_ref().or_else(|| entries.first().map(|e| &e.bucket));
     let job = Registration::new(JobKind::GetBatch);

@@ -33,11 +33,15 @@ impl ObjectService {
         (record.size <= most && self.is_fresh(info, &record)).then_some(record)
     }
 
-    /// The payload of this very commit if it lies in the page cache.
-    pub(crate) fn payload_now(&self, record: &Record) -> Option<Bytes> {
-        let bytes = self.store().read_now(record).ok()??;
-        self.noted(record);
-        Some(bytes)
+    /// The payloads of these very commits of one disk, in its order, as far as they lie in the page
+    /// cache.
+    pub(crate) fn payloads_now(&self, records: &[&Record]) -> Vec<Option<Bytes>> {
+        let payloads = self.store().payloads_now(records);
+        let now = unix_ns();
+        for (record, _) in records.iter().zip(&payloads).filter(|(_, payload)| payload.is_some()) {
+            self.noted(record, now);
+        }
+        payloads
     }
 
     /// The payloads of these very commits, read one after the other in one step. `None`: gone or
@@ -47,7 +51,7 @@ impl ObjectService {
         crate::store::blocking(move || {
             let read = |record: Record| {
                 let bytes = service.store().read_blocking(&record).ok()?;
-                service.noted(&record);
+                service.noted(&record, unix_ns());
                 Some(bytes)
             };
             Ok(records.into_iter().map(read).collect())
@@ -55,8 +59,8 @@ impl ObjectService {
         .await
     }
 
-    fn noted(&self, record: &Record) {
-        self.store().touch(record, unix_ns());
+    fn noted(&self, record: &Record, now_ns: u64) {
+        self.store().touch(record, now_ns);
         self.count_checked(CheckPath::Read, record.size, ByteRange::whole(record.size));
     }
 }

@@ -22,6 +22,9 @@ use self::zip::ZipWriter;
 const GZIP_LEVEL: u32 = 1;
 const ZSTD_LEVEL: i32 = 1;
 
+/// Room made at once for a tar: growing step by step would copy it as often.
+const ROOM: usize = 288 << 10;
+
 /// Writes one archive.
 pub(crate) struct ArchiveWriter {
     packing: Packing,
@@ -77,16 +80,31 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// Adds to the member begun.
-    pub(crate) fn data(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Whether the next `len` bytes of the member begun are in the archive as they are. Then they are
+    /// the caller's to write, behind what [`Self::take`] gives now.
+    pub(crate) fn pass(&mut self, len: u64) -> Result<bool> {
+        let passes = matches!(self.packing, Packing::Tar(_));
+        if passes {
+            self.advance(len)?;
+        }
+        Ok(passes)
+    }
+
+    fn advance(&mut self, len: u64) -> Result<()> {
         let open = self.member.as_mut().ok_or_else(|| Error::internal("no member is begun"))?;
-        let Some(left) = open.left.checked_sub(bytes.len() as u64) else {
+        let Some(left) = open.left.checked_sub(len) else {
             return Err(Error::internal(format!(
                 "member \"{}\" is longer than its {} bytes",
                 open.name, open.size
             )));
         };
         open.left = left;
+        Ok(())
+    }
+
+    /// Adds to the member begun.
+    pub(crate) fn data(&mut self, bytes: &[u8]) -> Result<()> {
+        self.advance(bytes.len() as u64)?;
         match &mut self.packing {
             Packing::Zip(zip) => {
                 zip.data(bytes);
@@ -157,7 +175,12 @@ impl ArchiveWriter {
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         match &mut self.packing {
-            Packing::Tar(out) => out.extend_from_slice(bytes),
+            Packing::Tar(out) => {
+                if out.capacity() - out.len() < bytes.len() {
+                    out.reserve(bytes.len().max(ROOM));
+                }
+                out.extend_from_slice(bytes);
+            }
             Packing::Gzip(encoder) => encoder.write_all(bytes)?,
             Packing::Lz4(encoder) => encoder.write_all(bytes)?,
             Packing::Zstd(encoder) => encoder.write_all(bytes)?,
@@ -267,6 +290,24 @@ mod tests {
             let at_once = write(format, &members(), usize::MAX);
             assert!(write(format, &members(), 77_777) == at_once, "{format:?}");
         }
+    }
+
+    #[test]
+    fn what_is_passed_by_the_writer_of_a_tar_is_a_part_of_it() {
+        let mut out = Vec::new();
+        let mut writer = ArchiveWriter::new(ArchiveFormat::Tar).unwrap();
+        writer.begin("x", 5).unwrap();
+        writer.data(b"12").unwrap();
+        assert!(writer.pass(3).unwrap());
+        out.extend_from_slice(&writer.take());
+        out.extend_from_slice(b"345");
+        assert!(writer.pass(1).is_err(), "more than was announced");
+        writer.end().unwrap();
+        out.extend_from_slice(&writer.finish().unwrap());
+        assert_eq!(read(ArchiveFormat::Tar, out), [("x".to_owned(), b"12345".to_vec())]);
+        let mut zip = ArchiveWriter::new(ArchiveFormat::Zip).unwrap();
+        zip.begin("x", 5).unwrap();
+        assert!(!zip.pass(5).unwrap());
     }
 
     #[test]

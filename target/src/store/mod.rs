@@ -186,6 +186,12 @@ impl Store {
         self.volume(record)?.read_now(record)
     }
 
+    /// As [`Self::read_now`] for many of one disk, in the order in which they lie there.
+    pub(crate) fn payloads_now(&self, records: &[&Record]) -> Vec<Option<Bytes>> {
+        let volume = records.first().and_then(|record| self.volume(record).ok());
+        volume.map_or_else(|| vec![None; records.len()], |volume| volume.payloads_now(records))
+    }
+
     /// Opens the very commit that `record` is of; [`ErrorCode::ObjectNotFound`] when it is gone.
     pub async fn reader(&self, record: &Record) -> Result<ObjectReader> {
         let (store, record) = (self.clone(), record.clone());

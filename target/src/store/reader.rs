@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_core::buffers::Buffer;
 use forebay_core::checksum::crc32c;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 use futures::{Stream, stream};
 use tokio::task::JoinHandle;
 
-use super::buffers::{BUFFER, Buffer};
+use super::buffers::{BUFFER, Buffer as Warm};
 use super::disk::DiskFile;
 use super::format::{BLOCK, TABLE_ENTRY, table_len};
 use super::record::Record;
@@ -188,7 +189,7 @@ impl Open {
             _ => None,
         };
         now(sums, extent.size + from / BLOCK * TABLE_ENTRY)?;
-        let mut buffer = Buffer::take();
+        let mut buffer = Warm::take();
         let bytes = &mut buffer.bytes_mut()[..payload];
         now(bytes, from)?;
         let mut blocks = bytes.chunks(BLOCK as usize).zip(sums.chunks(TABLE_ENTRY as usize));
@@ -232,16 +233,16 @@ impl Open {
         // A read of the whole file takes the table, which follows, in the same call.
         let whole = from == 0 && to == size;
         let along = if whole { table_len(size) as usize } else { 0 };
-        let mut buf = vec![0; payload + along];
-        self.fill(extent, &mut buf, from, passing)?;
-        let sums = if whole {
-            buf.split_off(payload)
-        } else {
-            let mut sums = vec![0; table_len(to - from) as usize];
-            self.fill(extent, &mut sums, size + first * TABLE_ENTRY, passing)?;
-            sums
-        };
-        let blocks = buf.chunks(BLOCK as usize).zip(sums.chunks(TABLE_ENTRY as usize));
+        let mut buf = Buffer::take(payload + along);
+        self.fill(extent, buf.bytes_mut(), from, passing)?;
+        let mut apart = Vec::new();
+        if !whole {
+            apart.resize(table_len(to - from) as usize, 0);
+            self.fill(extent, &mut apart, size + first * TABLE_ENTRY, passing)?;
+        }
+        let (bytes, along) = buf.as_ref().split_at(payload);
+        let sums = if whole { along } else { &apart };
+        let blocks = bytes.chunks(BLOCK as usize).zip(sums.chunks(TABLE_ENTRY as usize));
         for (i, (block, sum)) in blocks.enumerate() {
             if crc32c(block).to_le_bytes() != sum {
                 let at = base + from + i as u64 * BLOCK;
@@ -249,7 +250,7 @@ impl Open {
             }
         }
         let cut = (start - from) as usize..(end - from) as usize;
-        Ok(Bytes::from(buf).slice(cut))
+        Ok(buf.freeze().slice(cut))
     }
 
     fn fill(&self, extent: &OpenExtent, buf: &mut [u8], offset: u64, passing: bool) -> Result<()> {

@@ -14,11 +14,11 @@ use crc_fast::{CrcAlgorithm, Digest};
 use forebay_core::checksum::crc32c;
 use forebay_core::{Error, Result};
 
-use super::record::{Entry, decode_entry, encode_entry};
+use super::record::{Entry, decode_entry, encode_entry, is_put_of};
 use super::{
     BLOCK, FORMAT, MAX_PAYLOAD, MAX_RECORD, TABLE_ENTRY, damaged, table_len, unknown_format,
 };
-use crate::store::record::Spot;
+use crate::store::record::{Record, Spot};
 
 /// Bytes of the header of a segment.
 pub(crate) const SEGMENT_HEADER: u64 = 64;
@@ -179,6 +179,21 @@ pub(crate) fn decode_head(head: &[u8], segment: &SegmentHeader, offset: u64) -> 
     let offset = u32::try_from(offset).map_err(|_| damaged("a frame lies too far behind"))?;
     let spot = Spot { segment: segment.segment, offset, head: fixed.head };
     decode_entry(&rest[..rest.len() - fixed.table()], spot, u64::from(fixed.payload))
+}
+
+/// Whether a head is sound, and that of the frame of this very commit with its payload behind it:
+/// as [`decode_head`], for who needs no more.
+pub(crate) fn is_head_of(
+    head: &[u8],
+    segment: &SegmentHeader,
+    offset: u64,
+    record: &Record,
+) -> bool {
+    let fits = |f: &Fixed| f.head as usize == head.len() && u64::from(f.payload) == record.size;
+    let Some(fixed) = Fixed::decode(head).filter(fits) else { return false };
+    let (first, rest) = head.split_at(FIXED);
+    segment.crc(offset, first, rest).to_le_bytes() == first[12..]
+        && is_put_of(&rest[..rest.len() - fixed.table()], record)
 }
 
 /// The block table at the end of a sound head.

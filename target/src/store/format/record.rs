@@ -226,6 +226,20 @@ pub(super) fn decode_entry(bytes: &[u8], spot: Spot, size: u64) -> Result<Entry>
     Ok(entry)
 }
 
+/// Whether this is the record of the very commit, with its payload behind it. Reads no more than
+/// that takes.
+pub(super) fn is_put_of(bytes: &[u8], record: &Record) -> bool {
+    let mut r = Reader { rest: bytes };
+    let mut is_same = || {
+        let kind = r.u8()?;
+        r.u8()?;
+        let is_named = r.varint()? == record.bucket_id && r.text_is(&record.name)?;
+        let sequence = r.varint()?;
+        Ok::<_, Error>(kind == PUT_HERE && is_named && r.delta(sequence)? == record.generation)
+    };
+    is_same().unwrap_or(false)
+}
+
 /// Generation and metadata, as [`encode_rest`] wrote them.
 pub(super) fn decode_rest(
     r: &mut Reader<'_>,

@@ -121,6 +121,19 @@ impl<'a> Reader<'a> {
         if is_hex { hex_text(bytes) } else { utf8(bytes) }
     }
 
+    /// Passes over a text; whether it is this one.
+    pub(super) fn text_is(&mut self, text: &str) -> Result<bool> {
+        let (bytes, is_hex) = self.text_bytes()?;
+        if !is_hex {
+            return Ok(bytes == text.as_bytes());
+        }
+        let mut pair = [0; 2];
+        Ok(text.len() == bytes.len() * 2
+            && bytes.iter().zip(text.as_bytes().chunks_exact(2)).all(|(byte, digits)| {
+                hex::encode_to_slice([*byte], &mut pair).is_ok() && pair == digits
+            }))
+    }
+
     /// Passes over a text.
     pub(super) fn skip_text(&mut self) -> Result<()> {
         self.text_bytes().map(drop)

@@ -47,6 +47,7 @@ impl Written {
             assert_eq!(log.damaged().len(), if gone { 0 } else { 1 });
             return;
         }
+        self.check_together(&log, &touched, bytes.len());
         let mut found = BTreeMap::new();
         let mut end = SEGMENT_HEADER;
         for item in log.scan_segment(1, true) {
@@ -91,6 +92,37 @@ impl Written {
             }
         }
         assert!(found.is_empty(), "nobody wrote {found:?}");
+    }
+}
+
+impl Written {
+    /// Reads all payloads of the log in one go: those that are whole come, the others do not.
+    fn check_together(&self, log: &Log, touched: &impl Fn(usize, usize) -> bool, len: usize) {
+        let mut records = Vec::new();
+        for (i, item) in self.items.iter().enumerate() {
+            if let Entry::Put(record) = placed(item, self.spots[i])
+                && record.place.is_log()
+            {
+                records.push((i, record));
+            }
+        }
+        let wanted: Vec<&Record> = records.iter().map(|(_, record)| &**record).collect();
+        let payloads = log.payloads_now(&wanted);
+        assert_eq!(payloads.len(), records.len());
+        for ((i, record), payload) in records.iter().zip(payloads) {
+            let (start, _, end) = self.frame(*i);
+            let whole = !touched(start, end) && end <= len;
+            // Not every file system can tell what is in memory.
+            let can_tell = !matches!(log.read_now(&self.spots[*i], record.size), Ok(Err(())));
+            match payload {
+                Some(payload) => assert!(whole && payload == self.items[*i].payload),
+                None => assert!(!whole || !can_tell),
+            }
+            let other = Record { generation: record.generation + 1, ..(**record).clone() };
+            assert_eq!(log.payloads_now(&[&other]), [None], "another commit");
+            let other = Record { name: "other".into(), ..(**record).clone() };
+            assert_eq!(log.payloads_now(&[&other]), [None], "another object");
+        }
     }
 }
 
