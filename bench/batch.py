@@ -3,8 +3,10 @@
     python bench/batch.py --bin build/release/forebay --aisnode AISNODE
 
 Forebay and AIStore, one target each, get the same objects and are read in turns, by AIStore's own
-client on both and by ours on Forebay. Beside each rate stands the CPU time that the server and the
-client spent on an item: they share the machine's cores. Only ratios mean something.
+client on both and by ours on Forebay. In the same turns the roofs are measured (`roofs.py`): AIStore's
+client on an answer that is ready, and a server that does nothing but one `pread` for each item. Beside
+each rate stands the CPU time that the server and the client spent on an item: they share the
+machine's cores. Only ratios mean something.
 """
 
 from __future__ import annotations
@@ -17,13 +19,11 @@ import json
 import os
 import random
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,13 +31,16 @@ from pathlib import Path
 from typing import Any
 
 import peers
+import roofs
 from peers import Server
 
 KIB, MIB = 1 << 10, 1 << 20
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 Row = dict[str, Any]
-Way = Callable[[], tuple[int, int]]
-"""Reads a whole load; the items and bytes that came."""
+Way = Callable[[list[str]], tuple[int, int]]
+"""Reads items by their names; how many and how many bytes came."""
+OURS, THEIRS = "our client on Forebay", "AIStore's client on "
+BARE, READY = "roof: a pread each, to bytes", "roof: AIStore's client, ready TAR"
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ LOADS = [
     Load("batch of 1,000 members of 10 KiB of a shard of 50 MB", 1000, 10 * KIB, 4900),
     Load("batch of 1,000 objects of 128 KiB", 1000, 128 * KIB),
 ]
+SMALL = 4 * KIB
+"""Items up to this size are asked for as `bytes` objects."""
 CROWD, LONG = 32, 10_000
 """Batches at a time, and entries of each, under which the target's memory is looked at."""
 
@@ -120,17 +125,17 @@ def check(load: Load, read: tuple[int, int]) -> None:
         sys.exit(f"error: {load.name}: {read[0]} items of {read[1]} bytes came")
 
 
-def theirs(server: Server, load: Load) -> Way:
-    """AIStore's client: one streamed GetBatch."""
+def theirs(endpoint: str, load: Load) -> Way:
+    """AIStore's client: one streamed GetBatch, contents as `bytes` that nobody keeps."""
     from aistore.sdk import Client
 
-    client = Client(server.endpoint)
+    client = Client(endpoint)
     bucket = client.bucket(bucket_of(load))
 
-    def read() -> tuple[int, int]:
+    def read(names: list[str]) -> tuple[int, int]:
         batch = client.batch(bucket=bucket)
         shard = bucket.object("s.tar")
-        for name in shuffled(load):
+        for name in names:
             if load.shard:
                 batch.add(shard, archpath=name)
             else:
@@ -142,23 +147,25 @@ def theirs(server: Server, load: Load) -> Way:
 
 
 def ours(server: Server, load: Load) -> Way:
-    """Our client: one batch, its contents as `bytes`."""
+    """Our client: small objects as `bytes` of one call; others as they come, as AIStore's does."""
     import forebay
 
     client = forebay.Client(server.endpoint)
     bucket = client.bucket(bucket_of(load))
 
-    def read() -> tuple[int, int]:
-        names = shuffled(load)
-        if load.shard:
-            batch = client.batch(bucket=bucket)
-            shard = bucket.object("s.tar")
-            for name in names:
+    def read(names: list[str]) -> tuple[int, int]:
+        if load.size <= SMALL:
+            sizes = list(map(len, bucket.get_many(names, as_bytes=True)))
+            return len(sizes), sum(sizes)
+        batch = client.batch(bucket=bucket)
+        shard = bucket.object("s.tar")
+        for name in names:
+            if load.shard:
                 batch.add(shard, archpath=name)
-            contents = [bytes(content) for _, content in batch.get_all()]
-        else:
-            contents = [bytes(content) for content in bucket.get_many(names)]
-        return len(contents), sum(map(len, contents))
+            else:
+                batch.add(name)
+        sizes = [len(content) for _, content in batch.get()]
+        return len(sizes), sum(sizes)
 
     return read
 
@@ -171,27 +178,33 @@ def index_shard(server: Server, load: Load) -> None:
     time.sleep(5)
 
 
-def measure(load: Load, servers: dict[str, Server], rounds: int, slow: bool) -> list[Row]:
+def measure(
+    load: Load, servers: dict[str, Server], rounds: int, slow: bool, folder: Path
+) -> list[Row]:
     """All readers in turns; AIStore's shards once before its index and once after."""
-    ways: dict[str, tuple[Server, Way]] = {}
-    for name, server in servers.items():
-        fill(server, load)
-        ways[f"AIStore's client on {name}"] = (server, theirs(server, load))
-    ways["our client on Forebay"] = (servers["Forebay"], ours(servers["Forebay"], load))
+    ways: dict[str, tuple[int, Way]] = {}
     times: dict[str, list[Row]] = {}
-    theirs_on_theirs = "AIStore's client on AIStore"
-    if load.shard and theirs_on_theirs in ways:
-        server, way = ways[theirs_on_theirs]
-        label = f"{theirs_on_theirs}, no index"
-        if slow:
-            times[label] = [timed(load, server, way)]
-        with contextlib.suppress(OSError):
-            index_shard(server, load)
-    for turn in range(rounds + 1):
-        for name, (server, way) in ways.items():
-            row = timed(load, server, way)
-            if turn > 0:  # the first turn warms caches
-                times.setdefault(name, []).append(row)
+    with contextlib.ExitStack() as stack:
+        for name, server in servers.items():
+            fill(server, load)
+            ways[THEIRS + name] = (server.pid, theirs(server.endpoint, load))
+        ways[OURS] = (servers["Forebay"].pid, ours(servers["Forebay"], load))
+        pid, endpoint = stack.enter_context(roofs.ready(folder, shuffled(load), load.size))
+        ways[READY] = (pid, theirs(endpoint, load))
+        if load.size <= SMALL:
+            pid, read = stack.enter_context(roofs.bare(folder, load.count, load.size))
+            ways[BARE] = (pid, lambda _: read())
+        if load.shard and "AIStore" in servers:
+            on_theirs = ways[THEIRS + "AIStore"]
+            if slow:
+                times[f"{THEIRS}AIStore, no index"] = [timed(load, *on_theirs)]
+            with contextlib.suppress(OSError):
+                index_shard(servers["AIStore"], load)
+        for turn in range(rounds + 1):
+            for name, (pid, way) in ways.items():
+                row = timed(load, pid, way)
+                if turn > 0:  # the first turn warms caches
+                    times.setdefault(name, []).append(row)
     return [
         {"load": load.name, "reader": name}
         | {key: statistics.median(row[key] for row in rows) for key in rows[0]}
@@ -200,41 +213,20 @@ def measure(load: Load, servers: dict[str, Server], rounds: int, slow: bool) -> 
     ]
 
 
-def timed(load: Load, server: Server, way: Way) -> Row:
-    before, mine = cpu_s(server.pid), time.process_time()
+def timed(load: Load, pid: int, way: Way) -> Row:
+    """One reading; `pid` is the server's."""
+    names = shuffled(load)
+    before, mine = cpu_s(pid), time.process_time()
     start = time.perf_counter()
-    read = way()
+    read = way(names)
     took = time.perf_counter() - start
     check(load, read)
     return {
         "items_per_s": load.count / took,
         "bytes_per_s": load.count * load.size / took,
-        "server_us": (cpu_s(server.pid) - before) * 1e6 / load.count,
+        "server_us": (cpu_s(pid) - before) * 1e6 / load.count,
         "client_us": (time.process_time() - mine) * 1e6 / load.count,
     }
-
-
-def loopback() -> float:
-    """Bytes a second that two threads pass through a loopback connection, each copying once."""
-    total, piece = 2 << 30, bytes(256 * KIB)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def send() -> None:
-            with socket.create_connection(listener.getsockname()) as to:
-                for _ in range(total // len(piece)):
-                    to.sendall(piece)
-
-        sender = threading.Thread(target=send)
-        sender.start()
-        peer, _ = listener.accept()
-        buffer, got = bytearray(MIB), 0
-        start = time.perf_counter()
-        with peer:
-            while n := peer.recv_into(buffer):
-                got += n
-        took = time.perf_counter() - start
-        sender.join()
-    return got / took
 
 
 def show(load: Load, rows: list[Row], roof: float) -> None:
@@ -243,13 +235,22 @@ def show(load: Load, rows: list[Row], roof: float) -> None:
         f"  {'':<38} {'items/s':>10} {'MB/s':>7} {'server us':>10} {'client us':>10}"
         f" {'spread':>7} {'ours is':>9}"
     )
-    best = next(row for row in rows if row["reader"] == "our client on Forebay")
+    rates = {row["reader"]: row["items_per_s"] for row in rows}
+    best = next(row for row in rows if row["reader"] == OURS)
     for row in rows:
         ratio = best["items_per_s"] / row["items_per_s"]
         print(
             f"  {row['reader']:<38} {row['items_per_s']:>10,.0f} {row['bytes_per_s'] / 1e6:>7,.0f}"
             f" {row['server_us']:>10.1f} {row['client_us']:>10.1f} {row['spread']:>7.2f}"
             f" {ratio:>7.1f} x"
+        )
+    share = rates[f"{THEIRS}Forebay"] / rates[READY]
+    print(f"  AIStore's client on Forebay is at {share:.0%} of its roof")
+    if BARE in rates:
+        made = roofs.made(load.count, load.size)
+        print(
+            f"  our client is at {rates[OURS] / rates[BARE]:.0%} of its roof;"
+            f" bytes are made at {made:,.0f}/s"
         )
     if load.size >= 64 * KIB:
         share = best["bytes_per_s"] / roof
@@ -348,7 +349,7 @@ def main() -> None:
 
     # Servers and their folders go also when this is stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    result: Row = {"loads": [], "loopback_bytes_per_s": loopback()}
+    result: Row = {"loads": [], "loopback_bytes_per_s": roofs.loopback()}
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.out)))
         servers: dict[str, Server] = {
@@ -361,7 +362,7 @@ def main() -> None:
             print("not measured: AIStore (set AISNODE to an aisnode binary)", file=sys.stderr)
         for load in LOADS:
             if options.only in load.name:
-                rows = measure(load, servers, options.rounds, not options.quick)
+                rows = measure(load, servers, options.rounds, not options.quick, folder)
                 show(load, rows, result["loopback_bytes_per_s"])
                 result["loads"] += rows
         if options.only in "long":
