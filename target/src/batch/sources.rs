@@ -60,7 +60,7 @@ enum Source {
     },
     There {
         asked: Vec<usize>,
-        rows: RowStream,
+        rows: Box<RowStream>,
     },
     Lost(Error),
 }
@@ -140,7 +140,7 @@ impl Sources {
         if let Source::Opening { asked, rows } = source {
             let opened = rows.await.unwrap_or_else(|e| Err(Error::internal(e.to_string())));
             *source = match opened {
-                Ok(rows) => Source::There { asked: std::mem::take(asked), rows },
+                Ok(rows) => Source::There { asked: std::mem::take(asked), rows: Box::new(rows) },
                 Err(e) => Source::Lost(e),
             };
         }
