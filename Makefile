@@ -18,7 +18,8 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
 # Exports the clouds that tests talk to. Without one they say so and skip, unless
-# FOREBAY_REQUIRE_MINIO or FOREBAY_REQUIRE_FAKE_GCS is set, as both are in .ci/run.
+# FOREBAY_REQUIRE_MINIO, FOREBAY_REQUIRE_FAKE_GCS or FOREBAY_REQUIRE_AZURITE is set, as all are in
+# .ci/run.
 with_clouds = rc=0; FOREBAY_MINIO="$$(ci/minio.sh)" || rc=$$?; \
 	if [ $$rc = 0 ]; then export FOREBAY_MINIO; \
 	elif [ $$rc = 3 ] && [ -z "$${FOREBAY_REQUIRE_MINIO:-}" ]; then unset FOREBAY_MINIO; \
@@ -26,6 +27,10 @@ with_clouds = rc=0; FOREBAY_MINIO="$$(ci/minio.sh)" || rc=$$?; \
 	rc=0; FOREBAY_FAKE_GCS="$$(ci/fake_gcs.sh)" || rc=$$?; \
 	if [ $$rc = 0 ]; then export FOREBAY_FAKE_GCS; \
 	elif [ $$rc = 3 ] && [ -z "$${FOREBAY_REQUIRE_FAKE_GCS:-}" ]; then unset FOREBAY_FAKE_GCS; \
+	else exit $$rc; fi; \
+	rc=0; FOREBAY_AZURITE="$$(ci/azurite.sh)" || rc=$$?; \
+	if [ $$rc = 0 ]; then export FOREBAY_AZURITE; \
+	elif [ $$rc = 3 ] && [ -z "$${FOREBAY_REQUIRE_AZURITE:-}" ]; then unset FOREBAY_AZURITE; \
 	else exit $$rc; fi
 
 .PHONY: help

@@ -19,7 +19,8 @@ use crate::uri::{self, Listing};
   forebay mb ais://scratch                        a bucket of this cluster
   forebay mb ais://images --folder /data/images   a cache over a folder that all targets see
   forebay mb s3://my-bucket                       a cache over a bucket in S3
-  forebay mb gs://my-bucket                       a cache over one in Google Cloud Storage")]
+  forebay mb gs://my-bucket                       a cache over one in Google Cloud Storage
+  forebay mb az://my-container                    a cache over a container in Azure")]
 pub(crate) struct MakeArgs {
     /// The bucket, for example ais://images
     #[arg(value_name = "URI")]
@@ -180,6 +181,7 @@ pub(crate) fn show_backend(backend: &BackendSpec) -> String {
         }
         BackendKind::S3 => "s3",
         BackendKind::Gcs => "gcs",
+        BackendKind::Azure => "azure",
     };
     match &backend.endpoint {
         Some(endpoint) => format!("{kind} {} at {endpoint}", backend.bucket),

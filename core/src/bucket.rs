@@ -20,6 +20,7 @@ use crate::s3::bodies::{CorsRule, Tag, Versioning};
 pub enum BackendKind {
     S3,
     Gcs,
+    Azure,
     Folder,
 }
 
@@ -195,7 +196,8 @@ pub fn implied_backend(bucket: &Bucket) -> Option<BackendSpec> {
     let kind = match bucket.provider {
         Provider::Aws => BackendKind::S3,
         Provider::Gcp => BackendKind::Gcs,
-        Provider::Ais | Provider::Azure | Provider::Ht => return None,
+        Provider::Azure => BackendKind::Azure,
+        Provider::Ais | Provider::Ht => return None,
     };
     Some(BackendSpec { kind, bucket: bucket.name.to_string(), endpoint: None, root: None })
 }

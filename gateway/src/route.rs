@@ -112,7 +112,7 @@ impl Route {
                     "provider {} has no backend in this version",
                     info.bucket.provider
                 ))
-                .hint("buckets of aws (s3), gcp (gs) and folders can be used"));
+                .hint("buckets of aws (s3), gcp (gs), azure (az) and folders can be used"));
             }
             return Ok(());
         }

@@ -327,7 +327,7 @@ pub fn command<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> 
 fn set_env(command: &mut Command, env: &[(String, String)]) {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        if ["AWS_", "FOREBAY_", "S3_", "AIS_", "GOOGLE_", "STORAGE_EMULATOR_"]
+        if ["AWS_", "AZURE_", "FOREBAY_", "S3_", "AIS_", "GOOGLE_", "STORAGE_EMULATOR_"]
             .iter()
             .any(|p| name.starts_with(p))
         {
@@ -410,6 +410,11 @@ pub fn cloud(name: &str) -> Bucket {
 /// A bucket of the backend of Google Cloud Storage.
 pub fn google(name: &str) -> Bucket {
     Bucket::new(Provider::Gcp, name).unwrap()
+}
+
+/// A bucket of the backend of Azure Blob Storage.
+pub fn azure(name: &str) -> Bucket {
+    Bucket::new(Provider::Azure, name).unwrap()
 }
 
 /// What makes a native name a bucket over a folder.

@@ -1,10 +1,11 @@
 //! What black-box tests stand on: a real `forebay dev` cluster, a real MinIO, a real
-//! fake-gcs-server, HTTP without any client's manners, and data whose every byte is known.
+//! fake-gcs-server, a real Azurite, HTTP without any client's manners, and data whose every byte is known.
 //!
 //! A test that needs no cluster of its own takes its file's [`Shared`] one. Nothing here sleeps to
 //! let things happen: [`wait::until`] asks for a condition and fails by its name.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+pub mod azure;
 pub mod cluster;
 pub mod data;
 pub mod faulty_origin;
@@ -19,6 +20,7 @@ pub mod shared;
 pub mod wait;
 pub mod web;
 
+pub use azure::Azurite;
 pub use cluster::{Cluster, Options};
 pub use faulty_origin::FaultyOrigin;
 pub use gcs::FakeGcs;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admin;
+mod azure;
 mod bad_input;
 mod batch;
 mod batch_faults;

@@ -5,6 +5,7 @@
 //! themselves. Nothing here knows the store or HTTP.
 
 mod adaptive;
+pub mod azure;
 pub mod faulty;
 pub mod folder;
 pub mod gcs;
@@ -25,9 +26,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_core::error::{Error, Result};
+use forebay_core::object::is_system_key;
 use forebay_core::size::ByteRange;
 use futures::stream::{self, BoxStream, StreamExt};
 
+pub use azure::{AzureCredentials, AzureSettings};
 pub use faulty::{Fault, Faulty};
 pub use gcs::GcsSettings;
 pub use registry::{BackendSettings, Backends};
@@ -50,8 +53,30 @@ pub struct RemoteMeta {
     pub md5: Option<String>,
     /// Last modification, unix nanoseconds; after a put about now.
     pub mtime_ns: u64,
+    /// What kind of content it is, where the backend was told.
+    pub content_type: Option<String>,
     /// User's custom metadata; folders keep none.
     pub custom: BTreeMap<String, String>,
+}
+
+/// The pair of custom metadata under which the fronts keep an object's content type.
+const CONTENT_TYPE: &str = "s3:content-type";
+
+impl RemoteMeta {
+    /// The same with what the cluster kept, as [`Self::kept_custom`] gave it out.
+    #[must_use]
+    pub fn with_kept_custom(mut self, mut custom: BTreeMap<String, String>) -> Self {
+        self.content_type = custom.remove(CONTENT_TYPE);
+        self.custom = custom;
+        self
+    }
+
+    /// What the cluster keeps of it as custom metadata.
+    pub fn kept_custom(&self) -> BTreeMap<String, String> {
+        let mut custom = self.custom.clone();
+        custom.extend(self.content_type.clone().map(|kind| (CONTENT_TYPE.to_owned(), kind)));
+        custom
+    }
 }
 
 /// An object being read: what it is, which bytes of it come, and the bytes.
@@ -92,12 +117,23 @@ pub struct PutBody {
     pub open: OpenBody,
     /// MD5 in hexadecimal when known; a backend that can check it does.
     pub md5: Option<String>,
+    pub content_type: Option<String>,
     pub custom: BTreeMap<String, String>,
 }
 
 impl PutBody {
+    /// Takes from what the cluster keeps of an object that which is the backend's too, and gives
+    /// back the rest: what fronts keep for themselves.
+    pub fn take_custom(&mut self, custom: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let (own, users): (BTreeMap<_, _>, _) =
+            custom.into_iter().partition(|(key, _)| is_system_key(key));
+        self.content_type = own.get(CONTENT_TYPE).cloned();
+        self.custom = users;
+        own
+    }
+
     pub fn new(size: u64, open: OpenBody) -> Self {
-        Self { size, open, md5: None, custom: BTreeMap::new() }
+        Self { size, open, md5: None, content_type: None, custom: BTreeMap::new() }
     }
 
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {

@@ -12,6 +12,7 @@ use forebay_core::name::Bucket;
 use tokio::sync::Semaphore;
 
 use super::Backend;
+use super::azure::{AzureBackend, AzureClients, AzureSettings};
 use super::folder::FolderBackend;
 use super::gcs::{GcsBackend, GcsClients, GcsSettings};
 use super::limit::{Limited, Limits};
@@ -28,6 +29,7 @@ pub struct BackendSettings {
     pub folder_roots: Vec<PathBuf>,
     pub s3: S3Settings,
     pub gcs: GcsSettings,
+    pub azure: AzureSettings,
     pub retry: RetryPolicy,
     /// Calls in flight to one endpoint.
     pub concurrency: usize,
@@ -41,6 +43,7 @@ impl Default for BackendSettings {
             folder_roots: Vec::new(),
             s3: S3Settings::default(),
             gcs: GcsSettings::default(),
+            azure: AzureSettings::default(),
             retry: RetryPolicy::default(),
             concurrency: 64,
             queue_wait: Duration::from_secs(60),
@@ -52,7 +55,7 @@ impl BackendSettings {
     /// Defaults, with the clouds' endpoints taken from the environment.
     pub fn from_env(folder_roots: Vec<PathBuf>) -> Self {
         let (s3, gcs) = (S3Settings::from_env(), GcsSettings::from_env());
-        Self { folder_roots, s3, gcs, ..Self::default() }
+        Self { folder_roots, s3, gcs, azure: AzureSettings::from_env(), ..Self::default() }
     }
 }
 
@@ -96,6 +99,7 @@ pub struct Backends {
     bytes: BytesHook,
     s3: S3Clients,
     gcs: GcsClients,
+    azure: AzureClients,
     known: Mutex<HashMap<u64, Known>>,
     permits: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
@@ -105,8 +109,10 @@ impl Backends {
     pub fn new(settings: BackendSettings, hook: Hook) -> Self {
         let s3 = S3Clients::new(settings.s3.clone());
         let gcs = GcsClients::new(settings.gcs.clone());
+        let azure = AzureClients::new(settings.azure.clone());
         let bytes: BytesHook = Arc::new(|_, _| {});
-        Self { settings, hook, bytes, s3, gcs, known: Mutex::default(), permits: Mutex::default() }
+        let (known, permits) = (Mutex::default(), Mutex::default());
+        Self { settings, hook, bytes, s3, gcs, azure, known, permits }
     }
 
     /// `bytes` hears of the bytes that come from backends.
@@ -198,6 +204,15 @@ impl Backends {
                 let client = self.gcs.client(spec.endpoint.as_deref()).await?;
                 let endpoint = client.endpoint.clone();
                 (Arc::new(GcsBackend::new(client, bucket.clone(), name)), "gcp", endpoint)
+            }
+            BackendKind::Azure => {
+                let client = self.azure.client(spec.endpoint.as_deref()).await;
+                let client = client.map_err(|e| Error {
+                    message: format!("bucket \"{bucket}\" cannot be used: {}", e.message),
+                    ..e
+                })?;
+                let endpoint = client.endpoint.clone();
+                (Arc::new(AzureBackend::new(client, bucket.clone(), name)?), "azure", endpoint)
             }
             BackendKind::Folder => {
                 let root = spec.root.clone().unwrap_or_default();

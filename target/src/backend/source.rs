@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_core::error::{Error, Result};
+use forebay_core::size::ByteRange;
 
 use super::PutBody;
 
@@ -39,6 +40,20 @@ pub(super) fn check_custom(body: &PutBody, backend: &str) -> Result<()> {
         ))
         .hint("names of letters, digits and '-', values of printable ASCII")),
     }
+}
+
+/// A content type that says something: clouds give one of these to what was sent without.
+pub(super) fn kept_content_type(given: Option<&str>) -> Option<String> {
+    const NOTHING: [&str; 3] = ["", "application/octet-stream", "binary/octet-stream"];
+    given.filter(|given| !NOTHING.contains(given)).map(str::to_owned)
+}
+
+/// The bytes that `bytes 0-4/10` says, and the total.
+pub(super) fn content_range(header: &str) -> Option<(ByteRange, u64)> {
+    let (range, total) = header.trim().strip_prefix("bytes")?.trim().split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (start, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    Some((ByteRange { start, end: last.checked_add(1)? }, total.parse().ok()?))
 }
 
 /// The bytes of an MD5 in hexadecimal.

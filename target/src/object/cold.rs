@@ -319,7 +319,7 @@ pub(super) fn object_meta(remote: &RemoteMeta, present: bool) -> ObjectMeta {
         etag: remote.etag.clone(),
         atime_ns: unix_ns(),
         mtime_ns: remote.mtime_ns,
-        custom: remote.custom.clone(),
+        custom: remote.kept_custom(),
         parts: Default::default(),
         present,
     }
@@ -338,7 +338,7 @@ pub(super) fn cached_meta(
         version: remote.version.clone(),
         backend_version: remote.version.clone(),
         mtime_ns: remote.mtime_ns,
-        custom: remote.custom.clone(),
+        custom: remote.kept_custom(),
         epoch,
         validated_ns: now,
         atime_ns: now,

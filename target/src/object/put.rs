@@ -192,14 +192,12 @@ impl ObjectService {
         self.0.fetches.supersede(key);
         self.store().remove(info.id, &key.name).await?;
         let mut body = PutBody::new(size, open);
-        let custom = making.custom.unwrap_or_default();
-        let (own, users) = custom.into_iter().partition(|(key, _)| is_system_key(key));
-        body.custom = users;
+        let own = body.take_custom(making.custom.unwrap_or_default());
         let epoch = self.state().version;
         let remote = backend.put(&key.name, body).await?;
         self.0.fetches.supersede(key);
         let mut meta = cached_meta(&remote, making.checksum, epoch);
-        meta.custom.extend::<BTreeMap<_, _>>(own);
+        meta.custom.extend(own);
         Ok(RecordMeta { parts: making.parts, ..meta })
     }
 

@@ -24,6 +24,7 @@ pub(super) struct Resource {
     pub(super) generation: String,
     pub(super) md5_hash: String,
     pub(super) crc32c: String,
+    pub(super) content_type: Option<String>,
     pub(super) metadata: BTreeMap<String, String>,
 }
 
@@ -39,7 +40,8 @@ impl Resource {
     pub(super) fn meta(self) -> Option<RemoteMeta> {
         let md5 = base64::engine::general_purpose::STANDARD.decode(&self.md5_hash).ok()?;
         let (size, generation) = (self.size.parse().ok()?, self.generation.parse().ok()?);
-        Some(Facts { size, generation, md5, custom: self.metadata.into_iter().collect() }.meta())
+        let Self { content_type, metadata: custom, .. } = self;
+        Some(Facts { size, generation, md5, content_type, custom }.meta())
     }
 }
 
@@ -58,7 +60,7 @@ impl GcsBackend {
     }
 
     pub(super) async fn stat_object(&self, name: &str) -> Result<RemoteMeta> {
-        let fields = [("fields", "size,generation,md5Hash,metadata")];
+        let fields = [("fields", "size,generation,md5Hash,contentType,metadata")];
         let path = object_path(&self.remote, name);
         match self.json::<Resource>(self.client.request(Method::GET, &path, &fields)).await {
             Ok(found) => found.meta().ok_or_else(|| self.nonsense(name)),

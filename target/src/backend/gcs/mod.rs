@@ -18,6 +18,7 @@ use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::source::kept_content_type;
 use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
 pub use client::GcsSettings;
 pub(crate) use client::{GcsClient, GcsClients};
@@ -63,6 +64,7 @@ struct Facts {
     generation: i64,
     /// Empty where Google keeps none: of objects composed of others.
     md5: Vec<u8>,
+    content_type: Option<String>,
     custom: BTreeMap<String, String>,
 }
 
@@ -77,6 +79,7 @@ impl Facts {
             version,
             md5,
             mtime_ns: written_ns(self.generation),
+            content_type: kept_content_type(self.content_type.as_deref()),
             // Headers, in which reads get them, have no case.
             custom: self
                 .custom

@@ -34,6 +34,7 @@ pub(super) async fn get(
         size,
         generation: object.generation,
         md5: object.checksums.unwrap_or_default().md5_hash.to_vec(),
+        content_type: Some(object.content_type),
         custom: object.metadata.into_iter().collect(),
     }
     .meta();

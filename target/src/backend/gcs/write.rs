@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::client::GcsClient;
 use super::list::Resource;
 use super::{Facts, Failure, GcsBackend};
-use crate::backend::source::{SourceError, check_custom, md5_bytes};
+use crate::backend::source::{SourceError, check_custom, kept_content_type, md5_bytes};
 use crate::backend::{BodyStream, PutBody, RemoteMeta};
 
 const MIB: u64 = 1 << 20;
@@ -40,7 +40,11 @@ pub(super) async fn put(backend: &GcsBackend, name: &str, body: PutBody) -> Resu
     } else {
         at_once(backend, name, &body, &sums).await?
     };
-    Ok(RemoteMeta { custom: body.custom, ..meta })
+    Ok(RemoteMeta {
+        content_type: kept_content_type(body.content_type.as_deref()),
+        custom: body.custom,
+        ..meta
+    })
 }
 
 struct Sums {
@@ -76,6 +80,9 @@ async fn at_once(
     if let Some(md5) = &sums.md5 {
         request = request.with_known_md5_hash(md5.clone());
     }
+    if let Some(content_type) = &body.content_type {
+        request = request.set_content_type(content_type);
+    }
     let patience = patience(&backend.client, body.size);
     let object = match timeout(patience, request.send_unbuffered()).await {
         Ok(Ok(object)) => object,
@@ -89,6 +96,7 @@ async fn at_once(
         size: u64::try_from(object.size).unwrap_or(0),
         generation: object.generation,
         md5: object.checksums.unwrap_or_default().md5_hash.to_vec(),
+        content_type: body.content_type.clone(),
         custom: Default::default(),
     };
     Ok(facts.meta())
@@ -125,6 +133,9 @@ async fn begin(backend: &GcsBackend, name: &str, body: &PutBody, sums: &Sums) ->
     let mut object = json!({ "crc32c": BASE64.encode(sums.crc32c.to_be_bytes()) });
     if let Some(md5) = &sums.md5 {
         object["md5Hash"] = json!(BASE64.encode(md5));
+    }
+    if let Some(content_type) = &body.content_type {
+        object["contentType"] = json!(content_type);
     }
     if !body.custom.is_empty() {
         object["metadata"] = json!(body.custom);

@@ -47,6 +47,8 @@ pub struct S3Settings {
     pub region: Option<String>,
     /// From the environment, profile or machine role when absent.
     pub credentials: Option<S3Credentials>,
+    /// Takes the costs of requests to buckets whose owners do not bear them.
+    pub requester_pays: bool,
     pub connect_timeout: Duration,
     /// Longest wait for the first byte of an answer; uploads get more by their size.
     pub read_timeout: Duration,
@@ -66,6 +68,7 @@ impl Default for S3Settings {
             endpoint: None,
             region: None,
             credentials: None,
+            requester_pays: false,
             connect_timeout: Duration::from_secs(3),
             read_timeout: Duration::from_secs(30),
             multipart_above: 64 << 20,
@@ -78,11 +81,14 @@ impl Default for S3Settings {
 
 impl S3Settings {
     /// Defaults, with the endpoint that the environment names: `AWS_ENDPOINT_URL_S3`,
-    /// `AWS_ENDPOINT_URL` or `S3_ENDPOINT`, the first that is set.
+    /// `AWS_ENDPOINT_URL` or `S3_ENDPOINT`, the first that is set; `AWS_REQUEST_PAYER=requester`
+    /// takes the costs of requests.
     pub fn from_env() -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT"];
-        Self { endpoint: endpoint.into_iter().find_map(set), ..Self::default() }
+        let endpoint = endpoint.into_iter().find_map(set);
+        let requester_pays = set("AWS_REQUEST_PAYER").is_some_and(|payer| payer == "requester");
+        Self { endpoint, requester_pays, ..Self::default() }
     }
 }
 

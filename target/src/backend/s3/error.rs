@@ -18,18 +18,25 @@ const CREDENTIALS_HINT: &str =
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of the targets";
 
 impl Errors {
+    /// Of a call that lists.
     pub(super) fn of_bucket<E>(&self, e: SdkError<E, HttpResponse>) -> Error
     where
         E: ProvideErrorMetadata + StdError + 'static,
     {
-        self.convert(e, None)
+        self.convert(e, "s3:ListBucket", None)
     }
 
-    pub(super) fn of_object<E>(&self, e: SdkError<E, HttpResponse>, name: &str) -> Error
+    /// Of a call about an object, for which the credentials need the right.
+    pub(super) fn of_object<E>(
+        &self,
+        e: SdkError<E, HttpResponse>,
+        right: &str,
+        name: &str,
+    ) -> Error
     where
         E: ProvideErrorMetadata + StdError + 'static,
     {
-        self.convert(e, Some(name))
+        self.convert(e, right, Some(name))
     }
 
     /// A body that broke off.
@@ -46,14 +53,14 @@ impl Errors {
             .hint("read it again")
     }
 
-    fn convert<E>(&self, e: SdkError<E, HttpResponse>, name: Option<&str>) -> Error
+    fn convert<E>(&self, e: SdkError<E, HttpResponse>, right: &str, name: Option<&str>) -> Error
     where
         E: ProvideErrorMetadata + StdError + 'static,
     {
         match &e {
             SdkError::ServiceError(service) => {
                 let said = service.err();
-                self.answered(service.raw(), said.code(), said.message(), name)
+                self.answered(service.raw(), said.code(), said.message(), right, name)
             }
             SdkError::ResponseError(response) => self.unavailable(
                 &format!("its answer cannot be read: {}", DisplayErrorContext(&e)),
@@ -86,6 +93,7 @@ impl Errors {
         raw: &HttpResponse,
         code: Option<&str>,
         message: Option<&str>,
+        right: &str,
         name: Option<&str>,
     ) -> Error {
         let status = raw.status().as_u16();
@@ -117,7 +125,7 @@ impl Errors {
             )
             | (_, 401) => self.denied(&said),
             (_, 403) => self.error(ErrorCode::AccessDenied, &said, name).hint(format!(
-                "these credentials may not do that, or are wrong: {CREDENTIALS_HINT}"
+                "these credentials lack the right {right}, or are wrong: {CREDENTIALS_HINT}"
             )),
             (_, 412) => match name {
                 Some(name) => self.changed(name),

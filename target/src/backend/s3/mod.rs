@@ -13,13 +13,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::DateTime;
-use aws_sdk_s3::types::{EncodingType, ServerSideEncryption};
+use aws_sdk_s3::types::{EncodingType, RequestPayer, ServerSideEncryption};
 use forebay_core::error::{Error, Result};
 use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
 use futures::stream::{self, StreamExt};
 use percent_encoding::percent_decode_str;
 
+use super::source::{content_range, kept_content_type};
 use super::{Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
 pub(crate) use client::{S3Client, S3Clients};
 pub use client::{S3Credentials, S3Settings};
@@ -27,6 +28,10 @@ use error::Errors;
 
 /// Entries that S3 gives at most per listing call.
 const PAGE: usize = 1000;
+/// Rights, as policies of S3 name them.
+const READ: &str = "s3:GetObject";
+const WRITE: &str = "s3:PutObject";
+const DELETE: &str = "s3:DeleteObject";
 
 /// See the module.
 pub struct S3Backend {
@@ -45,6 +50,11 @@ impl S3Backend {
 
     fn sdk(&self) -> &Client {
         &self.client.sdk
+    }
+
+    /// Who pays for requests to buckets whose owner does not.
+    fn payer(&self) -> Option<RequestPayer> {
+        self.client.settings.requester_pays.then_some(RequestPayer::Requester)
     }
 
     /// A HEAD that finds nothing does not say whether it is the object or the bucket.
@@ -74,6 +84,7 @@ impl S3Backend {
             md5: is_md5.then(|| etag.to_ascii_lowercase()),
             etag,
             mtime_ns: facts.modified.map_or_else(now_ns, nanoseconds),
+            content_type: kept_content_type(facts.content_type),
             custom: facts
                 .custom
                 .into_iter()
@@ -95,6 +106,7 @@ struct Facts<'a> {
     version_id: Option<&'a str>,
     encryption: Option<&'a ServerSideEncryption>,
     modified: Option<&'a DateTime>,
+    content_type: Option<&'a str>,
     custom: Option<&'a HashMap<String, String>>,
 }
 
@@ -106,14 +118,6 @@ fn now_ns() -> u64 {
     nanoseconds(&DateTime::from(std::time::SystemTime::now()))
 }
 
-/// The total of `bytes 0-4/10`, and the bytes it says.
-fn content_range(header: &str) -> Option<(ByteRange, u64)> {
-    let (range, total) = header.trim().strip_prefix("bytes")?.trim().split_once('/')?;
-    let (first, last) = range.split_once('-')?;
-    let (start, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-    Some((ByteRange { start, end: last.checked_add(1)? }, total.parse().ok()?))
-}
-
 #[async_trait]
 impl Backend for S3Backend {
     async fn head_bucket(&self) -> Result<()> {
@@ -123,8 +127,15 @@ impl Backend for S3Backend {
     }
 
     async fn stat(&self, name: &str) -> Result<RemoteMeta> {
-        let sent = self.sdk().head_object().bucket(&self.remote).key(name).send().await;
-        let out = match sent.map_err(|e| self.errors.of_object(e, name)) {
+        let sent = self
+            .sdk()
+            .head_object()
+            .bucket(&self.remote)
+            .key(name)
+            .set_request_payer(self.payer())
+            .send()
+            .await;
+        let out = match sent.map_err(|e| self.errors.of_object(e, READ, name)) {
             Ok(out) => out,
             Err(e) if e.code == forebay_core::ErrorCode::ObjectNotFound => {
                 return Err(self.head_not_found(e).await);
@@ -140,6 +151,7 @@ impl Backend for S3Backend {
                 version_id: out.version_id(),
                 encryption: out.server_side_encryption(),
                 modified: out.last_modified(),
+                content_type: out.content_type(),
                 custom: out.metadata(),
             },
         ))
@@ -153,7 +165,8 @@ impl Backend for S3Backend {
     ) -> Result<RemoteObject> {
         let header = range.map(|r| format!("bytes={}-{}", r.start, r.end.saturating_sub(1)));
         let request = self.sdk().get_object().bucket(&self.remote).key(name).set_range(header);
-        let out = request.send().await.map_err(|e| self.errors.of_object(e, name))?;
+        let request = request.set_request_payer(self.payer());
+        let out = request.send().await.map_err(|e| self.errors.of_object(e, READ, name))?;
         let length = out.content_length().and_then(|n| u64::try_from(n).ok());
         let length = length.ok_or_else(|| self.nonsense("without a length", name))?;
         let (got, size) = match out.content_range() {
@@ -172,6 +185,7 @@ impl Backend for S3Backend {
                 version_id: out.version_id(),
                 encryption: out.server_side_encryption(),
                 modified: out.last_modified(),
+                content_type: out.content_type(),
                 custom: out.metadata(),
             },
         );
@@ -198,8 +212,15 @@ impl Backend for S3Backend {
     }
 
     async fn delete(&self, name: &str) -> Result<()> {
-        let sent = self.sdk().delete_object().bucket(&self.remote).key(name).send().await;
-        sent.map_err(|e| self.errors.of_object(e, name))?;
+        let sent = self
+            .sdk()
+            .delete_object()
+            .bucket(&self.remote)
+            .key(name)
+            .set_request_payer(self.payer())
+            .send()
+            .await;
+        sent.map_err(|e| self.errors.of_object(e, DELETE, name))?;
         Ok(())
     }
 
@@ -227,6 +248,7 @@ impl S3Backend {
             .max_keys(limit as i32)
             // Keys may hold characters that XML cannot.
             .encoding_type(EncodingType::Url)
+            .set_request_payer(self.payer())
             .send()
             .await;
         let out = sent.map_err(|e| self.errors.of_bucket(e))?;

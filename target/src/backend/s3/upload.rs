@@ -15,7 +15,7 @@ use forebay_core::size::ByteRange;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http_body::Frame;
 
-use super::{Facts, S3Backend};
+use super::{Facts, S3Backend, WRITE};
 use crate::backend::source::{SourceError, check_custom, md5_bytes};
 use crate::backend::{BodyStream, PutBody, RemoteMeta};
 
@@ -41,19 +41,22 @@ async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remot
         .key(name)
         .content_length(signed(body.size)?)
         .set_content_md5(body.md5.as_deref().map(md5_header).transpose()?)
+        .set_content_type(body.content_type.clone())
         .set_metadata(metadata(&body))
+        .set_request_payer(backend.payer())
         .body(bytes)
         .customize()
         .config_override(patience(backend, body.size))
         .send()
         .await;
-    let out =
-        sent.map_err(|e| source.take().unwrap_or_else(|| backend.errors.of_object(e, name)))?;
+    let out = sent
+        .map_err(|e| source.take().unwrap_or_else(|| backend.errors.of_object(e, WRITE, name)))?;
     let facts = Facts {
         etag: out.e_tag(),
         version_id: out.version_id(),
         encryption: out.server_side_encryption(),
         modified: None,
+        content_type: body.content_type.as_deref(),
         custom: None,
     };
     Ok(RemoteMeta { custom: body.custom, ..backend.meta(body.size, facts) })
@@ -65,10 +68,12 @@ async fn in_parts(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remo
         .create_multipart_upload()
         .bucket(&backend.remote)
         .key(name)
+        .set_content_type(body.content_type.clone())
         .set_metadata(metadata(&body))
+        .set_request_payer(backend.payer())
         .send()
         .await
-        .map_err(|e| backend.errors.of_object(e, name))?;
+        .map_err(|e| backend.errors.of_object(e, WRITE, name))?;
     let id = begun.upload_id().unwrap_or_default();
     if id.is_empty() {
         return Err(backend.nonsense("without an upload id", name));
@@ -115,12 +120,13 @@ async fn send_parts(backend: &S3Backend, upload: &Upload, body: &PutBody) -> Res
         .bucket(&upload.bucket)
         .key(&upload.key)
         .upload_id(&upload.id)
+        .set_request_payer(backend.payer())
         .multipart_upload(all)
         .customize()
         .config_override(patience(backend, body.size))
         .send()
         .await;
-    let out = sent.map_err(|e| backend.errors.of_object(e, &upload.key))?;
+    let out = sent.map_err(|e| backend.errors.of_object(e, WRITE, &upload.key))?;
     Ok(backend.meta(
         body.size,
         Facts {
@@ -128,6 +134,7 @@ async fn send_parts(backend: &S3Backend, upload: &Upload, body: &PutBody) -> Res
             version_id: out.version_id(),
             encryption: out.server_side_encryption(),
             modified: None,
+            content_type: body.content_type.as_deref(),
             custom: None,
         },
     ))
@@ -147,6 +154,7 @@ async fn send_part(
         .bucket(&upload.bucket)
         .key(&upload.key)
         .upload_id(&upload.id)
+        .set_request_payer(backend.payer())
         .part_number(number)
         .content_length(signed(range.len())?)
         .body(bytes)
@@ -154,8 +162,9 @@ async fn send_part(
         .config_override(patience(backend, range.len()))
         .send()
         .await;
-    let out = sent
-        .map_err(|e| source.take().unwrap_or_else(|| backend.errors.of_object(e, &upload.key)))?;
+    let out = sent.map_err(|e| {
+        source.take().unwrap_or_else(|| backend.errors.of_object(e, WRITE, &upload.key))
+    })?;
     Ok(CompletedPart::builder().part_number(number).set_e_tag(out.e_tag).build())
 }
 

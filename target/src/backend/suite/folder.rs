@@ -35,6 +35,7 @@ pub(super) async fn fixture() -> Option<Fixture> {
         large: 5 << 20,
         tells_missing_deletes: true,
         keeps_custom: false,
+        keeps_content_type: false,
         _folder: Some(folder),
     })
 }

@@ -1,7 +1,6 @@
 //! The backend of Google Cloud Storage on a real fake-gcs-server: the promises, and what only it
 //! has. What the emulator does not do (refusals, lost sessions) is played by a scripted server.
 
-use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,6 +12,7 @@ use forebay_core::name::{Bucket, Provider};
 use md5::{Digest, Md5};
 
 use super::fake_gcs::endpoint;
+use super::scripted::{self, Asked};
 use super::{Fixture, conformance, content, failure, list_all, read};
 use crate::backend::gcs::{GcsBackend, GcsClient, GcsClients, GcsSettings};
 use crate::backend::{Backend, BackendSettings, Backends, PutBody, RetryPolicy};
@@ -63,6 +63,7 @@ async fn fixture() -> Option<Fixture> {
         large: 12 << 20,
         tells_missing_deletes: true,
         keeps_custom: true,
+        keeps_content_type: true,
         _folder: None,
     })
 }
@@ -121,40 +122,10 @@ async fn names_that_no_folder_could_hold_are_kept() {
     }
 }
 
-/// One request, as a scripted server saw it.
-struct Asked {
-    line: String,
-    headers: String,
-    body: usize,
-}
-
-/// Answers each request by what `answer` makes of it: the head behind "HTTP/1.1 ", then the body.
 async fn scripted(
     answer: impl Fn(&Asked) -> (String, String) + Send + 'static,
-) -> (GcsBackend, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&seen);
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let (mut line, mut headers) = (String::new(), String::from("\r\n"));
-            reader.read_line(&mut line).unwrap();
-            while !headers.ends_with("\r\n\r\n") && reader.read_line(&mut headers).unwrap() > 2 {}
-            let headers = headers.to_ascii_lowercase();
-            let length = headers.split("\r\ncontent-length: ").nth(1);
-            let length = length.and_then(|l| l.split("\r\n").next()?.parse().ok()).unwrap_or(0);
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).unwrap();
-            let asked = Asked { line: line.trim_end().to_owned(), headers, body: length };
-            kept.lock().unwrap().push(asked.line.clone());
-            let (head, text) = answer(&asked);
-            let length = text.len();
-            let end = format!("content-length: {length}\r\nconnection: close\r\n\r\n{text}");
-            let _ = stream.write_all(format!("HTTP/1.1 {head}\r\n{end}").as_bytes());
-        }
-    });
+) -> (GcsBackend, scripted::Seen) {
+    let (endpoint, seen) = scripted::serve(answer);
     let client = GcsClients::new(settings(&endpoint)).client(None).await.unwrap();
     let bucket = Bucket::new(Provider::Gcp, "far").unwrap();
     (GcsBackend::new(client, bucket, "far"), seen)

@@ -1,6 +1,8 @@
 //! The promises of [`Backend`](super::Backend), each a test that runs over every kind.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod azure;
+mod azurite;
 mod decorators;
 mod fake_gcs;
 mod folder;
@@ -9,6 +11,7 @@ mod minio;
 mod process;
 mod promises;
 mod s3;
+mod scripted;
 
 use std::sync::Arc;
 
@@ -31,6 +34,7 @@ struct Fixture {
     /// Whether deletes say that nothing was there, and whether custom metadata is kept.
     tells_missing_deletes: bool,
     keeps_custom: bool,
+    keeps_content_type: bool,
     /// Goes away with the fixture.
     _folder: Option<tempfile::TempDir>,
 }
@@ -63,6 +67,7 @@ macro_rules! conformance {
             prefix_and_after_select_by_bytes
             a_put_whose_source_fails_changes_nothing
             custom_metadata_comes_back
+            a_content_type_comes_back
         }
     };
 }

@@ -250,3 +250,17 @@ pub(super) async fn custom_metadata_comes_back(f: &Fixture) {
         assert_eq!(put.custom, expected);
     }
 }
+
+pub(super) async fn a_content_type_comes_back(f: &Fixture) {
+    for (name, size) in [("small", 10), ("large", f.large)] {
+        let mut body = PutBody::from_bytes(content(size, 5));
+        body.content_type = Some("image/png".into());
+        let expected = f.keeps_content_type.then(|| "image/png".to_owned());
+        assert_eq!(f.backend.put(name, body).await.unwrap().content_type, expected);
+        assert_eq!(f.backend.stat(name).await.unwrap().content_type, expected);
+        let got = f.backend.get(name, None, None).await.unwrap();
+        assert_eq!(got.meta.content_type, expected);
+    }
+    f.backend.put("none", PutBody::from_bytes("x")).await.unwrap();
+    assert_eq!(f.backend.stat("none").await.unwrap().content_type, None, "nothing was said");
+}

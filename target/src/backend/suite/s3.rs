@@ -11,6 +11,7 @@ use forebay_core::name::{Bucket, Provider};
 use md5::{Digest, Md5};
 
 use super::minio::{ACCESS_KEY, SECRET_KEY, endpoint};
+use super::scripted;
 use super::{Fixture, conformance, content, failure, list_all, read};
 use crate::backend::s3::{S3Backend, S3Client, S3Clients, S3Credentials, S3Settings};
 use crate::backend::{Backend, BackendSettings, Backends, PutBody, RetryPolicy};
@@ -64,6 +65,7 @@ async fn fixture() -> Option<Fixture> {
         large: 12 << 20,
         tells_missing_deletes: false,
         keeps_custom: true,
+        keeps_content_type: true,
         _folder: None,
     })
 }
@@ -130,6 +132,33 @@ async fn names_that_no_folder_could_hold_are_kept() {
     }
     let names: Vec<_> = list_all(&s3.backend, "", 2).await.into_iter().map(|e| e.name).collect();
     assert_eq!(names, ["a/", "folder/", "folder/a"]);
+}
+
+#[tokio::test]
+async fn who_pays_is_said_with_every_request_where_it_is_wanted() {
+    for requester_pays in [false, true] {
+        let (endpoint, seen) = scripted::serve(move |asked| {
+            let said = asked.headers.contains("x-amz-request-payer: requester");
+            assert_eq!(said, requester_pays, "{}", asked.line);
+            ("403 X".into(), String::new())
+        });
+        let settings = S3Settings { requester_pays, ..settings(&endpoint, SECRET_KEY) };
+        let client = S3Clients::new(settings).client(None).await.unwrap();
+        let bucket = Bucket::new(Provider::Aws, "paid").unwrap();
+        let s3 = S3Backend::new(client, bucket, "paid");
+        for (right, error) in [
+            ("s3:GetObject", failure(s3.stat("x").await)),
+            ("s3:GetObject", failure(s3.get("x", None, None).await)),
+            ("s3:PutObject", failure(s3.put("x", PutBody::from_bytes("x")).await)),
+            ("s3:DeleteObject", failure(s3.delete("x").await)),
+            ("s3:ListBucket", failure(s3.list("", "", 1).await)),
+        ] {
+            assert_eq!(error.code, ErrorCode::AccessDenied, "{error}");
+            assert!(error.hint.unwrap().contains(right), "{right}");
+            assert!(error.message.contains("s3://paid"), "{}", error.message);
+        }
+        assert_eq!(seen.lock().unwrap().len(), 5);
+    }
 }
 
 fn info(name: &str, endpoint: Option<String>) -> BucketInfo {

@@ -143,7 +143,8 @@ impl Live {
     fn remote_meta(&self) -> RemoteMeta {
         let PartialHead { size, version, etag, md5, mtime_ns, custom, .. } =
             self.partial.head().clone();
-        RemoteMeta { size, version, etag, md5, mtime_ns, custom }
+        RemoteMeta { size, version, etag, md5, mtime_ns, ..RemoteMeta::default() }
+            .with_kept_custom(custom)
     }
 }
 
@@ -307,7 +308,8 @@ impl ObjectService {
             return Ok(None);
         }
         let now = unix_ns();
-        let RemoteMeta { size, version, etag, md5, mtime_ns, custom } = remote;
+        let custom = remote.kept_custom();
+        let RemoteMeta { size, version, etag, md5, mtime_ns, .. } = remote;
         let (bucket_id, name) = (key.bucket_id, key.name.to_string());
         let head = PartialHead {
             bucket_id,

@@ -1,0 +1,248 @@
+//! Settings and clients: one pool of connections per endpoint.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure_core::credentials::TokenCredential;
+use azure_core::http::policies::Policy;
+use azure_core::http::{ClientOptions, RetryOptions, Transport, Url};
+use azure_storage_blob::{BlobContainerClient, BlobContainerClientOptions};
+use forebay_core::error::{Error, Result};
+use tokio::sync::Mutex;
+
+use super::credentials::{Account, AzureCredentials, entra, key_bytes, names_entra};
+use super::error::innermost;
+use super::sign::SharedKey;
+use crate::backend::RetryPolicy;
+
+/// How Azure Blob Storage is spoken to.
+#[derive(Clone, Debug)]
+pub struct AzureSettings {
+    /// The storage account. Its name is part of Azure's own URLs and of signatures.
+    pub account: Option<String>,
+    pub credentials: AzureCredentials,
+    /// Used by buckets that name no endpoint themselves; the account's at Azure when absent.
+    pub endpoint: Option<String>,
+    pub connect_timeout: Duration,
+    /// Longest wait for the first byte of an answer; uploads get more by their size.
+    pub read_timeout: Duration,
+    /// Objects above this size go up in blocks.
+    pub blocks_above: u64,
+    /// Size of a block; grows where 50,000 would not do.
+    pub block_size: u64,
+    /// Blocks of one object in flight.
+    pub blocks_at_once: usize,
+    /// For single blocks.
+    pub block_retry: RetryPolicy,
+}
+
+impl Default for AzureSettings {
+    fn default() -> Self {
+        Self {
+            account: None,
+            credentials: AzureCredentials::default(),
+            endpoint: None,
+            connect_timeout: Duration::from_secs(3),
+            read_timeout: Duration::from_secs(30),
+            blocks_above: 64 << 20,
+            block_size: 16 << 20,
+            blocks_at_once: 4,
+            block_retry: RetryPolicy::default(),
+        }
+    }
+}
+
+impl AzureSettings {
+    /// Defaults, with the account and its credentials that the environment names.
+    pub fn from_env() -> Self {
+        let variable = |name: &str| std::env::var(name).ok();
+        let found = Account::from_env(variable);
+        let credentials = match (found.key, found.sas) {
+            (Some(key), _) => AzureCredentials::Key(key),
+            (None, Some(sas)) => AzureCredentials::Sas(sas),
+            (None, None) if names_entra(variable) => AzureCredentials::Entra,
+            (None, None) => AzureCredentials::Anonymous,
+        };
+        Self { account: found.name, credentials, endpoint: found.endpoint, ..Self::default() }
+    }
+}
+
+/// A client for one endpoint.
+pub(crate) struct AzureClient {
+    /// Where the account's containers are.
+    service: Url,
+    options: ClientOptions,
+    token: Option<Arc<dyn TokenCredential>>,
+    /// Whether requests prove who asks.
+    pub(super) signed: bool,
+    /// For people: the URL without what proves anything.
+    pub(crate) endpoint: String,
+    pub(super) settings: AzureSettings,
+}
+
+impl AzureClient {
+    pub(crate) fn container(&self, name: &str) -> Result<BlobContainerClient> {
+        let mut url = self.service.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().push(name);
+        }
+        let client_options = self.options.clone();
+        let options = BlobContainerClientOptions { client_options, ..Default::default() };
+        BlobContainerClient::new(url, self.token.clone(), Some(options))
+            .map_err(|e| Error::internal(format!("no client for {}: {e}", self.endpoint)))
+    }
+}
+
+/// Clients made so far.
+pub(crate) struct AzureClients {
+    settings: AzureSettings,
+    clients: Mutex<HashMap<Option<String>, Arc<AzureClient>>>,
+}
+
+impl AzureClients {
+    pub(crate) fn new(settings: AzureSettings) -> Self {
+        Self { settings, clients: Mutex::default() }
+    }
+
+    /// The client for `endpoint`, or else for the configured one.
+    pub(crate) async fn client(&self, endpoint: Option<&str>) -> Result<Arc<AzureClient>> {
+        let own = endpoint.filter(|e| !e.is_empty()).map(str::to_owned);
+        let mut clients = self.clients.lock().await;
+        if let Some(client) = clients.get(&own) {
+            return Ok(Arc::clone(client));
+        }
+        let client = Arc::new(self.connect(own.as_deref())?);
+        clients.insert(own, Arc::clone(&client));
+        Ok(client)
+    }
+
+    fn connect(&self, own: Option<&str>) -> Result<AzureClient> {
+        let settings = self.settings.clone();
+        let account = settings.account.as_deref();
+        let configured = service_url(settings.endpoint.as_deref(), account);
+        let mut service = match own {
+            Some(url) => service_url(Some(url), account)?,
+            None => configured.clone()?,
+        };
+        let endpoint = service.as_str().trim_end_matches('/').to_owned();
+        // One TLS stack serves all, but these crates do not choose it; an earlier choice stays.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .connect_timeout(settings.connect_timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|e| Error::internal(format!("no client for {endpoint}: {}", innermost(&e))))?;
+        let transport = Transport::new(Arc::new(http));
+        let (mut policies, mut token): (Vec<Arc<dyn Policy>>, _) = (Vec::new(), None);
+        let mut signed = true;
+        match &settings.credentials {
+            AzureCredentials::Key(key) => {
+                let name = account.map_or_else(|| first_label(&service), str::to_owned);
+                policies.push(Arc::new(SharedKey::new(name, key_bytes(key)?)));
+            }
+            // Whoever sees a signature or a token has what it gives, and anybody may name an
+            // endpoint in a bucket: they go to the configured one and to Azure's own hosts.
+            AzureCredentials::Sas(sas) if configured.is_ok_and(|c| c == service) => {
+                service.set_query(Some(sas.trim_start_matches('?')));
+            }
+            AzureCredentials::Entra if is_azure(&service) => {
+                token = Some(entra(transport.clone())?);
+            }
+            _ => signed = false,
+        }
+        let options = ClientOptions {
+            per_try_policies: policies,
+            retry: RetryOptions::none(),
+            transport: Some(transport),
+            ..ClientOptions::default()
+        };
+        Ok(AzureClient { service, options, token, signed, endpoint, settings })
+    }
+}
+
+/// Where the account's containers are. Emulators have the account in the path, which may be left
+/// out of their address.
+fn service_url(endpoint: Option<&str>, account: Option<&str>) -> Result<Url> {
+    let Some(given) = endpoint else {
+        let account = account.ok_or_else(|| {
+            Error::invalid("no Azure storage account is named").hint(
+                "set AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING in the environment \
+                 of the targets",
+            )
+        })?;
+        let url = format!("https://{account}.blob.core.windows.net");
+        return url.parse().map_err(|_| {
+            Error::invalid(format!("\"{account}\" is not the name of an Azure storage account"))
+                .hint("check AZURE_STORAGE_ACCOUNT: 3 to 24 lower-case letters and digits")
+        });
+    };
+    let url = given.trim_end_matches('/').parse::<Url>().ok();
+    let url = url.filter(|u| matches!(u.scheme(), "http" | "https") && u.has_host());
+    let Some(mut url) = url else {
+        return Err(Error::invalid(format!("Azure endpoint \"{given}\" is not a URL"))
+            .hint("give it as http://host:port/account or https://account.blob.core.windows.net"));
+    };
+    url.set_query(None);
+    let bare = url.host_str().is_some_and(|host| {
+        host == "localhost" || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
+    });
+    if let (true, "/", Some(account)) = (bare, url.path(), account) {
+        url.set_path(account);
+    }
+    Ok(url)
+}
+
+/// The account in a host of Azure's: `images` of `images.blob.core.windows.net`.
+fn first_label(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    host.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// Hosts of Azure and of its sovereign clouds.
+fn is_azure(url: &Url) -> bool {
+    const SUFFIXES: [&str; 4] = [
+        ".blob.core.windows.net",
+        ".blob.storage.azure.net",
+        ".blob.core.usgovcloudapi.net",
+        ".blob.core.chinacloudapi.cn",
+    ];
+    let known = url.host_str().is_some_and(|host| SUFFIXES.iter().any(|s| host.ends_with(s)));
+    known && url.scheme() == "https"
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulator_gets_the_account_in_its_path() {
+        let url = |endpoint, account| service_url(endpoint, account).unwrap().to_string();
+        assert_eq!(url(None, Some("images")), "https://images.blob.core.windows.net/");
+        assert_eq!(url(Some("http://127.0.0.1:10000"), Some("dev")), "http://127.0.0.1:10000/dev");
+        assert_eq!(url(Some("http://[::1]:1/"), Some("dev")), "http://[::1]:1/dev");
+        assert_eq!(url(Some("http://127.0.0.1:10000/x/"), Some("d")), "http://127.0.0.1:10000/x");
+        assert_eq!(url(Some("https://blobs.example.org"), Some("d")), "https://blobs.example.org/");
+        assert!(
+            service_url(None, None).unwrap_err().hint.unwrap().contains("AZURE_STORAGE_ACCOUNT")
+        );
+        assert!(service_url(Some("localhost:10000"), None).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_signature_goes_to_the_configured_endpoint_alone() {
+        let settings = AzureSettings {
+            account: Some("images".into()),
+            credentials: AzureCredentials::Sas("?sv=1&sig=secret".into()),
+            ..AzureSettings::default()
+        };
+        let clients = AzureClients::new(settings);
+        let own = clients.client(None).await.unwrap();
+        assert!(own.signed && own.service.query() == Some("sv=1&sig=secret"));
+        assert!(!own.endpoint.contains("secret"));
+        let other = clients.client(Some("https://elsewhere.example.org")).await.unwrap();
+        assert!(!other.signed && other.service.query().is_none());
+    }
+}

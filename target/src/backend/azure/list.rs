@@ -1,0 +1,124 @@
+//! Listings. Azure continues them by markers of its own making, callers by the last name they got:
+//! markers are kept for the names that they follow.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use azure_storage_blob::models::{
+    BlobContainerClientListBlobsOptions, BlobItem, ListBlobsResponse,
+};
+use forebay_core::error::{Error, ErrorCode, Result};
+use futures::TryStreamExt;
+
+use super::error::Right;
+use super::{AzureBackend, bare, nanoseconds};
+use crate::backend::{RemoteEntry, RemotePage};
+
+/// Entries that Azure gives at most per listing call.
+const PAGE: usize = 5000;
+/// Listings that may go on at the same time without being found again.
+const REMEMBERED: usize = 256;
+
+/// Where listings go on: prefix and last name of a page, and the marker behind it.
+#[derive(Default)]
+pub(super) struct Markers(Mutex<VecDeque<(String, String, String)>>);
+
+impl Markers {
+    fn find(&self, prefix: &str, after: &str) -> Option<String> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.iter().find(|(p, a, _)| p == prefix && a == after);
+        found.map(|(.., marker)| marker.clone())
+    }
+
+    fn keep(&self, prefix: &str, after: &str, marker: String) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(p, a, _)| p != prefix || a != after);
+        known.push_front((prefix.to_owned(), after.to_owned(), marker));
+        known.truncate(REMEMBERED);
+    }
+}
+
+impl AzureBackend {
+    pub(super) async fn list_blobs(
+        &self,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<RemotePage> {
+        let limit = limit.clamp(1, PAGE);
+        let mut marker = self.markers.find(prefix, after);
+        // Without a marker the service is asked to begin there. One that does not know how begins
+        // at the front, and what comes before is left out here.
+        let mut start = (marker.is_none() && !after.is_empty()).then_some(after);
+        loop {
+            let page = match self.page(prefix, start, marker.as_deref(), limit).await {
+                Err(e) if start.is_some() && e.code == ErrorCode::InvalidArgument => {
+                    start = None;
+                    continue;
+                }
+                page => page?,
+            };
+            let next = page.next_marker.filter(|marker| !marker.is_empty());
+            let mut entries = Vec::with_capacity(page.blob_items.len());
+            for item in page.blob_items {
+                entries.extend(entry(item).filter(|entry| entry.name.as_str() > after));
+            }
+            if !entries.is_sorted_by(|a, b| a.name < b.name) {
+                return Err(Error::unsupported(format!(
+                    "{} lists bucket \"{}\" in an order other than that of names",
+                    self.errors.endpoint, self.errors.bucket
+                )));
+            }
+            // Azure may answer with an empty page that is not the last.
+            match (entries.last(), next) {
+                (_, None) => return Ok(RemotePage { entries, more: false }),
+                (None, next) => marker = next,
+                (Some(last), Some(next)) => {
+                    self.markers.keep(prefix, &last.name, next);
+                    return Ok(RemotePage { entries, more: true });
+                }
+            }
+        }
+    }
+
+    /// One listing call.
+    pub(super) async fn page(
+        &self,
+        prefix: &str,
+        start: Option<&str>,
+        marker: Option<&str>,
+        limit: usize,
+    ) -> Result<ListBlobsResponse> {
+        let options = BlobContainerClientListBlobsOptions {
+            prefix: (!prefix.is_empty()).then(|| prefix.to_owned()),
+            start_from: start.map(str::to_owned),
+            marker: marker.map(str::to_owned),
+            maxresults: i32::try_from(limit).ok(),
+            ..Default::default()
+        };
+        let call = async {
+            let mut pages = self.container.list_blobs(Some(options))?.into_pages();
+            match pages.try_next().await? {
+                Some(page) => page.into_model(),
+                None => Ok(ListBlobsResponse::default()),
+            }
+        };
+        self.answer(call, Right::List, None).await
+    }
+}
+
+/// `None` for what is no object any more.
+fn entry(item: BlobItem) -> Option<RemoteEntry> {
+    let properties = item.properties.unwrap_or_default();
+    if item.deleted == Some(true) {
+        return None;
+    }
+    let etag = properties.etag.as_ref().map(bare).unwrap_or_default();
+    Some(RemoteEntry {
+        name: item.name?,
+        size: properties.content_length.unwrap_or(0),
+        version: etag.clone(),
+        etag,
+        mtime_ns: properties.last_modified.map_or(0, nanoseconds),
+    })
+}

@@ -1,0 +1,33 @@
+//! A real Azurite for this test process.
+
+use std::sync::OnceLock;
+
+use super::process::{Kind, Server};
+
+pub(super) const ACCOUNT: &str = "forebaytest";
+/// Of `ACCOUNT` at this server alone.
+pub(super) const KEY: &str = "Zm9yZWJheSB0ZXN0cyB3aXRoIEF6dXJpdGU=";
+
+const KIND: Kind = Kind {
+    name: "Azurite",
+    variable: "FOREBAY_AZURITE",
+    required: "FOREBAY_REQUIRE_AZURITE",
+    file: "azurite-blob",
+    arguments: |port, folder| {
+        let port = port.to_string();
+        // The crate speaks a newer version of the protocol than Azurite knows by name.
+        let all = ["--silent", "--skipApiVersionCheck", "--disableTelemetry"];
+        let place = ["--blobHost", "127.0.0.1", "--blobPort", &port, "--location"];
+        all.into_iter().chain(place).map(Into::into).chain([folder.join("data").into()]).collect()
+    },
+    environment: &[("AZURITE_ACCOUNTS", "forebaytest:Zm9yZWJheSB0ZXN0cyB3aXRoIEF6dXJpdGU=")],
+    // It has no health check, and refuses this one properly when it is up.
+    ready: "/",
+};
+
+/// The endpoint of the running Azurite; `None`, with a word about it, where there is none.
+pub(super) async fn endpoint() -> Option<String> {
+    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+    let start = || SERVER.get_or_init(|| KIND.start()).as_ref().map(|s| s.endpoint.clone());
+    tokio::task::spawn_blocking(start).await.unwrap()
+}

@@ -1,0 +1,47 @@
+//! A server that plays what no emulator does: refusals, lost answers, odd pages.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+/// One request, as the server saw it.
+pub(super) struct Asked {
+    pub(super) line: String,
+    pub(super) headers: String,
+    pub(super) body: usize,
+}
+
+/// First lines of the requests so far.
+pub(super) type Seen = Arc<Mutex<Vec<String>>>;
+
+/// Answers each request by what `answer` makes of it: the head behind "HTTP/1.1 ", then the body.
+/// Gives the server's URL.
+pub(super) fn serve(
+    answer: impl Fn(&Asked) -> (String, String) + Send + 'static,
+) -> (String, Seen) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let seen = Seen::default();
+    let kept = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut line, mut headers) = (String::new(), String::from("\r\n"));
+            reader.read_line(&mut line).unwrap();
+            while !headers.ends_with("\r\n\r\n") && reader.read_line(&mut headers).unwrap() > 2 {}
+            let headers = headers.to_ascii_lowercase();
+            let length = headers.split("\r\ncontent-length: ").nth(1);
+            let length = length.and_then(|l| l.split("\r\n").next()?.parse().ok()).unwrap_or(0);
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            let asked = Asked { line: line.trim_end().to_owned(), headers, body: length };
+            kept.lock().unwrap().push(asked.line.clone());
+            let (head, text) = answer(&asked);
+            let length = text.len();
+            let end = format!("content-length: {length}\r\nconnection: close\r\n\r\n");
+            let text = if asked.line.starts_with("HEAD") { String::new() } else { text };
+            let _ = stream.write_all(format!("HTTP/1.1 {head}\r\n{end}{text}").as_bytes());
+        }
+    });
+    (endpoint, seen)
+}
