@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use forebay_core::bucket::{BackendKind, BackendSpec};
+use forebay_core::origin::Origin;
 use forebay_core::size::ByteSize;
 use forebay_core::v1::list::{ListMsg, MAX_PAGE, entry_flags, flags};
-use forebay_core::{Bucket, Error, ErrorCode};
+use forebay_core::{Bucket, Error, ErrorCode, Provider};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -20,7 +21,8 @@ use crate::uri::{self, Listing};
   forebay mb ais://images --folder /data/images   a cache over a folder that all targets see
   forebay mb s3://my-bucket                       a cache over a bucket in S3
   forebay mb gs://my-bucket                       a cache over one in Google Cloud Storage
-  forebay mb az://my-container                    a cache over a container in Azure")]
+  forebay mb az://my-container                    a cache over a container in Azure
+  forebay mb ht://set --url https://host/data     a cache over files of a web server")]
 pub(crate) struct MakeArgs {
     /// The bucket, for example ais://images
     #[arg(value_name = "URI")]
@@ -28,15 +30,35 @@ pub(crate) struct MakeArgs {
     /// Cache the files of this folder; it must lie under one of the targets' --folder-root
     #[arg(long, value_name = "PATH")]
     folder: Option<PathBuf>,
+    /// Cache the files below this URL; the bucket ht:// gets a name made of it
+    #[arg(long, value_name = "URL", conflicts_with = "folder")]
+    url: Option<String>,
 }
 
 /// Makes a bucket.
 pub(crate) async fn make(session: &Session, args: &MakeArgs) -> Result<(), Failure> {
-    let bucket = uri::bucket(&args.bucket)?;
-    let backend = args.folder.as_deref().map(|folder| folder_backend(&bucket, folder));
-    session.client.create_bucket(&bucket, backend.transpose()?).await?;
+    let origin = args.url.as_deref().map(Origin::parse).transpose()?;
+    let bucket = match &origin {
+        Some(origin) if uri::provider(&args.bucket) == Some(Provider::Ht) => origin.bucket()?,
+        _ => uri::bucket(&args.bucket)?,
+    };
+    let backend = match (origin, args.folder.as_deref()) {
+        (Some(origin), _) => Some(origin_backend(&bucket, &origin)?),
+        (None, folder) => folder.map(|folder| folder_backend(&bucket, folder)).transpose()?,
+    };
+    session.client.create_bucket(&bucket, backend).await?;
     let json = json!({ "bucket": bucket.to_string() });
     output::one(session.format, &bucket.to_string(), &[("made", bucket.to_string())], &json)
+}
+
+fn origin_backend(bucket: &Bucket, origin: &Origin) -> Result<BackendSpec, Failure> {
+    match bucket.provider {
+        Provider::Ht | Provider::Ais => Ok(origin.backend()),
+        _ => Err(Failure::usage(
+            format!("{bucket} is a bucket of a cloud and cannot have --url"),
+            format!("name it ht://{}", bucket.name),
+        )),
+    }
 }
 
 fn folder_backend(bucket: &Bucket, folder: &Path) -> Result<BackendSpec, Failure> {
@@ -179,6 +201,9 @@ pub(crate) fn show_backend(backend: &BackendSpec) -> String {
         BackendKind::Folder => {
             return format!("folder {}", backend.root.as_deref().unwrap_or("?"));
         }
+        BackendKind::Http => {
+            return format!("http {}", backend.endpoint.as_deref().unwrap_or("?"));
+        }
         BackendKind::S3 => "s3",
         BackendKind::Gcs => "gcs",
         BackendKind::Azure => "azure",
@@ -193,7 +218,6 @@ pub(crate) fn show_backend(backend: &BackendSpec) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use forebay_core::Provider;
 
     #[test]
     fn a_folder_is_for_native_buckets_and_becomes_absolute() {

@@ -21,6 +21,8 @@ pub enum BackendKind {
     S3,
     Gcs,
     Azure,
+    /// An HTTP(S) origin, which can only be read.
+    Http,
     Folder,
 }
 
@@ -29,7 +31,7 @@ pub enum BackendKind {
 pub struct BackendSpec {
     #[serde(rename = "type")]
     pub kind: BackendKind,
-    /// The bucket's name at the backend; empty for folders.
+    /// The bucket's name at the backend; empty for folders and origins.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bucket: String,
     /// URL of the backend; the provider's own (or the environment's) when absent.

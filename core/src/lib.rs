@@ -30,6 +30,7 @@ pub mod list_columns;
 pub mod list_page;
 pub mod name;
 pub mod object;
+pub mod origin;
 pub mod placement;
 pub mod s3;
 pub mod settings;

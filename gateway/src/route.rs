@@ -6,9 +6,10 @@ use std::sync::Arc;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::history;
 use forebay_core::intra::BackendHeadRequest;
+use forebay_core::origin::Origin;
 use forebay_core::placement;
 use forebay_core::state::{ClusterState, Command, Node};
-use forebay_core::{Bucket, Error, ErrorCode, Result};
+use forebay_core::{Bucket, Error, ErrorCode, Provider, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::maps::Maps;
 
@@ -85,6 +86,30 @@ impl Route {
         self.known(bucket)
     }
 
+    /// The bucket over an origin, which becomes known by this.
+    pub(crate) async fn origin(&self, bucket: &Bucket, origin: &Origin) -> Result<Found> {
+        match self.known(bucket) {
+            Err(e) if e.code == ErrorCode::RemoteBucketNotFound => {}
+            found => {
+                let found = found?;
+                let endpoint = found.info.backend.as_ref().and_then(|b| b.endpoint.as_deref());
+                if endpoint.map(|e| e.trim_end_matches('/')) == Some(origin.as_str()) {
+                    return Ok(found);
+                }
+                let text = format!("bucket \"{bucket}\" stands for another origin");
+                let hint = format!("the name of yours could be {}", origin.bucket_name());
+                return Err(Error::new(ErrorCode::Conflict, text).hint(hint));
+            }
+        }
+        let _one = self.registering.lock().await;
+        if self.known(bucket).is_err() {
+            let info = self.state().requested(bucket.clone(), Some(origin.backend()));
+            self.check_backend(&info).await?;
+            self.create(info).await?;
+        }
+        self.known(bucket)
+    }
+
     /// Creates a bucket that another request may create at the same time.
     async fn create(&self, info: BucketInfo) -> Result<()> {
         let create = Command::CreateBucket { info: Box::new(info), now_ns: unix_ns() };
@@ -107,12 +132,19 @@ impl Route {
     /// Whether what stands behind the bucket exists and may be used, as some target sees it.
     pub(crate) async fn check_backend(&self, info: &BucketInfo) -> Result<()> {
         if !info.has_backend() {
+            if info.bucket.provider == Provider::Ht {
+                let name = &info.bucket.name;
+                return Err(info.bucket.not_found().hint(format!(
+                    "make it with a URL: forebay mb ht://{name} --url https://host/path; or ask for \
+                     an object with original_url"
+                )));
+            }
             if info.bucket.provider.is_remote() {
                 return Err(Error::unsupported(format!(
                     "provider {} has no backend in this version",
                     info.bucket.provider
                 ))
-                .hint("buckets of aws (s3), gcp (gs), azure (az) and folders can be used"));
+                .hint("buckets of aws (s3), gcp (gs), azure (az), ht and folders can be used"));
             }
             return Ok(());
         }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use forebay_client::PeerClient;
 use forebay_core::Result;
 use forebay_core::config::NodeConfig;
+use forebay_core::egress::Egress;
 use forebay_core::intra::{DiskState, DiskUsage, NodeUsage};
 use forebay_core::state::Role;
 use forebay_node::identity::Identity;
@@ -60,8 +61,12 @@ pub async fn run(
 
     let folder_roots = config.folder.roots.iter().map(Into::into).collect();
     let counted = metrics.clone();
+    let mut settings = BackendSettings::from_env(folder_roots);
+    if config.download.allow_private {
+        settings.origin.reach = Egress::Private;
+    }
     let backends = Backends::new(
-        BackendSettings::from_env(folder_roots),
+        settings,
         Arc::new(move |provider, op, result| counted.backend_request(provider, op, result)),
     );
     let counted = metrics.clone();

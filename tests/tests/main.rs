@@ -26,6 +26,7 @@ mod list;
 mod membership;
 mod moss;
 mod object_ops;
+mod origin;
 mod partial;
 mod power_cut;
 mod restart;

@@ -15,6 +15,9 @@ const PATH: &AsciiSet =
 const QUERY: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/').remove(b'@');
 
+/// Says where on the web an object is: its bucket, over all that lies beside it, is made by this.
+pub const ORIGINAL_URL: &str = "original_url";
+
 /// Percent-encodes an object's name for a path.
 pub fn encode_path(name: &str) -> String {
     utf8_percent_encode(name, PATH).to_string()
@@ -76,11 +79,13 @@ impl Query {
         )
     }
 
-    /// The bucket that `provider` and `namespace` make of `name`.
+    /// The bucket that `provider` and `namespace` make of `name`. What has a URL of its own is on the
+    /// web, without a word about the provider.
     pub fn bucket(&self, name: &str) -> Result<Bucket> {
+        let other = if self.get(ORIGINAL_URL).is_some() { "ht" } else { "" };
         Bucket::from_parts(
             name,
-            self.get("provider").unwrap_or(""),
+            self.get("provider").unwrap_or(other),
             self.get("namespace").unwrap_or(""),
         )
     }

@@ -271,7 +271,7 @@ async fn about_cluster(state: &ClusterFront, what: &str) -> Result<Response> {
         "mountpaths" => {
             json(&json!({"targets": all.by_node(targets, |_, report| mountpaths(report))}))
         }
-        "backends" => json(&["ais", "aws", "azure", "gcp"]),
+        "backends" => json(&["ais", "aws", "azure", "gcp", "ht"]),
         "remote" => json(&json!({"a": null, "ver": 0})),
         "target_ips" => {
             let hosts = all.state.targets().map(|n| {

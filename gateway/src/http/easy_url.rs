@@ -14,7 +14,7 @@ use tower_service::Service;
 
 /// The first element of such a path is a provider's short name. `s3` is not among them: that is the
 /// S3 front.
-const SCHEMES: [&str; 3] = ["ais", "gs", "az"];
+const SCHEMES: [&str; 4] = ["ais", "gs", "az", "ht"];
 
 /// Routes that answer with `v1`.
 pub(crate) fn router(v1: &Router) -> Router {

@@ -9,11 +9,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
+use forebay_core::origin::Origin;
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::archive::ArchiveQuery;
 use forebay_core::v1::object::CopyArgs;
-use forebay_core::v1::query::{Query, split_path};
-use forebay_core::{ObjectName, Result};
+use forebay_core::v1::query::{ORIGINAL_URL, Query, split_path};
+use forebay_core::{ObjectName, Provider, Result};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::metrics::Metrics;
@@ -87,7 +88,12 @@ async fn send_on(state: &Objects, parts: &Parts) -> Result<Response> {
     if parts.method == Method::GET {
         ArchiveQuery::parse(&query)?;
     }
-    let found = state.route.bucket(&bucket).await?;
+    let reads = matches!(parts.method, Method::GET | Method::HEAD);
+    let on_the_web = reads && bucket.provider == Provider::Ht;
+    let found = match query.get(ORIGINAL_URL).filter(|_| on_the_web) {
+        Some(url) => state.route.origin(&bucket, &Origin::of_object(url, object.as_str())?).await?,
+        None => state.route.bucket(&bucket).await?,
+    };
     if !found.info.has_backend() {
         check_native_name(&parts.method, &object)?;
     }

@@ -112,6 +112,7 @@ async fn a_cloud_bucket_becomes_known_on_first_use_and_once() {
     assert_eq!(e["tcode"], "ErrRemoteBckNotFound");
     get(w.url(), "/v1/objects/gone/o?provider=gs").await.expect(404);
     get(w.url(), "/v1/objects/gone/o?provider=azure").await.expect(404);
+    get(w.url(), "/v1/objects/gone/o?provider=ht").await.expect(404);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

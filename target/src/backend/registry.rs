@@ -17,6 +17,7 @@ use super::folder::FolderBackend;
 use super::gcs::{GcsBackend, GcsClients, GcsSettings};
 use super::limit::{Limited, Limits};
 use super::metered::{BytesHook, Hook, Metered};
+use super::origin::{OriginBackend, OriginSettings};
 use super::retry::{RetryPolicy, Retrying};
 use super::s3::{S3Backend, S3Clients, S3Settings};
 use super::timed::Timed;
@@ -30,6 +31,7 @@ pub struct BackendSettings {
     pub s3: S3Settings,
     pub gcs: GcsSettings,
     pub azure: AzureSettings,
+    pub origin: OriginSettings,
     pub retry: RetryPolicy,
     /// Calls in flight to one endpoint.
     pub concurrency: usize,
@@ -44,6 +46,7 @@ impl Default for BackendSettings {
             s3: S3Settings::default(),
             gcs: GcsSettings::default(),
             azure: AzureSettings::default(),
+            origin: OriginSettings::default(),
             retry: RetryPolicy::default(),
             concurrency: 64,
             queue_wait: Duration::from_secs(60),
@@ -213,6 +216,11 @@ impl Backends {
                 })?;
                 let endpoint = client.endpoint.clone();
                 (Arc::new(AzureBackend::new(client, bucket.clone(), name)?), "azure", endpoint)
+            }
+            BackendKind::Http => {
+                let (url, settings) = (spec.endpoint.as_deref(), self.settings.origin.clone());
+                let origin = OriginBackend::new(bucket.clone(), url, settings)?;
+                (Arc::new(origin), "ht", url.unwrap_or_default().to_owned())
             }
             BackendKind::Folder => {
                 let root = spec.root.clone().unwrap_or_default();

@@ -8,6 +8,7 @@ mod fake_gcs;
 mod folder;
 mod gcs;
 mod minio;
+mod origin;
 mod process;
 mod promises;
 mod s3;
