@@ -62,7 +62,7 @@ fn origin_backend(bucket: &Bucket, origin: &Origin) -> Result<BackendSpec, Failu
 }
 
 fn folder_backend(bucket: &Bucket, folder: &Path) -> Result<BackendSpec, Failure> {
-    if bucket.provider.is_remote() {
+    if bucket.is_remote() {
         return Err(Failure::usage(
             format!("{bucket} is a bucket of a cloud and cannot have --folder"),
             format!("name it ais://{}", bucket.name),
@@ -96,7 +96,7 @@ pub(crate) struct RemoveArgs {
 /// Removes a bucket.
 pub(crate) async fn remove(session: &Session, args: &RemoveArgs) -> Result<(), Failure> {
     let bucket = uri::bucket(&args.bucket)?;
-    if bucket.provider.is_remote() {
+    if bucket.is_remote() {
         session.client.evict_bucket(&bucket, false).await?;
     } else {
         let props = session.client.head_bucket(&bucket).await?;
@@ -204,6 +204,7 @@ pub(crate) fn show_backend(backend: &BackendSpec) -> String {
         BackendKind::Http => {
             return format!("http {}", backend.endpoint.as_deref().unwrap_or("?"));
         }
+        BackendKind::Ais => "ais",
         BackendKind::S3 => "s3",
         BackendKind::Gcs => "gcs",
         BackendKind::Azure => "azure",

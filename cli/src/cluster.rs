@@ -18,12 +18,64 @@ pub(crate) enum ClusterCommand {
     /// Show the map by which clients find the owners of objects
     #[command(after_help = "Example:\n  forebay cluster map -o json")]
     Map,
+    /// Attach and detach other clusters, whose buckets are then ais://@ALIAS/BUCKET
+    #[command(subcommand)]
+    Remote(RemoteCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RemoteCommand {
+    /// Give another cluster, Forebay or AIStore, an alias here
+    #[command(after_help = "Example:
+  forebay cluster remote attach far=http://10.0.0.7:7400
+  forebay ls ais://@far/images")]
+    Attach {
+        #[arg(value_name = "ALIAS=URL")]
+        cluster: String,
+    },
+    /// Forget a cluster, and what is cached of its buckets
+    #[command(after_help = "Example:\n  forebay cluster remote detach far")]
+    Detach { alias: String },
+    /// List the attached clusters
+    #[command(after_help = "Example:\n  forebay cluster remote ls")]
+    Ls,
 }
 
 pub(crate) async fn run(session: &Session, command: &ClusterCommand) -> Result<(), Failure> {
     match command {
         ClusterCommand::Info => info(session).await,
         ClusterCommand::Map => map(session).await,
+        ClusterCommand::Remote(command) => remote(session, command).await,
+    }
+}
+
+async fn remote(session: &Session, command: &RemoteCommand) -> Result<(), Failure> {
+    match command {
+        RemoteCommand::Attach { cluster } => {
+            let Some((alias, url)) = cluster.split_once('=') else {
+                let what = format!("\"{cluster}\" is not ALIAS=URL");
+                return Err(Failure::usage(what, "for example far=http://10.0.0.7:7400"));
+            };
+            session.client.attach_cluster(alias, url).await?;
+            let shown = [("attached", alias.to_owned())];
+            output::one(session.format, alias, &shown, &json!({ "alias": alias, "url": url }))
+        }
+        RemoteCommand::Detach { alias } => {
+            session.client.detach_cluster(alias).await?;
+            let shown = [("detached", alias.clone())];
+            output::one(session.format, alias, &shown, &json!({ "alias": alias }))
+        }
+        RemoteCommand::Ls => {
+            let map = session.client.refresh_map().await?;
+            let columns = [Column("ALIAS", false), Column("URL", false)];
+            let mut rows = Rows::new(session.format, &columns);
+            for (alias, url) in &map.state.remotes {
+                let (cells, json) =
+                    (vec![alias.clone(), url.clone()], json!({ "alias": alias, "url": url }));
+                rows.push(Row { name: alias.clone(), cells, json })?;
+            }
+            rows.finish()
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use forebay_core::intra::{ClusterInfo, DiskCommand, DiskUsage, NodeDiskCommand};
 use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{JobKind, JobStatus, Selection};
-use forebay_core::v1::query::{bucket_uri, encode_path};
+use forebay_core::v1::query::{bucket_uri, encode_path, encode_query};
 use forebay_core::{Bucket, Error as CoreError, NodeId};
 
 use crate::client::{Client, ControlCall, parse};
@@ -101,6 +101,23 @@ impl Client {
         let call = ControlCall { method: Method::POST, path, body: Some(body), accept: None };
         let answer = self.ask_gateway(call).await?;
         parse(&answer.body)
+    }
+
+    /// Gives another cluster an alias here, so that its buckets are `ais://@alias/bucket`.
+    pub async fn attach_cluster(&self, alias: &str, url: &str) -> Result<()> {
+        let (alias, url) = (encode_query(alias), encode_query(url));
+        self.put_cluster(&format!("attach?what=remote&alias={alias}&url={url}")).await
+    }
+
+    /// Forgets another cluster, and what is cached of its buckets.
+    pub async fn detach_cluster(&self, alias: &str) -> Result<()> {
+        self.put_cluster(&format!("detach?what=remote&alias={}", encode_query(alias))).await
+    }
+
+    async fn put_cluster(&self, what: &str) -> Result<()> {
+        let path = format!("/v1/cluster/{what}");
+        let call = ControlCall { method: Method::PUT, path: &path, body: None, accept: None };
+        self.ask_gateway(call).await.map(drop)
     }
 
     /// Nodes, their load, and totals.

@@ -21,6 +21,8 @@ pub enum BackendKind {
     S3,
     Gcs,
     Azure,
+    /// A bucket of another cluster, Forebay or AIStore.
+    Ais,
     /// An HTTP(S) origin, which can only be read.
     Http,
     Folder,

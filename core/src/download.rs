@@ -79,7 +79,7 @@ impl DownloadSpec {
     /// Whether an object of the bucket may be called so.
     pub fn check_name(&self, name: &str) -> Result<()> {
         let name = ObjectName::new(name)?;
-        if self.bucket.provider.is_remote() { Ok(()) } else { name.check_v1_native() }
+        if self.bucket.is_remote() { Ok(()) } else { name.check_v1_native() }
     }
 }
 

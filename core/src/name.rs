@@ -170,17 +170,31 @@ impl Bucket {
         Ok((bucket, object))
     }
 
-    /// Parses `scheme://bucket[/object]`; a bare `bucket` is native.
+    /// Whether its objects live elsewhere: in a cloud, or in another cluster.
+    pub fn is_remote(&self) -> bool {
+        self.provider.is_remote() || !self.namespace.uuid.is_empty()
+    }
+
+    /// Parses `scheme://bucket[/object]`; a bare `bucket` is native. One of another cluster is
+    /// `ais://@alias/bucket`.
     pub fn parse_uri(uri: &str) -> Result<(Self, Option<String>)> {
         let (provider, rest) = match uri.split_once("://") {
             Some((scheme, rest)) => (scheme.parse()?, rest),
             None => (Provider::Ais, uri),
         };
+        let (namespace, rest) = match rest.split_once('/') {
+            Some((namespace, rest)) if namespace.starts_with(['@', '#']) => {
+                (Namespace::parse(namespace.trim_start_matches('#'))?, rest)
+            }
+            _ => (Namespace::default(), rest),
+        };
         let (name, object) = match rest.split_once('/') {
             Some((name, object)) => (name, (!object.is_empty()).then(|| object.to_owned())),
             None => (rest, None),
         };
-        Ok((Self::new(provider, name)?, object))
+        let mut bucket = Self::new(provider, name)?;
+        bucket.namespace = Arc::new(namespace);
+        Ok((bucket, object))
     }
 
     /// `scheme://bucket/object`, the form in which clients recognise an object in an error text.
@@ -190,7 +204,10 @@ impl Bucket {
 
     /// The error for this bucket not being there.
     pub fn not_found(&self) -> Error {
-        if self.provider.is_remote() {
+        if self.provider == Provider::Ais && self.is_remote() {
+            let text = format!("remote bucket \"{self}\" does not exist");
+            Error::new(ErrorCode::RemoteBucketNotFound, text)
+        } else if self.provider.is_remote() {
             Error::new(
                 ErrorCode::RemoteBucketNotFound,
                 format!("{} bucket \"{self}\" does not exist", self.provider),
@@ -375,6 +392,23 @@ mod tests {
         assert_eq!(Bucket::parse_uname(&b.uname()).unwrap(), (b.clone(), None));
         let (back, object) = Bucket::parse_uname(&format!("{}x//y/", b.uname())).unwrap();
         assert_eq!((back, object.unwrap().as_str()), (b, "x//y/"));
+    }
+
+    #[test]
+    fn a_bucket_of_another_cluster_is_named_by_its_alias() {
+        let (bucket, object) = Bucket::parse_uri("ais://@far/images/a/b").unwrap();
+        assert_eq!(
+            (bucket.to_string().as_str(), object.as_deref()),
+            ("ais://@far/images", Some("a/b"))
+        );
+        assert!(bucket.is_remote() && bucket.namespace.uuid == "far");
+        assert_eq!(bucket.uname(), "ais/@far#/images/");
+        let missing = bucket.not_found();
+        assert_eq!(missing.code, ErrorCode::RemoteBucketNotFound);
+        assert_eq!(missing.message, "remote bucket \"ais://@far/images\" does not exist");
+        let (named, _) = Bucket::parse_uri("ais://#team/images").unwrap();
+        assert!(!named.is_remote() && named.namespace.name == "team");
+        assert!(Bucket::parse_uri("ais://@far").is_err());
     }
 
     #[test]

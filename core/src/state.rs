@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bucket::{BackendSpec, BucketInfo};
+use crate::bucket::{BackendKind, BackendSpec, BucketInfo};
 use crate::error::{Error, ErrorCode, Result};
 use crate::etl::{Etl, etl_exists, unknown_etl};
-use crate::name::{Bucket, NodeId};
+use crate::name::{Bucket, NodeId, Provider};
 use crate::settings::{Change, ClusterSettings, OF_BUCKETS};
 use crate::v1::bucket::heed;
 
@@ -69,6 +69,9 @@ pub struct ClusterState {
     #[serde(default, skip_serializing_if = "ClusterSettings::is_untouched")]
     pub settings: ClusterSettings,
     next_bucket_id: u64,
+    /// URLs of other clusters whose buckets are reached from here, by alias.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub remotes: BTreeMap<String, String>,
 }
 
 /// A change of the cluster's state, as it is logged. Append only: stored logs hold these.
@@ -130,6 +133,14 @@ pub enum Command {
     },
     DeleteEtl {
         name: String,
+    },
+    /// Another cluster gets an alias here, or another URL for the one that it has.
+    AttachCluster {
+        alias: String,
+        url: String,
+    },
+    DetachCluster {
+        alias: String,
     },
 }
 
@@ -243,8 +254,45 @@ impl ClusterState {
             Command::DeleteEtl { name } => {
                 self.etls.remove(&name).ok_or_else(|| unknown_etl(&name))?;
             }
+            Command::AttachCluster { alias, url } => self.attach(alias, url)?,
+            Command::DetachCluster { alias } => {
+                self.remotes.remove(&alias).ok_or_else(|| unknown_cluster(&alias))?;
+                // What is cached of its buckets could not be compared with anything any more.
+                self.buckets.retain(|_, info| info.bucket.namespace.uuid != alias);
+            }
         }
         Ok(())
+    }
+
+    /// Notes another cluster. Its buckets that are known already follow to the new URL.
+    fn attach(&mut self, alias: String, url: String) -> Result<()> {
+        let fits = alias.len() >= 2
+            && alias.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        if !fits {
+            return Err(Error::invalid(format!("\"{alias}\" cannot be the alias of a cluster"))
+                .hint("use at least 2 letters, digits, '-' or '_'"));
+        }
+        if !(url.starts_with("http://") || url.starts_with("https://")) || url.contains('@') {
+            return Err(Error::invalid(format!("the URL of cluster \"{alias}\" is none"))
+                .hint("give it as http://host:port, without a user or password"));
+        }
+        let url = url.trim_end_matches('/').to_owned();
+        for info in self.buckets.values_mut() {
+            if let (true, Some(backend)) = (info.bucket.namespace.uuid == alias, &mut info.backend)
+            {
+                backend.endpoint = Some(url.clone());
+            }
+        }
+        self.remotes.insert(alias, url);
+        Ok(())
+    }
+
+    /// What is behind a bucket of another cluster, if that is attached.
+    fn behind(&self, bucket: &Bucket) -> Option<BackendSpec> {
+        let url = self.remotes.get(&bucket.namespace.uuid)?;
+        let (kind, endpoint) = (BackendKind::Ais, Some(url.clone()));
+        let native = bucket.provider == Provider::Ais;
+        native.then(|| BackendSpec { kind, bucket: bucket.name.to_string(), endpoint, root: None })
     }
 
     /// Whether a bucket of this name can be made.
@@ -280,6 +328,7 @@ impl ClusterState {
 
     /// What a request to create `bucket` asks for, with the cluster's defaults for new buckets.
     pub fn requested(&self, bucket: Bucket, backend: Option<BackendSpec>) -> BucketInfo {
+        let backend = backend.or_else(|| self.behind(&bucket));
         let mut info = BucketInfo::requested(bucket, backend);
         if let serde_json::Value::Object(defaults) = self.settings.bucket_defaults() {
             info.extra = defaults.into_iter().collect();
@@ -307,6 +356,10 @@ impl ClusterState {
     }
 }
 
+fn unknown_cluster(alias: &str) -> Error {
+    Error::new(ErrorCode::NodeNotFound, format!("no cluster is attached as \"{alias}\""))
+}
+
 fn unknown_node(id: &NodeId) -> Error {
     Error::new(ErrorCode::NodeNotFound, format!("node {id} is not a member of the cluster"))
 }
@@ -315,7 +368,6 @@ fn unknown_node(id: &NodeId) -> Error {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::name::Provider;
 
     fn join(id: &str) -> Command {
         Command::Join {
@@ -394,6 +446,33 @@ mod tests {
         let renamed = s.bucket(&bucket("d")).unwrap();
         assert_eq!(renamed.id, id);
         assert!(renamed.created_version <= s.targets_changed);
+    }
+
+    #[test]
+    fn a_bucket_of_an_attached_cluster_has_that_cluster_behind_it() {
+        let mut s = ClusterState::default();
+        let attach = |alias: &str, url: &str| Command::AttachCluster {
+            alias: alias.into(),
+            url: url.into(),
+        };
+        for (alias, url) in [("a", "http://x"), ("a b", "http://x"), ("far", "x"), ("far", "")] {
+            assert!(s.apply(1, attach(alias, url)).is_err(), "{alias} {url}");
+        }
+        s.apply(2, attach("far", "http://x:1/")).unwrap();
+        let bucket = Bucket::parse_uri("ais://@far/b").unwrap().0;
+        let info = s.requested(bucket.clone(), None);
+        let behind = info.backend.clone().unwrap();
+        assert_eq!((behind.kind, behind.bucket.as_str()), (BackendKind::Ais, "b"));
+        assert_eq!(behind.endpoint.as_deref(), Some("http://x:1"));
+        s.apply(3, Command::CreateBucket { info: Box::new(info), now_ns: 7 }).unwrap();
+        s.apply(4, attach("far", "http://y:1")).unwrap();
+        let moved = s.bucket(&bucket).unwrap().backend.clone().unwrap();
+        assert_eq!(moved.endpoint.as_deref(), Some("http://y:1"));
+        let native = s.requested(Bucket::new(Provider::Ais, "b").unwrap(), None);
+        assert_eq!(native.backend, None);
+        s.apply(5, Command::DetachCluster { alias: "far".into() }).unwrap();
+        assert!(s.bucket(&bucket).is_err() && s.requested(bucket, None).backend.is_none());
+        assert!(s.apply(6, Command::DetachCluster { alias: "far".into() }).is_err());
     }
 
     #[test]

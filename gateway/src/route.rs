@@ -139,6 +139,13 @@ impl Route {
                      an object with original_url"
                 )));
             }
+            let alias = &info.bucket.namespace.uuid;
+            if !alias.is_empty() {
+                return Err(info.bucket.not_found().hint(format!(
+                    "no cluster is attached as \"{alias}\": forebay cluster remote attach \
+                     {alias}=http://host:port"
+                )));
+            }
             if info.bucket.provider.is_remote() {
                 return Err(Error::unsupported(format!(
                     "provider {} has no backend in this version",

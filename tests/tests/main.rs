@@ -29,6 +29,7 @@ mod object_ops;
 mod origin;
 mod partial;
 mod power_cut;
+mod remote;
 mod restart;
 mod s3;
 mod s3_access;

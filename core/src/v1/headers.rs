@@ -30,6 +30,9 @@ pub const XACTION_ID: &str = "ais-xaction-id";
 pub const NODE_ID: &str = "ais-node-id";
 pub const NODE_UPTIME: &str = "ais-node-uptime";
 pub const CLUSTER_UPTIME: &str = "ais-cluster-uptime";
+/// The other cluster that is attached or detached: what it is called here, and where it is.
+pub const REMOTE_ALIAS: &str = "ais-remote-ais-alias";
+pub const REMOTE_URL: &str = "ais-remote-ais-url";
 /// Between nodes: last modification, unix nanoseconds.
 pub const MODIFIED: &str = "forebay-modified";
 /// Between nodes: the parts in which the object was uploaded.

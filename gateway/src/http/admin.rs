@@ -1,9 +1,11 @@
 //! `PUT /v1/cluster`: changes of the configuration and of the cluster's members.
 
+use axum::http::HeaderMap;
 use axum::response::Response;
 use forebay_core::settings::{self, Change};
 use forebay_core::state::{Command, Node, Role};
 use forebay_core::v1::action::lower_keys;
+use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::clock::unix_ns;
@@ -48,14 +50,36 @@ impl Admin {
     }
 
     /// `PUT /v1/cluster/ITEM…`: the forms that have their arguments in the URL.
-    pub(crate) async fn act_by_path(&self, items: &str, query: &Query) -> Result<Response> {
+    pub(crate) async fn act_by_path(
+        &self,
+        items: &str,
+        query: &Query,
+        headers: &HeaderMap,
+    ) -> Result<Response> {
         match items.split('/').next().unwrap_or("") {
             "set-config" => {
                 kept(query)?;
                 let pairs = query.pairs().filter(|(k, _)| !NOT_SETTINGS.contains(k));
                 self.configure(settings::parse_pairs(pairs)?, false).await
             }
-            item @ ("proxy" | "attach" | "detach" | "enable-backend" | "disable-backend") => {
+            item @ ("attach" | "detach") => {
+                // AIStore's clients say it in headers, people and ours in the query.
+                let said = |key: &str, header: &str| {
+                    let header = headers.get(header).and_then(|v| v.to_str().ok());
+                    query.get(key).or(header).unwrap_or_default().to_owned()
+                };
+                let alias = said("alias", v1::REMOTE_ALIAS);
+                self.changes
+                    .commit(match item {
+                        "attach" => {
+                            Command::AttachCluster { alias, url: said("url", v1::REMOTE_URL) }
+                        }
+                        _ => Command::DetachCluster { alias },
+                    })
+                    .await?;
+                Ok(done())
+            }
+            item @ ("proxy" | "enable-backend" | "disable-backend") => {
                 Err(Error::unsupported(format!("PUT /v1/cluster/{item} is not served"))
                     .hint("gateways choose their leader; backends are set in each node's file"))
             }

@@ -122,7 +122,7 @@ async fn copy(
 /// The bucket that copies go to; a native one is made, with the properties of its source.
 async fn destination(state: &Buckets, source: &Found, to: &Bucket) -> Result<Found> {
     match state.route.bucket(to).await {
-        Err(e) if e.code == ErrorCode::BucketNotFound && !to.provider.is_remote() => {}
+        Err(e) if e.code == ErrorCode::BucketNotFound && !to.is_remote() => {}
         known => return known,
     }
     let mut info = BucketInfo::requested(to.clone(), None);

@@ -222,7 +222,7 @@ async fn head(state: &Buckets, call: &Call) -> Result<Response> {
         return summary::info(&state.targets, &found, &call.rest, &call.query).await;
     }
     call.bucket()?;
-    let info = if call.query.flag("dont_add_remote_bck_md") && bucket.provider.is_remote() {
+    let info = if call.query.flag("dont_add_remote_bck_md") && bucket.is_remote() {
         match state.route.known(&bucket) {
             Ok(found) => found.info,
             Err(e) if e.code == ErrorCode::RemoteBucketNotFound => {
@@ -293,7 +293,7 @@ async fn create(state: &Buckets, call: &Call) -> Result<Response> {
 
 async fn destroy(state: &Buckets, bucket: &Bucket) -> Result<Response> {
     let found = state.route.known(bucket)?;
-    if bucket.provider.is_remote() {
+    if bucket.is_remote() {
         return Err(Error::unsupported(format!(
             "cannot destroy \"{bucket}\": it lives in a cloud"
         ))

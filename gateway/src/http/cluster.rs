@@ -228,7 +228,7 @@ async fn control_by_path(State(state): State<ClusterFront>, request: Request) ->
     let query = Query::parse(request.uri().query());
     let items = request.uri().path().strip_prefix("/v1/cluster/").unwrap_or("");
     let result = if request.method() == Method::PUT {
-        state.admin.act_by_path(items, &query).await
+        state.admin.act_by_path(items, &query, request.headers()).await
     } else {
         Err(Error::invalid(format!(
             "invalid request URI: '{} /v1/cluster/{items}'",
@@ -253,6 +253,16 @@ async fn cluster(State(state): State<ClusterFront>, request: Request) -> Respons
     counted(&state.metrics, "v1", "cluster", result)
 }
 
+/// Attached clusters, as AIStore lists them; nothing is known of one but where it is.
+fn remotes(state: &ClusterState) -> serde_json::Value {
+    let one = |(alias, url): (&String, &String)| json!({"uuid": alias, "alias": alias, "url": url});
+    let all: Vec<_> = state.remotes.iter().map(one).collect();
+    match all.is_empty() {
+        true => json!({"a": null, "ver": 0}),
+        false => json!({"a": all, "ver": state.version}),
+    }
+}
+
 async fn about_cluster(state: &ClusterFront, what: &str) -> Result<Response> {
     if let Some(answer) = from_map(state, &state.identity.id, what)? {
         return Ok(answer);
@@ -272,7 +282,7 @@ async fn about_cluster(state: &ClusterFront, what: &str) -> Result<Response> {
             json(&json!({"targets": all.by_node(targets, |_, report| mountpaths(report))}))
         }
         "backends" => json(&["ais", "aws", "azure", "gcp", "ht"]),
-        "remote" => json(&json!({"a": null, "ver": 0})),
+        "remote" => json(&remotes(&all.state)),
         "target_ips" => {
             let hosts = all.state.targets().map(|n| {
                 let rest = n.url.split_once("://").map_or(n.url.as_str(), |(_, rest)| rest);

@@ -153,7 +153,7 @@ fn want(
     if msg.has(flags::NOT_CACHED) && !backed {
         return Err(Error::invalid(format!("\"{bucket}\" has no objects outside the cluster")));
     }
-    if !msg.start_after.is_empty() && bucket.provider.is_remote() {
+    if !msg.start_after.is_empty() && bucket.is_remote() {
         return Err(Error::invalid(format!("start_after is not possible for \"{bucket}\"")));
     }
     if !msg.target.is_empty() && !found.state.targets().any(|n| n.id.as_str() == msg.target) {

@@ -95,7 +95,7 @@ impl S3 {
     /// A bucket goes when it is empty; one that a cloud has is not ours to delete.
     pub(super) async fn delete_bucket(&self, call: &Call) -> S3Result<Response> {
         let found = self.found(&call.request.bucket)?;
-        if found.info.bucket.provider.is_remote() {
+        if found.info.bucket.is_remote() {
             return Err(S3Error::new(
                 S3Code::AccessDenied,
                 "The bucket lives in a cloud: evict it here, or delete it there",

@@ -13,6 +13,7 @@ pub mod limit;
 pub mod metered;
 pub mod origin;
 pub mod registry;
+pub mod remote;
 pub mod retry;
 pub mod s3;
 mod source;
@@ -36,6 +37,7 @@ pub use faulty::{Fault, Faulty};
 pub use gcs::GcsSettings;
 pub use origin::OriginSettings;
 pub use registry::{BackendSettings, Backends};
+pub use remote::RemoteSettings;
 pub use retry::RetryPolicy;
 pub use s3::{S3Credentials, S3Settings};
 

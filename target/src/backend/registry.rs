@@ -18,6 +18,7 @@ use super::gcs::{GcsBackend, GcsClients, GcsSettings};
 use super::limit::{Limited, Limits};
 use super::metered::{BytesHook, Hook, Metered};
 use super::origin::{OriginBackend, OriginSettings};
+use super::remote::{RemoteBackend, RemoteSettings};
 use super::retry::{RetryPolicy, Retrying};
 use super::s3::{S3Backend, S3Clients, S3Settings};
 use super::timed::Timed;
@@ -32,6 +33,7 @@ pub struct BackendSettings {
     pub gcs: GcsSettings,
     pub azure: AzureSettings,
     pub origin: OriginSettings,
+    pub remote: RemoteSettings,
     pub retry: RetryPolicy,
     /// Calls in flight to one endpoint.
     pub concurrency: usize,
@@ -47,6 +49,7 @@ impl Default for BackendSettings {
             gcs: GcsSettings::default(),
             azure: AzureSettings::default(),
             origin: OriginSettings::default(),
+            remote: RemoteSettings::default(),
             retry: RetryPolicy::default(),
             concurrency: 64,
             queue_wait: Duration::from_secs(60),
@@ -221,6 +224,11 @@ impl Backends {
                 let (url, settings) = (spec.endpoint.as_deref(), self.settings.origin.clone());
                 let origin = OriginBackend::new(bucket.clone(), url, settings)?;
                 (Arc::new(origin), "ht", url.unwrap_or_default().to_owned())
+            }
+            BackendKind::Ais => {
+                let (url, settings) = (spec.endpoint.as_deref(), self.settings.remote.clone());
+                let remote = RemoteBackend::new(bucket.clone(), name, url, settings)?;
+                (Arc::new(remote), "ais", url.unwrap_or_default().to_owned())
             }
             BackendKind::Folder => {
                 let root = spec.root.clone().unwrap_or_default();

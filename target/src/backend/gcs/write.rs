@@ -203,6 +203,11 @@ impl Upload<'_> {
         let total = body.size;
         let failed = SourceError::default();
         let request = backend.client.put_to_session(session);
+        // Google takes it from the session's beginning, the emulator from here.
+        let request = match &body.content_type {
+            Some(content_type) => request.header("content-type", content_type),
+            None => request,
+        };
         let request = match range {
             None => request
                 .header("content-length", 0)

@@ -65,11 +65,13 @@ async fn fixture() -> Option<Fixture> {
         tells_missing_deletes: true,
         keeps_custom: true,
         keeps_content_type: true,
+        tells_times: true,
         _folder: None,
     })
 }
 
 conformance!(fixture);
+conformance!(fixture: a_content_type_comes_back);
 
 #[tokio::test]
 async fn md5_is_told_and_a_wrong_one_is_refused() {

@@ -36,11 +36,13 @@ pub(super) async fn fixture() -> Option<Fixture> {
         tells_missing_deletes: true,
         keeps_custom: false,
         keeps_content_type: false,
+        tells_times: true,
         _folder: Some(folder),
     })
 }
 
 conformance!(fixture);
+conformance!(fixture: a_content_type_comes_back);
 
 fn root_of(f: &Fixture) -> PathBuf {
     f._folder.as_ref().unwrap().path().join("root")

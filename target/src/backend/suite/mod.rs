@@ -11,6 +11,7 @@ mod minio;
 mod origin;
 mod process;
 mod promises;
+mod remote;
 mod s3;
 mod scripted;
 
@@ -36,6 +37,8 @@ struct Fixture {
     tells_missing_deletes: bool,
     keeps_custom: bool,
     keeps_content_type: bool,
+    /// Whether it says when an object was written.
+    tells_times: bool,
     /// Goes away with the fixture.
     _folder: Option<tempfile::TempDir>,
 }
@@ -68,7 +71,6 @@ macro_rules! conformance {
             prefix_and_after_select_by_bytes
             a_put_whose_source_fails_changes_nothing
             custom_metadata_comes_back
-            a_content_type_comes_back
         }
     };
 }

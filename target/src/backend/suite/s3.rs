@@ -66,11 +66,13 @@ async fn fixture() -> Option<Fixture> {
         tells_missing_deletes: false,
         keeps_custom: true,
         keeps_content_type: true,
+        tells_times: true,
         _folder: None,
     })
 }
 
 conformance!(fixture);
+conformance!(fixture: a_content_type_comes_back);
 
 #[tokio::test]
 async fn md5_is_told_only_where_the_etag_is_one() {

@@ -1,0 +1,259 @@
+//! Buckets of another cluster, Forebay or AIStore, by the protocol that both speak (v1).
+//!
+//! A version is the object's version there with its checksum: a number alone begins anew when an
+//! object is deleted and made again.
+
+mod error;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::name::Bucket;
+use forebay_core::size::ByteRange;
+use forebay_core::v1::headers as v1;
+use forebay_core::v1::list::{ListMsg, MAX_PAGE, MSGPACK, Page};
+use forebay_core::v1::query::{bucket_uri, object_uri};
+use futures::{StreamExt, TryStreamExt};
+use reqwest::redirect::Policy;
+use reqwest::{Body, Client, Method, RequestBuilder, Response};
+use tokio::time::timeout;
+
+use super::source::{SourceError, content_range};
+use super::{Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
+use error::Errors;
+
+const MIB: u64 = 1 << 20;
+
+/// How other clusters are spoken to.
+#[derive(Clone, Debug)]
+pub struct RemoteSettings {
+    pub connect_timeout: Duration,
+    /// Longest wait for the first byte of an answer; uploads get more by their size.
+    pub read_timeout: Duration,
+}
+
+impl Default for RemoteSettings {
+    fn default() -> Self {
+        Self { connect_timeout: Duration::from_secs(3), read_timeout: Duration::from_secs(30) }
+    }
+}
+
+/// See the module.
+pub struct RemoteBackend {
+    /// A gateway there, without a slash at the end.
+    endpoint: String,
+    /// The bucket as that cluster names it.
+    there: Bucket,
+    /// Follows the gateway to the target that has the object.
+    client: Client,
+    /// For requests whose body goes to the target alone.
+    asking: Client,
+    settings: RemoteSettings,
+    errors: Errors,
+}
+
+impl RemoteBackend {
+    /// `bucket` is the name that errors show; `remote` the one at the cluster behind `endpoint`.
+    pub(crate) fn new(
+        bucket: Bucket,
+        remote: &str,
+        endpoint: Option<&str>,
+        settings: RemoteSettings,
+    ) -> Result<Self> {
+        let endpoint = endpoint.unwrap_or_default().trim_end_matches('/').to_owned();
+        let usable = endpoint.starts_with("http://") || endpoint.starts_with("https://");
+        if !usable {
+            return Err(Error::invalid(format!(
+                "bucket \"{bucket}\" lives in another cluster, whose URL \"{endpoint}\" is none"
+            ))
+            .hint("give it as http://host:port"));
+        }
+        // One TLS stack serves all, but the client does not choose it; an earlier choice stays.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let client = |policy: Policy| {
+            let built = Client::builder()
+                .connect_timeout(settings.connect_timeout)
+                .redirect(policy)
+                .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
+                .build();
+            built.map_err(|e| Error::internal(format!("no client for {endpoint}: {e}")))
+        };
+        let (client, asking) = (client(Policy::limited(5))?, client(Policy::none())?);
+        let there = Bucket::new(Default::default(), remote)?;
+        let errors = Errors { bucket, endpoint: endpoint.clone() };
+        Ok(Self { endpoint, there, client, asking, settings, errors })
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.endpoint)
+    }
+
+    fn object(&self, method: Method, name: &str) -> RequestBuilder {
+        self.client.request(method, self.url(&object_uri(&self.there, name)))
+    }
+
+    async fn send(
+        &self,
+        request: RequestBuilder,
+        wait: Duration,
+        name: Option<&str>,
+    ) -> Result<Response> {
+        let answer = match timeout(wait, request.send()).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(e)) => return Err(self.errors.of_send(&e)),
+            Err(_) => return Err(self.errors.unavailable("it did not answer in time")),
+        };
+        match answer.status().as_u16() {
+            400.. => Err(self.explain(self.errors.refused(answer, name).await).await),
+            _ => Ok(answer),
+        }
+    }
+
+    /// Answers to HEAD do not say whether the object or its bucket is missing.
+    async fn explain(&self, error: Error) -> Error {
+        if error.code != ErrorCode::ObjectNotFound {
+            return error;
+        }
+        match Box::pin(self.head_bucket()).await {
+            Err(e) if e.code == ErrorCode::RemoteBucketNotFound => e,
+            _ => error,
+        }
+    }
+
+    fn meta(&self, answer: &Response, size: u64) -> RemoteMeta {
+        let known = v1::object_meta(answer.headers(), size);
+        let checksum = known.checksum.map(|sum| sum.value).unwrap_or_default();
+        RemoteMeta { mtime_ns: known.mtime_ns, ..facts(size, &known.version, &checksum) }
+    }
+
+    async fn page(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
+        let msg = ListMsg {
+            prefix: prefix.to_owned(),
+            page_size: limit,
+            props: "name,size,version,checksum".into(),
+            start_after: after.to_owned(),
+            ..ListMsg::default()
+        };
+        let action = serde_json::json!({ "action": "list", "value": msg.to_value() });
+        let request = self.client.request(Method::GET, self.url(&bucket_uri(&self.there)));
+        let request = request.header("accept", MSGPACK).json(&action);
+        let answer = self.send(request, self.settings.read_timeout, None).await?;
+        let body = timeout(self.settings.read_timeout, answer.bytes()).await;
+        let body = body.map_err(|_| self.errors.unavailable("its listing stalled"))?;
+        Page::from_msgpack(&body.map_err(|e| self.errors.of_send(&e))?)
+    }
+}
+
+/// What tells one content from another, the same in listings as elsewhere.
+fn facts(size: u64, version: &str, checksum: &str) -> RemoteMeta {
+    let version = match (version, checksum) {
+        ("", "") => String::new(),
+        (version, checksum) => format!("{version}.{checksum}"),
+    };
+    RemoteMeta { size, etag: checksum.to_owned(), version, ..RemoteMeta::default() }
+}
+
+fn length(answer: &Response) -> Option<u64> {
+    // Not by the body: that of an answer to HEAD has none.
+    answer.headers().get("content-length")?.to_str().ok()?.trim().parse().ok()
+}
+
+#[async_trait]
+impl Backend for RemoteBackend {
+    async fn head_bucket(&self) -> Result<()> {
+        let request = self.client.request(Method::HEAD, self.url(&bucket_uri(&self.there)));
+        self.send(request, self.settings.read_timeout, None).await.map(drop)
+    }
+
+    async fn stat(&self, name: &str) -> Result<RemoteMeta> {
+        let request = self.object(Method::HEAD, name);
+        let answer = self.send(request, self.settings.read_timeout, Some(name)).await?;
+        let size = length(&answer).ok_or_else(|| self.errors.nonsense("no length", name))?;
+        Ok(self.meta(&answer, size))
+    }
+
+    async fn get(
+        &self,
+        name: &str,
+        range: Option<ByteRange>,
+        if_version: Option<&str>,
+    ) -> Result<RemoteObject> {
+        let mut request = self.object(Method::GET, name);
+        if let Some(ByteRange { start, end }) = range {
+            request = request.header("range", format!("bytes={start}-{}", end.saturating_sub(1)));
+        }
+        let answer = self.send(request, self.settings.read_timeout, Some(name)).await?;
+        let header = answer.headers().get("content-range").and_then(|v| v.to_str().ok());
+        let (got, size) = match header {
+            Some(header) => content_range(header)
+                .ok_or_else(|| self.errors.nonsense("an unreadable Content-Range", name))?,
+            None => {
+                let size =
+                    length(&answer).ok_or_else(|| self.errors.nonsense("no length", name))?;
+                (ByteRange::whole(size), size)
+            }
+        };
+        let wanted = range.unwrap_or(ByteRange::whole(size));
+        if got != (ByteRange { start: wanted.start, end: wanted.end.min(size) }) {
+            return Err(self.errors.nonsense("other bytes than asked", name));
+        }
+        let meta = match range {
+            None => self.meta(&answer, size),
+            // The checksum of such an answer is that of the range.
+            Some(_) => self.stat(name).await?,
+        };
+        if if_version.is_some_and(|version| version != meta.version) || meta.size != size {
+            return Err(self.errors.changed(name));
+        }
+        let (errors, of) = (self.errors.clone(), name.to_owned());
+        let stream =
+            answer.bytes_stream().map(move |chunk| chunk.map_err(|e| errors.of_body(&e, &of)));
+        Ok(RemoteObject { meta, range: got, stream: stream.boxed() })
+    }
+
+    async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {
+        // The gateway says where to, so that the bytes travel once.
+        let to = self.asking.put(self.url(&object_uri(&self.there, name)));
+        let to = to.header("content-length", 0);
+        let asked = self.send(to, self.settings.read_timeout, Some(name)).await?;
+        let location = asked.headers().get("location").and_then(|to| to.to_str().ok());
+        let Some(location) = location else {
+            return Err(self.errors.nonsense("no target for the upload", name));
+        };
+        let failed = SourceError::default();
+        let kept = failed.clone();
+        let bytes = body.read(ByteRange::whole(body.size)).inspect_err(move |e| kept.keep(e));
+        let request = self.asking.put(location).header("content-length", body.size);
+        let request = match body.size {
+            0 => request,
+            _ => request.body(Body::wrap_stream(bytes)),
+        };
+        let wait = self.settings.read_timeout + Duration::from_secs(body.size / MIB);
+        match self.send(request, wait, Some(name)).await {
+            Ok(_) => self.stat(name).await,
+            Err(e) => Err(failed.take().unwrap_or(e)),
+        }
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        let request = self.object(Method::DELETE, name);
+        self.send(request, self.settings.read_timeout, Some(name)).await.map(drop)
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+        let limit = limit.clamp(1, MAX_PAGE);
+        let page = self.page(prefix, after, limit).await?;
+        let mut more = !page.token.is_empty() && !page.entries.is_empty();
+        if let (true, Some(last)) = (more, page.entries.last()) {
+            // A full page is never called the last one.
+            more = !self.page(prefix, &last.name, 1).await?.entries.is_empty();
+        }
+        let entry = |entry: forebay_core::v1::list::Entry| {
+            let meta = facts(entry.size, &entry.version, &entry.checksum);
+            let RemoteMeta { size, version, etag, mtime_ns, .. } = meta;
+            RemoteEntry { name: entry.name, size, version, etag, mtime_ns }
+        };
+        Ok(RemotePage { entries: page.entries.into_iter().map(entry).collect(), more })
+    }
+}

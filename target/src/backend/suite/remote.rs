@@ -1,0 +1,65 @@
+//! The backend of other clusters on a real Forebay of one process: the promises.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_core::name::Bucket;
+
+use super::process::{Kind, Server};
+use super::{Fixture, conformance};
+use crate::backend::remote::{RemoteBackend, RemoteSettings};
+
+const KIND: Kind = Kind {
+    name: "forebay",
+    variable: "FOREBAY_BIN",
+    required: "FOREBAY_REQUIRE_BIN",
+    file: "forebay",
+    arguments: |port, folder| {
+        let place = [folder.join("data").into(), "--port".into(), port.to_string().into()];
+        ["serve".into(), "--dir".into()].into_iter().chain(place).collect()
+    },
+    environment: &[],
+    ready: "/readyz",
+};
+
+/// The URL of the running cluster; `None`, with a word about it, where there is no binary.
+async fn endpoint() -> Option<String> {
+    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+    let start = || SERVER.get_or_init(|| KIND.start()).as_ref().map(|s| s.endpoint.clone());
+    tokio::task::spawn_blocking(start).await.unwrap()
+}
+
+async fn fixture() -> Option<Fixture> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let endpoint = endpoint().await?;
+    let name = format!("bucket-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    // A gateway is ready before its target has joined it.
+    let joined = format!("{endpoint}/v1/cluster?what=target_ips");
+    while reqwest::get(&joined).await.unwrap().text().await.unwrap().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let create = reqwest::Client::new().post(format!("{endpoint}/v1/buckets/{name}"));
+    let create = create.json(&serde_json::json!({ "action": "create-bck" }));
+    assert!(create.send().await.unwrap().status().is_success());
+    let attached = |name: &str| Bucket::parse_uri(&format!("ais://@far/{name}")).unwrap().0;
+    let over = |name: &str| {
+        let settings = RemoteSettings::default();
+        RemoteBackend::new(attached(name), name, Some(&endpoint), settings).unwrap()
+    };
+    Some(Fixture {
+        bucket: attached(&name),
+        backend: std::sync::Arc::new(over(&name)),
+        missing: std::sync::Arc::new(over("no-such-bucket")),
+        missing_bucket: attached("no-such-bucket"),
+        large: 12 << 20,
+        tells_missing_deletes: true,
+        keeps_custom: false,
+        keeps_content_type: false,
+        tells_times: false,
+        _folder: None,
+    })
+}
+
+conformance!(fixture);
+conformance!(fixture: a_content_type_comes_back);
