@@ -277,9 +277,8 @@ impl ClusterState {
                 .hint("give it as http://host:port, without a user or password"));
         }
         let url = url.trim_end_matches('/').to_owned();
-        for info in self.buckets.values_mut() {
-            if let (true, Some(backend)) = (info.bucket.namespace.uuid == alias, &mut info.backend)
-            {
+        for info in self.buckets.values_mut().filter(|i| i.bucket.namespace.uuid == alias) {
+            if let Some(backend) = &mut Arc::make_mut(info).backend {
                 backend.endpoint = Some(url.clone());
             }
         }
