@@ -8,7 +8,7 @@ use futures::StreamExt;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::batch::answer;
+use crate::batch::{Content, answer};
 use crate::client::{Client, parse_bucket};
 use crate::error::raise;
 
@@ -64,7 +64,7 @@ pub(crate) fn get_each<'py>(
         });
         Ok(reads.buffered(concurrency.max(1)).collect::<Vec<_>>().await)
     })?;
-    answers.into_iter().map(|one| answer(py, one)).collect()
+    answers.into_iter().map(|one| answer(py, one, Content::Shared)).collect()
 }
 
 enum How {

@@ -200,22 +200,47 @@ class AsyncClient(_Wrapped[Client]):
 
     @overload
     async def get_many(
-        self, objects: Sequence[tuple[AsyncBucket, str]], *, on_error: Literal["raise"] = "raise"
+        self,
+        objects: Sequence[tuple[AsyncBucket, str]],
+        *,
+        on_error: Literal["raise"] = "raise",
+        as_bytes: Literal[False] = False,
     ) -> list[memoryview]: ...
     @overload
     async def get_many(
-        self, objects: Sequence[tuple[AsyncBucket, str]], *, on_error: Literal["return"]
+        self,
+        objects: Sequence[tuple[AsyncBucket, str]],
+        *,
+        on_error: Literal["raise"] = "raise",
+        as_bytes: Literal[True],
+    ) -> list[bytes]: ...
+    @overload
+    async def get_many(
+        self,
+        objects: Sequence[tuple[AsyncBucket, str]],
+        *,
+        on_error: Literal["return"],
+        as_bytes: Literal[False] = False,
     ) -> list[memoryview | ForebayError]: ...
+    @overload
+    async def get_many(
+        self,
+        objects: Sequence[tuple[AsyncBucket, str]],
+        *,
+        on_error: Literal["return"],
+        as_bytes: Literal[True],
+    ) -> list[bytes | ForebayError]: ...
     async def get_many(
         self,
         objects: Sequence[tuple[AsyncBucket, str]],
         *,
         on_error: Literal["raise", "return"] = "raise",
-    ) -> Sequence[memoryview | ForebayError]:
+        as_bytes: bool = False,
+    ) -> Sequence[memoryview | bytes | ForebayError]:
         wanted = [(bucket._sync, name) for bucket, name in objects]
         get = cast(Any, self._sync.get_many)
-        found: Sequence[memoryview | ForebayError]
-        found = await self._threads.call(get, wanted, on_error=on_error)
+        found: Sequence[memoryview | bytes | ForebayError]
+        found = await self._threads.call(get, wanted, on_error=on_error, as_bytes=as_bytes)
         return found
 
     async def shard_indexes(
@@ -331,8 +356,19 @@ class AsyncBucket(_Wrapped[Bucket]):
     async def put_many(self, items: Iterable[tuple[str, Buffer]], concurrency: int = 16) -> int:
         return await self._threads.call(self._sync.put_many, items, concurrency)
 
-    async def get_many(self, names: Iterable[str]) -> list[memoryview]:
-        return await self._threads.call(self._sync.get_many, names)
+    @overload
+    async def get_many(
+        self, names: Iterable[str], *, as_bytes: Literal[False] = False
+    ) -> list[memoryview]: ...
+    @overload
+    async def get_many(self, names: Iterable[str], *, as_bytes: Literal[True]) -> list[bytes]: ...
+    async def get_many(
+        self, names: Iterable[str], *, as_bytes: bool = False
+    ) -> list[memoryview] | list[bytes]:
+        get = cast(Any, self._sync.get_many)
+        found: list[memoryview] | list[bytes]
+        found = await self._threads.call(get, names, as_bytes=as_bytes)
+        return found
 
     async def prefetch(
         self,
