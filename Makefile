@@ -71,6 +71,17 @@ test-py: binary python ## Python packages, other clients, the README
 	@lhotse="$$(ci/lhotse.sh)"; set -x; PYTHONPATH="$$lhotse" \
 		build/venv/bin/python -m pytest tests/python/test_lhotse.py $(PYTEST_ARGS) \
 		|| [ $$? = 5 ] # none chosen
+	@$(with_clouds); PYTHONPATH="$$(ci/lightning.sh)"; export PYTHONPATH; \
+		for file in tests/python/test_lightning.py pytorch/tests/test_safetensors.py; do \
+		( set -x; build/venv/bin/python -m pytest "$$file" $(PYTEST_ARGS) ) \
+		|| [ $$? = 5 ]; done # none chosen
+	@tables="$$(ci/tables.sh)"; set -x; PYTHONPATH="$$tables" \
+		build/venv/bin/python -m pytest tests/python/test_tables.py $(PYTEST_ARGS) \
+		|| [ $$? = 5 ] # none chosen
+	@lightning="$$(ci/lightning.sh)"; torchvision="$$(ci/torchvision.sh)"; set -x; \
+		PYTHONPATH="$$lightning:$$torchvision" \
+		build/venv/bin/python -m pytest tests/seeds $(PYTEST_ARGS) \
+		|| [ $$? = 5 ] # none chosen
 
 .PHONY: check
 check: ## Format, lints and house rules; changes nothing
@@ -97,7 +108,9 @@ bench: binary python ## Measure beside the peers that are installed; JSON in bui
 	  $${minio:+--minio "$$minio"}; \
 	fake_gcs="$$(ci/fake_gcs.sh)" || fake_gcs=; \
 	build/venv/bin/python bench/feed.py --bin build/release/forebay --out build/bench \
-	  $${minio:+--minio "$$minio"} $${fake_gcs:+--fake-gcs "$$fake_gcs"}
+	  $${minio:+--minio "$$minio"} $${fake_gcs:+--fake-gcs "$$fake_gcs"}; \
+	build/venv/bin/python bench/checkpoint.py --bin build/release/forebay --out build/bench \
+	  $${minio:+--minio "$$minio"}
 
 .PHONY: release
 release: binary ## One binary in build/release, Python wheels in build/wheels

@@ -135,6 +135,17 @@ def lines(
     return lambda: samples.of_contents(loader)
 
 
+def piped_lines(endpoint: str, bucket: str, batch: int, workers: int = 0) -> Epoch:
+    """Lines of texts by DataPipes."""
+    from forebay_torch.datapipes import IterableWrapper
+
+    client = bucket_of(endpoint, bucket).client
+    files = IterableWrapper([f"ais://{bucket}/"]).list_files_by_s3(client=client).sharding_filter()
+    lines = files.load_files_by_s3(client=client).readlines(return_path=False)
+    loader = samples.data_loader(lines, batch, workers, False)
+    return lambda: samples.of_contents(loader)
+
+
 def listing(endpoint: str, bucket: str) -> Epoch:
     source = bucket_of(endpoint, bucket)
 

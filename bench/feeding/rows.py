@@ -202,6 +202,7 @@ def shards_and_lines() -> list[Row]:
             (
                 spec("BaseIterDataset", ours.lines, **lines),
                 spec("BaseIterDataset, ThreadLoader 2", ours.lines, threads=2, **lines),
+                spec("DataPipes", ours.piped_lines, **lines),
                 spec("AISBaseIterDataset", theirs.aistore_lines, "aistore", **lines),
                 spec("s3torchconnector", theirs.s3torch_lines, "minio", **lines),
                 spec("s3fs", theirs.s3fs_lines, "minio", **lines),

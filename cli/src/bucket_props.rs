@@ -15,7 +15,8 @@ use crate::session::Session;
 use crate::uri;
 
 /// What can be set.
-const KEYS: [&str; 7] = ["freshness", "class", "checksum", "pin", "share", "ttl", "admission"];
+const KEYS: [&str; 8] =
+    ["freshness", "class", "copies", "checksum", "pin", "share", "ttl", "admission"];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BucketCommand {
@@ -39,6 +40,7 @@ pub(crate) struct BucketArgs {
 #[command(after_help = "Properties:
   freshness=AGE      age after which a copy is compared with its backend: 10m, always, never
   class=CLASS        owned: synced before the answer; cache: not synced
+  copies=N           on how many targets each object of a native bucket lies
   checksum=KIND      of objects written from now on
   pin=true           copies are never dropped for want of room
   share=PERCENT      of each disk's budget that copies may take at most
@@ -52,6 +54,7 @@ pub(crate) struct BucketArgs {
     ranges_above: larger objects come by several ranges at once
 
 Examples:
+  forebay bucket set ais://results copies=2
   forebay bucket set s3://data pin=true
   forebay bucket set s3://logs share=20% ttl=2d admission=second-miss
   forebay bucket set gs://train cloud.concurrency=16 cloud.bytes_per_second=200MiB")]
@@ -99,6 +102,7 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
         match key.trim() {
             "freshness" => drop(props.insert("freshness".into(), freshness(value)?)),
             "class" => drop(props.insert("class".into(), json!(value))),
+            "copies" => drop(props.insert("mirror".into(), copies(value)?)),
             "checksum" => drop(props.insert("checksum".into(), json!({ "type": value }))),
             key @ ("pin" | "share" | "ttl" | "admission") => {
                 drop(cache.insert(key.into(), json!(value)));
@@ -131,6 +135,13 @@ fn unknown(key: &str) -> Failure {
     Failure::usage(format!("a bucket has no property \"{key}\" that can be set"), hint)
 }
 
+fn copies(value: &str) -> Result<Value, Failure> {
+    match value.parse::<u32>() {
+        Ok(n @ 1..) => Ok(json!({ "enabled": n > 1, "copies": n.max(2) })),
+        _ => Err(Failure::usage(format!("\"{value}\" is no number of copies"), "for example 2")),
+    }
+}
+
 fn freshness(value: &str) -> Result<Value, Failure> {
     if matches!(value, "always" | "never") {
         return Ok(json!(value));
@@ -150,6 +161,10 @@ pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if let Some(class) = text("class") {
         lines.push(("class", class));
+    }
+    if props.pointer("/mirror/enabled").and_then(Value::as_bool) == Some(true) {
+        let copies = props.pointer("/mirror/copies").and_then(Value::as_u64);
+        lines.extend(copies.map(|n| ("copies", n.to_string())));
     }
     let age = props.pointer("/freshness/age").and_then(Value::as_u64).map(show_seconds);
     let cache = props.get("cache").cloned();
@@ -185,6 +200,9 @@ mod tests {
         let wanted = json!({ "freshness": { "age": 600 }, "class": "cache",
             "cache": { "share": "20%", "ttl": "2d" } });
         assert_eq!(props, wanted);
+        let mirror = json!({ "mirror": { "enabled": true, "copies": 3 } });
+        assert_eq!(parsed(&["copies=3"]).unwrap(), mirror);
+        assert_eq!(parsed(&["copies=1"]).unwrap()["mirror"]["enabled"], json!(false));
         assert_eq!(parsed(&["freshness=always"]).unwrap(), json!({ "freshness": "always" }));
     }
 
@@ -194,6 +212,7 @@ mod tests {
             ("pin", "pin=true"),
             ("shares=4", "share"),
             ("share=0", "1 to 100"),
+            ("copies=none", "number of copies"),
             ("freshness=soon", "10m"),
             ("admission=maybe", "second-miss"),
             ("cloud.attempts=0", "from 1 to 100"),

@@ -3,10 +3,11 @@
 use clap::Subcommand;
 use forebay_core::intra::NodeInfo;
 use forebay_core::size::ByteSize;
-use forebay_core::state::Role;
+use forebay_core::state::{Node, Role};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::job;
 use crate::output::{self, Column, Format, Row, Rows};
 use crate::session::Session;
 
@@ -18,6 +19,13 @@ pub(crate) enum ClusterCommand {
     /// Show the map by which clients find the owners of objects
     #[command(after_help = "Example:\n  forebay cluster map -o json")]
     Map,
+    /// Move native objects to where they belong; targets that come and go start that by themselves
+    #[command(after_help = "Example:\n  forebay cluster rebalance --wait")]
+    Rebalance {
+        /// Wait until it is done
+        #[arg(long)]
+        wait: bool,
+    },
     /// Attach and detach other clusters, whose buckets are then ais://@ALIAS/BUCKET
     #[command(subcommand)]
     Remote(RemoteCommand),
@@ -45,8 +53,18 @@ pub(crate) async fn run(session: &Session, command: &ClusterCommand) -> Result<(
     match command {
         ClusterCommand::Info => info(session).await,
         ClusterCommand::Map => map(session).await,
+        ClusterCommand::Rebalance { wait } => rebalance(session, *wait).await,
         ClusterCommand::Remote(command) => remote(session, command).await,
     }
+}
+
+async fn rebalance(session: &Session, wait: bool) -> Result<(), Failure> {
+    let id = session.client.start_rebalance().await?;
+    if wait {
+        return job::wait_for(session, &id).await;
+    }
+    session.note(format!("started; `forebay job wait {id}` waits for it"));
+    output::one(session.format, &id, &[], &json!({ "id": id }))
 }
 
 async fn remote(session: &Session, command: &RemoteCommand) -> Result<(), Failure> {
@@ -153,7 +171,7 @@ async fn map(session: &Session) -> Result<(), Failure> {
     for node in map.state.nodes.values() {
         let name = node.id.to_string();
         let cells =
-            vec![name.clone(), role(node.role).into(), alive(node.alive).into(), node.url.clone()];
+            vec![name.clone(), role(node.role).into(), standing(node).into(), node.url.clone()];
         rows.push(Row { name, cells, json: json!(node) })?;
     }
     rows.finish()
@@ -168,6 +186,15 @@ pub(crate) fn role(role: Role) -> &'static str {
 
 fn alive(alive: bool) -> &'static str {
     if alive { "alive" } else { "down" }
+}
+
+fn standing(node: &Node) -> &'static str {
+    match node {
+        Node { alive: false, .. } => "down",
+        Node { emptied: true, .. } => "drained",
+        Node { maintenance: true, .. } => "draining",
+        Node { .. } => "alive",
+    }
 }
 
 /// The two largest units: `3d4h`, `5m12s`.

@@ -350,6 +350,9 @@ mod tests {
                 weight: 1,
                 zone: String::new(),
                 maintenance: false,
+                emptied: false,
+                lagging: false,
+                leaving: None,
             };
             state.nodes.insert(id, node);
         }

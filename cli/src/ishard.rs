@@ -267,7 +267,7 @@ fn to_json(plan: &Plan, index: usize) -> Value {
 
 pub(crate) async fn wait_for(session: &Session, id: &str, form: Progress) -> Result<(), Failure> {
     match form {
-        Progress::Auto => job::wait_for(session, id, None).await,
+        Progress::Auto => job::wait_for(session, id).await,
         Progress::None | Progress::Json => {
             let tell = |job: &JobStatus| {
                 if form == Progress::Json {

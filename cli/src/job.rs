@@ -17,6 +17,7 @@ use crate::{progress, uri};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay prefetch s3://data/train/ --wait     before the first epoch
+  forebay prefetch s3://data/train/ --sync     also drops what is gone from the cloud
   forebay evict s3://data/train/               drops the copies, not the objects
   forebay scrub ais://results --wait           fails if an object is damaged for good
   forebay job ls                               how far all jobs are")]
@@ -27,6 +28,15 @@ pub(crate) struct SelectArgs {
     /// Wait until it is done
     #[arg(long)]
     wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PrefetchArgs {
+    #[command(flatten)]
+    select: SelectArgs,
+    /// First drop copies of what the backend has no more, or has in another version
+    #[arg(long)]
+    sync: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -56,20 +66,28 @@ pub(crate) async fn start(
     args: &SelectArgs,
 ) -> Result<(), Failure> {
     let (bucket, prefix) = uri::remote(&args.what)?;
-    // Counting costs a listing, so it is done only where somebody sees the bar.
-    let total = if args.wait && kind == JobKind::Prefetch && progress::wanted(session.quiet) {
-        Some(session.client.list_all(&bucket, &prefix).await?.len() as u64)
-    } else {
-        None
-    };
     let id = session.client.start_job(kind, &bucket, &Selection::Prefix(prefix)).await?;
-    if args.wait {
-        return wait_for(session, &id, total).await;
+    started(session, kind, &id, args.wait).await
+}
+
+/// Starts a prefetch.
+pub(crate) async fn prefetch(session: &Session, args: &PrefetchArgs) -> Result<(), Failure> {
+    if !args.sync {
+        return start(session, JobKind::Prefetch, &args.select).await;
+    }
+    let (bucket, prefix) = uri::remote(&args.select.what)?;
+    let id = session.client.start_sync(&bucket, &Selection::Prefix(prefix)).await?;
+    started(session, JobKind::Prefetch, &id, args.select.wait).await
+}
+
+async fn started(session: &Session, kind: JobKind, id: &str, wait: bool) -> Result<(), Failure> {
+    if wait {
+        return wait_for(session, id).await;
     }
     session.note(format!("started; `forebay job wait {id}` waits for it"));
     match session.format {
-        Format::Table => output::one(Format::Name, &id, &[], &Value::Null),
-        format => output::one(format, &id, &[], &json!({ "id": id, "kind": kind })),
+        Format::Table => output::one(Format::Name, id, &[], &Value::Null),
+        format => output::one(format, id, &[], &json!({ "id": id, "kind": kind })),
     }
 }
 
@@ -77,7 +95,7 @@ pub(crate) async fn run(session: &Session, command: &JobCommand) -> Result<(), F
     match command {
         JobCommand::Ls => list(session).await,
         JobCommand::Get(args) => show(session, &session.client.job(&args.id).await?),
-        JobCommand::Wait(args) => wait_for(session, &args.id, None).await,
+        JobCommand::Wait(args) => wait_for(session, &args.id).await,
         JobCommand::Cancel(args) => {
             session.client.stop_job(&args.id).await?;
             session.note(format!("cancelled {}", args.id));
@@ -124,22 +142,18 @@ fn bucket(job: &JobStatus) -> String {
 fn percent(job: &JobStatus) -> String {
     match job.total_objects {
         0 => "-".into(),
-        total => format!("{}%", job.objects.min(total) * 100 / total),
+        total => format!("{}%", (job.objects + job.present).min(total) * 100 / total),
     }
 }
 
 /// Waits until a job is over, then shows how it ended.
-pub(crate) async fn wait_for(
-    session: &Session,
-    id: &str,
-    total: Option<u64>,
-) -> Result<(), Failure> {
-    let bar = progress::objects(progress::wanted(session.quiet), total);
+pub(crate) async fn wait_for(session: &Session, id: &str) -> Result<(), Failure> {
+    let bar = progress::objects(progress::wanted(session.quiet), None);
     let job = watch(session, id, |job| {
         if job.total_objects > 0 && bar.length() != Some(job.total_objects) {
             bar.set_length(job.total_objects);
         }
-        bar.set_position(job.objects);
+        bar.set_position(job.objects + job.present);
         bar.set_message(ByteSize(job.bytes).to_string());
     })
     .await?;
@@ -172,12 +186,16 @@ pub(crate) fn show(session: &Session, job: &JobStatus) -> Result<(), Failure> {
         ("kind", job.kind.as_str().to_owned()),
         ("bucket", bucket(job)),
         ("state", state(job.state).to_owned()),
-        ("objects", of(job.total_objects, &|n| n.to_string(), job.objects)),
-        ("bytes", of(job.total_bytes, &|n| ByteSize(n).to_string(), job.bytes)),
+        ("objects", of(job.total_objects, &|n| n.to_string(), job.objects + job.present)),
+        ("bytes", of(job.total_bytes, &|n| ByteSize(n).to_string(), job.bytes + job.present_bytes)),
         ("errors", job.errors.to_string()),
         ("started", time(job.started_ns)),
         ("ended", time(job.ended_ns)),
     ];
+    if job.present > 0 {
+        let (objects, bytes) = (job.present, ByteSize(job.present_bytes));
+        lines.push(("present", format!("{objects} of them were here, {bytes}")));
+    }
     if let Some(report) = &job.dsort {
         let sum = |count: fn(&TargetPart) -> u64| report.targets.values().map(count).sum::<u64>();
         let number = |n: u64| n.to_string();
@@ -225,6 +243,7 @@ pub(crate) fn to_json(job: &JobStatus) -> Value {
         "id": job.id, "kind": job.kind, "bucket": job.bucket.as_ref().map(ToString::to_string),
         "state": state(job.state), "objects": job.objects, "bytes": job.bytes,
         "total_objects": job.total_objects, "total_bytes": job.total_bytes,
+        "present": job.present, "present_bytes": job.present_bytes,
         "errors": job.errors, "messages": job.messages, "notes": job.notes,
         "started": time_json(job.started_ns), "ended": time_json(job.ended_ns),
     });

@@ -14,6 +14,7 @@ mod idle;
 mod ishard;
 mod job;
 mod node;
+mod nodes;
 mod object;
 mod os;
 mod output;
@@ -78,7 +79,7 @@ enum Command {
     /// Show what is known of an object or bucket
     Stat(object::StatArgs),
     /// Bring objects of a backend into the cluster before they are needed
-    Prefetch(job::SelectArgs),
+    Prefetch(job::PrefetchArgs),
     /// Drop cached copies; the backend keeps the objects
     Evict(job::SelectArgs),
     /// Compare what is stored of a bucket with its checksums, now
@@ -93,6 +94,9 @@ enum Command {
     /// Look at the cluster
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Take targets out of use and back, let them leave the cluster
+    #[command(subcommand)]
+    Node(nodes::NodeCommand),
     /// Look at the disks of targets, attach and detach them
     #[command(subcommand)]
     Disk(disk::DiskCommands),
@@ -152,13 +156,14 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Cat(args) => object::cat(session, &args).await,
         Command::Rm(args) => object::remove(session, &args).await,
         Command::Stat(args) => object::stat(session, &args).await,
-        Command::Prefetch(args) => job::start(session, JobKind::Prefetch, &args).await,
+        Command::Prefetch(args) => job::prefetch(session, &args).await,
         Command::Scrub(args) => job::start(session, JobKind::Scrub, &args).await,
         Command::Evict(args) => job::start(session, JobKind::Evict, &args).await,
         Command::Ishard(args) => ishard::run(session, &args).await,
         Command::Dsort(args) => dsort::run(session, &args).await,
         Command::Job(command) => job::run(session, &command).await,
         Command::Cluster(command) => cluster::run(session, &command).await,
+        Command::Node(command) => nodes::run(session, &command).await,
         Command::Disk(command) => disk::run(session, &command).await,
         Command::Doctor => doctor::run(session).await,
         Command::Serve(_)

@@ -78,7 +78,7 @@ pub(crate) async fn remove(session: &Session, args: &RemoveArgs) -> Result<(), F
         for (bucket, prefix) in prefixes {
             let selection = Selection::Prefix(prefix);
             let id = session.client.start_job(JobKind::Delete, &bucket, &selection).await?;
-            job::wait_for(session, &id, None).await?;
+            job::wait_for(session, &id).await?;
         }
         return Ok(());
     }

@@ -4,7 +4,7 @@ use http::Method;
 use rand::RngExt;
 use rand::distr::Alphanumeric;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use forebay_core::intra::{ClusterInfo, DiskCommand, DiskUsage, NodeDiskCommand};
 use forebay_core::ishard::IshardSpec;
@@ -23,15 +23,18 @@ impl Client {
         bucket: &Bucket,
         selection: &Selection,
     ) -> Result<String> {
-        let value = match selection {
-            // An empty list means the whole bucket in v1, which is never what it means here.
-            Selection::Names(names) if names.is_empty() => {
-                return Err(Error::Api(CoreError::invalid("the list of objects is empty")));
-            }
-            Selection::Names(names) => json!({ "objnames": names }),
-            Selection::Template(template) => json!({ "template": template }),
-            Selection::Prefix(prefix) => json!({ "prefix": prefix }),
-        };
+        self.start(kind, bucket, chosen(selection)?).await
+    }
+
+    /// As [`Self::start_job`] with a prefetch, which first drops copies of what the backend does not have
+    /// any more, or has in another version.
+    pub async fn start_sync(&self, bucket: &Bucket, selection: &Selection) -> Result<String> {
+        let mut value = chosen(selection)?;
+        value["synchronize"] = true.into();
+        self.start(JobKind::Prefetch, bucket, value).await
+    }
+
+    async fn start(&self, kind: JobKind, bucket: &Bucket, value: Value) -> Result<String> {
         let method = match kind {
             JobKind::Prefetch | JobKind::Scrub => Method::POST,
             JobKind::Evict | JobKind::Delete => Method::DELETE,
@@ -42,7 +45,7 @@ impl Client {
             }
         };
         let answer = self.act(method, &bucket_uri(bucket), kind.v1_kind(), value).await?;
-        let id = String::from_utf8_lossy(&answer.body).trim().trim_matches('"').to_owned();
+        let id = text_of(&answer.body);
         if id.is_empty() {
             return Err(Error::Api(CoreError::internal("the job was started without an id")));
         }
@@ -114,6 +117,27 @@ impl Client {
         self.put_cluster(&format!("detach?what=remote&alias={}", encode_query(alias))).await
     }
 
+    /// Has native objects move to where they belong, as happens by itself when targets come and go;
+    /// the id of that job.
+    pub async fn start_rebalance(&self) -> Result<String> {
+        let value = json!({ "Kind": JobKind::Rebalance.v1_kind() });
+        let answer = self.act(Method::PUT, "/v1/cluster", "start", value).await?;
+        Ok(text_of(&answer.body))
+    }
+
+    /// An action of v1 on one node, such as `start-maintenance`; the id of the rebalance that follows
+    /// it, if one does. `lost`: with the objects that only this node has.
+    pub async fn act_on_node(
+        &self,
+        action: &str,
+        node: &NodeId,
+        lost: bool,
+    ) -> Result<Option<String>> {
+        let value = json!({ "sid": node, "rm_user_data": lost });
+        let answer = self.act(Method::PUT, "/v1/cluster", action, value).await?;
+        Ok(Some(text_of(&answer.body)).filter(|id| !id.is_empty()))
+    }
+
     async fn put_cluster(&self, what: &str) -> Result<()> {
         let path = format!("/v1/cluster/{what}");
         let call = ControlCall { method: Method::PUT, path: &path, body: None, accept: None };
@@ -126,9 +150,27 @@ impl Client {
     }
 }
 
+/// What a job is told of the objects that it is about.
+fn chosen(selection: &Selection) -> Result<Value> {
+    Ok(match selection {
+        // An empty list means the whole bucket in v1, which is never what it means here.
+        Selection::Names(names) if names.is_empty() => {
+            return Err(Error::Api(CoreError::invalid("the list of objects is empty")));
+        }
+        Selection::Names(names) => json!({ "objnames": names }),
+        Selection::Template(template) => json!({ "template": template }),
+        Selection::Prefix(prefix) => json!({ "prefix": prefix }),
+    })
+}
+
 #[derive(Deserialize)]
 struct Started {
     id: String,
+}
+
+/// An answer that is an id and nothing else.
+fn text_of(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).trim().trim_matches('"').to_owned()
 }
 
 fn job_path(id: &str) -> String {

@@ -46,6 +46,18 @@ impl Pin {
     }
 }
 
+impl Pin {
+    /// Fails where an answer is of another content.
+    pub(crate) fn check(&self, meta: &ObjectMeta, bucket: &Bucket, name: &str) -> Result<()> {
+        if self.fits(meta) {
+            return Ok(());
+        }
+        let text = format!("{} changed since it was listed or opened", bucket.object_uri(name));
+        let changed = CoreError::new(ErrorCode::ObjectChanged, text);
+        Err(Error::Api(changed.hint("list it, or open it, anew")))
+    }
+}
+
 impl Client {
     /// Reads what a transform makes of an object into memory.
     pub async fn get_transformed(
@@ -82,12 +94,7 @@ impl Client {
     /// [`ErrorCode::ObjectChanged`].
     pub async fn get_pinned(&self, bucket: &Bucket, name: &str, pin: &Pin) -> Result<Bytes> {
         let reply = self.get(bucket, name, None).await?;
-        if !pin.fits(&reply.meta) {
-            let uri = bucket.object_uri(name);
-            let text = format!("{uri} changed since it was listed for a snapshot");
-            let changed = CoreError::new(ErrorCode::ObjectChanged, text);
-            return Err(Error::Api(changed.hint("make the dataset anew")));
-        }
+        pin.check(&reply.meta, bucket, name)?;
         reply.bytes().await
     }
 

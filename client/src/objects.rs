@@ -8,7 +8,7 @@ use forebay_core::checksum::Checksum;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::RangeSpec;
 use forebay_core::v1::headers;
-use forebay_core::v1::query::object_uri;
+use forebay_core::v1::query::{encode_query, object_uri};
 use forebay_core::{Bucket, ErrorCode};
 
 use crate::body::Body;
@@ -131,6 +131,25 @@ impl Client {
             Err(Error::Api(e)) if tries.ambiguous && e.code == ErrorCode::ObjectNotFound => Ok(()),
             Err(e) => Err(e),
         }
+    }
+
+    /// Copies an object inside the cluster, also into a bucket of another cloud; what was there
+    /// under the new name is replaced as a whole.
+    pub async fn copy(&self, from: (&Bucket, &str), to: (&Bucket, &str)) -> Result<()> {
+        // A cloud bucket becomes known by this.
+        self.map_with(to.0).await?;
+        let query = format!("&object_to={}", encode_query(&format!("{}{}", to.0.uname(), to.1)));
+        let call = ObjectCall {
+            method: Method::PUT,
+            bucket: from.0,
+            name: from.1,
+            route: Route::Object,
+            query: &query,
+            headers: HeaderMap::new(),
+            body: None,
+        };
+        let (answer, _) = self.ask_owner(&call, &mut self.attempts()).await?;
+        answer.into_body().collect().await.map(drop)
     }
 
     /// A GET with more in its query, on resuming too.

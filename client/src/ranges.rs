@@ -7,6 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::client::Client;
 use crate::download::GetReply;
+use crate::each::Pin;
 use crate::error::{Error, Result};
 
 /// How a read is divided.
@@ -21,20 +22,22 @@ pub struct Ranges {
 impl Client {
     /// Reads an object, or a range of it, into `dest`; how many bytes that were.
     ///
-    /// What does not fit is [`ErrorCode::InvalidArgument`], and nothing of it is written. On a
-    /// failure `dest` may hold some of the bytes.
+    /// What does not fit is [`ErrorCode::InvalidArgument`], and nothing of it is written; an object
+    /// that is not the pinned one is [`ErrorCode::ObjectChanged`]. On a failure `dest` may hold some
+    /// of the bytes.
     pub async fn get_into(
         &self,
-        bucket: &Bucket,
-        name: &str,
+        (bucket, name): (&Bucket, &str),
         range: Option<RangeSpec>,
         how: Ranges,
+        pin: Option<&Pin>,
         dest: &mut [u8],
     ) -> Result<usize> {
         let room = dest.len() as u64;
         let Some((first, end)) = self.first_of(bucket, name, range, how).await? else {
             return Ok(0);
         };
+        pin.map_or(Ok(()), |pin| pin.check(&first.meta, bucket, name))?;
         let length = end - first.range.start;
         let Some(dest) = usize::try_from(length).ok().and_then(|n| dest.get_mut(..n)) else {
             let uri = bucket.object_uri(name);
@@ -45,17 +48,18 @@ impl Client {
         Ok(dest.len())
     }
 
-    /// Reads an object, or a range of it, into memory of its own.
+    /// Reads an object, or a range of it, into memory of its own; see [`Self::get_into`].
     pub async fn get_in_ranges(
         &self,
-        bucket: &Bucket,
-        name: &str,
+        (bucket, name): (&Bucket, &str),
         range: Option<RangeSpec>,
         how: Ranges,
+        pin: Option<&Pin>,
     ) -> Result<Vec<u8>> {
         let Some((first, end)) = self.first_of(bucket, name, range, how).await? else {
             return Ok(Vec::new());
         };
+        pin.map_or(Ok(()), |pin| pin.check(&first.meta, bucket, name))?;
         let length = usize::try_from(end - first.range.start).map_err(|_| {
             Error::Api(CoreError::invalid(format!("{}: too large", bucket.object_uri(name))))
         })?;

@@ -44,6 +44,9 @@ pub struct BackendSpec {
     pub root: Option<String>,
 }
 
+/// More copies than that cost every write more than they can be worth.
+const MOST_COPIES: u32 = 8;
+
 /// What an acknowledged write means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -99,6 +102,14 @@ impl S3Settings {
     }
 }
 
+fn one() -> u32 {
+    1
+}
+
+fn is_one(n: &u32) -> bool {
+    *n == 1
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -115,6 +126,9 @@ pub struct BucketInfo {
     pub created_version: u64,
     #[serde(default)]
     pub class: Class,
+    /// On how many targets an object of a native bucket lies.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub copies: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendSpec>,
     #[serde(default)]
@@ -155,9 +169,30 @@ impl BucketInfo {
         if cloud == self.cloud { self } else { self.with_cloud(cloud) }
     }
 
+    /// Whether objects lie on several targets.
+    pub fn has_copies(&self) -> bool {
+        self.copies > 1 && !self.has_backend()
+    }
+
     /// Checks what single properties cannot tell.
     pub fn validate(&self) -> Result<()> {
         self.cache.validate()?;
+        if !(1..=MOST_COPIES).contains(&self.copies) {
+            let text = format!("bucket \"{}\": {} copies of each object", self.bucket, self.copies);
+            return Err(Error::invalid(text).hint(format!("there can be 1 to {MOST_COPIES}")));
+        }
+        if self.copies > 1 && self.has_backend() {
+            return Err(Error::invalid(format!(
+                "bucket \"{}\" has a backend, which keeps its objects: there are no copies of them",
+                self.bucket
+            )));
+        }
+        if self.copies > 1 && self.s3.versioning != Versioning::Unset {
+            return Err(Error::invalid(format!(
+                "bucket \"{}\" keeps versions of its objects: those have one copy",
+                self.bucket
+            )));
+        }
         if !self.has_backend() && !self.cache.is_default() {
             return Err(Error::invalid(format!(
                 "bucket \"{}\" has no backend: its objects are never dropped, so rules of the cache \
@@ -184,6 +219,7 @@ impl BucketInfo {
             created_ns: 0,
             created_version: 0,
             class,
+            copies: 1,
             backend,
             freshness: Freshness::default(),
             checksum: ChecksumKind::default(),
@@ -221,6 +257,22 @@ mod tests {
         assert!(written.get("cache").is_none(), "nor does an older version see an unknown field");
         let read: BucketInfo = serde_json::from_value(written).unwrap();
         assert_eq!(read, info(Provider::Aws));
+    }
+
+    #[test]
+    fn copies_are_for_native_buckets_that_keep_no_versions() {
+        BucketInfo { copies: 3, ..info(Provider::Ais) }.validate().unwrap();
+        let mut versioned = BucketInfo { copies: 2, ..info(Provider::Ais) };
+        versioned.s3.versioning = Versioning::Enabled;
+        let (none, many) = (0, MOST_COPIES + 1);
+        for bad in [
+            BucketInfo { copies: 2, ..info(Provider::Aws) },
+            BucketInfo { copies: none, ..info(Provider::Ais) },
+            BucketInfo { copies: many, ..info(Provider::Ais) },
+            versioned,
+        ] {
+            assert!(bad.validate().is_err(), "{bad:?}");
+        }
     }
 
     #[test]

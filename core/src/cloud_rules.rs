@@ -42,6 +42,8 @@ pub enum CloudRule {
     BytesPerSecond,
     /// Larger objects are fetched by several ranges at once.
     RangesAbove,
+    /// A listing of the backend may be so old, but for what the cluster wrote since.
+    ListMaxAgeMs,
 }
 
 /// What a number counts.
@@ -71,7 +73,7 @@ const fn key(full: &'static str, unit: Unit, least: u64, most: u64, of_requests:
 }
 
 /// In the order of [`CloudRule`].
-static KEYS: [Key; 12] = [
+static KEYS: [Key; 13] = [
     key("cloud.attempts", Unit::Number, 1, 100, true),
     key("cloud.first_pause_ms", Unit::Milliseconds, 1, DAY_MS, true),
     key("cloud.multiplier", Unit::Ratio, 1_000, 10_000, true),
@@ -84,6 +86,7 @@ static KEYS: [Key; 12] = [
     key("cloud.requests_per_second", Unit::Number, 1, 1_000_000, false),
     key("cloud.bytes_per_second", Unit::Bytes, 1 << 10, 1 << 50, false),
     key("cloud.ranges_above", Unit::Bytes, 1 << 20, 1 << 60, false),
+    key("cloud.list_max_age_ms", Unit::Milliseconds, 0, 30 * DAY_MS, true),
 ];
 
 /// Rules that were set; the others are the defaults of the targets.
@@ -283,6 +286,7 @@ mod tests {
         assert_eq!(KEYS[CloudRule::Jitter as usize].name(), "jitter");
         assert_eq!(KEYS[CloudRule::StallMs as usize].name(), "stall_ms");
         assert_eq!(KEYS[CloudRule::RangesAbove as usize].name(), "ranges_above");
+        assert_eq!(KEYS[CloudRule::ListMaxAgeMs as usize].name(), "list_max_age_ms");
     }
 
     #[test]

@@ -282,11 +282,19 @@ pub struct LimitsConfig {
     pub batch_memory: ByteSize,
     /// Cold GETs in flight to all backends together.
     pub cold_gets: usize,
+    /// Percent of the cold GETs, and of a cloud's calls and budgets, that work ahead of need may take;
+    /// the rest is left to readers who wait.
+    pub prefetch_percent: u8,
 }
 
 impl Default for LimitsConfig {
     fn default() -> Self {
-        Self { batches: 256, batch_memory: ByteSize(128 << 20), cold_gets: 64 }
+        Self {
+            batches: 256,
+            batch_memory: ByteSize(128 << 20),
+            cold_gets: 64,
+            prefetch_percent: 50,
+        }
     }
 }
 
@@ -329,6 +337,9 @@ impl NodeConfig {
         }
         if self.limits.batches == 0 || self.limits.cold_gets == 0 {
             return Err(Error::invalid("limits.batches and limits.cold_gets must be at least 1"));
+        }
+        if !(1..=100).contains(&self.limits.prefetch_percent) {
+            return Err(Error::invalid("limits.prefetch_percent must be from 1 to 100"));
         }
         if self.limits.batch_memory.0 < LEAST_BATCH_MEMORY {
             return Err(Error::invalid("limits.batch_memory must be at least 16MiB"));

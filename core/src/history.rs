@@ -13,6 +13,8 @@ pub const NULL: &str = "null";
 
 /// Set in the id of a bucket's history.
 const HISTORY: u64 = 1 << 63;
+/// Set in the id of a bucket's tombstones.
+const TOMBSTONES: u64 = 1 << 62;
 /// Stands between an object's name and what sorts its versions.
 const SEPARATOR: char = '\u{1}';
 /// Digits that sort versions.
@@ -23,9 +25,19 @@ pub fn id(bucket_id: u64) -> u64 {
     bucket_id | HISTORY
 }
 
-/// The bucket whose history this is; itself when it is none.
+/// Id under which a target notes what was removed of a bucket while copies of it may be elsewhere.
+pub fn tombstones(bucket_id: u64) -> u64 {
+    bucket_id | TOMBSTONES
+}
+
+/// Whether tombstones lie under this id.
+pub fn is_tombstones(id: u64) -> bool {
+    id & TOMBSTONES != 0
+}
+
+/// The bucket whose history or tombstones these are; itself when it is neither.
 pub fn bucket_id(id: u64) -> u64 {
-    id & !HISTORY
+    id & !(HISTORY | TOMBSTONES)
 }
 
 /// Id of a version made at this time (unix nanoseconds): later ones sort first.
@@ -79,7 +91,8 @@ mod tests {
 
     #[test]
     fn a_history_is_of_its_bucket() {
-        assert_eq!(bucket_id(id(7)), 7);
+        assert_eq!((bucket_id(id(7)), bucket_id(tombstones(7))), (7, 7));
+        assert!(is_tombstones(tombstones(7)) && !is_tombstones(id(7)));
         assert_ne!(id(7), 7);
         assert!(check_name(&"n".repeat(MAX_OBJECT_NAME - 17)).is_ok());
         assert!(check_name(&"n".repeat(MAX_OBJECT_NAME - 16)).is_err());

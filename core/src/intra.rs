@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::bucket::BucketInfo;
 use crate::list_page::Detail;
-use crate::name::NodeId;
+use crate::name::{Bucket, NodeId};
 use crate::object::ListEntry;
+use crate::placement;
 use crate::size::ByteSize;
-use crate::state::{ClusterState, Role};
+use crate::state::{ClusterState, Node, Role};
 
 /// Header on every answer of a node: the version of the state it acts by.
 pub const MAP_HEADER: &str = "forebay-map";
@@ -52,6 +53,9 @@ pub struct HeartbeatReply {
     /// Present when newer than what the node has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ClusterState>,
+    /// The gateway that leads has heard of the node.
+    #[serde(default)]
+    pub lease: bool,
     /// The node is not a member: it must join (again).
     #[serde(default)]
     pub unknown: bool,
@@ -257,9 +261,67 @@ pub struct BackendListRequest {
     #[serde(default)]
     pub after: String,
     pub limit: usize,
-    /// All pages will be asked for, one after the other.
-    #[serde(default)]
+    /// All pages will be asked for, one after the other: they may come from one listing.
     pub whole: bool,
+    /// That listing is made to its end, however slowly it is read.
+    pub to_the_end: bool,
+    /// A listing that was taken then, or later, will do; in unix nanoseconds.
+    pub since_ns: u64,
+    /// The answer is a [`ListPage`] encoded so.
+    pub detail: Detail,
+}
+
+/// The targets that may list a bucket's backend: the first one keeps its listings.
+pub fn listers<'a>(state: &'a ClusterState, bucket: &Bucket) -> Vec<&'a Node> {
+    let digest = placement::digest(&bucket.uname());
+    let first = placement::highest(state.alive_targets(), digest);
+    let others = state.alive_targets().filter(|node| first.is_none_or(|f| f.id != node.id));
+    first.into_iter().chain(others).collect()
+}
+
+/// `POST /internal/v1/backend/changes`: what was written to a bucket's backend through this target.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BackendChangesRequest {
+    pub bucket_id: u64,
+    /// Since when; without it only where the journal stands is told.
+    #[serde(default)]
+    pub since: Option<JournalMark>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BackendChanges {
+    pub mark: JournalMark,
+    /// In their order; `None`: the journal does not reach back so far.
+    pub changes: Option<Vec<Change>>,
+}
+
+/// A place in a target's journal of one bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalMark {
+    pub journal: u64,
+    pub at: u64,
+}
+
+/// A write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    pub name: String,
+    pub now: Changed,
+}
+
+/// What is at the backend after a write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Changed {
+    There {
+        size: u64,
+        version: String,
+        etag: String,
+        mtime_ns: u64,
+    },
+    Gone,
+    /// The write failed, which says nothing.
+    Unknown,
 }
 
 /// A page of a listing.
@@ -295,11 +357,4 @@ pub struct PromoteRequest {
     pub args: crate::v1::object::PromoteArgs,
     /// All targets see the same files: each takes those whose objects it owns.
     pub shared: bool,
-}
-
-/// `POST /internal/v1/settle`: the target is to take over a native object that belongs to it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SettleRequest {
-    pub bucket: crate::name::Bucket,
-    pub name: String,
 }

@@ -69,6 +69,12 @@ pub struct JobSpec {
     /// What the kind does not say.
     #[serde(default)]
     pub task: Task,
+    /// The targets that have a part in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<NodeId>,
+    /// When it was asked for, in unix nanoseconds: what it lists is not older.
+    #[serde(default)]
+    pub asked_ns: u64,
 }
 
 impl JobSpec {
@@ -82,6 +88,8 @@ impl JobSpec {
             flat: false,
             workers: 0,
             task: Task::Plain,
+            on: Vec::new(),
+            asked_ns: 0,
         }
     }
 }
@@ -116,6 +124,11 @@ pub struct JobStatus {
     pub objects: u64,
     pub bytes: u64,
     pub errors: u64,
+    /// Objects that needed nothing, as they were here already; not among `objects`.
+    #[serde(default)]
+    pub present: u64,
+    #[serde(default)]
+    pub present_bytes: u64,
     /// How many there will be, once that is known.
     #[serde(default)]
     pub total_objects: u64,
@@ -133,6 +146,9 @@ pub struct JobStatus {
     /// Of a job that sorts shards: its phases, and what each target did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dsort: Option<Box<DsortReport>>,
+    /// The targets that have a part in it, where they were told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<NodeId>,
 }
 
 impl JobStatus {
@@ -149,12 +165,15 @@ impl JobStatus {
             objects: 0,
             bytes: 0,
             errors: 0,
+            present: 0,
+            present_bytes: 0,
             total_objects: 0,
             total_bytes: 0,
             messages: Vec::new(),
             notes: Vec::new(),
             failure: None,
             dsort: None,
+            on: spec.on.clone(),
         }
     }
 
@@ -187,6 +206,8 @@ pub fn merge(parts: &BTreeMap<NodeId, JobStatus>) -> Option<JobStatus> {
         all.objects += part.objects;
         all.bytes += part.bytes;
         all.errors += part.errors;
+        all.present += part.present;
+        all.present_bytes += part.present_bytes;
         all.total_objects += part.total_objects;
         all.total_bytes += part.total_bytes;
         all.messages.extend(part.messages.iter().cloned());

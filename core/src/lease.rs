@@ -8,6 +8,8 @@ use crate::name::NodeId;
 
 /// A node counts as dead this long after its last heartbeat.
 pub const DEAD_AFTER_MS: u64 = 3_000;
+/// So long after its last report a node may be sure that nobody takes it for dead.
+pub const LEASE_MS: u64 = 2_000;
 /// A flapping node changes the map at most once in this time.
 pub const FLAP_HOLD_MS: u64 = 10_000;
 /// Pause between two heartbeats of a node.

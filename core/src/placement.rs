@@ -54,10 +54,40 @@ pub fn highest<'a>(nodes: impl Iterator<Item = &'a Node> + Clone, object: u64) -
     nodes.max_by(|a, b| weighted(a).total_cmp(&weighted(b)))
 }
 
+/// The targets that have an object of a native bucket, dead or alive, by rank: as many as the bucket
+/// has copies, in different zones as far as there are so many.
+pub fn holders<'a>(
+    state: &'a ClusterState,
+    info: &BucketInfo,
+    object_digest: u64,
+) -> Vec<&'a Node> {
+    let copies = info.copies as usize;
+    let mut left: Vec<&Node> = state.owning_targets().collect();
+    let mut chosen: Vec<&Node> = Vec::with_capacity(copies);
+    while chosen.len() < copies {
+        let zones: Vec<&str> = chosen.iter().map(|n| n.zone.as_str()).collect();
+        let elsewhere = |n: &&Node| n.zone.is_empty() || !zones.contains(&n.zone.as_str());
+        let next = highest(left.iter().copied().filter(elsewhere), object_digest);
+        let next = next.or_else(|| highest(left.iter().copied(), object_digest));
+        let Some(next) = next else { break };
+        left.retain(|n| n.id != next.id);
+        chosen.push(next);
+    }
+    chosen
+}
+
+/// The one of several holders that answers for an object: the first that is there and missed
+/// nothing. If all are there they know all together, whatever each of them missed.
+fn answering<'a>(holders: &[&'a Node]) -> Option<&'a Node> {
+    let whole = holders.iter().find(|n| n.alive && !n.lagging);
+    let first = holders.first().filter(|_| holders.iter().all(|n| n.alive));
+    whole.or(first).copied()
+}
+
 /// The target that must answer for an object now.
 ///
 /// Buckets with a backend skip dead targets (a stand-in can fetch the object again); a native
-/// object belongs to its owner even while that is dead, which is an error worth a retry.
+/// object belongs to those that have it even while they are dead, which is an error worth a retry.
 pub fn owner<'a>(state: &'a ClusterState, info: &BucketInfo, object: &str) -> Result<&'a Node> {
     let digest = object_digest(&info.bucket.uname(), object);
     owner_by_digest(state, info, digest, object)
@@ -70,10 +100,22 @@ pub fn owner_by_digest<'a>(
     object_digest: u64,
     object: &str,
 ) -> Result<&'a Node> {
+    if info.has_copies() {
+        let holders = holders(state, info, object_digest);
+        return match answering(&holders) {
+            Some(node) => Ok(node),
+            None if holders.is_empty() => Err(none_at_all(state)),
+            None => Err(Error::unavailable(format!(
+                "the targets that have {} are down, or missed what those had that are",
+                info.bucket.object_uri(object)
+            ))
+            .hint("the object is not lost; it is served again when they are back")),
+        };
+    }
     let node = if info.has_backend() {
-        highest(state.alive_targets(), object_digest)
+        highest(state.owning_targets().filter(|n| n.alive), object_digest)
     } else {
-        highest(state.targets(), object_digest)
+        highest(state.owning_targets(), object_digest)
     };
     match node {
         Some(node) if node.alive => Ok(node),
@@ -83,11 +125,15 @@ pub fn owner_by_digest<'a>(
             info.bucket.object_uri(object)
         ))
         .hint("the object is not lost; it is served again when the target is back")),
-        None if state.targets().next().is_some() => {
-            Err(Error::unavailable("no storage target of the cluster is alive"))
-        }
-        None => Err(Error::invalid("no storage targets in the cluster")
-            .hint("start a target that joins this cluster")),
+        None => Err(none_at_all(state)),
+    }
+}
+
+fn none_at_all(state: &ClusterState) -> Error {
+    match state.targets().next() {
+        Some(_) => Error::unavailable("no storage target of the cluster is alive"),
+        None => Error::invalid("no storage targets in the cluster")
+            .hint("start a target that joins this cluster"),
     }
 }
 
@@ -115,6 +161,9 @@ mod tests {
                 weight: *weight,
                 zone: String::new(),
                 maintenance: false,
+                emptied: false,
+                lagging: false,
+                leaving: None,
             };
             s.nodes.insert(id, node);
         }
@@ -162,6 +211,51 @@ mod tests {
         assert_eq!(owner(&s, &cached("mybck"), "a/b.txt").unwrap().id.as_str(), "TGTbbbb2");
         let e = owner(&s, &native("mybck"), "a/b.txt").unwrap_err();
         assert_eq!((e.code, e.retry_after_s), (ErrorCode::Unavailable, Some(3)));
+    }
+
+    fn twice(state: &ClusterState, name: &str) -> (BucketInfo, [NodeId; 2]) {
+        let info = BucketInfo { copies: 2, ..native("b") };
+        let found = holders(state, &info, object_digest(&info.bucket.uname(), name));
+        let ids = [found[0].id.clone(), found[1].id.clone()];
+        (info, ids)
+    }
+
+    #[test]
+    fn the_first_copy_that_is_there_and_missed_nothing_answers() {
+        let mut s = state(&THREE);
+        let (info, [first, second]) = twice(&s, "x");
+        let answers = |s: &ClusterState| owner(s, &info, "x").map(|n| n.id.clone());
+        let set = |s: &mut ClusterState, id: &NodeId, alive, lagging| {
+            let node = s.nodes.get_mut(id).unwrap();
+            (node.alive, node.lagging) = (alive, lagging);
+        };
+        assert_eq!(answers(&s).unwrap(), first, "the owner of a single copy is the first of two");
+        assert_eq!(owner(&s, &native("b"), "x").unwrap().id, first);
+        set(&mut s, &first, false, true);
+        assert_eq!(answers(&s).unwrap(), second);
+        set(&mut s, &first, true, true);
+        assert_eq!(answers(&s).unwrap(), second, "the first missed something");
+        set(&mut s, &second, false, true);
+        let e = answers(&s).unwrap_err();
+        assert_eq!((e.code, e.retry_after_s), (ErrorCode::Unavailable, Some(3)), "who knows?");
+        set(&mut s, &second, true, true);
+        assert_eq!(answers(&s).unwrap(), first, "together they know");
+    }
+
+    #[test]
+    fn copies_lie_in_different_zones_as_far_as_there_are_so_many() {
+        let mut s = state(&THREE);
+        for (n, node) in s.nodes.values_mut().enumerate() {
+            node.zone = if n < 2 { "a".into() } else { "b".into() };
+        }
+        let info = BucketInfo { copies: 2, ..native("b") };
+        for n in 0..200 {
+            let found = holders(&s, &info, digest(&format!("o{n}")));
+            assert_eq!(found.len(), 2);
+            assert_ne!(found[0].zone, found[1].zone);
+        }
+        let more = BucketInfo { copies: 5, ..native("b") };
+        assert_eq!(holders(&s, &more, 7).len(), 3, "there are no more targets");
     }
 
     #[test]

@@ -39,9 +39,28 @@ pub struct Node {
     pub weight: u32,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
-    /// Counts as away until an operator takes this back, whatever its heartbeats say.
+    /// Owns nothing until an operator takes this back: what it has moves to the others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub maintenance: bool,
+    /// All that it had of native objects was moved; it gets nothing while it is in maintenance.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub emptied: bool,
+    /// It was away and may have missed writes of objects that have copies elsewhere.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lagging: bool,
+    /// What becomes of it when nothing lies there any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<Leaving>,
+}
+
+/// How a node in maintenance ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Leaving {
+    /// Its process stops; it stays a member.
+    Stop,
+    /// Its process stops, and it is no member any more.
+    Remove,
 }
 
 fn one() -> u32 {
@@ -63,9 +82,12 @@ pub struct ClusterState {
     /// Transforms by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub etls: BTreeMap<String, Etl>,
-    /// Version at which the set of targets changed last: native objects older than that may lie
-    /// with a former owner.
+    /// Version at which the places of native objects changed last: what is older may lie with a
+    /// former owner.
     pub targets_changed: u64,
+    /// Up to which such version all objects are known to lie where they belong.
+    #[serde(default)]
+    pub settled: u64,
     #[serde(default, skip_serializing_if = "ClusterSettings::is_untouched")]
     pub settings: ClusterSettings,
     next_bucket_id: u64,
@@ -142,6 +164,18 @@ pub enum Command {
     DetachCluster {
         alias: String,
     },
+    /// A target is to end when what it has lies elsewhere.
+    Retire {
+        id: NodeId,
+        leaving: Leaving,
+    },
+    /// All objects lie where they belong since the change of this version.
+    Settled {
+        placed: u64,
+        /// Targets that have all they missed, and since when they were alive while they got it.
+        #[serde(default)]
+        repaired: Vec<(NodeId, u64)>,
+    },
 }
 
 impl ClusterState {
@@ -167,34 +201,47 @@ impl ClusterState {
                         format!("node {id} is known with another role"),
                     ));
                 }
+                let known = known.cloned();
+                let (maintenance, emptied, leaving) = match &known {
+                    // Whoever starts it again wants it for something.
+                    Some(n) => {
+                        (n.maintenance, n.emptied, n.leaving.filter(|l| *l == Leaving::Remove))
+                    }
+                    None => (false, false, None),
+                };
+                let lagging = known.as_ref().is_some_and(|n| n.lagging) && self.has_copies();
                 if role == Role::Target && known.is_none() {
-                    self.targets_changed = index;
+                    self.places_changed(index);
                 }
-                let maintenance = known.is_some_and(|n| n.maintenance);
                 let node = Node {
                     id: id.clone(),
                     role,
                     url,
-                    alive: !maintenance,
+                    alive: true,
                     alive_since: index,
                     weight,
                     zone,
                     maintenance,
+                    emptied,
+                    lagging,
+                    leaving,
                 };
                 self.nodes.insert(id, node);
             }
             Command::SetAlive { id, alive } => {
+                let has_copies = self.has_copies();
                 let node = self.nodes.get_mut(&id).ok_or_else(|| unknown_node(&id))?;
-                let alive = alive && !node.maintenance;
                 if alive && !node.alive {
                     node.alive_since = index;
+                    node.lagging &= has_copies;
                 }
+                node.lagging |= !alive && node.role == Role::Target;
                 node.alive = alive;
             }
             Command::Remove { id } => {
                 let node = self.nodes.remove(&id).ok_or_else(|| unknown_node(&id))?;
-                if node.role == Role::Target {
-                    self.targets_changed = index;
+                if node.role == Role::Target && !node.maintenance {
+                    self.places_changed(index);
                 }
             }
             Command::CreateBucket { mut info, now_ns } => {
@@ -212,7 +259,11 @@ impl ClusterState {
                     .get_mut(&info.bucket.uname())
                     .filter(|known| known.id == info.id)
                     .ok_or_else(|| info.bucket.not_found())?;
+                let moves = known.copies != info.copies;
                 *known = info.into();
+                if moves {
+                    self.targets_changed = index;
+                }
             }
             Command::DestroyBucket { bucket } => {
                 self.buckets.remove(&bucket.uname()).ok_or_else(|| bucket.not_found())?;
@@ -221,10 +272,23 @@ impl ClusterState {
                 self.settings.apply(&change, reset, now_ns)?;
             }
             Command::SetMaintenance { id, on } => {
-                let node = self.nodes.get_mut(&id).ok_or_else(|| unknown_node(&id))?;
-                node.maintenance = on;
-                // Given back, it is alive again when it is heard of next.
-                node.alive &= !on;
+                self.maintain(index, &id, on, None)?;
+            }
+            Command::Retire { id, leaving } => {
+                self.maintain(index, &id, true, Some(leaving))?;
+            }
+            Command::Settled { placed, repaired } => {
+                for (id, since) in repaired {
+                    if let Some(node) = self.nodes.get_mut(&id) {
+                        node.lagging &= !(node.alive && node.alive_since == since);
+                    }
+                }
+                self.settled = self.settled.max(placed.min(self.targets_changed));
+                if self.is_settled() {
+                    for node in self.nodes.values_mut().filter(|n| n.maintenance) {
+                        node.emptied = true;
+                    }
+                }
             }
             Command::RenameBucket { from, to } => {
                 if self.bucket(&from)?.has_backend() || to.provider != from.provider {
@@ -239,6 +303,7 @@ impl ClusterState {
                     info.created_version = 0;
                     info.bucket = to;
                     self.buckets.insert(info.bucket.uname(), shared);
+                    self.targets_changed = index;
                 }
             }
             Command::CreateEtl { etl } => {
@@ -262,6 +327,72 @@ impl ClusterState {
             }
         }
         Ok(())
+    }
+
+    /// Takes a node out of use or gives it back. The last target that owns anything stays.
+    fn maintain(
+        &mut self,
+        index: u64,
+        id: &NodeId,
+        on: bool,
+        leaving: Option<Leaving>,
+    ) -> Result<()> {
+        let node = self.nodes.get(id).ok_or_else(|| unknown_node(id))?;
+        let is_target = node.role == Role::Target;
+        if on && is_target && !self.owning_targets().any(|n| n.id != *id) {
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                format!("node {id} is the only target in use: its objects could go nowhere"),
+            )
+            .hint("start another target that joins this cluster first"));
+        }
+        let changed = node.maintenance != on;
+        if let Some(node) = self.nodes.get_mut(id) {
+            (node.maintenance, node.leaving) = (on, leaving);
+            node.emptied &= on;
+        }
+        if changed && is_target {
+            self.places_changed(index);
+        }
+        Ok(())
+    }
+
+    /// From now on native objects belong elsewhere; where there are none, nothing has to move.
+    fn places_changed(&mut self, index: u64) {
+        let was_settled = self.is_settled();
+        self.targets_changed = index;
+        if was_settled && self.buckets.values().all(|info| info.has_backend()) {
+            self.settled = index;
+            for node in self.nodes.values_mut().filter(|n| n.maintenance) {
+                node.emptied = true;
+            }
+        }
+    }
+
+    /// Whether all native objects lie where they belong.
+    pub fn is_settled(&self) -> bool {
+        self.settled >= self.targets_changed
+    }
+
+    fn has_copies(&self) -> bool {
+        self.buckets.values().any(|info| info.has_copies())
+    }
+
+    /// Whether some target that is there has to get what it missed.
+    pub fn needs_repair(&self) -> bool {
+        self.has_copies() && self.holding_targets().any(|n| n.alive && n.lagging)
+    }
+
+    /// Whether what anybody has of native objects is what all say of them: no copy is left that an
+    /// older state of its object could come from.
+    pub fn is_calm(&self) -> bool {
+        self.is_settled() && self.holding_targets().all(|n| n.alive && !n.lagging)
+    }
+
+    /// Whether the objects of a bucket need no move: then nobody but the owner of an object may
+    /// have it.
+    pub fn is_in_place(&self, info: &BucketInfo) -> bool {
+        info.has_backend() || info.created_version > self.targets_changed || self.is_settled()
     }
 
     /// Notes another cluster. Its buckets that are known already follow to the new URL.
@@ -350,6 +481,16 @@ impl ClusterState {
         self.targets().filter(|n| n.alive)
     }
 
+    /// The targets over which objects are placed, dead or alive.
+    pub fn owning_targets(&self) -> impl Iterator<Item = &Node> + Clone {
+        self.targets().filter(|n| !n.maintenance)
+    }
+
+    /// The targets that may have something of native objects, dead or alive.
+    pub fn holding_targets(&self) -> impl Iterator<Item = &Node> + Clone {
+        self.targets().filter(|n| !n.emptied)
+    }
+
     pub fn node(&self, id: &NodeId) -> Option<&Node> {
         self.nodes.get(id)
     }
@@ -399,19 +540,78 @@ mod tests {
     }
 
     #[test]
-    fn a_node_in_maintenance_stays_away_until_it_is_given_back() {
+    fn a_target_in_maintenance_owns_nothing_until_it_is_given_back() {
         let mut s = ClusterState::default();
         s.apply(1, join("target-01")).unwrap();
         let id = NodeId::new("target-01").unwrap();
+        let maintain = |on| Command::SetMaintenance { id: id.clone(), on };
+        let alone = s.apply(2, maintain(true)).unwrap_err();
+        assert_eq!(alone.code, ErrorCode::Conflict, "{alone}");
+        s.apply(3, join("target-02")).unwrap();
+        s.apply(4, create("b")).unwrap();
+        s.apply(5, maintain(true)).unwrap();
+        assert_eq!((s.alive_targets().count(), s.owning_targets().count()), (2, 1));
+        assert_eq!(s.targets_changed, 5);
+        s.apply(6, join("target-01")).unwrap();
+        assert_eq!(s.owning_targets().count(), 1, "a restart does not end it");
+        s.apply(7, maintain(false)).unwrap();
+        assert_eq!((s.owning_targets().count(), s.targets_changed), (2, 7));
+    }
+
+    #[test]
+    fn what_has_to_move_is_unsettled_until_it_is_said_to_have_moved() {
+        let mut s = ClusterState::default();
+        s.apply(1, join("target-01")).unwrap();
+        assert!(s.is_settled(), "there is nothing to move");
+        s.apply(2, create("b")).unwrap();
+        s.apply(3, join("target-02")).unwrap();
+        s.apply(4, create("later")).unwrap();
+        let info = |s: &ClusterState, name| {
+            s.bucket(&Bucket::new(Provider::Ais, name).unwrap()).unwrap().clone()
+        };
+        assert!(!s.is_in_place(&info(&s, "b")) && s.is_in_place(&info(&s, "later")));
+        s.apply(5, Command::Settled { placed: 1, repaired: vec![] }).unwrap();
+        assert!(!s.is_settled(), "that was an older change");
+        s.apply(6, Command::Settled { placed: 3, repaired: vec![] }).unwrap();
+        assert!(s.is_settled() && s.is_in_place(&info(&s, "b")));
+        let id = NodeId::new("target-01").unwrap();
+        s.apply(7, Command::Retire { id: id.clone(), leaving: Leaving::Remove }).unwrap();
+        assert!(!s.is_settled());
+        assert_eq!(s.holding_targets().count(), 2);
+        s.apply(8, Command::Settled { placed: 7, repaired: vec![] }).unwrap();
+        assert_eq!(s.holding_targets().count(), 1);
+        s.apply(9, Command::Remove { id }).unwrap();
+        assert!(s.is_settled(), "it owned nothing any more");
+    }
+
+    #[test]
+    fn a_target_that_was_away_lags_until_it_got_what_it_missed() {
+        let mut s = ClusterState::default();
+        s.apply(1, join("target-01")).unwrap();
+        s.apply(2, join("target-02")).unwrap();
+        let bucket = Bucket::new(Provider::Ais, "b").unwrap();
+        let mut info = BucketInfo::requested(bucket.clone(), None);
+        let id = NodeId::new("target-01").unwrap();
         let alive = |alive| Command::SetAlive { id: id.clone(), alive };
-        s.apply(2, Command::SetMaintenance { id: id.clone(), on: true }).unwrap();
-        s.apply(3, alive(true)).unwrap();
-        s.apply(4, join("target-01")).unwrap();
-        assert_eq!((s.alive_targets().count(), s.targets().count()), (0, 1));
-        s.apply(5, Command::SetMaintenance { id: id.clone(), on: false }).unwrap();
-        s.apply(6, alive(true)).unwrap();
-        assert_eq!(s.alive_targets().count(), 1);
-        assert_eq!(s.node(&id).unwrap().alive_since, 6);
+        s.apply(3, Command::CreateBucket { info: info.clone().into(), now_ns: 1 }).unwrap();
+        s.apply(4, alive(false)).unwrap();
+        s.apply(5, alive(true)).unwrap();
+        assert!(!s.needs_repair(), "of one copy nothing is missed");
+        info = BucketInfo::clone(s.bucket(&bucket).unwrap());
+        info.copies = 2;
+        s.apply(6, Command::SetBucket { info: info.into() }).unwrap();
+        assert!(!s.is_settled(), "copies have to be made");
+        s.apply(7, Command::Settled { placed: 6, repaired: vec![] }).unwrap();
+        assert!(s.is_calm());
+        s.apply(8, alive(false)).unwrap();
+        assert!(!s.is_calm() && !s.needs_repair());
+        s.apply(9, join("target-01")).unwrap();
+        assert!(s.needs_repair() && s.is_settled());
+        let repaired = |since| Command::Settled { placed: 6, repaired: vec![(id.clone(), since)] };
+        s.apply(10, repaired(5)).unwrap();
+        assert!(s.needs_repair(), "it was away since");
+        s.apply(11, repaired(9)).unwrap();
+        assert!(s.is_calm());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Jobs as one thing: started on every target, watched and stopped on all of them.
 //!
-//! Targets keep the jobs, so any gateway can answer for any job. What this gateway started it also
-//! remembers, so that a part lost with a target's restart is a failure and not forgotten.
+//! Targets keep the jobs, and which targets have parts in them, so any gateway can answer for any job.
+//! What this gateway started it also remembers, so that a job of which all parts are lost with their
+//! targets' restarts is a failure and not forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,14 +31,16 @@ const PLANNED_WITHIN: Duration = Duration::from_secs(8);
 pub(crate) struct JobControl {
     maps: Maps,
     targets: Targets,
-    started: Arc<Mutex<BTreeMap<String, Started>>>,
+    /// The last that was heard of each job that this gateway started.
+    started: Arc<Mutex<BTreeMap<String, JobStatus>>>,
 }
 
-/// A job that this gateway started, and the last that was heard of it.
-#[derive(Clone)]
-struct Started {
-    on: Vec<NodeId>,
-    last: JobStatus,
+/// Targets that do not say what they know of jobs.
+struct Mute {
+    /// Alive: a part there may well go on.
+    silent: BTreeSet<NodeId>,
+    /// Members that are down: a part there goes on with them, if it is of such a kind.
+    away: BTreeSet<NodeId>,
 }
 
 /// Which jobs a question is about; empty fields match all.
@@ -85,7 +88,9 @@ impl JobControl {
     }
 
     /// Starts a job on some targets; it is known everywhere when this returns.
-    pub(crate) async fn launch(&self, spec: JobSpec, nodes: Vec<&Node>) -> Result<String> {
+    pub(crate) async fn launch(&self, mut spec: JobSpec, nodes: Vec<&Node>) -> Result<String> {
+        spec.on = nodes.iter().map(|n| n.id.clone()).collect();
+        spec.asked_ns = unix_ns();
         let answers =
             self.targets.post_all::<_, serde_json::Value>(nodes.iter().copied(), JOBS, &spec).await;
         if let Some(e) = answers.into_iter().find_map(|(_, answer)| answer.err()) {
@@ -93,8 +98,7 @@ impl JobControl {
             self.targets.delete_all(nodes, &path(&spec.id)).await;
             return Err(e);
         }
-        let on = nodes.iter().map(|n| n.id.clone()).collect();
-        self.remember(Started { on, last: JobStatus::new(&spec, unix_ns()) });
+        self.remember(JobStatus::new(&spec, unix_ns()));
         Ok(spec.id)
     }
 
@@ -137,8 +141,9 @@ impl JobControl {
         let nodes = targets::alive(state)?;
         let runner = placement::highest(nodes.into_iter(), placement::digest(&spec.id));
         let runner = runner.ok_or_else(|| Error::unavailable("no target is alive"))?;
+        let spec = JobSpec { on: vec![runner.id.clone()], asked_ns: unix_ns(), ..spec };
         let status: JobStatus = self.targets.post(runner, JOBS, &spec).await?;
-        self.remember(Started { on: vec![runner.id.clone()], last: status.clone() });
+        self.remember(status.clone());
         Ok((runner, status))
     }
 
@@ -158,18 +163,17 @@ impl JobControl {
         Ok(())
     }
 
-    fn table(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Started>> {
+    fn table(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, JobStatus>> {
         self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, job: Started) {
+    fn remember(&self, job: JobStatus) {
         let mut table = self.table();
         if table.len() >= REMEMBERED {
-            let oldest =
-                table.values().min_by_key(|j| j.last.started_ns).map(|j| j.last.id.clone());
+            let oldest = table.values().min_by_key(|job| job.started_ns).map(|job| job.id.clone());
             oldest.and_then(|id| table.remove(&id));
         }
-        table.insert(job.last.id.clone(), job);
+        table.insert(job.id.clone(), job);
     }
 
     /// Every target's part of the jobs asked for. A target that does not answer has no part.
@@ -213,23 +217,22 @@ impl JobControl {
         let mut parts: BTreeMap<String, BTreeMap<NodeId, JobStatus>> = BTreeMap::new();
         let answers = self.by_target(&all).await?;
         let state = self.maps.load();
-        // Alive, but it did not say: its part may well go on.
-        let silent: BTreeSet<NodeId> = state
-            .alive_targets()
-            .filter(|n| !answers.contains_key(&n.id))
-            .map(|n| n.id.clone())
-            .collect();
+        let ids = |alive| {
+            let nodes = state.targets().filter(move |n| n.alive == alive);
+            nodes.filter(|n| !answers.contains_key(&n.id)).map(|n| n.id.clone()).collect()
+        };
+        let mute = Mute { silent: ids(true), away: ids(false) };
         for (target, list) in answers {
             for status in list {
                 parts.entry(status.id.clone()).or_default().insert(target.clone(), status);
             }
         }
         for (id, job) in self.table().iter() {
-            if all.matches(&job.last) {
+            if all.matches(job) {
                 parts.entry(id.clone()).or_default();
             }
         }
-        let merged = parts.into_iter().filter_map(|(id, parts)| self.merge(&id, &parts, &silent));
+        let merged = parts.into_iter().filter_map(|(id, parts)| self.merge(&id, &parts, &mute));
         let mut jobs: Vec<JobStatus> = merged.filter(|s| filter.matches(s)).collect();
         jobs.sort_by(|a, b| (b.started_ns, &b.id).cmp(&(a.started_ns, &a.id)));
         Ok(jobs)
@@ -270,35 +273,47 @@ impl JobControl {
         Ok(())
     }
 
-    /// One status out of the parts, with what this gateway knows of parts that are missing: of a
-    /// silent target the part goes on, of one that is down or knows no such job it is lost.
+    /// One status out of the parts, and of those that are missing: what a silent target has of it goes
+    /// on, as does what a target that is down will take up again; any other part is lost.
     fn merge(
         &self,
         id: &str,
         parts: &BTreeMap<NodeId, JobStatus>,
-        silent: &BTreeSet<NodeId>,
+        mute: &Mute,
     ) -> Option<JobStatus> {
         let mut table = self.table();
-        let Some(job) = table.get_mut(id) else { return job::merge(parts) };
-        if job.last.is_over() {
-            return Some(job.last.clone());
+        let known = table.get_mut(id);
+        let mut merged = match (&known, job::merge(parts)) {
+            (Some(last), _) if last.is_over() => return Some((*last).clone()),
+            (_, Some(merged)) => merged,
+            (Some(last), None) => {
+                let notes = Vec::new();
+                JobStatus { state: JobState::Done, ended_ns: unix_ns(), notes, ..(*last).clone() }
+            }
+            (None, None) => return None,
+        };
+        // Targets forget jobs that do not go on when they start again, also those that had ended well.
+        if merged.is_over() && (known.is_some() || merged.kind.resumes()) {
+            let missing: Vec<_> = merged.on.iter().filter(|t| !parts.contains_key(*t)).collect();
+            let waits = |t: &NodeId| merged.kind.resumes() && mute.away.contains(t);
+            let goes_on = missing.iter().any(|t| mute.silent.contains(*t) || waits(t));
+            let away = missing.iter().filter(|t| waits(t));
+            let line = |t| format!("target {t} is away; its part goes on when it is back");
+            let notes: Vec<_> = away.map(line).collect();
+            if goes_on {
+                (merged.state, merged.ended_ns) = (JobState::Running, 0);
+                merged.notes.extend(notes);
+            } else if !missing.is_empty() {
+                let line = |t| format!("target {t} lost its part of the job");
+                let lost: Vec<_> = missing.into_iter().map(line).collect();
+                merged.state = JobState::Failed;
+                merged.errors += lost.len() as u64;
+                merged.messages.extend(lost);
+            }
         }
-        let mut merged = job::merge(parts).unwrap_or_else(|| JobStatus {
-            state: JobState::Done,
-            ended_ns: unix_ns(),
-            ..job.last.clone()
-        });
-        let missing = job.on.iter().filter(|t| !parts.contains_key(*t));
-        let (unheard, lost): (Vec<_>, Vec<_>) = missing.partition(|t| silent.contains(*t));
-        if merged.is_over() && !unheard.is_empty() {
-            (merged.state, merged.ended_ns) = (JobState::Running, 0);
-        } else if merged.is_over() && !lost.is_empty() {
-            merged.state = JobState::Failed;
-            merged.errors += lost.len() as u64;
-            let lines = lost.iter().map(|t| format!("target {t} lost its part of the job"));
-            merged.messages.extend(lines);
+        if let Some(last) = known {
+            last.clone_from(&merged);
         }
-        job.last = merged.clone();
         Some(merged)
     }
 }

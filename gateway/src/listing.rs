@@ -3,12 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_core::intra::{BackendListRequest, ListPage, ListRequest};
+use forebay_core::cloud_rules::CloudRule;
+use forebay_core::intra::{BackendListRequest, ListRequest, listers};
 use forebay_core::list_columns::{ColumnRow, Columns};
 use forebay_core::list_page::Detail;
 use forebay_core::object::ListEntry;
 use forebay_core::state::Node;
 use forebay_core::{Error, Result};
+use forebay_node::clock::unix_ns;
 
 use crate::inventory;
 use crate::list_merge::{Drift, Level, Merged, Page, Part, Row, Rows, Shard, level, merge, past};
@@ -40,8 +42,9 @@ pub(crate) struct Want {
     pub(crate) detail: Detail,
     /// Copies are compared with the backend, and those that it has no more are listed too.
     pub(crate) diff: bool,
-    /// The pages that follow will be asked for, too.
-    pub(crate) whole: bool,
+    /// The pages that follow will be asked for, too: all of one listing, taken then or later. In unix
+    /// nanoseconds.
+    pub(crate) whole: Option<u64>,
     /// An inventory tells what the backend has: where inventories are, and its object there.
     pub(crate) inventory: Option<(Found, String)>,
 }
@@ -91,6 +94,15 @@ pub(crate) async fn sizes(targets: &Targets, found: &Found, want: &Want) -> Resu
             ListRequest { detail: Detail::Size, ..want.request(found, &want.after, want.limit) };
         return held::<Columns>(targets, &nodes, request).await;
     }
+    if !(want.one_level || want.diff || want.inventory.is_some()) {
+        let nodes = targets::holders(&found.state, &found.info)?;
+        let request =
+            ListRequest { detail: Detail::Size, ..want.request(found, &want.after, want.limit) };
+        let asked = want.of_backend(found, &want.after, want.limit, Detail::Size);
+        let listed = backend::<Columns>(targets, found, &asked).await?;
+        let rows = mark_columns(targets, &nodes, request, listed.rows, listed.more).await?;
+        return Ok(Part { rows, more: listed.more });
+    }
     let Merged { rows, more } = page(targets, found, want).await?;
     let mut columns = Columns::with_capacity(rows.len());
     for Row { entry, target, .. } in &rows {
@@ -111,6 +123,26 @@ impl Want {
         !found.info.has_backend() || self.cached_only || self.archive
     }
 
+    /// The question to a target that lists the backend.
+    fn of_backend(
+        &self,
+        found: &Found,
+        after: &str,
+        limit: usize,
+        detail: Detail,
+    ) -> BackendListRequest {
+        BackendListRequest {
+            info: found.info.clone(),
+            prefix: self.prefix.clone(),
+            after: after.to_owned(),
+            limit,
+            whole: self.whole.is_some(),
+            to_the_end: false,
+            since_ns: self.whole.unwrap_or_else(|| youngest(found)),
+            detail,
+        }
+    }
+
     fn request(&self, found: &Found, after: &str, limit: usize) -> ListRequest {
         ListRequest {
             bucket_id: found.info.id,
@@ -122,6 +154,13 @@ impl Want {
             detail: if self.diff { Detail::All } else { self.detail },
         }
     }
+}
+
+/// When a listing that will do now was taken at the earliest, by the rules of its bucket and of the
+/// request; in unix nanoseconds.
+pub(crate) fn youngest(found: &Found) -> u64 {
+    let age = found.info.cloud.time(CloudRule::ListMaxAgeMs).unwrap_or_default();
+    unix_ns().saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX))
 }
 
 async fn flat(
@@ -139,14 +178,13 @@ async fn flat(
     let mut page = if let Some((home, object)) = &want.inventory {
         inventory::page(targets, home, object, &want.prefix, after, limit).await?
     } else {
-        let asked = BackendListRequest {
-            info: found.info.clone(),
-            prefix: want.prefix.clone(),
-            after: after.to_owned(),
-            limit,
-            whole: want.whole,
-        };
-        backend(targets, &nodes, &asked).await?
+        let asked = want.of_backend(found, after, limit, request.detail);
+        let mut page = backend::<Vec<ListEntry>>(targets, found, &asked).await?;
+        for row in &mut page.rows {
+            row.target = None;
+            row.entry.meta.present = false;
+        }
+        page
     };
     mark_cached(targets, &nodes, request, want.diff, &mut page).await?;
     Ok(page)
@@ -198,28 +236,55 @@ async fn records<P: Page>(
 }
 
 /// What the backend holds, as the first target that can reach it says.
-async fn backend(
+async fn backend<P: Page>(
     targets: &Targets,
-    nodes: &[&Node],
+    found: &Found,
     request: &BackendListRequest,
-) -> Result<Merged> {
+) -> Result<Part<P::Rows>> {
     let mut last = None;
-    for node in nodes {
-        match targets.post::<_, ListPage>(node, BACKEND_LIST, request).await {
-            Ok(ListPage { entries, more }) => {
-                let shard = Shard { target: node.id.clone(), page: entries, more };
-                let mut page = merge(vec![shard], request.limit)?;
-                for row in &mut page.rows {
-                    row.target = None;
-                    row.entry.meta.present = false;
-                }
-                return Ok(page);
+    for node in listers(&found.state, &found.info.bucket) {
+        match targets.post_for_bytes(node, BACKEND_LIST, request).await {
+            Ok(bytes) => {
+                let (page, more) = P::decode(&bytes, request.detail)?;
+                let shard = Shard { target: node.id.clone(), page, more };
+                return merge(vec![shard], request.limit);
             }
             Err(e) if e.code.is_transient() => last = Some(e),
             Err(e) => return Err(e),
         }
     }
     Err(last.unwrap_or_else(|| Error::unavailable("no target could reach the backend")))
+}
+
+/// As [`mark_cached`], for names and sizes in columns.
+async fn mark_columns(
+    targets: &Targets,
+    nodes: &[&Node],
+    mut request: ListRequest,
+    listed: Columns,
+    more: bool,
+) -> Result<Columns> {
+    request.until = listed.last_name().filter(|_| more).map(str::to_owned);
+    let mut marked = Columns::with_capacity(listed.len());
+    let mut rows = listed.rows().peekable();
+    while rows.peek().is_some() {
+        let cached = records::<Columns>(targets, nodes, &request).await?;
+        for copy in cached.rows.rows() {
+            while let Some(row) = rows.next_if(|row| row.name < copy.name) {
+                marked.push(row);
+            }
+            if let Some(row) = rows.next_if(|row| row.name == copy.name) {
+                let ColumnRow { mtime_ns, kind, .. } = copy;
+                marked.push(ColumnRow { mtime_ns, kind, present: true, ..row });
+            }
+        }
+        match cached.rows.last_name() {
+            Some(last) if cached.more => request.after = last.to_owned(),
+            _ => break,
+        }
+    }
+    rows.for_each(|row| marked.push(row));
+    Ok(marked)
 }
 
 /// Marks the rows of a backend's page that are in the cluster. The backend says what exists; a

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 /// Families that are summed: what a client can check from outside.
-const FAMILIES: [(&str, &str, &str); 7] = [
+const FAMILIES: [(&str, &str, &str); 8] = [
     ("forebay_backend_requests_total", "counter", "Requests to backends, over all targets"),
+    ("forebay_backend_bytes_total", "counter", "Bytes read from backends, over all targets"),
     ("forebay_get_bytes_total", "counter", "Bytes of objects served to clients, over all targets"),
     ("forebay_batch_entries_total", "counter", "Entries of batches answered, over all targets"),
     (

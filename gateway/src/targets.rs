@@ -49,6 +49,16 @@ impl Targets {
         within(node, self.peer.post_json(&node.url, &self.versioned(path), request)).await
     }
 
+    /// As [`Self::post`], for an answer that is no JSON.
+    pub(crate) async fn post_for_bytes<A: Serialize + Sync>(
+        &self,
+        node: &Node,
+        path: &str,
+        request: &A,
+    ) -> Result<Bytes> {
+        within(node, self.peer.post_for_bytes(&node.url, &self.versioned(path), request)).await
+    }
+
     pub(crate) async fn get<B: DeserializeOwned>(&self, node: &Node, path: &str) -> Result<B> {
         within(node, self.peer.get_json(&node.url, &self.versioned(path))).await
     }
@@ -126,19 +136,32 @@ async fn within<T>(
 }
 
 /// All targets, for a question about objects that live only here: an error while one of them is
-/// down, because its part of the answer would be missing without a word.
+/// down, because its part of the answer would be missing without a word. Of one in maintenance
+/// nothing is missing once all it had was moved.
 pub(crate) fn all_members(state: &ClusterState) -> Result<Vec<&Node>> {
-    if let Some(dead) = state.targets().find(|n| !n.alive) {
+    if let Some(dead) = state.holding_targets().find(|n| !n.alive) {
         return Err(Error::unavailable(format!("target {} is down", dead.id))
             .hint("its objects are not lost; the answer is complete again when it is back"));
     }
     alive(state)
 }
 
-/// The targets that have something of a bucket. What lives only here is with all members; of what a
-/// backend has too, those that answer have all there is to know.
+/// The targets that have all there is to know of a bucket. What lives only here is with all members;
+/// of what a backend has too, those that answer know all. Where objects have copies, so many targets
+/// may be missing that one copy of each is among the others.
 pub(crate) fn holders<'a>(state: &'a ClusterState, info: &BucketInfo) -> Result<Vec<&'a Node>> {
-    if info.has_backend() { alive(state) } else { all_members(state) }
+    if info.has_backend() {
+        return alive(state);
+    }
+    if info.has_copies() && state.is_in_place(info) {
+        let whole = |n: &&Node| n.alive && !n.lagging;
+        let (here, missing): (Vec<_>, Vec<_>) = state.holding_targets().partition(whole);
+        let copies = (info.copies as usize).min(state.owning_targets().count());
+        if !here.is_empty() && missing.len() < copies {
+            return Ok(here);
+        }
+    }
+    all_members(state)
 }
 
 /// The targets that answer now; an error when there is none.

@@ -57,11 +57,13 @@ pub async fn run(
     let (group, closing) =
         Group::open(&path, &identity.url, gateways, peer.clone(), maps.clone(), &lifecycle).await?;
     let (tell, standing) = StandingWatch::channel();
+    let jobs = JobControl::new(maps.clone(), targets.clone());
     let leading = Leading {
         me: identity.id.clone(),
         group: group.clone(),
         maps: maps.clone(),
         targets: targets.clone(),
+        jobs: jobs.clone(),
         lifecycle: lifecycle.clone(),
     };
     lifecycle.spawn(leading.run(tell));
@@ -70,6 +72,7 @@ pub async fn run(
         identity: identity.clone(),
         maps: maps.clone(),
         targets,
+        jobs,
         group: group.clone(),
         standing: standing.clone(),
         lifecycle: lifecycle.clone(),
@@ -123,6 +126,7 @@ struct Parts {
     identity: Identity,
     maps: Maps,
     targets: Targets,
+    jobs: JobControl,
     group: Group,
     standing: StandingWatch,
     desk: Desk,
@@ -145,13 +149,13 @@ impl Parts {
     }
 
     fn front(&self, config: &S3Config) -> GatewayFront {
-        let Self { identity, maps, targets, group, standing, desk, lifecycle } = self;
+        let Self { identity, maps, targets, jobs, group, standing, desk, lifecycle } = self;
         let peer = targets.peer().clone();
         let meta = RaftMeta::new(group.clone(), standing.clone(), peer.clone(), maps.clone());
         let changes = Changes::new(meta, standing.clone());
         let metrics = Metrics::default();
         let route = Route::new(maps.clone(), targets.clone(), changes.clone());
-        let job_control = JobControl::new(maps.clone(), targets.clone());
+        let job_control = jobs.clone();
         let jobs_front = jobs::JobsFront {
             route: route.clone(),
             jobs: job_control.clone(),

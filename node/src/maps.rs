@@ -1,11 +1,16 @@
 //! The node's snapshot of the cluster's state: a request reads it once and acts by that version.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use forebay_core::NodeId;
+use forebay_core::lease::LEASE_MS;
 use forebay_core::state::ClusterState;
 use tokio::sync::watch;
+
+use crate::clock::{Clock, SystemClock};
 
 /// Shared snapshot; cheap to clone and to read.
 #[derive(Clone, Debug)]
@@ -16,6 +21,9 @@ struct Inner {
     state: ArcSwap<ClusterState>,
     primary: ArcSwapOption<NodeId>,
     version: watch::Sender<u64>,
+    /// Milliseconds of `clock` until which this node's lease lasts; 0: it never had one.
+    lease: AtomicU64,
+    clock: SystemClock,
 }
 
 impl Default for Maps {
@@ -24,6 +32,8 @@ impl Default for Maps {
             state: ArcSwap::default(),
             primary: ArcSwapOption::empty(),
             version: watch::channel(0).0,
+            lease: AtomicU64::new(0),
+            clock: SystemClock::default(),
         }))
     }
 }
@@ -58,6 +68,18 @@ impl Maps {
         self.0.version.subscribe()
     }
 
+    /// A leading gateway has heard of this node; how long ago it was told is `ago`. Until the lease
+    /// ends nobody takes this node for dead.
+    pub fn heard(&self, ago: Duration) {
+        let until = (self.0.clock.now_ms() + LEASE_MS).saturating_sub(ago.as_millis() as u64);
+        self.0.lease.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// Whether this node may answer for what others would answer for in its place.
+    pub fn has_lease(&self) -> bool {
+        self.0.clock.now_ms() < self.0.lease.load(Ordering::Relaxed)
+    }
+
     /// The gateway that leads, or the last one that was heard to.
     pub fn primary(&self) -> Option<NodeId> {
         self.0.primary.load().as_deref().cloned()
@@ -71,6 +93,18 @@ impl Maps {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_counts_from_when_the_node_reported() {
+        let maps = Maps::default();
+        assert!(!maps.has_lease());
+        maps.heard(Duration::from_millis(LEASE_MS + 1));
+        assert!(!maps.has_lease(), "the answer took too long");
+        maps.heard(Duration::ZERO);
+        assert!(maps.has_lease());
+        maps.heard(Duration::from_secs(60));
+        assert!(maps.has_lease(), "an older report takes nothing back");
+    }
 
     #[test]
     fn an_older_state_never_replaces_a_newer_one() {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use forebay_client::PeerClient;
@@ -160,6 +160,7 @@ impl Follower {
         let mut joined = false;
         let mut complained = 0u32;
         loop {
+            let reported = Instant::now();
             let answer = if joined { self.heartbeat().await } else { self.join().await };
             match answer {
                 Ok(reply) => {
@@ -169,11 +170,16 @@ impl Follower {
                     complained = 0;
                     joined = !reply.unknown;
                     self.maps.set_primary(reply.primary);
+                    let lease = reply.lease;
                     if let Some(state) = reply.state {
                         let version = state.version;
                         if self.maps.offer(state) {
                             tracing::debug!(version, "new cluster state");
                         }
+                    }
+                    // Only now: the lease is for who acts by the state that came with it.
+                    if lease {
+                        self.maps.heard(reported.elapsed());
                     }
                 }
                 Err(e) => {

@@ -8,6 +8,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 
 import forebay
@@ -129,6 +130,39 @@ def test_DF13_a_client_of_google_that_is_passed_is_not_used_and_that_is_said() -
     assert cloud_uri("s3://images") == "s3://images"
     with pytest.warns(UserWarning, match="storage_client of type object is not used"):
         assert cluster_client(object()) is None
+
+
+def test_DF14_checkpoints_of_dataflux_are_saved_and_loaded(bucket: forebay.Bucket) -> None:
+    from forebay_torch.compat.dataflux import dataflux_checkpoint
+
+    with pytest.warns(UserWarning, match="storage_client of type object is not used"):
+        google = dataflux_checkpoint.DatafluxCheckpoint("project", "b", object())
+    assert google.reader("k").name == "gs://b/k"
+    checkpoint = dataflux_checkpoint.DatafluxCheckpoint(
+        project_name="project", bucket_name=bucket.uri
+    )
+    with checkpoint.writer("checkpoints/epoch0.ckpt") as writer:
+        torch.save({"weight": torch.ones(3)}, writer)
+    with checkpoint.reader("checkpoints/epoch0.ckpt") as reader:
+        assert torch.equal(torch.load(reader)["weight"], torch.ones(3))
+
+
+@pytest.mark.filterwarnings("ignore:.*unavailable or uninitialized")
+def test_DF20_distributed_checkpoints_of_dataflux_need_no_lightning(bucket: forebay.Bucket) -> None:
+    import torch.distributed.checkpoint as dcp
+    from forebay_torch.compat.dataflux.lightning.gcs_filesystem import (
+        GCSDistributedReader,
+        GCSDistributedWriter,
+        GCSFileSystem,
+    )
+
+    path, state = f"{bucket.uri}/c", {"weight": torch.ones(3)}
+    dcp.save(state, storage_writer=GCSDistributedWriter(path, "project", None))
+    loaded = {"weight": torch.zeros(3)}
+    dcp.load(loaded, storage_reader=GCSDistributedReader(path, "project", bucket.client))
+    assert torch.equal(loaded["weight"], torch.ones(3))
+    files = pickle.loads(pickle.dumps(GCSFileSystem("project", False, bucket.client)))
+    assert files.exists(f"{path}/.metadata")
 
 
 def key_and_size(reader: Any) -> tuple[str, int]:

@@ -80,9 +80,9 @@ def test_X2_a_thread_has_the_next_batches_ready_when_the_consumer_takes_20_ms(
     kind = type(dataset._index)
     plain = kind.try_many
 
-    def slow(self: Any, rows: Any) -> Any:
+    def slow(self: Any, *asked: Any, **how: Any) -> Any:
         time.sleep(0.015)
-        return plain(self, rows)
+        return plain(self, *asked, **how)
 
     monkeypatch.setattr(kind, "try_many", slow)
 

@@ -25,6 +25,7 @@ use serde::Serialize;
 
 use crate::batch::{self, BatchStream, Content};
 use crate::buffer::{Buffer, Destination};
+use crate::each::{Pinned, pinned};
 use crate::error::raise;
 use crate::listing;
 use crate::object::{self, ObjectStream};
@@ -142,6 +143,7 @@ impl Client {
         Ok(buckets.iter().map(Bucket::to_string).collect())
     }
 
+    #[pyo3(signature = (bucket, prefix, token, page_size, recursive=true))]
     fn list_page(
         &self,
         py: Python<'_>,
@@ -149,9 +151,10 @@ impl Client {
         prefix: String,
         token: String,
         page_size: usize,
-    ) -> PyResult<(Vec<(String, u64, bool)>, String)> {
+        recursive: bool,
+    ) -> PyResult<(Vec<listing::Row>, String)> {
         let bucket = parse_bucket(py, bucket)?;
-        let wanted = listing::request(prefix, token, page_size);
+        let wanted = listing::request(prefix, token, page_size, recursive);
         let page = self.call(py, |c| async move { c.list_page(&bucket, &wanted).await })?;
         Ok(listing::rows(page))
     }
@@ -188,7 +191,10 @@ impl Client {
         Ok(bytes.into())
     }
 
-    /// The same, by several ranges at once.
+    /// The same, by several ranges at once; with a pin (size, version, checksum) only of that
+    /// content.
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (bucket, name, byte_range, part_size, at_once, pin=None))]
     fn get_in_ranges(
         &self,
         py: Python<'_>,
@@ -197,16 +203,20 @@ impl Client {
         byte_range: Option<&str>,
         part_size: u64,
         at_once: usize,
+        pin: Option<Pinned>,
     ) -> PyResult<Buffer> {
         let (bucket, range) = member_call(py, bucket, byte_range)?;
         let how = Ranges { size: part_size, at_once };
-        let bytes =
-            self.call(py, |c| async move { c.get_in_ranges(&bucket, &name, range, how).await })?;
+        let pin = pin.map(pinned);
+        let bytes = self.call(py, |c| async move {
+            c.get_in_ranges((&bucket, &name), range, how, pin.as_ref()).await
+        })?;
         Ok(Bytes::from(bytes).into())
     }
 
     /// The same, into the memory of a Python object; how many bytes that were.
     #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (bucket, name, byte_range, dest, offset, part_size, at_once, pin=None))]
     fn get_into(
         &self,
         py: Python<'_>,
@@ -217,12 +227,16 @@ impl Client {
         offset: usize,
         part_size: u64,
         at_once: usize,
+        pin: Option<Pinned>,
     ) -> PyResult<usize> {
         let (bucket, range) = member_call(py, bucket, byte_range)?;
         let how = Ranges { size: part_size, at_once };
+        let pin = pin.map(pinned);
         let mut dest = Destination::new(dest, offset)?;
         let bytes = dest.bytes();
-        self.call(py, |c| async move { c.get_into(&bucket, &name, range, how, bytes).await })
+        self.call(py, |c| async move {
+            c.get_into((&bucket, &name), range, how, pin.as_ref(), bytes).await
+        })
     }
 
     fn open(
@@ -300,6 +314,18 @@ impl Client {
     fn delete(&self, py: Python<'_>, bucket: &str, name: String) -> PyResult<()> {
         let bucket = parse_bucket(py, bucket)?;
         self.call(py, |c| async move { c.delete(&bucket, &name).await })
+    }
+
+    fn copy(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        to_bucket: &str,
+        to_name: String,
+    ) -> PyResult<()> {
+        let (bucket, to) = (parse_bucket(py, bucket)?, parse_bucket(py, to_bucket)?);
+        self.call(py, |c| async move { c.copy((&bucket, &name), (&to, &to_name)).await })
     }
 
     /// Every answer of a batch in the order of `names`: a `Buffer` (or `bytes`, as asked for), or

@@ -13,7 +13,11 @@ use crate::client::{Client, parse_bucket};
 use crate::error::raise;
 
 /// Size, version and checksum of an object when it was listed.
-type Pinned = (u64, String, String);
+pub(crate) type Pinned = (u64, String, String);
+
+pub(crate) fn pinned((size, version, checksum): Pinned) -> Pin {
+    Pin { size, version, checksum }
+}
 
 /// Each answer in the order of `names`: a `Buffer`, or an exception not raised. `etl` is the name of a
 /// transform and its arguments; `pins` has one entry per name.
@@ -42,11 +46,7 @@ pub(crate) fn get_each<'py>(
             let call = EtlCall { name, args, ..EtlCall::default() };
             names.iter().map(|_| How::Transformed(call.clone())).collect()
         }
-        (None, pins) => pins
-            .into_iter()
-            .flatten()
-            .map(|(size, version, checksum)| How::Pinned(Pin { size, version, checksum }))
-            .collect(),
+        (None, pins) => pins.into_iter().flatten().map(|one| How::Pinned(pinned(one))).collect(),
     };
     let mut wanted: Vec<(Bucket, String, How)> = Vec::with_capacity(names.len());
     for ((name, bucket), how) in names.into_iter().zip(bucket_of).zip(how) {

@@ -1,28 +1,31 @@
 //! Listings: a page as rows, a whole one as three flat buffers.
 
 use forebay_core::list_columns::Columns;
-use forebay_core::v1::list::{ListMsg, Page, entry_flags, flags};
+use forebay_core::v1::list::{Entry, ListMsg, Page, entry_flags, flags};
+
+/// Name and size of a row, whether its bytes are in the cluster, and whether it is a folder.
+pub(crate) type Row = (String, u64, bool, bool);
 
 /// The request for a page.
-pub(crate) fn request(prefix: String, token: String, page_size: usize) -> ListMsg {
+pub(crate) fn request(prefix: String, token: String, page_size: usize, recursive: bool) -> ListMsg {
+    let depth = if recursive { 0 } else { flags::NO_RECURSION };
     ListMsg {
         prefix,
         token,
         page_size,
         props: "name,size,cached".to_owned(),
-        flags: flags::NAME_SIZE,
+        flags: flags::NAME_SIZE | depth,
         ..ListMsg::default()
     }
 }
 
-/// Name, size and presence of each row, and the token of the next page.
-pub(crate) fn rows(page: Page) -> (Vec<(String, u64, bool)>, String) {
-    let rows = page
-        .entries
-        .into_iter()
-        .map(|e| (e.name, e.size, e.flags & entry_flags::PRESENT != 0))
-        .collect();
-    (rows, page.token)
+/// The rows of a page, and the token of the next one.
+pub(crate) fn rows(page: Page) -> (Vec<Row>, String) {
+    let has = |flags: u16, flag| flags & flag != 0;
+    let row = |e: Entry| {
+        (e.name, e.size, has(e.flags, entry_flags::PRESENT), has(e.flags, entry_flags::DIRECTORY))
+    };
+    (page.entries.into_iter().map(row).collect(), page.token)
 }
 
 /// All names, the offsets between them (one more than names) and the sizes, as native numbers.

@@ -151,21 +151,25 @@ def test_df16_a_writer_that_fails_leaves_the_old_object(bucket: forebay.Bucket) 
     assert gone.closed
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_df15_a_writer_holds_a_few_parts_and_not_the_object(bucket: forebay.Bucket) -> None:
     code = (
-        "import resource, sys, forebay\n"
+        "import re, sys, forebay\n"
+        "def memory(what): return int(re.search(what + r':\\s+(\\d+) kB', open('/proc/self/status').read())[1])\n"
         "w = forebay.Client(sys.argv[1]).bucket(sys.argv[2]).object('w').get_writer(2)\n"
-        "w.write(b'x'); before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "w.write(b'x')\n"
+        # The peak begins anew; that of getrusage would be inherited from whoever started this.
+        "open('/proc/self/clear_refs', 'w').write('5'); before = memory('VmRSS')\n"
         "piece = bytes(1 << 20)\n"
         "for _ in range(400): w.write(piece)\n"
-        "w.close(); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+        "w.close(); print(memory('VmHWM') - before)\n"
     )
     arguments = [bucket.client.endpoint, bucket.name]
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    unit = 1 if sys.platform == "darwin" else 1024
-    # Two under way, one that is filled, one that is handed over, and what the allocator keeps.
-    assert int(done.stdout) * unit < 6 * 16 * MIB, "400 MiB went through it"
+    # Two under way, one that is filled, one that is handed over, and what the allocator keeps; at
+    # least one, or this measures nothing.
+    assert 16 * MIB <= int(done.stdout) * 1024 < 6 * 16 * MIB, "400 MiB went through it"
     assert bucket.object("w").head().size == 400 * MIB + 1

@@ -18,6 +18,7 @@ mod etl;
 mod http;
 mod inventory;
 mod job;
+mod note_file;
 mod object;
 mod pace;
 mod promote;

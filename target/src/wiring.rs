@@ -27,8 +27,8 @@ use crate::disks;
 use crate::download::Downloads;
 use crate::etl::{self, Etls};
 use crate::http::{Context, Front};
-use crate::job::Jobs;
 use crate::job::build::builds::Builds;
+use crate::job::{Jobs, Notes};
 use crate::object::{ObjectService, Parts};
 use crate::promote::Promotions;
 use crate::s3::S3;
@@ -84,6 +84,7 @@ pub async fn run(
         metrics: metrics.clone(),
         lifecycle: lifecycle.clone(),
         cold_gets: config.limits.cold_gets,
+        prefetch_percent: config.limits.prefetch_percent,
         gate: Gate::new(config.cache.out_of_space),
         watch: watch.clone(),
     });
@@ -93,6 +94,7 @@ pub async fn run(
         .counting(move |why, bytes| evicted.evicted(why, bytes));
     lifecycle.spawn(evictor.run(lifecycle.token()));
     lifecycle.spawn(objects.clone().watch_uploads());
+    lifecycle.spawn(objects.clone().watch_tombstones(lifecycle.token()));
     scrub::start(&objects, &config.scrub, &lifecycle);
 
     let (tended, lock, token) = (store.clone(), objects.object_lock(), lifecycle.token());
@@ -111,6 +113,8 @@ pub async fn run(
     let resuming = desk.clone();
     lifecycle.spawn(async move { resuming.resume().await });
 
+    let job_notes = Notes::new(&node_dir);
+    let noted_jobs = job_notes.load().await?;
     let refresher = membership::follow(
         identity.clone(),
         maps.clone(),
@@ -129,7 +133,9 @@ pub async fn run(
         etls.clone(),
         config.download.allow_private,
         lifecycle.clone(),
+        job_notes,
     );
+    jobs.take_up(noted_jobs);
     let builds = Builds::new(objects.clone(), peer.clone(), lifecycle.clone());
     let root = &config.promote.root;
     let promotions = Promotions::new(objects.clone(), jobs.clone(), root, lifecycle.clone());

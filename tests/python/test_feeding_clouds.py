@@ -11,6 +11,7 @@ import forebay
 import pytest
 from conftest import Cluster, Minio
 from forebay_torch import IterableDataset, MapDataset, prefetch_order
+from forebay_torch.datapipes import IterableWrapper
 
 
 def s3_client(minio: Minio) -> Any:
@@ -71,3 +72,20 @@ def test_X2_a_cloud_is_read_once_although_the_order_was_told_ahead(
         assert names == [f"train/{i}" for i in range(10)]
     gets = running.count("forebay_backend_requests_total", op="get", result="ok")
     assert gets <= 10
+
+
+def test_DP5_a_private_bucket_is_read_with_the_clusters_own_credentials(
+    start_cluster: Callable[..., Cluster], minio: Minio, cloud: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Roles, profiles and keys are the targets': a worker that reads has none of them."""
+    running = start_cluster(targets=2, env=minio.env)
+    for name in minio.env:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_REGION", "nowhere-1")
+    client = forebay.Client(running.endpoint, timeout=15)
+    prefixes = IterableWrapper([f"s3://{cloud}/train/"])
+    urls = prefixes.list_files_by_s3(region="us-east-1", client=client)
+    files = urls.load_files_by_s3(region="us-east-1", client=client)
+    assert {url: file.read() for url, file in files} == {
+        f"s3://{cloud}/train/{i}": b"x" * 50 for i in range(10)
+    }

@@ -173,8 +173,16 @@ impl Cluster {
 
     /// The same, with more words at the end of the command.
     pub fn restart_with(&self, id: &str, more: &str) {
-        let node = self.gateways.iter().chain(&self.targets).find(|node| node.id == id);
-        self.start_node(node.unwrap_or_else(|| panic!("no node {id}")), more);
+        let node = self.gateways.iter().chain(&self.targets).find(|node| node.id == id).cloned();
+        self.start_node(&node.unwrap_or_else(|| self.added(id)), more);
+    }
+
+    /// A target that [`Self::add_target`] added.
+    fn added(&self, id: &str) -> NodeHandle {
+        let state = self.map().state;
+        let node = state.nodes.values().find(|node| node.id.as_str() == id);
+        let node = node.unwrap_or_else(|| panic!("no node {id}"));
+        NodeHandle { id: id.to_owned(), url: node.url.clone() }
     }
 
     fn start_node(&self, node: &NodeHandle, more: &str) {

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+import torch
 from forebay import ArchiveConfig, Bucket, Client, Listing, NotFound, Retry, ShardIndex
 from forebay_torch import (
     BaseIterDataset,
     BatchIterDataset,
+    Checkpoint,
     Config,
     Decoder,
     DistributedShardSampler,
@@ -70,3 +72,8 @@ ParallelMapDataset(bucket, num_workers=4, on_error="retry:2")
 MapDataset(bucket, etl_name="resize", config=Config(download_retry_config=Retry(deadline=9)))
 rows = collate([b"a", b"bc"], pad=0)
 samples: int = len(reader) + len(ShardMapDataset(bucket, decode=lambda key, parts: parts["jpg"]))
+checkpoint = Checkpoint(bucket_name="ais://b")
+with checkpoint.writer("a.pt") as file, checkpoint.reader("b.pt") as other:
+    torch.save(torch.load(other, weights_only=True), file)
+saved: str = checkpoint.save_async({"step": 1}, "a.pt").result(9)
+newest: str | None = checkpoint.latest()

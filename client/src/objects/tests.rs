@@ -211,3 +211,14 @@ async fn bad_object_names_are_refused_before_anything_is_sent() {
     }
     assert!(gateway.seen.lock().unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_copy_is_asked_of_the_owner_of_the_original() {
+    let (gateway, target) = cluster(|_| reply(200, &[], "")).await;
+    let client = client(&gateway.url, LONG);
+    client.copy((&bucket(), "a b"), (&bucket(), "c&d/e")).await.unwrap();
+    let seen = target.seen.lock().unwrap().clone();
+    let to = "ais/@%23/b/c%26d/e";
+    assert_eq!(seen[0].path, format!("/v1/objects/b/a%20b?provider=ais&object_to={to}"));
+    assert_eq!(seen[0].method, Method::PUT);
+}

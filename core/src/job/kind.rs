@@ -180,6 +180,11 @@ impl JobKind {
         }
     }
 
+    /// Whether a target that starts again goes on with its part of such a job.
+    pub fn resumes(self) -> bool {
+        self == Self::Prefetch
+    }
+
     /// Whether AIStore keeps a job of this kind for more work after its last, so that clients wait
     /// until it idles and not for its end.
     pub fn idles(self) -> bool {

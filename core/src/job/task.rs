@@ -41,6 +41,9 @@ pub struct PrefetchTask {
     /// Compare what is here with the backend, whatever the bucket's rules say.
     #[serde(default)]
     pub latest: bool,
+    /// First drop copies of what the backend does not have any more, or has in another version.
+    #[serde(default)]
+    pub sync: bool,
     /// Objects of this many bytes or more are fetched by ranges in parallel, each by a job of its
     /// own; 0: none are.
     #[serde(default)]

@@ -24,7 +24,7 @@ pub fn props_json(info: &BucketInfo) -> Value {
             "objsize_limit": 262_144, "data_slices": 2, "parity_slices": 2,
             "enabled": false, "disk_only": false},
         "chunks": {"objsize_limit": "0B", "max_monolithic_size": "1TiB", "chunk_size": "1GiB"},
-        "mirror": {"copies": 2, "burst_buffer": 512, "enabled": false},
+        "mirror": {"copies": info.copies.max(2), "burst_buffer": 512, "enabled": info.copies > 1},
         "lru": {"dont_evict_time": "2h0m", "capacity_upd_time": "10m", "batch_size": 32768,
             "enabled": info.has_backend() && !info.cache.pin},
         "access": ACCESS_ALL, "features": "0", "bid": info.id.to_string(),
@@ -63,6 +63,17 @@ pub fn heed(info: &mut BucketInfo, section: &str) {
             }
             _ => {}
         },
+        // Of a bucket with a backend, and while it is off, it is kept as it was set.
+        "mirror" if !backed => {
+            let enabled = set.get("enabled").and_then(Value::as_bool);
+            let copies = set.get("copies").and_then(Value::as_u64);
+            match (enabled, copies) {
+                (Some(false), _) => info.copies = 1,
+                (Some(true), copies) => info.copies = copies.unwrap_or(2).max(1) as u32,
+                (None, Some(copies)) if info.copies > 1 => info.copies = copies as u32,
+                (None, _) => {}
+            }
+        }
         "lru" if backed => {
             if let Some(Value::Bool(enabled)) = set.remove("enabled") {
                 info.cache.pin = !enabled;

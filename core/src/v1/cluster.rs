@@ -24,7 +24,7 @@ pub fn node_json(node: &Node) -> Value {
         "public_net": net, "intra_data_net": net, "intra_control_net": net,
         "daemon_type": if node.role == Role::Gateway { "proxy" } else { "target" },
         "daemon_id": node.id,
-        "flags": if node.alive { 0 } else { FLAG_MAINTENANCE },
+        "flags": if node.alive && !node.maintenance { 0 } else { FLAG_MAINTENANCE },
         "id_digest": digest(node.id.as_str()),
     })
 }

@@ -197,6 +197,7 @@ impl Fields {
     pub fn prefetch(&self) -> Result<Task> {
         let task = PrefetchTask {
             latest: self.flag("latest-ver")?,
+            sync: self.flag("synchronize")?,
             blob_threshold: self.size("blob-threshold")?,
             blob_chunk: self.size("blob-chunk-size")?,
             blob_workers: u32::try_from(self.size("blob-num-workers")?.min(64))

@@ -64,6 +64,7 @@ impl Desk {
                 version: state.version,
                 primary,
                 state: Some(state.as_ref().clone()),
+                lease: false,
                 unknown: false,
             }),
             (answer, _) => answer,

@@ -13,8 +13,10 @@ use tokio::sync::watch;
 use super::liveness;
 use super::members::Members;
 use super::publish::Publisher;
+use super::rebalance::Keeper;
 use super::standing::{Lead, Standing};
 use crate::ids;
+use crate::job_control::JobControl;
 use crate::meta::MetaLog;
 use crate::meta::group::{Group, Leader};
 use crate::targets::Targets;
@@ -28,6 +30,7 @@ pub(crate) struct Leading {
     pub(crate) group: Group,
     pub(crate) maps: Maps,
     pub(crate) targets: Targets,
+    pub(crate) jobs: JobControl,
     pub(crate) lifecycle: Lifecycle,
 }
 
@@ -114,6 +117,13 @@ impl Leading {
         self.maps.set_primary(self.me.clone());
         life.spawn(liveness::watch(members.clone(), life.clone()));
         life.spawn(publisher.clone().run(life.clone()));
+        let keeper = Keeper {
+            meta: Arc::new(self.group.clone()),
+            maps: self.maps.clone(),
+            targets: self.targets.clone(),
+            jobs: self.jobs.clone(),
+        };
+        life.spawn(keeper.run(life.clone()));
         Ok(Lead { members, publisher })
     }
 }

@@ -80,12 +80,13 @@ impl Members {
     /// A node is alive and says what it uses.
     pub(crate) async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
         let id = beat.id;
-        let Some(settled) = self.meta.state().node(&id).map(|n| n.alive || n.maintenance) else {
+        let Some(settled) = self.meta.state().node(&id).map(|n| n.alive) else {
             let state = self.meta.state();
             return Ok(HeartbeatReply {
                 version: state.version,
                 primary: self.me.clone(),
                 state: None,
+                lease: false,
                 unknown: true,
             });
         };
@@ -114,6 +115,7 @@ impl Members {
             version,
             primary: self.me.clone(),
             state: newer.then(|| state.as_ref().clone()),
+            lease: true,
             unknown: false,
         })
     }

@@ -6,4 +6,5 @@ pub(crate) mod leading;
 pub(crate) mod liveness;
 pub(crate) mod members;
 pub(crate) mod publish;
+pub(crate) mod rebalance;
 pub(crate) mod standing;

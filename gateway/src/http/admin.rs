@@ -3,20 +3,31 @@
 use axum::http::HeaderMap;
 use axum::response::Response;
 use forebay_core::settings::{self, Change};
-use forebay_core::state::{Command, Node, Role};
+use forebay_core::state::{Command, Leaving, Node, Role};
 use forebay_core::v1::action::lower_keys;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::maps::Maps;
+use forebay_node::reply::text;
 use serde_json::Value;
 
 use super::done;
 use crate::changes::Changes;
+use crate::cluster::rebalance::job_id;
 
 /// Parameters of a request to set the configuration that are not settings themselves.
 const NOT_SETTINGS: [&str; 2] = ["transient", "provider"];
+
+/// What a target is to be used for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Full,
+    None,
+    /// For nothing, and it ends when it is empty.
+    Leaving(Leaving),
+}
 
 /// Actions of v1 that have nothing to do here: what they are for does not exist.
 const NOTHING_TO_DO: [&str; 4] = ["rotate-logs", "reset-stats", "clear-lcache", "reload-creds"];
@@ -37,11 +48,12 @@ impl Admin {
                 self.configure(settings::parse(value)?, false).await
             }
             "reset-config" => self.configure(Change::new(), true).await,
-            "start-maintenance" => self.maintain(value, true).await,
-            "stop-maintenance" => self.maintain(value, false).await,
-            "decommission-node" => self.remove(value).await,
+            "start-maintenance" => self.maintain(value, Use::None).await,
+            "stop-maintenance" => self.maintain(value, Use::Full).await,
+            "shutdown-node" => self.maintain(value, Use::Leaving(Leaving::Stop)).await,
+            "decommission-node" => self.decommission(value).await,
             action if NOTHING_TO_DO.contains(&action) => Ok(done()),
-            "shutdown" | "decommission" | "shutdown-node" => {
+            "shutdown" | "decommission" => {
                 Err(Error::unsupported(format!("action \"{action}\" is not served"))
                     .hint("stop the processes where they were started"))
             }
@@ -95,48 +107,56 @@ impl Admin {
         Ok(done())
     }
 
-    /// Takes nodes out of use, or gives them back. Buckets with a backend move to the other targets
-    /// at once; objects that live only on such a node wait for it.
-    async fn maintain(&self, value: &Value, on: bool) -> Result<Response> {
+    /// Takes targets out of use, or gives them back. What they own moves to the others; the answer
+    /// is the id of that rebalance, if there is one.
+    async fn maintain(&self, value: &Value, to: Use) -> Result<Response> {
         let nodes = self.named(value)?;
         for node in &nodes {
-            self.may_go(node, on)?;
+            self.may_go(node, to != Use::Full)?;
         }
-        for node in nodes.iter().filter(|n| n.maintenance != on) {
-            let id = node.id.clone();
-            self.changes.commit(Command::SetMaintenance { id, on }).await?;
+        for node in nodes {
+            let id = node.id;
+            let command = match to {
+                Use::Full => Command::SetMaintenance { id, on: false },
+                Use::None => Command::SetMaintenance { id, on: true },
+                Use::Leaving(leaving) => Command::Retire { id, leaving },
+            };
+            self.changes.commit(command).await?;
         }
-        Ok(done())
+        let state = self.maps.load();
+        Ok(match state.is_settled() {
+            true => done(),
+            false => text(job_id(state.targets_changed)),
+        })
     }
 
-    /// Forgets nodes. One that still runs would join again, so it must be in maintenance or away.
-    async fn remove(&self, value: &Value) -> Result<Response> {
-        let state = self.maps.load();
+    /// Has targets leave once what they own was moved. One that is down can give nothing away: it
+    /// goes at once, with what only it had, if that is said to be wanted.
+    async fn decommission(&self, value: &Value) -> Result<Response> {
         let nodes = self.named(value)?;
+        if nodes.iter().all(|n| n.alive && n.role == Role::Target) {
+            return self.maintain(value, Use::Leaving(Leaving::Remove)).await;
+        }
+        let state = self.maps.load();
         for node in &nodes {
             self.may_go(node, true)?;
             if node.alive {
-                return Err(Error::new(
-                    ErrorCode::Conflict,
-                    format!(
-                        "node {} is in use, cannot perform action \"decommission-node\"",
-                        node.id
-                    ),
-                )
-                .hint("stop its process first, or start its maintenance"));
+                return Err(Error::invalid(format!("node {} is alive, others are down", node.id))
+                    .hint("decommission those that are down by themselves"));
             }
             let owned = state.buckets.values().find(|b| !b.has_backend());
-            if let (Role::Target, Some(bucket), false) =
-                (node.role, owned, lower_keys(value.clone())["rm_user_data"] == Value::Bool(true))
+            let owned = owned.filter(|_| !node.emptied && node.role == Role::Target);
+            if let (Some(bucket), false) =
+                (owned, lower_keys(value.clone())["rm_user_data"] == Value::Bool(true))
             {
                 return Err(Error::new(
                     ErrorCode::Conflict,
                     format!(
-                        "node {} may hold the only copies of objects in \"{}\"",
+                        "node {} is down and may hold the only copies of objects in \"{}\"",
                         node.id, bucket.bucket
                     ),
                 )
-                .hint("rm_user_data gives them up"));
+                .hint("start it, so that they can move; or give them up by rm_user_data"));
             }
         }
         for node in nodes {

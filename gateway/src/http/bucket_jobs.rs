@@ -1,6 +1,8 @@
 //! Jobs that are asked of a bucket over v1: copies, renames, archives, and the work on chosen
 //! objects.
 
+use std::sync::Arc;
+
 use axum::response::Response;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::etl::EtlCall;
@@ -13,6 +15,7 @@ use forebay_node::reply::text;
 use serde_json::Value;
 
 use super::buckets::{Buckets, Call};
+use crate::bucket_props;
 use crate::ids;
 use crate::route::Found;
 use crate::targets;
@@ -172,7 +175,8 @@ pub(super) async fn archive(state: &Buckets, call: &Call) -> Result<Response> {
     Ok(text(state.jobs.launch(spec, vec![runner]).await?))
 }
 
-/// Every object has one copy here, so that asking for one is done at once.
+/// On how many targets each object lies from now on; the job makes what is missing, and drops what
+/// is too much.
 pub(super) async fn make_copies(state: &Buckets, call: &Call) -> Result<Response> {
     let found = state.route.bucket(&call.bucket()?).await?;
     let copies = match &call.action.value {
@@ -180,14 +184,19 @@ pub(super) async fn make_copies(state: &Buckets, call: &Call) -> Result<Response
         Value::String(text) => text.parse().ok(),
         _ => None,
     };
-    match copies {
-        Some(1) => Ok(text(state.jobs.start(&found, spec(JobKind::MakeCopies)).await?)),
-        Some(n @ 2..) => {
-            Err(Error::unsupported(format!("{n} copies of each object are not supported"))
-                .hint("an object has one copy, on the target that owns it"))
-        }
-        _ => Err(Error::invalid("make-n-copies: the value must be a number of copies")),
+    let copies = copies.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+    let copies = copies
+        .ok_or_else(|| Error::invalid("make-n-copies: the value must be a number of copies"))?;
+    let mut info = Arc::unwrap_or_clone(found.info.clone());
+    if info.copies != copies {
+        let mirror = serde_json::json!({"mirror": {"enabled": copies > 1, "copies": copies}});
+        bucket_props::apply(&mut info, &mirror)?;
+        info.copies = copies;
+        info.validate()?;
+        state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
     }
+    let found = state.route.bucket(&found.info.bucket).await?;
+    Ok(text(state.jobs.start(&found, spec(JobKind::MakeCopies)).await?))
 }
 
 /// What this version does not have at all.

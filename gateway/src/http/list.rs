@@ -92,6 +92,8 @@ pub(crate) async fn objects(
     } else {
         route.bucket(bucket).await?
     };
+    // A request may say for itself how old a listing may be.
+    let found = Found { info: found.info.clone().heeding(headers)?, ..found };
     let named = headers.get(NAME_HEADER).and_then(|v| v.to_str().ok()).unwrap_or("");
     let inventory = if msg.has(flags::INVENTORY) || !named.is_empty() {
         check_inventory_list(&msg)?;
@@ -167,7 +169,7 @@ fn want(
     }
     Ok(Want {
         diff: msg.has(flags::DIFF),
-        whole: false,
+        whole: None,
         inventory,
         prefix: msg.prefix.clone(),
         after: msg.token.clone().max(msg.start_after.clone()),

@@ -8,7 +8,6 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use forebay_core::list_columns::{Columns, MAX_ROWS, MEDIA_TYPE};
-use forebay_core::v1::list::MAX_PAGE;
 use forebay_core::{Error, Result};
 use tokio::sync::mpsc;
 
@@ -23,11 +22,10 @@ const AHEAD: usize = 2;
 /// Everything behind `want.after`, whatever `want.limit` says. A failure before the first block is an
 /// answer of its own; a later one breaks the stream, which then has no last block.
 pub(super) async fn answer(targets: &Targets, found: &Found, want: Want) -> Result<Response> {
-    let limit = if found.info.has_backend() { MAX_PAGE } else { MAX_ROWS };
     let mut rest = Rest {
         targets: targets.clone(),
         found: found.clone(),
-        want: Want { limit, whole: true, ..want },
+        want: Want { limit: MAX_ROWS, whole: Some(listing::youngest(found)), ..want },
     };
     let first = rest.next().await?;
     let (blocks, mut written) = mpsc::channel(AHEAD);

@@ -20,7 +20,7 @@ pub(crate) fn status(
         "snode": node_json(node),
         "tracker": tracker(report),
         "capacity": capacity(report),
-        "status": if node.alive { "" } else { "maintenance" },
+        "status": if in_use(node) { "" } else { "maintenance" },
         "deployment": "forebay", "ais_version": PROTOCOL_VERSION, "build_time": "",
         "k8s_pod_name": "",
         "cluster": {
@@ -37,11 +37,15 @@ pub(crate) fn status(
     })
 }
 
+fn in_use(node: &Node) -> bool {
+    node.alive && !node.maintenance
+}
+
 /// The cluster and the node have started; a node that is away counts as in maintenance.
 fn state_flags(node: &Node) -> u64 {
     const STARTED: u64 = 2 | 4;
     const MAINTENANCE: u64 = 1024;
-    if node.alive { STARTED } else { STARTED | MAINTENANCE }
+    if in_use(node) { STARTED } else { STARTED | MAINTENANCE }
 }
 
 /// `what=node_stats`.

@@ -81,6 +81,7 @@ impl S3 {
             }
             other => return Err(S3Error::not_implemented(other.name())),
         }
+        info.validate()?;
         self.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
         Ok(answer)
     }

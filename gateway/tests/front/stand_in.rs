@@ -121,8 +121,9 @@ async fn backend_head(
     if h.backend_exists { Ok(Json(Value::Null)) } else { Err(Failure(r.info.bucket.not_found())) }
 }
 
-async fn backend_list(State(h): Held, Json(r): Json<BackendListRequest>) -> Json<ListPage> {
-    Json(page(&h.lock().unwrap().backend, &r.prefix, &r.after, "", r.limit))
+async fn backend_list(State(h): Held, Json(r): Json<BackendListRequest>) -> Vec<u8> {
+    let page = page(&h.lock().unwrap().backend, &r.prefix, &r.after, "", r.limit);
+    page.encode(r.detail).unwrap()
 }
 
 async fn start_job(State(h): Held, Json(spec): Json<JobSpec>) -> Result<Json<Value>, Failure> {

@@ -35,6 +35,7 @@ if _forebay.__version__ != __version__:
     )
 
 from forebay_torch.batch_iter_dataset import BatchIterDataset
+from forebay_torch.checkpoint import Checkpoint, SaveFuture, TensorFile, save_tensors
 from forebay_torch.collate import ByteBatch, collate
 from forebay_torch.config import Config
 from forebay_torch.decode import Decoder
@@ -78,6 +79,10 @@ __all__ = [
     "collate",
     "ShardWriter",
     "TarWriter",
+    "Checkpoint",
+    "SaveFuture",
+    "TensorFile",
+    "save_tensors",
     "Simulation",
     "simulate",
     "prefetch_order",

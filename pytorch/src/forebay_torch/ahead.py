@@ -17,11 +17,11 @@ class FetchedAhead:
     asked for.
     """
 
-    def __init__(self, fetch: Callable[[Sequence[int]], list[Any]], batches: int) -> None:
+    def __init__(self, fetch: Callable[[Sequence[int]], Sequence[Any]], batches: int) -> None:
         self._fetch = fetch
         self._most = batches
         self._threads = ThreadPoolExecutor(min(batches, 4), "forebay-ahead")
-        self._batches: OrderedDict[tuple[int, ...], Future[list[Any]]] = OrderedDict()
+        self._batches: OrderedDict[tuple[int, ...], Future[Sequence[Any]]] = OrderedDict()
 
     def ask(self, batch: Sequence[int] | None) -> None:
         """Fetches a batch, later; None is no batch."""
@@ -32,7 +32,7 @@ class FetchedAhead:
         while len(self._batches) > self._most + 1:
             self._batches.popitem(last=False)[1].cancel()
 
-    def take(self, rows: Sequence[int]) -> list[Any] | None:
+    def take(self, rows: Sequence[int]) -> Sequence[Any] | None:
         """What was fetched for these rows, or None if nobody asked for them."""
         made = self._batches.pop(tuple(rows), None)
         return None if made is None or made.cancelled() else made.result()

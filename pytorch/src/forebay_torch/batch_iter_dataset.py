@@ -8,7 +8,7 @@ from typing import Any
 
 from forebay import Client, ForebayError
 from forebay_torch.iter_dataset import IterableDataset
-from forebay_torch.source import PrefixMap, Sources
+from forebay_torch.source import Answer, PrefixMap, Sources
 
 __all__ = ["BatchIterDataset"]
 
@@ -66,12 +66,12 @@ class BatchIterDataset(IterableDataset):
             return super()._groups(rows)
         return (rows[start : start + self._most] for start in range(0, len(rows), self._most))
 
-    def _fetch(self, rows: Sequence[int]) -> Iterable[memoryview | ForebayError]:
+    def _fetch(self, rows: Sequence[int]) -> Iterable[Answer]:
         if not self._streaming or len(rows) < 2:
             return super()._fetch(rows)
         return self._streamed(rows)
 
-    def _streamed(self, rows: Sequence[int]) -> Iterator[memoryview | ForebayError]:
+    def _streamed(self, rows: Sequence[int]) -> Iterator[Answer]:
         objects, size, waited = 0, 0, 0.0
         answers = self._index.stream(rows)
         try:

@@ -12,6 +12,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from forebay import Client, ForebayError, Listing, Object
 from forebay_torch import order, place
+from forebay_torch.awaited import AsyncSamples
 from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
 from forebay_torch.map_dataset import SampleFormat, sources_of
@@ -20,7 +21,15 @@ from forebay_torch.policy import LEFT_OUT, Counters, DatasetStats, OnError, Poli
 from forebay_torch.progress import Progress
 from forebay_torch.resume import Cursor
 from forebay_torch.warm import warming
-from forebay_torch.source import ObjectIndex, PrefixMap, Sources, check_reading, parts_of, snapshot
+from forebay_torch.source import (
+    Answer,
+    ObjectIndex,
+    PrefixMap,
+    Sources,
+    check_reading,
+    parts_of,
+    snapshot,
+)
 
 if TYPE_CHECKING:
     from forebay_torch.compat.s3 import S3IterableDataset
@@ -33,7 +42,7 @@ _GROUP_OBJECTS = 256
 _GROUP_BYTES = 8 << 20
 
 
-class BaseIterDataset(TorchIterableDataset[Any], ABC):
+class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
     """Objects in an order, which a subclass turns into samples in ``__iter__``.
 
     The objects are listed once, when the dataset is made, and not again by any worker. In an epoch
@@ -309,6 +318,7 @@ class IterableDataset(BaseIterDataset):
             **options,
         )
         self.project_name = project_name
+        self._as_bytes = not zero_copy
         self._format = SampleFormat(
             data_format_fn,
             bucket_name is None and data_format_fn is None if return_name is None else return_name,
@@ -345,15 +355,16 @@ class IterableDataset(BaseIterDataset):
         self.reset()
         listing = self._index.listing
         for rows in self._due_groups():
-            for row, answer in zip(rows, self._fetch(rows), strict=True):
+            names = listing.names_at(rows)
+            for row, name, answer in zip(rows, names, self._fetch(rows), strict=True):
                 self._cursor.deliver()
                 try:
                     if isinstance(answer, ForebayError):
                         raise answer
-                    sample = self._format(listing.name(row), answer)
+                    sample = self._format(name, answer)
                 except Exception as error:
                     again = partial(self._again, row)
-                    sample = self._policy.instead(listing.name(row), error, again=again)
+                    sample = self._policy.instead(name, error, again=again)
                 if sample is not LEFT_OUT:
                     yield sample
 
@@ -389,20 +400,21 @@ class IterableDataset(BaseIterDataset):
         """What was read so far, over this process and all its workers."""
         return self._counters.total()
 
-    def _fetch(self, rows: Sequence[int]) -> Iterable[memoryview | ForebayError]:
+    def _fetch(self, rows: Sequence[int]) -> Iterable[Answer]:
         """The contents of these rows, or why they cannot be had."""
         begun = time.perf_counter()
-        answers: list[memoryview | ForebayError]
+        answers: Sequence[Answer]
         if len(rows) > 1 or self._index.is_special:
-            answers = self._index.try_many(rows)
+            answers = self._index.try_many(rows, as_bytes=self._as_bytes)
         else:
             try:
                 answers = [self._index.object(rows[0]).get().memoryview()]
             except ForebayError as error:
                 answers = [error]
+        arrived = [len(answer) for answer in answers if not isinstance(answer, ForebayError)]
         self._counters.add(
-            objects=sum(isinstance(answer, memoryview) for answer in answers),
-            bytes=sum(len(answer) for answer in answers if isinstance(answer, memoryview)),
+            objects=len(arrived),
+            bytes=sum(arrived),
             requests=1,
             fetch_s=time.perf_counter() - begun,
         )

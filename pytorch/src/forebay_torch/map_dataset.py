@@ -14,10 +14,19 @@ from torch.utils.data import Dataset
 
 from forebay import Client, ForebayError, Listing, Object
 from forebay_torch.ahead import FetchedAhead
+from forebay_torch.awaited import AsyncItems
 from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
 from forebay_torch.policy import NEVER_SKIPPED, Counters, DatasetStats, OnError, Policy
-from forebay_torch.source import ObjectIndex, PrefixMap, Sources, check_reading, parts_of
+from forebay_torch.source import (
+    Answer,
+    ObjectIndex,
+    PrefixMap,
+    Sources,
+    check_reading,
+    parts_of,
+    views,
+)
 from forebay_torch.source import snapshot as list_parts
 
 if TYPE_CHECKING:
@@ -31,7 +40,7 @@ _MOST_TRIES = 20
 _batch = threading.local()
 
 
-class BaseMapDataset(Dataset[Any], ABC):
+class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
     """A list of objects that a subclass turns into samples in ``__getitem__``.
 
     The objects are listed once, when the dataset is made; their order is that of the sources, and
@@ -77,6 +86,8 @@ class BaseMapDataset(Dataset[Any], ABC):
         self._config = config or Config()
         self._counters = Counters()
         self._fetched: FetchedAhead | None = None
+        # Whether small objects may come as bytes.
+        self._as_bytes = False
         chosen = sources if ais_source_list is None else ais_source_list
         self._parts = parts_of(owner, chosen, prefix_map, client)
         self._index = list_parts(
@@ -105,7 +116,7 @@ class BaseMapDataset(Dataset[Any], ABC):
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """The samples of a batch, from contents that were fetched together."""
-        rows = [self.row(index) for index in indices]
+        rows = self.rows(indices)
         if self._config.batch_bytes == 0:
             return [self[row] for row in rows]
         contents = dict(zip(rows, self.fetch(rows), strict=True))
@@ -121,12 +132,7 @@ class BaseMapDataset(Dataset[Any], ABC):
 
         More than ``Config.max_composite_object_size`` bytes are asked for in several rounds.
         """
-        contents = []
-        for answer in self._fetch([self.row(index) for index in indices]):
-            if isinstance(answer, ForebayError):
-                raise answer
-            contents.append(answer)
-        return contents
+        return views(self._fetch(self.rows(indices)))
 
     def stats(self) -> DatasetStats:
         """What was read in batches so far, over this process and all its workers."""
@@ -140,24 +146,21 @@ class BaseMapDataset(Dataset[Any], ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_fetched": None}
 
-    def _fetch(self, rows: Sequence[int]) -> list[memoryview | ForebayError]:
+    def _fetch(self, rows: Sequence[int], names: Sequence[str] | None = None) -> Sequence[Answer]:
         """As ``fetch``; in place of what cannot be had, why."""
         known = self._fetched.take(rows) if self._fetched is not None else None
-        return self._fetch_now(rows) if known is None else known
+        return self._fetch_now(rows, names) if known is None else known
 
-    def _fetch_now(self, rows: Sequence[int]) -> list[memoryview | ForebayError]:
+    def _fetch_now(
+        self, rows: Sequence[int], names: Sequence[str] | None = None
+    ) -> Sequence[Answer]:
         sizes, limit = self._index.listing.sizes, self._config.batch_bytes
-        contents: list[memoryview | ForebayError] = []
-        start, requests = 0, 0
         begun = time.perf_counter()
-        while start < len(rows):
-            end, total = start + 1, sizes[rows[start]]
-            while end < len(rows) and total + sizes[rows[end]] <= limit:
-                total += sizes[rows[end]]
-                end += 1
-            contents += self._index.try_many(rows[start:end])
-            start, requests = end, requests + 1
-        arrived = [len(content) for content in contents if isinstance(content, memoryview)]
+        if sum(map(sizes.__getitem__, rows)) <= limit:
+            contents, requests = self._index.try_many(rows, names, as_bytes=self._as_bytes), 1
+        else:
+            contents, requests = self._fetch_in_rounds(rows)
+        arrived = [len(c) for c in contents if not isinstance(c, ForebayError)]
         self._counters.add(
             objects=len(arrived),
             bytes=sum(arrived),
@@ -165,6 +168,25 @@ class BaseMapDataset(Dataset[Any], ABC):
             fetch_s=time.perf_counter() - begun,
         )
         return contents
+
+    def _fetch_in_rounds(self, rows: Sequence[int]) -> tuple[list[Answer], int]:
+        """As much at a time as the configuration allows; the answers, and in how many rounds."""
+        sizes, limit = self._index.listing.sizes, self._config.batch_bytes
+        contents: list[Answer] = []
+        start, rounds = 0, 0
+        while start < len(rows):
+            end, total = start + 1, sizes[rows[start]]
+            while end < len(rows) and total + sizes[rows[end]] <= limit:
+                total += sizes[rows[end]]
+                end += 1
+            contents += self._index.try_many(rows[start:end], as_bytes=self._as_bytes)
+            start, rounds = end, rounds + 1
+        return contents, rounds
+
+    def rows(self, indices: Iterable[SupportsIndex]) -> list[int]:
+        """``row`` of each of them."""
+        count = len(self)
+        return [i if type(i) is int and 0 <= i < count else self.row(i) for i in indices]
 
     def row(self, index: SupportsIndex) -> int:
         """``index`` as a number from 0 to ``len(self) - 1``.
@@ -258,6 +280,7 @@ class MapDataset(BaseMapDataset):
             bucket_name is None and data_format_fn is None if return_name is None else return_name,
             zero_copy,
         )
+        self._as_bytes = not zero_copy
         self._policy = Policy(owner, on_error, ("raise", "replace"), self._counters)
 
     @classmethod
@@ -289,21 +312,21 @@ class MapDataset(BaseMapDataset):
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         if self._config.batch_bytes == 0:
             return [self[index] for index in indices]
-        rows = [self.row(index) for index in indices]
-        return [
-            self._sample(row, answer) for row, answer in zip(rows, self._fetch(rows), strict=True)
-        ]
+        rows = self.rows(indices)
+        names = self._index.listing.names_at(rows)
+        answers = self._fetch(rows, names)
+        return list(map(self._sample, rows, answers, names))
 
-    def _one(self, row: int) -> memoryview | ForebayError:
+    def _one(self, row: int) -> Answer:
         """The content of one object, by a plain read; or why it cannot be had."""
         try:
             return self._index.object(row).get().memoryview()
         except ForebayError as error:
             return error
 
-    def _sample(self, row: int, answer: memoryview | ForebayError) -> Any:
+    def _sample(self, row: int, answer: Answer, name: str | None = None) -> Any:
         """The sample at ``row``, or what takes its place."""
-        name = self._index.listing.name(row)
+        name = self._index.listing.name(row) if name is None else name
         try:
             return self._formatted(name, answer)
         except Exception as error:
@@ -327,7 +350,7 @@ class MapDataset(BaseMapDataset):
                 error.add_note(f"nor could what follows it be had: {another}")
         raise error
 
-    def _formatted(self, name: str, answer: memoryview | ForebayError) -> Any:
+    def _formatted(self, name: str, answer: Answer) -> Any:
         if isinstance(answer, ForebayError):
             raise answer
         return self._format(name, answer)
@@ -357,7 +380,8 @@ class SampleFormat:
                 ) from None
         return SampleFormat, (self._function, self._return_name, self._zero_copy)
 
-    def __call__(self, name: str, content: memoryview) -> Any:
+    def __call__(self, name: str, content: memoryview | bytes) -> Any:
+        # What is bytes already is not copied.
         sample: Any = content if self._zero_copy else bytes(content)
         if self._function is not None:
             try:

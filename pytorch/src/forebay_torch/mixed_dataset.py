@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
+from forebay_torch.awaited import AsyncSamples
 from forebay_torch import order, place
 from forebay_torch.order import EqualLength
 from forebay_torch.resume import Cursor
@@ -19,7 +20,7 @@ __all__ = ["MixedDataset"]
 _GROUP_SAMPLES = 64
 
 
-class MixedDataset(TorchIterableDataset[Any]):
+class MixedDataset(AsyncSamples, TorchIterableDataset[Any]):
     """Samples of several map-style datasets, mixed by weights into one epoch.
 
     Position by position, the epoch's order names a dataset and a sample of it. Each dataset is gone

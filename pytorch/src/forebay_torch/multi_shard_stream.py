@@ -11,6 +11,7 @@ from typing import Any, Self
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from forebay import Bucket, ForebayError, InvalidArgument, Listing, Object
+from forebay_torch.awaited import AsyncSamples
 from forebay_torch import place
 from forebay_torch.order import EqualLength, Fingerprint
 from forebay_torch.resume import Cursor
@@ -38,7 +39,7 @@ class DataShard:
     etl_name: str | None = None
 
 
-class MultiShardStream(TorchIterableDataset[tuple[bytes, ...]]):
+class MultiShardStream(AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
     """Tuples of one member of each stream, in the order of shards' names and of the archives.
 
     The cluster indexes the shards when the dataset is made, so that ``len()`` costs nothing, and

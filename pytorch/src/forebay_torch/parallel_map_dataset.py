@@ -59,7 +59,7 @@ class ParallelMapDataset(MapDataset):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        rows = [self.row(index) for index in indices]
+        rows = self.rows(indices)
         sizes = self._index.listing.sizes
         small = [row for row in rows if sizes[row] <= _LEAST_BYTES]
         answers: dict[int, Any] = dict(zip(small, self._fetch(small), strict=True))

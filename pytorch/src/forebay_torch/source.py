@@ -29,6 +29,7 @@ from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
 
 __all__ = [
+    "Answer",
     "Source",
     "Sources",
     "PrefixMap",
@@ -38,13 +39,20 @@ __all__ = [
     "parts_of",
     "shard_snapshot",
     "snapshot",
+    "views",
 ]
 
 Source: TypeAlias = Bucket | ObjectGroup | str
 Sources: TypeAlias = Source | Sequence[Source]
 PrefixMap: TypeAlias = Mapping[Any, str | Sequence[str] | None]
 
+Answer: TypeAlias = memoryview | bytes | ForebayError
+"""The content of an object, or why it cannot be had."""
+
 T = TypeVar("T")
+
+# Up to this size a copy costs less than a view of what was received.
+_SMALL_BYTES = 4 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +127,9 @@ class ObjectIndex:
         Raises:
             ForebayError: The first of them that cannot be had.
         """
-        contents = []
-        for answer in self.try_many(indices):
-            if isinstance(answer, ForebayError):
-                raise answer
-            contents.append(answer)
-        return contents
+        return views(self.try_many(list(indices)))
 
-    def stream(self, indices: Sequence[int]) -> Iterator[memoryview | ForebayError]:
+    def stream(self, indices: Sequence[int]) -> Iterator[Answer]:
         """As ``try_many``, each answer as soon as it and all before it have arrived."""
         if self.is_special:
             yield from self.try_many(indices)
@@ -135,15 +138,45 @@ class ObjectIndex:
         for result, content in batch.get():
             yield content if result.error is None else result.error
 
-    def try_many(self, indices: Iterable[int]) -> list[memoryview | ForebayError]:
-        """As ``get_many``; in place of what cannot be had, why."""
-        rows = list(indices)
-        wanted = [(self.bucket(i), self.listing.name(i)) for i in rows]
+    def try_many(
+        self, rows: Sequence[int], names: Sequence[str] | None = None, *, as_bytes: bool = False
+    ) -> Sequence[Answer]:
+        """As ``get_many``; in place of what cannot be had, why.
+
+        Args:
+            names: Those of the rows, if they are known.
+            as_bytes: Small objects may be ``bytes`` instead of views.
+        """
+        if not rows:
+            return []
+        names = self.listing.names_at(rows) if names is None else names
+        if len(self._buckets) == 1:
+            buckets = [self._buckets[0]] * len(rows)
+        else:
+            buckets = [self.bucket(row) for row in rows]
+        wanted = list(zip(buckets, names, strict=True))
         if self.etl_name:
             return get_transformed(wanted, self.etl_name)
         if self.pins is not None:
-            return get_pinned(wanted, [self.pins[i] for i in rows])
-        return wanted[0][0].client.get_many(wanted, on_error="return") if wanted else []
+            return get_pinned(wanted, [self.pins[row] for row in rows])
+        client, sizes = buckets[0].client, self.listing.sizes
+        if as_bytes and sum(map(sizes.__getitem__, rows)) <= _SMALL_BYTES * len(rows):
+            return client.get_many(wanted, on_error="return", as_bytes=True)
+        return client.get_many(wanted, on_error="return")
+
+
+def views(answers: Iterable[Answer]) -> list[memoryview]:
+    """The contents, none of which may be missing.
+
+    Raises:
+        ForebayError: The first of them that cannot be had.
+    """
+    contents = []
+    for answer in answers:
+        if isinstance(answer, ForebayError):
+            raise answer
+        contents.append(answer if isinstance(answer, memoryview) else memoryview(answer))
+    return contents
 
 
 def parts_of(

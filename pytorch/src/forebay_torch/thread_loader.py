@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, default_collate, default_convert
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
+from forebay_torch.awaited import AsyncSamples
 from forebay_torch.resume import Cursor
 from forebay_torch.shard_sampler import DistributedShardSampler
 from forebay_torch.thread_pass import Made, ThreadPass
@@ -42,7 +43,7 @@ class LoaderStats:
         return self.wait_s / total if total else 0.0
 
 
-class ThreadLoader:
+class ThreadLoader(AsyncSamples):
     """Batches of a dataset, made ahead by threads: what a DataLoader does, without processes.
 
     Requests, checksums and unpacking run in Rust beside Python, so that threads keep up where

@@ -38,6 +38,8 @@ from forebay.errors import (
 from forebay.job import Job
 from forebay.listing import Listing
 from forebay.object import Object, Reader, Writer
+from forebay.range_reader import RangeReader
+from forebay.range_reader import RangeReader
 from forebay.retry import Retry
 from forebay.shard import (
     ShardIndex,
@@ -77,6 +79,8 @@ __all__ = [
     "ObjectGroup",
     "ObjectRange",
     "Reader",
+    "RangeReader",
+    "RangeReader",
     "Writer",
     "Batch",
     "BatchResult",

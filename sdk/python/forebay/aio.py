@@ -27,7 +27,8 @@ from forebay.client import Client, Cluster
 from forebay.errors import ForebayError
 from forebay.job import Job
 from forebay.listing import Listing
-from forebay.object import Object, Reader, Writer
+from forebay.object import WINDOW_BYTES, Object, Reader, Writer
+from forebay.range_reader import RangeReader
 from forebay.retry import Retry
 from forebay.shard import ShardIndex, ShardStream
 from forebay.types import (
@@ -60,6 +61,7 @@ __all__ = [
     "AsyncReader",
     "AsyncShardStream",
     "AsyncWriter",
+    "Threads",
 ]
 
 T = TypeVar("T")
@@ -68,8 +70,12 @@ _ROWS_AT_ONCE = 1000
 _View: TypeAlias = memoryview
 
 
-class _Threads:
-    """Where the calls of one client wait; threads are made as they are needed, in each process."""
+class Threads:
+    """Where calls wait; threads are made as they are needed, in each process.
+
+    Args:
+        count: Most calls that wait at once; further ones wait for their turn.
+    """
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -98,12 +104,13 @@ class _Threads:
                 yield item
 
     def close(self) -> None:
+        """Lets the threads go; calls that wait for their turn are cancelled."""
         if self._pool is not None and self._pid == os.getpid():
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Threads, (self.count,)
+        return Threads, (self.count,)
 
 
 S = TypeVar("S")
@@ -114,7 +121,7 @@ class _Wrapped(Generic[S]):
 
     __slots__ = ("_sync", "_threads")
 
-    def __init__(self, sync: S, threads: _Threads) -> None:
+    def __init__(self, sync: S, threads: Threads) -> None:
         self._sync = sync
         self._threads = threads
 
@@ -155,7 +162,7 @@ class AsyncClient(_Wrapped[Client]):
         if max_concurrency < 1:
             raise ValueError(f"max_concurrency must be at least 1, not {max_concurrency}")
         client = Client(endpoint, timeout=timeout, retry=retry)
-        super().__init__(client, _Threads(max_concurrency))
+        super().__init__(client, Threads(max_concurrency))
 
     @property
     def endpoint(self) -> str:
@@ -285,7 +292,7 @@ class AsyncClient(_Wrapped[Client]):
         return _make_client, (self._sync, self._threads)
 
 
-def _make_client(client: Client, threads: _Threads) -> AsyncClient:
+def _make_client(client: Client, threads: Threads) -> AsyncClient:
     made = AsyncClient.__new__(AsyncClient)
     _Wrapped.__init__(made, client, threads)
     return made
@@ -332,8 +339,12 @@ class AsyncBucket(_Wrapped[Bucket]):
     async def head(self) -> dict[str, Any]:
         return await self._threads.call(self._sync.head)
 
-    def list_objects(self, prefix: str = "", *, page_size: int = 0) -> AsyncIterator[ObjectEntry]:
-        rows = partial(self._sync.list_objects, prefix, page_size=page_size)
+    def list_objects(
+        self, prefix: str = "", *, page_size: int = 0, recursive: bool = True
+    ) -> AsyncIterator[ObjectEntry]:
+        rows = partial(
+            self._sync.list_objects, prefix, page_size=page_size, recursive=recursive
+        )
         return self._threads.iterate(rows, _ROWS_AT_ONCE)
 
     async def list_snapshot(self, prefix: str = "") -> Listing:
@@ -491,8 +502,15 @@ class AsyncObject(_Wrapped[Object]):
     def get_writer(self, num_workers: int = 4) -> AsyncWriter:
         return AsyncWriter(self._sync.get_writer(num_workers), self._threads)
 
+    def get_range_reader(self, *, window: int = WINDOW_BYTES, num_workers: int = 4) -> RangeReader:
+        """The blocking file itself: for code that takes files, in a thread of its own."""
+        return self._sync.get_range_reader(window=window, num_workers=num_workers)
+
     async def head(self) -> ObjectProps:
         return await self._threads.call(self._sync.head)
+
+    async def copy(self, to: AsyncObject) -> None:
+        await self._threads.call(self._sync.copy, to._sync)
 
     async def delete(self, missing_ok: bool = False) -> None:
         await self._threads.call(self._sync.delete, missing_ok)

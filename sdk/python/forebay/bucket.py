@@ -94,11 +94,20 @@ class Bucket:
         props: dict[str, Any] = json.loads(self.client._native.head_bucket(self.uri))
         return props
 
-    def list_objects(self, prefix: str = "", *, page_size: int = 0) -> Iterator[ObjectEntry]:
-        """The objects whose names start with ``prefix``, in name order, page by page."""
+    def list_objects(
+        self, prefix: str = "", *, page_size: int = 0, recursive: bool = True
+    ) -> Iterator[ObjectEntry]:
+        """The objects whose names start with ``prefix``, in name order, page by page.
+
+        Args:
+            page_size: Most objects that one request asks for; 0 is as many as the cluster gives.
+            recursive: False lists one level alone: what has a further ``/`` behind the prefix's
+                last one is told once, as a folder.
+        """
         token = ""
+        list_page = self.client._native.list_page
         while True:
-            rows, token = self.client._native.list_page(self.uri, prefix, token, page_size)
+            rows, token = list_page(self.uri, prefix, token, page_size, recursive)
             for row in rows:
                 yield ObjectEntry(*row)
             if not token:

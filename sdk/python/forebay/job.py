@@ -44,6 +44,9 @@ class Job:
             bytes=fields["bytes"],
             errors=fields["errors"],
             messages=tuple(fields.get("messages", ())),
+            present=fields.get("present", 0),
+            total_objects=fields.get("total_objects", 0),
+            total_bytes=fields.get("total_bytes", 0),
         )
 
     def wait(self, timeout: float | None = None) -> JobStatus:

@@ -81,6 +81,15 @@ class Listing(Sequence[tuple[str, int]]):
         index = self._row(index)
         return self._names[self._offsets[index] : self._offsets[index + 1]].decode()
 
+    def names_at(self, rows: Iterable[int]) -> list[str]:
+        """The names in these rows, of which none may be negative.
+
+        Raises:
+            IndexError: There is no such row.
+        """
+        names, offsets = self._names, self._offsets
+        return [names[offsets[row] : offsets[row + 1]].decode() for row in rows]
+
     def names(self) -> Iterator[str]:
         """All names, in order."""
         for start, end in pairwise(self._offsets):

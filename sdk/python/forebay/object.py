@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
 from forebay.errors import InvalidArgument, NotFound
 from forebay.shard import ShardStream
@@ -18,12 +19,15 @@ if TYPE_CHECKING:
 
     from forebay import _core
     from forebay.bucket import Bucket
+    from forebay.range_reader import RangeReader
 
 __all__ = ["Object", "Reader", "Writer"]
 
 _PIECE_BYTES = 1 << 20
 _RANGE_BYTES = 8 << 20
 _PART_BYTES = 16 << 20
+# What a RangeReader fetches ahead at most, unless it is told otherwise.
+WINDOW_BYTES = 16 << 20
 # Inside Reader, whose method is called so, the bare name would mean the method.
 _View: TypeAlias = memoryview
 
@@ -111,6 +115,18 @@ class Object:
         size = self._length if wanted is None else None
         return Reader(load, lambda: map(memoryview, native.open(uri, name, wanted)), receive, size)
 
+    def get_range_reader(self, *, window: int = WINDOW_BYTES, num_workers: int = 4) -> RangeReader:
+        """A seekable file that fetches what is read of it, for objects too large to hold.
+
+        Args:
+            window: Most bytes that are fetched ahead of a reader in order.
+            num_workers: How many ranges are fetched at once.
+        """
+        # Imported here because that module imports this one.
+        from forebay.range_reader import RangeReader
+
+        return RangeReader(self, window=window, num_workers=num_workers)
+
     def samples(
         self,
         *,
@@ -182,6 +198,18 @@ class Object:
     def _length(self) -> int:
         """Bytes of the object, from the listing that it comes from or by a request."""
         return self.head().size if self.size is None else self.size
+
+    def copy(self, to: Object) -> None:
+        """Copies the object to another name, or bucket, of this cluster; no byte comes by here.
+
+        Raises:
+            NotFound: It, or the other bucket, is not there.
+            ValueError: The other one is in another cluster.
+        """
+        if to.bucket.client.endpoint != self.bucket.client.endpoint:
+            raise ValueError(f"{to!r} is in the cluster at {to.bucket.client.endpoint}")
+        native = self.bucket.client._native
+        native.copy(self.bucket.uri, self.name, to.bucket.uri, to.name)
 
     def delete(self, missing_ok: bool = False) -> None:
         """Removes the object, at the backend too where the bucket has one."""
@@ -341,7 +369,7 @@ class Reader(io.BufferedIOBase):
         return True
 
 
-class Writer(io.BufferedIOBase):
+class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declares to take
     """A file that becomes one object, as a whole, when it is closed.
 
     What is written goes out in parts while more is being written, so a large object takes the
@@ -366,17 +394,20 @@ class Writer(io.BufferedIOBase):
         self._target = target
         self._num_workers = num_workers
         self._part_size = part_size
-        self._part = bytearray()
+        self._part: bytes | bytearray = bytearray()
         self._position = 0
         self._upload: _core.Upload | None = None
+        self._failure: BaseException | None = None
 
     def write(self, data: Buffer, /) -> int:
         """Takes all of ``data``.
 
         Raises:
             ForebayError: A part could not be stored. The object will not be, either: the writer
-                is closed.
+                is closed, and each further ``write`` says the same.
         """
+        if self._failure is not None:
+            raise self._failure
         if self.closed:
             raise ValueError("write to a closed file")
         view = memoryview(data).cast("B")
@@ -387,7 +418,12 @@ class Writer(io.BufferedIOBase):
                 self._send()
                 continue
             piece = view[taken : taken + room]
-            self._part += piece
+            if len(piece) == self._part_size:
+                # A whole part of what was given: bytes are sent as they lie there, and what is
+                # gathered would be copied once more.
+                self._part = bytes(piece)
+            else:
+                self._part += piece
             taken += len(piece)
         self._position += taken
         return taken
@@ -399,7 +435,8 @@ class Writer(io.BufferedIOBase):
             if self._upload is None:
                 self._upload = native.upload(uri, self._target.name, self._num_workers)
             self._upload.push(part)
-        except BaseException:
+        except BaseException as error:
+            self._failure = error
             self.abort()
             raise
 
@@ -437,11 +474,16 @@ class Writer(io.BufferedIOBase):
         native, uri = self._target.bucket.client._native, self._target.bucket.uri
         native.put(uri, self._target.name, part)
 
-    def __exit__(self, kind: Any, *_: object) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None = None, *_: object) -> None:
         if kind is None:
             self.close()
-        else:
+            return
+        # What went wrong in the block is what its caller hears of, whatever giving up meets.
+        with contextlib.suppress(Exception):
             self.abort()
+        # A library that writes into this file may answer its failure by an error that says less.
+        if self._failure is not None and _came_of(error, self._failure):
+            raise self._failure from None
 
     def __del__(self) -> None:
         # Forgotten without close(): that is no decision to publish what was written so far. The
@@ -449,6 +491,18 @@ class Writer(io.BufferedIOBase):
         self._upload = None
         if not self.closed:
             super().close()
+
+
+def _came_of(error: BaseException | None, cause: BaseException) -> bool:
+    """Whether ``error`` is another one that was raised while ``cause`` was handled."""
+    seen: set[int] = set()
+    before = error and (error.__cause__ or error.__context__)
+    while before is not None and id(before) not in seen:
+        if before is cause:
+            return True
+        seen.add(id(before))
+        before = before.__cause__ or before.__context__
+    return False
 
 
 def _copy(data: Buffer | io.BufferedIOBase | str | os.PathLike[str], writer: Writer) -> None:

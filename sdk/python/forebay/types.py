@@ -24,16 +24,22 @@ class ObjectEntry:
 
     Attributes:
         present: Whether the bytes are in the cluster now; otherwise only the backend has them.
+        is_folder: Whether this is no object but the common beginning of some, up to a ``/``.
     """
 
     name: str
     size: int
     present: bool = True
+    is_folder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectProps:
-    """What is known of an object beside its bytes."""
+    """What is known of an object beside its bytes.
+
+    Attributes:
+        mtime: When it was last modified, in seconds since 1970; 0 where nobody knows.
+    """
 
     name: str
     size: int
@@ -43,6 +49,7 @@ class ObjectProps:
     checksum: str = ""
     custom: Mapping[str, str] = field(default_factory=dict)
     present: bool = True
+    mtime: float = 0.0
 
     @classmethod
     def from_meta(cls, name: str, meta: Mapping[str, Any]) -> ObjectProps:
@@ -57,6 +64,7 @@ class ObjectProps:
             checksum=checksum.get("value", ""),
             custom=dict(meta.get("custom", {})),
             present=bool(meta.get("present", False)),
+            mtime=int(meta.get("mtime_ns", 0)) / 1e9,
         )
 
 
@@ -129,6 +137,11 @@ class JobStatus:
 
     Attributes:
         state: ``running``, ``done``, ``failed`` or ``stopped``.
+        objects: Objects done.
+        bytes: Bytes moved or freed.
+        present: Objects that needed nothing, as they were in the cluster already.
+        total_objects: How many there are to do; 0 while that is not known.
+        total_bytes: The same in bytes.
         messages: The first few failures, in words.
     """
 
@@ -140,6 +153,9 @@ class JobStatus:
     bytes: int
     errors: int
     messages: tuple[str, ...] = ()
+    present: int = 0
+    total_objects: int = 0
+    total_bytes: int = 0
 
     @property
     def is_over(self) -> bool:

@@ -80,8 +80,7 @@ impl Adaptive {
     }
 
     /// Calls that may be in flight now.
-    #[cfg(test)]
-    fn limit(&self, now: Instant) -> usize {
+    pub(crate) fn limit(&self, now: Instant) -> usize {
         self.adjust(&mut self.lock(), now);
         self.lock().size
     }

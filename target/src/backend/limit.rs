@@ -10,6 +10,7 @@ use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
 use futures::stream::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::adaptive::{Adaptive, Turn};
 use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
@@ -38,6 +39,13 @@ impl Limits {
             endpoint,
             requests: Pace::new(requests.unwrap_or(0) as f64, targets),
         }
+    }
+}
+
+impl Limits {
+    /// Calls that the bucket's backend takes at once at the moment.
+    pub(crate) fn calls(&self) -> usize {
+        self.bucket.limit(Instant::now())
     }
 }
 

@@ -15,6 +15,7 @@ use super::Backend;
 use super::azure::{AzureBackend, AzureClients, AzureSettings};
 use super::folder::FolderBackend;
 use super::gcs::{GcsBackend, GcsClients, GcsSettings};
+use super::journal::{Journal, Journaled, Journals};
 use super::limit::{Limited, Limits};
 use super::metered::{BytesHook, Hook, Metered};
 use super::origin::{OriginBackend, OriginSettings};
@@ -87,6 +88,15 @@ struct Raw {
     endpoint: String,
 }
 
+/// How much of a cloud there is to share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Calls to one endpoint are shared by all its buckets.
+    pub endpoint: String,
+    /// Calls at once.
+    pub calls: usize,
+}
+
 /// The rules that all requests of a bucket share.
 const SHARED: [CloudRule; 3] =
     [CloudRule::Concurrency, CloudRule::RequestsPerSecond, CloudRule::BytesPerSecond];
@@ -107,6 +117,7 @@ pub struct Backends {
     gcs: GcsClients,
     azure: AzureClients,
     known: Mutex<HashMap<u64, Known>>,
+    journals: Journals,
     permits: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
@@ -117,8 +128,8 @@ impl Backends {
         let gcs = GcsClients::new(settings.gcs.clone());
         let azure = AzureClients::new(settings.azure.clone());
         let bytes: BytesHook = Arc::new(|_, _| {});
-        let (known, permits) = (Mutex::default(), Mutex::default());
-        Self { settings, hook, bytes, s3, gcs, azure, known, permits }
+        let (known, permits, journals) = (Mutex::default(), Mutex::default(), Journals::default());
+        Self { settings, hook, bytes, s3, gcs, azure, known, journals, permits }
     }
 
     /// `bytes` hears of the bytes that come from backends.
@@ -149,7 +160,7 @@ impl Backends {
             Some(known) if known.rules == *rules => return Ok(known.backend),
             // What is learned and used up holds whatever a request says of its own patience.
             Some(known) => {
-                let backend = self.chain(&known.raw, &known.limits, &known.pace, rules);
+                let backend = self.chain(info.id, &known.raw, &known.limits, &known.pace, rules);
                 Known { rules: *rules, backend, ..known }
             }
             None => {
@@ -159,7 +170,7 @@ impl Backends {
                 let limits = Arc::new(Limits::new(rules, most, endpoint, targets));
                 let bytes = rules.number(CloudRule::BytesPerSecond).unwrap_or(0);
                 let pace = Arc::new(Pace::new(bytes as f64, targets));
-                let backend = self.chain(&raw, &limits, &pace, rules);
+                let backend = self.chain(info.id, &raw, &limits, &pace, rules);
                 let (spec, rules) = (spec.clone(), *rules);
                 Known { spec, raw, limits, pace, targets, rules, backend }
             }
@@ -171,9 +182,26 @@ impl Backends {
         Ok(backend)
     }
 
+    /// What was written to the backend of a bucket.
+    pub(crate) fn journal(&self, bucket_id: u64) -> Arc<Journal> {
+        self.journals.of(bucket_id)
+    }
+
+    /// What the backend of a bucket that was used takes at the moment.
+    pub fn room(&self, bucket_id: u64) -> Room {
+        let most = self.settings.concurrency.max(1);
+        match self.known().get(&bucket_id) {
+            Some(known) => {
+                Room { endpoint: known.raw.endpoint.clone(), calls: known.limits.calls().min(most) }
+            }
+            None => Room { endpoint: String::new(), calls: most },
+        }
+    }
+
     /// The decorators over a backend: each try is in time, counted, within the limits.
     fn chain(
         &self,
+        bucket_id: u64,
         raw: &Raw,
         limits: &Arc<Limits>,
         pace: &Arc<Pace>,
@@ -186,12 +214,17 @@ impl Backends {
         let patience = rules.time(CloudRule::DeadlineMs).unwrap_or(self.settings.queue_wait);
         let wait = patience.min(self.settings.queue_wait);
         let limited = Arc::new(Limited::new(metered, Arc::clone(limits), wait));
-        Arc::new(Retrying::new(limited, policy).paced(Arc::clone(pace)))
+        let retrying = Arc::new(Retrying::new(limited, policy).paced(Arc::clone(pace)));
+        match bucket_id {
+            0 => retrying,
+            id => Arc::new(Journaled::new(retrying, self.journals.of(id))),
+        }
     }
 
     /// Forgets a destroyed bucket's backend.
     pub fn forget(&self, bucket_id: u64) {
         self.known().remove(&bucket_id);
+        self.journals.forget(bucket_id);
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Known>> {

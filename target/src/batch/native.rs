@@ -14,12 +14,17 @@ use tokio::sync::mpsc;
 
 use super::budget::Share;
 use super::reading::Reading;
-use super::{Loaded, Loader, outgoing};
+use super::{Loaded, Loader};
 
 /// Frames on their way to a client that reads slowly; their bytes count in its share.
 const FRAMES_AHEAD: usize = 1;
 
+/// Parts of the answer that go out together.
+type Parts = Vec<Bytes>;
+
 /// Answers a batch. The work stops as soon as the returned stream is dropped.
+///
+/// What is at hand is read within the call: a batch of few small objects takes no task of its own.
 pub(crate) fn answer(
     loader: Loader,
     request: BatchRequest,
@@ -27,15 +32,30 @@ pub(crate) fn answer(
     lifecycle: &Lifecycle,
 ) -> impl Stream<Item = Result<Bytes>> + use<> {
     let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
-    let stop = lifecycle.token();
-    lifecycle.spawn(async move {
-        tokio::select! {
-            () = sender.closed() => {}
-            () = stop.cancelled() => {}
-            _ = write(loader, request, Arc::new(share), sender.clone()) => {}
-        }
-    });
+    let mut work = Box::pin(write(loader, request, Arc::new(share), sender.clone()));
+    if work.as_mut().now_or_never().is_none() {
+        let stop = lifecycle.token();
+        lifecycle.spawn(async move {
+            tokio::select! {
+                () = sender.closed() => {}
+                () = stop.cancelled() => {}
+                _ = work => {}
+            }
+        });
+    }
     outgoing(receiver)
+}
+
+fn outgoing(receiver: mpsc::Receiver<Parts>) -> impl Stream<Item = Result<Bytes>> {
+    let state = (receiver, Vec::new().into_iter());
+    futures::stream::unfold(state, |(mut receiver, mut parts)| async move {
+        loop {
+            if let Some(part) = parts.next() {
+                return Some((Ok(part), (receiver, parts)));
+            }
+            parts = receiver.recv().await?.into_iter();
+        }
+    })
 }
 
 /// Ends early (`None`) when the client is gone.
@@ -43,11 +63,11 @@ async fn write(
     loader: Loader,
     request: BatchRequest,
     share: Arc<Share>,
-    out: mpsc::Sender<Result<Bytes>>,
+    out: mpsc::Sender<Parts>,
 ) -> Option<()> {
-    let version = loader.service.state().version;
-    let mut frames = Frames { encoder: Encoder::default(), share: share.clone(), out };
-    frames.out.send(Ok(Encoder::header(version))).await.ok()?;
+    let header = Encoder::header(loader.service.state().version);
+    let encoder = Encoder::default();
+    let mut frames = Frames { encoder, share: share.clone(), ready: vec![header], out };
     let wanted = (0..request.entries.len()).collect();
     let mut reading = Reading::new(loader, Arc::new(request), wanted, share);
     while let Some((index, loaded)) = next_or_flush(&mut reading, &mut frames).await? {
@@ -59,8 +79,7 @@ async fn write(
         }
         frames.send_if_full().await?;
     }
-    frames.send().await?;
-    frames.out.send(Ok(frames.encoder.end())).await.ok()
+    frames.end().await
 }
 
 /// The next answer; while it keeps the batch waiting, the client gets what is ready.
@@ -72,9 +91,7 @@ async fn next_or_flush(
     if let Some(next) = next.as_mut().now_or_never() {
         return Some(next);
     }
-    if !frames.encoder.is_empty() {
-        frames.send().await?;
-    }
+    frames.send().await?;
     Some(next.await)
 }
 
@@ -82,7 +99,9 @@ async fn next_or_flush(
 struct Frames {
     encoder: Encoder,
     share: Arc<Share>,
-    out: mpsc::Sender<Result<Bytes>>,
+    /// What is to go out before the next frame.
+    ready: Parts,
+    out: mpsc::Sender<Parts>,
 }
 
 impl Frames {
@@ -133,9 +152,16 @@ impl Frames {
     }
 
     async fn send(&mut self) -> Option<()> {
-        for part in self.encoder.flush() {
-            self.out.send(Ok(part)).await.ok()?;
+        self.ready.extend(self.encoder.flush());
+        if self.ready.is_empty() {
+            return Some(());
         }
-        Some(())
+        self.out.send(std::mem::take(&mut self.ready)).await.ok()
+    }
+
+    async fn end(mut self) -> Option<()> {
+        self.ready.extend(self.encoder.flush());
+        self.ready.push(self.encoder.end());
+        self.out.send(self.ready).await.ok()
     }
 }

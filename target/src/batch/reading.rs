@@ -18,16 +18,22 @@ use super::budget::Share;
 use super::repeats::Repeats;
 use super::{Loaded, Loader, PIECE};
 use crate::object::DiskOrder;
-use crate::store::Record;
+use crate::store::{Located, Record};
 
 /// Entries looked at in one go: few at first, so that something goes out soon,
 const FIRST_GROUP: usize = 128;
-/// then more, so that neighbours are read together,
-const GROUP: usize = 512;
+/// then more and more, so that neighbours are read together,
+const GROWTH: usize = 4;
+const GROUP: usize = 4 << 10;
 /// of which so many members of shards count as one,
 const PER_LOOK: usize = 4;
-/// and bytes read in one go, on a thread that others wait for.
-const GROUP_BYTES: usize = 1 << 20;
+/// and bytes of what was found at hand.
+const GROUP_BYTES: usize = 4 << 20;
+/// With fewer answers than this in hand it is time to look further.
+const FEW: usize = 256;
+/// Bytes, and objects, read in one go, on a thread that others wait for.
+const TURN_BYTES: usize = 1 << 20;
+const TURN: usize = 512;
 /// What a member is taken for before its shard is open.
 const MEMBER_GUESS: usize = 16 << 10;
 /// Answers that wait for those before them.
@@ -50,6 +56,8 @@ pub(crate) struct Reading {
     next: usize,
     /// Entries to look at in the next go.
     group: usize,
+    /// Small objects at hand that are to be read, in the order of the disks, and their positions.
+    found: VecDeque<(DiskOrder, usize, Located)>,
     /// Positions from `base` on.
     slots: VecDeque<Slot>,
     base: usize,
@@ -98,6 +106,7 @@ impl Reading {
             share,
             next: 0,
             group: FIRST_GROUP,
+            found: VecDeque::new(),
             slots: VecDeque::new(),
             base: 0,
             ready: VecDeque::new(),
@@ -112,10 +121,15 @@ impl Reading {
     /// The next answer, and to which entry of the request. May be dropped while it waits.
     pub(crate) async fn next(&mut self) -> Option<(usize, Result<Loaded>)> {
         loop {
-            if self.slots.len() < GROUP / 2 {
+            if self.slots.len() < FEW && !self.read_found() {
                 self.look_ahead();
             }
-            while !self.has_ready() && self.look_ahead() {}
+            while !self.has_ready() && (self.read_found() || self.look_ahead()) {
+                if !self.found.is_empty() {
+                    // Others have their turn between.
+                    tokio::task::yield_now().await;
+                }
+            }
             self.begin_alone();
             if std::mem::take(&mut self.fresh) {
                 while let Some(Some(done)) = self.work.next().now_or_never() {
@@ -168,7 +182,13 @@ impl Reading {
         let named = self.request.buckets.iter();
         let buckets: Vec<_> = named.map(|b| Some((state.bucket(b).ok()?, b.uname()))).collect();
         let request = self.request.clone();
-        let mut small: Vec<(DiskOrder, usize, Record)> = Vec::new();
+        for index in self.wanted[self.next..].iter().take(self.group) {
+            let entry = &request.entries[*index];
+            if let Some(Some((info, _))) = buckets.get(entry.bucket as usize) {
+                self.loader.service.expect(info, entry.name.as_str());
+            }
+        }
+        let mut small: Vec<(DiskOrder, usize, Located)> = Vec::new();
         let mut members: BTreeMap<(u32, &ObjectName), Vec<usize>> = BTreeMap::new();
         let (mut looked, mut bytes) = (0, 0);
         while self.next < self.wanted.len()
@@ -205,10 +225,10 @@ impl Reading {
                 });
                 let most = whole as u64;
                 match info.and_then(|(info, _)| self.loader.service.small(info, name, most)) {
-                    Some(record) => {
-                        cost = record.size as usize;
+                    Some(located) => {
+                        cost = located.bytes() as usize;
                         bytes += cost;
-                        small.push((DiskOrder::of(&record), position, record));
+                        small.push((DiskOrder::of(&located), position, located));
                     }
                     None => drop(self.alone.insert(position)),
                 }
@@ -216,8 +236,9 @@ impl Reading {
             self.held += cost;
             self.slots.push_back(Slot { state: State::Waiting, cost, again: Vec::new() });
         }
-        self.group = GROUP.min(self.group * 2);
-        self.read_small(small);
+        self.group = GROUP.min(self.group * GROWTH);
+        small.sort_unstable_by_key(|(order, ..)| *order);
+        self.found.extend(small);
         for ((_, name), positions) in members {
             self.read_members(name.clone(), positions);
         }
@@ -246,41 +267,52 @@ impl Reading {
         true
     }
 
-    /// Reads what lies in the page cache, and has the rest read in the order of the disk.
-    fn read_small(&mut self, mut small: Vec<(DiskOrder, usize, Record)>) {
-        small.sort_unstable_by_key(|(order, ..)| *order);
+    /// Reads some of what was found: what lies in the page cache at once, the rest is begun in the
+    /// order of the disk. False: nothing is left to be read.
+    fn read_found(&mut self) -> bool {
+        let Some((first, ..)) = self.found.front() else { return false };
+        let (disk, mut bytes) = (first.disk, 0);
+        let mut in_turn = |(order, _, located): &(DiskOrder, usize, Located)| {
+            let fits = bytes < TURN_BYTES && order.disk == disk;
+            bytes += located.bytes() as usize;
+            fits
+        };
+        let count = self.found.iter().take(TURN).take_while(|one| in_turn(one)).count();
+        let found: Vec<_> = self.found.drain(..count).collect();
+        let request = self.request.clone();
+        let name_of = |position: usize| request.entries[self.wanted[position]].name.as_str();
+        let named: Vec<(&Located, &str)> =
+            found.iter().map(|(_, position, located)| (located, name_of(*position))).collect();
+        let payloads = self.loader.service.payloads_now(&named);
         let mut far = Vec::new();
-        let mut payloads = Vec::with_capacity(small.len());
-        for of_disk in small.chunk_by(|a, b| a.0.disk == b.0.disk) {
-            let records: Vec<&Record> = of_disk.iter().map(|(.., record)| record).collect();
-            payloads.extend(self.loader.service.payloads_now(&records));
-        }
-        for ((order, position, record), payload) in small.into_iter().zip(payloads) {
+        for ((_, position, located), payload) in found.into_iter().zip(payloads) {
+            let entry = &request.entries[self.wanted[position]];
             match payload {
                 Some(bytes) => {
-                    let answer =
-                        self.loader.part(&self.request.entries[self.wanted[position]], bytes);
+                    let answer = self.loader.part(entry, bytes);
                     self.place(position, answer.map(Loaded::Whole));
                 }
-                None => far.push((order.disk, position, record)),
+                None => {
+                    let record = self.loader.service.record_of(located, entry.name.as_str());
+                    far.push((position, record));
+                }
             }
         }
-        for of_disk in far.chunk_by(|a, b| a.0 == b.0) {
-            for run in of_disk.chunks(of_disk.len().div_ceil(RUNS)) {
-                let (positions, records): (Vec<usize>, Vec<Record>) =
-                    run.iter().map(|(_, position, record)| (*position, record.clone())).unzip();
-                let entries: Vec<usize> = positions.iter().map(|at| self.wanted[*at]).collect();
-                let (loader, request) = (self.loader.clone(), self.request.clone());
-                self.add(async move {
-                    let read = loader.service.payloads(records).await.unwrap_or_default();
-                    let answers = read.into_iter().chain(std::iter::repeat(None)).zip(entries);
-                    let answers = answers.map(|(bytes, index)| {
-                        Some(loader.part(&request.entries[index], bytes?).map(Loaded::Whole))
-                    });
-                    positions.into_iter().zip(answers).collect()
+        for run in far.chunks(far.len().div_ceil(RUNS).max(1)) {
+            let (positions, records): (Vec<usize>, Vec<Option<Record>>) =
+                run.iter().cloned().unzip();
+            let entries: Vec<usize> = positions.iter().map(|at| self.wanted[*at]).collect();
+            let (loader, request) = (self.loader.clone(), self.request.clone());
+            self.add(async move {
+                let read = loader.service.payloads(records).await.unwrap_or_default();
+                let answers = read.into_iter().chain(std::iter::repeat(None)).zip(entries);
+                let answers = answers.map(|(bytes, index)| {
+                    Some(loader.part(&request.entries[index], bytes?).map(Loaded::Whole))
                 });
-            }
+                positions.into_iter().zip(answers).collect()
+            });
         }
+        true
     }
 
     fn read_members(&mut self, name: ObjectName, positions: Vec<usize>) {

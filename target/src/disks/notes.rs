@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use forebay_core::config::DiskConfig;
 use forebay_core::intra::DiskAction;
 use forebay_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::note_file::replace;
 use crate::store::{Disabled, DiskSettings, blocking};
 
 /// File in the node's folder.
@@ -52,11 +53,10 @@ impl Notes {
             return Err(Error::unsupported("this target has no folder to note its disks in")
                 .hint("set node.dir in its configuration"));
         }
-        let (path, folder) = (folder.join(FILE), folder.to_owned());
+        let path = folder.join(FILE);
         let text = serde_json::to_vec_pretty(self)
             .map_err(|e| Error::internal(format!("notes of disks: {e}")))?;
-        blocking(move || replace(&folder, &path, &text).map_err(|e| failed("write", &path, &e)))
-            .await
+        blocking(move || replace(&path, &text).map_err(|e| failed("write", &path, &e))).await
     }
 
     /// The disks of the node, as the configuration and commands have it.
@@ -118,16 +118,6 @@ pub(super) fn settings_of(disk: &DiskConfig) -> DiskSettings {
 
 fn failed(verb: &str, path: &Path, e: &dyn std::fmt::Display) -> Error {
     Error::internal(format!("cannot {verb} {}: {e}", path.display()))
-}
-
-/// Replaces a small file so that a crash leaves the old or the new one.
-fn replace(folder: &Path, path: &PathBuf, text: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = std::fs::File::create(&new)?;
-    io::Write::write_all(&mut file, text)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)?;
-    std::fs::File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_core::history;
 use forebay_core::intra::{
-    BackendHeadRequest, BackendListRequest, DiskCommand, ListPage, ListRequest, SettleRequest,
+    BackendChangesRequest, BackendHeadRequest, BackendListRequest, DiskCommand, ListPage,
+    ListRequest,
 };
 use forebay_core::job::JobSpec;
 use forebay_core::list_page::Detail;
@@ -69,12 +70,16 @@ pub(super) async fn backend_list(
     State(context): State<Shared>,
     Json(request): Json<BackendListRequest>,
 ) -> Result<Response, Failure> {
-    let BackendListRequest { info, prefix, after, limit, whole } = request;
-    let page = match whole {
-        true => context.objects.page_ahead(&info, &prefix, &after, limit).await?,
-        false => context.objects.page_backend(&info, &prefix, &after, limit).await?,
-    };
-    Ok(json(&page))
+    let page = context.objects.backend_page(&request).await?;
+    Ok(with_type(request.detail.media_type(), page))
+}
+
+/// What was written to a bucket's backend through this target.
+pub(super) async fn backend_changes(
+    State(context): State<Shared>,
+    Json(request): Json<BackendChangesRequest>,
+) -> Response {
+    json(&context.objects.backend_changes(&request))
 }
 
 /// A command about the disks of this target.
@@ -89,7 +94,7 @@ pub(super) async fn start_job(
     State(context): State<Shared>,
     Json(spec): Json<JobSpec>,
 ) -> Result<Response, Failure> {
-    Ok(json(&context.jobs.start(spec)?))
+    Ok(json(&context.jobs.start(spec).await?))
 }
 
 pub(super) async fn jobs(State(context): State<Shared>) -> Response {
@@ -118,14 +123,11 @@ pub(super) async fn forget_job(
     Ok(json(&serde_json::Value::Null))
 }
 
-/// Takes over a native object that another target still has.
-pub(super) async fn settle(
-    State(context): State<Shared>,
-    Json(request): Json<SettleRequest>,
-) -> Result<Response, Failure> {
-    let info = context.maps.load().bucket(&request.bucket)?.clone();
-    context.objects.settle(&info, &request.name).await?;
-    Ok(json(&serde_json::Value::Null))
+/// Ends this process, as a signal would.
+pub(super) async fn stop(State(context): State<Shared>) -> Response {
+    tracing::info!("stopping: this target leaves the cluster, or was told to stop");
+    context.lifecycle.token().cancel();
+    json(&serde_json::Value::Null)
 }
 
 /// Begins to build a shard that belongs here.

@@ -1,12 +1,14 @@
 //! HTTP of a target: decode, call one service, encode; no decisions here.
 
 mod batch;
+mod copies;
 mod daemon;
 mod download;
 mod etl;
 mod intra;
 mod inventory;
 mod object_actions;
+mod object_get;
 mod objects;
 mod promote;
 mod shard;
@@ -117,11 +119,17 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/uploads", post(uploads::list))
         .route("/internal/v1/backend/head", post(intra::backend_head))
         .route("/internal/v1/backend/list", post(intra::backend_list))
+        .route("/internal/v1/backend/changes", post(intra::backend_changes))
         .route("/internal/v1/job", post(intra::start_job).get(intra::jobs))
         .route("/internal/v1/job/{id}", get(intra::job).delete(intra::stop_job))
         .route("/internal/v1/disks", post(intra::disks))
         .route("/internal/v1/job/{id}/forget", post(intra::forget_job))
-        .route("/internal/v1/settle", post(intra::settle))
+        .route("/internal/v1/stop", post(intra::stop))
+        .route("/internal/v1/copy/look", post(copies::look))
+        .route("/internal/v1/copy/peek", post(copies::peek))
+        .route("/internal/v1/copy/send", post(copies::send))
+        .route("/internal/v1/copy/remove", post(copies::remove))
+        .route("/internal/v1/copies/{*name}", put(copies::take))
         .route("/internal/v1/shard/build", post(intra::start_build))
         .route("/internal/v1/shard/build/{id}", get(intra::build).delete(intra::stop_build))
         .route("/internal/v1/shard/build/{id}/publish", post(intra::publish_build))

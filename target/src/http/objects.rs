@@ -9,15 +9,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use forebay_core::bucket::{BucketInfo, Freshness};
-use forebay_core::etl::EtlCall;
+use forebay_core::bucket::BucketInfo;
 use forebay_core::object::{ObjectMeta, SYSTEM_PREFIX, is_system_key};
-use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::v1::action::ActionMsg;
-use forebay_core::v1::archive::ArchiveQuery;
 use forebay_core::v1::cluster::format_http_date;
 use forebay_core::v1::headers as v1;
-use forebay_core::v1::object::{BlobArgs, CopyArgs};
+use forebay_core::v1::object::CopyArgs;
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::v1::uploads::{self as actions, AppendQuery, MemberQuery, PartQuery};
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
@@ -29,13 +26,10 @@ use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::{Context, caught_up, etl, newer_state, object_actions, shard, uploads};
-use crate::object::{PutRequest, Turns, begun};
+use super::object_get::Wanted;
+use super::{Context, caught_up, newer_state, object_actions, object_get, uploads};
+use crate::object::PutRequest;
 
-/// Whole objects up to this size go out in one piece.
-const ONE_PIECE: u64 = 1 << 20;
-/// Headers of an answer to GET, so that their map need not grow.
-const GET_HEADERS: usize = 12;
 /// Largest control message.
 const MAX_ACTION: usize = 1 << 20;
 /// Names that a selective HEAD may ask for.
@@ -73,13 +67,15 @@ enum Begun {
     Other(ObjectRequest),
 }
 
-/// What of an object a GET is for.
-enum Wanted {
-    Bytes(Option<RangeSpec>),
-    /// As `Bytes`, once a job has fetched it.
-    Fetched(BlobArgs, Option<RangeSpec>),
-    Member(ArchiveQuery),
-    Transformed(EtlCall),
+impl Begun {
+    /// A GET of a small object that lies in memory comes to its end here.
+    fn at_once(self, context: &Context) -> Result<Self> {
+        let Self::Get(request, wanted) = self else { return Ok(self) };
+        Ok(match wanted.at_once(context, &request)? {
+            Ok(response) => Self::Answered(response),
+            Err(wanted) => Self::Get(request, wanted),
+        })
+    }
 }
 
 /// All methods of an object. A small one that lies in memory is there with the call.
@@ -92,7 +88,7 @@ pub(super) fn handle(context: &Context, request: Request) -> Answer<'_> {
             go_on(context, decode(context, parts)?, body).await
         });
     }
-    let result = match decode(context, parts).and_then(|begun| at_once(context, begun)) {
+    let result = match decode(context, parts).and_then(|begun| begun.at_once(context)) {
         Ok(Begun::Answered(response)) => Ok(response),
         Ok(begun) => return later(context, method, go_on(context, begun, body)),
         Err(e) => Err(e),
@@ -138,27 +134,8 @@ fn decode(context: &Context, parts: Parts) -> Result<Begun> {
     if request.method != Method::GET {
         return Ok(Begun::Other(request));
     }
-    let wanted = request.wanted()?;
+    let wanted = Wanted::of(&mut request)?;
     Ok(Begun::Get(request, wanted))
-}
-
-/// Answers a GET of a small object that lies in memory.
-fn at_once(context: &Context, begun: Begun) -> Result<Begun> {
-    let Begun::Get(request, Wanted::Bytes(range)) = begun else { return Ok(begun) };
-    let found = match request.caller {
-        Caller::Node => None,
-        _ => context.objects.get_now(&request.info, request.name.as_str())?,
-    };
-    let Some((meta, bytes)) = found else { return Ok(Begun::Get(request, Wanted::Bytes(range))) };
-    Ok(Begun::Answered(match answer_of(&request, &meta, range) {
-        Ok((mut response, wanted)) => {
-            context.metrics.served("hit", wanted.len());
-            let (start, end) = (wanted.start as usize, wanted.end as usize);
-            *response.body_mut() = Body::from(bytes.slice(start..end));
-            response
-        }
-        Err(refusal) => *refusal,
-    }))
 }
 
 async fn go_on(context: &Context, begun: Begun, body: Body) -> Result<Response> {
@@ -167,7 +144,7 @@ async fn go_on(context: &Context, begun: Begun, body: Body) -> Result<Response> 
         Begun::OnBucket(parts, caller) => {
             return Box::pin(object_actions::on_bucket(context, &parts, caller, body)).await;
         }
-        Begun::Get(request, wanted) => return get(context, request, wanted).await,
+        Begun::Get(request, wanted) => return object_get::get(context, request, wanted).await,
         Begun::Other(request) => request,
     };
     // Boxed: the future has room for the largest of what it may come to.
@@ -215,92 +192,6 @@ pub(super) fn owned_elsewhere(
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(Some(response))
-}
-
-async fn get(context: &Context, request: ObjectRequest, wanted: Wanted) -> Result<Response> {
-    let range = match wanted {
-        Wanted::Bytes(range) => range,
-        Wanted::Fetched(blob, range) => {
-            Box::pin(object_actions::blob_get(context, &request, blob)).await?;
-            range
-        }
-        Wanted::Member(asked) => return Box::pin(shard::get(context, &request, asked)).await,
-        Wanted::Transformed(call) => return Box::pin(etl::get(context, &request, &call)).await,
-    };
-    let mut turns = Turns::default();
-    loop {
-        let done = get_bytes(context, &request, range).await;
-        if !turns.again(&done) {
-            return done;
-        }
-    }
-}
-
-/// The object, or `range` of it.
-async fn get_bytes(
-    context: &Context,
-    request: &ObjectRequest,
-    range: Option<RangeSpec>,
-) -> Result<Response> {
-    let (objects, name) = (&context.objects, request.name.as_str());
-    let found = if request.caller == Caller::Node {
-        Box::pin(objects.get_local(&request.info, name)).await?
-    } else {
-        objects.get_range(&request.info, name, range).await?
-    };
-    let size = found.meta().size;
-    let (mut response, bytes) = match answer_of(request, found.meta(), range) {
-        Ok(answer) => answer,
-        Err(refusal) => return Ok(*refusal),
-    };
-    let result = found.result();
-    *response.body_mut() = if range.is_none() && size <= ONE_PIECE {
-        Body::from(found.read_all().await?)
-    } else {
-        Body::from_stream(begun(found.stream(bytes)).await?)
-    };
-    context.metrics.served(result, bytes.len());
-    Ok(response)
-}
-
-/// The answer to a GET, but for its body, and the bytes that this has to be. The other case: the
-/// refusal of a range that begins behind the object's end.
-fn answer_of(
-    request: &ObjectRequest,
-    meta: &ObjectMeta,
-    range: Option<RangeSpec>,
-) -> Result<(Response, ByteRange), Box<Response>> {
-    let size = meta.size;
-    let bytes = match range.map(|r| r.resolve(size)).transpose() {
-        Ok(range) => range.unwrap_or(ByteRange::whole(size)),
-        Err(e) => return Err(Box::new(not_satisfiable(e, size))),
-    };
-    let mut headers = HeaderMap::with_capacity(GET_HEADERS);
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    v1::put_object_meta(&mut headers, meta);
-    if request.caller == Caller::Node {
-        v1::put_node_meta(&mut headers, meta);
-    } else {
-        v1::put_custom(&mut headers, meta);
-    }
-    if range.is_some() {
-        let content_range = format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1);
-        v1::set(&mut headers, "content-range", &content_range);
-    }
-    let mut response = Response::default();
-    *response.headers_mut() = headers;
-    if range.is_some() {
-        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-    }
-    Ok((response, bytes))
-}
-
-pub(super) fn not_satisfiable(error: Error, size: u64) -> Response {
-    let mut response = Failure(error).into_response();
-    v1::set(response.headers_mut(), "content-range", &format!("bytes */{size}"));
-    response
 }
 
 async fn head(context: &Context, request: ObjectRequest) -> Result<Response> {
@@ -376,33 +267,6 @@ fn write_props(
 }
 
 impl ObjectRequest {
-    /// What a GET asks for.
-    fn wanted(&mut self) -> Result<Wanted> {
-        if self.query.flag("latest-ver") {
-            Arc::make_mut(&mut self.info).freshness = Freshness::Always;
-        }
-        let call = EtlCall::from_query(&self.query)?;
-        match (ArchiveQuery::parse(&self.query)?, call) {
-            (Some(_), Some(_)) => {
-                return Err(Error::invalid(
-                    "members of shards cannot be transformed: etl_name goes without archive \
-                     parameters",
-                ));
-            }
-            (Some(asked), None) => return Ok(Wanted::Member(asked)),
-            (None, Some(call)) => return Ok(Wanted::Transformed(call)),
-            (None, None) => {}
-        }
-        let range = match self.headers.get(header::RANGE) {
-            Some(value) => RangeSpec::parse(value.to_str().unwrap_or("bytes="))?,
-            None => None,
-        };
-        Ok(match BlobArgs::from_headers(&self.headers)? {
-            Some(blob) => Wanted::Fetched(blob, range),
-            None => Wanted::Bytes(range),
-        })
-    }
-
     /// Names that v1 clients cannot ask for again are not stored.
     pub(super) fn check_new_name(&self) -> Result<()> {
         if self.info.has_backend() { Ok(()) } else { self.name.check_v1_native() }

@@ -20,7 +20,8 @@ use forebay_node::reply::{Failure, json};
 use futures::StreamExt;
 use tokio::sync::mpsc;
 
-use super::objects::{ObjectRequest, not_satisfiable, owned_elsewhere};
+use super::object_get::not_satisfiable;
+use super::objects::{ObjectRequest, owned_elsewhere};
 use super::{Context, Shared};
 use crate::batch::outgoing;
 use crate::batch::output::{Output, Sink, content_type};

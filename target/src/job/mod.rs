@@ -6,12 +6,16 @@ pub(crate) mod build;
 mod copy;
 mod dsort;
 mod ishard;
+mod notes;
+mod rebalance;
 mod request;
+mod sync;
 mod table;
 mod upkeep;
+mod walked;
 mod work;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
@@ -23,11 +27,14 @@ use forebay_node::clock::unix_ns;
 use forebay_node::lifecycle::Lifecycle;
 use tokio_util::sync::CancellationToken;
 
+use self::notes::{Noted, Progress};
 use self::table::Table;
+use self::walked::Walked;
 use crate::etl::Etls;
 use crate::object::ObjectService;
 use crate::shard::Shards;
 
+pub(crate) use self::notes::Notes;
 pub(crate) use self::request::{Registration, RequestJob};
 
 /// Failures that are kept in words.
@@ -46,15 +53,20 @@ struct Inner {
     /// Whether a user's URL may point into private networks, whatever the cluster's settings say.
     allow_private: bool,
     lifecycle: Lifecycle,
+    notes: Notes,
     table: Mutex<Table>,
+    /// Held by who moves objects to where they belong.
+    moving: tokio::sync::Mutex<()>,
 }
 
 /// One job on this target.
 pub(crate) struct Job {
     pub(crate) spec: JobSpec,
     /// The bucket of the spec as it was at the start.
-    info: Option<Arc<BucketInfo>>,
+    info: OnceLock<Arc<BucketInfo>>,
     status: Mutex<JobStatus>,
+    /// How far its walk over names is.
+    walked: Mutex<Walked>,
     stop: CancellationToken,
 }
 
@@ -63,7 +75,7 @@ impl Job {
     pub(crate) fn info(&self) -> Result<&Arc<BucketInfo>> {
         let missing =
             || Error::invalid(format!("a job {} needs a bucket", self.spec.kind.as_str()));
-        self.info.as_ref().ok_or_else(missing)
+        self.info.get().ok_or_else(missing)
     }
 
     /// Notes one object done; `bytes` moved or freed.
@@ -71,6 +83,13 @@ impl Job {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.objects += 1;
         status.bytes += bytes;
+    }
+
+    /// Notes one object that was here already.
+    fn present(&self, bytes: u64) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.present += 1;
+        status.present_bytes += bytes;
     }
 
     /// Notes one object that failed; the job goes on.
@@ -119,6 +138,18 @@ impl Job {
         change(status.dsort.get_or_insert_default());
     }
 
+    fn walked(&self) -> MutexGuard<'_, Walked> {
+        self.walked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far it is, without what is behind the position of its walk.
+    fn progress(&self) -> Progress {
+        let mut status = self.status();
+        let walked = self.walked();
+        walked.count_in(&mut status);
+        Progress { status, at: walked.at() }
+    }
+
     fn status(&self) -> JobStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -133,16 +164,34 @@ impl Jobs {
         etls: Etls,
         allow_private: bool,
         lifecycle: Lifecycle,
+        notes: Notes,
     ) -> Self {
-        let table = Mutex::default();
-        Self(Arc::new(Inner { objects, me, peer, shards, etls, allow_private, lifecycle, table }))
+        Self(Arc::new(Inner {
+            objects,
+            me,
+            peer,
+            shards,
+            etls,
+            allow_private,
+            lifecycle,
+            notes,
+            table: Mutex::default(),
+            moving: tokio::sync::Mutex::default(),
+        }))
     }
 
-    /// Starts a job. Starting one that exists is its status, so that a retry does no harm.
-    pub(crate) fn start(&self, spec: JobSpec) -> Result<JobStatus> {
+    /// Starts a job. Starting one that exists is its status, so that a retry does no harm. One that
+    /// goes on after a restart is noted when this returns.
+    pub(crate) async fn start(&self, spec: JobSpec) -> Result<JobStatus> {
         let job = self.prepare(spec)?;
         if let Some(known) = self.table().add(&job) {
             return Ok(known.status());
+        }
+        if job.spec.kind.resumes()
+            && let Err(e) = self.0.notes.begin(&job.spec, &job.progress()).await
+        {
+            self.table().jobs.remove(&job.spec.id);
+            return Err(e);
         }
         let (jobs, running) = (self.clone(), job.clone());
         self.0.lifecycle.spawn(async move { jobs.run(&running).await });
@@ -152,9 +201,67 @@ impl Jobs {
     fn prepare(&self, spec: JobSpec) -> Result<Arc<Job>> {
         let state = self.0.objects.state();
         let info = spec.bucket.as_ref().map(|b| state.bucket(b).cloned()).transpose()?;
-        let status = Mutex::new(JobStatus::new(&spec, unix_ns()));
+        let status = JobStatus::new(&spec, unix_ns());
+        let job = self.job(spec, status, Walked::default());
+        if let Some(info) = info {
+            let _ = job.info.set(info);
+        }
+        Ok(Arc::new(job))
+    }
+
+    fn job(&self, spec: JobSpec, status: JobStatus, walked: Walked) -> Job {
         let stop = self.0.lifecycle.token().child_token();
-        Ok(Arc::new(Job { spec, info, status, stop }))
+        let (status, walked) = (Mutex::new(status), Mutex::new(walked));
+        Job { spec, info: OnceLock::new(), status, walked, stop }
+    }
+
+    /// Takes up what was noted before this process: jobs that were under way go on where they stopped,
+    /// once this target is back in the cluster.
+    pub(crate) fn take_up(&self, mut noted: Vec<Noted>) {
+        noted.sort_by_key(|noted| noted.progress.status.ended_ns);
+        for Noted { spec, progress: Progress { status, at } } in noted {
+            let over = status.is_over();
+            let job = Arc::new(self.job(spec, status.clone(), Walked::new(at, &status)));
+            self.table().add(&job);
+            if over {
+                self.remember(&job);
+                continue;
+            }
+            let jobs = self.clone();
+            self.0.lifecycle.spawn(async move {
+                match jobs.is_to_go_on(&job).await {
+                    Ok(true) => jobs.run(&job).await,
+                    Ok(false) => {}
+                    Err(e) => {
+                        jobs.ended(&job, Err(e));
+                        jobs.note_end(&job).await;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Waits until this target is in the cluster again; whether a job still is to go on, which another
+    /// target may have been told to stop meanwhile.
+    async fn is_to_go_on(&self, job: &Job) -> Result<bool> {
+        let token = self.0.lifecycle.token();
+        tokio::select! {
+            () = self.0.objects.until_alive() => {}
+            () = token.cancelled() => return Ok(false),
+        }
+        let state = self.0.objects.state();
+        if let Some(bucket) = &job.spec.bucket {
+            let _ = job.info.set(state.bucket(bucket)?.clone());
+        }
+        let path = format!("/internal/v1/job/{}", job.spec.id);
+        for node in state.alive_targets().filter(|node| node.id != self.0.me) {
+            let asked = self.0.peer.get_json::<JobStatus>(&node.url, &path).await;
+            if asked.is_ok_and(|status| status.state == JobState::Stopped) {
+                job.stop.cancel();
+                return Err(Error::new(ErrorCode::Conflict, "stopped"));
+            }
+        }
+        Ok(true)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -182,6 +289,13 @@ impl Jobs {
         Ok(status.clone())
     }
 
+    /// Asks all other jobs of a kind to end.
+    fn stop_others(&self, kind: JobKind, id: &str) {
+        let table = self.table();
+        let others = table.jobs.values().filter(|j| j.spec.kind == kind && j.spec.id != id);
+        others.for_each(|job| job.stop.cancel());
+    }
+
     /// Forgets a job that is over.
     pub(crate) fn forget(&self, id: &str) -> Result<()> {
         if !self.find(id)?.status().is_over() {
@@ -189,6 +303,7 @@ impl Jobs {
             return Err(Error::invalid(text).hint("abort it first"));
         }
         self.table().forget(id);
+        self.0.notes.forget(id);
         Ok(())
     }
 
@@ -213,7 +328,36 @@ impl Jobs {
                 () = job.stop.cancelled() => Err(Error::new(ErrorCode::Conflict, "stopped")),
             },
         };
+        if job.spec.kind.resumes() && self.0.lifecycle.token().is_cancelled() {
+            // It goes on with the node.
+            return;
+        }
         self.ended(job, outcome);
+        self.note_end(job).await;
+    }
+
+    /// Notes how a job ended, so that its part is not taken for lost after a restart.
+    async fn note_end(&self, job: &Job) {
+        if job.spec.kind.resumes() {
+            let progress = Progress { status: job.status(), ..job.progress() };
+            self.0.notes.save(progress).await;
+        }
+    }
+
+    /// Notes how far a job is, every now and then.
+    async fn note_progress(&self, job: &Job) {
+        let due = job.spec.kind.resumes() && job.walked().is_due();
+        if due {
+            self.0.notes.save(job.progress()).await;
+        }
+    }
+
+    /// Notes in the table that a job is over.
+    fn remember(&self, job: &Job) {
+        let forgotten = self.table().over(job);
+        if let Some(forgotten) = forgotten.filter(|job| job.spec.kind.resumes()) {
+            self.0.notes.forget(&forgotten.spec.id);
+        }
     }
 
     fn ended(&self, job: &Arc<Job>, outcome: Result<()>) {
@@ -234,6 +378,6 @@ impl Jobs {
         tracing::debug!(job = status.id, kind = status.kind.as_str(), state = ?status.state,
             objects = status.objects, errors = status.errors, "job ended");
         drop(status);
-        self.table().over(job);
+        self.remember(job);
     }
 }

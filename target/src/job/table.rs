@@ -38,8 +38,8 @@ impl Table {
         }
     }
 
-    /// Notes the end of a job; the oldest of its kind may be forgotten for it.
-    pub(super) fn over(&mut self, job: &Job) {
+    /// Notes the end of a job; the oldest of its kind may be forgotten for it, and is the answer.
+    pub(super) fn over(&mut self, job: &Job) -> Option<Arc<Job>> {
         let kind = job.spec.kind;
         let ended = self.ended.entry(kind).or_default();
         ended.push_back(job.spec.id.clone());
@@ -47,10 +47,7 @@ impl Table {
             JobKind::GetBatch | JobKind::List => REMEMBERED_SHORT,
             _ => REMEMBERED,
         };
-        if ended.len() > most
-            && let Some(oldest) = ended.pop_front()
-        {
-            self.jobs.remove(&oldest);
-        }
+        let oldest = if ended.len() > most { ended.pop_front() } else { None };
+        oldest.and_then(|oldest| self.jobs.remove(&oldest))
     }
 }

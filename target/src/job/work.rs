@@ -4,20 +4,41 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::bucket::{BucketInfo, Freshness};
-use forebay_core::intra::ListRequest;
+use forebay_core::cloud_rules::CloudRule;
+use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::job::{JobKind, PrefetchTask, Selection, Task};
 use forebay_core::list_page::Detail;
+use forebay_core::object::ListEntry;
 use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, ErrorCode, Result, placement};
-use futures::TryStreamExt;
+use futures::{Stream, TryStreamExt};
+use tokio::sync::mpsc;
 
-use super::{Job, Jobs, Registration, copy};
-use crate::object::{BlobOptions, ObjectService, Verdict};
+use super::walked::Outcome;
+use super::{Job, Jobs, Registration, copy, sync};
+use crate::object::{BlobOptions, Brought, ObjectService, Verdict};
 
 /// Objects worked on at once, unless the job says.
 const PARALLEL: usize = 16;
 /// Names taken from a listing at once.
 const PAGE: usize = 1000;
+/// Pages of a backend's listing that wait for the work: how much there is to do is known early.
+const PAGES_AHEAD: usize = 64;
+/// More names than this are not counted before the work begins.
+const COUNTED: usize = 1_000_000;
+
+/// An object to work on.
+struct Item {
+    name: String,
+    /// Where a listing tells it.
+    size: Option<u64>,
+}
+
+impl From<String> for Item {
+    fn from(name: String) -> Self {
+        Self { name, size: None }
+    }
+}
 
 /// One walk of a job over its names.
 pub(super) struct Walk<'a> {
@@ -44,14 +65,22 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
         Arc::make_mut(&mut info).freshness = Freshness::Always;
     }
     let walk = Walk { jobs, job, info };
-    if let Some(mut names) = job.spec.selection.names()? {
+    if let Some(names) = job.spec.selection.names()? {
+        walk.count_mine().await?;
+        // What was done before a restart needs no second look.
+        let mut names = names.skip(usize::try_from(job.walked().at().names).unwrap_or(usize::MAX));
         loop {
-            let chunk: Vec<String> = names.by_ref().take(PAGE).collect();
+            let chunk: Vec<Item> = names.by_ref().take(PAGE).map(Item::from).collect();
             if chunk.is_empty() {
                 return Ok(());
             }
             walk.each(chunk, Source::Named).await?;
         }
+    }
+    if let (Task::Prefetch(PrefetchTask { sync: true, .. }), Selection::Prefix(prefix)) =
+        (&job.spec.task, &job.spec.selection)
+    {
+        sync::drop_stale(&walk, prefix).await?;
     }
     for source in walk.sources() {
         walk.listed(source).await?;
@@ -60,7 +89,14 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
 }
 
 fn is_latest(job: &Job) -> bool {
-    matches!(job.spec.task, Task::Prefetch(PrefetchTask { latest: true, .. }))
+    match &job.spec.task {
+        Task::Prefetch(task) => {
+            // Of a prefix a listing tells what changed.
+            let named = !matches!(job.spec.selection, Selection::Prefix(_));
+            task.latest || task.sync && named
+        }
+        _ => false,
+    }
 }
 
 /// Whether a kind is about the copies that lie here, whoever owns their objects.
@@ -86,21 +122,45 @@ impl Walk<'_> {
         }
     }
 
+    /// How many of the names that were given are this target's, for those who watch the job.
+    async fn count_mine(&self) -> Result<()> {
+        if self.job.spec.kind != JobKind::Prefetch {
+            return Ok(());
+        }
+        let Some(mut names) = self.job.spec.selection.names()? else { return Ok(()) };
+        let (mut mine, mut seen) = (0, 0);
+        loop {
+            let state = self.objects().state();
+            let before = seen;
+            for name in names.by_ref().take(PAGE) {
+                seen += 1;
+                mine +=
+                    u64::from(placement::owner(&state, &self.info, &name)?.id == self.jobs.0.me);
+            }
+            if seen > COUNTED {
+                return Ok(());
+            }
+            if seen == before {
+                self.job.expect_totals(mine, 0);
+                return Ok(());
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     async fn listed(&self, source: Source) -> Result<()> {
         let Selection::Prefix(prefix) = &self.job.spec.selection else { return Ok(()) };
         if source == Source::Backend {
-            let mut pages = self.objects().sweep(&self.info, prefix, "").await?;
-            while let Some(page) = pages.try_next().await? {
-                let names = page.into_iter().map(|entry| entry.name).collect();
-                self.some(names, prefix, source).await?;
-            }
-            return Ok(());
+            let (pages, coming) = mpsc::channel(PAGES_AHEAD);
+            let list = self.list_backend(prefix, pages);
+            return tokio::try_join!(list, self.each_page(coming)).map(drop);
         }
         let mut after = String::new();
         loop {
             let (names, more) = self.page_here(prefix, &after).await?;
             let Some(last) = names.last().cloned() else { return Ok(()) };
-            self.some(names, prefix, source).await?;
+            let items = names.into_iter().map(Item::from).collect();
+            self.each(self.chosen(items, prefix), source).await?;
             if !more {
                 return Ok(());
             }
@@ -108,15 +168,67 @@ impl Walk<'_> {
         }
     }
 
-    /// Works on a page of a listing.
-    async fn some(&self, mut names: Vec<String>, prefix: &str, source: Source) -> Result<()> {
-        if self.job.spec.flat {
-            names.retain(|name| !name[prefix.len()..].contains('/'));
+    /// Hands on what the backend has, ahead of the work, and notes at its end how much that is.
+    async fn list_backend(&self, prefix: &str, to: mpsc::Sender<Vec<Item>>) -> Result<()> {
+        let at = self.job.walked().at();
+        let pages = self.pages(prefix, &at.after, Detail::Size);
+        let mut pages = std::pin::pin!(pages);
+        let (mut objects, mut bytes) = (at.listed, at.listed_bytes);
+        while let Some(page) = pages.try_next().await? {
+            let item = |entry: ListEntry| Item { name: entry.name, size: Some(entry.meta.size) };
+            let items = self.chosen(page.into_iter().map(item).collect(), prefix);
+            let state = self.objects().state();
+            for item in &items {
+                if placement::owner(&state, &self.info, &item.name)?.id == self.jobs.0.me {
+                    objects += 1;
+                    bytes += item.size.unwrap_or(0);
+                }
+            }
+            if to.send(items).await.is_err() {
+                return Ok(());
+            }
         }
-        self.each(names, source).await
+        if self.job.spec.kind == JobKind::Prefetch {
+            self.job.expect_totals(objects, bytes);
+        }
+        Ok(())
+    }
+
+    /// What the backend had when the job began, or later; one listing for the parts of all targets.
+    pub(super) fn pages(
+        &self,
+        prefix: &str,
+        after: &str,
+        detail: Detail,
+    ) -> impl Stream<Item = Result<Vec<ListEntry>>> + Send + use<> {
+        let age = self.info.cloud.time(CloudRule::ListMaxAgeMs).unwrap_or_default();
+        let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        let since_ns = self.job.spec.asked_ns.saturating_sub(age_ns);
+        self.objects().listed(&self.info, prefix, after, since_ns, detail)
+    }
+
+    async fn each_page(&self, mut pages: mpsc::Receiver<Vec<Item>>) -> Result<()> {
+        while let Some(items) = pages.recv().await {
+            self.each(items, Source::Backend).await?;
+        }
+        Ok(())
+    }
+
+    /// What of a page of a listing the job is about.
+    fn chosen(&self, mut items: Vec<Item>, prefix: &str) -> Vec<Item> {
+        if self.job.spec.flat {
+            items.retain(|item| !item.name[prefix.len()..].contains('/'));
+        }
+        items
     }
 
     async fn page_here(&self, prefix: &str, after: &str) -> Result<(Vec<String>, bool)> {
+        let page = self.copies_here(prefix, after).await?;
+        Ok((page.entries.into_iter().map(|entry| entry.name).collect(), page.more))
+    }
+
+    /// What lies here of a prefix.
+    pub(super) async fn copies_here(&self, prefix: &str, after: &str) -> Result<ListPage> {
         let request = ListRequest {
             bucket_id: self.info.id,
             prefix: prefix.to_owned(),
@@ -126,24 +238,45 @@ impl Walk<'_> {
             archive: false,
             detail: Detail::Size,
         };
-        let page = self.objects().page_here(&request).await?;
-        Ok((page.entries.into_iter().map(|entry| entry.name).collect(), page.more))
+        self.objects().page_here(&request).await
     }
 
-    /// Works on some names. Fails where the job may not go on after an object that failed.
-    async fn each(&self, names: Vec<String>, source: Source) -> Result<()> {
+    /// Works on some objects. Fails where the job may not go on after one that failed.
+    async fn each(&self, items: Vec<Item>, source: Source) -> Result<()> {
         let parallel = match self.job.spec.workers {
             0 => PARALLEL,
             asked => asked as usize,
         };
-        futures::stream::iter(names.into_iter().map(Ok))
-            .try_for_each_concurrent(parallel, |name| async move {
-                match self.turn(&name, source).await {
-                    Ok(Some(bytes)) => self.job.done(bytes),
-                    Ok(None) => {}
+        if self.job.spec.kind.resumes() {
+            // While it is taken for dead, another target owns what it should do.
+            self.objects().until_alive().await;
+        }
+        // The walk's order is the listing's, whatever is done first.
+        let begun = |item: Item| (self.job.walked().step(&item.name), item);
+        futures::stream::iter(items.into_iter().map(begun).map(Ok))
+            .try_for_each_concurrent(parallel, |(place, item)| async move {
+                let mine = self.is_mine(&item.name, source).await;
+                let listed = item.size.filter(|_| matches!(mine, Ok(true)));
+                let outcome = match mine {
+                    Ok(true) => self.turn(&item).await,
+                    Ok(false) => Ok(Outcome::Nothing),
+                    Err(e) => Err(e),
+                };
+                let outcome = match outcome {
                     Err(e) if self.ends_at(&e) => return Err(e),
-                    Err(e) => self.job.failed(&e),
+                    Err(e) => {
+                        self.job.failed(&e);
+                        Outcome::Failed
+                    }
+                    Ok(outcome) => outcome,
+                };
+                match outcome {
+                    Outcome::Done(bytes) => self.job.done(bytes),
+                    Outcome::Present(bytes) => self.job.present(bytes),
+                    Outcome::Nothing | Outcome::Failed => {}
                 }
+                self.job.walked().end(place, outcome, listed);
+                self.jobs.note_progress(self.job).await;
                 Ok(())
             })
             .await
@@ -157,14 +290,11 @@ impl Walk<'_> {
         }
     }
 
-    async fn turn(&self, name: &str, source: Source) -> Result<Option<u64>> {
-        if !self.is_mine(name, source).await? {
-            return Ok(None);
-        }
-        match self.one(name).await {
+    async fn turn(&self, item: &Item) -> Result<Outcome> {
+        match self.one(item).await {
             // Only of what was named one by one is it an error that it is not there.
             Err(e) if e.code == ErrorCode::ObjectNotFound && !self.is_named_one_by_one() => {
-                Ok(None)
+                Ok(Outcome::Nothing)
             }
             done => done,
         }
@@ -185,9 +315,8 @@ impl Walk<'_> {
         if owner.id == self.jobs.0.me {
             return Ok(true);
         }
-        let unmoved = source == Source::Here
-            && !self.info.has_backend()
-            && self.info.created_version <= state.targets_changed;
+        let unmoved =
+            source == Source::Here && !self.info.has_backend() && !state.is_in_place(&self.info);
         if !unmoved {
             return Ok(false);
         }
@@ -198,30 +327,36 @@ impl Walk<'_> {
         }
     }
 
-    /// Bytes moved or freed; `None` when there was nothing to do.
-    async fn one(&self, name: &str) -> Result<Option<u64>> {
-        let (objects, info) = (self.objects(), &self.info);
-        match (self.job.spec.kind, &self.job.spec.task) {
+    async fn one(&self, item: &Item) -> Result<Outcome> {
+        let (objects, info, name) = (self.objects(), &self.info, item.name.as_str());
+        let done = match (self.job.spec.kind, &self.job.spec.task) {
             (JobKind::Prefetch, Task::Prefetch(task)) if task.blob_threshold > 0 => {
-                self.prefetch_large(task, name).await
+                return self.prefetch_large(task, item).await;
             }
-            (JobKind::Prefetch, _) => objects.prefetch(info, name).await,
+            (JobKind::Prefetch, _) => {
+                return objects.bring(info, name, item.size).await.map(Outcome::from);
+            }
             (JobKind::Evict, _) => objects.evict(info, name).await,
             (JobKind::Scrub, _) => self.scrub(name).await,
-            (JobKind::Delete, _) => objects.delete(info, name).await.map(|()| Some(0)),
+            // Its owner does it, wherever it lies.
+            (JobKind::Delete, _) => {
+                Box::pin(objects.remove_at_owner(info, name)).await.map(|()| Some(0))
+            }
             (_, Task::Copy(task)) => copy::one(self, task, name).await,
             (JobKind::IndexShard, _) => self.index(name).await,
             (kind, _) => {
                 Err(Error::unsupported(format!("jobs {} are not served yet", kind.as_str())))
             }
-        }
+        };
+        Ok(done?.map_or(Outcome::Nothing, Outcome::Done))
     }
 
     /// An object that is large enough is fetched by ranges in parallel, as a job of its own.
-    async fn prefetch_large(&self, task: &PrefetchTask, name: &str) -> Result<Option<u64>> {
-        let meta = self.objects().head(&self.info, name).await?;
+    async fn prefetch_large(&self, task: &PrefetchTask, item: &Item) -> Result<Outcome> {
+        let (objects, name) = (self.objects(), item.name.as_str());
+        let meta = objects.head(&self.info, name).await?;
         if meta.size < task.blob_threshold || meta.present && !task.latest {
-            return self.objects().prefetch(&self.info, name).await;
+            return objects.bring(&self.info, name, item.size).await.map(Outcome::from);
         }
         let what = Registration::new(JobKind::BlobDownload).bucket(&self.info.bucket);
         let blob = self.jobs.register(what)?;
@@ -233,12 +368,15 @@ impl Walk<'_> {
         if task.blob_workers > 0 {
             how.workers = task.blob_workers as usize;
         }
-        let fetched = self.objects().blob_fetch(&self.info, name, how).await;
+        let turn = objects.background_turn(&self.info, how.workers).await?;
+        how.workers = turn.calls;
+        let fetched = objects.blob_fetch(&self.info, name, how).await;
         if let Ok(Some(bytes)) = &fetched {
             blob.done(*bytes);
+            turn.came(*bytes).await;
         }
         blob.end(fetched.as_ref().map(drop).map_err(Clone::clone));
-        fetched
+        Ok(fetched?.map_or(Outcome::Present(meta.size), Outcome::Done))
     }
 
     /// Somebody waits for it, so it does not pause as the scrub that always runs does.
@@ -269,5 +407,14 @@ impl Walk<'_> {
         }
         let (meta, _) = self.jobs.0.shards.described(&self.info, name, None).await?;
         Ok(Some(meta.size))
+    }
+}
+
+impl From<Brought> for Outcome {
+    fn from(brought: Brought) -> Self {
+        match brought {
+            Brought::Fetched(bytes) => Self::Done(bytes),
+            Brought::Here(bytes) => Self::Present(bytes),
+        }
     }
 }

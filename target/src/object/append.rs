@@ -17,6 +17,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::lock::{KeyGuard, KeyLocks};
+use super::neighbor::News;
 use super::put::{Hashes, Making, OnlyIf, PutRequest, reread};
 use super::{Key, ObjectService};
 use crate::store::{Record, WorkFile};
@@ -210,7 +211,7 @@ impl ObjectService {
         let meta = self.native_meta(info, name, making).await?;
         let record = self.store().append_work(&record, work, meta).await?;
         self.0.lost.forget(&key);
-        self.remove_from_neighbors(info, name).await?;
+        self.tell_others(info, name, News::Written(&record)).await?;
         Ok(record.object_meta())
     }
 

@@ -144,9 +144,8 @@ impl ObjectService {
             (now.generation, &now.meta.custom) == (before.generation, &before.meta.custom)
         };
         if now.as_ref().is_some_and(same) {
-            self.store().remove(info.id, name).await?;
+            self.erase(info, name).await?;
             self.0.lost.forget(&key);
-            self.remove_from_neighbors(info, name).await?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::cold::{Following, object_meta};
 use super::partial::Parts;
 use super::{Key, ObjectService, Stored};
-use crate::store::{Record, is_corrupt};
+use crate::store::{Access, Record, Ticket, is_corrupt};
 
 /// Objects up to this many bytes are read whole in one step.
 const SMALL: u64 = 1 << 20;
@@ -33,7 +33,8 @@ pub(crate) enum Found {
 }
 
 /// What a look without any wait comes to.
-enum AtHand {
+pub(crate) enum AtHand {
+    /// It is small, and lay in the page cache.
     Read(ObjectMeta, Bytes),
     /// A copy that may be served and is not in memory, or too large for one step.
     Fresh(Box<Record>),
@@ -118,19 +119,6 @@ impl ObjectService {
         self.get_range(info, name, None).await
     }
 
-    /// A small object that lies in the page cache and is fresh, without any wait. `None` says
-    /// nothing: [`Self::get`] tells.
-    pub(crate) fn get_now(
-        &self,
-        info: &BucketInfo,
-        name: &str,
-    ) -> Result<Option<(ObjectMeta, Bytes)>> {
-        Ok(match self.at_hand(info, name)? {
-            AtHand::Read(meta, bytes) => Some((meta, bytes)),
-            _ => None,
-        })
-    }
-
     /// As [`Self::get`], for a reader of nothing but a range: of a large object of a backend no more
     /// than that is fetched.
     pub(crate) async fn get_range(
@@ -139,23 +127,41 @@ impl ObjectService {
         name: &str,
         range: Option<RangeSpec>,
     ) -> Result<Found> {
-        let fresh = match self.at_hand(info, name)? {
-            AtHand::Read(meta, bytes) => return Ok(Found::Memory { meta, bytes }),
-            AtHand::Fresh(record) => Some(record),
-            AtHand::Nothing => None,
-        };
+        match self.at_hand(info, name)? {
+            AtHand::Read(meta, bytes) => Ok(Found::Memory { meta, bytes }),
+            AtHand::Fresh(record) => self.get_after(info, name, range, Some(record)).await,
+            AtHand::Nothing => self.get_after(info, name, range, None).await,
+        }
+    }
+
+    /// As [`Self::get_range`], for who looked at what is at hand: `fresh` is the copy it saw.
+    pub(crate) async fn get_after(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        range: Option<RangeSpec>,
+        fresh: Option<Box<Record>>,
+    ) -> Result<Found> {
         // All that may be waited for makes a large future; reads that wait for nothing do not
         // carry it along.
         Box::pin(self.get_waiting(info, name, range, fresh)).await
     }
 
-    /// A small fresh copy that is read without a change of threads and without a wait.
-    fn at_hand(&self, info: &BucketInfo, name: &str) -> Result<AtHand> {
+    /// Looks for a fresh copy, and reads it if that takes neither a change of threads nor a wait.
+    pub(crate) fn at_hand(&self, info: &BucketInfo, name: &str) -> Result<AtHand> {
+        let ticket = match self.store().known_now(info.id, name) {
+            Ok((record, _)) if !self.is_fresh(info, &record) => return Ok(AtHand::Nothing),
+            Ok((record, bytes)) => {
+                self.noted(record.disk, &Access::of(&record), record.size, unix_ns());
+                return Ok(AtHand::Read(record.into_object_meta(), bytes));
+            }
+            Err(ticket) => ticket,
+        };
         let Some(record) = self.store().find(info.id, name)? else { return Ok(AtHand::Nothing) };
         if !self.is_fresh(info, &record) {
             return Ok(AtHand::Nothing);
         }
-        Ok(match self.read_now(&record) {
+        Ok(match self.read_now(&record, Some(ticket)) {
             Some(bytes) => AtHand::Read(record.into_object_meta(), bytes),
             None => AtHand::Fresh(Box::new(record)),
         })
@@ -163,10 +169,9 @@ impl ObjectService {
 
     /// A small copy that lies in the page cache. A damaged one is read again by who can deal with
     /// that.
-    fn read_now(&self, record: &Record) -> Option<Bytes> {
-        let bytes = self.store().read_now(record).ok()??;
-        self.store().touch(record, unix_ns());
-        self.count_checked(CheckPath::Read, record.size, ByteRange::whole(record.size));
+    fn read_now(&self, record: &Record, ticket: Option<Ticket>) -> Option<Bytes> {
+        let bytes = self.store().read_now(record, ticket)?;
+        self.noted(record.disk, &Access::of(record), record.size, unix_ns());
         Some(bytes)
     }
 
@@ -223,7 +228,7 @@ impl ObjectService {
 
     /// Opens the copy; `ObjectNotFound` when it went away meanwhile, or was damaged and dropped.
     async fn open(&self, info: &BucketInfo, record: &Record) -> Result<Found> {
-        if let Some(bytes) = self.read_now(record) {
+        if let Some(bytes) = self.read_now(record, None) {
             return Ok(Found::Memory { meta: record.object_meta(), bytes });
         }
         self.store().touch(record, unix_ns());
@@ -277,22 +282,30 @@ impl ObjectService {
         if self.is_fresh(info, &record) {
             return Ok(Some(record));
         }
+        if !info.has_backend() {
+            return Box::pin(self.newest_copy(info, record)).await;
+        }
         self.revalidate(info, name).await
     }
 
     /// Whether the copy may be served without asking a backend.
     pub(super) fn is_fresh(&self, info: &BucketInfo, record: &Record) -> bool {
+        self.is_fresh_since(info, record.meta.epoch, record.meta.validated_ns)
+    }
+
+    /// As [`Self::is_fresh`]; `epoch` and `validated_ns`: when it was compared with the backend.
+    pub(super) fn is_fresh_since(&self, info: &BucketInfo, epoch: u64, validated_ns: u64) -> bool {
         if !info.has_backend() {
-            return true;
+            return self.knows_all(info);
         }
         let young = match info.freshness {
             Freshness::Never => true,
             Freshness::Always => false,
             Freshness::Age(seconds) => {
-                unix_ns().saturating_sub(record.meta.validated_ns) < seconds * 1_000_000_000
+                unix_ns().saturating_sub(validated_ns) < seconds * 1_000_000_000
             }
         };
-        young && record.meta.epoch >= self.alive_since()
+        young && epoch >= self.alive_since()
     }
 
     async fn revalidate(&self, info: &BucketInfo, name: &str) -> Result<Option<Record>> {

@@ -5,9 +5,13 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::history;
 use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::list_columns::{Columns, MAX_ROWS};
-use forebay_core::object::{ListEntry, RowKind};
+use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 
-use super::{ObjectService, list_ahead};
+use super::ObjectService;
+use crate::backend::RemoteEntry;
+use crate::backend::sweep::{SweepOptions, sweep};
 use crate::store::Usage;
 
 /// The empty name means "from the beginning".
@@ -28,11 +32,34 @@ impl ObjectService {
         Ok(ListPage { entries, more })
     }
 
+    /// Names of what lies here under an id, after a name; and whether there are more.
+    pub(crate) async fn names_here(
+        &self,
+        bucket_id: u64,
+        after: &str,
+        limit: usize,
+    ) -> Result<(Vec<String>, bool)> {
+        let (page, more) = self.store().list(bucket_id, "", start(after), None, limit).await?;
+        Ok((page.into_iter().map(|r| r.name).collect(), more))
+    }
+
     /// Names and sizes of the records held here, and whether there are more.
     pub(crate) async fn sizes_here(&self, request: &ListRequest) -> Result<(Columns, bool)> {
         let ListRequest { bucket_id, prefix, after, until, limit, .. } = request;
         let limit = (*limit).min(MAX_ROWS);
         self.store().list_sizes(*bucket_id, prefix, start(after), until.as_deref(), limit).await
+    }
+
+    /// All that a backend has of a prefix behind `after`, in order.
+    pub(crate) async fn sweep(
+        &self,
+        info: &BucketInfo,
+        prefix: &str,
+        after: &str,
+    ) -> Result<BoxStream<'static, Result<Vec<ListEntry>>>> {
+        let backend = self.backend(info).await?;
+        let pages = sweep(backend, prefix, after, SweepOptions::default());
+        Ok(pages.map_ok(|rows| rows.into_iter().map(listed).collect()).boxed())
     }
 
     /// A page of what the backend has.
@@ -44,7 +71,7 @@ impl ObjectService {
         limit: usize,
     ) -> Result<ListPage> {
         let page = self.backend(info).await?.list(prefix, after, limit).await?;
-        let entries = page.entries.into_iter().map(list_ahead::listed).collect();
+        let entries = page.entries.into_iter().map(listed).collect();
         Ok(ListPage { entries, more: page.more })
     }
 
@@ -58,9 +85,11 @@ impl ObjectService {
         self.0.parts.backends.forget(bucket_id);
         self.0.lost.forget_bucket(bucket_id);
         self.0.listings.forget(bucket_id);
+        self.0.background.forget(bucket_id);
         self.drop_uploads_of(bucket_id).await?;
         let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
         self.store().remove_bucket(history::id(bucket_id)).await?;
+        self.store().remove_bucket(history::tombstones(bucket_id)).await?;
         tracing::info!(bucket_id, objects, bytes, "dropped the data of a bucket");
         Ok(())
     }
@@ -77,4 +106,11 @@ impl ObjectService {
     pub(crate) fn usage(&self) -> Usage {
         self.store().usage()
     }
+}
+
+/// A backend's row as the cluster lists it.
+fn listed(entry: RemoteEntry) -> ListEntry {
+    let RemoteEntry { name, size, version, etag, mtime_ns } = entry;
+    let meta = ObjectMeta { size, version, etag, mtime_ns, ..ObjectMeta::default() };
+    ListEntry { name, kind: RowKind::Object, meta }
 }

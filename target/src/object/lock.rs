@@ -42,6 +42,17 @@ impl KeyLocks {
         KeyGuard { _guard: lock.lock_owned().await }
     }
 
+    /// Returns when each lock that is held now was free once.
+    pub(crate) async fn settled(&self) {
+        let held: Vec<Arc<Lock>> = {
+            let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            table.values().filter_map(Weak::upgrade).collect()
+        };
+        for lock in held {
+            drop(lock.lock().await);
+        }
+    }
+
     /// Whether a writer of the object is at work.
     pub(crate) fn is_held(&self, key: &Key) -> bool {
         let lock = {
@@ -69,8 +80,15 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!second.is_finished());
         assert!(locks.is_held(&key));
+        let settled = tokio::spawn({
+            let locks = locks.clone();
+            async move { locks.settled().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!settled.is_finished());
         drop((first, other));
         assert!(second.await.is_ok());
+        assert!(settled.await.is_ok());
         assert!(!locks.is_held(&key));
     }
 }

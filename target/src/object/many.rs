@@ -8,50 +8,64 @@ use forebay_node::clock::unix_ns;
 use forebay_node::metrics::CheckPath;
 
 use super::ObjectService;
-use crate::store::Record;
+use crate::store::{Access, Commit, Located, Record, Taken};
 
 /// Where a small fresh copy lies: sorted by it, a disk is read from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DiskOrder {
     pub(crate) disk: usize,
-    segment: u64,
-    offset: u32,
+    /// Segment, and offset in it.
+    position: (u64, u32),
 }
 
 impl DiskOrder {
-    pub(crate) fn of(record: &Record) -> Self {
-        let spot = record.spot();
-        Self { disk: record.disk, segment: spot.segment, offset: spot.offset }
+    pub(crate) fn of(located: &Located) -> Self {
+        Self { disk: located.disk(), position: located.position() }
     }
 }
 
 impl ObjectService {
+    /// Tells that [`Self::small`] is going to be asked for this object soon.
+    pub(crate) fn expect(&self, info: &BucketInfo, name: &str) {
+        self.store().expect(info.id, name);
+    }
+
     /// The copy here if it is fresh and has at most `most` bytes. Waits for nothing; any other
     /// object takes the way of [`Self::get`].
-    pub(crate) fn small(&self, info: &BucketInfo, name: &str, most: u64) -> Option<Record> {
-        let record = self.store().find(info.id, name).ok()??;
-        (record.size <= most && self.is_fresh(info, &record)).then_some(record)
+    pub(crate) fn small(&self, info: &BucketInfo, name: &str, most: u64) -> Option<Located> {
+        let located = self.store().locate(info.id, name).ok()??;
+        let (epoch, validated_ns) = located.validated();
+        let is_fresh = self.is_fresh_since(info, epoch, validated_ns);
+        (located.bytes() <= most && is_fresh).then_some(located)
     }
 
-    /// The payloads of these very commits of one disk, in its order, as far as they lie in the page
-    /// cache.
-    pub(crate) fn payloads_now(&self, records: &[&Record]) -> Vec<Option<Bytes>> {
-        let payloads = self.store().payloads_now(records);
+    /// The payloads of copies on one disk, with their names and in its order, as far as they lie in
+    /// the page cache.
+    pub(crate) fn payloads_now(&self, located: &[(&Located, &str)]) -> Vec<Option<Bytes>> {
         let now = unix_ns();
-        for (record, _) in records.iter().zip(&payloads).filter(|(_, payload)| payload.is_some()) {
-            self.noted(record, now);
-        }
-        payloads
+        let taken = self.store().payloads_now(located).into_iter().zip(located);
+        let payload = |(taken, (one, name)): (Option<Taken>, &(&Located, &str))| {
+            let Taken { commit, payload, .. } = taken?;
+            let Commit { generation, evictable } = commit;
+            let access = Access { bucket_id: one.bucket_id, name, generation, evictable };
+            self.noted(one.disk(), &access, payload.len() as u64, now);
+            Some(payload)
+        };
+        taken.map(payload).collect()
     }
 
-    /// The payloads of these very commits, read one after the other in one step. `None`: gone or
-    /// damaged; [`Self::get`] deals with that.
-    pub(crate) async fn payloads(&self, records: Vec<Record>) -> Result<Vec<Option<Bytes>>> {
+    /// The payloads of copies, read one after the other in one step. `None`: gone or damaged;
+    /// [`Self::get`] deals with that.
+    pub(crate) async fn payloads(
+        &self,
+        records: Vec<Option<Record>>,
+    ) -> Result<Vec<Option<Bytes>>> {
         let service = self.clone();
         crate::store::blocking(move || {
-            let read = |record: Record| {
+            let read = |record: Option<Record>| {
+                let record = record?;
                 let bytes = service.store().read_blocking(&record).ok()?;
-                service.noted(&record, unix_ns());
+                service.noted(record.disk, &Access::of(&record), record.size, unix_ns());
                 Some(bytes)
             };
             Ok(records.into_iter().map(read).collect())
@@ -59,8 +73,14 @@ impl ObjectService {
         .await
     }
 
-    fn noted(&self, record: &Record, now_ns: u64) {
-        self.store().touch(record, now_ns);
-        self.count_checked(CheckPath::Read, record.size, ByteRange::whole(record.size));
+    /// The record of a copy that was found by this name.
+    pub(crate) fn record_of(&self, located: Located, name: &str) -> Option<Record> {
+        self.store().record_of(located, name).ok()?
+    }
+
+    /// Notes a read of a whole object, every byte checked.
+    pub(super) fn noted(&self, disk: usize, access: &Access<'_>, size: u64, now_ns: u64) {
+        self.store().accessed(disk, access, now_ns);
+        self.count_checked(CheckPath::Read, size, ByteRange::whole(size));
     }
 }

@@ -4,6 +4,7 @@
 //! miss through [`cold`](self::cold), a write through [`put`](self::put).
 
 mod append;
+mod background;
 mod blob;
 mod cold;
 mod copy;
@@ -14,17 +15,22 @@ mod heal;
 pub(crate) mod heal_tests;
 mod learn;
 mod list;
-mod list_ahead;
+mod listing;
 mod lock;
 mod many;
 mod neighbor;
 mod partial;
+mod prefetch;
 mod put;
 mod ranges;
 mod scratch;
 mod stored;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tombstone;
+mod transfer;
+#[cfg(test)]
+mod transfer_tests;
 mod upkeep;
 mod upload;
 mod versions;
@@ -33,7 +39,6 @@ use std::sync::Arc;
 
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::cache_rules::Admission;
 use forebay_core::object::{ObjectMeta, is_system_key};
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
@@ -43,6 +48,7 @@ use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use tokio::sync::Semaphore;
 
+use self::neighbor::News;
 use crate::backend::{Backend, Backends};
 use crate::cache::{CacheWatch, Gate};
 use crate::store::{Record, Store};
@@ -51,11 +57,14 @@ pub(crate) use append::Stash;
 pub(crate) use blob::{BlobOptions, not_remote};
 pub(crate) use copy::CopyOptions;
 pub(crate) use deliver::{Delivery, KEPT, Label};
+pub(crate) use get::AtHand;
 pub(crate) use heal::{Turns, Verdict, begun};
 pub(crate) use many::DiskOrder;
+pub(crate) use prefetch::Brought;
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
 pub(crate) use scratch::Scratch;
 pub(crate) use stored::Stored;
+pub(crate) use transfer::{OLDER, Which};
 pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};
 pub(crate) use versions::{Removed, is_marker, keeps_versions, shown_version};
 
@@ -86,6 +95,7 @@ pub(crate) struct Parts {
     pub(crate) metrics: Metrics,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) cold_gets: usize,
+    pub(crate) prefetch_percent: u8,
     pub(crate) gate: Gate,
     pub(crate) watch: Arc<CacheWatch>,
 }
@@ -96,8 +106,9 @@ struct Inner {
     fetches: cold::Fetches,
     lives: partial::Lives,
     cold_permits: Arc<Semaphore>,
+    background: Arc<background::Background>,
     ahead: ranges::AheadMemory,
-    listings: list_ahead::Ahead,
+    listings: listing::Listings,
     lost: heal::Lost,
     uploads: upload::Uploads,
     appends: append::Appends,
@@ -106,18 +117,30 @@ struct Inner {
 impl ObjectService {
     pub(crate) fn new(parts: Parts) -> Self {
         let cold_permits = Arc::new(Semaphore::new(parts.cold_gets));
+        let background = background::Background::new(parts.prefetch_percent, parts.cold_gets);
         Self(Arc::new(Inner {
             parts,
             locks: lock::KeyLocks::default(),
             fetches: cold::Fetches::default(),
             lives: partial::Lives::default(),
             cold_permits,
+            background: Arc::new(background),
             ahead: ranges::AheadMemory::default(),
-            listings: list_ahead::Ahead::default(),
+            listings: listing::Listings::default(),
             lost: heal::Lost::default(),
             uploads: upload::Uploads::default(),
             appends: append::Appends::default(),
         }))
+    }
+
+    /// Returns when the cluster takes this target for alive: only then does it own anything.
+    pub(crate) async fn until_alive(&self) {
+        let mut versions = self.0.parts.maps.subscribe();
+        while !self.state().node(self.me()).is_some_and(|node| node.alive) {
+            if versions.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     fn store(&self) -> &Store {
@@ -251,13 +274,9 @@ impl ObjectService {
                 other => other,
             };
         }
-        let here = self.store().remove(info.id, name).await?.is_some();
+        let erased = self.erase(info, name).await?;
         self.0.lost.forget(&key);
-        if !here {
-            self.store().check_absent(info.id, name)?;
-        }
-        let elsewhere = self.remove_from_neighbors(info, name).await?;
-        if here || elsewhere { Ok(()) } else { Err(deleted_missing(info, name)) }
+        if erased { Ok(()) } else { Err(deleted_missing(info, name)) }
     }
 
     /// Removes the copy held here and nothing else.
@@ -293,29 +312,6 @@ impl ObjectService {
         Ok(removed)
     }
 
-    /// Brings a backend's object here ahead of need. The bytes fetched; `None` when it was here.
-    pub(crate) async fn prefetch(&self, info: &BucketInfo, name: &str) -> Result<Option<u64>> {
-        if !info.has_backend() {
-            return Err(Error::invalid(format!(
-                "bucket \"{}\" has no backend: there is nothing to prefetch from",
-                info.bucket
-            )));
-        }
-        if info.cache.admission == Admission::Never {
-            return Err(Error::invalid(format!(
-                "bucket \"{}\" has cache.admission never: nothing of it is kept",
-                info.bucket
-            )));
-        }
-        if self.fresh_record(info, name).await?.is_some() {
-            return Ok(None);
-        }
-        match self.cold(info, name).await? {
-            Some((following, _)) => following.finished().await.map(Some),
-            None => Ok(None),
-        }
-    }
-
     /// Adds to the custom metadata of an object (or replaces all of it).
     pub(crate) async fn set_custom(
         &self,
@@ -324,18 +320,27 @@ impl ObjectService {
         pairs: std::collections::BTreeMap<String, String>,
         replace: bool,
     ) -> Result<()> {
+        self.take_over(info, name).await?;
         let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        self.check_owner(&self.state(), info, name)?;
         let record: Option<Record> = self.store().get(info.id, name).await?;
         let record = record.ok_or_else(|| self.missing(info, name))?;
-        self.store()
-            .update(&record, move |meta| {
-                if replace {
-                    meta.custom.retain(|key, _| is_system_key(key));
-                }
-                meta.custom.extend(pairs);
-            })
-            .await?;
-        Ok(())
+        // Copies are compared by their stamps, so that a change of metadata is a version, too.
+        let stamp = info.has_copies().then(|| record.stamp().next(self.state().version));
+        let changed = self.store().update(&record, move |meta| {
+            if replace {
+                meta.custom.retain(|key, _| is_system_key(key));
+            }
+            meta.custom.extend(pairs);
+            if let Some(stamp) = stamp {
+                (meta.epoch, meta.version) = (stamp.epoch, stamp.version.to_string());
+            }
+        });
+        let changed = changed.await?;
+        match info.has_copies() {
+            true => self.tell_others(info, name, News::Written(&changed)).await,
+            false => Ok(()),
+        }
     }
 }
 

@@ -1,104 +1,321 @@
-//! Native objects after the set of targets changed: an object older than the change may still lie
-//! with its former owner. Until it is moved, its new owner takes it over when it is asked for.
+//! What other targets have of native objects. While the places of objects change, what belongs here may
+//! still lie with a former owner; and a target that was away may have missed what those wrote that
+//! have copies. Then others are asked before anything is said of an object, and hear of what becomes of
+//! it before that is acknowledged.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use forebay_core::bucket::BucketInfo;
-use forebay_core::state::Node;
-use forebay_core::v1::query::object_uri;
-use forebay_core::{Error, ErrorCode, Result};
-use futures::StreamExt;
+use forebay_core::copies::{CopyLook, CopyRequest, Stamp};
+use forebay_core::state::{ClusterState, Node};
+use forebay_core::{Error, ErrorCode, Result, history, placement, rebalance};
+use futures::future::join_all;
 
-use super::{Key, ObjectService};
-use crate::store::{Record, RecordMeta};
+use super::ObjectService;
+use super::transfer::{LOOK_PATH, REMOVE_PATH, SEND_PATH, SENT_WITHIN, Sent, Which};
+use crate::store::Record;
+
+/// How long a write waits for a target that does not answer to be found dead.
+const HEARD_WITHIN: Duration = Duration::from_secs(6);
+/// Pause before such a target is asked again.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// What another target says of an object.
+type Answer = (Node, Result<CopyLook>);
+
+/// What became of an object here.
+#[derive(Clone, Copy)]
+pub(super) enum News<'a> {
+    Written(&'a Record),
+    Removed(Stamp),
+}
 
 impl ObjectService {
-    /// The other targets that may hold objects of this bucket which belong here now.
-    fn former_owners(&self, info: &BucketInfo) -> Vec<Node> {
-        let state = self.state();
-        if info.has_backend() || info.created_version > state.targets_changed {
-            return Vec::new();
+    /// An error where a native object is another target's to write by now. Asked under the object's
+    /// lock, so that whoever takes the lock later under a newer state knows that nothing is written
+    /// here any more.
+    pub(super) fn check_owner(
+        &self,
+        state: &ClusterState,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<()> {
+        let uname = info.bucket.uname();
+        let known = state.buckets.get(&uname).filter(|b| b.id == history::bucket_id(info.id));
+        let Some(info) = known.filter(|b| !b.has_backend()) else { return Ok(()) };
+        let writes = if info.has_copies() {
+            self.check_lease()?;
+            placement::owner(state, info, name)?.id == *self.me()
+        } else {
+            rebalance::duty(state, info, name, self.me()).stays
+        };
+        if writes {
+            return Ok(());
         }
-        state.targets().filter(|n| n.id != self.0.parts.id).cloned().collect()
+        let uri = info.bucket.object_uri(name);
+        Err(Error::unavailable(format!("{uri} belongs to another target by now")).retry_after(1))
     }
 
-    /// Takes a native object over from whoever has it. `None` only when all others were asked.
+    /// An error when no leading gateway was heard for so long that others may answer for this
+    /// target's objects.
+    fn check_lease(&self) -> Result<()> {
+        if self.0.parts.maps.has_lease() {
+            return Ok(());
+        }
+        Err(Error::unavailable("this target hears from no leading gateway").retry_after(1))
+    }
+
+    /// Whether this target may have missed what became of objects that have copies.
+    fn lags(&self, state: &ClusterState) -> bool {
+        state.node(self.me()).is_none_or(|n| n.lagging)
+    }
+
+    /// Whether a copy here is the newest there is, as far as this target can know alone.
+    pub(super) fn knows_all(&self, info: &BucketInfo) -> bool {
+        !info.has_copies() || self.0.parts.maps.has_lease() && !self.lags(&self.state())
+    }
+
+    /// Whether nobody may have an older state of any object than its owner knows of.
+    fn is_calm(&self, state: &ClusterState) -> bool {
+        state.is_calm() && self.store().check_whole().is_ok()
+    }
+
+    /// The other targets that may know more of an object than this one.
+    fn who_may_know(&self, info: &BucketInfo, name: &str) -> Vec<Node> {
+        let state = self.state();
+        if !state.is_in_place(info) {
+            return state.holding_targets().filter(|n| n.id != *self.me()).cloned().collect();
+        }
+        if info.has_copies() && self.lags(&state) {
+            let others = rebalance::duty(&state, info, name, self.me()).others;
+            return others.into_iter().cloned().collect();
+        }
+        Vec::new()
+    }
+
+    /// The other targets that may have an object which is not here. What has copies may be missing
+    /// here because a disk is, or was replaced: those are asked who surely have it then. An error
+    /// where only a disk that is not in use could tell.
+    fn who_has_what_is_missing(&self, info: &BucketInfo, name: &str) -> Result<Vec<Node>> {
+        let mut others = self.who_may_know(info, name);
+        if info.has_copies() && others.is_empty() {
+            let state = self.state();
+            let all = rebalance::duty(&state, info, name, self.me()).others;
+            others = all.into_iter().filter(|n| n.alive && !n.lagging).cloned().collect();
+        }
+        if !info.has_copies() || others.is_empty() {
+            self.store().check_absent(info.id, name)?;
+        }
+        Ok(others)
+    }
+
+    /// Has a native object come here from whoever has it. `None` only when all others were asked.
     pub(super) async fn adopt_from_neighbor(
         &self,
         info: &BucketInfo,
         name: &str,
     ) -> Result<Option<Record>> {
-        // The newest copy may lie on a disk of this target that is not in use.
-        self.store().check_absent(info.id, name)?;
-        let mut silent = None;
-        for node in self.former_owners(info) {
-            match self.adopt(info, name, &node).await {
-                Ok(record) => return Ok(Some(record)),
-                Err(e) if e.code == ErrorCode::ObjectNotFound => {}
-                Err(e) => silent = Some((node.id, e)),
-            }
+        if info.has_copies() {
+            self.check_lease()?;
         }
-        match silent {
-            None => Ok(None),
-            Some((id, e)) => Err(Error::unavailable(format!(
-                "{} may lie with target {id}, which does not answer: {e}",
-                info.bucket.object_uri(name)
-            ))),
+        let others = self.who_has_what_is_missing(info, name)?;
+        if others.is_empty() || self.tombstone(info, name).await?.is_some() {
+            // It may have come just before all was found to be in its place.
+            return self.store().get(info.id, name).await;
+        }
+        let answers = self.look_elsewhere(info, name, others).await;
+        let (there, removed) = newest(&answers);
+        match there.filter(|(_, stamp)| removed.is_none_or(|r| r < *stamp)) {
+            Some((node, _)) => self.fetch_copy(info, name, node).await.map(Some),
+            None => match silent(info, name, &answers) {
+                Some(e) => Err(e),
+                None => self.store().get(info.id, name).await,
+            },
         }
     }
 
-    async fn adopt(&self, info: &BucketInfo, name: &str, node: &Node) -> Result<Record> {
-        let mut reply = self.0.parts.peer.get_object(&node.url, &info.bucket, name, None).await?;
-        let meta = reply.meta.clone();
-        let mut work = self.store().begin(info.id, name, Some(meta.size)).await?;
-        let mut hasher = info.checksum.hasher();
-        while let Some(chunk) = reply.stream.next().await {
-            let chunk = chunk.map_err(Error::from)?;
-            hasher.update(&chunk);
-            work.write(chunk).await?;
+    /// The newest state of an object of which a copy lies here, where others may have a newer one.
+    pub(super) async fn newest_copy(
+        &self,
+        info: &BucketInfo,
+        record: Record,
+    ) -> Result<Option<Record>> {
+        self.check_lease()?;
+        let name = record.name.clone();
+        let others = self.who_may_know(info, &name);
+        let answers = self.look_elsewhere(info, &name, others).await;
+        if let Some(e) = silent(info, &name, &answers) {
+            return Err(e);
         }
-        if work.written() != meta.size {
-            return Err(Error::unavailable(format!("target {} sent a part only", node.id)));
+        let (there, removed) = newest(&answers);
+        if let Some(removed) = removed.filter(|removed| {
+            *removed > record.stamp() && there.is_none_or(|(_, stamp)| stamp < *removed)
+        }) {
+            self.remove_older(info, &name, removed).await?;
+            return Ok(None);
         }
-        let checksum = hasher.finish();
-        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
-        if let Some(newer) = self.store().get(info.id, name).await? {
-            return Ok(newer);
+        match there.filter(|(_, stamp)| *stamp > record.stamp()) {
+            Some((node, _)) => self.fetch_copy(info, &name, node).await.map(Some),
+            None => Ok(Some(record)),
         }
-        let record = RecordMeta {
-            checksum,
-            version: meta.version,
-            etag: meta.etag,
-            mtime_ns: meta.mtime_ns,
-            custom: meta.custom,
-            parts: meta.parts,
-            epoch: self.state().version,
-            class: info.class,
-            ..RecordMeta::default()
-        };
-        self.store().commit(work, record).await
     }
 
-    /// Removes what former owners still have of an object, so that it cannot come back. Whether
-    /// any had it.
-    pub(super) async fn remove_from_neighbors(
+    /// Has a target send what it has of an object.
+    async fn fetch_copy(&self, info: &BucketInfo, name: &str, from: &Node) -> Result<Record> {
+        let request =
+            CopyRequest { by: Some(self.me().clone()), ..CopyRequest::new(&info.bucket, name) };
+        let peer = self.0.parts.peer.with_idle_timeout(SENT_WITHIN);
+        let () = peer.post_json(&from.url, SEND_PATH, &request).await?;
+        // Moved on, or removed, meanwhile: the next look tells.
+        let moving =
+            || Error::unavailable(format!("{} is being moved", info.bucket.object_uri(name)));
+        self.store().get(info.id, name).await?.ok_or_else(|| moving().retry_after(1))
+    }
+
+    async fn look_elsewhere(
         &self,
         info: &BucketInfo,
         name: &str,
-    ) -> Result<bool> {
-        let mut any = false;
-        for node in self.former_owners(info) {
-            let path = object_uri(&info.bucket, name);
-            match self.0.parts.peer.delete(&node.url, &path).await {
-                Ok(()) => any = true,
-                Err(e) if e.code() == ErrorCode::ObjectNotFound => {}
-                Err(e) => {
-                    return Err(Error::unavailable(format!(
-                        "a former copy of {} on target {} cannot be removed: {e}",
-                        info.bucket.object_uri(name),
-                        node.id
-                    )));
+        others: Vec<Node>,
+    ) -> Vec<Answer> {
+        let request = CopyRequest::new(&info.bucket, name);
+        let asked = others.into_iter().map(async |node| {
+            if !node.alive {
+                return (node, Err(Error::unavailable("it is down")));
+            }
+            let answer = self.0.parts.peer.post_json(&node.url, LOOK_PATH, &request).await;
+            (node, answer.map_err(Error::from))
+        });
+        join_all(asked).await
+    }
+
+    /// Tells others what became of an object: who has copies of it gets the new one, who may have
+    /// had it drops what is older. Returns when all that live have heard (they have the state of
+    /// this target then, too, and say nothing older any more); what a dead one has is found to be
+    /// older when it is back. The caller has the object's lock.
+    pub(super) async fn tell_others(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        news: News<'_>,
+    ) -> Result<()> {
+        let (begun, mut know) = (Instant::now(), BTreeSet::new());
+        loop {
+            let state = self.state();
+            if info.has_copies() {
+                self.check_owner(&state, info, name)?;
+            }
+            let holders = match info.has_copies() {
+                true => rebalance::duty(&state, info, name, self.me()).others,
+                false => Vec::new(),
+            };
+            let mut others = holders.clone();
+            if !state.is_in_place(info) {
+                others = state.holding_targets().filter(|n| n.id != *self.me()).collect();
+            }
+            others.retain(|n| n.alive && !know.contains(&n.id));
+            let told = others.into_iter().map(async |node| {
+                let has_copy = holders.iter().any(|h| h.id == node.id);
+                (&node.id, self.tell(node, info, name, news, has_copy).await)
+            });
+            let mut failed = None;
+            for (id, told) in join_all(told).await {
+                match told {
+                    Ok(()) => drop(know.insert(id.clone())),
+                    Err(e) => failed = Some((id, e)),
                 }
             }
+            match failed {
+                None => return Ok(()),
+                Some((id, e)) if begun.elapsed() > HEARD_WITHIN => {
+                    let uri = info.bucket.object_uri(name);
+                    let text = format!("{uri}: target {id} does not take the change: {e}");
+                    return Err(Error::unavailable(text));
+                }
+                Some(_) => tokio::time::sleep(AGAIN_AFTER).await,
+            }
         }
-        Ok(any)
     }
+
+    async fn tell(
+        &self,
+        node: &Node,
+        info: &BucketInfo,
+        name: &str,
+        news: News<'_>,
+        has_copy: bool,
+    ) -> Result<()> {
+        let stamp = match news {
+            News::Written(record) if has_copy => {
+                let which = Which { info, name, older: false };
+                return self.send(node, which, record, Sent::Written).await.map(drop);
+            }
+            News::Written(record) => record.stamp(),
+            News::Removed(stamp) => stamp,
+        };
+        let by = info.has_copies().then(|| self.me().clone());
+        let request = CopyRequest { stamp, by, ..CopyRequest::new(&info.bucket, name) };
+        Ok(self.0.parts.peer.post_json(&node.url, REMOVE_PATH, &request).await?)
+    }
+
+    /// Removes a native object, wherever it lies; whether there was one. The caller has its lock.
+    pub(super) async fn erase(&self, info: &BucketInfo, name: &str) -> Result<bool> {
+        let state = self.state();
+        self.check_owner(&state, info, name)?;
+        let here = self.store().get(info.id, name).await?;
+        let others = match here {
+            Some(_) => self.who_may_know(info, name),
+            None => self.who_has_what_is_missing(info, name)?,
+        };
+        if others.is_empty() && !info.has_copies() {
+            return Ok(self.store().remove(info.id, name).await?.is_some());
+        }
+        let answers = self.look_elsewhere(info, name, others).await;
+        let (there, removed) = newest(&answers);
+        let there = there.map(|(_, stamp)| stamp);
+        let gone = removed.max(self.tombstone(info, name).await?);
+        if here.is_none() && there <= gone {
+            // With a tombstone all is known; without one a silent target may have it.
+            return match silent(info, name, &answers).filter(|_| gone.is_none()) {
+                Some(e) => Err(e),
+                None => Ok(false),
+            };
+        }
+        let last = here.as_ref().map(Record::stamp).max(there).max(gone);
+        let stamp = last.unwrap_or_default().next(state.version);
+        let noted = !self.is_calm(&state);
+        if noted {
+            self.bury(info, name, stamp).await?;
+        }
+        self.store().remove(info.id, name).await?;
+        self.tell_others(info, name, News::Removed(stamp)).await?;
+        if !noted && !self.is_calm(&self.state()) {
+            // Somebody went away just now and may not have heard.
+            self.bury(info, name, stamp).await?;
+        }
+        Ok(true)
+    }
+}
+
+/// The newest copy that was found, and the last removal.
+fn newest(answers: &[Answer]) -> (Option<(&Node, Stamp)>, Option<Stamp>) {
+    let looks = || answers.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().ok()?)));
+    let there = looks().filter_map(|(node, look)| Some((node, look.there?)));
+    let removed = looks().filter_map(|(_, look)| look.removed).max();
+    (there.max_by_key(|(_, stamp)| *stamp), removed)
+}
+
+/// What is to be said where nobody has an object and somebody did not answer.
+fn silent(info: &BucketInfo, name: &str, answers: &[Answer]) -> Option<Error> {
+    let (node, e) =
+        answers.iter().find_map(|(node, answer)| Some((node, answer.as_ref().err()?)))?;
+    let uri = info.bucket.object_uri(name);
+    // One that has no such bucket has nothing of it.
+    (e.code != ErrorCode::BucketNotFound).then(|| {
+        Error::unavailable(format!(
+            "{uri} may lie with target {}, which does not answer: {}",
+            node.id, e.message
+        ))
+    })
 }

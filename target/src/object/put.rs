@@ -16,9 +16,10 @@ use futures::stream::BoxStream;
 
 use super::cold::{cached_meta, read_at};
 use super::learn::Learner;
+use super::neighbor::News;
 use super::{Key, ObjectService};
 use crate::backend::{OpenBody, PutBody};
-use crate::store::{DiskFile, RecordMeta};
+use crate::store::{DiskFile, Record, RecordMeta};
 
 /// Bytes of a work file read at once on their way to the backend.
 const REREAD: u64 = 1 << 20;
@@ -147,7 +148,7 @@ impl ObjectService {
             let meta = self.native_meta(info, name, making).await?;
             let record = self.store().commit(work, meta).await?;
             self.0.lost.forget(&key);
-            self.remove_from_neighbors(info, name).await?;
+            self.tell_others(info, name, News::Written(&record)).await?;
             record
         };
         self.keep_learned(learner, &record);
@@ -156,7 +157,7 @@ impl ObjectService {
 
     /// Has an object here that a former owner may have, before its writer takes the lock.
     pub(super) async fn take_over(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        if !info.has_backend() && self.store().get(info.id, name).await?.is_none() {
+        if !info.has_backend() && self.fresh_record(info, name).await?.is_none() {
             self.adopt_from_neighbor(info, name).await?;
         }
         Ok(())
@@ -201,16 +202,23 @@ impl ObjectService {
         Ok(RecordMeta { parts: making.parts, ..meta })
     }
 
-    /// What is recorded of a new native object: the version after that of the one it replaces.
+    /// What is recorded of a new native object: the version after that of the one it replaces. An
+    /// error where the object belongs elsewhere by now.
     pub(super) async fn native_meta(
         &self,
         info: &BucketInfo,
         name: &str,
         making: Making,
     ) -> Result<RecordMeta> {
+        let state = self.state();
+        self.check_owner(&state, info, name)?;
         let before = self.store().get(info.id, name).await?;
         let before = before.as_ref();
-        let version = before.and_then(|r| r.meta.version.parse::<u64>().ok()).unwrap_or(0) + 1;
+        let mut last = before.map(Record::stamp);
+        if !state.is_calm() {
+            last = last.max(self.tombstone(info, name).await?);
+        }
+        let stamp = last.unwrap_or_default().next(state.version);
         // What a front keeps of the former bytes says nothing of these.
         let kept = || {
             let custom = before.map(|r| r.meta.custom.clone()).unwrap_or_default();
@@ -222,12 +230,12 @@ impl ObjectService {
         Ok(RecordMeta {
             checksum: making.checksum,
             etag: making.etag,
-            version: version.to_string(),
+            version: stamp.version.to_string(),
             mtime_ns: now,
             atime_ns: now,
             custom,
             parts: making.parts,
-            epoch: self.state().version,
+            epoch: stamp.epoch,
             class: info.class,
             ..RecordMeta::default()
         })
@@ -239,7 +247,8 @@ impl ObjectService {
         name: &str,
         announced: Option<&Checksum>,
     ) -> Result<bool> {
-        let Some(announced) = announced.filter(|_| !info.has_backend()) else { return Ok(false) };
+        let knows = !info.has_backend() && self.knows_all(info);
+        let Some(announced) = announced.filter(|_| knows) else { return Ok(false) };
         let record = self.store().get(info.id, name).await?;
         Ok(record.is_some_and(|r| r.meta.checksum.as_ref() == Some(announced)))
     }

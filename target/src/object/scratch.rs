@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 
 use super::ObjectService;
 use super::cold::read_at;
-use crate::store::WorkFile;
+use crate::store::{DiskFile, WorkFile};
 
 /// Bytes read at once.
 const STEP: u64 = 1 << 20;
@@ -39,6 +39,15 @@ impl Scratch {
             return Err(Error::internal("a scratch file ends before what is read of it"));
         }
         read_at(self.0.file(), range.start, range.len()).await
+    }
+
+    pub(super) fn written(&self) -> u64 {
+        self.0.written()
+    }
+
+    /// What was written, to be read while more is.
+    pub(super) fn file(&self) -> Arc<dyn DiskFile> {
+        self.0.file()
     }
 
     /// All that was written.

@@ -71,6 +71,7 @@ async fn service(
         metrics: Metrics::default(),
         lifecycle: Lifecycle::new(),
         cold_gets: 4,
+        prefetch_percent: 50,
         gate: crate::cache::Gate::new(95),
         watch: Arc::new(crate::cache::CacheWatch::new(Default::default(), [1 << 40])),
     })
@@ -110,7 +111,7 @@ impl Bench {
         self.dir.path().join("folder")
     }
 
-    fn change(&self, command: Command) -> Arc<ClusterState> {
+    pub(crate) fn change(&self, command: Command) -> Arc<ClusterState> {
         let mut state = (*self.maps.load()).clone();
         state.apply(state.version + 1, command).unwrap();
         self.maps.offer(state);

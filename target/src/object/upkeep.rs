@@ -1,10 +1,9 @@
-//! What jobs ask of the store as a whole, and objects that move to the target that owns them now.
+//! What jobs ask of the store as a whole.
 
 use forebay_core::Result;
-use forebay_core::bucket::BucketInfo;
 
-use super::{Key, ObjectService};
-use crate::store::{ObjectLock, Record};
+use super::ObjectService;
+use crate::store::ObjectLock;
 
 impl ObjectService {
     /// Wakes the task that evicts, whatever the marks say.
@@ -42,21 +41,5 @@ impl ObjectService {
     /// Counts comings and goings of disks.
     pub(crate) fn disk_turns(&self) -> tokio::sync::watch::Receiver<u64> {
         self.store().disk_turns()
-    }
-
-    /// Takes over an object that belongs here, if a former owner has it still.
-    pub(crate) async fn settle(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        self.head(info, name).await.map(drop)
-    }
-
-    /// Drops a copy that its owner has taken over, unless it was replaced meanwhile.
-    pub(crate) async fn drop_moved(&self, info: &BucketInfo, moved: &Record) -> Result<()> {
-        let key = Key::new(info, &moved.name);
-        let _guard = self.0.locks.lock(&key).await;
-        let now = self.store().get(info.id, &moved.name).await?;
-        if now.is_some_and(|now| now.generation == moved.generation) {
-            self.store().remove(info.id, &moved.name).await?;
-        }
-        Ok(())
     }
 }

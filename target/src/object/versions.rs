@@ -181,6 +181,7 @@ impl ObjectService {
         name: &str,
         only_if: Option<OnlyIf>,
     ) -> Result<Removed> {
+        self.take_over(info, name).await?;
         let guard = self.0.locks.lock(&Key::new(info, name)).await;
         if let Some(only_if) = only_if {
             let there = self.deletable(info, name).await?;
@@ -199,7 +200,7 @@ impl ObjectService {
         let new = new_version(info);
         self.keep_replaced(info, name, &new).await?;
         self.put_marker(info, name, &new).await?;
-        self.store().remove(info.id, name).await?;
+        self.erase(info, name).await?;
         Ok(Removed { version: Some(new), marker: true })
     }
 
@@ -226,7 +227,9 @@ impl ObjectService {
         version: &str,
         only_if: Option<OnlyIf>,
     ) -> Result<Removed> {
+        self.take_over(info, name).await?;
         let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        self.check_owner(&self.state(), info, name)?;
         let now = self.store().get(info.id, name).await?;
         let is_now = now.as_ref().is_some_and(|r| version_of(&r.meta.custom) == version);
         let found = if is_now { now.clone() } else { self.find_older(info, name, version).await? };
@@ -234,7 +237,11 @@ impl ObjectService {
             only_if(found.as_ref().map(Record::object_meta).as_ref())?;
         }
         let Some(found) = found else { return Ok(Removed::default()) };
-        self.store().remove(found.bucket_id, &found.name).await?;
+        if is_now {
+            self.erase(info, name).await?;
+        } else {
+            self.store().remove(found.bucket_id, &found.name).await?;
+        }
         if is_now || now.is_none() {
             self.promote(info, name).await?;
         }
@@ -243,9 +250,14 @@ impl ObjectService {
     }
 
     async fn promote(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        let Some(newest) = self.newest_older(info, name).await? else { return Ok(()) };
+        let Some(mut newest) = self.newest_older(info, name).await? else { return Ok(()) };
         if newest.meta.custom.contains_key(MARKER) {
             return Ok(());
+        }
+        if let Some(removed) = self.tombstone(info, name).await? {
+            // It takes the place of what was removed, also where a copy of that turns up.
+            let stamp = removed.next(self.state().version);
+            (newest.meta.epoch, newest.meta.version) = (stamp.epoch, stamp.version.to_string());
         }
         self.copy_record(&newest, info.id, name).await?;
         self.store().remove(newest.bucket_id, &newest.name).await.map(drop)

@@ -81,6 +81,7 @@ impl Bench {
             metrics: Metrics::default(),
             lifecycle: lifecycle.clone(),
             cold_gets: 4,
+            prefetch_percent: 50,
             gate: crate::cache::Gate::new(95),
             watch: Arc::new(crate::cache::CacheWatch::new(Default::default(), [1 << 40])),
         });

@@ -9,6 +9,7 @@ use super::format;
 use super::index::{Batch, Index};
 use super::log::{Entry, Position};
 use super::record::Record;
+use super::spots::Known;
 use super::tally::{Shift, Tally};
 
 /// A batch of changes in the making, with the accounts that go with it.
@@ -27,6 +28,21 @@ pub(crate) struct Applied {
     pub(crate) old: Option<Record>,
     /// Files that no record needs any more.
     pub(crate) doomed: Vec<u64>,
+}
+
+impl Applied {
+    /// A record of the object that was changed. `None`: nothing was.
+    pub(crate) fn any(&self) -> Option<&Record> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+
+    /// The place of a commit that was not there before. What is moved may be about to be replaced on
+    /// another disk.
+    pub(crate) fn fresh(&self) -> Option<Known> {
+        let is_moved =
+            |new: &&Record| self.old.as_ref().is_some_and(|old| old.generation == new.generation);
+        self.new.as_ref().filter(|new| !is_moved(new)).and_then(Known::of)
+    }
 }
 
 impl<'a> Applier<'a> {

@@ -21,6 +21,7 @@ use super::recover::{Recovered, Replayed, Site, tidy};
 use super::reserve::{Reserve, reserve_path};
 use super::shared::Shared;
 use super::space::{EvictorBell, Room};
+use super::spots::Spots;
 use super::volume::Volume;
 
 /// Default budget: this part of the file system, or [`MAX_DEFAULT_BUDGET`], the smaller.
@@ -47,6 +48,7 @@ pub(crate) struct Setting {
     /// Gives the order of records.
     pub(crate) sequence: Arc<AtomicU64>,
     pub(crate) bell: Arc<EvictorBell>,
+    pub(crate) spots: Arc<Spots>,
     /// Some other disk is not in use.
     pub(crate) degraded: Arc<AtomicBool>,
 }
@@ -78,7 +80,7 @@ impl Claim {
 
     /// Opens the disk; also returned: keys just learned from the log.
     pub(crate) fn open(mut self, setting: Setting) -> Result<(Volume, Replayed)> {
-        let Setting { number, opens, sequence, bell, degraded } = setting;
+        let Setting { number, opens, sequence, bell, spots, degraded } = setting;
         let (root, io) = (self.settings.path.clone(), self.io.clone());
         create_folders(&*io, &root.join("objects"))?;
         let budget = match self.settings.budget {
@@ -124,6 +126,7 @@ impl Claim {
             recency: Recency::default(),
             companions,
             partials,
+            spots,
             sequence,
             observer: OnceLock::new(),
             left_behind: AtomicBool::new(false),

@@ -18,6 +18,7 @@ use super::observer::{Arrival, Observer};
 use super::record::Record;
 use super::recover::Replayed;
 use super::space::{EvictorBell, Usage};
+use super::spots::Spots;
 use super::standing::{DiskReport, Seen, Slot, Standing};
 use super::volume::Volume;
 
@@ -29,6 +30,8 @@ pub(crate) struct Disks {
     pub(super) io: Arc<dyn Disk>,
     online: ArcSwap<Vec<Arc<Volume>>>,
     bell: Arc<EvictorBell>,
+    /// Where small objects lie, of all disks that are in use.
+    spots: Arc<Spots>,
     /// Order of records over all disks, so that of two copies the newer one is known.
     sequence: Arc<AtomicU64>,
     observer: OnceLock<Arc<dyn Observer>>,
@@ -80,6 +83,7 @@ impl Disks {
             io,
             online: ArcSwap::default(),
             bell: Arc::default(),
+            spots: Arc::default(),
             sequence: Arc::new(AtomicU64::new(Identity::first_sequence(opens))),
             observer: OnceLock::new(),
             degraded: Arc::default(),
@@ -129,6 +133,7 @@ impl Disks {
             opens,
             sequence: self.sequence.clone(),
             bell: self.bell.clone(),
+            spots: self.spots.clone(),
             degraded: self.degraded.clone(),
         };
         let (volume, replayed) = claim.open(site)?;
@@ -353,6 +358,7 @@ impl Disks {
 
     /// Has those who watch the set of disks look at it again.
     pub(crate) fn turn(&self) {
+        self.spots.clear();
         self.turns.send_modify(|n| *n += 1);
     }
 
@@ -378,6 +384,10 @@ impl Disks {
             budgets[volume.number()] = volume.room().usage().budget;
         }
         budgets
+    }
+
+    pub(crate) fn spots(&self) -> &Spots {
+        &self.spots
     }
 
     pub(crate) fn bell(&self) -> &EvictorBell {

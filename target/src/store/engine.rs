@@ -41,6 +41,8 @@ enum Step {
         records: Vec<Record>,
         tell: bool,
     },
+    /// As `Refresh`; nothing but times of access.
+    Times(Vec<Record>),
     Release(u64),
     Unstray(Vec<u8>),
 }
@@ -144,9 +146,7 @@ impl Engine {
                 }
             }
             Change::Update { record, change } => self.plan_update(&record, change, plan)?,
-            Change::Times(touches) => {
-                Step::Refresh { records: self.plan_times(touches)?, tell: false }
-            }
+            Change::Times(touches) => Step::Times(self.plan_times(touches)?),
             Change::Move { record, payload } => match shared.current(&record)? {
                 Some(now) if now.sequence == record.sequence && now.spot() == record.spot() => {
                     // The index may last before the log does, and then names the copy alone.
@@ -259,14 +259,21 @@ impl Engine {
         let mut applier = Applier::new(&self.shared.index, &mut tally);
         let mut after = After::default();
         self.unlinked.drain(..).for_each(|file| applier.batch.undoom(file));
+        let (mut changed, mut written) = (Vec::new(), Vec::new());
         let mut all = Vec::with_capacity(plans.len());
         for steps in plans {
             let mut outcomes = Vec::with_capacity(steps.len());
             for step in steps {
                 outcomes.push(match step {
                     Step::Nothing => Outcome::default(),
+                    Step::Times(records) => {
+                        records.iter().try_for_each(|record| applier.refresh(record))?;
+                        after.accessed.extend(records);
+                        Outcome::default()
+                    }
                     Step::Refresh { mut records, tell } => {
                         records.iter().try_for_each(|record| applier.refresh(record))?;
+                        changed.extend(records.iter().map(Record::digest));
                         if tell {
                             after.told.extend(records.iter().map(Told::came));
                         }
@@ -287,6 +294,11 @@ impl Engine {
                             .ok_or_else(|| Error::internal("the log did not place every record"))?;
                         let (at, len, entry) = placed(item, spot);
                         let applied = applier.apply(at, len, entry)?;
+                        if let Some(record) = applied.any() {
+                            let digest = record.digest();
+                            changed.push(digest);
+                            written.extend(applied.fresh().map(|known| (digest, known)));
+                        }
                         // Of what was removed its own sequence counts, not the removal's: a copy
                         // that was replaced on another disk must not take the newer one with it.
                         let note = match (&applied.new, &applied.old) {
@@ -305,7 +317,9 @@ impl Engine {
             }
             all.push(outcomes);
         }
+        let closed = self.shared.spots.close(changed);
         applier.commit()?;
+        closed.written(written);
         Ok((all, after))
     }
 
@@ -316,6 +330,9 @@ impl Engine {
         for gone in &after.gone {
             shared.companions.drop_of(shared, *gone);
             shared.recency.forget(*gone);
+        }
+        for record in &after.accessed {
+            shared.spots.accessed(record.digest(), record.meta.atime_ns);
         }
         if let Some(observer) = shared.observer.get() {
             after.told.iter().for_each(|told| told.tell(&**observer, shared.number));
@@ -363,6 +380,7 @@ struct After {
     /// Generations that are history.
     gone: Vec<u64>,
     released: Vec<u64>,
+    accessed: Vec<Record>,
     told: Vec<Told>,
 }
 

@@ -9,6 +9,9 @@ mod apply;
 mod assembly;
 #[cfg(test)]
 mod assembly_tests;
+mod at_hand;
+#[cfg(test)]
+mod at_hand_tests;
 mod attach;
 #[cfg(test)]
 mod attach_tests;
@@ -51,6 +54,7 @@ mod resilver;
 mod settings;
 mod shared;
 mod space;
+mod spots;
 mod standing;
 mod tally;
 #[cfg(test)]
@@ -66,16 +70,21 @@ use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use tokio::task::JoinError;
 
+pub(crate) use self::at_hand::Located;
 pub(crate) use self::attach::MAX_DISKS;
 pub use self::disk::{Disk, DiskFile, RealDisk};
+pub(crate) use self::format::Commit;
 pub use self::format::FORMAT;
+pub(crate) use self::log::Taken;
 pub use self::observer::{Arrival, Observer, key_digest};
 pub(crate) use self::partial::{GRANULE, Partial, PartialHead, Validation};
 pub use self::reader::ObjectReader;
+pub(crate) use self::recency::Access;
 pub use self::record::{Record, RecordMeta};
 pub(crate) use self::resilver::ObjectLock;
 pub use self::settings::{Disabled, DiskSettings};
 pub use self::space::{Demand, Usage};
+pub(crate) use self::spots::Ticket;
 pub use self::standing::{DiskReport, Standing};
 pub(crate) use self::uploads::{FoundUpload, PartFile, Piece, UploadDir};
 pub use self::work::WorkFile;
@@ -178,18 +187,6 @@ impl Store {
             Ok(Some((reader, bytes)))
         })
         .await
-    }
-
-    /// The payload of this very commit if it lies in the page cache and in the log, without
-    /// waiting for a disk or a thread. `None`: take another way.
-    pub fn read_now(&self, record: &Record) -> Result<Option<Bytes>> {
-        self.volume(record)?.read_now(record)
-    }
-
-    /// As [`Self::read_now`] for many of one disk, in the order in which they lie there.
-    pub(crate) fn payloads_now(&self, records: &[&Record]) -> Vec<Option<Bytes>> {
-        let volume = records.first().and_then(|record| self.volume(record).ok());
-        volume.map_or_else(|| vec![None; records.len()], |volume| volume.payloads_now(records))
     }
 
     /// Opens the very commit that `record` is of; [`ErrorCode::ObjectNotFound`] when it is gone.
@@ -382,8 +379,13 @@ impl Store {
 
     /// Notes an access, for eviction. Costs no I/O; written down by [`Self::flush`].
     pub fn touch(&self, record: &Record, now_ns: u64) {
-        if let Ok(volume) = self.volume(record)
-            && volume.shared().touch(record, now_ns)
+        self.accessed(record.disk, &Access::of(record), now_ns);
+    }
+
+    /// As [`Self::touch`], for who has no record.
+    pub(crate) fn accessed(&self, disk: usize, access: &Access<'_>, now_ns: u64) {
+        if let Ok(volume) = self.disks.number(disk)
+            && volume.shared().touch(access, now_ns)
         {
             self.disks.bell().ring.notify_one();
         }

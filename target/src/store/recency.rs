@@ -1,7 +1,9 @@
 //! Times of access not yet written to the index: an access costs no write.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
+
+use forebay_core::placement;
+use hashbrown::HashTable;
 
 use super::format;
 use super::record::Record;
@@ -22,14 +24,32 @@ pub(crate) struct Recency {
 /// Apart from its neighbours, so that threads do not share cache lines.
 #[derive(Default)]
 #[repr(align(128))]
-struct Stripe(Mutex<HashMap<u64, Noted>>);
+struct Stripe(Mutex<HashTable<Noted>>);
 
 struct Noted {
+    generation: u64,
     key: Box<[u8]>,
     atime_ns: u64,
 }
 
-/// An access to one commit of an object.
+/// A read of one commit of an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access<'a> {
+    pub(crate) bucket_id: u64,
+    pub(crate) name: &'a str,
+    pub(crate) generation: u64,
+    /// See [`Record::evictable`].
+    pub(crate) evictable: bool,
+}
+
+impl<'a> Access<'a> {
+    pub(crate) fn of(record: &'a Record) -> Self {
+        let (bucket_id, name) = (record.bucket_id, record.name.as_str());
+        Self { bucket_id, name, generation: record.generation, evictable: record.evictable() }
+    }
+}
+
+/// An access that is to be written down.
 #[derive(Clone, Debug)]
 pub(crate) struct Touch {
     pub(crate) key: Box<[u8]>,
@@ -38,7 +58,7 @@ pub(crate) struct Touch {
 }
 
 impl Stripe {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Noted>> {
+    fn lock(&self) -> MutexGuard<'_, HashTable<Noted>> {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
@@ -50,17 +70,20 @@ impl Recency {
     }
 
     /// Notes an access; true when there are plenty of notes all at once.
-    pub(crate) fn touch(&self, record: &Record, now_ns: u64) -> bool {
-        let mut noted = self.stripe(record.generation).lock();
-        if let Some(noted) = noted.get_mut(&record.generation) {
+    pub(crate) fn touch(&self, access: &Access<'_>, now_ns: u64) -> bool {
+        let generation = access.generation;
+        let mut table = self.stripe(generation).lock();
+        let hash = placement::mix(generation);
+        if let Some(noted) = table.find_mut(hash, |noted| noted.generation == generation) {
             noted.atime_ns = now_ns;
             return false;
         }
-        if noted.len() < TOO_MANY {
-            let key = format::key(record.bucket_id, &record.name).into();
-            noted.insert(record.generation, Noted { key, atime_ns: now_ns });
+        if table.len() < TOO_MANY {
+            let key = format::key(access.bucket_id, access.name).into();
+            let noted = Noted { generation, key, atime_ns: now_ns };
+            table.insert_unique(hash, noted, |noted| placement::mix(noted.generation));
         }
-        noted.len() == PLENTY
+        table.len() == PLENTY
     }
 
     /// Whether it is time to write the notes down.
@@ -68,26 +91,33 @@ impl Recency {
         self.stripes.iter().any(|stripe| stripe.lock().len() >= PLENTY)
     }
 
-    /// Puts the latest known access into a record read from the index.
+    /// Puts the latest known access into a record.
     pub(crate) fn refresh(&self, record: &mut Record) {
-        if let Some(noted) = self.stripe(record.generation).lock().get(&record.generation) {
+        let generation = record.generation;
+        let table = self.stripe(generation).lock();
+        let hash = placement::mix(generation);
+        if let Some(noted) = table.find(hash, |noted| noted.generation == generation) {
             record.meta.atime_ns = record.meta.atime_ns.max(noted.atime_ns);
         }
     }
 
     pub(crate) fn forget(&self, generation: u64) {
-        self.stripe(generation).lock().remove(&generation);
+        let mut table = self.stripe(generation).lock();
+        let hash = placement::mix(generation);
+        if let Ok(noted) = table.find_entry(hash, |noted| noted.generation == generation) {
+            noted.remove();
+        }
     }
 
     /// Takes all notes, to be written down.
     pub(crate) fn take(&self) -> Vec<Touch> {
         let mut all = Vec::new();
         for stripe in &self.stripes {
-            let noted = std::mem::take(&mut *stripe.lock());
-            all.extend(noted.into_iter().map(|(generation, Noted { key, atime_ns })| Touch {
-                key,
-                generation,
-                atime_ns,
+            let table = std::mem::take(&mut *stripe.lock());
+            all.extend(table.into_iter().map(|noted| Touch {
+                key: noted.key,
+                generation: noted.generation,
+                atime_ns: noted.atime_ns,
             }));
         }
         all

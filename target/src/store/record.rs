@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use forebay_core::bucket::Class;
 use forebay_core::checksum::Checksum;
+use forebay_core::copies::Stamp;
 use forebay_core::object::{ObjectMeta, PartSizes};
 
 use super::format;
+use super::observer::key_digest;
 
 /// Metadata that the writer of an object decides; the store keeps it and judges nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,6 +103,16 @@ impl Record {
     /// Whether the copy may be dropped: a backend has the same content.
     pub fn evictable(&self) -> bool {
         self.meta.backed && !self.meta.dirty
+    }
+
+    /// A digest by which the object is known although its copy comes and goes.
+    pub(crate) fn digest(&self) -> u64 {
+        key_digest(self.bucket_id, &self.name)
+    }
+
+    /// Orders a native object among the states of its object on all targets.
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp::new(self.meta.epoch, &self.meta.version)
     }
 
     /// Space that the object takes on its disk.

@@ -15,10 +15,11 @@ use super::index::Index;
 use super::log::Log;
 use super::observer::Observer;
 use super::partial::Partials;
-use super::recency::Recency;
+use super::recency::{Access, Recency};
 use super::record::Record;
 use super::reserve::Reserve;
 use super::space::Room;
+use super::spots::Spots;
 use super::tally::Tally;
 
 /// Left free on the file system, so that the index and deletes go on working: at most this,
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) recency: Recency,
     pub(crate) companions: Companions,
     pub(crate) partials: Partials,
+    /// Where small objects of all disks lie; what changes the index has to close it.
+    pub(crate) spots: Arc<Spots>,
     /// Order of records over all disks of the store.
     pub(crate) sequence: Arc<AtomicU64>,
     /// Who wants to know of changes.
@@ -77,13 +80,13 @@ impl Shared {
     }
 
     /// Notes an access; true when there are plenty of notes all at once.
-    pub(crate) fn touch(&self, record: &Record, now_ns: u64) -> bool {
+    pub(crate) fn touch(&self, access: &Access<'_>, now_ns: u64) -> bool {
         if let Some(observer) = self.observer.get()
-            && record.evictable()
+            && access.evictable
         {
-            observer.accessed(self.number, record.generation);
+            observer.accessed(self.number, access.generation);
         }
-        self.recency.touch(record, now_ns)
+        self.recency.touch(access, now_ns)
     }
 
     pub(crate) fn next_sequence(&self) -> u64 {

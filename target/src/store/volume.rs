@@ -311,20 +311,6 @@ impl Volume {
         }
     }
 
-    /// The payload of this very commit if it lies in the log and in the page cache.
-    pub(crate) fn read_now(&self, record: &Record) -> Result<Option<Bytes>> {
-        let Place::Log(spot) = &record.place else { return Ok(None) };
-        match self.shared.log.read_now(spot, record.size)? {
-            Ok(Some((found, payload))) if is_same(&found, record) => Ok(Some(payload)),
-            _ => Ok(None),
-        }
-    }
-
-    /// As [`Self::read_now`] for many, in the order of their places.
-    pub(crate) fn payloads_now(&self, records: &[&Record]) -> Vec<Option<Bytes>> {
-        self.shared.log.payloads_now(records)
-    }
-
     fn open_files(&self, extents: &[Extent]) -> Result<Option<Vec<OpenExtent>>> {
         let mut open = Vec::with_capacity(extents.len());
         for extent in extents {

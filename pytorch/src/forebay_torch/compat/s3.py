@@ -16,7 +16,7 @@ from typing import Any, Self
 from torch.utils.data import Dataset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from forebay import Client, Object, Reader, Retry
+from forebay import Client, Object, RangeReader, Reader, Retry
 from forebay_torch.iter_dataset import BaseIterDataset
 from forebay_torch.map_dataset import BaseMapDataset
 
@@ -50,7 +50,7 @@ class S3Reader(io.BufferedReader):
         key: Name of the object.
     """
 
-    def __init__(self, item: Object, content: io.RawIOBase, buffer_size: int) -> None:
+    def __init__(self, item: Object, content: Any, buffer_size: int) -> None:
         super().__init__(content, buffer_size)
         self.bucket = item.bucket.name
         self.key = item.name
@@ -69,7 +69,7 @@ class S3ReaderConstructor:
 
     @staticmethod
     def range_based(buffer_size: int | None = None) -> _Constructor:
-        """Only what is read, ``buffer_size`` bytes at a time; by default 8 MiB."""
+        """Only what is read, at most ``buffer_size`` bytes at a time; by default 8 MiB."""
         return _RangeBased(_BUFFER_BYTES if buffer_size is None else buffer_size)
 
     @staticmethod
@@ -104,42 +104,6 @@ class _Whole(io.RawIOBase):
         return self._reader.read()
 
 
-class _Ranges(io.RawIOBase):
-    """An object read range by range."""
-
-    def __init__(self, item: Object) -> None:
-        super().__init__()
-        self._item = item
-        self._size = item.size if item.size is not None else item.head().size
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence, self._size)
-        if base + offset < 0:
-            raise ValueError(f"negative seek position {base + offset}")
-        self._position = base + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readinto(self, buffer: Any, /) -> int:
-        target = memoryview(buffer).cast("B")
-        length = min(len(target), self._size - self._position)
-        if length <= 0:
-            return 0
-        part = self._item.get(byte_range=(self._position, length)).memoryview()
-        target[: len(part)] = part
-        self._position += len(part)
-        return len(part)
-
-
 def _sequential(item: Object) -> S3Reader:
     # Nothing is buffered twice: what there is to read is in memory.
     return S3Reader(item, _Whole(item.get()), 4096)
@@ -152,7 +116,7 @@ class _RangeBased:
     buffer_size: int
 
     def __call__(self, item: Object) -> S3Reader:
-        return S3Reader(item, _Ranges(item), max(self.buffer_size, 1))
+        return S3Reader(item, RangeReader(item, window=max(self.buffer_size, 1)), 4096)
 
 
 def _identity(reader: S3Reader) -> Any:

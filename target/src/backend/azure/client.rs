@@ -12,9 +12,9 @@ use forebay_core::error::{Error, Result};
 use tokio::sync::Mutex;
 
 use super::credentials::{Account, AzureCredentials, entra, key_bytes, names_entra};
-use super::error::innermost;
 use super::sign::SharedKey;
 use crate::backend::RetryPolicy;
+use crate::egress::innermost;
 
 /// How Azure Blob Storage is spoken to.
 #[derive(Clone, Debug)]

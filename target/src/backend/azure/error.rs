@@ -1,12 +1,12 @@
 //! Puts failures of Microsoft's crate into the domain's words: which bucket, which endpoint, which
 //! right or setting, and never a secret.
 
-use std::error::Error as StdError;
-
 use azure_core::error::ErrorKind;
 use azure_core::http::RawResponse;
 use forebay_core::error::{Error, ErrorCode};
-use forebay_core::name::Bucket;
+
+use crate::backend::place::{Place, retry_after};
+use crate::egress::innermost;
 
 pub(super) const CREDENTIALS_HINT: &str = "set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY, \
      AZURE_STORAGE_SAS_TOKEN or the variables of an Entra identity in the environment of the targets";
@@ -17,8 +17,7 @@ const SHOWN: usize = 300;
 /// Who is to be named in an error.
 #[derive(Clone)]
 pub(super) struct Errors {
-    pub(super) bucket: Bucket,
-    pub(super) endpoint: String,
+    pub(super) place: Place,
     /// Whether requests prove who asks.
     pub(super) signed: bool,
 }
@@ -54,13 +53,11 @@ impl Errors {
                 self.answered(u16::from(*status), code, raw, right, name)
             }
             ErrorKind::Credential => {
-                let Self { bucket, endpoint, .. } = self;
                 let why = first_line(&e.to_string());
-                let text = format!("no credentials for bucket \"{bucket}\" at {endpoint}: {why}");
-                Error::new(ErrorCode::AccessDenied, text).hint(CREDENTIALS_HINT)
+                self.place.no_credentials(ErrorCode::AccessDenied, &why).hint(CREDENTIALS_HINT)
             }
             ErrorKind::Connection | ErrorKind::Io => self.unavailable(&innermost(e)),
-            _ => self.error(ErrorCode::Internal, &innermost(e), name),
+            _ => self.place.refused(ErrorCode::Internal, &innermost(e), name),
         }
     }
 
@@ -84,24 +81,26 @@ impl Errors {
         match (code, status) {
             ("ContainerNotFound" | "ContainerBeingDeleted", _) => self.bucket_not_found(),
             ("AuthenticationFailed", _) if body.contains("date header too old") => self
-                .error(ErrorCode::AccessDenied, "the time of the request is too old", name)
+                .place
+                .refused(ErrorCode::AccessDenied, "the time of the request is too old", name)
                 .hint("set the clock of the targets' machines right"),
             ("AuthenticationFailed", _) if body.contains("Signature not valid in the") => self
-                .error(
+                .place
+                .refused(
                     ErrorCode::AccessDenied,
                     "the shared access signature is not valid now",
                     name,
                 )
                 .hint("give AZURE_STORAGE_SAS_TOKEN a new one, or set the targets' clocks right"),
             ("AuthenticationFailed" | "InvalidAuthenticationInfo", _) | (_, 401) => {
-                self.error(ErrorCode::AccessDenied, &said, name).hint(CREDENTIALS_HINT)
+                self.place.refused(ErrorCode::AccessDenied, &said, name).hint(CREDENTIALS_HINT)
             }
             ("PublicAccessNotPermitted", _) => {
-                self.error(ErrorCode::AccessDenied, &said, name).hint(CREDENTIALS_HINT)
+                self.place.refused(ErrorCode::AccessDenied, &said, name).hint(CREDENTIALS_HINT)
             }
             (_, 403) => {
                 let (permission, role) = right.words();
-                let error = self.error(ErrorCode::AccessDenied, &said, name);
+                let error = self.place.refused(ErrorCode::AccessDenied, &said, name);
                 error.hint(format!(
                     "these credentials lack a right, or are wrong: needed is the permission \
                      {permission} of a shared access signature, or the role {role}; \
@@ -109,47 +108,37 @@ impl Errors {
                 ))
             }
             (_, 404) => match name {
-                Some(name) => self.bucket.object_not_found(name),
+                Some(name) => self.place.bucket.object_not_found(name),
                 None => self.bucket_not_found(),
             },
             (_, 412) => match name {
-                Some(name) => self.changed(name),
-                None => self.error(ErrorCode::Conflict, &said, name),
+                Some(name) => self.place.changed(name),
+                None => self.place.refused(ErrorCode::Conflict, &said, name),
             },
-            (_, 416) => self.error(ErrorCode::RangeNotSatisfiable, &said, name),
+            (_, 416) => self.place.refused(ErrorCode::RangeNotSatisfiable, &said, name),
             ("BlobArchived" | "BlobBeingRehydrated", _) => self
-                .error(ErrorCode::Unsupported, &said, name)
+                .place
+                .refused(ErrorCode::Unsupported, &said, name)
                 .hint("move the blob to the hot or cool tier first"),
             ("Md5Mismatch" | "Crc64Mismatch", _) => {
-                self.error(ErrorCode::ChecksumMismatch, &said, name)
+                self.place.refused(ErrorCode::ChecksumMismatch, &said, name)
             }
-            (_, 429) => {
-                let error = Error { code: ErrorCode::TooManyRequests, ..self.unavailable(&said) };
-                after(error, raw)
-            }
-            (_, 408 | 500 | 502..=504) => after(self.unavailable(&said), raw),
-            (_, 501) => self.error(ErrorCode::Unsupported, &said, name),
-            _ => self.error(ErrorCode::from_status(status), &said, name),
+            (_, 429 | 503) => after(self.place.busy(&said), raw),
+            (_, 408 | 500 | 502 | 504) => after(self.unavailable(&said), raw),
+            (_, 501) => self.place.refused(ErrorCode::Unsupported, &said, name),
+            _ => self.place.refused(ErrorCode::from_status(status), &said, name),
         }
     }
 
     /// A body that broke off.
     pub(super) fn of_body(&self, e: &azure_core::Error, name: &str) -> Error {
-        let uri = self.bucket.object_uri(name);
-        let text = format!("reading {uri} from {} broke off: {}", self.endpoint, innermost(e));
-        Error::new(ErrorCode::Unavailable, text)
-    }
-
-    pub(super) fn changed(&self, name: &str) -> Error {
-        let uri = self.bucket.object_uri(name);
-        Error::new(ErrorCode::ObjectChanged, format!("{uri} changed at {}", self.endpoint))
-            .hint("read it again")
+        self.place.broke_off(name, innermost(e))
     }
 
     fn bucket_not_found(&self) -> Error {
-        let mut error = self.bucket.not_found();
-        error.code = ErrorCode::RemoteBucketNotFound;
-        let hint = format!("create it at {}, or check its name and the endpoint", self.endpoint);
+        let error = self.place.bucket_not_found();
+        let hint =
+            format!("create it at {}, or check its name and the endpoint", self.place.endpoint);
         match self.signed {
             true => error.hint(hint),
             // Azure hides from strangers what is not public.
@@ -157,31 +146,17 @@ impl Errors {
         }
     }
 
-    /// Without a time to come back: the retries choose theirs, unless the server gave one.
     pub(super) fn unavailable(&self, why: &str) -> Error {
-        let Self { bucket, endpoint, .. } = self;
-        let text = format!("{endpoint}, where bucket \"{bucket}\" lives, is unavailable: {why}");
-        Error::new(ErrorCode::Unavailable, text).hint(
+        self.place.unavailable(why).hint(
             "check that the targets can reach that endpoint, and AZURE_STORAGE_ACCOUNT and \
              AZURE_STORAGE_ENDPOINT in their environment",
         )
-    }
-
-    pub(super) fn error(&self, code: ErrorCode, said: &str, name: Option<&str>) -> Error {
-        Error::new(code, format!("{} refused {}: {said}", self.endpoint, self.subject(name)))
-    }
-
-    fn subject(&self, name: Option<&str>) -> String {
-        match name {
-            Some(name) => self.bucket.object_uri(name),
-            None => format!("bucket \"{}\"", self.bucket),
-        }
     }
 }
 
 fn after(mut error: Error, raw: Option<&RawResponse>) -> Error {
     let header = raw.and_then(|raw| raw.headers().get_optional_str(&"retry-after".into()));
-    error.retry_after_s = header.and_then(|seconds| seconds.trim().parse().ok());
+    error.retry_after_s = retry_after(header);
     error
 }
 
@@ -194,13 +169,4 @@ fn element(xml: &str, name: &str) -> Option<String> {
 /// What follows are ids of the request and times, which are of no use to people.
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim().chars().take(SHOWN).collect()
-}
-
-/// The cause at the bottom, which is the one that tells something; those above it show URLs.
-pub(super) fn innermost(e: &(dyn StdError + 'static)) -> String {
-    let mut cause = e;
-    while let Some(below) = cause.source() {
-        cause = below;
-    }
-    cause.to_string()
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use azure_storage_blob::models::{
     BlobContainerClientListBlobsOptions, BlobItem, ListBlobsResponse,
 };
-use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::error::{ErrorCode, Result};
 use futures::TryStreamExt;
 
 use super::error::Right;
@@ -64,10 +64,7 @@ impl AzureBackend {
                 entries.extend(entry(item).filter(|entry| entry.name.as_str() > after));
             }
             if !entries.is_sorted_by(|a, b| a.name < b.name) {
-                return Err(Error::unsupported(format!(
-                    "{} lists bucket \"{}\" in an order other than that of names",
-                    self.errors.endpoint, self.errors.bucket
-                )));
+                return Err(self.errors.place.out_of_order());
             }
             // Azure may answer with an empty page that is not the last.
             match (entries.last(), next) {

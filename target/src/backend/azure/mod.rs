@@ -27,6 +27,7 @@ use forebay_core::size::ByteRange;
 use futures::StreamExt;
 use tokio::time::timeout;
 
+use super::place::Place;
 use super::source::kept_content_type;
 use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
 pub use client::AzureSettings;
@@ -50,7 +51,10 @@ pub struct AzureBackend {
 impl AzureBackend {
     /// `bucket` is the name that errors show; `remote` the container's.
     pub(crate) fn new(client: Arc<AzureClient>, bucket: Bucket, remote: &str) -> Result<Self> {
-        let errors = Errors { bucket, endpoint: client.endpoint.clone(), signed: client.signed };
+        let errors = Errors {
+            place: Place { bucket, endpoint: client.endpoint.clone() },
+            signed: client.signed,
+        };
         let container = client.container(remote)?;
         Ok(Self { client, container, errors, markers: Markers::default() })
     }
@@ -73,13 +77,12 @@ impl AzureBackend {
     }
 
     fn nonsense(&self, what: &str, name: &str) -> Error {
-        let uri = self.errors.bucket.object_uri(name);
-        Error::internal(format!("{} answered for {uri} {what}", self.errors.endpoint))
+        self.errors.place.nonsense(what, name)
     }
 
     fn check_name(&self, name: &str) -> Result<()> {
         if is_impossible(name) {
-            return Err(self.errors.bucket.object_not_found(name));
+            return Err(self.errors.place.bucket.object_not_found(name));
         }
         Ok(())
     }
@@ -187,7 +190,7 @@ impl Backend for AzureBackend {
         };
         let wanted = range.unwrap_or(ByteRange::whole(size));
         if wanted.start >= size && range.is_some() {
-            let uri = self.errors.bucket.object_uri(name);
+            let uri = self.errors.place.bucket.object_uri(name);
             let text = format!("{uri} has {size} bytes: none from {} on", wanted.start);
             return Err(Error::new(ErrorCode::RangeNotSatisfiable, text));
         }

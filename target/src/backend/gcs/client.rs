@@ -13,8 +13,9 @@ use google_cloud_storage::read_resume_policy::NeverResume;
 use reqwest::{RequestBuilder, Response, Url};
 use tokio::sync::Mutex;
 
-use super::error::{CREDENTIALS_HINT, Failure, innermost};
+use super::error::{CREDENTIALS_HINT, Failure};
 use crate::backend::RetryPolicy;
+use crate::egress::innermost;
 
 /// Google's own address.
 const GOOGLE: &str = "https://storage.googleapis.com";

@@ -4,17 +4,18 @@
 use std::error::Error as StdError;
 
 use forebay_core::error::{Error, ErrorCode};
-use forebay_core::name::Bucket;
 use google_cloud_gax::error::CredentialsError;
 use google_cloud_storage::Error as CrateError;
 use google_cloud_storage::error::ReadError;
 use http::HeaderMap;
 
+use crate::backend::place::{Place, retry_after};
+use crate::egress::innermost;
+
 /// Who is to be named in an error.
 #[derive(Clone)]
 pub(super) struct Errors {
-    pub(super) bucket: Bucket,
-    pub(super) endpoint: String,
+    pub(super) place: Place,
 }
 
 pub(super) const CREDENTIALS_HINT: &str = "set GOOGLE_APPLICATION_CREDENTIALS in the environment of \
@@ -64,7 +65,7 @@ impl Failure {
 
     /// Of an answer above 399.
     pub(super) async fn of_answer(answer: reqwest::Response) -> Self {
-        let (status, retry_after) = (answer.status().as_u16(), retry_after(answer.headers()));
+        let (status, retry_after) = (answer.status().as_u16(), after(answer.headers()));
         let body = answer.bytes().await.unwrap_or_default();
         Self::Refused { status, said: said(status, &body), retry_after }
     }
@@ -73,7 +74,7 @@ impl Failure {
         if let Some(status) = e.http_status_code() {
             let body = e.http_payload().map(|b| b.as_ref()).unwrap_or_default();
             let said = e.status().map_or_else(|| said(status, body), |s| s.message.clone());
-            let retry_after = e.http_headers().and_then(retry_after);
+            let retry_after = e.http_headers().and_then(after);
             return Self::Refused { status, said, retry_after };
         }
         let read = e.source().and_then(|cause| cause.downcast_ref::<ReadError>());
@@ -104,8 +105,8 @@ impl Failure {
     }
 }
 
-fn retry_after(headers: &HeaderMap) -> Option<u32> {
-    headers.get("retry-after")?.to_str().ok()?.trim().parse().ok()
+fn after(headers: &HeaderMap) -> Option<u32> {
+    retry_after(headers.get("retry-after").and_then(|value| value.to_str().ok()))
 }
 
 /// What an error's body says: the message of Google's JSON, or short plain text.
@@ -134,31 +135,24 @@ impl Errors {
             }
             Failure::Unreachable(why) => self.unavailable(why),
             Failure::NoCredentials { why, transient } => self.no_credentials(why, *transient),
-            Failure::Nonsense(what) => self.error(ErrorCode::Internal, what, name),
+            Failure::Nonsense(what) => self.place.refused(ErrorCode::Internal, what, name),
             Failure::Damaged(how) => {
-                let text = format!("{} came damaged: {how}", self.subject(name));
+                let text = format!("{} came damaged: {how}", self.place.subject(name));
                 Error::new(ErrorCode::Corrupt, text).hint("read it again")
             }
         }
     }
 
-    pub(super) fn changed(&self, name: &str) -> Error {
-        let uri = self.bucket.object_uri(name);
-        Error::new(ErrorCode::ObjectChanged, format!("{uri} changed at {}", self.endpoint))
-            .hint("read it again")
-    }
-
     pub(super) fn bucket_not_found(&self) -> Error {
-        let mut error = self.bucket.not_found();
-        error.code = ErrorCode::RemoteBucketNotFound;
-        error.hint(format!("create it at {}, or check its name and the endpoint", self.endpoint))
+        let error = self.place.bucket_not_found();
+        error.hint(format!(
+            "create it at {}, or check its name and the endpoint",
+            self.place.endpoint
+        ))
     }
 
-    /// Without a time to come back: the retries choose theirs, unless the server gave one.
     pub(super) fn unavailable(&self, why: &str) -> Error {
-        let Self { bucket, endpoint } = self;
-        let text = format!("{endpoint}, where bucket \"{bucket}\" lives, is unavailable: {why}");
-        Error::new(ErrorCode::Unavailable, text).hint(
+        self.place.unavailable(why).hint(
             "check that the targets can reach that endpoint, and STORAGE_EMULATOR_HOST in their \
              environment",
         )
@@ -169,51 +163,31 @@ impl Errors {
         let given = std::env::var_os("GOOGLE_APPLICATION_CREDENTIALS").is_some();
         let code =
             if transient && given { ErrorCode::Unavailable } else { ErrorCode::AccessDenied };
-        let Self { bucket, endpoint } = self;
-        let text = format!("no credentials for bucket \"{bucket}\" at {endpoint}: {why}");
-        Error::new(code, text).hint(CREDENTIALS_HINT)
+        self.place.no_credentials(code, why).hint(CREDENTIALS_HINT)
     }
 
     fn refused(&self, status: u16, said: &str, name: Option<&str>) -> Error {
         match (status, name) {
             (404, Some(name)) if !said.contains("bucket does not exist") => {
-                self.bucket.object_not_found(name)
+                self.place.bucket.object_not_found(name)
             }
             (404, _) => self.bucket_not_found(),
-            (401, _) => self.error(ErrorCode::AccessDenied, said, name).hint(CREDENTIALS_HINT),
-            (403, _) => self.error(ErrorCode::AccessDenied, said, name).hint(format!(
+            (401, _) => {
+                self.place.refused(ErrorCode::AccessDenied, said, name).hint(CREDENTIALS_HINT)
+            }
+            (403, _) => self.place.refused(ErrorCode::AccessDenied, said, name).hint(format!(
                 "these credentials may not do that, or are none: {CREDENTIALS_HINT}"
             )),
-            (412, Some(name)) => self.changed(name),
-            (412, None) => self.error(ErrorCode::Conflict, said, name),
-            (416, _) => self.error(ErrorCode::RangeNotSatisfiable, said, name),
+            (412, Some(name)) => self.place.changed(name),
+            (412, None) => self.place.refused(ErrorCode::Conflict, said, name),
+            (416, _) => self.place.refused(ErrorCode::RangeNotSatisfiable, said, name),
             (400, _) if said.contains("doesn't match") => {
-                self.error(ErrorCode::ChecksumMismatch, said, name)
+                self.place.refused(ErrorCode::ChecksumMismatch, said, name)
             }
-            (429, _) => Error { code: ErrorCode::TooManyRequests, ..self.unavailable(said) },
-            (408 | 500 | 502..=504, _) => self.unavailable(said),
-            (501, _) => self.error(ErrorCode::Unsupported, said, name),
-            _ => self.error(ErrorCode::from_status(status), said, name),
+            (429 | 503, _) => self.place.busy(said),
+            (408 | 500 | 502 | 504, _) => self.unavailable(said),
+            (501, _) => self.place.refused(ErrorCode::Unsupported, said, name),
+            _ => self.place.refused(ErrorCode::from_status(status), said, name),
         }
     }
-
-    fn error(&self, code: ErrorCode, said: &str, name: Option<&str>) -> Error {
-        Error::new(code, format!("{} refused {}: {said}", self.endpoint, self.subject(name)))
-    }
-
-    fn subject(&self, name: Option<&str>) -> String {
-        match name {
-            Some(name) => self.bucket.object_uri(name),
-            None => format!("bucket \"{}\"", self.bucket),
-        }
-    }
-}
-
-/// The cause at the bottom, which is the one that tells something.
-pub(super) fn innermost(e: &(dyn StdError + 'static)) -> String {
-    let mut cause = e;
-    while let Some(below) = cause.source() {
-        cause = below;
-    }
-    cause.to_string()
 }

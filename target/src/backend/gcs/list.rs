@@ -96,10 +96,7 @@ impl GcsBackend {
             }
             let ascending = entries.is_sorted_by(|a, b| a.name < b.name);
             if !ascending || entries.first().is_some_and(|first| first.name.as_str() <= after) {
-                return Err(Error::unsupported(format!(
-                    "{} lists bucket \"{}\" in an order other than that of names",
-                    self.errors.endpoint, self.errors.bucket
-                )));
+                return Err(self.errors.place.out_of_order());
             }
             let more = entries.len() > limit || !listing.next_page_token.is_empty();
             entries.truncate(limit);

@@ -18,6 +18,7 @@ use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::place::Place;
 use super::source::kept_content_type;
 use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
 pub use client::GcsSettings;
@@ -38,7 +39,7 @@ pub struct GcsBackend {
 impl GcsBackend {
     /// `bucket` is the name that errors show; `remote` the one at the endpoint.
     pub(crate) fn new(client: Arc<GcsClient>, bucket: Bucket, remote: &str) -> Self {
-        let errors = Errors { bucket, endpoint: client.endpoint.clone() };
+        let errors = Errors { place: Place { bucket, endpoint: client.endpoint.clone() } };
         Self { client, remote: remote.to_owned(), errors }
     }
 
@@ -109,7 +110,7 @@ impl Backend for GcsBackend {
 
     async fn stat(&self, name: &str) -> Result<RemoteMeta> {
         if is_impossible(name) {
-            return Err(self.errors.bucket.object_not_found(name));
+            return Err(self.errors.place.bucket.object_not_found(name));
         }
         self.stat_object(name).await
     }
@@ -121,7 +122,7 @@ impl Backend for GcsBackend {
         if_version: Option<&str>,
     ) -> Result<RemoteObject> {
         if is_impossible(name) {
-            return Err(self.errors.bucket.object_not_found(name));
+            return Err(self.errors.place.bucket.object_not_found(name));
         }
         read::get(self, name, range, if_version).await
     }
@@ -136,7 +137,7 @@ impl Backend for GcsBackend {
 
     async fn delete(&self, name: &str) -> Result<()> {
         if is_impossible(name) {
-            return Err(self.errors.bucket.object_not_found(name));
+            return Err(self.errors.place.bucket.object_not_found(name));
         }
         self.delete_object(name).await
     }

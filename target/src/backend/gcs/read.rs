@@ -19,7 +19,7 @@ pub(super) async fn get(
         request = request.set_read_range(ReadRange::segment(range.start, range.len()));
     }
     if let Some(version) = if_version {
-        let generation = version.parse::<i64>().map_err(|_| backend.errors.changed(name))?;
+        let generation = version.parse::<i64>().map_err(|_| backend.errors.place.changed(name))?;
         request = request.set_if_generation_match(generation);
     }
     let sent = tokio::time::timeout(backend.client.settings.read_timeout, request.send()).await;
@@ -40,7 +40,7 @@ pub(super) async fn get(
     .meta();
     // The emulator does not know the condition and answers with what it has.
     if if_version.is_some_and(|v| v != meta.version) {
-        return Err(backend.errors.changed(name));
+        return Err(backend.errors.place.changed(name));
     }
     let wanted = range.unwrap_or(ByteRange::whole(size));
     let got = ByteRange { start: wanted.start, end: wanted.end.min(size) };

@@ -20,6 +20,7 @@ use futures::stream;
 use reqwest::{Method, RequestBuilder, Response, Url};
 use tokio::time::timeout;
 
+use super::place::Place;
 use super::source::{content_range, kept_content_type};
 use super::{Backend, BodyStream, PutBody, RemoteMeta, RemoteObject, RemotePage};
 use crate::egress::Guarded;
@@ -58,12 +59,13 @@ impl OriginBackend {
         let client = Guarded::new(settings.reach, true)?;
         // What the rule does not allow is told when the bucket is made.
         client.url(origin.as_str())?;
-        let errors = Errors { bucket, origin: origin.as_str().to_owned() };
+        let errors = Errors { place: Place { bucket, endpoint: origin.as_str().to_owned() } };
         Ok(Self { origin, client, settings, errors })
     }
 
     fn request(&self, method: Method, name: &str) -> Result<RequestBuilder> {
-        let url = self.origin.url(name).ok_or_else(|| self.errors.bucket.object_not_found(name))?;
+        let url =
+            self.origin.url(name).ok_or_else(|| self.errors.place.bucket.object_not_found(name))?;
         let request = self.client.request(method, self.client.url(&url)?);
         // The bytes of the file, as its ETag and ranges mean them.
         Ok(request.header("accept-encoding", "identity"))
@@ -100,7 +102,7 @@ impl OriginBackend {
     fn read_only(&self, what: &str) -> Error {
         Error::unsupported(format!(
             "cannot {what} in \"{}\": an HTTP origin can only be read",
-            self.errors.bucket
+            self.errors.place.bucket
         ))
         .hint("copy the bucket into one of this cluster or of a cloud")
     }
@@ -183,7 +185,7 @@ impl Backend for OriginBackend {
         let meta = self.meta(&answer, size);
         // Compared here, not by If-Match: many servers do not know it.
         if if_version.is_some_and(|version| version != meta.version) {
-            return Err(self.errors.changed(name));
+            return Err(self.errors.place.changed(name));
         }
         let wanted = range.unwrap_or(ByteRange::whole(size));
         let got = ByteRange { start: wanted.start, end: wanted.end.min(size) };
@@ -192,7 +194,7 @@ impl Backend for OriginBackend {
         }
         let covers = sent.start <= got.start && sent.end >= got.end;
         if !covers || (sent.start != got.start && answer.status().as_u16() == 206) {
-            return Err(self.errors.other_bytes(name));
+            return Err(self.errors.place.nonsense("with other bytes than asked", name));
         }
         let errors = self.errors.clone();
         let of = name.to_owned();
@@ -216,7 +218,7 @@ impl Backend for OriginBackend {
     async fn list(&self, _: &str, _: &str, _: usize) -> Result<RemotePage> {
         let text = format!(
             "\"{}\" cannot be listed: an HTTP origin does not tell which files it has",
-            self.errors.bucket
+            self.errors.place.bucket
         );
         Err(Error::new(ErrorCode::Unsupported, text)
             .hint("list what is in the cluster (forebay ls --cached), or name the objects"))

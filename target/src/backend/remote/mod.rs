@@ -19,6 +19,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Body, Client, Method, RequestBuilder, Response};
 use tokio::time::timeout;
 
+use super::place::Place;
 use super::source::{SourceError, content_range};
 use super::{Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
 use error::Errors;
@@ -81,7 +82,7 @@ impl RemoteBackend {
         };
         let (client, asking) = (client(Policy::limited(5))?, client(Policy::none())?);
         let there = Bucket::new(Default::default(), remote)?;
-        let errors = Errors { bucket, endpoint: endpoint.clone() };
+        let errors = Errors { place: Place { bucket, endpoint: endpoint.clone() } };
         Ok(Self { endpoint, there, client, asking, settings, errors })
     }
 
@@ -169,7 +170,8 @@ impl Backend for RemoteBackend {
     async fn stat(&self, name: &str) -> Result<RemoteMeta> {
         let request = self.object(Method::HEAD, name);
         let answer = self.send(request, self.settings.read_timeout, Some(name)).await?;
-        let size = length(&answer).ok_or_else(|| self.errors.nonsense("no length", name))?;
+        let size =
+            length(&answer).ok_or_else(|| self.errors.place.nonsense("with no length", name))?;
         Ok(self.meta(&answer, size))
     }
 
@@ -186,17 +188,18 @@ impl Backend for RemoteBackend {
         let answer = self.send(request, self.settings.read_timeout, Some(name)).await?;
         let header = answer.headers().get("content-range").and_then(|v| v.to_str().ok());
         let (got, size) = match header {
-            Some(header) => content_range(header)
-                .ok_or_else(|| self.errors.nonsense("an unreadable Content-Range", name))?,
+            Some(header) => content_range(header).ok_or_else(|| {
+                self.errors.place.nonsense("with an unreadable Content-Range", name)
+            })?,
             None => {
-                let size =
-                    length(&answer).ok_or_else(|| self.errors.nonsense("no length", name))?;
+                let size = length(&answer)
+                    .ok_or_else(|| self.errors.place.nonsense("with no length", name))?;
                 (ByteRange::whole(size), size)
             }
         };
         let wanted = range.unwrap_or(ByteRange::whole(size));
         if got != (ByteRange { start: wanted.start, end: wanted.end.min(size) }) {
-            return Err(self.errors.nonsense("other bytes than asked", name));
+            return Err(self.errors.place.nonsense("with other bytes than asked", name));
         }
         let meta = match range {
             None => self.meta(&answer, size),
@@ -204,7 +207,7 @@ impl Backend for RemoteBackend {
             Some(_) => self.stat(name).await?,
         };
         if if_version.is_some_and(|version| version != meta.version) || meta.size != size {
-            return Err(self.errors.changed(name));
+            return Err(self.errors.place.changed(name));
         }
         let (errors, of) = (self.errors.clone(), name.to_owned());
         let stream =
@@ -219,7 +222,7 @@ impl Backend for RemoteBackend {
         let asked = self.send(to, self.settings.read_timeout, Some(name)).await?;
         let location = asked.headers().get("location").and_then(|to| to.to_str().ok());
         let Some(location) = location else {
-            return Err(self.errors.nonsense("no target for the upload", name));
+            return Err(self.errors.place.nonsense("with no target for the upload", name));
         };
         let failed = SourceError::default();
         let kept = failed.clone();

@@ -5,13 +5,14 @@ use std::error::Error as StdError;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use forebay_core::error::{Error, ErrorCode};
-use forebay_core::name::Bucket;
+
+use crate::backend::place::{Place, retry_after};
+use crate::egress::innermost;
 
 /// Who is to be named in an error.
 #[derive(Clone)]
 pub(super) struct Errors {
-    pub(super) bucket: Bucket,
-    pub(super) endpoint: String,
+    pub(super) place: Place,
 }
 
 const CREDENTIALS_HINT: &str =
@@ -41,16 +42,7 @@ impl Errors {
 
     /// A body that broke off.
     pub(super) fn of_body(&self, e: &(dyn StdError + 'static), name: &str) -> Error {
-        let uri = self.bucket.object_uri(name);
-        let why = DisplayErrorContext(e);
-        let text = format!("reading {uri} from {} broke off: {why}", self.endpoint);
-        Error::new(ErrorCode::Unavailable, text)
-    }
-
-    pub(super) fn changed(&self, name: &str) -> Error {
-        let uri = self.bucket.object_uri(name);
-        Error::new(ErrorCode::ObjectChanged, format!("{uri} changed at {}", self.endpoint))
-            .hint("read it again")
+        self.place.broke_off(name, DisplayErrorContext(e))
     }
 
     fn convert<E>(&self, e: SdkError<E, HttpResponse>, right: &str, name: Option<&str>) -> Error
@@ -80,8 +72,8 @@ impl Errors {
             _ if is_about_credentials(&e) => self.no_credentials(&innermost(&e)),
             _ => Error::invalid(format!(
                 "cannot make the request about {} to {}: {}",
-                self.subject(name),
-                self.endpoint,
+                self.place.subject(name),
+                self.place.endpoint,
                 innermost(&e)
             )),
         }
@@ -105,95 +97,74 @@ impl Errors {
         match (code.unwrap_or_default(), status) {
             ("NoSuchBucket", _) => self.bucket_not_found(),
             ("NoSuchKey" | "NotFound", _) | (_, 404) => match name {
-                Some(name) => self.bucket.object_not_found(name),
+                Some(name) => self.place.bucket.object_not_found(name),
                 None => self.bucket_not_found(),
             },
             ("PermanentRedirect" | "AuthorizationHeaderMalformed", _) | (_, 301 | 307) => {
                 let region = raw.headers().get("x-amz-bucket-region").unwrap_or("another region");
                 Error::invalid(format!(
                     "bucket \"{}\" is not served by {}: it is in {region} ({said})",
-                    self.bucket, self.endpoint
+                    self.place.bucket, self.place.endpoint
                 ))
                 .hint("set AWS_REGION in the environment of the targets to the bucket's region")
             }
             ("RequestTimeTooSkewed", _) => self
-                .error(ErrorCode::AccessDenied, &said, name)
+                .place
+                .refused(ErrorCode::AccessDenied, &said, name)
                 .hint("set the clock of the targets' machines right"),
             (
                 "ExpiredToken" | "InvalidToken" | "InvalidAccessKeyId" | "SignatureDoesNotMatch",
                 _,
             )
             | (_, 401) => self.denied(&said),
-            (_, 403) => self.error(ErrorCode::AccessDenied, &said, name).hint(format!(
+            (_, 403) => self.place.refused(ErrorCode::AccessDenied, &said, name).hint(format!(
                 "these credentials lack the right {right}, or are wrong: {CREDENTIALS_HINT}"
             )),
             (_, 412) => match name {
-                Some(name) => self.changed(name),
-                None => self.error(ErrorCode::Conflict, &said, name),
+                Some(name) => self.place.changed(name),
+                None => self.place.refused(ErrorCode::Conflict, &said, name),
             },
-            (_, 416) => self.error(ErrorCode::RangeNotSatisfiable, &said, name),
+            (_, 416) => self.place.refused(ErrorCode::RangeNotSatisfiable, &said, name),
             ("BadDigest" | "InvalidDigest", _) => {
-                self.error(ErrorCode::ChecksumMismatch, &said, name)
+                self.place.refused(ErrorCode::ChecksumMismatch, &said, name)
             }
-            ("SlowDown" | "RequestTimeout", _) | (_, 408 | 429 | 500 | 502..=504) => {
+            ("SlowDown", _) | (_, 429 | 503) => {
+                let mut error = self.place.busy(&said);
+                error.retry_after_s = retry_after(raw.headers().get("retry-after"));
+                error
+            }
+            ("RequestTimeout", _) | (_, 408 | 500 | 502 | 504) => {
                 self.unavailable(&said, Some(raw))
             }
-            (_, 501) => self.error(ErrorCode::Unsupported, &said, name),
-            (_, 507) => self.error(ErrorCode::OutOfSpace, &said, name),
-            _ => self.error(ErrorCode::from_status(status), &said, name),
+            (_, 501) => self.place.refused(ErrorCode::Unsupported, &said, name),
+            (_, 507) => self.place.refused(ErrorCode::OutOfSpace, &said, name),
+            _ => self.place.refused(ErrorCode::from_status(status), &said, name),
         }
     }
 
     fn bucket_not_found(&self) -> Error {
-        let mut error = self.bucket.not_found();
-        error.code = ErrorCode::RemoteBucketNotFound;
-        error.hint(format!("create it at {}, or check its name and the endpoint", self.endpoint))
+        let error = self.place.bucket_not_found();
+        error.hint(format!(
+            "create it at {}, or check its name and the endpoint",
+            self.place.endpoint
+        ))
     }
 
     fn denied(&self, why: &str) -> Error {
-        self.error(ErrorCode::AccessDenied, why, None).hint(CREDENTIALS_HINT)
+        self.place.refused(ErrorCode::AccessDenied, why, None).hint(CREDENTIALS_HINT)
     }
 
-    /// Nothing was sent: there is nothing to sign with.
     fn no_credentials(&self, why: &str) -> Error {
-        Error::new(
-            ErrorCode::AccessDenied,
-            format!("no credentials for bucket \"{}\" at {}: {why}", self.bucket, self.endpoint),
-        )
-        .hint(CREDENTIALS_HINT)
+        self.place.no_credentials(ErrorCode::AccessDenied, why).hint(CREDENTIALS_HINT)
     }
 
     /// Without a time to come back unless the server gave one: the retries choose theirs.
     fn unavailable(&self, why: &str, raw: Option<&HttpResponse>) -> Error {
-        let mut error = Error::new(
-            ErrorCode::Unavailable,
-            format!("{}, where bucket \"{}\" lives, is unavailable: {why}", self.endpoint, self.bucket),
-        )
-        .hint("check that the targets can reach that endpoint, and AWS_ENDPOINT_URL in their environment");
+        let mut error = self.place.unavailable(why).hint("check that the targets can reach that endpoint, and AWS_ENDPOINT_URL in their environment");
         let after = raw.and_then(|raw| raw.headers().get("retry-after"));
-        error.retry_after_s = after.and_then(|seconds| seconds.trim().parse().ok());
+        error.retry_after_s = retry_after(after);
         error
     }
-
-    fn error(&self, code: ErrorCode, said: &str, name: Option<&str>) -> Error {
-        Error::new(code, format!("{} refused {}: {said}", self.endpoint, self.subject(name)))
-    }
-
-    fn subject(&self, name: Option<&str>) -> String {
-        match name {
-            Some(name) => self.bucket.object_uri(name),
-            None => format!("bucket \"{}\"", self.bucket),
-        }
-    }
-}
-
-/// The cause at the bottom, which is the one that tells something.
-fn innermost(e: &(dyn StdError + 'static)) -> String {
-    let mut cause = e;
-    while let Some(below) = cause.source() {
-        cause = below;
-    }
-    cause.to_string()
 }
 
 /// The SDK has no public error for "no credentials found" at this level.

@@ -20,6 +20,7 @@ use forebay_core::size::ByteRange;
 use futures::stream::{self, StreamExt};
 use percent_encoding::percent_decode_str;
 
+use super::place::Place;
 use super::source::{content_range, kept_content_type};
 use super::{Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
 pub(crate) use client::{S3Client, S3Clients};
@@ -44,7 +45,7 @@ pub struct S3Backend {
 impl S3Backend {
     /// `bucket` is the name that errors show; `remote` the one at the endpoint.
     pub(crate) fn new(client: Arc<S3Client>, bucket: Bucket, remote: &str) -> Self {
-        let errors = Errors { bucket, endpoint: client.endpoint.clone() };
+        let errors = Errors { place: Place { bucket, endpoint: client.endpoint.clone() } };
         Self { client, remote: remote.to_owned(), errors }
     }
 
@@ -95,8 +96,7 @@ impl S3Backend {
     }
 
     fn nonsense(&self, what: &str, name: &str) -> Error {
-        let uri = self.errors.bucket.object_uri(name);
-        Error::internal(format!("{} answered for {uri} {what}", self.errors.endpoint))
+        self.errors.place.nonsense(what, name)
     }
 }
 
@@ -191,7 +191,7 @@ impl Backend for S3Backend {
         );
         // Compared here, not by If-Match: a version may be an id, and not every server knows both.
         if if_version.is_some_and(|v| v != meta.version) {
-            return Err(self.errors.changed(name));
+            return Err(self.errors.place.changed(name));
         }
         let (errors, name) = (self.errors.clone(), name.to_owned());
         let stream = stream::unfold(Some(out.body), move |body| {
@@ -257,7 +257,7 @@ impl S3Backend {
         for object in out.contents() {
             let key = object.key().unwrap_or_default();
             let name = decoded(key, encoded).ok_or_else(|| {
-                let Errors { bucket, endpoint } = &self.errors;
+                let Place { bucket, endpoint } = &self.errors.place;
                 Error::unsupported(format!("{endpoint} lists \"{bucket}\" with the key {key}"))
                     .hint("keys must be UTF-8")
             })?;
@@ -272,10 +272,7 @@ impl S3Backend {
         }
         let ascending = entries.is_sorted_by(|a, b| a.name < b.name);
         if !ascending || entries.first().is_some_and(|first| *first.name <= *after) {
-            return Err(Error::unsupported(format!(
-                "{} lists bucket \"{}\" in an order other than that of names",
-                self.errors.endpoint, self.errors.bucket
-            )));
+            return Err(self.errors.place.out_of_order());
         }
         let more = out.is_truncated().unwrap_or(false) && !entries.is_empty();
         Ok(RemotePage { entries, more })

@@ -188,7 +188,8 @@ async fn refusals_say_which_right_or_setting_is_at_fault() {
         (409, "BlobArchived", "", ErrorCode::Unsupported, "tier"),
         (412, "ConditionNotMet", "", ErrorCode::ObjectChanged, "again"),
         (429, "TooManyRequests", "", ErrorCode::TooManyRequests, ""),
-        (503, "ServerBusy", "", ErrorCode::Unavailable, ""),
+        (503, "ServerBusy", "", ErrorCode::TooManyRequests, "cloud.concurrency"),
+        (500, "InternalError", "", ErrorCode::Unavailable, ""),
     ];
     for (status, code, detail, expected, hinted) in cases {
         let (backend, seen) = played(move |_| {

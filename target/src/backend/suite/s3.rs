@@ -199,6 +199,37 @@ async fn wrong_credentials_say_which_variables_to_set() {
 }
 
 #[tokio::test]
+async fn a_server_that_asks_to_slow_down_is_told_from_one_that_failed() {
+    for (status, code, after, expected) in [
+        (503, "SlowDown", "", ErrorCode::TooManyRequests),
+        (503, "ServiceUnavailable", "retry-after: 7", ErrorCode::TooManyRequests),
+        (429, "TooManyRequests", "", ErrorCode::TooManyRequests),
+        (500, "InternalError", "", ErrorCode::Unavailable),
+        (502, "BadGateway", "", ErrorCode::Unavailable),
+    ] {
+        let (endpoint, _) = scripted::serve(move |_| {
+            let after = if after.is_empty() { "x: y" } else { after };
+            let text = format!("<Error><Code>{code}</Code><Message>No.</Message></Error>");
+            (format!("{status} X\r\n{after}"), text)
+        });
+        let retry = RetryPolicy { attempts: 1, ..RetryPolicy::default() };
+        let s3 = settings(&endpoint, SECRET_KEY);
+        let known = BackendSettings { s3, retry, ..BackendSettings::default() };
+        let known = Backends::new(known, Arc::new(|_, _, _| {}));
+        let backend = known.for_bucket(&info("some-bucket", None)).await.unwrap();
+        // An answer to HEAD has no text: only its status tells.
+        for error in [failure(backend.get("x", None, None).await), failure(backend.stat("x").await)]
+        {
+            assert_eq!(error.code, expected, "{status} {code}: {error}");
+            assert!(error.message.contains("some-bucket"), "{error}");
+            if !after.is_empty() {
+                assert_eq!(error.retry_after_s, Some(7));
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_unreachable_endpoint_is_named_and_comes_with_a_time_to_return() {
     // Bound and dropped: nobody listens there.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

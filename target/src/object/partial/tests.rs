@@ -117,6 +117,7 @@ impl Rig {
             metrics: Metrics::default(),
             lifecycle: Lifecycle::new(),
             cold_gets: 4,
+            prefetch_percent: 50,
             gate: Gate::new(95),
             watch,
         });

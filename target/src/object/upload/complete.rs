@@ -16,6 +16,7 @@ use super::registry::Live;
 use super::{ChosenPart, Completion};
 use crate::backend::{BodyStream, OpenBody};
 use crate::object::learn::Learner;
+use crate::object::neighbor::News;
 use crate::object::put::{Hashes, Making};
 use crate::object::{Key, ObjectService};
 use crate::store::{Piece, Store, UploadDir, WorkFile, is_corrupt};
@@ -120,7 +121,7 @@ impl ObjectService {
         }
         if !info.has_backend() {
             self.0.lost.forget(&key);
-            self.remove_from_neighbors(info, name).await?;
+            self.tell_others(info, name, News::Written(&record)).await?;
         }
         self.keep_learned(learner, &record);
         Ok(record.object_meta())

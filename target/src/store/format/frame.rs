@@ -14,9 +14,10 @@ use crc_fast::{CrcAlgorithm, Digest};
 use forebay_core::checksum::crc32c;
 use forebay_core::{Error, Result};
 
-use super::record::{Entry, decode_entry, encode_entry, is_put_of};
+use super::record::{Commit, Entry, commit_of, decode_entry, encode_entry};
 use super::{
-    BLOCK, FORMAT, MAX_PAYLOAD, MAX_RECORD, TABLE_ENTRY, damaged, table_len, unknown_format,
+    BLOCK, FORMAT, MAX_PAYLOAD, MAX_RECORD, TABLE_ENTRY, bad_block, damaged, table_len,
+    unknown_format,
 };
 use crate::store::record::{Record, Spot};
 
@@ -181,19 +182,44 @@ pub(crate) fn decode_head(head: &[u8], segment: &SegmentHeader, offset: u64) -> 
     decode_entry(&rest[..rest.len() - fixed.table()], spot, u64::from(fixed.payload))
 }
 
-/// Whether a head is sound, and that of the frame of this very commit with its payload behind it:
-/// as [`decode_head`], for who needs no more.
-pub(crate) fn is_head_of(
-    head: &[u8],
+/// A sound frame with a payload.
+pub(crate) struct Opened<'a> {
+    pub(crate) commit: Commit,
+    pub(crate) payload: &'a [u8],
+    record: &'a [u8],
+    spot: Spot,
+}
+
+impl Opened<'_> {
+    /// All of the record.
+    pub(crate) fn record(&self) -> Option<Record> {
+        match decode_entry(self.record, self.spot, self.payload.len() as u64) {
+            Ok(Entry::Put(record)) => Some(*record),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a frame at `offset`, every byte checked, as far as one commit of a known object needs it.
+/// `None`: it is damaged, or not of this object.
+pub(crate) fn open_frame<'a>(
+    frame: &'a [u8],
     segment: &SegmentHeader,
     offset: u64,
-    record: &Record,
-) -> bool {
-    let fits = |f: &Fixed| f.head as usize == head.len() && u64::from(f.payload) == record.size;
-    let Some(fixed) = Fixed::decode(head).filter(fits) else { return false };
+    bucket_id: u64,
+    name: &str,
+) -> Option<Opened<'a>> {
+    let fixed = Fixed::decode(frame)?;
+    let (head, payload) = frame.split_at_checked(fixed.head as usize)?;
     let (first, rest) = head.split_at(FIXED);
-    segment.crc(offset, first, rest).to_le_bytes() == first[12..]
-        && is_put_of(&rest[..rest.len() - fixed.table()], record)
+    let (record, table) = rest.split_at(rest.len().checked_sub(fixed.table())?);
+    let is_sound = payload.len() == fixed.payload as usize
+        && segment.crc(offset, first, rest).to_le_bytes() == first[12..]
+        && bad_block(payload, table).is_none();
+    let commit = is_sound.then(|| commit_of(record, bucket_id, name))??;
+    let offset = u32::try_from(offset).ok()?;
+    let spot = Spot { segment: segment.segment, offset, head: fixed.head };
+    Some(Opened { commit, payload, record, spot })
 }
 
 /// The block table at the end of a sound head.

@@ -226,18 +226,23 @@ pub(super) fn decode_entry(bytes: &[u8], spot: Spot, size: u64) -> Result<Entry>
     Ok(entry)
 }
 
-/// Whether this is the record of the very commit, with its payload behind it. Reads no more than
-/// that takes.
-pub(super) fn is_put_of(bytes: &[u8], record: &Record) -> bool {
+/// What tells one commit of an object from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Commit {
+    pub(crate) generation: u64,
+    /// See [`Record::evictable`].
+    pub(crate) evictable: bool,
+}
+
+/// The commit that a sound record with its payload behind it is of. Reads no more than that takes.
+/// `None`: it is of another object, or of another kind.
+pub(super) fn commit_of(bytes: &[u8], bucket_id: u64, name: &str) -> Option<Commit> {
     let mut r = Reader { rest: bytes };
-    let mut is_same = || {
-        let kind = r.u8()?;
-        r.u8()?;
-        let is_named = r.varint()? == record.bucket_id && r.text_is(&record.name)?;
-        let sequence = r.varint()?;
-        Ok::<_, Error>(kind == PUT_HERE && is_named && r.delta(sequence)? == record.generation)
-    };
-    is_same().unwrap_or(false)
+    let (kind, flags) = (r.u8().ok()?, r.u8().ok()?);
+    let is_it = kind == PUT_HERE && r.varint().ok()? == bucket_id && r.text_is(name).ok()?;
+    let sequence = is_it.then(|| r.varint().ok())??;
+    let generation = r.delta(sequence).ok()?;
+    Some(Commit { generation, evictable: flags & (BACKED | DIRTY) == BACKED })
 }
 
 /// Generation and metadata, as [`encode_rest`] wrote them.

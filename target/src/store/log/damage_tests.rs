@@ -8,10 +8,10 @@ use forebay_core::ErrorCode;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::tests::{open, placed, put, remove};
+use super::tests::{frame, open, placed, put, remove};
 use super::*;
 use crate::store::format::{self, SEGMENT_HEADER, SegmentHeader};
-use crate::store::record::Record;
+use crate::store::record::{Place, Record};
 
 /// A log of one segment, and what stands in it.
 struct Written {
@@ -106,31 +106,46 @@ impl Written {
                 records.push((i, record));
             }
         }
-        let wanted: Vec<&Record> = records.iter().map(|(_, record)| &**record).collect();
+        let wanted: Vec<Frame<'_>> = records
+            .iter()
+            .map(|(_, record)| Frame { with_record: true, ..Frame::of(record).unwrap() })
+            .collect();
         let payloads = log.payloads_now(&wanted);
         assert_eq!(payloads.len(), records.len());
         for ((i, record), payload) in records.iter().zip(payloads) {
             let (start, _, end) = self.frame(*i);
             let whole = !touched(start, end) && end <= len;
             // Not every file system can tell what is in memory.
-            let can_tell = !matches!(log.read_now(&self.spots[*i], record.size), Ok(Err(())));
+            let can_tell = log.read_now(&Frame::of(record).unwrap()).is_some();
             match payload {
-                Some(payload) => assert!(whole && payload == self.items[*i].payload),
+                Some(taken) => {
+                    assert!(whole && taken.payload == self.items[*i].payload);
+                    assert_eq!(taken.commit.generation, record.generation);
+                    assert_eq!(taken.record.as_ref(), Some(record));
+                }
                 None => assert!(!whole || !can_tell),
             }
-            let other = Record { generation: record.generation + 1, ..(**record).clone() };
-            assert_eq!(log.payloads_now(&[&other]), [None], "another commit");
-            let other = Record { name: "other".into(), ..(**record).clone() };
-            assert_eq!(log.payloads_now(&[&other]), [None], "another object");
+            let of = Frame::of(record).unwrap();
+            let any = Frame { generation: None, ..of };
+            assert_eq!(log.payloads_now(&[any])[0].is_some(), whole && can_tell, "any commit");
+            let other = Frame { generation: Some(record.generation + 1), ..of };
+            assert_eq!(log.payloads_now(&[other]), [None], "another commit");
+            assert_eq!(log.read_now(&other), None, "another commit");
+            let other = Frame { name: "other", ..of };
+            assert_eq!(log.payloads_now(&[other]), [None], "another object");
+            assert_eq!(log.read_now(&other), None, "another object");
+            let longer = Frame { len: of.len + 8, ..of };
+            assert_eq!(log.payloads_now(&[longer]), [None], "another length");
+            assert_eq!(log.read_now(&longer), None, "another length");
         }
     }
 }
 
 fn now(log: &Log, spot: &Spot, record: &Record) -> Result<Option<(Record, Bytes)>> {
-    match log.read_now(spot, record.size) {
-        Ok(Err(())) => log.read(spot, record.size),
-        Ok(Ok(found)) => Ok(found),
-        Err(e) => Err(e),
+    let at = Record { place: Place::Log(*spot), ..record.clone() };
+    match log.read_now(&Frame::of(&at).unwrap()) {
+        Some(found) => Ok(Some(found)),
+        None => log.read(spot, record.size),
     }
 }
 
@@ -279,7 +294,7 @@ fn a_segment_without_a_sound_header_is_set_aside() {
         assert_eq!(log.segments(), []);
         assert_eq!(log.damaged()[0].0, 1);
         assert_eq!(log.read(&written.spots[0], 10).unwrap_err().code, ErrorCode::Corrupt);
-        assert_eq!(log.read_now(&written.spots[0], 10).unwrap_err().code, ErrorCode::Corrupt);
+        assert_eq!(log.payloads_now(&[frame("a", 1, written.spots[0], 10)]), [None]);
         // Its id is taken, and the file stays until it is removed.
         assert_eq!(log.append(&[put("b", 2, 10)]).unwrap()[0].segment, 2);
         assert_eq!(fs::read(segment(written.dir.path(), 1)).unwrap(), bytes);

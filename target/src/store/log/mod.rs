@@ -29,6 +29,7 @@ use super::disk::{Disk, DiskFile, open_files_limit};
 use super::identity::failed;
 use super::record::Spot;
 
+pub(crate) use self::read::{Frame, Taken};
 #[allow(unused_imports)]
 pub(crate) use self::scan::Found;
 pub(crate) use super::format::Entry;

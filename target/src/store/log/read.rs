@@ -10,17 +10,67 @@ use forebay_core::{Error, ErrorCode, Result};
 use super::segment::Segment;
 use super::{Log, locked};
 use crate::store::disk::DiskFile;
-use crate::store::format::{self, Entry, FIXED, MAX_HEAD, MAX_PAYLOAD};
+use crate::store::format::{self, ALIGN, Commit, Entry, FIXED, Fixed, MAX_HEAD, MAX_PAYLOAD};
 use crate::store::identity::failed;
 use crate::store::record::{Place, Record, Spot};
 
 /// Frames closer to each other come by one read, which costs less than two,
-const NEAR: u64 = 1 << 10;
+const NEAR: u64 = 4 << 10;
 /// of so many bytes.
 const SPAN: u64 = 256 << 10;
 
-/// Nothing was read: the disk would have to be waited for.
-pub(crate) type WouldBlock = ();
+/// A frame to be read with the payload behind its head, and whose it has to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'a> {
+    pub(crate) segment: u64,
+    pub(crate) offset: u32,
+    /// Bytes of head and payload.
+    pub(crate) len: u64,
+    pub(crate) bucket_id: u64,
+    pub(crate) name: &'a str,
+    /// `None`: of whichever commit.
+    pub(crate) generation: Option<u64>,
+    /// The record is wanted, too.
+    pub(crate) with_record: bool,
+}
+
+impl<'a> Frame<'a> {
+    /// `None`: the log has the record alone.
+    pub(crate) fn of(record: &'a Record) -> Option<Self> {
+        let Place::Log(spot) = &record.place else { return None };
+        Some(Self {
+            segment: spot.segment,
+            offset: spot.offset,
+            len: u64::from(spot.head) + record.size,
+            bucket_id: record.bucket_id,
+            name: &record.name,
+            generation: Some(record.generation),
+            with_record: false,
+        })
+    }
+
+    fn start(&self) -> u64 {
+        u64::from(self.offset)
+    }
+
+    /// Where the next frame may begin.
+    fn end(&self) -> u64 {
+        (self.start() + self.len).next_multiple_of(ALIGN)
+    }
+
+    fn is_of(&self, record: &Record) -> bool {
+        (self.bucket_id, self.name) == (record.bucket_id, record.name.as_str())
+            && self.generation.is_none_or(|generation| generation == record.generation)
+    }
+}
+
+/// What a frame was found to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) commit: Commit,
+    pub(crate) payload: Bytes,
+    pub(crate) record: Option<Box<Record>>,
+}
 
 impl Log {
     /// Record and payload that stand at `spot`, every byte checked. `size` is the payload's.
@@ -43,85 +93,81 @@ impl Log {
         check(&segment, spot, size, frame).map(Some)
     }
 
-    /// As [`Self::read`] if everything is in memory; meant for threads that must not wait.
-    pub(crate) fn read_now(
-        &self,
-        spot: &Spot,
-        size: u64,
-    ) -> Result<std::result::Result<Option<(Record, Bytes)>, WouldBlock>> {
-        let Some(segment) = self.segment(spot.segment) else { return self.missing(spot).map(Ok) };
-        let Some(file) = segment.opened() else { return Ok(Err(())) };
-        let mut frame = buffer(&segment, spot, size)?;
-        if !filled_now(&file, frame.bytes_mut(), u64::from(spot.offset)) {
-            return Ok(Err(()));
+    /// As [`Self::read`] if everything is in memory; meant for threads that must not wait. `None`: it
+    /// is not, or not what is asked for, which `read` judges.
+    pub(crate) fn read_now(&self, frame: &Frame<'_>) -> Option<(Record, Bytes)> {
+        let segment = self.segment(frame.segment)?;
+        let file = segment.opened()?;
+        let mut bytes = Buffer::take(checked_len(frame.len)?);
+        if !filled_now(&file, bytes.bytes_mut(), frame.start()) {
+            return None;
         }
-        check(&segment, spot, size, frame).map(|found| Ok(Some(found)))
+        let head = Fixed::decode(bytes.as_ref())?.head;
+        let spot = Spot { segment: frame.segment, offset: frame.offset, head };
+        let size = frame.len.checked_sub(u64::from(head))?;
+        let (record, payload) = check(&segment, &spot, size, bytes).ok()?;
+        frame.is_of(&record).then_some((record, payload))
     }
 
-    /// The payloads of commits that lie in the log, in the order of their places and in one call for
-    /// those that are neighbours. `None`: it is not in memory, or not what its record says, which
-    /// [`Self::read`] judges.
-    pub(crate) fn payloads_now(&self, records: &[&Record]) -> Vec<Option<Bytes>> {
-        let end = |r: &Record| u64::from(r.spot().offset) + r.frame_bytes();
-        let mut payloads = Vec::with_capacity(records.len());
-        let mut rest = records;
+    /// The payloads of frames, which come in the order of their places; in one call for those that
+    /// are neighbours. `None`: as from [`Self::read_now`].
+    pub(crate) fn payloads_now(&self, frames: &[Frame<'_>]) -> Vec<Option<Taken>> {
+        let mut payloads = Vec::with_capacity(frames.len());
+        let mut rest = frames;
         while let Some(first) = rest.first() {
-            if !first.place.is_log() {
-                payloads.push(None);
-                rest = &rest[1..];
-                continue;
-            }
-            let start = u64::from(first.spot().offset);
-            let is_near = |pair: &[&Record]| {
-                pair[1].place.is_log()
-                    && pair[0].spot().segment == pair[1].spot().segment
-                    && u64::from(pair[1].spot().offset) <= end(pair[0]) + NEAR
-                    && end(pair[1]) - start <= SPAN
+            let is_near = |pair: &[Frame<'_>]| {
+                pair[0].segment == pair[1].segment
+                    && pair[1].start() <= pair[0].end() + NEAR
+                    && pair[1].end() - first.start() <= SPAN
             };
             let count = 1 + rest.windows(2).take_while(|pair| is_near(pair)).count();
             let (together, others) = rest.split_at(count);
-            match self.span_now(together) {
-                Some(span) => payloads.extend(span),
+            match self.span_now(together, &mut payloads) {
+                Some(()) => {}
                 None if count == 1 => payloads.push(None),
-                None => {
-                    let each = |record| self.span_now(&[record]).and_then(|mut span| span.pop()?);
-                    payloads.extend(together.iter().copied().map(each));
-                }
+                None => together.iter().for_each(|frame| {
+                    if self.span_now(std::slice::from_ref(frame), &mut payloads).is_none() {
+                        payloads.push(None);
+                    }
+                }),
             }
             rest = others;
         }
         payloads
     }
 
-    /// Neighbours in one segment. `None`: not all of them are in memory.
-    fn span_now(&self, records: &[&Record]) -> Option<Vec<Option<Bytes>>> {
-        let (first, last) = (records.first()?, records.last()?);
-        let segment = self.segment(first.spot().segment)?;
+    /// Appends the payloads of neighbours in one segment. `None`: not all of them are in memory.
+    fn span_now(&self, frames: &[Frame<'_>], out: &mut Vec<Option<Taken>>) -> Option<()> {
+        let (first, last) = (frames.first()?, frames.last()?);
+        let segment = self.segment(first.segment)?;
         let file = segment.opened()?;
-        let start = u64::from(first.spot().offset);
-        let payload_end = u64::from(last.spot().offset) + u64::from(last.spot().head) + last.size;
-        let mut span = Buffer::take(usize::try_from(payload_end.checked_sub(start)?).ok()?);
+        let start = first.start();
+        let len = (last.start() + last.len).checked_sub(start).and_then(checked_len)?;
+        let mut span = Buffer::take(len);
         if !filled_now(&file, span.bytes_mut(), start) {
             return None;
         }
         let span = span.freeze();
-        let useful: u64 = records.iter().map(|record| record.size).sum();
+        let useful: u64 = frames.iter().map(|frame| frame.len).sum();
         let is_sparse = useful * 2 < span.len() as u64;
-        let payload = |record: &&Record| {
-            let Place::Log(spot) = &record.place else { return None };
-            let offset = u64::from(spot.offset);
-            let at = usize::try_from(offset.checked_sub(start)?).ok()?;
-            let (head, payload) = (at + spot.head as usize, record.size as usize);
-            let bytes = span.get(head..head.checked_add(payload)?)?;
-            let head = &span[at..head];
-            let is_sound = format::is_head_of(head, &segment.header, offset, record)
-                && format::bad_block(bytes, format::split_table(head, record.size)).is_none();
+        let take = |frame: &Frame<'_>| {
+            let at = usize::try_from(frame.start().checked_sub(start)?).ok()?;
+            let bytes = span.get(at..at.checked_add(usize::try_from(frame.len).ok()?)?)?;
+            let (bucket_id, name) = (frame.bucket_id, frame.name);
+            let opened =
+                format::open_frame(bytes, &segment.header, frame.start(), bucket_id, name)?;
+            let (commit, payload) = (opened.commit, opened.payload);
+            let is_wanted = frame.generation.is_none_or(|wanted| wanted == commit.generation);
             // A part keeps all of the span in memory.
-            let share =
-                || if is_sparse { Bytes::copy_from_slice(bytes) } else { span.slice_ref(bytes) };
-            is_sound.then(share)
+            let share = || match is_sparse {
+                true => Bytes::copy_from_slice(payload),
+                false => span.slice_ref(payload),
+            };
+            let record = frame.with_record.then(|| opened.record().map(Box::new)).flatten();
+            is_wanted.then(|| Taken { commit, payload: share(), record })
         };
-        Some(records.iter().map(payload).collect())
+        out.extend(frames.iter().map(take));
+        Some(())
     }
 
     fn missing<T>(&self, spot: &Spot) -> Result<Option<T>> {
@@ -138,6 +184,12 @@ impl Log {
 /// A short read is one that would wait for the rest; a failed one is for [`Log::read`] to judge.
 fn filled_now(file: &Arc<dyn DiskFile>, buf: &mut [u8], offset: u64) -> bool {
     matches!(file.read_now_at(buf, offset), Ok(Some(n)) if n == buf.len())
+}
+
+/// Bytes of frames that may be read in one go.
+fn checked_len(len: u64) -> Option<usize> {
+    let most = (MAX_HEAD as u64 + MAX_PAYLOAD).max(SPAN);
+    (FIXED as u64..=most).contains(&len).then_some(len as usize)
 }
 
 /// Room for head and payload.

@@ -1,0 +1,94 @@
+//! `forebay node`: take targets out of use, give them back, let them leave.
+
+use clap::{Args, Subcommand};
+use forebay_core::NodeId;
+use forebay_core::state::Node;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::output;
+use crate::session::Session;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NodeCommand {
+    /// Take a target out of use: it owns nothing any more, and what it has moves to the others
+    #[command(after_help = "Example:
+  forebay node drain target-02 --wait          before its machine is worked on
+  forebay node uncordon target-02              takes it back into use")]
+    Drain(DrainArgs),
+    /// Take a drained target back into use
+    Uncordon(NodeArgs),
+    /// Drain a target; when nothing lies there any more it stops and is no member any more
+    #[command(after_help = "Example:
+  forebay node remove target-02 --wait
+  forebay node remove target-02 --lost         it is down for good; what only it had is lost")]
+    Remove(RemoveArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// The node's id, as `forebay cluster info` shows it
+    #[arg(value_name = "NODE", value_parser = NodeId::new)]
+    node: NodeId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// End its process when nothing lies there any more
+    #[arg(long)]
+    stop: bool,
+    /// Wait until all it has was moved
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// It is down and will not come back: forget it, with the objects that only it has
+    #[arg(long)]
+    lost: bool,
+    /// Wait until it has left
+    #[arg(long, conflicts_with = "lost")]
+    wait: bool,
+}
+
+pub(crate) async fn run(session: &Session, command: &NodeCommand) -> Result<(), Failure> {
+    let (action, node, lost) = match command {
+        NodeCommand::Drain(args) if args.stop => ("shutdown-node", &args.node.node, false),
+        NodeCommand::Drain(args) => ("start-maintenance", &args.node.node, false),
+        NodeCommand::Uncordon(args) => ("stop-maintenance", &args.node, false),
+        NodeCommand::Remove(args) => ("decommission-node", &args.node.node, args.lost),
+    };
+    let job = session.client.act_on_node(action, node, lost).await?;
+    match command {
+        NodeCommand::Drain(args) if args.wait => {
+            until(session, node, |found| found.is_none_or(|node| node.emptied)).await?;
+        }
+        NodeCommand::Remove(args) if args.wait => until(session, node, |n| n.is_none()).await?,
+        _ => {
+            if let Some(job) = &job {
+                session.note(format!("objects move by job {job}, which begins in a moment"));
+            }
+        }
+    }
+    output::one(session.format, node.as_str(), &[], &json!({ "node": node, "job": job }))
+}
+
+/// Waits until the map says of a node what it is to say.
+async fn until(
+    session: &Session,
+    node: &NodeId,
+    is_so: impl Fn(Option<&Node>) -> bool,
+) -> Result<(), Failure> {
+    loop {
+        let map = session.client.refresh_map().await?;
+        if is_so(map.state.node(node)) {
+            return Ok(());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    }
+}

@@ -1,0 +1,126 @@
+//! Copies of native objects as targets speak of them to each other: what one is, which of two is
+//! newer, and what is asked.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::name::{Bucket, NodeId};
+use crate::object::ObjectMeta;
+
+/// Header with the [`CopyHead`] of a copy on its way: JSON in base64, because metadata may be any
+/// text.
+pub const COPY_HEADER: &str = "forebay-copy";
+
+/// Orders the states of one native object, whoever wrote them: first by the version of the
+/// cluster's state under which its owner wrote, then by the object's own version. Owners change only
+/// with the state, so a former owner's writes are older than those of the one after it, whatever
+/// the clocks say.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Stamp {
+    pub epoch: u64,
+    pub version: u64,
+}
+
+impl Stamp {
+    /// The stamp of an object that was written under `epoch` as this version of it.
+    pub fn new(epoch: u64, version: &str) -> Self {
+        Self { epoch, version: version.parse().unwrap_or(0) }
+    }
+
+    /// That of a change of the object made under `epoch`.
+    #[must_use]
+    pub fn next(self, epoch: u64) -> Self {
+        Self { epoch: self.epoch.max(epoch), version: self.version + 1 }
+    }
+}
+
+/// A copy without its bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyHead {
+    pub meta: ObjectMeta,
+    /// Version of the cluster's state under which it was written.
+    pub epoch: u64,
+    /// The target that sends it.
+    pub from: Option<NodeId>,
+    /// It is written at this moment, by who sends it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub written: bool,
+}
+
+impl CopyHead {
+    pub fn stamp(&self) -> Stamp {
+        Stamp::new(self.epoch, &self.meta.version)
+    }
+
+    /// As it stands in [`COPY_HEADER`].
+    pub fn to_header(&self) -> Result<String> {
+        let json = serde_json::to_vec(self)
+            .map_err(|e| Error::internal(format!("a copy's metadata cannot be sent: {e}")))?;
+        Ok(BASE64_STANDARD.encode(json))
+    }
+
+    pub fn from_header(value: &[u8]) -> Result<Self> {
+        let json = BASE64_STANDARD.decode(value).ok();
+        json.and_then(|json| serde_json::from_slice(&json).ok())
+            .ok_or_else(|| Error::invalid(format!("{COPY_HEADER} is missing or cannot be read")))
+    }
+}
+
+/// `POST /internal/v1/copy/look` and `…/remove`: which object.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CopyRequest {
+    pub bucket: Bucket,
+    pub name: String,
+    /// Remove: what is older than this goes.
+    #[serde(default)]
+    pub stamp: Stamp,
+    /// Remove: who deletes or writes it at this moment. Send: who is to have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<NodeId>,
+}
+
+impl CopyRequest {
+    pub fn new(bucket: &Bucket, name: &str) -> Self {
+        Self { bucket: bucket.clone(), name: name.to_owned(), stamp: Stamp::default(), by: None }
+    }
+}
+
+/// What a target has of an object; nothing of it is being changed while it answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyLook {
+    pub there: Option<Stamp>,
+    /// Of its removal, where the target remembers one.
+    pub removed: Option<Stamp>,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_owner_is_newer_whatever_the_versions_of_the_former_one() {
+        let former = Stamp::new(7, "12");
+        assert!(Stamp::new(9, "1") > former);
+        assert!(Stamp::new(7, "13") > former);
+        assert_eq!(former.next(7), Stamp::new(7, "13"));
+        assert_eq!(former.next(9), Stamp::new(9, "13"));
+        assert!(former.next(3) > former, "a change is newer even under a state that lags");
+    }
+
+    #[test]
+    fn a_head_survives_its_way_and_a_bad_one_is_refused() {
+        let custom = [("k".to_owned(), "ü\n,=".to_owned())].into();
+        let meta = ObjectMeta { size: 5, version: "3".into(), custom, ..Default::default() };
+        let head = CopyHead { meta, epoch: 8, from: None, written: true };
+        let read = CopyHead::from_header(head.to_header().unwrap().as_bytes()).unwrap();
+        assert_eq!((read.stamp(), &read), (Stamp { epoch: 8, version: 3 }, &head));
+        for bad in ["", "bm8ganNvbg==", "%"] {
+            assert!(CopyHead::from_header(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What has to move when the places of native objects change: a pure function of two states.
+
+use crate::bucket::BucketInfo;
+use crate::name::NodeId;
+use crate::placement;
+use crate::state::{ClusterState, Node};
+
+/// One object that goes from one target to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    pub from: NodeId,
+    pub to: NodeId,
+}
+
+/// What becomes of a copy that lies on one target.
+#[derive(Clone, Debug)]
+pub struct Duty<'a> {
+    /// It belongs there.
+    pub stays: bool,
+    /// The other targets where the object belongs: they are to have it, too.
+    pub others: Vec<&'a Node>,
+}
+
+/// What becomes of a copy that lies on target `me`. Where it does not stay it goes when all others
+/// have it.
+pub fn duty<'a>(state: &'a ClusterState, info: &BucketInfo, name: &str, me: &NodeId) -> Duty<'a> {
+    let digest = placement::object_digest(&info.bucket.uname(), name);
+    let mut others = match info.copies {
+        // The usual case, without a list of all.
+        1 => Vec::from_iter(placement::highest(state.owning_targets(), digest)),
+        _ => placement::holders(state, info, digest),
+    };
+    let all = others.len();
+    others.retain(|node| node.id != *me);
+    // Where nobody is to have it, it is left alone.
+    Duty { stays: others.len() < all || all == 0, others }
+}
+
+/// What has to be sent so that an object, which lies where `old` has it, lies where `new` does.
+pub fn plan(old: &ClusterState, new: &ClusterState, info: &BucketInfo, name: &str) -> Vec<Move> {
+    let digest = placement::object_digest(&info.bucket.uname(), name);
+    let had = placement::holders(old, info, digest);
+    let has = placement::holders(new, info, digest);
+    let comes: Vec<_> = has.iter().filter(|n| had.iter().all(|h| h.id != n.id)).collect();
+    let mut goes = had.iter().filter(|h| has.iter().all(|n| n.id != h.id));
+    let moves = comes.into_iter().filter_map(|to| {
+        // From those that lose it; a copy more comes from the first.
+        let from = goes.next().or(had.first())?;
+        Some(Move { from: from.id.clone(), to: to.id.clone() })
+    });
+    moves.collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::name::{Bucket, Provider};
+    use crate::state::{Command, Role};
+
+    fn info() -> BucketInfo {
+        BucketInfo::requested(Bucket::new(Provider::Ais, "b").unwrap(), None)
+    }
+
+    fn id(n: usize) -> NodeId {
+        NodeId::new(&format!("target-{n:02}")).unwrap()
+    }
+
+    fn cluster(weights: &[u32]) -> ClusterState {
+        let mut state = ClusterState::default();
+        for (n, weight) in weights.iter().enumerate() {
+            join(&mut state, n, *weight);
+        }
+        state
+    }
+
+    fn join(state: &mut ClusterState, n: usize, weight: u32) {
+        let (id, url, zone) = (id(n), format!("http://t{n}"), String::new());
+        let join = Command::Join { id, role: Role::Target, url, weight, zone };
+        state.apply(state.version + 1, join).unwrap();
+    }
+
+    /// How many of `names` move to each target.
+    fn arrivals(old: &ClusterState, new: &ClusterState, names: usize) -> BTreeMap<NodeId, usize> {
+        let info = info();
+        let mut arrivals = BTreeMap::new();
+        for n in 0..names {
+            for m in plan(old, new, &info, &format!("train/{n:07}.jpg")) {
+                *arrivals.entry(m.to).or_default() += 1;
+            }
+        }
+        arrivals
+    }
+
+    #[test]
+    fn a_fifth_target_gets_a_fifth_of_what_four_had_and_nothing_else_moves() {
+        let old = cluster(&[1; 4]);
+        let mut new = old.clone();
+        join(&mut new, 4, 1);
+        let arrivals = arrivals(&old, &new, 100_000);
+        assert_eq!(arrivals.keys().collect::<Vec<_>>(), [&id(4)]);
+        assert!((19_000..=21_000).contains(&arrivals[&id(4)]), "{arrivals:?}");
+    }
+
+    #[test]
+    fn a_second_copy_is_made_of_the_first_and_a_copy_less_moves_nothing() {
+        let state = cluster(&[1; 4]);
+        let (once, twice) = (info(), BucketInfo { copies: 2, ..info() });
+        for n in 0..1_000 {
+            let name = format!("o{n}");
+            let digest = placement::object_digest(&once.bucket.uname(), &name);
+            let owner = placement::highest(state.owning_targets(), digest).unwrap();
+            let had = duty(&state, &twice, &name, &owner.id);
+            assert!(had.stays && had.others.len() == 1);
+            let second = duty(&state, &once, &name, &had.others[0].id);
+            assert!(!second.stays && second.others[0].id == owner.id);
+        }
+    }
+
+    #[test]
+    fn what_a_leaving_target_had_is_spread_evenly_over_the_others() {
+        let old = cluster(&[1; 5]);
+        let mut new = old.clone();
+        new.apply(9, Command::SetMaintenance { id: id(2), on: true }).unwrap();
+        let arrivals = arrivals(&old, &new, 100_000);
+        assert_eq!(arrivals.len(), 4);
+        assert!(arrivals.values().all(|n| (4_500..=5_500).contains(n)), "{arrivals:?}");
+    }
+
+    #[test]
+    fn a_target_of_twice_the_weight_gets_twice_the_share() {
+        let old = cluster(&[1, 1, 1]);
+        let mut new = old.clone();
+        join(&mut new, 3, 2);
+        let arrivals = arrivals(&old, &new, 50_000);
+        assert_eq!(arrivals.len(), 1);
+        assert!((19_000..=21_000).contains(&arrivals[&id(3)]), "two fifths: {arrivals:?}");
+    }
+
+    #[test]
+    fn who_is_dead_or_alive_moves_nothing() {
+        let old = cluster(&[1; 4]);
+        let mut new = old.clone();
+        new.apply(9, Command::SetAlive { id: id(1), alive: false }).unwrap();
+        assert!(arrivals(&old, &new, 10_000).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn objects_move_only_to_who_comes_and_from_who_goes(
+            weights in prop::collection::vec(1u32..5, 2..12),
+            goes in 0usize..12,
+            copies in 1u32..4,
+            name in "[a-z0-9/._-]{1,60}",
+        ) {
+            let (goes, comes) = (goes % weights.len(), weights.len());
+            let old = cluster(&weights);
+            let mut more = old.clone();
+            join(&mut more, comes, 3);
+            let info = BucketInfo { copies, ..info() };
+            let moves = plan(&old, &more, &info, &name);
+            prop_assert!(moves.len() <= 1);
+            for m in moves {
+                prop_assert_eq!(m.to, id(comes));
+            }
+            let mut fewer = old.clone();
+            fewer.apply(99, Command::SetMaintenance { id: id(goes), on: true }).unwrap();
+            for m in plan(&old, &fewer, &info, &name) {
+                prop_assert_eq!(m.from, id(goes));
+                prop_assert_ne!(m.to, id(goes));
+            }
+            // There and back again is where it was.
+            let mut back = fewer;
+            back.apply(100, Command::SetMaintenance { id: id(goes), on: false }).unwrap();
+            prop_assert_eq!(plan(&old, &back, &info, &name), vec![]);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+"""Distributed checkpoints saved in the background, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.distributed.checkpoint import state_dict_saver
+
+from forebay_torch.checkpoint import SaveFuture
+from forebay_torch.checkpoint.in_flight import InFlight
+
+__all__ = ["after", "async_save", "wait"]
+
+# Of this process, which is one rank of the save.
+_in_flight = InFlight()
+
+
+def async_save(state_dict: dict[str, Any], **options: Any) -> SaveFuture:
+    """``torch.distributed.checkpoint.async_save``, after the save before has ended on this rank.
+
+    Two of them at once would mix up their messages between ranks. Every rank calls it.
+
+    Args:
+        state_dict: What to save; copied to the memory of the CPU before this returns.
+        options: Those of torch: ``storage_writer``, ``checkpoint_id``, ``process_group``, ….
+
+    Raises:
+        Exception: What the save before failed of, unless ``result()`` or ``exception()`` told it;
+            nothing is saved then.
+    """
+    _in_flight.wait()
+    saving: Any = state_dict_saver.async_save(state_dict, **options)
+    return _in_flight.follow(getattr(saving, "upload_completion", saving))
+
+
+def wait() -> None:
+    """Waits for the save under way.
+
+    Raises:
+        Exception: What it failed of, unless that was told.
+    """
+    _in_flight.wait()
+
+
+def after(step: Callable[[], None]) -> None:
+    """Runs ``step`` when the save under way has succeeded on this rank; at once when there is none."""
+    _in_flight.after(step)

@@ -1,0 +1,135 @@
+"""What the ranks of the tests of distributed checkpoints do, each in a process of its own.
+
+    python rank_jobs.py JOB RANK WORLD FOLDER ENDPOINT URI
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+FULL = (64, 5000)
+
+
+def run_ranks(job: str, world: int, folder: Path, endpoint: str, uri: str) -> list[str]:
+    """Runs a job with so many gloo processes; what each of them printed."""
+    rendezvous = folder / f"rendezvous-{uuid.uuid4().hex}"
+    command = [sys.executable, __file__, job]
+    ranks = [
+        subprocess.Popen(
+            [*command, str(rank), str(world), str(rendezvous), endpoint, uri],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    try:
+        told = [rank.communicate(timeout=200) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    for rank, (_, errors) in zip(ranks, told, strict=True):
+        assert rank.returncode == 0, errors
+    return [output for output, _ in told]
+
+
+def main(job: str, rank: int, world: int, rendezvous: str, endpoint: str, uri: str) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    import forebay
+
+    dist.init_process_group(
+        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world
+    )
+    mesh = init_device_mesh("cpu", (world,))
+    full = torch.arange(FULL[0] * FULL[1], dtype=torch.float32).reshape(FULL)
+
+    def state(factor: float = 1) -> dict[str, Any]:
+        sharded = distribute_tensor(full * factor, mesh, [Shard(0)])
+        return {"sharded": sharded, "same": torch.ones(7) * factor, "step": int(3 * factor)}
+
+    client = forebay.Client(endpoint, timeout=20)
+    JOBS[job](rank, client, uri, state)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def check(state: dict[str, Any], wanted: dict[str, Any]) -> None:
+    import torch
+
+    assert torch.equal(state["sharded"].to_local(), wanted["sharded"].to_local())
+    assert torch.equal(state["same"], wanted["same"]) and state["step"] == wanted["step"]
+
+
+def save(rank: int, client: Any, uri: str, state: Any) -> None:
+    """One checkpoint."""
+    import torch.distributed.checkpoint as dcp
+    from forebay_torch.dcp import StorageWriter
+
+    dcp.save(state(), storage_writer=StorageWriter(uri, None, client, thread_count=2))
+
+
+def load(rank: int, client: Any, uri: str, state: Any) -> None:
+    """The same in another number of ranks."""
+    import torch.distributed.checkpoint as dcp
+    from forebay_torch.dcp import StorageReader
+
+    loaded = state(0)
+    dcp.load(loaded, storage_reader=StorageReader(uri, None, client))
+    check(loaded, state())
+
+
+def background(rank: int, client: Any, uri: str, state: Any) -> None:
+    """torch's async_save as the connector for Google shows it, then ours, then failures."""
+    import pytest
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from forebay_torch.dcp import StorageReader, StorageWriter, async_save
+    from torch.distributed.checkpoint import async_save as torch_async_save
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    group = dist.new_group(list(range(dist.get_world_size())), backend="gloo")
+    writer = StorageWriter(uri, "project", client)
+    future = None
+    for epoch in range(3):
+        if future is not None:
+            future.result()
+        future = torch_async_save(
+            state(epoch), checkpoint_id=uri, storage_writer=writer, process_group=group
+        )
+    future.result()
+    loaded = state(0)
+    dcp.load(loaded, storage_reader=StorageReader(uri, None, client))
+    check(loaded, state(2))
+
+    futures = []
+    for epoch in range(3, 6):
+        futures.append(
+            async_save(state(epoch), storage_writer=writer, checkpoint_id=uri, process_group=group)
+        )
+        assert all(before.done() for before in futures[:-1])
+    futures[-1].result(60)
+    dcp.load(loaded, storage_reader=StorageReader(uri, None, client))
+    check(loaded, state(5))
+
+    missing = StorageWriter("ais://there-is-no-such-bucket/x", None, client)
+    failed = torch_async_save(state(), storage_writer=missing, process_group=group)
+    with pytest.raises(CheckpointException, match="there-is-no-such-bucket"):
+        failed.result(60)
+    async_save(state(), storage_writer=missing, process_group=group)
+    with pytest.raises(CheckpointException, match="there-is-no-such-bucket"):
+        async_save(state(), storage_writer=writer, process_group=group)
+    async_save(state(6), storage_writer=writer, checkpoint_id=uri, process_group=group).result(60)
+
+
+JOBS = {"save": save, "load": load, "background": background}
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

@@ -1,0 +1,90 @@
+//! Where a bucket lives, and what is said of it alike for all kinds of backends when a call fails.
+
+use std::fmt::Display;
+
+use forebay_core::error::{Error, ErrorCode};
+use forebay_core::name::Bucket;
+
+/// A bucket and the server that has it, as errors name them. Hints are each kind's own.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) bucket: Bucket,
+    /// Its URL.
+    pub(super) endpoint: String,
+}
+
+impl Place {
+    /// The server answered, and said no to a call about the object `name`, or about the bucket.
+    pub(super) fn refused(&self, code: ErrorCode, said: &str, name: Option<&str>) -> Error {
+        Error::new(code, format!("{} refused {}: {said}", self.endpoint, self.subject(name)))
+    }
+
+    /// What a call is about.
+    pub(super) fn subject(&self, name: Option<&str>) -> String {
+        match name {
+            Some(name) => self.bucket.object_uri(name),
+            None => format!("bucket \"{}\"", self.bucket),
+        }
+    }
+
+    /// It is no longer the object that was asked for.
+    pub(super) fn changed(&self, name: &str) -> Error {
+        let uri = self.bucket.object_uri(name);
+        Error::new(ErrorCode::ObjectChanged, format!("{uri} changed at {}", self.endpoint))
+            .hint("read it again")
+    }
+
+    /// A body that broke off.
+    pub(super) fn broke_off(&self, name: &str, why: impl Display) -> Error {
+        let uri = self.bucket.object_uri(name);
+        let text = format!("reading {uri} from {} broke off: {why}", self.endpoint);
+        Error::new(ErrorCode::Unavailable, text)
+    }
+
+    /// Without a time to come back: the retries choose theirs, unless the server gave one.
+    pub(super) fn unavailable(&self, why: &str) -> Error {
+        let Self { bucket, endpoint } = self;
+        let text = format!("{endpoint}, where bucket \"{bucket}\" lives, is unavailable: {why}");
+        Error::new(ErrorCode::Unavailable, text)
+    }
+
+    /// There are too many calls, or calls too quickly: fewer at once will do.
+    pub(super) fn busy(&self, said: &str) -> Error {
+        let Self { bucket, endpoint } = self;
+        let text =
+            format!("{endpoint}, where bucket \"{bucket}\" lives, asks to slow down: {said}");
+        Error::new(ErrorCode::TooManyRequests, text).hint(
+            "calls go on with fewer at once; the bucket's cloud.concurrency and \
+             cloud.requests_per_second bound them",
+        )
+    }
+
+    pub(super) fn bucket_not_found(&self) -> Error {
+        Error { code: ErrorCode::RemoteBucketNotFound, ..self.bucket.not_found() }
+    }
+
+    /// Nothing was sent: there is nothing to sign with.
+    pub(super) fn no_credentials(&self, code: ErrorCode, why: &str) -> Error {
+        let Self { bucket, endpoint } = self;
+        Error::new(code, format!("no credentials for bucket \"{bucket}\" at {endpoint}: {why}"))
+    }
+
+    /// It answered with something that no such server answers.
+    pub(super) fn nonsense(&self, what: &str, name: &str) -> Error {
+        let uri = self.bucket.object_uri(name);
+        Error::internal(format!("{} answered for {uri} {what}", self.endpoint))
+    }
+
+    /// Its pages cannot be put together.
+    pub(super) fn out_of_order(&self) -> Error {
+        let Self { bucket, endpoint } = self;
+        Error::unsupported(format!(
+            "{endpoint} lists bucket \"{bucket}\" in an order other than that of names"
+        ))
+    }
+}
+
+/// Seconds, as `Retry-After` may give them.
+pub(super) fn retry_after(header: Option<&str>) -> Option<u32> {
+    header?.trim().parse().ok()
+}

@@ -1,0 +1,191 @@
+//! GET of an object over v1: what of it is wanted, and the answer.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use forebay_core::bucket::Freshness;
+use forebay_core::etl::EtlCall;
+use forebay_core::object::ObjectMeta;
+use forebay_core::size::{ByteRange, RangeSpec};
+use forebay_core::v1::archive::ArchiveQuery;
+use forebay_core::v1::headers as v1;
+use forebay_core::v1::object::BlobArgs;
+use forebay_core::{Error, Result};
+use forebay_node::auth::Caller;
+use forebay_node::reply::Failure;
+
+use super::objects::ObjectRequest;
+use super::{Context, etl, object_actions, shard};
+use crate::object::{AtHand, Turns, begun};
+use crate::store::Record;
+
+/// Whole objects up to this size go out in one piece.
+const ONE_PIECE: u64 = 1 << 20;
+/// Headers of an answer to GET, so that their map need not grow.
+const GET_HEADERS: usize = 12;
+/// What of an object a GET is for.
+pub(super) enum Wanted {
+    Bytes(Option<RangeSpec>),
+    /// As `Bytes`, after a look for a copy that may be served: here it is, if there is one.
+    Looked(Option<RangeSpec>, Option<Box<Record>>),
+    /// As `Bytes`, once a job has fetched it.
+    Fetched(BlobArgs, Option<RangeSpec>),
+    Member(ArchiveQuery),
+    Transformed(EtlCall),
+}
+
+impl Wanted {
+    /// What a GET asks for.
+    pub(super) fn of(request: &mut ObjectRequest) -> Result<Self> {
+        if request.query.flag("latest-ver") {
+            Arc::make_mut(&mut request.info).freshness = Freshness::Always;
+        }
+        let call = EtlCall::from_query(&request.query)?;
+        match (ArchiveQuery::parse(&request.query)?, call) {
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid(
+                    "members of shards cannot be transformed: etl_name goes without archive \
+                     parameters",
+                ));
+            }
+            (Some(asked), None) => return Ok(Self::Member(asked)),
+            (None, Some(call)) => return Ok(Self::Transformed(call)),
+            (None, None) => {}
+        }
+        let range = match request.headers.get(header::RANGE) {
+            Some(value) => RangeSpec::parse(value.to_str().unwrap_or("bytes="))?,
+            None => None,
+        };
+        Ok(match BlobArgs::from_headers(&request.headers)? {
+            Some(blob) => Self::Fetched(blob, range),
+            None => Self::Bytes(range),
+        })
+    }
+
+    /// The answer, where that takes no wait: the object is small and lies in memory. The other
+    /// case: what is still wanted.
+    pub(super) fn at_once(
+        self,
+        context: &Context,
+        request: &ObjectRequest,
+    ) -> Result<Result<Response, Self>> {
+        let range = match self {
+            Self::Bytes(range) if request.caller != Caller::Node => range,
+            wanted => return Ok(Err(wanted)),
+        };
+        let (meta, bytes) = match context.objects.at_hand(&request.info, request.name.as_str())? {
+            AtHand::Read(meta, bytes) => (meta, bytes),
+            AtHand::Fresh(record) => return Ok(Err(Self::Looked(range, Some(record)))),
+            AtHand::Nothing => return Ok(Err(Self::Looked(range, None))),
+        };
+        Ok(Ok(match answer_of(request, &meta, range) {
+            Ok((mut response, wanted)) => {
+                context.metrics.served("hit", wanted.len());
+                let (start, end) = (wanted.start as usize, wanted.end as usize);
+                *response.body_mut() = Body::from(bytes.slice(start..end));
+                response
+            }
+            Err(refusal) => *refusal,
+        }))
+    }
+}
+
+pub(super) async fn get(
+    context: &Context,
+    request: ObjectRequest,
+    wanted: Wanted,
+) -> Result<Response> {
+    let mut looked = None;
+    let range = match wanted {
+        Wanted::Bytes(range) => range,
+        Wanted::Looked(range, fresh) => {
+            looked = Some(fresh);
+            range
+        }
+        Wanted::Fetched(blob, range) => {
+            Box::pin(object_actions::blob_get(context, &request, blob)).await?;
+            range
+        }
+        Wanted::Member(asked) => return Box::pin(shard::get(context, &request, asked)).await,
+        Wanted::Transformed(call) => return Box::pin(etl::get(context, &request, &call)).await,
+    };
+    let mut turns = Turns::default();
+    loop {
+        let done = get_bytes(context, &request, range, looked.take()).await;
+        if !turns.again(&done) {
+            return done;
+        }
+    }
+}
+
+/// The object, or `range` of it. `looked`: the fresh copy that a look has found or not.
+async fn get_bytes(
+    context: &Context,
+    request: &ObjectRequest,
+    range: Option<RangeSpec>,
+    looked: Option<Option<Box<Record>>>,
+) -> Result<Response> {
+    let (objects, name) = (&context.objects, request.name.as_str());
+    let found = match looked {
+        Some(fresh) => objects.get_after(&request.info, name, range, fresh).await?,
+        None if request.caller == Caller::Node => {
+            Box::pin(objects.get_local(&request.info, name)).await?
+        }
+        None => objects.get_range(&request.info, name, range).await?,
+    };
+    let size = found.meta().size;
+    let (mut response, bytes) = match answer_of(request, found.meta(), range) {
+        Ok(answer) => answer,
+        Err(refusal) => return Ok(*refusal),
+    };
+    let result = found.result();
+    *response.body_mut() = if range.is_none() && size <= ONE_PIECE {
+        Body::from(found.read_all().await?)
+    } else {
+        Body::from_stream(begun(found.stream(bytes)).await?)
+    };
+    context.metrics.served(result, bytes.len());
+    Ok(response)
+}
+
+/// The answer to a GET, but for its body, and the bytes that this has to be. The other case: the
+/// refusal of a range that begins behind the object's end.
+fn answer_of(
+    request: &ObjectRequest,
+    meta: &ObjectMeta,
+    range: Option<RangeSpec>,
+) -> Result<(Response, ByteRange), Box<Response>> {
+    let size = meta.size;
+    let bytes = match range.map(|r| r.resolve(size)).transpose() {
+        Ok(range) => range.unwrap_or(ByteRange::whole(size)),
+        Err(e) => return Err(Box::new(not_satisfiable(e, size))),
+    };
+    let mut headers = HeaderMap::with_capacity(GET_HEADERS);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    v1::put_object_meta(&mut headers, meta);
+    if request.caller == Caller::Node {
+        v1::put_node_meta(&mut headers, meta);
+    } else {
+        v1::put_custom(&mut headers, meta);
+    }
+    if range.is_some() {
+        let content_range = format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1);
+        v1::set(&mut headers, "content-range", &content_range);
+    }
+    let mut response = Response::default();
+    *response.headers_mut() = headers;
+    if range.is_some() {
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    Ok((response, bytes))
+}
+
+pub(super) fn not_satisfiable(error: Error, size: u64) -> Response {
+    let mut response = Failure(error).into_response();
+    v1::set(response.headers_mut(), "content-range", &format!("bytes */{size}"));
+    response
+}

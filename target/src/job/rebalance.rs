@@ -1,0 +1,117 @@
+//! Has native objects that lie here where they belong: moves them, and makes copies that are missing
+//! elsewhere. It goes by what is found here, so it can be stopped, killed and begun again at any
+//! time: what was moved is not found again.
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::job::JobKind;
+use forebay_core::{Error, ErrorCode, Result, history};
+use futures::StreamExt;
+
+use super::{Job, Jobs};
+use crate::object::Which;
+use crate::pace::Pace;
+
+/// Objects that move at once.
+const PARALLEL: usize = 8;
+/// Names taken from a listing at once.
+const PAGE: usize = 1000;
+/// Bytes that leave a target in a second at most: reads and writes go on meanwhile.
+const BYTES_PER_SECOND: f64 = (64u64 << 20) as f64;
+/// Tries for one object; what fails for longer is left to the next rebalance.
+const TRIES: u32 = 4;
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(250);
+
+/// Moves what belongs elsewhere, of the job's bucket or of all.
+pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
+    if job.spec.kind == JobKind::Rebalance {
+        // An older one would do the same once more.
+        jobs.stop_others(JobKind::Rebalance, &job.spec.id);
+    }
+    let _turn = jobs.0.moving.lock().await;
+    let objects = &jobs.0.objects;
+    // What is on a disk that is not in use is not seen, and comes back with it.
+    objects.check_whole()?;
+    objects.changes_under_way().await;
+    let moving = Moving { jobs, job, pace: Pace::new(BYTES_PER_SECOND, 1) };
+    let state = objects.state();
+    let chosen = job.info.get().map(|info| &**info);
+    let buckets = state.buckets.values().map(|info| &**info);
+    for info in buckets.filter(|info| chosen.is_none_or(|chosen| chosen.id == info.id)) {
+        if !info.has_backend() {
+            moving.tombstones(info).await?;
+            moving.bucket(info, false).await?;
+            moving.bucket(info, true).await?;
+        }
+    }
+    Ok(())
+}
+
+struct Moving<'a> {
+    jobs: &'a Jobs,
+    job: &'a Job,
+    pace: Pace,
+}
+
+impl Moving<'_> {
+    /// What was removed is known to owners before copies come that are older.
+    async fn tombstones(&self, info: &BucketInfo) -> Result<()> {
+        let objects = &self.jobs.0.objects;
+        let (id, mut after) = (history::tombstones(info.id), String::new());
+        loop {
+            let (page, more) = objects.names_here(id, &after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after.clone_from(last);
+            for name in &page {
+                if let Err(e) = objects.spread_tombstone(info, name).await {
+                    self.job.failed(&e);
+                }
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves the objects of a bucket, or the older versions of them.
+    async fn bucket(&self, info: &BucketInfo, older: bool) -> Result<()> {
+        let objects = &self.jobs.0.objects;
+        let id = if older { history::id(info.id) } else { info.id };
+        let mut after = String::new();
+        loop {
+            let (page, more) = objects.names_here(id, &after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after.clone_from(last);
+            futures::stream::iter(page)
+                .for_each_concurrent(PARALLEL, |name| async move {
+                    let which = Which { info, name: &name, older };
+                    match self.one(which).await {
+                        Ok(Some(bytes)) => self.job.done(bytes),
+                        Ok(None) => {}
+                        Err(e) => self.job.failed(&e),
+                    }
+                })
+                .await;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn one(&self, which: Which<'_>) -> Result<Option<u64>> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.jobs.0.objects.spread(which, &self.pace).await {
+                Err(e) if tries < TRIES && may_pass(&e) => {
+                    tokio::time::sleep(PAUSE * tries).await;
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+/// Whether the same may be well a moment later.
+fn may_pass(error: &Error) -> bool {
+    error.code.is_transient() || error.code == ErrorCode::ObjectNotFound
+}

@@ -1,0 +1,208 @@
+//! What work ahead of need may take of a target and of a cloud: a share, so that a reader who waits
+//! finds a turn free whatever jobs are under way.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::cloud_rules::CloudRule;
+use tokio::sync::Notify;
+
+use crate::backend::Room;
+use crate::pace::Pace;
+
+/// A cloud's limit grows with time, which nobody tells of.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The share of all jobs of a target together.
+pub(crate) struct Background {
+    percent: u8,
+    /// Cold GETs that the target has in flight at most.
+    cold_gets: usize,
+    taken: Mutex<Taken>,
+    freed: Notify,
+}
+
+#[derive(Default)]
+struct Taken {
+    objects: usize,
+    /// Calls, by the endpoint of the cloud.
+    calls: HashMap<String, usize>,
+    /// By bucket.
+    budgets: HashMap<u64, Arc<Budget>>,
+}
+
+/// The share of a bucket's budgets per second.
+struct Budget {
+    /// What it was made for: requests and bytes per second, targets.
+    of: (u64, u64, usize),
+    requests: Pace,
+    bytes: Pace,
+}
+
+/// One object's part of the share; given back when it is dropped.
+pub(crate) struct Turn {
+    of: Arc<Background>,
+    endpoint: String,
+    /// Calls at once that it is good for.
+    pub(crate) calls: usize,
+    budget: Arc<Budget>,
+}
+
+impl Background {
+    pub(super) fn new(percent: u8, cold_gets: usize) -> Self {
+        Self { percent, cold_gets, taken: Mutex::default(), freed: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn share(&self, all: usize) -> usize {
+        (all * usize::from(self.percent) / 100).max(1)
+    }
+
+    /// Waits for a turn of one call, and takes up to `most` where they are free. `room` tells what
+    /// the cloud takes at the moment.
+    pub(super) async fn turn(
+        self: &Arc<Self>,
+        info: &BucketInfo,
+        targets: usize,
+        most: usize,
+        room: impl Fn() -> Room,
+    ) -> Turn {
+        let turn = loop {
+            let freed = self.freed.notified();
+            if let Some(turn) = self.take(info, targets, most, room()) {
+                break turn;
+            }
+            let _ = tokio::time::timeout(LOOK_AGAIN, freed).await;
+        };
+        turn.budget.requests.pass(1).await;
+        turn
+    }
+
+    fn take(
+        self: &Arc<Self>,
+        info: &BucketInfo,
+        targets: usize,
+        most: usize,
+        room: Room,
+    ) -> Option<Turn> {
+        let mut taken = self.lock();
+        let in_use = taken.calls.get(&room.endpoint).copied().unwrap_or(0);
+        let free = self.share(room.calls).saturating_sub(in_use);
+        if free == 0 || taken.objects >= self.share(self.cold_gets) {
+            return None;
+        }
+        let calls = free.min(most.max(1));
+        taken.objects += 1;
+        *taken.calls.entry(room.endpoint.clone()).or_default() += calls;
+        let budget = self.budget(&mut taken, info, targets);
+        Some(Turn { of: Arc::clone(self), endpoint: room.endpoint, calls, budget })
+    }
+
+    fn budget(&self, taken: &mut Taken, info: &BucketInfo, targets: usize) -> Arc<Budget> {
+        let rule = |rule| info.cloud.number(rule).unwrap_or(0);
+        let of = (rule(CloudRule::RequestsPerSecond), rule(CloudRule::BytesPerSecond), targets);
+        if let Some(known) = taken.budgets.get(&info.id).filter(|known| known.of == of) {
+            return Arc::clone(known);
+        }
+        let pace = |all: u64| Pace::new(all as f64 * f64::from(self.percent) / 100.0, targets);
+        let budget = Arc::new(Budget { of, requests: pace(of.0), bytes: pace(of.1) });
+        taken.budgets.insert(info.id, Arc::clone(&budget));
+        budget
+    }
+
+    /// Forgets a bucket that is no more.
+    pub(super) fn forget(&self, bucket_id: u64) {
+        self.lock().budgets.remove(&bucket_id);
+    }
+}
+
+impl Turn {
+    /// So many bytes came; returns when their time has passed.
+    pub(crate) async fn came(&self, bytes: u64) {
+        self.budget.bytes.pass(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut taken = self.of.lock();
+        taken.objects -= 1;
+        if let Some(calls) = taken.calls.get_mut(&self.endpoint) {
+            *calls -= self.calls;
+            if *calls == 0 {
+                taken.calls.remove(&self.endpoint);
+            }
+        }
+        drop(taken);
+        self.of.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use forebay_core::cloud_rules::CloudRules;
+    use forebay_core::{Bucket, Provider};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn info(rules: CloudRules) -> BucketInfo {
+        let bucket = Bucket::new(Provider::Aws, "b").unwrap();
+        BucketInfo { id: 7, cloud: rules, ..BucketInfo::requested(bucket, None) }
+    }
+
+    fn room(calls: usize) -> Room {
+        Room { endpoint: "http://cloud".into(), calls }
+    }
+
+    #[tokio::test]
+    async fn jobs_together_take_their_share_of_a_cloud_and_never_nothing() {
+        let of = Arc::new(Background::new(50, 64));
+        let info = info(CloudRules::default());
+        let first = of.take(&info, 1, 4, room(12)).unwrap();
+        let second = of.take(&info, 1, 4, room(12)).unwrap();
+        assert_eq!((first.calls, second.calls), (4, 2), "six of twelve");
+        assert!(of.take(&info, 1, 1, room(12)).is_none());
+        let elsewhere = Room { endpoint: "http://other".into(), calls: 1 };
+        assert!(of.take(&info, 1, 1, elsewhere).is_some(), "one call is always allowed");
+        drop(first);
+        assert!(of.take(&info, 1, 1, room(4)).is_none(), "the cloud takes fewer by now");
+        let waiting = of.turn(&info, 1, 1, || room(4));
+        drop(second);
+        assert_eq!(waiting.await.calls, 1);
+        assert!(of.lock().calls.is_empty() && of.lock().objects == 0);
+    }
+
+    #[tokio::test]
+    async fn jobs_take_their_share_of_the_targets_cold_gets() {
+        let of = Arc::new(Background::new(25, 8));
+        let info = info(CloudRules::default());
+        let held: Vec<_> = (0..2).map(|_| of.take(&info, 1, 1, room(1000)).unwrap()).collect();
+        assert!(of.take(&info, 1, 1, room(1000)).is_none());
+        drop(held);
+        assert!(of.take(&info, 1, 1, room(1000)).is_some());
+    }
+
+    #[tokio::test]
+    async fn half_of_a_budget_per_second_is_left_to_others() {
+        let of = Arc::new(Background::new(50, 64));
+        let rules = CloudRules::default().with(CloudRule::RequestsPerSecond, 40);
+        let rules = rules.with(CloudRule::BytesPerSecond, 1 << 20);
+        let (info, begun) = (info(rules), Instant::now());
+        for _ in 0..6 {
+            drop(of.turn(&info, 2, 1, || room(64)).await);
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(490), "10 in a second on each of two");
+        let begun = Instant::now();
+        for _ in 0..3 {
+            of.turn(&info, 2, 1, || room(64)).await.came(64 << 10).await;
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(490), "256 KiB in a second on each");
+    }
+}

@@ -1,0 +1,92 @@
+//! Which listings are kept, and for how long.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use forebay_core::intra::BackendListRequest;
+
+use super::snapshot::Snapshot;
+
+/// Listings of a target at most, and their bytes; those that rested longest go first.
+const MOST: usize = 64;
+const MOST_BYTES: u64 = 1 << 30;
+/// A listing that nobody asked for goes after this time, or after the age that its bucket allows.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// The listings of a target.
+#[derive(Default)]
+pub(crate) struct Listings(Mutex<Vec<Kept>>);
+
+struct Kept {
+    listing: Arc<Snapshot>,
+    idle: Duration,
+}
+
+impl Listings {
+    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The youngest one that tells what comes behind `after`, and was not taken before a time.
+    pub(super) fn find(
+        &self,
+        bucket_id: u64,
+        prefix: &str,
+        after: &str,
+        since_ns: u64,
+    ) -> Option<Arc<Snapshot>> {
+        let mut all = self.lock();
+        all.retain(|kept| kept.listing.is_under_way() || kept.listing.rested() < kept.idle);
+        find(&all, bucket_id, prefix, after, since_ns)
+    }
+
+    /// A listing behind the name that a request is at: a new one, if nobody began it meanwhile.
+    pub(super) fn begin(
+        &self,
+        request: &BackendListRequest,
+        taken_ns: u64,
+        age: Duration,
+    ) -> (Arc<Snapshot>, bool) {
+        let BackendListRequest { info, prefix, after, since_ns, .. } = request;
+        let mut all = self.lock();
+        if let Some(known) = find(&all, info.id, prefix, after, *since_ns) {
+            return (known, false);
+        }
+        let listing = Arc::new(Snapshot::new(request, taken_ns));
+        all.push(Kept { listing: Arc::clone(&listing), idle: age.max(IDLE) });
+        make_room(&mut all);
+        (listing, true)
+    }
+
+    pub(super) fn remove(&self, listing: &Arc<Snapshot>) {
+        self.lock().retain(|kept| !Arc::ptr_eq(&kept.listing, listing));
+    }
+
+    /// Forgets the listings of a bucket that is no more.
+    pub(crate) fn forget(&self, bucket_id: u64) {
+        self.lock().retain(|kept| kept.listing.bucket_id != bucket_id);
+    }
+}
+
+fn find(
+    all: &[Kept],
+    bucket_id: u64,
+    prefix: &str,
+    after: &str,
+    since_ns: u64,
+) -> Option<Arc<Snapshot>> {
+    let fits = |listing: &&Arc<Snapshot>| {
+        listing.taken_ns >= since_ns && listing.covers(bucket_id, prefix, after)
+    };
+    let listings = all.iter().map(|kept| &kept.listing).filter(fits);
+    listings.max_by_key(|listing| listing.taken_ns).cloned()
+}
+
+fn make_room(all: &mut Vec<Kept>) {
+    let bytes = |all: &[Kept]| all.iter().map(|kept| kept.listing.bytes()).sum::<u64>();
+    while all.len() > MOST || bytes(all) > MOST_BYTES {
+        let done = all.iter().enumerate().filter(|(_, kept)| !kept.listing.is_under_way());
+        let Some((oldest, _)) = done.max_by_key(|(_, kept)| kept.listing.rested()) else { return };
+        all.swap_remove(oldest);
+    }
+}

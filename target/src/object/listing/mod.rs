@@ -1,0 +1,227 @@
+//! Listings of backends, kept for whoever lists next: made by many calls at once, read while they are
+//! made, put right by what the cluster wrote since, and dropped by age.
+//!
+//! One target keeps the listings of a bucket; gateways and the jobs of all targets ask it.
+
+mod keep;
+mod overlay;
+mod remote;
+mod rows;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::cloud_rules::CloudRule;
+use forebay_core::intra::{
+    BackendChanges, BackendChangesRequest, BackendListRequest, Changed, JournalMark, ListPage,
+};
+use forebay_core::list_columns::{Columns, MAX_ROWS};
+use forebay_core::list_page::Detail;
+use forebay_core::object::ListEntry;
+use forebay_core::state::Node;
+use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_node::clock::unix_ns;
+use futures::TryStreamExt;
+use futures::future::join_all;
+
+use self::overlay::Overlay;
+use self::rows::RowsBuilder;
+use self::snapshot::{Progress, Snapshot};
+use super::ObjectService;
+
+pub(super) use self::keep::Listings;
+
+const CHANGES: &str = "/internal/v1/backend/changes";
+/// A listing whose reader does not come back for so long is given up while it is made.
+const REST: Duration = Duration::from_secs(10);
+/// More objects of which it is not known what became of them are not asked for one by one.
+const MOST_UNKNOWN: usize = 256;
+/// Listings that a page is looked for in, one after the other.
+const TURNS: usize = 4;
+
+impl ObjectService {
+    /// A page of what the backend has, as bytes in the form that was asked for.
+    pub(crate) async fn backend_page(&self, request: &BackendListRequest) -> Result<Vec<u8>> {
+        match request.detail {
+            Detail::Size => {
+                let (columns, more) = self.backend_page_as::<Columns>(request).await?;
+                Ok(columns.encode(more))
+            }
+            Detail::All => {
+                let (entries, more) = self.backend_page_as::<Vec<ListEntry>>(request).await?;
+                ListPage { entries, more }.encode(Detail::All)
+            }
+        }
+    }
+
+    /// Names that start with the prefix and come behind `after`, and whether there are more. From a
+    /// listing that is kept and young enough; one is made where all names will be asked for.
+    async fn backend_page_as<B: RowsBuilder>(
+        &self,
+        request: &BackendListRequest,
+    ) -> Result<(B, bool)> {
+        let BackendListRequest { info, prefix, after, since_ns, .. } = request;
+        let limit = request.limit.clamp(1, MAX_ROWS);
+        for _ in 0..TURNS {
+            let known = self.0.listings.find(info.id, prefix, after, *since_ns);
+            let listing = match known {
+                Some(listing) => listing,
+                None if request.whole && info.id != 0 => self.list_on(request),
+                None => return self.plain_page(info, prefix, after, limit).await,
+            };
+            listing.begun().await;
+            let overlay = match self.refresh(info, &listing).await {
+                Some(overlay) => overlay,
+                // Of a listing that goes on it is enough to be what there was when it began.
+                None if listing.is_of(*since_ns) => listing.overlay(),
+                None => {
+                    self.0.listings.remove(&listing);
+                    continue;
+                }
+            };
+            let page: (B, bool) = listing.page(&overlay, prefix, after, limit).await?;
+            // It may have ended before them.
+            if page.0.count() > 0 || !page.1 {
+                return Ok(page);
+            }
+        }
+        Err(Error::unavailable(format!("the listing of bucket \"{}\" broke off", info.bucket)))
+    }
+
+    async fn plain_page<B: RowsBuilder>(
+        &self,
+        info: &BucketInfo,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<(B, bool)> {
+        let ListPage { entries, more } = self.page_backend(info, prefix, after, limit).await?;
+        let mut page = B::default();
+        entries.iter().for_each(|entry| page.push_entry(entry));
+        Ok((page, more))
+    }
+
+    /// Begins a listing behind a name.
+    fn list_on(&self, request: &BackendListRequest) -> Arc<Snapshot> {
+        let info = &request.info;
+        // What was asked for by a clock that goes ahead is as young as can be.
+        let taken_ns = unix_ns().max(request.since_ns);
+        let age = info.cloud.time(CloudRule::ListMaxAgeMs).unwrap_or_default();
+        let (listing, is_new) = self.0.listings.begin(request, taken_ns, age);
+        if is_new {
+            let (service, info, making) = (self.clone(), Arc::clone(info), Arc::clone(&listing));
+            self.0.parts.lifecycle.spawn(async move {
+                let ended = service.make(&info, &making).await;
+                let is_kept = matches!(ended, Progress::Whole | Progress::Cut);
+                making.end(ended);
+                if !is_kept {
+                    service.0.listings.remove(&making);
+                }
+            });
+        }
+        listing
+    }
+
+    /// Makes a listing to its end, if somebody reads it.
+    async fn make(&self, info: &BucketInfo, listing: &Snapshot) -> Progress {
+        // Before the first call: what is written from now on may or may not be in the listing.
+        let marks = self.marks(info).await.unwrap_or_default();
+        listing.begin(Overlay::new(marks));
+        let stop = self.0.parts.lifecycle.token();
+        tokio::select! {
+            ended = self.fill_listing(info, listing) => ended.unwrap_or_else(Progress::Failed),
+            () = listing.left_alone(REST) => Progress::GivenUp,
+            () = stop.cancelled() => Progress::Failed(Error::unavailable("this target is stopping")),
+        }
+    }
+
+    async fn fill_listing(&self, info: &BucketInfo, listing: &Snapshot) -> Result<Progress> {
+        let mut pages = self.sweep(info, &listing.prefix, &listing.from).await?;
+        let mut scratch = None;
+        while let Some(rows) = pages.try_next().await? {
+            let open = async || self.scratch(&format!("listing-{}", info.id)).await;
+            if !listing.add(&rows, &mut scratch, open).await? {
+                listing.keep_file(scratch);
+                return Ok(Progress::Cut);
+            }
+        }
+        listing.keep_file(scratch);
+        Ok(Progress::Whole)
+    }
+
+    /// How far the journals of all targets are; `None` where one does not tell.
+    async fn marks(&self, info: &BucketInfo) -> Option<BTreeMap<NodeId, JournalMark>> {
+        let state = self.state();
+        let asked = state.alive_targets().map(|node| async move {
+            let told = self.changes_at(node, info.id, None).await.ok()?;
+            Some((node.id.clone(), told.mark))
+        });
+        join_all(asked).await.into_iter().collect()
+    }
+
+    async fn changes_at(
+        &self,
+        node: &Node,
+        bucket_id: u64,
+        since: Option<JournalMark>,
+    ) -> Result<BackendChanges> {
+        let request = BackendChangesRequest { bucket_id, since };
+        if node.id == *self.me() {
+            return Ok(self.backend_changes(&request));
+        }
+        Ok(self.0.parts.peer.post_json(&node.url, CHANGES, &request).await?)
+    }
+
+    /// What was written to a bucket's backend through this target.
+    pub(crate) fn backend_changes(&self, request: &BackendChangesRequest) -> BackendChanges {
+        let journal = self.0.parts.backends.journal(request.bucket_id);
+        let (mark, changes) = journal.since(request.since);
+        BackendChanges { mark, changes }
+    }
+
+    /// What all targets wrote since a listing was taken; `None` where that cannot be known: then the
+    /// listing is of no use to anybody who asks now.
+    async fn refresh(&self, info: &BucketInfo, listing: &Snapshot) -> Option<Arc<Overlay>> {
+        let base = listing.overlay();
+        let state = self.state();
+        let nodes: Vec<&Node> = state.alive_targets().collect();
+        if nodes.is_empty() || nodes.len() != base.marks.len() {
+            return None;
+        }
+        let asked = nodes.iter().map(|node| async {
+            let mark = base.marks.get(&node.id)?;
+            self.changes_at(node, info.id, Some(*mark)).await.ok()
+        });
+        let mut fresh = None;
+        for (node, told) in nodes.iter().zip(join_all(asked).await) {
+            let BackendChanges { mark, changes } = told?;
+            let changes = changes?;
+            if !changes.is_empty() {
+                let fresh = fresh.get_or_insert_with(|| Overlay::clone(&base));
+                fresh.marks.insert(node.id.clone(), mark);
+                fresh.take(&node.id, &listing.prefix, changes);
+            }
+        }
+        let Some(mut fresh) = fresh else { return Some(base) };
+        let unknown = fresh.unknown();
+        if fresh.is_too_large() || unknown.len() > MOST_UNKNOWN {
+            return None;
+        }
+        for name in unknown {
+            let now = match self.backend(info).await.ok()?.stat(&name).await {
+                Ok(meta) => Changed::from(meta),
+                Err(e) if e.code == ErrorCode::ObjectNotFound => Changed::Gone,
+                Err(_) => return None,
+            };
+            fresh.learned(&name, now);
+        }
+        let fresh = Arc::new(fresh);
+        listing.set_overlay(Arc::clone(&fresh));
+        Some(fresh)
+    }
+}

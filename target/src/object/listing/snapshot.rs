@@ -1,0 +1,287 @@
+//! One listing of a backend as it is made and afterwards: blocks of rows in the order of names, in
+//! memory while it is small, then in a scratch file.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use forebay_core::intra::BackendListRequest;
+use forebay_core::object::ListEntry;
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, Result};
+use tokio::sync::watch;
+
+use super::overlay::Overlay;
+use super::rows::{Rows, RowsBuilder};
+use crate::object::{Scratch, cold::read_at};
+use crate::store::DiskFile;
+
+/// Bytes of one listing that are kept in memory.
+const IN_MEMORY: u64 = 1 << 20;
+/// Bytes of one listing at most; names behind them are another one's.
+const MOST: u64 = 256 << 20;
+
+/// All names of a prefix behind one of them, as far as they came.
+pub(super) struct Snapshot {
+    pub(super) bucket_id: u64,
+    pub(super) prefix: String,
+    /// Names behind it.
+    pub(super) from: String,
+    /// Unix nanoseconds: what was in the bucket before is in it.
+    pub(super) taken_ns: u64,
+    /// The time that whoever began it asked for.
+    since_ns: u64,
+    /// Whether it is made to its end although nobody reads it.
+    to_the_end: bool,
+    blocks: Mutex<Blocks>,
+    progress: watch::Sender<Progress>,
+    used: Mutex<Instant>,
+    overlay: Mutex<Arc<Overlay>>,
+}
+
+#[derive(Default)]
+struct Blocks {
+    all: Vec<Block>,
+    bytes: u64,
+    file: Option<Arc<dyn DiskFile>>,
+    /// What keeps the file's room on its disk.
+    scratch: Option<Scratch>,
+}
+
+/// Rows that came together.
+#[derive(Clone)]
+struct Block {
+    last: String,
+    place: Place,
+}
+
+#[derive(Clone)]
+enum Place {
+    Memory(Bytes),
+    File(ByteRange),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Progress {
+    /// What is written is not heard of yet.
+    Starting,
+    /// So many blocks are there.
+    UnderWay(usize),
+    /// All names are there.
+    Whole,
+    /// It ends before the last name.
+    Cut,
+    /// Nobody read on.
+    GivenUp,
+    Failed(Error),
+}
+
+impl Snapshot {
+    /// The listing that a request begins.
+    pub(super) fn new(request: &BackendListRequest, taken_ns: u64) -> Self {
+        Self {
+            bucket_id: request.info.id,
+            prefix: request.prefix.clone(),
+            from: request.after.clone(),
+            taken_ns,
+            since_ns: request.since_ns,
+            to_the_end: request.to_the_end,
+            blocks: Mutex::default(),
+            progress: watch::channel(Progress::Starting).0,
+            used: Mutex::new(Instant::now()),
+            overlay: Mutex::default(),
+        }
+    }
+
+    /// From here on it hears of what is written.
+    pub(super) fn begin(&self, overlay: Overlay) {
+        self.set_overlay(Arc::new(overlay));
+        self.progress.send_replace(Progress::UnderWay(0));
+    }
+
+    /// Returns when it has begun.
+    pub(super) async fn begun(&self) {
+        let began = |p: &Progress| !matches!(p, Progress::Starting);
+        let _ = self.progress.subscribe().wait_for(began).await;
+    }
+
+    pub(super) fn overlay(&self) -> Arc<Overlay> {
+        self.overlay.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_overlay(&self, overlay: Arc<Overlay>) {
+        *self.overlay.lock().unwrap_or_else(PoisonError::into_inner) = overlay;
+    }
+
+    /// Whether it was begun for the listing, or the job, that asks for this time.
+    pub(super) fn is_of(&self, since_ns: u64) -> bool {
+        self.since_ns == since_ns
+    }
+
+    /// Returns when nobody has read it for so long; never where it is made to its end anyway.
+    pub(super) async fn left_alone(&self, rest: Duration) {
+        while self.to_the_end || self.rested() < rest {
+            tokio::time::sleep(rest / 4).await;
+        }
+    }
+
+    pub(super) fn keep_file(&self, scratch: Option<Scratch>) {
+        self.lock().scratch = scratch;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Blocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    pub(super) fn rested(&self) -> Duration {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        matches!(*self.progress.borrow(), Progress::Starting | Progress::UnderWay(_))
+    }
+
+    /// Whether it tells what comes behind `after` among the names of `prefix`.
+    pub(super) fn covers(&self, bucket_id: u64, prefix: &str, after: &str) -> bool {
+        let within = self.bucket_id == bucket_id && prefix.starts_with(self.prefix.as_str());
+        within
+            && self.from.as_str() <= after
+            && match &*self.progress.borrow() {
+                Progress::Starting | Progress::UnderWay(_) | Progress::Whole => true,
+                Progress::Cut => {
+                    self.lock().all.last().is_some_and(|b| after.max(prefix) < b.last.as_str())
+                }
+                Progress::GivenUp | Progress::Failed(_) => false,
+            }
+    }
+
+    /// It has come to its end, one way or another.
+    pub(super) fn end(&self, how: Progress) {
+        self.progress.send_replace(how);
+    }
+
+    /// Adds rows behind those that are there; false when there is no room for more.
+    pub(super) async fn add(
+        &self,
+        rows: &[ListEntry],
+        scratch: &mut Option<Scratch>,
+        open: impl AsyncFnOnce() -> Result<Scratch>,
+    ) -> Result<bool> {
+        let Some(last) = rows.last().map(|row| row.name.clone()) else { return Ok(true) };
+        let bytes = Bytes::from(Rows::encode(rows)?);
+        let (len, before) = (bytes.len() as u64, self.bytes());
+        if before + len > MOST {
+            return Ok(false);
+        }
+        let place = if before + len <= IN_MEMORY {
+            Place::Memory(bytes)
+        } else {
+            let file = match scratch {
+                Some(file) => file,
+                // Without room on the disks it ends here, and what is in memory stands.
+                None => match open().await {
+                    Ok(opened) => scratch.insert(opened),
+                    Err(_) => return Ok(false),
+                },
+            };
+            let at = file.written();
+            file.write(bytes).await?;
+            self.lock().file = Some(file.file());
+            Place::File(ByteRange { start: at, end: at + len })
+        };
+        let mut blocks = self.lock();
+        blocks.bytes += len;
+        blocks.all.push(Block { last, place });
+        let all = blocks.all.len();
+        drop(blocks);
+        self.progress.send_replace(Progress::UnderWay(all));
+        Ok(true)
+    }
+
+    /// Block `at`, once it is there; whether there is none because all names were told.
+    async fn block(&self, at: usize, tags: bool) -> Result<(Option<Rows>, bool)> {
+        self.touch();
+        let mut progress = self.progress.subscribe();
+        let there = |p: &Progress| match p {
+            Progress::Starting => false,
+            Progress::UnderWay(blocks) => *blocks > at,
+            _ => true,
+        };
+        let progress = match progress.wait_for(there).await {
+            Ok(progress) => progress.clone(),
+            Err(_) => Progress::GivenUp,
+        };
+        self.touch();
+        let (block, file) = {
+            let blocks = self.lock();
+            (blocks.all.get(at).cloned(), blocks.file.clone())
+        };
+        let Some(block) = block else {
+            return match progress {
+                Progress::Whole => Ok((None, true)),
+                Progress::Failed(e) => Err(e),
+                _ => Ok((None, false)),
+            };
+        };
+        let bytes = match (block.place, file) {
+            (Place::Memory(bytes), _) => bytes,
+            (Place::File(range), Some(file)) => read_at(file, range.start, range.len()).await?,
+            (Place::File(_), None) => return Err(Error::internal("a listing lost its file")),
+        };
+        Rows::decode(&bytes, tags).map(|rows| (Some(rows), false))
+    }
+
+    /// Up to `limit` names of `prefix` behind `after`, with what was written since; whether more
+    /// follow. May be fewer where it ends.
+    pub(super) async fn page<B: RowsBuilder>(
+        &self,
+        overlay: &Overlay,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<(B, bool)> {
+        let start = |block: &Block| block.last.as_str() <= after || block.last.as_str() < prefix;
+        let mut at = self.lock().all.partition_point(start);
+        let mut page = B::default();
+        let mut told = after.to_owned();
+        loop {
+            let (rows, over) = self.block(at, B::TAGS).await?;
+            let Some(rows) = rows else {
+                if over {
+                    // What was written behind the last name.
+                    let full = overlay.add_between(&mut page, prefix, &told, None, limit);
+                    return Ok((page, full));
+                }
+                return Ok((page, true));
+            };
+            at += 1;
+            let is_past = |name: &str| name > prefix && !name.starts_with(prefix);
+            for n in rows.first_behind(&told, prefix)..rows.len() {
+                let name = rows.name(n);
+                let past = is_past(name);
+                let until = if past { None } else { Some(name) };
+                if overlay.add_between(&mut page, prefix, &told, until, limit)
+                    || page.count() >= limit
+                {
+                    return Ok((page, true));
+                }
+                if past {
+                    return Ok((page, false));
+                }
+                if !overlay.replaces(name) {
+                    page.push(rows.row(n));
+                }
+                told.clear();
+                told.push_str(name);
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Objects of a backend brought here ahead of need, within the share that is not for readers.
+
+use std::sync::Arc;
+
+use forebay_core::bucket::{BucketInfo, Freshness};
+use forebay_core::cache_rules::Admission;
+use forebay_core::{Error, ErrorCode, Result};
+
+use super::background::Turn;
+use super::ranges::Ranges;
+use super::{BlobOptions, ObjectService};
+
+/// How an object comes to be here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// It came now, with so many bytes.
+    Fetched(u64),
+    /// It was here.
+    Here(u64),
+}
+
+impl Brought {
+    /// The bytes that came.
+    pub(crate) fn fetched(self) -> Option<u64> {
+        match self {
+            Self::Fetched(bytes) => Some(bytes),
+            Self::Here(_) => None,
+        }
+    }
+}
+
+impl ObjectService {
+    /// Brings a backend's object here ahead of need. The bytes fetched; `None` when it was here.
+    pub(crate) async fn prefetch(&self, info: &BucketInfo, name: &str) -> Result<Option<u64>> {
+        self.bring(info, name, None).await.map(Brought::fetched)
+    }
+
+    /// As [`Self::prefetch`], of an object of this size, if that is known.
+    pub(crate) async fn bring(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        size: Option<u64>,
+    ) -> Result<Brought> {
+        check_prefetch(info)?;
+        // What needs no question to the backend needs no turn either.
+        if let Some(record) = self.store().find(info.id, name)?
+            && self.is_fresh(info, &record)
+        {
+            return Ok(Brought::Here(record.size));
+        }
+        let ranges = Ranges::of(info);
+        let most = if size.is_some_and(|size| size > ranges.above) { ranges.at_once } else { 1 };
+        let turn = self.background_turn(info, most).await?;
+        if let Some(record) = self.fresh_record(info, name).await? {
+            return Ok(Brought::Here(record.size));
+        }
+        let how = BlobOptions { chunk: ranges.chunk, workers: turn.calls, latest: false };
+        let how = if turn.calls > 1 { how } else { BlobOptions { chunk: u64::MAX, ..how } };
+        match self.cold_by(info, name, Some(how)).await? {
+            Some((following, _)) => {
+                let bytes = following.finished().await?;
+                turn.came(bytes).await;
+                Ok(Brought::Fetched(bytes))
+            }
+            None => {
+                let record = self.fresh_record(info, name).await?;
+                Ok(Brought::Here(record.map_or(0, |record| record.size)))
+            }
+        }
+    }
+
+    /// Compares the copy here with the backend, and drops it where that has another version or none;
+    /// whether it did.
+    pub(crate) async fn drop_stale(&self, info: &BucketInfo, name: &str) -> Result<bool> {
+        let info = BucketInfo { freshness: Freshness::Always, ..info.clone() };
+        match self.fresh_record(&info, name).await {
+            Ok(record) => Ok(record.is_none()),
+            Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(true),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Waits until work ahead of need may ask a bucket's backend, with up to `most` calls at once.
+    pub(crate) async fn background_turn(&self, info: &BucketInfo, most: usize) -> Result<Turn> {
+        // The backend must be known before it can say what it takes.
+        self.backend(info).await?;
+        let targets = self.state().alive_targets().count();
+        let backends = Arc::clone(&self.0.parts.backends);
+        let id = info.id;
+        let room = move || backends.room(id);
+        Ok(self.0.background.turn(info, targets, most, room).await)
+    }
+}
+
+/// Whether anything of a bucket can be brought here, and kept.
+pub(crate) fn check_prefetch(info: &BucketInfo) -> Result<()> {
+    if !info.has_backend() {
+        return Err(Error::invalid(format!(
+            "bucket \"{}\" has no backend: there is nothing to prefetch from",
+            info.bucket
+        )));
+    }
+    if info.cache.admission == Admission::Never {
+        return Err(Error::invalid(format!(
+            "bucket \"{}\" has cache.admission never: nothing of it is kept",
+            info.bucket
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,384 @@
+//! Copies of native objects on their way from target to target. Which of two is newer is decided by
+//! their stamps, under the object's lock where it arrives: an older copy never replaces a newer one,
+//! nor brings back what was removed after it was written.
+
+use std::time::Duration;
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::copies::{COPY_HEADER, CopyHead, CopyLook, CopyRequest, Stamp};
+use forebay_core::size::ByteRange;
+use forebay_core::state::{ClusterState, Node};
+use forebay_core::v1::query::object_uri;
+use forebay_core::{Error, ErrorCode, NodeId, Result, history, placement, rebalance};
+use futures::StreamExt;
+use http::{HeaderMap, HeaderValue};
+
+use super::{Key, ObjectService};
+use crate::backend::BodyStream;
+use crate::pace::Pace;
+use crate::store::{Record, RecordMeta};
+
+/// Where targets say what they have of an object, once those who change it are done.
+pub(crate) const LOOK_PATH: &str = "/internal/v1/copy/look";
+/// The same at once, whoever changes it.
+const PEEK_PATH: &str = "/internal/v1/copy/peek";
+/// Where they are asked to send it.
+pub(crate) const SEND_PATH: &str = "/internal/v1/copy/send";
+/// Where they are told that it was overtaken.
+pub(crate) const REMOVE_PATH: &str = "/internal/v1/copy/remove";
+/// Where they take copies from each other.
+const COPIES_PATH: &str = "/internal/v1/copies";
+/// In the path of a copy that is an older version of its object, in the bucket's history.
+pub(crate) const OLDER: &str = "older";
+/// How long it may take from the last byte of a copy to its answer, or to have one sent.
+pub(crate) const SENT_WITHIN: Duration = Duration::from_secs(300);
+/// Above this many bytes the receiver is asked first whether it wants them.
+const LOOK_FIRST: u64 = 256 << 10;
+/// What moving an object costs beside its bytes, as bytes: many small ones are work, too.
+const COST_OF_ONE: u64 = 16 << 10;
+
+/// Which record of a bucket is meant: its object of a name, or an older version of one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Which<'a> {
+    pub(crate) info: &'a BucketInfo,
+    /// The object's name, or that of the version in the history.
+    pub(crate) name: &'a str,
+    pub(crate) older: bool,
+}
+
+/// Why a copy is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// It is written at this moment; surely the receiver does not have it.
+    Written,
+    /// It belongs there. Unlikely to be there already, if `alone`.
+    Moved { alone: bool },
+}
+
+impl Which<'_> {
+    /// Under which id it lies in the store.
+    fn bucket_id(&self) -> u64 {
+        if self.older { history::id(self.info.id) } else { self.info.id }
+    }
+
+    /// The object by whose name the owner is chosen.
+    fn object(&self) -> &str {
+        match history::split(self.name) {
+            Some((object, _)) if self.older => object,
+            _ => self.name,
+        }
+    }
+
+    fn key(&self) -> Key {
+        Key { bucket_id: self.bucket_id(), name: self.name.into() }
+    }
+
+    fn uri(&self) -> String {
+        self.info.bucket.object_uri(self.name)
+    }
+
+    fn belongs_elsewhere(&self) -> Error {
+        Error::unavailable(format!("{} belongs to another target by now", self.uri()))
+            .retry_after(1)
+    }
+}
+
+impl ObjectService {
+    /// What lies here of an object, once those who change it now are done.
+    pub(crate) async fn look(&self, info: &BucketInfo, name: &str) -> Result<CopyLook> {
+        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        self.peek(info, name).await
+    }
+
+    /// What lies here of an object at this moment.
+    pub(crate) async fn peek(&self, info: &BucketInfo, name: &str) -> Result<CopyLook> {
+        let there = self.store().get(info.id, name).await?.map(|record| record.stamp());
+        if there.is_none() {
+            self.store().check_absent(info.id, name)?;
+        }
+        Ok(CopyLook { there, removed: self.tombstone(info, name).await? })
+    }
+
+    /// Another target says that what is older than `stamp` was overtaken or removed; `by` does that
+    /// at this moment.
+    pub(crate) async fn overtaken(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        stamp: Stamp,
+        by: Option<&NodeId>,
+    ) -> Result<()> {
+        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        let state = self.state();
+        if let Some(by) = by {
+            let which = Which { info, name, older: false };
+            check_writer(&state, which, by)?;
+        }
+        let found = self.store().get(info.id, name).await?;
+        let belongs = rebalance::duty(&state, info, name, self.me()).stays;
+        if belongs && !state.is_calm() && self.tombstone(info, name).await? < Some(stamp) {
+            self.bury(info, name, stamp).await?;
+        }
+        if found.is_some_and(|record| record.stamp() < stamp) {
+            self.store().remove(info.id, name).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes what lies here of an object and is older than `stamp`.
+    pub(super) async fn remove_older(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        stamp: Stamp,
+    ) -> Result<()> {
+        self.overtaken(info, name, stamp, None).await
+    }
+
+    /// Has those to whom an object belongs know of its removal that is noted here.
+    pub(crate) async fn spread_tombstone(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        let state = self.state();
+        let others = rebalance::duty(&state, info, name, self.me()).others;
+        let Some(stamp) = self.tombstone(info, name).await? else { return Ok(()) };
+        let request = CopyRequest { stamp, ..CopyRequest::new(&info.bucket, name) };
+        for to in others.into_iter().filter(|n| n.alive) {
+            let () = self.0.parts.peer.post_json(&to.url, REMOVE_PATH, &request).await?;
+        }
+        Ok(())
+    }
+
+    /// Has what lies here of an object where it belongs: sent to those that do not have it, and
+    /// dropped here when it is safe there, unless it belongs here, too. The bytes that were sent, or dropped;
+    /// `None` when there was nothing to do.
+    pub(crate) async fn spread(&self, which: Which<'_>, pace: &Pace) -> Result<Option<u64>> {
+        let state = self.state();
+        let duty = rebalance::duty(&state, which.info, which.object(), self.me());
+        if duty.others.is_empty() {
+            return Ok(None);
+        }
+        if let Some(dead) = duty.others.iter().find(|n| !n.alive && !duty.stays) {
+            let text = format!("{} belongs to target {}, which is down", which.uri(), dead.id);
+            return Err(Error::unavailable(text));
+        }
+        let Some(record) = self.record_at_rest(which).await? else { return Ok(None) };
+        let mut bytes = None;
+        for to in duty.others.iter().filter(|n| n.alive) {
+            let why = Sent::Moved { alone: !which.info.has_copies() };
+            if why == (Sent::Moved { alone: true }) || self.wants(to, which, &record).await? {
+                pace.pass(usize::try_from(record.size + COST_OF_ONE).unwrap_or(usize::MAX)).await;
+                self.send(to, which, &record, why).await?;
+                bytes = Some(bytes.unwrap_or(0) + record.size);
+            }
+        }
+        if !duty.stays {
+            bytes = Some(bytes.unwrap_or(record.size));
+            self.drop_this(which, &record).await?;
+        }
+        Ok(bytes)
+    }
+
+    /// Sends what lies here of an object to one target where it belongs, which asks for it.
+    pub(crate) async fn hand_over(&self, info: &BucketInfo, name: &str, to: &NodeId) -> Result<()> {
+        let which = Which { info, name, older: false };
+        let state = self.state();
+        let duty = rebalance::duty(&state, info, name, self.me());
+        let to = duty.others.iter().find(|n| n.id == *to && n.alive);
+        let to = to.ok_or_else(|| which.belongs_elsewhere())?;
+        let Some(record) = self.record_at_rest(which).await? else { return Ok(()) };
+        self.send(to, which, &record, Sent::Moved { alone: true }).await?;
+        if !duty.stays && duty.others.len() == 1 {
+            self.drop_this(which, &record).await?;
+        }
+        Ok(())
+    }
+
+    /// The record, once those who write it under an older state are done.
+    async fn record_at_rest(&self, which: Which<'_>) -> Result<Option<Record>> {
+        let _guard = self.0.locks.lock(&which.key()).await;
+        self.store().get(which.bucket_id(), which.name).await
+    }
+
+    /// Drops a copy that is safe elsewhere, unless it was replaced meanwhile.
+    async fn drop_this(&self, which: Which<'_>, record: &Record) -> Result<()> {
+        let _guard = self.0.locks.lock(&which.key()).await;
+        let now = self.store().get(which.bucket_id(), which.name).await?;
+        if now.is_some_and(|now| now.generation == record.generation) {
+            self.store().remove(which.bucket_id(), which.name).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a target has neither this copy nor what came after it. A removal that it knows of
+    /// counts here, too.
+    async fn wants(&self, to: &Node, which: Which<'_>, record: &Record) -> Result<bool> {
+        let request = CopyRequest::new(&which.info.bucket, which.name);
+        let look: CopyLook = self.0.parts.peer.post_json(&to.url, LOOK_PATH, &request).await?;
+        let stamp = record.stamp();
+        if let Some(removed) = look.removed.filter(|r| *r > stamp && look.there < Some(*r)) {
+            self.remove_older(which.info, which.name, removed).await?;
+        }
+        Ok(look.there.max(look.removed) < Some(stamp))
+    }
+
+    /// Returns when `to` has the copy, or something newer.
+    pub(super) async fn send(
+        &self,
+        to: &Node,
+        which: Which<'_>,
+        record: &Record,
+        why: Sent,
+    ) -> Result<()> {
+        if why == (Sent::Moved { alone: true })
+            && record.size > LOOK_FIRST
+            && !which.older
+            && !self.wants(to, which, record).await?
+        {
+            return Ok(());
+        }
+        let head = CopyHead {
+            meta: record.object_meta(),
+            epoch: record.meta.epoch,
+            from: Some(self.me().clone()),
+            written: why == Sent::Written,
+        };
+        let value = HeaderValue::from_str(&head.to_header()?)
+            .map_err(|_| Error::internal("a copy's metadata cannot stand in a header"))?;
+        let mut headers = HeaderMap::new();
+        headers.insert(COPY_HEADER, value);
+        let mut path = object_uri(&which.info.bucket, which.name);
+        path = path.replacen("/v1/objects", COPIES_PATH, 1);
+        if which.older {
+            path.push(if path.contains('?') { '&' } else { '?' });
+            path.push_str(&format!("{OLDER}=true"));
+        }
+        let reader = self.store().reader(record).await?;
+        let body = reader.stream(ByteRange::whole(record.size)).boxed();
+        let peer = self.0.parts.peer.with_idle_timeout(SENT_WITHIN);
+        peer.put_stream(&to.url, &path, headers, body, Some(record.size)).await?;
+        Ok(())
+    }
+
+    /// Takes a copy that belongs here, unless what is known here of its object is as new. Nothing
+    /// is taken whose bytes are not those that its checksum is of.
+    pub(crate) async fn accept_copy(
+        &self,
+        which: Which<'_>,
+        head: CopyHead,
+        mut body: BodyStream,
+    ) -> Result<()> {
+        let info = which.info;
+        self.check_arrival(&self.state(), which, &head)?;
+        if self.is_known(which, &head).await? {
+            while body.next().await.transpose()?.is_some() {}
+            return Ok(());
+        }
+        let uri = which.uri();
+        let meta = head.meta.clone();
+        let mut work = self.store().begin(which.bucket_id(), which.name, Some(meta.size)).await?;
+        let mut hasher = meta.checksum.as_ref().map(|sum| sum.kind.hasher());
+        while let Some(chunk) = body.next().await {
+            let chunk = chunk?;
+            if let Some(hasher) = &mut hasher {
+                hasher.update(&chunk);
+            }
+            work.write(chunk).await?;
+        }
+        if work.written() != meta.size {
+            let (came, size) = (work.written(), meta.size);
+            return Err(Error::invalid(format!("{uri}: {came} of {size} bytes of a copy came")));
+        }
+        if let (Some(Some(got)), Some(sent)) = (hasher.map(|h| h.finish()), &meta.checksum) {
+            got.expect(sent, &uri)?;
+        }
+        let _guard = self.0.locks.lock(&which.key()).await;
+        let state = self.state();
+        self.check_arrival(&state, which, &head)?;
+        if self.is_known(which, &head).await? {
+            return Ok(());
+        }
+        self.check_not_removed(&state, which, &head).await?;
+        let record = RecordMeta {
+            checksum: meta.checksum,
+            etag: meta.etag,
+            version: meta.version,
+            epoch: head.epoch,
+            class: info.class,
+            atime_ns: meta.atime_ns,
+            mtime_ns: meta.mtime_ns,
+            custom: meta.custom,
+            parts: meta.parts,
+            ..RecordMeta::default()
+        };
+        self.store().commit(work, record).await.map(drop)
+    }
+
+    /// An error where a copy does not belong here, or its writer may not write it any more.
+    fn check_arrival(&self, state: &ClusterState, which: Which<'_>, head: &CopyHead) -> Result<()> {
+        if let Some(writer) = head.from.as_ref().filter(|_| head.written) {
+            check_writer(state, which, writer)?;
+        }
+        let stays = rebalance::duty(state, which.info, which.object(), self.me()).stays;
+        stays.then_some(()).ok_or_else(|| which.belongs_elsewhere())
+    }
+
+    /// An error where nobody could tell that an object was removed since this copy of it was sent.
+    async fn check_not_removed(
+        &self,
+        state: &ClusterState,
+        which: Which<'_>,
+        head: &CopyHead,
+    ) -> Result<()> {
+        if head.written {
+            return Ok(());
+        }
+        if !which.info.has_copies() {
+            self.store().check_absent(which.bucket_id(), which.name)?;
+        }
+        // Else there are tombstones.
+        if !state.is_in_place(which.info) || which.info.has_copies() && !state.is_calm() {
+            return Ok(());
+        }
+        let gone = || {
+            let text = format!("{}: the copy is not wanted any more", which.uri());
+            Error::new(ErrorCode::Conflict, text)
+        };
+        if !which.info.has_copies() {
+            return Err(gone());
+        }
+        // Who removes it does so where it was sent from, too, now or after this.
+        let from = head.from.as_ref().and_then(|from| state.node(from)).ok_or_else(gone)?;
+        if rebalance::duty(state, which.info, which.object(), &from.id).stays {
+            let request = CopyRequest::new(&which.info.bucket, which.name);
+            let look: CopyLook =
+                self.0.parts.peer.post_json(&from.url, PEEK_PATH, &request).await?;
+            if look.there == Some(head.stamp()) {
+                return Ok(());
+            }
+        }
+        Err(gone())
+    }
+
+    /// Whether this copy, or what came after it, is known here.
+    async fn is_known(&self, which: Which<'_>, head: &CopyHead) -> Result<bool> {
+        let here = self.store().get(which.bucket_id(), which.name).await?;
+        if which.older {
+            // A version is never written a second time.
+            return Ok(here.is_some());
+        }
+        let here = here.map(|record| record.stamp());
+        let removed = self.tombstone(which.info, which.name).await?;
+        Ok(here.max(removed) >= Some(head.stamp()))
+    }
+
+    /// Returns when all are done that are changing an object at this moment: whoever comes later
+    /// knows the state that this target has now.
+    pub(crate) async fn changes_under_way(&self) {
+        self.0.locks.settled().await;
+    }
+}
+
+/// An error where `writer` is not who writes an object.
+fn check_writer(state: &ClusterState, which: Which<'_>, writer: &NodeId) -> Result<()> {
+    let owner = placement::owner(state, which.info, which.object())?;
+    if owner.id == *writer { Ok(()) } else { Err(which.belongs_elsewhere()) }
+}

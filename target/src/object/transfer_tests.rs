@@ -1,0 +1,106 @@
+//! Copies that arrive at a target where something is known of their object.
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use forebay_core::bucket::{BucketInfo, Freshness};
+use forebay_core::checksum::ChecksumKind;
+use forebay_core::copies::{CopyHead, Stamp};
+use forebay_core::object::ObjectMeta;
+use forebay_core::state::{Command, Role};
+use forebay_core::{ErrorCode, NodeId, Result, rebalance};
+use futures::StreamExt;
+
+use super::tests::Bench;
+use super::transfer::Which;
+
+/// A bucket whose objects move, because a second target has joined, and a name that belongs here.
+async fn moving() -> (Bench, BucketInfo, String) {
+    let bench = Bench::new(1 << 30).await;
+    let info = bench.bucket("b", false, Freshness::Never);
+    let join = Command::Join {
+        id: NodeId::new("target-02").unwrap(),
+        role: Role::Target,
+        url: "http://127.0.0.1:1".into(),
+        weight: 1,
+        zone: String::new(),
+    };
+    let state = bench.change(join);
+    let here = |name: &String| rebalance::duty(&state, &info, name, bench.service.me()).stays;
+    let name = (0..).map(|n| format!("o{n}")).find(here).unwrap();
+    (bench, info, name)
+}
+
+fn head(bytes: &str, epoch: u64, version: u64) -> CopyHead {
+    let mut hasher = ChecksumKind::default().hasher();
+    hasher.update(bytes.as_bytes());
+    let meta = ObjectMeta {
+        size: bytes.len() as u64,
+        version: version.to_string(),
+        checksum: hasher.finish(),
+        ..ObjectMeta::default()
+    };
+    CopyHead { meta, epoch, from: None, written: false }
+}
+
+async fn arrives(
+    bench: &Bench,
+    (info, name): (&BucketInfo, &str),
+    head: CopyHead,
+    bytes: &'static str,
+) -> Result<()> {
+    let body = futures::stream::iter([Ok(Bytes::from_static(bytes.as_bytes()))]).boxed();
+    bench.service.accept_copy(Which { info, name, older: false }, head, body).await
+}
+
+async fn read(bench: &Bench, info: &BucketInfo, name: &str) -> Option<String> {
+    let found = bench.service.get_local(info, name).await.ok()?;
+    Some(String::from_utf8(found.read_all().await.unwrap().to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn an_older_copy_never_replaces_a_newer_one() {
+    let (bench, info, name) = moving().await;
+    let object = (&info, name.as_str());
+    arrives(&bench, object, head("second", 2, 2), "second").await.unwrap();
+    arrives(&bench, object, head("first", 2, 1), "first").await.unwrap();
+    assert_eq!(read(&bench, &info, &name).await.as_deref(), Some("second"));
+    arrives(&bench, object, head("later", 3, 1), "later").await.unwrap();
+    assert_eq!(read(&bench, &info, &name).await.as_deref(), Some("later"));
+}
+
+#[tokio::test]
+async fn a_copy_that_is_older_than_a_removal_stays_away() {
+    let (bench, info, name) = moving().await;
+    let object = (&info, name.as_str());
+    arrives(&bench, object, head("old", 2, 4), "old").await.unwrap();
+    bench.service.overtaken(&info, &name, Stamp { epoch: 3, version: 5 }, None).await.unwrap();
+    assert_eq!(read(&bench, &info, &name).await, None);
+    arrives(&bench, object, head("old", 2, 4), "old").await.unwrap();
+    assert_eq!(read(&bench, &info, &name).await, None);
+    arrives(&bench, object, head("new", 3, 6), "new").await.unwrap();
+    assert_eq!(read(&bench, &info, &name).await.as_deref(), Some("new"));
+}
+
+#[tokio::test]
+async fn what_is_not_what_its_checksum_is_of_or_belongs_elsewhere_is_refused() {
+    let (bench, info, name) = moving().await;
+    let e = arrives(&bench, (&info, &name), head("bytes", 2, 1), "bytez").await.unwrap_err();
+    assert_eq!(e.code, ErrorCode::ChecksumMismatch, "{e}");
+    let e = arrives(&bench, (&info, &name), head("bytes", 2, 1), "byte").await.unwrap_err();
+    assert_eq!(e.code, ErrorCode::InvalidArgument, "{e}");
+    assert_eq!(read(&bench, &info, &name).await, None);
+    let state = bench.service.state();
+    let there = |name: &String| !rebalance::duty(&state, &info, name, bench.service.me()).stays;
+    let other = (0..).map(|n| format!("o{n}")).find(there).unwrap();
+    let e = arrives(&bench, (&info, &other), head("bytes", 2, 1), "bytes").await.unwrap_err();
+    assert_eq!(e.code, ErrorCode::Unavailable, "{e}");
+}
+
+#[tokio::test]
+async fn once_all_is_in_place_no_copy_may_come_back() {
+    let (bench, info, name) = moving().await;
+    let placed = bench.service.state().targets_changed;
+    bench.change(Command::Settled { placed, repaired: vec![] });
+    let e = arrives(&bench, (&info, &name), head("late", 2, 1), "late").await.unwrap_err();
+    assert_eq!(e.code, ErrorCode::Conflict, "{e}");
+}

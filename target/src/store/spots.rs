@@ -1,0 +1,448 @@
+//! Where small objects lie, found without the index: one probe of memory instead of a search.
+//!
+//! A place is noted once its object was read by the index, and forgotten before a batch changes the
+//! object in the index. While that batch is under way nothing is noted of the object. So what is
+//! found here is what the index has, at every moment.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::observer::key_digest;
+use super::record::{Place, Record};
+
+/// Memory of all notes of a store: two million objects.
+const BYTES: usize = 64 << 20;
+/// Threads that look for different objects rarely meet.
+const STRIPES: usize = 64;
+/// Places for one object in its stripe; more objects than places push one another out.
+const WAYS: usize = 4;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Notes of the places of objects, by [`key_digest`]. Who looks for one takes no lock.
+pub(crate) struct Spots {
+    /// Those of each stripe together. A page that nobody wrote to yet takes no memory.
+    slots: Box<[[AtomicU64; 4]]>,
+    stripes: Box<[Stripe]>,
+}
+
+/// Apart from its neighbours, so that threads do not share cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct Stripe {
+    /// Odd while slots are written to.
+    turn: AtomicU64,
+    /// Counts beginnings and ends of batches, so that who read the index before either notes
+    /// nothing after it.
+    version: AtomicU64,
+    writer: Mutex<Writer>,
+}
+
+#[derive(Default)]
+struct Writer {
+    /// Batches that are changing objects of this stripe.
+    changing: u32,
+    /// Which way gives room next.
+    hand: usize,
+}
+
+/// A [`Known`] in four words:
+///
+/// ```text
+/// upper half of the digest u32, segment u32 | offset u32, length u24, disk u8
+/// epoch u32, time of validation in seconds u32 | last access in nanoseconds u64
+/// ```
+/// A length of 0: nothing is noted.
+type Slot = [u64; 4];
+
+/// A place of an object, and what of its record may have changed since it was written there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) disk: usize,
+    pub(crate) segment: u64,
+    pub(crate) offset: u32,
+    /// Bytes of the frame: head and payload.
+    pub(crate) len: u32,
+    /// As in the record's metadata; the time of validation in whole seconds.
+    pub(crate) epoch: u64,
+    pub(crate) validated_ns: u64,
+    pub(crate) atime_ns: u64,
+}
+
+impl Known {
+    /// `None`: it lies in files, or its numbers are too large to be noted.
+    pub(crate) fn of(record: &Record) -> Option<Self> {
+        let Place::Log(spot) = &record.place else { return None };
+        let meta = &record.meta;
+        let known = Self {
+            disk: record.disk,
+            segment: spot.segment,
+            offset: spot.offset,
+            len: u32::try_from(record.size.checked_add(u64::from(spot.head))?).ok()?,
+            epoch: meta.epoch,
+            validated_ns: meta.validated_ns / SECOND_NS * SECOND_NS,
+            atime_ns: meta.atime_ns,
+        };
+        (Self::unpack(known.pack(0)?) == known).then_some(known)
+    }
+
+    fn pack(self, digest: u64) -> Option<Slot> {
+        let narrow = |n: u64| u32::try_from(n).ok().map(u64::from);
+        let len = Some(u64::from(self.len)).filter(|len| (1..1 << 24).contains(len))?;
+        let disk = u64::from(u8::try_from(self.disk).ok()?);
+        Some([
+            digest >> 32 << 32 | narrow(self.segment)?,
+            u64::from(self.offset) << 32 | len << 8 | disk,
+            narrow(self.epoch)? << 32 | narrow(self.validated_ns / SECOND_NS)?,
+            self.atime_ns,
+        ])
+    }
+
+    fn unpack(slot: Slot) -> Self {
+        let low = |word: u64| word & u64::from(u32::MAX);
+        Self {
+            disk: (slot[1] & 0xff) as usize,
+            segment: low(slot[0]),
+            offset: (slot[1] >> 32) as u32,
+            len: low(slot[1]) as u32 >> 8,
+            epoch: slot[2] >> 32,
+            validated_ns: low(slot[2]) * SECOND_NS,
+            atime_ns: slot[3],
+        }
+    }
+}
+
+/// The right to note a place, by who looked for it here before it asked the index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    digest: u64,
+    version: u64,
+    /// No other object has to go for it.
+    pub(crate) room: bool,
+}
+
+/// While it lives nothing is noted of the objects that a batch changes.
+pub(crate) struct Closed<'a> {
+    spots: &'a Spots,
+    digests: Vec<u64>,
+}
+
+impl Closed<'_> {
+    /// Ends a batch that was made; notes objects that it wrote, by their digests.
+    pub(crate) fn written(self, written: Vec<(u64, Known)>) {
+        for (digest, known) in written {
+            if let Some(slot) = known.pack(digest) {
+                self.spots.lock(digest).put(digest, slot);
+            }
+        }
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        for digest in &self.digests {
+            let mut stripe = self.spots.lock(*digest);
+            stripe.writer.changing -= 1;
+            stripe.count();
+        }
+    }
+}
+
+impl Default for Spots {
+    fn default() -> Self {
+        Self::with_bytes(BYTES)
+    }
+}
+
+impl Spots {
+    fn with_bytes(bytes: usize) -> Self {
+        let ways = STRIPES * WAYS;
+        let count = (bytes / size_of::<Slot>() / ways).max(1) * ways;
+        Self { slots: zeroed(count), stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
+    }
+
+    /// Where an object lies, if that is noted; and who asks the index now may note it.
+    pub(crate) fn find(&self, bucket_id: u64, name: &str) -> (Option<Known>, Ticket) {
+        let digest = key_digest(bucket_id, name);
+        let stripe = self.stripe(digest);
+        let turn = stripe.turn.load(Ordering::Acquire);
+        let mut ticket =
+            Ticket { digest, version: stripe.version.load(Ordering::Acquire), room: false };
+        let mut known = None;
+        for way in &self.slots[self.set(digest)] {
+            let slot: Slot = std::array::from_fn(|n| way[n].load(Ordering::Relaxed));
+            ticket.room |= is_empty(&slot);
+            known = known.or_else(|| is_of(&slot, digest).then(|| Known::unpack(slot)));
+        }
+        fence(Ordering::Acquire);
+        let is_whole = turn.is_multiple_of(2) && stripe.turn.load(Ordering::Relaxed) == turn;
+        (known.filter(|_| is_whole), ticket)
+    }
+
+    /// Has the memory that [`Self::find`] is going to look at come nearer.
+    pub(crate) fn expect(&self, bucket_id: u64, name: &str) {
+        for way in self.slots[self.set(key_digest(bucket_id, name))].iter().step_by(2) {
+            prefetch(way);
+        }
+    }
+
+    /// Notes where the object lies that the ticket is for, unless it was changed meanwhile.
+    pub(crate) fn note(&self, ticket: Ticket, known: Known) {
+        let Some(slot) = known.pack(ticket.digest) else { return };
+        let mut stripe = self.lock(ticket.digest);
+        let version = stripe.of.version.load(Ordering::Relaxed);
+        if stripe.writer.changing == 0 && version == ticket.version {
+            stripe.put(ticket.digest, slot);
+        }
+    }
+
+    /// Forgets objects that a batch is about to change, given by their digests.
+    pub(crate) fn close(&self, digests: Vec<u64>) -> Closed<'_> {
+        for digest in &digests {
+            let mut stripe = self.lock(*digest);
+            stripe.writer.changing += 1;
+            stripe.count();
+            stripe.write(*digest, |ways, _| {
+                ways.iter_mut().filter(|slot| is_of(slot, *digest)).for_each(|slot| {
+                    *slot = Slot::default();
+                });
+            });
+        }
+        Closed { spots: self, digests }
+    }
+
+    /// Moves the time of access of an object, if it is noted.
+    pub(crate) fn accessed(&self, digest: u64, atime_ns: u64) {
+        self.lock(digest).write(digest, |ways, _| {
+            if let Some(slot) = ways.iter_mut().find(|slot| is_of(slot, digest)) {
+                slot[3] = slot[3].max(atime_ns);
+            }
+        });
+    }
+
+    /// Forgets everything: the set of disks changed.
+    pub(crate) fn clear(&self) {
+        for number in 0..STRIPES {
+            // Every digest that ends so is of this stripe.
+            let mut stripe = self.lock(number as u64);
+            stripe.count();
+            let share = self.slots.len() / STRIPES;
+            stripe.in_turn(|spots| {
+                for slot in &spots.slots[number * share..(number + 1) * share] {
+                    // What was never written to stays without memory.
+                    if slot[1].load(Ordering::Relaxed) != 0 {
+                        slot.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+                    }
+                }
+            });
+        }
+    }
+
+    fn stripe(&self, digest: u64) -> &Stripe {
+        &self.stripes[digest as usize % STRIPES]
+    }
+
+    /// The stripe of an object, to be written to.
+    fn lock(&self, digest: u64) -> Writing<'_> {
+        let of = self.stripe(digest);
+        let writer = of.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        Writing { spots: self, of, writer }
+    }
+
+    /// The slots that an object may be in.
+    fn set(&self, digest: u64) -> Range<usize> {
+        let share = self.slots.len() / STRIPES;
+        let digest = digest as u32 as usize;
+        let start = digest % STRIPES * share + digest / STRIPES % (share / WAYS) * WAYS;
+        start..start + WAYS
+    }
+}
+
+/// A stripe that one thread may write to.
+struct Writing<'a> {
+    spots: &'a Spots,
+    of: &'a Stripe,
+    writer: MutexGuard<'a, Writer>,
+}
+
+impl Writing<'_> {
+    fn count(&mut self) {
+        self.of.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Writes slots so that no reader takes half of them: see Boehm, "Can seqlocks get along with
+    /// programming language memory models?", 2012.
+    fn in_turn<T>(&mut self, write: impl FnOnce(&Spots) -> T) -> T {
+        let turn = self.of.turn.load(Ordering::Relaxed);
+        self.of.turn.store(turn + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let done = write(self.spots);
+        self.of.turn.store(turn + 2, Ordering::Release);
+        done
+    }
+
+    /// Changes the slots that an object may be in; `change` gets the way that gives room, too.
+    fn write(&mut self, digest: u64, change: impl FnOnce(&mut [Slot; WAYS], usize)) {
+        self.writer.hand = (self.writer.hand + 1) % WAYS;
+        let hand = self.writer.hand;
+        self.in_turn(|spots| {
+            let slots = &spots.slots[spots.set(digest)];
+            let mut ways: [Slot; WAYS] = std::array::from_fn(|way| {
+                std::array::from_fn(|n| slots[way][n].load(Ordering::Relaxed))
+            });
+            let before = ways;
+            change(&mut ways, hand);
+            for (way, slot) in ways.iter().enumerate().filter(|(way, slot)| before[*way] != **slot)
+            {
+                slots[way].iter().zip(slot).for_each(|(to, word)| {
+                    to.store(*word, Ordering::Relaxed);
+                });
+            }
+        });
+    }
+
+    fn put(&mut self, digest: u64, slot: Slot) {
+        self.write(digest, |ways, hand| {
+            let same = ways.iter().position(|slot| is_of(slot, digest));
+            ways[same.or_else(|| ways.iter().position(is_empty)).unwrap_or(hand)] = slot;
+        });
+    }
+}
+
+/// Slots that take no memory before they are written to.
+#[allow(unsafe_code)]
+fn zeroed(count: usize) -> Box<[[AtomicU64; 4]]> {
+    // SAFETY: bytes of zeros are a number, and an atomic number has its layout.
+    unsafe { Box::new_zeroed_slice(count).assume_init() }
+}
+
+/// Has a cache line come nearer.
+#[allow(unsafe_code)]
+fn prefetch<T>(at: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: it is a hint, which every processor of this kind takes, for any address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(at).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+fn is_empty(slot: &Slot) -> bool {
+    slot[1] as u32 >> 8 == 0
+}
+
+fn is_of(slot: &Slot, digest: u64) -> bool {
+    slot[0] >> 32 == digest >> 32 && !is_empty(slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::store::record::Spot;
+
+    fn known(n: u64) -> Known {
+        let (offset, len) = (n as u32 * 8, 100 + n as u32);
+        let validated_ns = n * SECOND_NS;
+        Known { disk: 3, segment: n, offset, len, epoch: n, validated_ns, atime_ns: n + 7 }
+    }
+
+    fn close<'a>(spots: &'a Spots, name: &str) -> Closed<'a> {
+        spots.close(vec![key_digest(1, name)])
+    }
+
+    #[test]
+    fn a_place_that_was_noted_is_found() {
+        let spots = Spots::with_bytes(1 << 20);
+        spots.note(spots.find(1, "a").1, known(1));
+        assert_eq!(spots.find(1, "a").0.unwrap(), known(1));
+        assert!(spots.find(2, "a").0.is_none() && spots.find(1, "b").0.is_none());
+        spots.accessed(key_digest(1, "a"), 500);
+        assert_eq!(spots.find(1, "a").0.unwrap().atime_ns, 500);
+        spots.clear();
+        assert!(spots.find(1, "a").0.is_none());
+    }
+
+    #[test]
+    fn a_change_forgets_the_place_and_lets_nobody_note_what_it_read_before() {
+        let spots = Spots::with_bytes(1 << 20);
+        spots.note(spots.find(1, "a").1, known(1));
+        let before = {
+            let closed = close(&spots, "a");
+            let during = spots.find(1, "a").1;
+            spots.note(during, known(2));
+            assert!(spots.find(1, "a").0.is_none(), "noted while it changed");
+            drop(closed);
+            spots.note(during, known(2));
+            assert!(spots.find(1, "a").0.is_none(), "noted what was read while it changed");
+            during
+        };
+        spots.note(spots.find(1, "a").1, known(3));
+        assert_eq!(spots.find(1, "a").0.unwrap(), known(3));
+        drop(close(&spots, "a"));
+        spots.note(before, known(2));
+        assert!(spots.find(1, "a").0.is_none(), "noted what was read before the change");
+    }
+
+    #[test]
+    fn a_batch_notes_what_it_wrote() {
+        let spots = Spots::with_bytes(1 << 20);
+        let before = spots.find(1, "a").1;
+        close(&spots, "a").written(vec![(key_digest(1, "a"), known(5))]);
+        spots.note(before, known(2));
+        assert_eq!(spots.find(1, "a").0.unwrap(), known(5));
+    }
+
+    #[test]
+    fn more_objects_than_there_is_memory_push_one_another_out() {
+        let spots = Spots::with_bytes(64 << 10);
+        for n in 1..10_000 {
+            let name = n.to_string();
+            spots.note(spots.find(1, &name).1, known(n));
+        }
+        let found = (1..10_000).filter(|n| match spots.find(1, &n.to_string()).0 {
+            Some(found) => {
+                assert_eq!(found, known(*n));
+                true
+            }
+            None => false,
+        });
+        assert!((1000..=2048).contains(&found.count()));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_noted_comes_back_or_is_refused(
+            (segment, offset, head) in (any::<u64>(), any::<u32>(), 17u32..5000),
+            (size, disk, epoch) in (0u64..1 << 26, 0usize..300, any::<u64>()),
+            (validated_ns, atime_ns) in (any::<u64>(), any::<u64>()),
+        ) {
+            let mut record = Record::for_test("a", size, 1, Default::default());
+            record.place = Place::Log(Spot { segment, offset, head });
+            record.disk = disk;
+            record.meta.epoch = epoch;
+            record.meta.validated_ns = validated_ns;
+            record.meta.atime_ns = atime_ns;
+            if let Some(known) = Known::of(&record) {
+                let spots = Spots::with_bytes(1 << 16);
+                spots.note(spots.find(1, "a").1, known);
+                prop_assert_eq!(spots.find(1, "a").0.unwrap(), known);
+                prop_assert_eq!((known.segment, known.offset, known.disk), (segment, offset, disk));
+                prop_assert_eq!(u64::from(known.len), size + u64::from(head));
+                prop_assert_eq!((known.epoch, known.atime_ns), (epoch, atime_ns));
+                prop_assert!(known.validated_ns <= validated_ns);
+                prop_assert!(validated_ns - known.validated_ns < SECOND_NS);
+            } else {
+                let wide = u64::from(u32::MAX);
+                prop_assert!(
+                    segment > wide || epoch > wide || validated_ns / SECOND_NS > wide
+                        || disk > 255 || size + u64::from(head) >= 1 << 24
+                );
+            }
+        }
+    }
+}

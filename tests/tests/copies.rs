@@ -1,0 +1,202 @@
+//! Objects with copies on several targets: one of those may die without a loss or a long wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_client::Client;
+use forebay_core::{Bucket, ErrorCode, NodeId, placement};
+use forebay_tests::cluster::{Cluster, Options, command, native};
+use forebay_tests::data::{assert_same, content};
+use forebay_tests::history::History;
+use forebay_tests::{http, wait};
+
+/// Rests and moves take their time on a busy machine.
+const MENDED: Duration = Duration::from_secs(120);
+/// Until a dead target is found out and others answer; far more than it should take.
+const GAP: Duration = Duration::from_secs(20);
+const SIZE: usize = 3_000;
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("still/{n:04}")).collect()
+}
+
+fn set_copies(cluster: &Cluster, bucket: &str, copies: u32) {
+    let (bucket, copies) = (format!("ais://{bucket}"), format!("copies={copies}"));
+    let mut command = command(["bucket", "set", &bucket, &copies]);
+    let done = command.args(["--endpoint", &cluster.endpoint]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+async fn with_copies(cluster: &Cluster, name: &str, copies: u32) -> Bucket {
+    let bucket = native(name);
+    cluster.client().create_bucket(&bucket, None).await.unwrap();
+    set_copies(cluster, name, copies);
+    bucket
+}
+
+async fn fill(client: &Client, bucket: &Bucket, names: &[String]) {
+    for name in names {
+        client.put(bucket, name, content(name, SIZE), None).await.unwrap();
+    }
+}
+
+async fn check(client: &Client, bucket: &Bucket, names: &[String], when: &str) {
+    for name in names {
+        let got = client.get_bytes(bucket, name, None).await;
+        let got = got.unwrap_or_else(|e| panic!("{when}: {name}: {e}"));
+        assert_same(&format!("{when}: {name}"), &got, &content(name, SIZE));
+    }
+    assert_eq!(client.list_all(bucket, "").await.unwrap().len(), names.len(), "{when}");
+}
+
+/// Waits until nobody misses anything, and until targets report so many objects.
+async fn mended(cluster: &Cluster, client: &Client, objects: usize) {
+    wait::until("nobody misses anything", MENDED, || cluster.map().state.is_calm());
+    wait::until_async(&format!("{objects} copies in all"), MENDED, || {
+        let client = client.clone();
+        async move {
+            let info = client.cluster_info().await.unwrap();
+            info.nodes.iter().map(|n| n.usage.objects).sum::<u64>() == objects as u64
+        }
+    })
+    .await;
+}
+
+fn holders(cluster: &Cluster, bucket: &Bucket, name: &str) -> Vec<NodeId> {
+    let state = cluster.map().state;
+    let info = state.bucket(bucket).unwrap();
+    let digest = placement::object_digest(&info.bucket.uname(), name);
+    placement::holders(&state, info, digest).iter().map(|n| n.id.clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_two_copies_the_death_of_a_target_loses_nothing_and_is_a_short_gap() {
+    let cluster = Cluster::start(Options { targets: 4, ..Options::default() });
+    let client = cluster.client_with_deadline(Duration::from_secs(60));
+    let bucket = with_copies(&cluster, "twice", 2).await;
+    let busy = with_copies(&cluster, "busy", 2).await;
+    let names = names(120);
+    fill(&client, &bucket, &names).await;
+    // The promise is of a bucket whose copies were all made since it was told to have them.
+    mended(&cluster, &client, 2 * names.len()).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let history = History::default();
+    let writers: Vec<_> = (0..3)
+        .map(|n| {
+            let client = cluster.client_with_deadline(Duration::from_secs(60));
+            let (busy, history, stop) = (busy.clone(), history.clone(), stop.clone());
+            tokio::spawn(async move { history.write(client, busy, n, 11, stop).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    let victim = cluster.owner(&bucket, &names[0]).id;
+    let (its, others): (Vec<_>, Vec<_>) =
+        names.iter().partition(|name| cluster.owner(&bucket, name).id == victim);
+    assert!(its.len() > 5 && others.len() > 5);
+    cluster.kill9(&victim);
+    let died = Instant::now();
+    let got = client.get_bytes(&bucket, others[0], None).await.unwrap();
+    assert_same(others[0], &got, &content(others[0], SIZE));
+    let got = client.get_bytes(&bucket, its[0], None).await.unwrap();
+    assert_same(its[0], &got, &content(its[0], SIZE));
+    client.put(&busy, "zz-written", "while it is dead", None).await.unwrap();
+    assert!(died.elapsed() < GAP, "{:?}", died.elapsed());
+    check(&client, &bucket, &names, "while it is dead").await;
+    assert!(writers.iter().all(|writer| !writer.is_finished()), "a write failed");
+    client.delete(&busy, "zz-written").await.unwrap();
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        assert!(writer.await.unwrap() > 0);
+    }
+    history.check(&client, &busy, "while it is dead").await;
+
+    cluster.restart(&victim);
+    history.check(&client, &busy, "when it is back").await;
+    let there = names.len() + client.list_all(&busy, "").await.unwrap().len();
+    mended(&cluster, &client, 2 * there).await;
+    // Another one dies: what the first missed is there by now.
+    let next = cluster.targets.iter().find(|t| t.id != victim).unwrap().id.clone();
+    cluster.kill9(&next);
+    check(&client, &bucket, &names, "when another is dead").await;
+    history.check(&client, &busy, "when another is dead").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_missed_something_says_nothing_about_it_alone() {
+    let cluster = Cluster::start(Options { targets: 2, ..Options::default() });
+    let client = cluster.client_with_deadline(Duration::from_secs(60));
+    let bucket = with_copies(&cluster, "missed", 2).await;
+    let names = names(20);
+    fill(&client, &bucket, &names).await;
+    let [behind, ahead] = [&cluster.targets[0].id, &cluster.targets[1].id];
+    cluster.kill9(behind);
+    client.put(&bucket, &names[0], "newer", None).await.unwrap();
+    client.delete(&bucket, &names[1]).await.unwrap();
+    cluster.restart(behind);
+    cluster.kill9(ahead);
+    wait::until("the map has it dead", MENDED, || !cluster.is_alive(ahead));
+    let state = cluster.map().state;
+    assert!(state.needs_repair(), "there was no time for it");
+    let impatient = cluster.client_with_deadline(Duration::from_secs(1));
+    for name in &names[..3] {
+        let e = impatient.get_bytes(&bucket, name, None).await.unwrap_err();
+        assert_eq!(e.code(), ErrorCode::Unavailable, "{name}: {e}");
+    }
+    assert!(impatient.list_all(&bucket, "").await.is_err());
+    cluster.restart(ahead);
+    // Both are back, and both missed something, as far as anybody knows.
+    let got = client.get_bytes(&bucket, &names[0], None).await.unwrap();
+    assert_eq!(got, "newer");
+    let e = client.get_bytes(&bucket, &names[1], None).await.unwrap_err();
+    assert_eq!(e.code(), ErrorCode::ObjectNotFound, "{e}");
+    mended(&cluster, &client, 2 * (names.len() - 1)).await;
+    assert_eq!(client.list_all(&bucket, "").await.unwrap().len(), names.len() - 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_are_made_and_dropped_when_their_number_changes() {
+    let cluster = Cluster::plain();
+    let client = cluster.client();
+    let bucket = with_copies(&cluster, "number", 1).await;
+    let names = names(60);
+    fill(&client, &bucket, &names).await;
+    for copies in [2, 3, 1] {
+        set_copies(&cluster, "number", copies);
+        check(&client, &bucket, &names, &format!("towards {copies}")).await;
+        mended(&cluster, &client, copies as usize * names.len()).await;
+        assert_eq!(holders(&cluster, &bucket, &names[0]).len(), copies as usize);
+        check(&client, &bucket, &names, &format!("{copies} copies")).await;
+    }
+    let value = serde_json::json!({"action": "make-n-copies", "value": 2});
+    let answer = http::request("POST", &format!("{}/v1/buckets/number", cluster.endpoint));
+    let answer = answer.json(&value).send();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let job = answer.text();
+    wait::until_async("the job is over", MENDED, || {
+        let (client, job) = (client.clone(), job.clone());
+        async move { client.job(&job).await.unwrap().is_over() }
+    })
+    .await;
+    mended(&cluster, &client, 2 * names.len()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_follow_targets_that_come_and_go() {
+    let cluster = Cluster::plain();
+    let client = cluster.client();
+    let bucket = with_copies(&cluster, "follow", 2).await;
+    let names = names(80);
+    fill(&client, &bucket, &names).await;
+    cluster.add_target("target-04");
+    check(&client, &bucket, &names, "while copies move").await;
+    mended(&cluster, &client, 2 * names.len()).await;
+    check(&client, &bucket, &names, "one target more").await;
+    let leaves = cluster.targets[2].id.as_str();
+    let mut remove = command(["node", "remove", leaves, "--wait"]);
+    let done = remove.args(["--endpoint", &cluster.endpoint]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    mended(&cluster, &client, 2 * names.len()).await;
+    check(&client, &bucket, &names, "one target less").await;
+}
