@@ -6,7 +6,10 @@ import asyncio
 import datetime
 import io
 import multiprocessing
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -263,3 +266,30 @@ def test_a_bucket_of_a_cloud_is_reached_by_its_provider(
         assert (folder / "in/y").read_bytes() == b"y"
     finally:
         bucket.delete()
+
+
+LETS_GO_LATE = """
+import os, sys, threading, time
+import fsspec, pyarrow
+fs, path = fsspec.url_to_fs(sys.argv[1])
+held = [fs.open(path)]
+def let_go():
+    time.sleep(0.3)
+    os.write(1, b"let go")
+    held.clear()
+threading.Thread(target=let_go, daemon=True).start()
+"""
+
+
+def test_a_program_ends_after_threads_of_pyarrow_have_let_go_of_its_files(
+    own: str, client: forebay.Client
+) -> None:
+    pytest.importorskip("pyarrow")
+    done = subprocess.run(
+        [sys.executable, "-c", LETS_GO_LATE, f"fb://{own}/f"],
+        env={**os.environ, "FOREBAY_ENDPOINT": client.endpoint},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "let go"), done.stderr

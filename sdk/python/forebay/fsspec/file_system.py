@@ -22,6 +22,7 @@ from fsspec.utils import isfilelike, tokenize  # type: ignore[import-untyped]
 from forebay.aio import Threads
 from forebay.client import Client
 from forebay.errors import NotFound
+from forebay.fsspec.opened import OpenedFile
 from forebay.fsspec.slices import Slice, read_slice, read_slices
 from forebay.fsspec.tree import (
     Info,
@@ -338,7 +339,7 @@ class ForebayFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if mode == "rb":
             info = self._file_info(path)
             props = props_of(item, info)
-            return RangeReader(item, window=size, num_workers=self.num_workers, props=props)
+            return OpenedFile(item, window=size, num_workers=self.num_workers, props=props)
         if mode == "xb" and self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         if mode in ("wb", "xb"):
