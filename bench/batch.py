@@ -191,9 +191,8 @@ def measure(
         ways[OURS] = (servers["Forebay"].pid, ours(servers["Forebay"], load))
         pid, endpoint = stack.enter_context(roofs.ready(folder, shuffled(load), load.size))
         ways[READY] = (pid, theirs(endpoint, load))
-        if load.size <= SMALL:
-            pid, read = stack.enter_context(roofs.bare(folder, load.count, load.size))
-            ways[BARE] = (pid, lambda _: read())
+        pid, read = stack.enter_context(roofs.bare(folder, load.count, load.size))
+        ways[BARE] = (pid, lambda _: read())
         if load.shard and "AIStore" in servers:
             on_theirs = ways[THEIRS + "AIStore"]
             if slow:
@@ -246,12 +245,11 @@ def show(load: Load, rows: list[Row], roof: float) -> None:
         )
     share = rates[f"{THEIRS}Forebay"] / rates[READY]
     print(f"  AIStore's client on Forebay is at {share:.0%} of its roof")
-    if BARE in rates:
-        made = roofs.made(load.count, load.size)
-        print(
-            f"  our client is at {rates[OURS] / rates[BARE]:.0%} of its roof;"
-            f" bytes are made at {made:,.0f}/s"
-        )
+    made = roofs.made(load.count, load.size)
+    print(
+        f"  our client is at {rates[OURS] / rates[BARE]:.0%} of its roof;"
+        f" bytes are made at {made:,.0f}/s"
+    )
     if load.size >= 64 * KIB:
         share = best["bytes_per_s"] / roof
         print(f"  loopback copies {roof / 1e6:,.0f} MB/s: our client is at {share:.0%} of it")

@@ -1,16 +1,17 @@
 //! Batches: the request from flat lists, the answers as buffers and exceptions, and
-//! `_core.BatchStream`, the answers one by one.
+//! `_core.BatchStream`, the answers one by one, and `_core.PendingBatch`, all of them later.
 
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use forebay_client::{BatchItem, BatchStream as NativeStream};
+use forebay_client::{BatchItem, BatchStream as NativeStream, Client, Result};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::{Error, ObjectName};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList};
+use tokio::task::JoinHandle;
 
 use crate::buffer::Buffer;
 use crate::client::parse_bucket;
@@ -71,6 +72,69 @@ pub(crate) fn answer(
         Ok(bytes) if content == Content::Bytes => Ok(PyBytes::new(py, &bytes).into_any()),
         Ok(bytes) => Ok(Bound::new(py, Buffer::from(bytes))?.into_any()),
         Err(e) => exception(py, e),
+    }
+}
+
+/// All answers as Python gets them; `raises`: the first failure is raised.
+pub(crate) fn answers(
+    py: Python<'_>,
+    answers: Vec<forebay_core::Result<Bytes>>,
+    content: Content,
+    raises: bool,
+) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for one in answers {
+        let one = if raises { Ok(one.map_err(|e| raise(py, e))?) } else { one };
+        list.append(answer(py, one, content)?)?;
+    }
+    Ok(list)
+}
+
+type Answers = Result<Vec<forebay_core::Result<Bytes>>>;
+
+/// A batch that threads without the GIL read, whatever the one that asked for it does meanwhile.
+/// Only the process that sent it has the answers. Dropped, it ends.
+#[pyclass(module = "forebay._core", frozen)]
+pub(crate) struct PendingBatch {
+    work: Mutex<Option<Owned<Work>>>,
+    content: Content,
+    raises: bool,
+}
+
+struct Work(JoinHandle<Answers>);
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl PendingBatch {
+    pub(crate) fn begin(
+        py: Python<'_>,
+        client: Client,
+        request: BatchRequest,
+        content: Content,
+        raises: bool,
+    ) -> PyResult<Self> {
+        let work = async move { client.batch_all(&request).await };
+        let work = Work(runtime::runtime(py)?.spawn(work));
+        Ok(Self { work: Mutex::new(Some(Owned::new(work))), content, raises })
+    }
+}
+
+#[pymethods]
+impl PendingBatch {
+    /// Waits for all answers; they are had once.
+    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let work = work.ok_or_else(|| PyRuntimeError::new_err("this batch was taken before"))?;
+        let Some(mut work) = work.into_inner() else {
+            return Err(PyRuntimeError::new_err("this batch was sent by the parent process"));
+        };
+        let done = runtime::block_on(py, &mut work.0)?
+            .map_err(|e| PyRuntimeError::new_err(format!("a batch ended unexpectedly: {e}")))?;
+        answers(py, done.map_err(|e| raise(py, e))?, self.content, self.raises)
     }
 }
 

@@ -23,7 +23,7 @@ use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyList};
 use serde::Serialize;
 
-use crate::batch::{self, BatchStream, Content};
+use crate::batch::{self, BatchStream, Content, PendingBatch};
 use crate::buffer::{Buffer, Destination};
 use crate::each::{Pinned, pinned};
 use crate::error::raise;
@@ -345,12 +345,23 @@ impl Client {
         let request = batch::request(py, &buckets, bucket_of.as_deref(), &names, parts)?;
         let answers = self.call(py, |c| async move { c.batch_all(&request).await })?;
         let content = if as_bytes { Content::Bytes } else { Content::Shared };
-        let list = PyList::empty(py);
-        for answer in answers {
-            let answer = if raises { Ok(answer.map_err(|e| raise(py, e))?) } else { answer };
-            list.append(batch::answer(py, answer, content)?)?;
-        }
-        Ok(list)
+        batch::answers(py, answers, content, raises)
+    }
+
+    /// The same, begun now and taken later.
+    #[pyo3(signature = (buckets, bucket_of, names, as_bytes=false, raises=false))]
+    fn begin_batch(
+        &self,
+        py: Python<'_>,
+        buckets: Vec<String>,
+        bucket_of: Option<Vec<u32>>,
+        names: Vec<PyBackedStr>,
+        as_bytes: bool,
+        raises: bool,
+    ) -> PyResult<PendingBatch> {
+        let request = batch::request(py, &buckets, bucket_of.as_deref(), &names, None)?;
+        let content = if as_bytes { Content::Bytes } else { Content::Shared };
+        PendingBatch::begin(py, self.native(py)?, request, content, raises)
     }
 
     /// The same as they arrive, each with its position; in the order of `names` or not.

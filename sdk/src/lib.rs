@@ -39,6 +39,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<buffer::Buffer>()?;
     m.add_class::<client::Client>()?;
     m.add_class::<batch::BatchStream>()?;
+    m.add_class::<batch::PendingBatch>()?;
     m.add_class::<object::ObjectStream>()?;
     m.add_class::<shard::ShardStream>()?;
     m.add_class::<upload::Upload>()?;

@@ -57,6 +57,23 @@ def test_contents_come_as_bytes_where_that_is_asked_for(
         filled.get_many(["absent"], as_bytes=True)
 
 
+def test_what_was_submitted_comes_while_its_reader_does_something_else(
+    client: forebay.Client, filled: forebay.Bucket
+) -> None:
+    wanted = [(filled, name) for name in [*sorted(CONTENTS), "absent"]]
+    pending = [client.submit_many(wanted, as_bytes=as_bytes) for as_bytes in (False, True)]
+    # Others use the client meanwhile, and what nobody takes does not stay.
+    client.submit_many(wanted)
+    assert filled.object(wanted[5][1]).get().read_all() == CONTENTS[wanted[5][1]]
+    for kind, answers in zip((memoryview, bytes), (one.result() for one in pending), strict=True):
+        assert [bytes(a) for a in answers[:-1]] == [CONTENTS[name] for _, name in wanted[:-1]]
+        assert {type(answer) for answer in answers[:-1]} == {kind}
+        assert isinstance(answers[-1], forebay.NotFound)
+    assert client.submit_many([]).result() == []
+    with pytest.raises(RuntimeError, match="taken before"):
+        pending[0].result()
+
+
 def test_answers_in_any_order_say_which_entry_they_are_of(
     client: forebay.Client, filled: forebay.Bucket
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -49,6 +50,21 @@ def forked(work: Any) -> int:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     raise AssertionError("the forked child hangs")
+
+
+def test_a_child_does_not_have_what_its_parent_submitted(bucket: forebay.Bucket) -> None:
+    bucket.put_many((f"o{i}", b"x") for i in range(4))
+    wanted = [(bucket, f"o{i}") for i in range(4)]
+    pending = bucket.client.submit_many(wanted)
+
+    def take() -> int:
+        with contextlib.suppress(RuntimeError):
+            pending.result()
+            return 2
+        return 0 if len(bucket.client.submit_many(wanted).result()) == 4 else 3
+
+    assert forked(take) == 0
+    assert [bytes(content) for content in pending.result()] == [b"x"] * 4
 
 
 def test_many_forks_while_requests_are_in_flight(bucket: forebay.Bucket) -> None:

@@ -15,6 +15,7 @@ from forebay_torch import order, place
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
+from forebay_torch.groups import Group, pairs
 from forebay_torch.map_dataset import SampleFormat, sources_of
 from forebay_torch.order import EqualLength
 from forebay_torch.policy import LEFT_OUT, Counters, DatasetStats, OnError, Policy
@@ -39,7 +40,8 @@ __all__ = ["BaseIterDataset", "IterableDataset", "IterDataset"]
 # Objects are fetched this many at a time, or fewer when they are large: a request costs as much as
 # about 50 small objects do.
 _GROUP_OBJECTS = 256
-_GROUP_BYTES = 8 << 20
+# Of what is small enough to be fetched while the group before it is read, two are in memory.
+_GROUP_BYTES = 4 << 20
 
 
 class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
@@ -210,12 +212,12 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
 
     def _objects(self) -> Iterator[Object]:
         index = self._index
-        for rows in self._due_groups():
+        for group, after in pairs(map(partial(Group, index), self._due_groups())):
+            rows, group.after = group.rows, after
             if len(rows) == 1:
                 self._cursor.deliver()
                 yield index.object(rows[0])
                 continue
-            group = _Group(index, rows)
             for number, row in enumerate(rows):
                 self._cursor.deliver()
                 yield FetchedObject(index.object(row), group.content(number))
@@ -347,16 +349,14 @@ class IterableDataset(BaseIterDataset):
     def __iter__(self) -> Iterator[Any]:
         with Progress(self._show_progress, self._worker_name()) as progress:
             progress.begin(type(self).__name__)
-            for sample in self._samples():
-                progress.advance()
-                yield sample
+            yield from progress.counted(self._samples())
 
     def _samples(self) -> Iterator[Any]:
         self.reset()
         listing = self._index.listing
-        for rows in self._due_groups():
+        for rows, answers in self._fetched():
             names = listing.names_at(rows)
-            for row, name, answer in zip(rows, names, self._fetch(rows), strict=True):
+            for row, name, answer in zip(rows, names, answers, strict=True):
                 self._cursor.deliver()
                 try:
                     if isinstance(answer, ForebayError):
@@ -400,17 +400,38 @@ class IterableDataset(BaseIterDataset):
         """What was read so far, over this process and all its workers."""
         return self._counters.total()
 
+    def _fetched(self) -> Iterator[tuple[Sequence[int], Iterable[Answer]]]:
+        """The rows of a pass with their contents, or why they cannot be had."""
+        take = None
+        for rows, after in pairs(self._due_groups()):
+            answers = self._fetch(rows) if take is None else self._counted(take)
+            take = self._submit(after)
+            yield rows, answers
+
+    def _submit(self, rows: Sequence[int] | None) -> Callable[[], Sequence[Answer]] | None:
+        """Asks for these rows ahead of their turn, if they are small enough."""
+        if rows is None or len(rows) < 2 or self._index.is_special:
+            return None
+        if sum(map(self._index.listing.sizes.__getitem__, rows)) > _GROUP_BYTES:
+            return None
+        return self._index.submit_many(rows, as_bytes=self._as_bytes)
+
     def _fetch(self, rows: Sequence[int]) -> Iterable[Answer]:
         """The contents of these rows, or why they cannot be had."""
-        begun = time.perf_counter()
-        answers: Sequence[Answer]
         if len(rows) > 1 or self._index.is_special:
-            answers = self._index.try_many(rows, as_bytes=self._as_bytes)
-        else:
-            try:
-                answers = [self._index.object(rows[0]).get().memoryview()]
-            except ForebayError as error:
-                answers = [error]
+            return self._counted(partial(self._index.try_many, rows, as_bytes=self._as_bytes))
+        return self._counted(partial(self._get, rows[0]))
+
+    def _get(self, row: int) -> list[Answer]:
+        try:
+            return [self._index.object(row).get().memoryview()]
+        except ForebayError as error:
+            return [error]
+
+    def _counted(self, take: Callable[[], Sequence[Answer]]) -> Sequence[Answer]:
+        """What ``take`` returns, counted."""
+        begun = time.perf_counter()
+        answers = take()
         arrived = [len(answer) for answer in answers if not isinstance(answer, ForebayError)]
         self._counters.add(
             objects=len(arrived),
@@ -422,24 +443,3 @@ class IterableDataset(BaseIterDataset):
 
 
 IterDataset = IterableDataset
-
-
-class _Group:
-    """Objects that are fetched together, when the first of them is read."""
-
-    __slots__ = ("_index", "_rows", "_contents")
-
-    def __init__(self, index: ObjectIndex, rows: Sequence[int]) -> None:
-        self._index = index
-        self._rows = rows
-        self._contents: list[memoryview] | None = None
-
-    def content(self, number: int) -> Callable[[], memoryview]:
-        """A function that returns the content of the n-th object."""
-
-        def load() -> memoryview:
-            if self._contents is None:
-                self._contents = self._index.get_many(self._rows)
-            return self._contents[number]
-
-        return load

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 __all__ = ["Progress"]
 
 _INTERVAL_S = 0.2
+
+T = TypeVar("T")
 
 
 class Progress:
@@ -33,6 +36,15 @@ class Progress:
         if self._shown and time.monotonic() >= self._due:
             self._write("")
             self._due = time.monotonic() + _INTERVAL_S
+
+    def counted(self, samples: Iterable[T]) -> Iterable[T]:
+        """The samples, each counted when it is taken, where somebody sees that."""
+        return self._counting(samples) if self._shown else samples
+
+    def _counting(self, samples: Iterable[T]) -> Iterator[T]:
+        for sample in samples:
+            self.advance()
+            yield sample
 
     def __enter__(self) -> Progress:
         return self

@@ -340,9 +340,11 @@ class ShardReader(BaseIterDataset):
         with Progress(self._show_progress, self._worker_name()) as progress:
             for item, stream in self._streams(items):
                 progress.begin(stream.uri)
-                for sample in self._read(stream, item.samples):
-                    progress.advance()
-                    yield sample
+                if item.samples is None and self._decode is None:
+                    samples = self._read_as_is(stream)
+                else:
+                    samples = self._read(stream, item.samples)
+                yield from progress.counted(samples)
 
     def _streams(self, items: Iterable[Item]) -> Iterator[tuple[Item, Opened]]:
         """The shards one by one, each opened when the one before it is begun."""
@@ -367,6 +369,21 @@ class ShardReader(BaseIterDataset):
         return shard.samples(
             keys=self._keys, lowercase=self._lowercase, read_ahead=self._read_ahead
         )
+
+    def _read_as_is(self, stream: Opened) -> Iterator[tuple[str, Any]]:
+        """As ``_read``, of all samples with their contents as they are: little is done for each."""
+        deliver = None if self._counts_late else self._cursor.deliver
+        fill, uri = self._fill, stream.uri
+        while True:
+            try:
+                for key, parts in stream:
+                    if deliver is not None:
+                        deliver()
+                    yield key, Fields(parts, fill, key, uri)
+                return
+            except Exception as error:
+                if not self._failed(uri, error):
+                    return
 
     def _read(
         self, stream: Opened, numbers: Sequence[int] | None

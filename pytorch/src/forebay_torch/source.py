@@ -149,20 +149,39 @@ class ObjectIndex:
         """
         if not rows:
             return []
+        wanted = self._wanted(rows, names)
+        if self.etl_name:
+            return get_transformed(wanted, self.etl_name)
+        if self.pins is not None:
+            return get_pinned(wanted, [self.pins[row] for row in rows])
+        client = wanted[0][0].client
+        if as_bytes and self._is_small(rows):
+            return client.get_many(wanted, on_error="return", as_bytes=True)
+        return client.get_many(wanted, on_error="return")
+
+    def submit_many(
+        self, rows: Sequence[int], *, as_bytes: bool = False
+    ) -> Callable[[], Sequence[Answer]]:
+        """What waits for ``try_many`` of these rows; objects that are read as they are stored come
+        meanwhile."""
+        if self.is_special or not rows:
+            return partial(self.try_many, rows)
+        wanted = self._wanted(rows)
+        as_bytes = as_bytes and self._is_small(rows)
+        return wanted[0][0].client.submit_many(wanted, as_bytes=as_bytes).result
+
+    def _wanted(
+        self, rows: Sequence[int], names: Sequence[str] | None = None
+    ) -> list[tuple[Bucket, str]]:
         names = self.listing.names_at(rows) if names is None else names
         if len(self._buckets) == 1:
             buckets = [self._buckets[0]] * len(rows)
         else:
             buckets = [self.bucket(row) for row in rows]
-        wanted = list(zip(buckets, names, strict=True))
-        if self.etl_name:
-            return get_transformed(wanted, self.etl_name)
-        if self.pins is not None:
-            return get_pinned(wanted, [self.pins[row] for row in rows])
-        client, sizes = buckets[0].client, self.listing.sizes
-        if as_bytes and sum(map(sizes.__getitem__, rows)) <= _SMALL_BYTES * len(rows):
-            return client.get_many(wanted, on_error="return", as_bytes=True)
-        return client.get_many(wanted, on_error="return")
+        return list(zip(buckets, names, strict=True))
+
+    def _is_small(self, rows: Sequence[int]) -> bool:
+        return sum(map(self.listing.sizes.__getitem__, rows)) <= _SMALL_BYTES * len(rows)
 
 
 def views(answers: Iterable[Answer]) -> list[memoryview]:

@@ -38,7 +38,7 @@ from forebay.errors import (
 from forebay.job import Job
 from forebay.listing import Listing
 from forebay.object import Object, Reader, Writer
-from forebay.range_reader import RangeReader
+from forebay.pending import PendingMany
 from forebay.range_reader import RangeReader
 from forebay.retry import Retry
 from forebay.shard import (
@@ -80,10 +80,10 @@ __all__ = [
     "ObjectRange",
     "Reader",
     "RangeReader",
-    "RangeReader",
     "Writer",
     "Batch",
     "BatchResult",
+    "PendingMany",
     "ArchiveConfig",
     "ShardIndex",
     "ShardMember",

@@ -13,6 +13,7 @@ __all__ = [
     "Buffer",
     "Client",
     "BatchStream",
+    "PendingBatch",
     "ObjectStream",
     "ShardStream",
     "Upload",
@@ -41,6 +42,10 @@ class Buffer:
 class BatchStream:
     def __iter__(self) -> BatchStream: ...
     def __next__(self) -> list[tuple[int, Buffer | ForebayError]]: ...
+
+@final
+class PendingBatch:
+    def result(self) -> list[Any]: ...
 
 @final
 class ObjectStream:
@@ -128,6 +133,14 @@ class Client:
         parts: list[_Part] | None = None,
         ordered: bool = True,
     ) -> BatchStream: ...
+    def begin_batch(
+        self,
+        buckets: list[str],
+        bucket_of: list[int] | None,
+        names: list[str],
+        as_bytes: bool = False,
+        raises: bool = False,
+    ) -> PendingBatch: ...
     def get_member(
         self, bucket: str, name: str, archpath: str, mime: str | None, byte_range: str | None
     ) -> Buffer: ...

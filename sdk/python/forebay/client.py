@@ -15,6 +15,7 @@ from forebay.dsort import DsortOptions, dsort_spec
 from forebay.errors import ForebayError
 from forebay.job import Job
 from forebay.listing import Listing
+from forebay.pending import PendingMany, contents
 from forebay.retry import Retry
 from forebay.shard import ShardIndex
 
@@ -162,6 +163,33 @@ class Client:
         Raises:
             NotFound: One of them is not there; the message names it.
         """
+        buckets, bucket_of, names = self._wanted(objects)
+        if not names:
+            return []
+        raises = on_error == "raise"
+        answers = self._native.batch_all(buckets, bucket_of, names, None, as_bytes, raises)
+        return contents(answers, as_bytes)
+
+    def submit_many(
+        self, objects: Iterable[tuple[Bucket, str]], *, as_bytes: bool = False
+    ) -> PendingMany:
+        """As ``get_many`` with ``on_error="return"``, but the objects come while this thread goes on.
+
+        No thread of Python waits for them. What is never asked for is dropped, and so is its request.
+
+        Args:
+            as_bytes: As of ``get_many``.
+        """
+        buckets, bucket_of, names = self._wanted(objects)
+        if not names:
+            return PendingMany(None, as_bytes)
+        pending = self._native.begin_batch(buckets, bucket_of, names, as_bytes)
+        return PendingMany(pending, as_bytes)
+
+    def _wanted(
+        self, objects: Iterable[tuple[Bucket, str]]
+    ) -> tuple[list[str], list[int], list[str]]:
+        """Buckets, and of each object which of them it is in, and its name."""
         buckets: dict[str, int] = {}
         names: list[str] = []
         bucket_of: list[int] = []
@@ -173,15 +201,7 @@ class Client:
                 last, at = bucket, buckets.setdefault(bucket.uri, len(buckets))
             bucket_of.append(at)
             names.append(name)
-        if not names:
-            return []
-        raises = on_error == "raise"
-        answers = self._native.batch_all(list(buckets), bucket_of, names, None, as_bytes, raises)
-        if as_bytes:
-            return answers
-        if raises:
-            return [memoryview(answer) for answer in answers]
-        return [a if isinstance(a, ForebayError) else memoryview(a) for a in answers]
+        return list(buckets), bucket_of, names
 
     def shard_indexes(
         self, shards: Iterable[Object], *, concurrency: int = 16

@@ -6,6 +6,7 @@ use forebay_core::batch::BatchEntry;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_core::{ErrorCode, Result};
+use futures::future::join_all;
 
 use super::{Opened, Shards, find, missing};
 use crate::object::Stored;
@@ -15,6 +16,10 @@ use crate::store::blocking;
 const NEAR: u64 = 64 << 10;
 /// Bytes of one read.
 const SPAN: u64 = 1 << 20;
+/// Runs of members that are read, and their blocks checked, at the same time,
+const RUNS: usize = 4;
+/// of so many members at least.
+const LEAST_RUN: usize = 64;
 
 /// What became of each member: its bytes, why there are none, or `None`: it is to be read by itself.
 pub(crate) struct Bulk {
@@ -81,7 +86,14 @@ impl Shards {
                 (at, ByteRange { start, end: start + range.len() })
             });
             let places: Vec<_> = places.collect();
-            return blocking(move || Ok(read_merged(&stored, &places))).await.unwrap_or_default();
+            let run = places.len().div_ceil(RUNS).max(LEAST_RUN);
+            // Of a run that fails nothing comes: its members are read by themselves.
+            let runs = places.chunks(run).map(|run| {
+                let (stored, run) = (stored.clone(), run.to_vec());
+                blocking(move || Ok(read_merged(&stored, &run)))
+            });
+            let read = join_all(runs).await;
+            return read.into_iter().flat_map(Result::unwrap_or_default).collect();
         }
         let mut read = Vec::with_capacity(places.len());
         for (at, range, member) in places {

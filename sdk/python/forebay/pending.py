@@ -1,0 +1,39 @@
+"""Many objects that come while their reader does something else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from forebay import _core
+from forebay.errors import ForebayError
+
+__all__ = ["PendingMany"]
+
+Content = memoryview | bytes | ForebayError
+
+
+class PendingMany:
+    """Objects on their way; made by ``Client.submit_many``. Only the process that asked has them."""
+
+    __slots__ = ("_pending", "_as_bytes")
+
+    def __init__(self, pending: _core.PendingBatch | None, as_bytes: bool) -> None:
+        self._pending = pending
+        self._as_bytes = as_bytes
+
+    def result(self) -> Sequence[Content]:
+        """Waits for the contents, in the order asked for; in place of one that cannot be had, why.
+
+        Raises:
+            ForebayError: The cluster does not answer at all.
+            RuntimeError: They were taken before, or were asked for by the parent process.
+        """
+        return [] if self._pending is None else contents(self._pending.result(), self._as_bytes)
+
+
+def contents(answers: list[Any], as_bytes: bool) -> Sequence[Content]:
+    """What the native core answered, as users get it."""
+    if as_bytes:
+        return answers
+    return [a if isinstance(a, ForebayError) else memoryview(a) for a in answers]
