@@ -220,6 +220,46 @@ def test_S5_what_is_wanted_comes_in_few_ranges_with_little_beside() -> None:
         assert sum(b - a for a, b in ranges) <= 1.08 * wanted
 
 
+@pytest.mark.parametrize("size", ["as long", "shorter"])
+@pytest.mark.parametrize("when", ["the plan", "the first tensor"])
+def test_S5_a_file_that_is_replaced_while_it_is_loaded_is_told_and_never_mixed(
+    bucket: forebay.Bucket, size: str, when: str
+) -> None:
+    uri = f"{bucket.uri}/c"
+    # 10 tensors of 8 MiB: more than is fetched ahead.
+    model = {str(i): torch.full((2 << 20,), 1.0) for i in range(10)}
+    save(uri, bucket.client, {"model": model, "step": 1})
+    (name,) = [name for name in names(bucket) if name.endswith(".distcp")]
+    file = bucket.object(name)
+    other = bytes(file.head().size if size == "as long" else 100)
+
+    class Replacing(dcp.DefaultLoadPlanner):
+        def finish_plan(self, plan: Any) -> Any:
+            if when == "the plan":
+                file.put(other)
+            return super().finish_plan(plan)
+
+        def commit_tensor(self, read_item: Any, tensor: torch.Tensor) -> None:
+            if when == "the first tensor":
+                file.put(other)
+
+    with pytest.raises(CheckpointException, match="ObjectChanged|changed since") as told:
+        reader = StorageReader(uri, "project", bucket.client)
+        into = {"model": {name: torch.zeros(2 << 20) for name in model}, "step": 0}
+        dcp.load(into, storage_reader=reader, planner=Replacing())
+    assert any(isinstance(error[0], forebay.ObjectChanged) for error in told.value.failures.values())
+
+
+def test_S5_a_file_that_is_shorter_than_it_was_saved_is_told_before_it_is_read(
+    bucket: forebay.Bucket,
+) -> None:
+    save(f"{bucket.uri}/c", bucket.client, state())
+    (name,) = [name for name in names(bucket) if name.endswith(".distcp")]
+    bucket.object(name).put(b"short")
+    with pytest.raises(CheckpointException, match="has 5 bytes, and had"):
+        load(f"{bucket.uri}/c", bucket.client, state(0))
+
+
 @pytest.mark.parametrize("half", ["every other tensor", "the second half"])
 def test_S5_half_a_model_costs_less_than_a_tenth_more_than_its_bytes(
     bucket: forebay.Bucket, cluster: Any, half: str

@@ -39,7 +39,6 @@ from forebay.job import Job
 from forebay.listing import Listing
 from forebay.object import Object, Reader, Writer
 from forebay.range_reader import RangeReader
-from forebay.range_reader import RangeReader
 from forebay.retry import Retry
 from forebay.shard import (
     ShardIndex,
@@ -79,7 +78,6 @@ __all__ = [
     "ObjectGroup",
     "ObjectRange",
     "Reader",
-    "RangeReader",
     "RangeReader",
     "Writer",
     "Batch",
