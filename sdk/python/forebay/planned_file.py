@@ -15,6 +15,8 @@ __all__ = ["PlannedFile"]
 
 _WINDOWS_AHEAD = 4
 _REQUESTS_AHEAD = 8
+# A read from here on goes straight into the reader's memory.
+_LARGE_BYTES = 4 << 20
 
 
 class PlannedFile(PinnedFile):
@@ -51,6 +53,9 @@ class PlannedFile(PinnedFile):
         position = self._position
         number = bisect_right(self._starts, position) - 1
         if number >= 0 and position < self.ranges[number][1]:
+            self._ask(number, len(target))
+            if number not in self._fetches:
+                return self._receive(target[: self.ranges[number][1] - position])
             content = self._range(number)[position - self._starts[number] :]
         else:
             length = len(target)
@@ -61,8 +66,9 @@ class PlannedFile(PinnedFile):
         target[:length] = content[:length]
         return length
 
-    def _range(self, number: int) -> memoryview:
-        """The whole of a range; those behind it are fetched meanwhile."""
+    def _ask(self, number: int, wanted: int) -> None:
+        """Fetches a range and those behind it, unless it is large and all ``wanted`` of it at once: its
+        reader's memory is then where it belongs."""
         if self._pid != os.getpid():
             # In a process that was forked no thread is left that would finish them.
             self._fetches, self._threads, self._pid = {}, None, os.getpid()
@@ -76,8 +82,14 @@ class PlannedFile(PinnedFile):
             ahead += end - start
             if n > number and ahead > _WINDOWS_AHEAD * self.window:
                 break
-            if n not in self._fetches and start < self.props.size:
+            if n in self._fetches or start >= self.props.size:
+                continue
+            at_once = n == number and self._position == start and wanted >= end - start
+            if not at_once or wanted < _LARGE_BYTES:
                 self._fetches[n] = self._threads.submit(self._fetch, start, end)
+
+    def _range(self, number: int) -> memoryview:
+        """The whole of a range that was asked for."""
         try:
             return self._fetches[number].result()
         except BaseException:
