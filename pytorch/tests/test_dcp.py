@@ -166,6 +166,24 @@ def test_DF20_the_file_system_does_what_torch_asks_of_one(bucket: forebay.Bucket
     assert not FileSystem.validate_checkpoint_id("checkpoints/c")
 
 
+@pytest.mark.filterwarnings("ignore:fsync not supported")
+def test_DP11_torchs_own_writer_and_reader_for_fsspec_go_through_the_file_system(
+    bucket: forebay.Bucket,
+) -> None:
+    pytest.importorskip("fsspec")
+    from torch.distributed.checkpoint.fsspec_filesystem import FsspecReader, FsspecWriter
+
+    uri = f"fb://{bucket.name}/run/step=1"
+    for factor in (1, 2):
+        dcp.save(state(factor), storage_writer=FsspecWriter(uri, endpoint=bucket.client.endpoint))
+    into = state(0)
+    dcp.load(into, storage_reader=FsspecReader(uri, endpoint=bucket.client.endpoint))
+    assert is_same(into, state(2))
+    # What it saved is loaded by ours, whose reads are those of the plan.
+    assert is_same(load(uri, bucket.client, state(0)), state(2))
+    assert not any(name.endswith(".tmp") for name in names(bucket))
+
+
 def test_S4_strategies_spread_the_ranks_over_prefixes() -> None:
     assert DefaultPrefixStrategy()(3) == "__3_"
     rounds = RoundRobinPrefixStrategy(["a", "b/"], epoch_num=2)
