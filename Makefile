@@ -75,7 +75,8 @@ test-py: binary python ## Python packages, other clients, the README
 		for file in tests/python/test_lightning.py pytorch/tests/test_safetensors.py; do \
 		( set -x; build/venv/bin/python -m pytest "$$file" $(PYTEST_ARGS) ) \
 		|| [ $$? = 5 ]; done # none chosen
-	@tables="$$(ci/tables.sh)"; set -x; PYTHONPATH="$$tables" \
+	@tables="$$(ci/tables.sh)"; transformers="$$(ci/transformers.sh)"; set -x; \
+		PYTHONPATH="$$tables:$$transformers" \
 		build/venv/bin/python -m pytest tests/python/test_tables.py $(PYTEST_ARGS) \
 		|| [ $$? = 5 ] # none chosen
 	@lightning="$$(ci/lightning.sh)"; torchvision="$$(ci/torchvision.sh)"; set -x; \

@@ -17,6 +17,7 @@ import torch
 import forebay
 from forebay import range_reader
 from forebay_cluster import wait_until
+from forebay_memory import needs_proc, peak_growth
 from forebay_torch import Checkpoint
 from forebay_torch.checkpoint.location import locate
 
@@ -95,28 +96,22 @@ def uploaded(cluster: Any, name: str) -> int:
     return sum(part.stat().st_size for part in parts if part.is_file())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@needs_proc
 def test_DF15_memory_is_that_of_the_parts_and_not_of_the_checkpoint(
     checkpoint: Checkpoint, bucket: forebay.Bucket
 ) -> None:
-    code = (
-        "import re, sys, torch, forebay\n"
+    grown = peak_growth(
+        "import torch, forebay\n"
         "from forebay_torch import Checkpoint\n"
-        "def memory(what): return int(re.search(what + r':\\s+(\\d+) kB', open('/proc/self/status').read())[1])\n"
         "c = Checkpoint(bucket_name=sys.argv[2], storage_client=forebay.Client(sys.argv[1]))\n"
         "state = {str(i): torch.full((16 << 20,), float(i)) for i in range(8)}\n"
-        "c.save(torch.ones(9), 'small.pt')\n"
-        # The peak begins anew; that of getrusage would be inherited from whoever started this.
-        "open('/proc/self/clear_refs', 'w').write('5')\n"
-        "before = memory('VmRSS'); c.save(state, 'large.pt'); print(memory('VmHWM') - before)\n"
+        "c.save(torch.ones(9), 'small.pt')\n",
+        "c.save(state, 'large.pt')",
+        bucket.client.endpoint,
+        bucket.uri,
     )
-    arguments = [bucket.client.endpoint, bucket.uri]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr
     # At least one part of 16 MiB, or this measures nothing; 160 MiB at most, of 512.
-    assert 16 * MIB <= int(done.stdout) * 1024 <= 160 * MIB
+    assert 16 * MIB <= grown <= 160 * MIB
     assert bucket.object("large.pt").head().size > 512 * MIB
 
 

@@ -166,6 +166,24 @@ def test_DF20_the_file_system_does_what_torch_asks_of_one(bucket: forebay.Bucket
     assert not FileSystem.validate_checkpoint_id("checkpoints/c")
 
 
+@pytest.mark.filterwarnings("ignore:fsync not supported")
+def test_DP11_torchs_own_writer_and_reader_for_fsspec_go_through_the_file_system(
+    bucket: forebay.Bucket,
+) -> None:
+    pytest.importorskip("fsspec")
+    from torch.distributed.checkpoint.fsspec_filesystem import FsspecReader, FsspecWriter
+
+    uri = f"fb://{bucket.name}/run/step=1"
+    for factor in (1, 2):
+        dcp.save(state(factor), storage_writer=FsspecWriter(uri, endpoint=bucket.client.endpoint))
+    into = state(0)
+    dcp.load(into, storage_reader=FsspecReader(uri, endpoint=bucket.client.endpoint))
+    assert is_same(into, state(2))
+    # What it saved is loaded by ours, whose reads are those of the plan.
+    assert is_same(load(uri, bucket.client, state(0)), state(2))
+    assert not any(name.endswith(".tmp") for name in names(bucket))
+
+
 def test_S4_strategies_spread_the_ranks_over_prefixes() -> None:
     assert DefaultPrefixStrategy()(3) == "__3_"
     rounds = RoundRobinPrefixStrategy(["a", "b/"], epoch_num=2)
@@ -218,6 +236,46 @@ def test_S5_what_is_wanted_comes_in_few_ranges_with_little_beside() -> None:
             assert any(a <= start and start + length <= b for a, b in ranges)
         wanted = len({byte for start, length in spans for byte in range(start, start + length)})
         assert sum(b - a for a, b in ranges) <= 1.08 * wanted
+
+
+@pytest.mark.parametrize("size", ["as long", "shorter"])
+@pytest.mark.parametrize("when", ["the plan", "the first tensor"])
+def test_S5_a_file_that_is_replaced_while_it_is_loaded_is_told_and_never_mixed(
+    bucket: forebay.Bucket, size: str, when: str
+) -> None:
+    uri = f"{bucket.uri}/c"
+    # 10 tensors of 8 MiB: more than is fetched ahead.
+    model = {str(i): torch.full((2 << 20,), 1.0) for i in range(10)}
+    save(uri, bucket.client, {"model": model, "step": 1})
+    (name,) = [name for name in names(bucket) if name.endswith(".distcp")]
+    file = bucket.object(name)
+    other = bytes(file.head().size if size == "as long" else 100)
+
+    class Replacing(dcp.DefaultLoadPlanner):
+        def finish_plan(self, plan: Any) -> Any:
+            if when == "the plan":
+                file.put(other)
+            return super().finish_plan(plan)
+
+        def commit_tensor(self, read_item: Any, tensor: torch.Tensor) -> None:
+            if when == "the first tensor":
+                file.put(other)
+
+    with pytest.raises(CheckpointException, match="ObjectChanged|changed since") as told:
+        reader = StorageReader(uri, "project", bucket.client)
+        into = {"model": {name: torch.zeros(2 << 20) for name in model}, "step": 0}
+        dcp.load(into, storage_reader=reader, planner=Replacing())
+    assert any(isinstance(error[0], forebay.ObjectChanged) for error in told.value.failures.values())
+
+
+def test_S5_a_file_that_is_shorter_than_it_was_saved_is_told_before_it_is_read(
+    bucket: forebay.Bucket,
+) -> None:
+    save(f"{bucket.uri}/c", bucket.client, state())
+    (name,) = [name for name in names(bucket) if name.endswith(".distcp")]
+    bucket.object(name).put(b"short")
+    with pytest.raises(CheckpointException, match="has 5 bytes, and had"):
+        load(f"{bucket.uri}/c", bucket.client, state(0))
 
 
 @pytest.mark.parametrize("half", ["every other tensor", "the second half"])

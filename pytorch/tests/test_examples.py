@@ -66,6 +66,36 @@ def test_DF25_segmentation_learns_its_masks(bucket: forebay.Bucket, cluster: Clu
     assert overlaps[-1] > 0.5 > overlaps[0]
 
 
+def test_DF25_checkpoints_of_one_process_are_kept_and_gone_on_from(
+    bucket: forebay.Bucket, cluster: Cluster
+) -> None:
+    folder = f"{bucket.uri}/run"
+    first = run(cluster, "checkpoint_single_node.py", folder)
+    assert [line.partition(":")[0] for line in first[:-1]] == ["step 10", "step 20", "step 30"]
+    assert first[-1] == "newest step=30.pt, 1 removed"
+    second = run(cluster, "checkpoint_single_node.py", folder, "--steps", "20", "--keep", "1")
+    assert second[0] == "goes on from step=30.pt"
+    assert second[-1] == "newest step=50.pt, 3 removed"
+    losses = [float(line.rpartition(" ")[2]) for line in first[:-1] + second[1:-1]]
+    assert losses[-1] < losses[0] / 10
+    assert list(bucket.list_snapshot().names()) == ["run/step=50.pt"]
+
+
+def test_DF20_DF21_DF25_a_sharded_training_of_four_processes_goes_on_with_two(
+    bucket: forebay.Bucket, cluster: Cluster
+) -> None:
+    folder = f"{bucket.uri}/fsdp"
+    four, two, newest = run(cluster, "checkpoint_fsdp.py", folder, "--steps", "10", "--keep", "1")
+    said = re.compile(r"(\d) processes: steps (\d+) to (\d+), loss (\S+) to (\S+), (\d) removed")
+    (first, second) = (said.fullmatch(line) for line in (four, two))
+    assert first and second
+    assert first.groups()[:3] == ("4", "0", "10") and first[6] == "1"
+    assert second.groups()[:3] == ("2", "10", "20") and second[6] == "2"
+    assert second[4] == first[5], "what two loaded is what four had"
+    assert float(second[5]) < float(first[5]) < float(first[4])
+    assert newest == f"newest {folder}/step=20"
+
+
 @pytest.mark.parametrize("how", [["--workers", "0"], ["--iterable"], ["--threads", "2"]])
 def test_DF25_a_bucket_is_listed_and_downloaded(
     bucket: forebay.Bucket, cluster: Cluster, how: list[str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,3 +106,68 @@ def test_X18_a_damaged_file_is_told_as_such(
     damaged(with_header({"w": good | {"dtype": "F1"}}), "'w' is damaged")
     with pytest.raises(forebay.NotFound):
         TensorFile(checkpoint, "none")
+
+
+INDICES: list[Any] = [
+    5, -1, slice(None), slice(2, 9), slice(-3, None), slice(1, 50, 7), slice(9, 2), [7, 0, 7, -2],
+    (3, 4), (slice(2, 9), slice(1, 3)), (slice(0, 20, 5), 4), (-1, slice(None), 1), ..., (..., 1), None,
+    (slice(4), None), torch.tensor([3, 1]), [], torch.arange(60) % 3 == 0,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_X18_an_index_of_a_slice_gives_what_torch_gives_of_the_whole(
+    checkpoint: Checkpoint, index: Any, dtype: torch.dtype
+) -> None:
+    whole = (torch.arange(60 * 5 * 3) % 100).to(dtype).reshape(60, 5, 3)
+    save_tensors(checkpoint, {"a": torch.ones(3, dtype=torch.uint8), "w": whole}, "s")
+    part = TensorFile(checkpoint, "s").get_slice("w")
+    assert (part.get_shape(), len(part), part.dtype) == ([60, 5, 3], 60, dtype)
+    assert is_same(part[index], whole[index])
+
+
+def test_X18_rows_of_a_tensor_cost_their_own_bytes(checkpoint: Checkpoint, cluster: Any) -> None:
+    table = torch.arange(50_000 * 64, dtype=torch.float32).reshape(50_000, 64)
+    save_tensors(checkpoint, {"head": torch.ones(1000), "table": table}, "m")
+    rows = TensorFile(checkpoint, "m").get_slice("table")
+    for index, wanted in [(slice(20_000, 30_000), 10_000), (7, 1), ([9, 40_000, 10], 3), (slice(5, 5), 0)]:
+        before = cluster.count("forebay_get_bytes_total")
+        found = rows[index]
+        read = cluster.count("forebay_get_bytes_total") - before
+        assert torch.equal(found, table[index])
+        assert 256 * wanted <= read <= 256 * wanted * 1.08
+    with pytest.raises(IndexError, match="row 50000"):
+        rows[50_000]
+    with pytest.raises(ValueError, match="step"):
+        rows[::-1]
+    with pytest.raises(KeyError):
+        TensorFile(checkpoint, "m").get_slice("none")
+
+
+def test_X18_slices_are_those_of_the_formats_own_library(
+    checkpoint: Checkpoint, bucket: forebay.Bucket, tmp_path: Path
+) -> None:
+    theirs: Any = pytest.importorskip("safetensors", reason="see ci/lightning.sh")
+    whole = torch.arange(600.0).reshape(60, 10)
+    save_tensors(checkpoint, {"w": whole, "number": torch.tensor(7)}, "s")
+    (tmp_path / "s").write_bytes(bucket.object("s").get().read_all())
+    with theirs.safe_open(tmp_path / "s", "pt") as file:
+        for name, indices in {"w": [slice(3, 9), (slice(2, 4), slice(1, 5)), 4], "number": [...]}.items():
+            mine, other = TensorFile(checkpoint, "s").get_slice(name), file.get_slice(name)
+            assert mine.get_shape() == other.get_shape()
+            assert all(is_same(mine[index], other[index]) for index in indices)
+
+
+@pytest.mark.parametrize("content", ["as long", "shorter"])
+def test_X18_a_file_that_is_replaced_after_it_was_opened_is_told_and_never_mixed(
+    checkpoint: Checkpoint, bucket: forebay.Bucket, content: str
+) -> None:
+    model = {"large": torch.ones(2 << 20), "small": torch.ones(9, 9)}
+    save_tensors(checkpoint, model, "m")
+    file = TensorFile(checkpoint, "m")
+    size = bucket.object("m").head().size
+    bucket.object("m").put(bytes(size if content == "as long" else 10))
+    for read in (lambda: file["large"], lambda: file["small"], lambda: file.get_slice("small")[3]):
+        with pytest.raises(forebay.ObjectChanged, match="/m"):
+            read()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import gc
 import io
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import forebay
+from forebay_memory import needs_proc, peak_growth
 
 MIB = 1 << 20
 LARGE = os.urandom(MIB) * 37 + b"tail"
@@ -151,25 +150,19 @@ def test_df16_a_writer_that_fails_leaves_the_old_object(bucket: forebay.Bucket) 
     assert gone.closed
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@needs_proc
 def test_df15_a_writer_holds_a_few_parts_and_not_the_object(bucket: forebay.Bucket) -> None:
-    code = (
-        "import re, sys, forebay\n"
-        "def memory(what): return int(re.search(what + r':\\s+(\\d+) kB', open('/proc/self/status').read())[1])\n"
+    grown = peak_growth(
+        "import forebay\n"
         "w = forebay.Client(sys.argv[1]).bucket(sys.argv[2]).object('w').get_writer(2)\n"
-        "w.write(b'x')\n"
-        # The peak begins anew; that of getrusage would be inherited from whoever started this.
-        "open('/proc/self/clear_refs', 'w').write('5'); before = memory('VmRSS')\n"
+        "w.write(b'x')\n",
         "piece = bytes(1 << 20)\n"
         "for _ in range(400): w.write(piece)\n"
-        "w.close(); print(memory('VmHWM') - before)\n"
+        "w.close()\n",
+        bucket.client.endpoint,
+        bucket.name,
     )
-    arguments = [bucket.client.endpoint, bucket.name]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
     # Two under way, one that is filled, one that is handed over, and what the allocator keeps; at
     # least one, or this measures nothing.
-    assert 16 * MIB <= int(done.stdout) * 1024 < 6 * 16 * MIB, "400 MiB went through it"
+    assert 16 * MIB <= grown < 6 * 16 * MIB, "400 MiB went through it"
     assert bucket.object("w").head().size == 400 * MIB + 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay import RangeReader, range_reader
+from forebay import RangeReader, pinned_file, range_reader
 
 CONTENT = b"".join(i.to_bytes(4, "big") for i in range(3 << 20))
 
@@ -85,7 +85,7 @@ class Asked:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.windows: list[tuple[int, int]] = []
         self.received: list[tuple[int, int]] = []
-        get, receive = range_reader._get, range_reader._Windows._receive
+        get, receive = range_reader.get_pinned, range_reader._Windows._receive
 
         def noting_get(item: Any, pin: Any, start: int, length: int, workers: int) -> memoryview:
             self.windows.append((start, start + length))
@@ -96,7 +96,7 @@ class Asked:
             self.received.append((start, start + len(target)))
             return receive(windows, target)
 
-        patch.setattr(range_reader, "_get", noting_get)
+        patch.setattr(range_reader, "get_pinned", noting_get)
         patch.setattr(range_reader._Windows, "_receive", noting_receive)
 
     def follow_each_other(self) -> bool:
@@ -114,7 +114,7 @@ def test_who_reads_on_finds_the_next_window_there(
         read = 0
         while read < 5 * window:
             read += len(file.read(10_000))
-            file._windows._ahead._coming.result(10)  # type: ignore[union-attr]
+            file._file._ahead._coming.result(10)  # type: ignore[attr-defined]
             ends = [end for _, end in asked.windows]
             assert read < max(ends) <= read + 2 * window, "ahead, by two windows at most"
         assert asked.follow_each_other() and len(asked.windows) < 12
@@ -165,7 +165,7 @@ def test_a_large_read_goes_on_where_what_was_fetched_ahead_ends(
     [(100, 4, 1 << 20), (16 << 20, 4, 4 << 20), (16 << 20, 8, 2 << 20), (1 << 30, 8, 8 << 20)],
 )
 def test_ranges_are_of_one_to_eight_mib(length: int, num_workers: int, size: int) -> None:
-    assert range_reader._range_bytes(length, num_workers) == size
+    assert pinned_file.range_bytes(length, num_workers) == size
 
 
 @pytest.mark.parametrize("window", [1, 1000, 1 << 20])
@@ -286,3 +286,61 @@ def test_wrong_settings_are_refused(item: forebay.Object) -> None:
         RangeReader(item, window=0)
     with pytest.raises(ValueError, match="num_workers"):
         item.get_range_reader(num_workers=0)
+
+
+PLAN = [(100, 70_000), (70_000, 70_010), (5_000_000, 9_000_000), (9_000_001, len(CONTENT))]
+
+
+def test_of_planned_ranges_any_read_gives_the_bytes_that_a_file_gives(item: forebay.Object) -> None:
+    choose, model = random.Random(3), io.BytesIO(CONTENT)
+    with item.get_range_reader(ranges=PLAN, window=1 << 20) as file:
+        for _ in range(100):
+            place = choose.choice([bound for pair in PLAN for bound in pair]) + choose.randrange(-50, 50)
+            size = choose.choice([0, 1, 60, 9_000, 300_000, 5_000_000])
+            assert file.seek(place) == model.seek(place)
+            assert file.read(size) == model.read(size) and file.tell() == model.tell()
+        assert file.seek(-3, io.SEEK_END) and file.read() == CONTENT[-3:]
+        again = pickle.loads(pickle.dumps(file))
+        assert again.seek(101) and again.read(8) == CONTENT[101:109]
+
+
+def test_planned_ranges_cost_one_request_each_and_no_byte_beside(
+    item: forebay.Object, cluster: Any
+) -> None:
+    plan = [(start, start + 1000) for start in range(0, 12_000_000, 400_000)]
+    before = cluster.count("forebay_get_bytes_total")
+    with item.get_range_reader(ranges=plan) as file:
+        for start, end in plan:
+            file.seek(start)
+            assert file.read(400) + file.read(600) == CONTENT[start:end]
+    assert cluster.count("forebay_get_bytes_total") - before == 1000 * len(plan)
+
+
+@pytest.mark.parametrize("content", [bytes(len(CONTENT)), b"shorter"])
+def test_an_object_that_was_replaced_after_its_ranges_were_planned_is_told(
+    item: forebay.Object, content: bytes
+) -> None:
+    props = item.head()
+    with item.get_range_reader(ranges=PLAN, props=props) as file:
+        item.put(content)
+        for place in (0, 500, 6_000_000):
+            file.seek(place)
+            with pytest.raises(forebay.ObjectChanged, match="large"):
+                file.read(10)
+
+
+def test_planned_ranges_are_read_on_after_a_fork(item: forebay.Object) -> None:
+    file = item.get_range_reader(ranges=PLAN, window=1 << 20)
+    file.seek(5_000_000)
+    assert file.read(10) == CONTENT[5_000_000:5_000_010]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if file.read(1_000_000) == CONTENT[5_000_010:6_000_010] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert file.read(1_000_000) == CONTENT[5_000_010:6_000_010]
+
+
+def test_ranges_that_are_not_in_order_are_refused(item: forebay.Object) -> None:
+    for wrong in ([(5, 4)], [(0, 4), (3, 6)], [(9, 10), (0, 1)], [(-1, 3)]):
+        with pytest.raises(ValueError, match="in order"):
+            RangeReader(item, ranges=wrong)

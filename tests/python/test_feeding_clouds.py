@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -89,3 +90,34 @@ def test_DP5_a_private_bucket_is_read_with_the_clusters_own_credentials(
     assert {url: file.read() for url, file in files} == {
         f"s3://{cloud}/train/{i}": b"x" * 50 for i in range(10)
     }
+
+
+def test_DP5_a_profile_tells_the_cluster_who_it_is(
+    start_cluster: Callable[..., Cluster], minio: Minio, cloud: str, tmp_path: Path
+) -> None:
+    keys, config = tmp_path / "credentials", tmp_path / "config"
+    keys.write_text(
+        f"[training]\naws_access_key_id = {minio.env['AWS_ACCESS_KEY_ID']}\n"
+        f"aws_secret_access_key = {minio.env['AWS_SECRET_ACCESS_KEY']}\n"
+    )
+    config.write_text("[profile training]\nregion = us-east-1\n")
+    env = {
+        "AWS_PROFILE": "training",
+        "AWS_CONFIG_FILE": str(config),
+        "AWS_SHARED_CREDENTIALS_FILE": str(keys),
+        "AWS_ENDPOINT_URL": minio.endpoint,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    client = forebay.Client(start_cluster(targets=1, env=env).endpoint, timeout=15)
+    assert client.bucket(cloud, "s3").object("train/3").get().read_all() == b"x" * 50
+
+
+def test_DP1_markers_of_folders_in_a_cloud_are_no_files(
+    start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
+) -> None:
+    for folder in ("train/", "train/sub/"):
+        s3_client(minio).put_object(Bucket=cloud, Key=folder, Body=b"")
+    client = forebay.Client(start_cluster(targets=1, env=minio.env).endpoint, timeout=15)
+    for prefix in (f"s3://{cloud}", f"s3://{cloud}/", f"s3://{cloud}/train"):
+        urls = IterableWrapper([prefix]).list_files_by_s3(client=client)
+        assert list(urls) == [f"s3://{cloud}/train/{i}" for i in range(10)]

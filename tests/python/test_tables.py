@@ -1,8 +1,8 @@
 """Libraries for tables read and write buckets by URLs of fsspec: the examples of examples/tables.
 
-`ci/tables.sh` fetches those that the test environment does not have into a folder of their own;
-`make test-py` runs this file with that folder in PYTHONPATH. Ray is too large for that: where it is
-installed, its example is run, too.
+`ci/tables.sh` and `ci/transformers.sh` fetch those that the test environment does not have into folders
+of their own; `make test-py` runs this file with these folders in PYTHONPATH. Ray is too large for that:
+where it is installed, its example is run, too.
 """
 
 from __future__ import annotations
@@ -40,6 +40,21 @@ def test_DP11_a_library_reads_and_writes_a_bucket_by_its_url(
 ) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(f'PYTHONPATH="$(ci/tables.sh)" has {library}, unless it is Ray')
+    assert run_example(library, cluster, folder) == PRINTED[library]
+
+
+def test_X18_a_model_of_hugging_face_is_saved_loaded_and_read_in_part(
+    cluster: Cluster, folder: str
+) -> None:
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip('PYTHONPATH="$(ci/tables.sh):$(ci/transformers.sh)" has transformers')
+    assert run_example("transformers", cluster, folder) == (
+        "2 files of weights, 2 of 2 models that say the same, 4 rows of 1000"
+    )
+
+
+def run_example(library: str, cluster: Cluster, folder: str) -> str:
+    """The last line that it prints."""
     done = subprocess.run(
         [sys.executable, REPOSITORY / f"examples/tables/with_{library}.py", f"{folder}/{library}"],
         env={**os.environ, "FOREBAY_ENDPOINT": cluster.endpoint, "HF_HUB_DISABLE_TELEMETRY": "1"},
@@ -48,4 +63,4 @@ def test_DP11_a_library_reads_and_writes_a_bucket_by_its_url(
         timeout=250,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == PRINTED[library]
+    return done.stdout.splitlines()[-1]

@@ -502,9 +502,18 @@ class AsyncObject(_Wrapped[Object]):
     def get_writer(self, num_workers: int = 4) -> AsyncWriter:
         return AsyncWriter(self._sync.get_writer(num_workers), self._threads)
 
-    def get_range_reader(self, *, window: int = WINDOW_BYTES, num_workers: int = 4) -> RangeReader:
+    def get_range_reader(
+        self,
+        *,
+        window: int = WINDOW_BYTES,
+        num_workers: int = 4,
+        props: ObjectProps | None = None,
+        ranges: Sequence[tuple[int, int]] | None = None,
+    ) -> RangeReader:
         """The blocking file itself: for code that takes files, in a thread of its own."""
-        return self._sync.get_range_reader(window=window, num_workers=num_workers)
+        return self._sync.get_range_reader(
+            window=window, num_workers=num_workers, props=props, ranges=ranges
+        )
 
     async def head(self) -> ObjectProps:
         return await self._threads.call(self._sync.head)

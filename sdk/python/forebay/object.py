@@ -115,17 +115,28 @@ class Object:
         size = self._length if wanted is None else None
         return Reader(load, lambda: map(memoryview, native.open(uri, name, wanted)), receive, size)
 
-    def get_range_reader(self, *, window: int = WINDOW_BYTES, num_workers: int = 4) -> RangeReader:
+    def get_range_reader(
+        self,
+        *,
+        window: int = WINDOW_BYTES,
+        num_workers: int = 4,
+        props: ObjectProps | None = None,
+        ranges: Sequence[tuple[int, int]] | None = None,
+    ) -> RangeReader:
         """A seekable file that fetches what is read of it, for objects too large to hold.
 
         Args:
             window: Most bytes that are fetched ahead of a reader in order.
             num_workers: How many ranges are fetched at once.
+            props: Of the version that is to be read, if they are known.
+            ranges: What will be read, as ``(start, end)`` in order, if it is known.
         """
         # Imported here because that module imports this one.
         from forebay.range_reader import RangeReader
 
-        return RangeReader(self, window=window, num_workers=num_workers)
+        return RangeReader(
+            self, window=window, num_workers=num_workers, props=props, ranges=ranges
+        )
 
     def samples(
         self,

@@ -86,7 +86,12 @@ class Checkpoint:
         Leaving its ``with`` block by an exception stores nothing. ``write`` and ``close`` raise the
         ``ForebayError`` of a part that could not be stored.
         """
-        return Writer(self.object(path), self.concurrency - _PARTS_AT_HAND, part_size=self.part_size)
+        return Writer(self.object(path), self.parts_ahead, part_size=self.part_size)
+
+    @property
+    def parts_ahead(self) -> int:
+        """Parts that a writer has on their way at most."""
+        return self.concurrency - _PARTS_AT_HAND
 
     def reader(self, path: StrPath) -> RangeReader:
         """The checkpoint as a seekable file; nothing is asked for before the first read.

@@ -7,16 +7,17 @@ import json
 import math
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 
-from forebay import InvalidArgument, Object, Writer
+from forebay import InvalidArgument, Object, ObjectProps, Writer
 from forebay_torch.checkpoint.checkpoint import Checkpoint
 from forebay_torch.checkpoint.location import StrPath
 from forebay_torch.checkpoint.ranges import coalesced
+from forebay_torch.checkpoint.tensor_slice import Span, TensorSlice
 
 __all__ = ["TensorFile", "save_tensors"]
 
@@ -40,6 +41,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _FIRST_BYTES = 64 << 10
 # What the format's own library reads at most.
 _MOST_HEADER_BYTES = 100_000_000
+_LARGE_BYTES = 4 << 20
 
 
 def save_tensors(
@@ -92,7 +94,8 @@ def save_tensors(
 class TensorFile(Mapping[str, torch.Tensor]):
     """The tensors of a safetensors file by their names; each is read when it is asked for.
 
-    Only the ranges of what is asked for are read, neighbours as one request.
+    Only the ranges of what is asked for are read, neighbours as one request, and all of one version of
+    the file.
 
     Args:
         checkpoint: How it is read.
@@ -101,6 +104,7 @@ class TensorFile(Mapping[str, torch.Tensor]):
     Raises:
         forebay.NotFound: It is not there.
         forebay.InvalidArgument: It is no safetensors file, or its header is damaged.
+        forebay.ObjectChanged: It was replaced; at a read, too.
 
     Example:
         >>> weights = TensorFile(Checkpoint(), "s3://models/llama.safetensors")
@@ -111,8 +115,9 @@ class TensorFile(Mapping[str, torch.Tensor]):
     def __init__(self, checkpoint: Checkpoint, path: StrPath) -> None:
         self._item: Object = checkpoint.object(path)
         self._concurrency = checkpoint.concurrency
-        size = self._item.head().size
-        start, header = _header(self._item, size)
+        self._props: ObjectProps = self._item.head()
+        size = self._props.size
+        start, header = _header(self._item, self._props)
         self._start = start
         self.metadata: dict[str, str] = dict(header.pop("__metadata__", {}))
         self._entries = {name: _entry(self._item, name, header[name], size - start) for name in header}
@@ -130,36 +135,67 @@ class TensorFile(Mapping[str, torch.Tensor]):
             forebay.ForebayError: They cannot be read.
         """
         wanted = list(self._entries if names is None else names)
-        spans = {name: self._entries[name][2] for name in wanted}
-        ranges = coalesced((start, end - start) for start, end in spans.values())
+        entries = [self._entries[name] for name in wanted]
+        found = {}
+        bytes_of = self._read([place for _, _, place in entries])
+        for name, (dtype, shape, _), flat in zip(wanted, entries, bytes_of, strict=True):
+            if flat.data_ptr() % dtype.itemsize:
+                flat = flat.clone()
+            found[name] = flat.view(dtype).reshape(shape).to(device)
+        return found
+
+    def get_slice(self, name: str) -> TensorSlice:
+        """A tensor of which only the rows that are asked for are read.
+
+        Example:
+            >>> embeddings = weights.get_slice("model.embed_tokens.weight")
+            >>> embeddings[1000:2000].shape
+            torch.Size([1000, 4096])
+
+        Raises:
+            KeyError: There is no tensor of this name.
+        """
+        dtype, shape, (start, _) = self._entries[name]
+        return TensorSlice(dtype, shape, start, self._read)
+
+    def _read(self, spans: Sequence[Span]) -> list[torch.Tensor]:
+        """The bytes of spans behind the header, read by few ranges, into the memory of which they are
+        views."""
+        ranges = coalesced((start, end - start) for start, end in spans)
         starts = [start for start, _ in ranges]
         memories = [bytearray(end - start) for start, end in ranges]
         at_once = max(1, self._concurrency // 2)
 
-        def receive(number: int) -> None:
-            start, end = ranges[number]
-            span = (self._start + start, end - start)
-            reader = self._item.get(byte_range=span, num_workers=at_once)
-            if reader.read_into(memories[number]) != end - start:
-                raise InvalidArgument(f"{self._item.uri} ends before {self._start + end}")
+        def receive(numbers: list[int]) -> None:
+            there = [(self._start + start, self._start + end) for start, end in ranges]
+            with self._item.get_range_reader(
+                num_workers=at_once, props=self._props, ranges=[there[n] for n in numbers]
+            ) as file:
+                for n in numbers:
+                    file.seek(there[n][0])
+                    file.readinto(memories[n])
 
-        if ranges:
-            with ThreadPoolExecutor(min(2, len(ranges))) as pool:
-                list(pool.map(receive, range(len(ranges))))
-        found = {}
-        for name in wanted:
-            dtype, shape, (start, end) = self._entries[name]
+        # Small ones by one reader, which fetches ahead; large ones go straight into their memory.
+        large = [n for n, memory in enumerate(memories) if len(memory) >= _LARGE_BYTES]
+        small = [n for n, memory in enumerate(memories) if len(memory) < _LARGE_BYTES]
+        parts = [[n] for n in large] + ([small] if small else [])
+        if parts:
+            with ThreadPoolExecutor(min(2, len(parts))) as pool:
+                list(pool.map(receive, parts))
+        found = []
+        for start, end in spans:
             if start == end:
-                found[name] = torch.empty(shape, dtype=dtype, device=device)
+                found.append(torch.empty(0, dtype=torch.uint8))
                 continue
             number = bisect_right(starts, start) - 1
-            offset = start - ranges[number][0]
-            flat = torch.frombuffer(
-                memories[number], dtype=torch.uint8, count=end - start, offset=offset
+            found.append(
+                torch.frombuffer(
+                    memories[number],
+                    dtype=torch.uint8,
+                    count=end - start,
+                    offset=start - starts[number],
+                )
             )
-            if offset % dtype.itemsize:
-                flat = flat.clone()
-            found[name] = flat.view(dtype).reshape(shape).to(device)
         return found
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -193,22 +229,19 @@ def _write(writer: Writer, tensor: torch.Tensor) -> None:
         writer.write(memoryview(memory).cast("B"))
 
 
-def _header(item: Object, size: int) -> tuple[int, dict[str, Any]]:
+def _header(item: Object, props: ObjectProps) -> tuple[int, dict[str, Any]]:
     """Where the tensors begin, and what the file says of them."""
 
     def damaged(why: str) -> InvalidArgument:
         return InvalidArgument(f"{item.uri} is no safetensors file: {why}")
 
-    if size < 8:
-        raise damaged(f"it has {size} bytes")
-    begin = item.get(byte_range=(0, min(_FIRST_BYTES, size))).read_all()
-    (length,) = struct.unpack("<Q", begin[:8])
-    if length > min(size - 8, _MOST_HEADER_BYTES):
-        raise damaged(f"its header would have {length} bytes")
-    text = begin[8 : 8 + length]
-    if len(text) < length:
-        rest = (8 + len(text), length - len(text))
-        text += item.get(byte_range=rest).read_all()
+    if props.size < 8:
+        raise damaged(f"it has {props.size} bytes")
+    with item.get_range_reader(props=props, ranges=[(0, min(_FIRST_BYTES, props.size))]) as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > min(props.size - 8, _MOST_HEADER_BYTES):
+            raise damaged(f"its header would have {length} bytes")
+        text = file.read(length)
     try:
         header = json.loads(text)
     except ValueError as error:

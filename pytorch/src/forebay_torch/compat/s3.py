@@ -16,11 +16,23 @@ from typing import Any, Self
 from torch.utils.data import Dataset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from forebay import Client, Object, RangeReader, Reader, Retry
+from forebay import Client, ForebayError, Object, RangeReader, Reader, Retry, Writer
+from forebay_torch.checkpoint.checkpoint import Checkpoint
 from forebay_torch.iter_dataset import BaseIterDataset
 from forebay_torch.map_dataset import BaseMapDataset
 
-__all__ = ["S3ClientConfig", "S3IterableDataset", "S3MapDataset", "S3Reader", "S3ReaderConstructor"]
+__all__ = [
+    "S3Checkpoint",
+    "S3ClientConfig",
+    "S3Exception",
+    "S3IterableDataset",
+    "S3MapDataset",
+    "S3Reader",
+    "S3ReaderConstructor",
+    "S3Writer",
+]
+
+S3Exception = ForebayError
 
 _BUFFER_BYTES = 8 << 20
 
@@ -29,8 +41,9 @@ _BUFFER_BYTES = 8 << 20
 class S3ClientConfig:
     """How the bucket is read.
 
-    ``max_attempts`` goes with the dataset's requests: targets try the cloud so often. The rest is kept
-    for compatibility: how the cluster speaks to a bucket is the bucket's setting.
+    ``max_attempts`` goes with the requests: targets try the cloud so often. ``part_size`` is that of
+    checkpoints, from 1 byte on. The rest is kept for compatibility: how the cluster speaks to a bucket
+    is the bucket's setting.
     """
 
     throughput_target_gbps: float = 10.0
@@ -50,10 +63,23 @@ class S3Reader(io.BufferedReader):
         key: Name of the object.
     """
 
-    def __init__(self, item: Object, content: Any, buffer_size: int) -> None:
-        super().__init__(content, buffer_size)
-        self.bucket = item.bucket.name
-        self.key = item.name
+    bucket: str
+    key: str
+
+
+class _Ranged(RangeReader, S3Reader):
+    """Fetches what is read."""
+
+
+class S3Writer(Writer):
+    """A file that becomes an object, as a whole, when it is closed.
+
+    Leaving its ``with`` block by an exception stores nothing.
+    """
+
+    def writable(self) -> bool:
+        """Whether it is open."""
+        return not self.closed
 
 
 _Constructor = Callable[[Object], S3Reader]
@@ -106,7 +132,12 @@ class _Whole(io.RawIOBase):
 
 def _sequential(item: Object) -> S3Reader:
     # Nothing is buffered twice: what there is to read is in memory.
-    return S3Reader(item, _Whole(item.get()), 4096)
+    return _named(S3Reader(_Whole(item.get()), 4096), item)
+
+
+def _named(reader: S3Reader, item: Object) -> S3Reader:
+    reader.bucket, reader.key = item.bucket.name, item.name
+    return reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +147,7 @@ class _RangeBased:
     buffer_size: int
 
     def __call__(self, item: Object) -> S3Reader:
-        return S3Reader(item, RangeReader(item, window=max(self.buffer_size, 1)), 4096)
+        return _named(_Ranged(item, window=max(self.buffer_size, 1)), item)
 
 
 def _identity(reader: S3Reader) -> Any:
@@ -196,6 +227,61 @@ class _Lazy:
         client = self._options.get("client")
         own = client if isinstance(client, Client) else Client()
         return own.with_retry(self._retry)
+
+
+class S3Checkpoint:
+    """Files for ``torch.save`` and ``torch.load`` by URI; see :class:`forebay_torch.Checkpoint`.
+
+    Args:
+        region: Accepted for compatibility, with ``endpoint``.
+        s3client_config: ``part_size`` and ``max_attempts``; by default parts have 16 MiB.
+        client: Of the cluster; by default one from the environment.
+
+    Example:
+        >>> checkpoint = S3Checkpoint(region="us-east-1")
+        >>> with checkpoint.writer("s3://bucket/epoch-0.pt") as writer:
+        ...     torch.save(model.state_dict(), writer)
+        >>> with checkpoint.reader("s3://bucket/epoch-0.pt") as reader:
+        ...     model.load_state_dict(torch.load(reader, weights_only=True))
+    """
+
+    def __init__(
+        self,
+        region: str | None = None,
+        endpoint: str | None = None,
+        s3client_config: S3ClientConfig | None = None,
+        *,
+        client: Client | None = None,
+    ) -> None:
+        self.region = region
+        self.endpoint = endpoint
+        config = s3client_config
+        own = (client or Client()).with_retry(config and Retry(max_attempts=config.max_attempts))
+        self._checkpoint = (
+            Checkpoint(storage_client=own)
+            if config is None
+            else Checkpoint(storage_client=own, part_size=config.part_size)
+        )
+
+    def reader(self, s3_uri: str) -> S3Reader:
+        """The object as a seekable file; nothing is asked for before the first read.
+
+        Raises:
+            ValueError: It is no URI of an object.
+            S3Exception: At a read: it is not there, was replaced, or cannot be read.
+        """
+        item = self._checkpoint.object(s3_uri)
+        return _named(_Ranged(item, num_workers=self._checkpoint.concurrency), item)
+
+    def writer(self, s3_uri: str) -> S3Writer:
+        """A file whose content becomes the object when it is closed.
+
+        Raises:
+            ValueError: It is no URI of an object.
+            S3Exception: At ``write`` or ``close``: a part could not be stored.
+        """
+        files = self._checkpoint
+        return S3Writer(files.object(s3_uri), files.parts_ahead, part_size=files.part_size)
 
 
 class S3MapDataset(_Lazy, Dataset[Any]):

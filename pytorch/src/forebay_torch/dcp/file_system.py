@@ -7,19 +7,27 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from torch.distributed.checkpoint.filesystem import FileSystemBase
 
-from forebay import NotFound, Object
+from forebay import NotFound, Object, ObjectProps
 from forebay_torch.checkpoint import Checkpoint
 from forebay_torch.checkpoint.location import StrPath, locate, uri_of
-from forebay_torch.dcp.planned_file import PlannedFile
 
-__all__ = ["FileSystem"]
+__all__ = ["FileSystem", "Planned"]
 
 _SCHEMES = ("ais", "fb", "s3", "aws", "gs", "gcp", "az", "azure", "ht")
 _PIECE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What will be read of a file: ``(start, end)`` in order, all of this version."""
+
+    props: ObjectProps
+    ranges: Sequence[tuple[int, int]]
 
 
 class FileSystem(FileSystemBase):
@@ -33,7 +41,7 @@ class FileSystem(FileSystemBase):
 
     def __init__(self, checkpoint: Checkpoint | None = None) -> None:
         self.checkpoint = checkpoint or Checkpoint()
-        self._plan: Mapping[str, Sequence[tuple[int, int]]] = {}
+        self._plan: Mapping[str, Planned] = {}
         self._failures: list[BaseException] = []
         self._lock = threading.Lock()
 
@@ -54,16 +62,23 @@ class FileSystem(FileSystemBase):
                 raise
         elif mode == "rb":
             item = self._object(path)
-            spans = self._plan.get(item.uri)
-            file = self.checkpoint.reader(path) if spans is None else PlannedFile(item, spans)
-            with file:
+            planned = self._plan.get(item.uri)
+            with (
+                self.checkpoint.reader(path)
+                if planned is None
+                else item.get_range_reader(props=planned.props, ranges=planned.ranges)
+            ) as file:
                 yield file
         else:
             raise ValueError(f"mode is rb or wb, not {mode!r}")
 
-    def expect(self, plan: Mapping[str, Sequence[tuple[int, int]]]) -> None:
-        """Says what will be read next: for each file's URI, ranges ``(start, end)`` in order."""
+    def expect(self, plan: Mapping[str, Planned]) -> None:
+        """Says what will be read next, by the files' URIs."""
         self._plan = plan
+
+    def head(self, path: StrPath) -> ObjectProps:
+        """What is known of a file; ``NotFound`` where there is none."""
+        return self._object(path).head()
 
     def take_failure(self) -> BaseException | None:
         """What a stream failed of since this was last asked, in whatever thread."""
@@ -92,7 +107,7 @@ class FileSystem(FileSystemBase):
     def exists(self, path: StrPath) -> bool:
         """Whether there is such a file."""
         try:
-            self._object(path).head()
+            self.head(path)
         except NotFound:
             return False
         return True

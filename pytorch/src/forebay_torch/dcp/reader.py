@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
 from torch.futures import Future
 
-from forebay import Client
+from forebay import Client, ObjectChanged
 from forebay_torch.checkpoint import Checkpoint
 from forebay_torch.checkpoint.location import StrPath
 from forebay_torch.checkpoint.ranges import coalesced
-from forebay_torch.dcp.file_system import FileSystem
+from forebay_torch.dcp.file_system import FileSystem, Planned
 
 __all__ = ["StorageReader"]
+
+_HEADS_AT_ONCE = 8
 
 
 class StorageReader(FileSystemReader):
     """The ``storage_reader`` of ``torch.distributed.checkpoint`` for a folder in a bucket.
 
     Of each file come the ranges that the plan needs, in the order of the file and ahead of their
-    use. Neighbours are one request; what lies between them adds 8 % at most.
+    use. Neighbours are one request; what lies between them adds 8 % at most. The files are those that
+    were there when the plan was made: one that is replaced meanwhile fails the load.
 
     Args:
         path: The folder, as a URI or a ``Path`` made of one; ``checkpoint_id`` of a load prevails.
@@ -48,18 +52,42 @@ class StorageReader(FileSystemReader):
         self.path = files.init_path(path)
         self.project = project
 
-    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """The plan in the order in which its items lie in their files."""
-        plan.items.sort(key=lambda item: self._place(item)[:2])
-        return plan
+    def reset(self, checkpoint_id: StrPath | None = None) -> None:
+        """Begins another load."""
+        self._files.expect({})
+        super().reset(checkpoint_id)
 
-    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Reads what the plan says."""
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """The plan in the order in which its items lie in their files.
+
+        What the files are now is what will be read of them, or ``ObjectChanged`` is raised then.
+
+        Raises:
+            forebay.NotFound: A file of the checkpoint is gone.
+            forebay.ObjectChanged: A file is shorter than it was when the checkpoint was saved.
+        """
+        plan.items.sort(key=lambda item: self._place(item)[:2])
         spans: dict[str, list[tuple[int, int]]] = {}
         for item in plan.items:
             file, start, length = self._place(item)
             spans.setdefault(self._files.concat_path(self.path, file), []).append((start, length))
-        self._files.expect({file: coalesced(wanted) for file, wanted in spans.items()})
+        with ThreadPoolExecutor(_HEADS_AT_ONCE) as threads:
+            found = dict(zip(spans, threads.map(self._files.head, spans), strict=True))
+        for file, wanted in spans.items():
+            end = max(start + length for start, length in wanted)
+            if found[file].size < end:
+                raise ObjectChanged(
+                    f"{file} has {found[file].size} bytes, and had {end} when it was saved"
+                )
+        self._files.expect({file: Planned(found[file], coalesced(spans[file])) for file in spans})
+        return plan
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Reads what the plan says.
+
+        Raises:
+            forebay.ObjectChanged: A file was replaced since the plan was made.
+        """
         try:
             return super().read_data(plan, planner)
         finally:

@@ -1,0 +1,147 @@
+"""What seekable files over an object have in common: a position, and the version that they read."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from forebay.errors import ForebayError, InvalidArgument, ObjectChanged
+from forebay.object import Object
+from forebay.types import ObjectProps
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from forebay import _core
+
+__all__ = ["Pin", "PinnedFile", "get_pinned", "range_bytes"]
+
+Pin = tuple[int, str, str]
+
+# One range is quicker than several below the first; the second is what a retry costs at most.
+_LEAST_RANGE_BYTES, _MOST_RANGE_BYTES = 1 << 20, 8 << 20
+
+
+class PinnedFile(io.RawIOBase, ABC):
+    """A file over one version of an object: the one of ``props``, or of the first read.
+
+    Args:
+        window: Most bytes that are fetched at a time.
+        num_workers: How many ranges of them at once.
+        props: What is known of the object, if it is; else a request asks for it.
+    """
+
+    def __init__(
+        self, item: Object, window: int, num_workers: int, props: ObjectProps | None
+    ) -> None:
+        super().__init__()
+        self.item = item
+        self.window = window
+        self.num_workers = num_workers
+        self.known = props
+        # What the last read failed of.
+        self.failure: ForebayError | None = None
+        self._position = 0
+
+    @abstractmethod
+    def _read_into(self, target: memoryview) -> int:
+        """Fills ``target`` from the position on, with a byte at least; it ends within the object."""
+
+    @property
+    def props(self) -> ObjectProps:
+        if self.known is None:
+            self.known = self.item.head()
+        return self.known
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence)
+        position = offset + (self.props.size if base is None else base)
+        if position < 0:
+            raise ValueError(f"negative seek position {position}")
+        self._position = position
+        return position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readall(self) -> bytes:
+        length = self.props.size - self._position
+        if length <= 0:
+            return b""
+        content = bytearray(length)
+        filled = 0
+        view = memoryview(content)
+        while filled < length:
+            filled += self.readinto(view[filled:])
+        return bytes(content)
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        self.failure = None
+        try:
+            target = memoryview(buffer).cast("B")
+            length = min(len(target), self.props.size - self._position)
+            if length <= 0:
+                return 0
+            received = self._read_into(target[:length])
+        except ForebayError as error:
+            # A copy: that one holds the frames, and so the buffer.
+            self.failure = copy.copy(error)
+            raise
+        self._position += received
+        return received
+
+    def _receive(self, target: memoryview) -> int:
+        """Reads what is at the position into its place."""
+        native, uri = self.item.bucket.client._native, self.item.bucket.uri
+        wanted = f"bytes={self._position}-{self._position + len(target) - 1}"
+        workers = self.num_workers
+        part = range_bytes(len(target), workers)
+        with _still_so_long(self.item):
+            return native.get_into(
+                uri, self.item.name, wanted, target, 0, part, workers, self._pin()
+            )
+
+    def _pin(self) -> Pin:
+        return self.props.size, self.props.version, self.props.checksum
+
+
+def get_pinned(item: Object, pin: Pin, start: int, length: int, num_workers: int) -> memoryview:
+    """The bytes of a range, of the version that ``pin`` is.
+
+    Raises:
+        ObjectChanged: The object is another version.
+        NotFound: It is gone.
+    """
+    native: _core.Client = item.bucket.client._native
+    wanted = f"bytes={start}-{start + length - 1}"
+    part = range_bytes(length, num_workers)
+    with _still_so_long(item):
+        return memoryview(
+            native.get_in_ranges(item.bucket.uri, item.name, wanted, part, num_workers, pin)
+        )
+
+
+def range_bytes(length: int, num_workers: int) -> int:
+    """Bytes of each range by which ``length`` bytes are read."""
+    return min(max(-(-length // num_workers), _LEAST_RANGE_BYTES), _MOST_RANGE_BYTES)
+
+
+@contextlib.contextmanager
+def _still_so_long(item: Object) -> Iterator[None]:
+    """Tells a range that lies behind the end by now for what it is."""
+    try:
+        yield
+    except InvalidArgument as error:
+        if error.code != "range_not_satisfiable":
+            raise
+        raise ObjectChanged(f"{item.uri} changed since it was opened: it is shorter") from None
