@@ -80,7 +80,6 @@ __all__ = [
     "ObjectRange",
     "Reader",
     "RangeReader",
-    "RangeReader",
     "Writer",
     "Batch",
     "BatchResult",
