@@ -37,8 +37,7 @@ from forebay.errors import (
 )
 from forebay.job import Job
 from forebay.listing import Listing
-from forebay.object import Object, Reader, Writer
-from forebay.range_reader import RangeReader
+from forebay.object import Object, Reader
 from forebay.range_reader import RangeReader
 from forebay.retry import Retry
 from forebay.shard import (
@@ -57,6 +56,7 @@ from forebay.types import (
     ObjectProps,
     ObjectRange,
 )
+from forebay.writer import Writer
 
 if TYPE_CHECKING:
     from forebay.aio import AsyncClient
