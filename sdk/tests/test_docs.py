@@ -16,7 +16,7 @@ PAGES = sorted((Path(__file__).resolve().parents[2] / "docs/python").glob("*.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "README"], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_the_examples_of_a_page_run(
     page: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +16,35 @@ from forebay_torch import IterableDataset, MapDataset, prefetch_order
 from forebay_torch.datapipes import IterableWrapper
 
 
-def s3_client(minio: Minio) -> Any:
+def s3_client(minio: Minio, service: str = "s3") -> Any:
     """A client that goes past the cluster."""
     return boto3.client(
-        "s3",
+        service,
         endpoint_url=minio.endpoint,
         aws_access_key_id=minio.env["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=minio.env["AWS_SECRET_ACCESS_KEY"],
         region_name=minio.env["AWS_REGION"],
     )
+
+
+def reader_of(minio: Minio, bucket: str) -> dict[str, str]:
+    """The keys of somebody who may list and read this bucket and do nothing else."""
+    sts = s3_client(minio, "sts")
+    may_read = {
+        "Effect": "Allow",
+        "Action": ["s3:GetObject", "s3:ListBucket"],
+        "Resource": [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"],
+    }
+    role = sts.assume_role(
+        RoleArn="arn:aws:iam::000000000000:role/reader",
+        RoleSessionName="reader",
+        Policy=json.dumps({"Version": "2012-10-17", "Statement": [may_read]}),
+    )["Credentials"]
+    return {
+        "AWS_ACCESS_KEY_ID": role["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": role["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": role["SessionToken"],
+    }
 
 
 @pytest.fixture
@@ -45,6 +66,17 @@ def test_DF12_a_missing_right_to_read_is_a_PermissionError_at_construction(
     for kind in (MapDataset, IterableDataset):
         with pytest.raises(PermissionError, match=cloud):
             kind(client.bucket(cloud, "s3"))
+
+
+def test_DF12_a_missing_right_to_write_does_not_matter_for_reading(
+    start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
+) -> None:
+    running = start_cluster(targets=1, env={**minio.env, **reader_of(minio, cloud)})
+    bucket = forebay.Client(running.endpoint, timeout=15).bucket(cloud, "s3")
+    for kind in (MapDataset, IterableDataset):
+        assert dict(kind(bucket)) == {f"train/{i}": b"x" * 50 for i in range(10)}
+    with pytest.raises(PermissionError, match=cloud):
+        bucket.object("train/new").put(b"refused")
 
 
 def test_X17_a_snapshot_of_a_cloud_reads_what_it_listed_or_says_ObjectChanged(

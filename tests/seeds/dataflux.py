@@ -1,9 +1,8 @@
-"""What the documents of Dataflux's two releases share: their setting, changes, and checks."""
+"""What the documents of Dataflux's two releases share: their setting, changes, and tests."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from documents import Change, Document
 
 import forebay
 
-__all__ = ["CHANGES", "COMMANDS", "Dataflux"]
+__all__ = ["CHANGES", "COMMANDS", "Dataflux", "DatafluxTests"]
 
 CHANGES = [
     Change(
@@ -64,53 +63,59 @@ class Dataflux:
         names = [name for name, _ in self.bucket.list_snapshot("train/")]
         return self.bucket.get_many(names, as_bytes=True)
 
-    def check_map_style(self) -> None:
-        scope = self.run("map")
-        assert (scope["name"], scope["size"]) == self.bucket.list_snapshot("train/")[0]
-        assert self.printed == self.contents()
 
-    def check_iterable(self) -> None:
-        self.run("map")
-        self.printed.clear()
-        self.run("iterable")
-        assert sorted(self.printed) == sorted(self.contents())
+class DatafluxTests:
+    """The tests of either document, for a class that has the fixture `page`."""
 
-    def check_pictures(self) -> None:
-        self.run("map", "iterable")
+    def test_a_map_style_dataset(self, page: Dataflux) -> None:
+        scope = page.run("map")
+        assert (scope["name"], scope["size"]) == page.bucket.list_snapshot("train/")[0]
+        assert page.printed == page.contents()
+
+    def test_an_iterable_dataset(self, page: Dataflux) -> None:
+        page.run("map")
+        page.printed.clear()
+        page.run("iterable")
+        assert sorted(page.printed) == sorted(page.contents())
+
+    def test_pictures_are_made_of_bytes(self, page: Dataflux) -> None:
+        page.run("map", "iterable")
         for block in ("map of pictures", "iterable of pictures"):
-            self.printed.clear()
-            self.run(block)
-            assert sorted(int(picture[0, 0, 0]) for picture in self.printed) == list(range(10))
-            assert {picture.shape for picture in self.printed} == {(8, 8, 3)}
+            page.printed.clear()
+            page.run(block)
+            assert sorted(int(picture[0, 0, 0]) for picture in page.printed) == list(range(10))
+            assert {picture.shape for picture in page.printed} == {(8, 8, 3)}
 
-    def check_without_compose(self) -> None:
-        scope = self.run("map", "no compose")
-        assert list(scope["dataset"]) == self.contents()
-        assert len(self.bucket.list_snapshot()) == 11, "nothing is ever composed in the bucket"
+    def test_nothing_is_composed(self, page: Dataflux) -> None:
+        scope = page.run("map", "no compose")
+        assert list(scope["dataset"]) == page.contents()
+        assert len(page.bucket.list_snapshot()) == 11, "nothing is ever composed in the bucket"
 
-    def check_checkpoint(self) -> None:
+    def test_a_checkpoint_is_written_and_read(self, page: Dataflux) -> None:
         pytest.importorskip("torchvision", reason='PYTHONPATH="$(ci/seeds.sh)" has torchvision')
         import torch
 
-        scope = self.run("map", "checkpoint")
+        scope = page.run("map", "checkpoint")
         saved, loaded = scope["model"].state_dict(), scope["read_state_dict"]
         assert saved.keys() == loaded.keys()
         assert all(torch.equal(saved[key], loaded[key]) for key in saved)
-        assert self.bucket.object("checkpoints/epoch0.ckpt").head().size > 100_000_000
+        assert page.bucket.object("checkpoints/epoch0.ckpt").head().size > 100_000_000
 
-    def check_lightning(self, folder: Path, chdir: Callable[[Path], None]) -> None:
+    def test_lightning_saves_a_checkpoint(
+        self, page: Dataflux, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         pytest.importorskip("lightning", reason='PYTHONPATH="$(ci/seeds.sh)" has lightning')
         import torch
 
         # The demo downloads a text unless it is there: a generated one is.
         words = [f"word{i * i % 97}" for i in range(2000)]
-        (folder / "data").mkdir()
-        (folder / "data/wikitext-2.txt").write_text(
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data/wikitext-2.txt").write_text(
             "\n".join(" ".join(words[at : at + 20]) for at in range(0, 2000, 20))
         )
-        chdir(folder)
-        scope = self.run("map", "lightning")
-        with self.bucket.object("checkpoints/ckpt.ckpt").get() as file:
+        monkeypatch.chdir(tmp_path)
+        scope = page.run("map", "lightning")
+        with page.bucket.object("checkpoints/ckpt.ckpt").get() as file:
             state = torch.load(io.BytesIO(file.read()), weights_only=False)
         assert state["global_step"] == scope["trainer"].global_step == 10
         trained = scope["model"].state_dict()

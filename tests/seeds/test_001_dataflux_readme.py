@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dataflux import CHANGES, COMMANDS, Dataflux
+from dataflux import CHANGES, COMMANDS, Dataflux, DatafluxTests
 from documents import Block, Change, Document
 
 import forebay
@@ -50,26 +50,8 @@ def page(bucket: forebay.Bucket, client: forebay.Client) -> Dataflux:
     return Dataflux(Document(1, BLOCKS, ALL_CHANGES), bucket, client)
 
 
-def test_a_map_style_dataset(page: Dataflux) -> None:
-    page.check_map_style()
-
-
-def test_an_iterable_dataset(page: Dataflux) -> None:
-    page.check_iterable()
-
-
-def test_pictures_are_made_of_bytes(page: Dataflux) -> None:
-    page.check_pictures()
-
-
-def test_a_checkpoint_is_written_and_read(page: Dataflux) -> None:
-    page.check_checkpoint()
-
-
-def test_lightning_saves_a_checkpoint(
-    page: Dataflux, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page.check_lightning(tmp_path, monkeypatch.chdir)
+class TestLaterReadme(DatafluxTests):
+    """What the document of the other release shows, too."""
 
 
 @pytest.fixture
@@ -97,10 +79,6 @@ def test_a_distributed_checkpoint_is_saved_meanwhile(page: Dataflux, one_process
     loaded = {"weight": torch.zeros(1000)}
     dcp.load(loaded, storage_reader=GCSDistributedReader(path, "p"))
     assert torch.equal(loaded["weight"], wanted)
-
-
-def test_nothing_is_composed(page: Dataflux) -> None:
-    page.check_without_compose()
 
 
 def test_retries_are_set(page: Dataflux) -> None:

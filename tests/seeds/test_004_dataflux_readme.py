@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from dataflux import CHANGES, COMMANDS, Dataflux
+from dataflux import CHANGES, COMMANDS, Dataflux, DatafluxTests
 from documents import Block, Document, fenced
 
 import forebay
@@ -34,30 +32,8 @@ def page(bucket: forebay.Bucket, client: forebay.Client) -> Dataflux:
     return Dataflux(Document(4, BLOCKS, CHANGES), bucket, client)
 
 
-def test_a_map_style_dataset(page: Dataflux) -> None:
-    page.check_map_style()
-
-
-def test_an_iterable_dataset(page: Dataflux) -> None:
-    page.check_iterable()
-
-
-def test_pictures_are_made_of_bytes(page: Dataflux) -> None:
-    page.check_pictures()
-
-
-def test_a_checkpoint_is_written_and_read(page: Dataflux) -> None:
-    page.check_checkpoint()
-
-
-def test_lightning_saves_a_checkpoint(
-    page: Dataflux, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page.check_lightning(tmp_path, monkeypatch.chdir)
-
-
-def test_nothing_is_composed(page: Dataflux) -> None:
-    page.check_without_compose()
+class TestEarlierReadme(DatafluxTests):
+    """What the document of the other release shows, too."""
 
 
 def test_nothing_but_the_listed_changes_was_needed() -> None:

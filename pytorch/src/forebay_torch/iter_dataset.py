@@ -261,7 +261,7 @@ class IterableDataset(BaseIterDataset):
         ais_source_list: As for BaseMapDataset.
         prefix_map: As for BaseMapDataset.
         etl_name: As for BaseMapDataset.
-        project_name: Accepted for compatibility, unused.
+        project_name: As for MapDataset.
         bucket_name: Name or URI of the bucket to read.
         config: Settings; its ``prefix`` selects objects of ``bucket_name``.
         data_format_fn: Called with each content in the worker; its result is the sample.
@@ -309,6 +309,7 @@ class IterableDataset(BaseIterDataset):
             bucket_name,
             config,
             storage_client,
+            project_name,
         )
         super().__init__(
             chosen,

@@ -18,6 +18,7 @@ from forebay_torch.awaited import AsyncItems
 from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
 from forebay_torch.policy import NEVER_SKIPPED, Counters, DatasetStats, OnError, Policy
+from forebay_torch.project import check_project
 from forebay_torch.source import (
     Answer,
     ObjectIndex,
@@ -217,7 +218,8 @@ class MapDataset(BaseMapDataset):
     Args:
         ais_source_list: As for BaseMapDataset.
         prefix_map: As for BaseMapDataset.
-        project_name: Accepted for compatibility, unused.
+        project_name: The project that Google counts reads of ``bucket_name`` for. It is the one of
+            the cluster's credentials in any case: this one is only compared, where those are known.
         bucket_name: Name or URI of the bucket to read.
         config: Settings; its ``prefix`` selects objects of ``bucket_name``.
         data_format_fn: Called with each content in the worker; its result is the sample.
@@ -265,6 +267,7 @@ class MapDataset(BaseMapDataset):
             bucket_name,
             config,
             storage_client,
+            project_name,
         )
         super().__init__(
             chosen,
@@ -399,6 +402,7 @@ def sources_of(
     bucket_name: str | None,
     config: Config | None,
     client: Client | None,
+    project_name: str | None = None,
 ) -> tuple[Sources | None, PrefixMap | None]:
     """Sources and prefixes, from whichever of the ways to name them was used."""
     named = [source for source in given if source is not None]
@@ -412,6 +416,7 @@ def sources_of(
     if prefix_map is not None:
         raise TypeError(f"{owner}: prefix_map goes with sources; bucket_name with config.prefix")
     bucket, path = (client or Client()).bucket_of(bucket_name)
+    check_project(owner, project_name, bucket)
     return bucket, {bucket: path + (prefix or "")}
 
 

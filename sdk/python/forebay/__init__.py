@@ -37,7 +37,7 @@ from forebay.errors import (
 )
 from forebay.job import Job
 from forebay.listing import Listing
-from forebay.object import Object, Reader, Writer
+from forebay.object import Object, Reader
 from forebay.pending import PendingMany
 from forebay.range_reader import RangeReader
 from forebay.retry import Retry
@@ -57,6 +57,7 @@ from forebay.types import (
     ObjectProps,
     ObjectRange,
 )
+from forebay.writer import Writer
 
 if TYPE_CHECKING:
     from forebay.aio import AsyncClient

@@ -33,7 +33,7 @@ from pathlib import Path
 from forebay.config import LocalSettings, local_settings
 from forebay.errors import ClusterUnavailable
 
-__all__ = ["LocalServer", "Running", "default_folder", "find_binary", "join"]
+__all__ = ["LocalServer", "Running", "default_folder", "find_binary", "has_our_clouds", "join"]
 
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 20.0
@@ -109,6 +109,16 @@ def join() -> Running:
     return LocalServer(default_folder(), settings).join()
 
 
+def has_our_clouds(endpoint: str) -> bool:
+    """Whether the server there is that of this user and machine, and reads clouds with the settings
+    that the environment of this process has."""
+    server = LocalServer(default_folder())
+    running = server.running()
+    if running is None or running.endpoint != endpoint:
+        return False
+    return server.has_clouds_of(os.environ) is True
+
+
 class LocalServer:
     """The server whose data are in one folder, seen from the processes that use it.
 
@@ -147,7 +157,8 @@ class LocalServer:
                     return started
                 running = self._described()
                 if running is not None and _answers(running.endpoint):
-                    self._compare(environment)
+                    if self.has_clouds_of(environment) is False:
+                        _warn_of_other_clouds()
                     return running
                 if time.monotonic() > end:
                     raise ClusterUnavailable(
@@ -167,6 +178,14 @@ class LocalServer:
             return None
         with _alone(self.folder / "start", time.monotonic() + START_DEADLINE_S):
             return self._described() if self._lives() else None
+
+    def has_clouds_of(self, environment: Mapping[str, str]) -> bool | None:
+        """Whether it was started with the cloud settings of this environment; None if unknown."""
+        try:
+            salt, digest = (self.folder / "clouds").read_text().split()
+        except (OSError, ValueError):
+            return None
+        return _digest(salt, environment) == digest
 
     def leave(self) -> None:
         """This process is no user of the server any more."""
@@ -290,19 +309,15 @@ class LocalServer:
         mark = self.folder / "clouds"
         mark.write_text(f"{salt} {_digest(salt, env)}")
 
-    def _compare(self, env: Mapping[str, str]) -> None:
-        try:
-            salt, digest = (self.folder / "clouds").read_text().split()
-        except (OSError, ValueError):
-            return
-        if _digest(salt, env) != digest:
-            warnings.warn(
-                "the local server was started with other cloud settings (AWS_*, GOOGLE_*, "
-                "AZURE_*) than this process has, and goes on with them; "
-                "`python -m forebay.local stop` ends it",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+
+def _warn_of_other_clouds() -> None:
+    warnings.warn(
+        "the local server was started with other cloud settings (AWS_*, GOOGLE_*, "
+        "AZURE_*) than this process has, and goes on with them; "
+        "`python -m forebay.local stop` ends it",
+        RuntimeWarning,
+        stacklevel=5,
+    )
 
 
 # Locks of this process by folder. A forked child has them too: it uses the server as its parent.

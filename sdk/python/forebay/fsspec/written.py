@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from forebay.object import Object, Writer
+from forebay.object import Object
+from forebay.writer import Writer
 
 __all__ = ["WrittenFile"]
 

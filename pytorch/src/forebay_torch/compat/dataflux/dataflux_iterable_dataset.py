@@ -19,7 +19,7 @@ class DataFluxIterableDataset(IterableDataset):
     """Samples are the contents of the objects, or what ``data_format_fn`` makes of them.
 
     Args:
-        project_name: Accepted for compatibility, unused.
+        project_name: As for MapDataset.
         bucket_name: ``name`` of a bucket of Google Cloud Storage, or a URI.
         config: Settings; nothing is ever composed in the bucket.
         data_format_fn: Called with each content in the worker; its result is the sample.

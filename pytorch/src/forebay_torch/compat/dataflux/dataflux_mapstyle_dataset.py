@@ -17,7 +17,7 @@ class DataFluxMapStyleDataset(MapDataset):
     """Samples are the contents of the objects, or what ``data_format_fn`` makes of them.
 
     Args:
-        project_name: Accepted for compatibility, unused.
+        project_name: The project that reads count for; see MapDataset.
         bucket_name: ``name`` of a bucket of Google Cloud Storage, or a URI.
         config: Settings; nothing is ever composed in the bucket.
         data_format_fn: Called with each content in the worker; its result is the sample.

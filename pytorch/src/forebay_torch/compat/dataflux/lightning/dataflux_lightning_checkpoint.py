@@ -15,7 +15,21 @@ __all__ = [
 ]
 
 
-class DatafluxLightningCheckpoint(LightningCheckpoint):  # type: ignore[misc,unused-ignore]
+class _EitherForm:
+    """A class whose constructor takes the arguments of Dataflux's earlier and later releases."""
+
+    def __init__(
+        self,
+        project_name: str,
+        *arguments: Any,
+        disable_multipart: bool = False,
+        **named: Any,
+    ) -> None:
+        given = _both_forms(type(self).__name__, arguments, named)
+        super().__init__(project_name, **given)  # type: ignore[call-arg]
+
+
+class DatafluxLightningCheckpoint(_EitherForm, LightningCheckpoint):  # type: ignore[misc,unused-ignore]
     """A plugin for ``Trainer(plugins=[...])``.
 
     Args:
@@ -26,27 +40,11 @@ class DatafluxLightningCheckpoint(LightningCheckpoint):  # type: ignore[misc,unu
         disable_multipart: Accepted for compatibility, unused: parts cost no memory here.
     """
 
-    def __init__(
-        self,
-        project_name: str,
-        *arguments: Any,
-        disable_multipart: bool = False,
-        **named: Any,
-    ) -> None:
-        super().__init__(project_name, **_both_forms(type(self).__name__, arguments, named))
 
-
-class DatafluxLightningAsyncCheckpoint(LightningAsyncCheckpoint):  # type: ignore[misc,unused-ignore]
+class DatafluxLightningAsyncCheckpoint(  # type: ignore[misc,unused-ignore]
+    _EitherForm, LightningAsyncCheckpoint
+):
     """The same in the background; arguments as for DatafluxLightningCheckpoint."""
-
-    def __init__(
-        self,
-        project_name: str,
-        *arguments: Any,
-        disable_multipart: bool = False,
-        **named: Any,
-    ) -> None:
-        super().__init__(project_name, **_both_forms(type(self).__name__, arguments, named))
 
 
 class DatafluxFSDPStrategy(FSDPStrategy):  # type: ignore[misc,unused-ignore]

@@ -29,7 +29,22 @@ class GCSFileSystem(FileSystem):
         FileSystem.__init__(self, **state)
 
 
-class GCSDistributedWriter(StorageWriter):
+class _AtPath:
+    """A class whose constructor takes Dataflux's arguments for a folder in a bucket."""
+
+    def __init__(
+        self,
+        path: StrPath,
+        project_name: str | None = None,
+        storage_client: Any = None,
+        debug: bool = False,
+        **options: Any,
+    ) -> None:
+        client = cluster_client(storage_client)
+        super().__init__(path, project_name, client, **options)  # type: ignore[call-arg]
+
+
+class GCSDistributedWriter(_AtPath, StorageWriter):
     """The ``storage_writer`` of a distributed checkpoint.
 
     Args:
@@ -39,26 +54,6 @@ class GCSDistributedWriter(StorageWriter):
         options: Those of StorageWriter.
     """
 
-    def __init__(
-        self,
-        path: StrPath,
-        project_name: str | None = None,
-        storage_client: Any = None,
-        debug: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(path, project_name, cluster_client(storage_client), **options)
 
-
-class GCSDistributedReader(StorageReader):
+class GCSDistributedReader(_AtPath, StorageReader):
     """The ``storage_reader`` of a distributed checkpoint; arguments as for GCSDistributedWriter."""
-
-    def __init__(
-        self,
-        path: StrPath,
-        project_name: str | None = None,
-        storage_client: Any = None,
-        debug: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(path, project_name, cluster_client(storage_client), **options)

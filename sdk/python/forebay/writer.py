@@ -1,0 +1,154 @@
+"""A file whose content becomes an object."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from forebay import _core
+    from forebay.object import Object
+
+__all__ = ["PART_BYTES", "Writer"]
+
+# Bytes of a part, unless a writer is told otherwise.
+PART_BYTES = 16 << 20
+
+
+class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declares to take
+    """A file that becomes one object, as a whole, when it is closed.
+
+    What is written goes out in parts while more is being written, so a large object takes the
+    memory of a few parts. Nothing is to be seen of it before ``close()``; leaving a ``with`` block
+    by an exception stores nothing, and neither does a writer that is forgotten.
+    """
+
+    def __init__(
+        self, target: Object, num_workers: int = 4, *, part_size: int = PART_BYTES
+    ) -> None:
+        """A writer of ``target``.
+
+        Args:
+            num_workers: Most parts on their way at once; ``close`` and ``write`` wait for them.
+            part_size: Bytes of a part. Of these there are ``num_workers + 2`` in memory at most.
+        """
+        super().__init__()
+        if num_workers < 1:
+            raise ValueError(f"num_workers must be at least 1, not {num_workers}")
+        if part_size < 1:
+            raise ValueError(f"part_size must be at least 1, not {part_size}")
+        self._target = target
+        self._num_workers = num_workers
+        self._part_size = part_size
+        self._part: bytes | bytearray = bytearray()
+        self._position = 0
+        self._upload: _core.Upload | None = None
+        self._failure: BaseException | None = None
+
+    def write(self, data: Buffer, /) -> int:
+        """Takes all of ``data``.
+
+        Raises:
+            ForebayError: A part could not be stored. The object will not be, either: the writer
+                is closed, and each further ``write`` says the same.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self.closed:
+            raise ValueError("write to a closed file")
+        view = memoryview(data).cast("B")
+        taken = 0
+        while taken < len(view):
+            room = self._part_size - len(self._part)
+            if room == 0:
+                self._send()
+                continue
+            piece = view[taken : taken + room]
+            if len(piece) == self._part_size:
+                # A whole part of what was given: bytes are sent as they lie there, and what is
+                # gathered would be copied once more.
+                self._part = bytes(piece)
+            else:
+                self._part += piece
+            taken += len(piece)
+        self._position += taken
+        return taken
+
+    def _send(self) -> None:
+        part, self._part = self._part, bytearray()
+        native, uri = self._target.bucket.client._native, self._target.bucket.uri
+        try:
+            if self._upload is None:
+                self._upload = native.upload(uri, self._target.name, self._num_workers)
+            self._upload.push(part)
+        except BaseException as error:
+            self._failure = error
+            self.abort()
+            raise
+
+    def tell(self) -> int:
+        return self._position
+
+    def writable(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        """Closes the file without storing anything; the object stays as it was."""
+        upload, self._upload = self._upload, None
+        self._part = bytearray()
+        super().close()
+        if upload is not None:
+            upload.abort()
+
+    def close(self) -> None:
+        """Stores the object.
+
+        Raises:
+            ForebayError: It could not be stored, and is as it was.
+        """
+        if self.closed:
+            return
+        if self._upload is not None:
+            if self._part:
+                self._send()
+            upload, self._upload = self._upload, None
+            super().close()
+            upload.finish()
+            return
+        part, self._part = self._part, bytearray()
+        super().close()
+        native, uri = self._target.bucket.client._native, self._target.bucket.uri
+        native.put(uri, self._target.name, part)
+
+    def __exit__(self, kind: Any, error: BaseException | None = None, *_: object) -> None:
+        if kind is None:
+            self.close()
+            return
+        # What went wrong in the block is what its caller hears of, whatever giving up meets.
+        with contextlib.suppress(Exception):
+            self.abort()
+        # A library that writes into this file may answer its failure by an error that says less.
+        if self._failure is not None and _came_of(error, self._failure):
+            raise self._failure from None
+
+    def __del__(self) -> None:
+        # Forgotten without close(): that is no decision to publish what was written so far. The
+        # parts are not given up here, where waiting could hang; the target forgets them in time.
+        self._upload = None
+        if not self.closed:
+            super().close()
+
+
+def _came_of(error: BaseException | None, cause: BaseException) -> bool:
+    """Whether ``error`` is another one that was raised while ``cause`` was handled."""
+    seen: set[int] = set()
+    before = error and (error.__cause__ or error.__context__)
+    while before is not None and id(before) not in seen:
+        if before is cause:
+            return True
+        seen.add(id(before))
+        before = before.__cause__ or before.__context__
+    return False
