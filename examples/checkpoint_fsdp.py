@@ -70,9 +70,6 @@ def train(rank: int, world_size: int, folder: str, arguments: argparse.Namespace
         begin = state["step"]
     losses = [(model(exam) - answers).square().mean().item()]
 
-    # Saves talk to each other while the training does: by a group of their own, or they would take
-    # each other's messages.
-    group = distributed.new_group(backend="gloo")
     saving = None
     for step in range(begin, begin + arguments.steps):
         values, wanted = batch(step * world_size + rank, 64 // world_size)
@@ -84,7 +81,6 @@ def train(rank: int, world_size: int, folder: str, arguments: argparse.Namespace
             saving = async_save(
                 state_of(model, optimizer, step + 1),
                 storage_writer=StorageWriter(f"{arguments.folder}/step={step + 1}"),
-                process_group=group,
             )
     losses.append((model(exam) - answers).square().mean().item())
     if saving is not None:

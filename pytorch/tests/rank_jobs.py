@@ -129,7 +129,28 @@ def background(rank: int, client: Any, uri: str, state: Any) -> None:
     async_save(state(6), storage_writer=writer, checkpoint_id=uri, process_group=group).result(60)
 
 
-JOBS = {"save": save, "load": load, "background": background}
+def meanwhile(rank: int, client: Any, uri: str, state: Any) -> None:
+    """Saves in the background, while the ranks talk to each other as a training does."""
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from forebay_torch.dcp import StorageReader, StorageWriter, async_save
+
+    saving = None
+    for epoch in range(1, 4):
+        saving = async_save(state(epoch), storage_writer=StorageWriter(uri, None, client))
+        for size in range(1, 200):
+            told = torch.full((size,), float(rank))
+            dist.all_reduce(told)
+            assert torch.equal(told, torch.ones(size)), "0 of one rank and 1 of the other"
+    assert saving is not None
+    saving.result(60)
+    loaded = state(0)
+    dcp.load(loaded, storage_reader=StorageReader(uri, None, client))
+    check(loaded, state(3))
+
+
+JOBS = {"meanwhile": meanwhile, "save": save, "load": load, "background": background}
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

@@ -142,6 +142,12 @@ def test_DF21_saves_in_the_background_of_two_ranks_wait_and_raise(
     assert sum(name.endswith(".distcp") for name in names(bucket)) == 2
 
 
+def test_DF21_saves_in_the_background_do_not_take_the_messages_of_the_training(
+    bucket: forebay.Bucket, tmp_path: Path
+) -> None:
+    run_ranks("meanwhile", 2, tmp_path, bucket.client.endpoint, f"{bucket.uri}/c")
+
+
 def test_DF20_the_file_system_does_what_torch_asks_of_one(bucket: forebay.Bucket) -> None:
     files = FileSystem(Checkpoint(storage_client=bucket.client))
     one = files.concat_path(Path(f"{bucket.uri}/a"), "one")

@@ -14,8 +14,8 @@ Span: TypeAlias = tuple[int, int]
 
 
 class TensorSlice:
-    """A saved tensor of which an index reads what it needs: ``part[5]``, ``part[10:20]``, ``part[::4, :3]``,
-    ``part[[7, 2]]``.
+    """A saved tensor of which an index reads what it needs: ``part[5]``, ``part[10:20]``,
+    ``part[::4, :3]``, ``part[[7, 2]]``.
 
     The first index chooses rows, of which each is read once; further ones cut what was read. Indices
     are those of torch; where the first is neither a number, a slice nor a list of numbers, all is read.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_saver
 
 from forebay_torch.checkpoint import SaveFuture
@@ -14,12 +15,16 @@ __all__ = ["after", "async_save", "wait"]
 
 # Of this process, which is one rank of the save.
 _in_flight = InFlight()
+# The group of all ranks, and the one that they save by.
+_groups: tuple[Any, Any] | None = None
 
 
 def async_save(state_dict: dict[str, Any], **options: Any) -> SaveFuture:
     """``torch.distributed.checkpoint.async_save``, after the save before has ended on this rank.
 
-    Two of them at once would mix up their messages between ranks. Every rank calls it.
+    Two of them at once would mix up their messages between ranks, and so would a save and a
+    training: without a ``process_group`` the ranks save by a gloo group of their own. Every rank
+    calls it.
 
     Args:
         state_dict: What to save; copied to the memory of the CPU before this returns.
@@ -30,8 +35,21 @@ def async_save(state_dict: dict[str, Any], **options: Any) -> SaveFuture:
             nothing is saved then.
     """
     _in_flight.wait()
+    if options.get("process_group") is None and not options.get("no_dist"):
+        options["process_group"] = _own_group()
     saving: Any = state_dict_saver.async_save(state_dict, **options)
     return _in_flight.follow(getattr(saving, "upload_completion", saving))
+
+
+def _own_group() -> Any:
+    """A group of all ranks that nothing but saves uses; None where there is one rank."""
+    global _groups
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return None
+    everybody = dist.group.WORLD
+    if _groups is None or _groups[0] is not everybody:
+        _groups = everybody, dist.new_group(backend="gloo")
+    return _groups[1]
 
 
 def wait() -> None:

@@ -7,7 +7,6 @@ import tempfile
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from lightning.pytorch.strategies import (  # type: ignore[import-not-found,unused-ignore]
     FSDPStrategy as LightningFSDPStrategy,
 )
@@ -70,7 +69,6 @@ class FSDPStrategy(LightningFSDPStrategy):  # type: ignore[misc,unused-ignore]
         self.checkpoint_io = kind(project_name, storage_client)
         self.use_async = use_async
         self._files = LightningCheckpoint(project_name, storage_client).checkpoint
-        self._group: Any = None
         self._has_own_file = False
 
     def save_checkpoint(
@@ -96,10 +94,7 @@ class FSDPStrategy(LightningFSDPStrategy):  # type: ignore[misc,unused-ignore]
         if not self.use_async:
             state_dict_saver.save(state, storage_writer=writer)
             return
-        if self._group is None:
-            # Of its own, for messages of the thread that saves; gloo, as the state is on the CPU.
-            self._group = dist.new_group(backend="gloo")
-        background.async_save(state, storage_writer=writer, process_group=self._group)
+        background.async_save(state, storage_writer=writer)
 
     def load_checkpoint(
         self, checkpoint_path: StrPath, weights_only: bool | None = None
