@@ -24,6 +24,7 @@ PAIRS = [
     (forebay.ObjectGroup, aio.AsyncObjectGroup, {"bucket"}),
     (forebay.Object, aio.AsyncObject, {"bucket"}),
     (forebay.Batch, aio.AsyncBatch, set()),
+    (forebay.PendingMany, aio.AsyncPendingMany, set()),
     (forebay.Job, aio.AsyncJob, set()),
     (forebay.ShardStream, aio.AsyncShardStream, set()),
 ]
@@ -58,7 +59,10 @@ def test_X20_objects_go_in_and_out_concurrently(own: aio.AsyncBucket) -> None:
         assert [entry.name async for entry in own.list_objects(page_size=7)] == names
         assert len(await own.list_snapshot()) == 40
         assert await own.get_many(names[:3]) == [b"o00", b"o01", b"o02"]
-        batch = own._sync.client and forebay.AsyncClient(own._sync.client.endpoint).batch
+        client = forebay.AsyncClient(own._sync.client.endpoint)
+        pending = client.submit_many([(own, name) for name in names[:2]])
+        assert await pending.result() == [b"o00", b"o01"]
+        batch = client.batch
         answers = [(r.obj_name, bytes(d)) async for r, d in batch(names[:2], own).get()]
         assert answers == [("o00", b"o00"), ("o01", b"o01")]
         assert await own.put_many([("p", b"1")]) == 1

@@ -13,7 +13,7 @@ never seen.
 from __future__ import annotations
 
 from forebay.aio.bucket import AsyncBucket, AsyncJob, AsyncObjectGroup
-from forebay.aio.client import AsyncBatch, AsyncClient, AsyncCluster
+from forebay.aio.client import AsyncBatch, AsyncClient, AsyncCluster, AsyncPendingMany
 from forebay.aio.object import AsyncObject, AsyncReader, AsyncShardStream, AsyncWriter
 from forebay.aio.threads import Threads
 
@@ -25,6 +25,7 @@ __all__ = [
     "AsyncJob",
     "AsyncObject",
     "AsyncObjectGroup",
+    "AsyncPendingMany",
     "AsyncReader",
     "AsyncShardStream",
     "AsyncWriter",

@@ -11,6 +11,7 @@ from forebay.aio.threads import Threads, Wrapped
 from forebay.batch import Batch
 from forebay.client import Client, Cluster
 from forebay.errors import ForebayError
+from forebay.pending import PendingMany
 from forebay.retry import Retry
 from forebay.shard import ShardIndex
 from forebay.types import BatchResult
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from forebay.dsort import DsortOptions
 
-__all__ = ["AsyncBatch", "AsyncClient", "AsyncCluster"]
+__all__ = ["AsyncBatch", "AsyncClient", "AsyncCluster", "AsyncPendingMany"]
 
 
 class AsyncClient(Wrapped[Client]):
@@ -133,6 +134,13 @@ class AsyncClient(Wrapped[Client]):
         found = await self._threads.call(get, wanted, on_error=on_error, as_bytes=as_bytes)
         return found
 
+    def submit_many(
+        self, objects: Sequence[tuple[AsyncBucket, str]], *, as_bytes: bool = False
+    ) -> AsyncPendingMany:
+        wanted = [(bucket._sync, name) for bucket, name in objects]
+        pending = self._sync.submit_many(wanted, as_bytes=as_bytes)
+        return AsyncPendingMany(pending, self._threads)
+
     async def shard_indexes(
         self, shards: Iterable[AsyncObject], *, concurrency: int = 16
     ) -> list[ShardIndex | ForebayError]:
@@ -191,6 +199,15 @@ class AsyncCluster(Wrapped[Cluster]):
 
     async def info(self) -> dict[str, Any]:
         return await self._threads.call(self._sync.info)
+
+
+class AsyncPendingMany(Wrapped[PendingMany]):
+    """As :class:`forebay.PendingMany`."""
+
+    __slots__ = ()
+
+    async def result(self) -> Sequence[memoryview | bytes | ForebayError]:
+        return await self._threads.call(self._sync.result)
 
 
 class AsyncBatch(Wrapped[Batch]):
