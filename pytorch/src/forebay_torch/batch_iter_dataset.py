@@ -17,7 +17,8 @@ class BatchIterDataset(IterableDataset):
     """As IterableDataset, with ``max_batch_size`` objects in every request.
 
     Samples are ``(name, content)``, one by one. The objects of a request are asked of their owners
-    at the same time, and each is handed out as soon as it and all before it have arrived.
+    at the same time, and each is handed out as soon as it and all before it have arrived. A request
+    for at most 4 MiB is sent while the one before it is read, and has arrived as a whole then.
 
     Args:
         ais_source_list: As for BaseMapDataset.
