@@ -190,7 +190,8 @@ impl Cluster {
         let line = fs::read_to_string(dir.join("cmd")).unwrap();
         let log = OpenOptions::new().append(true).open(dir.join("log")).unwrap();
         let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("{} {more}", line.trim_end())).stdin(Stdio::null());
+        // The shell becomes the node, so that who ends the one ends the other.
+        command.arg("-c").arg(format!("exec {} {more}", line.trim_end())).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         set_env(&mut command, &self.options.env);
         self.again.lock().unwrap().push(command.spawn().unwrap());
