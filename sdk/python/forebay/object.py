@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from forebay.errors import InvalidArgument, NotFound
+from forebay.positioned import Positioned
 from forebay.shard import ShardStream
 from forebay.types import ArchiveConfig, ObjectProps
 from forebay.writer import PART_BYTES, Writer
@@ -243,7 +244,7 @@ class Object:
         return f"Object({self.uri!r})"
 
 
-class Reader(io.BufferedIOBase):
+class Reader(Positioned, io.BufferedIOBase):
     """The bytes of an object, or of a part of it, as a seekable binary file.
 
     ``read_all`` and ``memoryview`` are one request. Iteration gives pieces as they arrive and
@@ -360,22 +361,8 @@ class Reader(io.BufferedIOBase):
 
     readinto1 = readinto
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence)
-        position = offset + (len(self.memoryview()) if base is None else base)
-        if position < 0:
-            raise ValueError(f"negative seek position {position}")
-        self._position = position
-        return position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+    def _length(self) -> int:
+        return len(self.memoryview())
 
 
 def _copy(data: Buffer | io.BufferedIOBase | str | os.PathLike[str], writer: Writer) -> None:

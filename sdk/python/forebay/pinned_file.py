@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError, InvalidArgument, ObjectChanged
 from forebay.object import Object
+from forebay.positioned import Positioned
 from forebay.types import ObjectProps
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ Pin = tuple[int, str, str]
 _LEAST_RANGE_BYTES, _MOST_RANGE_BYTES = 1 << 20, 8 << 20
 
 
-class PinnedFile(io.RawIOBase, ABC):
+class PinnedFile(Positioned, io.RawIOBase, ABC):
     """A file over one version of an object: the one of ``props``, or of the first read.
 
     Args:
@@ -57,22 +58,8 @@ class PinnedFile(io.RawIOBase, ABC):
             self.known = self.item.head()
         return self.known
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence)
-        position = offset + (self.props.size if base is None else base)
-        if position < 0:
-            raise ValueError(f"negative seek position {position}")
-        self._position = position
-        return position
-
-    def tell(self) -> int:
-        return self._position
+    def _length(self) -> int:
+        return self.props.size
 
     def readall(self) -> bytes:
         length = self.props.size - self._position

@@ -16,7 +16,7 @@ from forebay import NotFound, Object, ObjectProps
 from forebay_torch.checkpoint import Checkpoint
 from forebay_torch.checkpoint.location import StrPath, locate, uri_of
 
-__all__ = ["FileSystem", "Planned"]
+__all__ = ["FileSystem", "InFolder", "Planned"]
 
 _SCHEMES = ("ais", "fb", "s3", "aws", "gs", "gcp", "az", "azure", "ht")
 _PIECE_BYTES = 16 << 20
@@ -136,3 +136,19 @@ class FileSystem(FileSystemBase):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+
+class InFolder:
+    """Where readers and writers of a checkpoint find its metadata."""
+
+    path: Any
+    _files: FileSystem
+
+    def _get_metadata_path(self, rank: int | None = None) -> Any:
+        name = ".metadata" if rank is None else f"__{rank}.metadata"
+        return self._files.concat_path(self.path, name)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: StrPath) -> bool:
+        """Whether it is a URI of a bucket."""
+        return FileSystem.validate_checkpoint_id(checkpoint_id)

@@ -14,14 +14,14 @@ from forebay import Client, ObjectChanged
 from forebay_torch.checkpoint import Checkpoint
 from forebay_torch.checkpoint.location import StrPath
 from forebay_torch.checkpoint.ranges import coalesced
-from forebay_torch.dcp.file_system import FileSystem, Planned
+from forebay_torch.dcp.file_system import FileSystem, InFolder, Planned
 
 __all__ = ["StorageReader"]
 
 _HEADS_AT_ONCE = 8
 
 
-class StorageReader(FileSystemReader):
+class StorageReader(InFolder, FileSystemReader):
     """The ``storage_reader`` of ``torch.distributed.checkpoint`` for a folder in a bucket.
 
     Of each file come the ranges that the plan needs, in the order of the file and ahead of their
@@ -96,12 +96,3 @@ class StorageReader(FileSystemReader):
     def _place(self, item: Any) -> tuple[str, int, int]:
         info = self.storage_data[item.storage_index]
         return info.relative_path, info.offset, info.length
-
-    def _get_metadata_path(self, rank: int | None = None) -> Any:
-        name = ".metadata" if rank is None else f"__{rank}.metadata"
-        return self._files.concat_path(self.path, name)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: StrPath) -> bool:
-        """Whether it is a URI of a bucket."""
-        return FileSystem.validate_checkpoint_id(checkpoint_id)

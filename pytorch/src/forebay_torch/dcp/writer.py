@@ -19,7 +19,7 @@ from torch.futures import Future
 from forebay import Client
 from forebay_torch.checkpoint import Checkpoint
 from forebay_torch.checkpoint.location import StrPath
-from forebay_torch.dcp.file_system import FileSystem
+from forebay_torch.dcp.file_system import FileSystem, InFolder
 from forebay_torch.dcp.prefix import DefaultPrefixStrategy, PrefixStrategy
 
 __all__ = ["PREFIX_MAP", "StorageWriter"]
@@ -35,7 +35,7 @@ class _Prefix:
     prefix: str
 
 
-class StorageWriter(filesystem.FileSystemWriter):
+class StorageWriter(InFolder, filesystem.FileSystemWriter):
     """The ``storage_writer`` of ``torch.distributed.checkpoint`` for a folder in a bucket.
 
     Each rank writes files of its own, whose names are new in each save. The coordinator writes
@@ -170,12 +170,3 @@ class StorageWriter(filesystem.FileSystemWriter):
                 stacklevel=2,
             )
             return set()
-
-    def _get_metadata_path(self, rank: int | None = None) -> Any:
-        name = ".metadata" if rank is None else f"__{rank}.metadata"
-        return self._files.concat_path(self.path, name)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: StrPath) -> bool:
-        """Whether it is a URI of a bucket."""
-        return FileSystem.validate_checkpoint_id(checkpoint_id)
