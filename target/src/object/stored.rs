@@ -55,10 +55,18 @@ impl Stored {
 
     /// The bytes of `range`, which must lie within the object.
     pub(crate) async fn read(&self, range: ByteRange) -> Result<Bytes> {
+        if let Some(bytes) = self.reader.read_recent(range) {
+            return Ok(bytes);
+        }
         match self.reader.read(range).await {
             Err(e) if is_corrupt(&e) => self.healer.read(e, range).await,
             done => self.counted(range, done),
         }
+    }
+
+    /// The bytes of `range` at once, if they were checked a moment ago and are less than a block.
+    pub(crate) fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
+        self.reader.read_recent(range)
     }
 
     /// As [`Self::read`], for callers on the blocking pool.

@@ -112,7 +112,12 @@ impl Shards {
 fn read_merged(stored: &Stored, places: &[(usize, ByteRange)]) -> Vec<(usize, Option<Bytes>)> {
     let mut all = Vec::with_capacity(places.len());
     let mut rest = places;
-    while let Some((_, first)) = rest.first() {
+    while let Some((at, first)) = rest.first() {
+        if let Some(bytes) = stored.read_recent(*first) {
+            all.push((*at, Some(bytes)));
+            rest = &rest[1..];
+            continue;
+        }
         let (mut end, mut useful) = (first.end, 0);
         let fits = |end: u64, range: &ByteRange| {
             range.start <= end + NEAR && range.end.max(end) - first.start <= SPAN

@@ -126,6 +126,7 @@ impl Claim {
             recency: Recency::default(),
             companions,
             partials,
+            checked: Arc::default(),
             spots,
             sequence,
             observer: OnceLock::new(),

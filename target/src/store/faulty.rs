@@ -171,6 +171,10 @@ impl DiskFile for FaultyFile {
     fn size(&self) -> io::Result<u64> {
         self.file.size()
     }
+
+    fn changed_ns(&self) -> io::Result<i128> {
+        self.file.changed_ns()
+    }
 }
 
 impl Disk for FaultyDisk {

@@ -17,6 +17,9 @@ mod attach;
 mod attach_tests;
 mod buffers;
 mod change;
+mod checked;
+#[cfg(test)]
+mod checked_tests;
 mod claim;
 mod committer;
 mod compaction;

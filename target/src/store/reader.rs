@@ -1,6 +1,6 @@
 //! Reading stored objects: whole blocks are read and checked, then cut to what was asked for.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use forebay_core::buffers::Buffer;
@@ -11,6 +11,7 @@ use futures::{Stream, stream};
 use tokio::task::JoinHandle;
 
 use super::buffers::{BUFFER, Buffer as Warm};
+use super::checked::{Checked, Marks};
 use super::disk::DiskFile;
 use super::format::{BLOCK, TABLE_ENTRY, table_len};
 use super::record::Record;
@@ -45,9 +46,49 @@ pub(crate) enum Body {
 
 /// A file with a part of a payload.
 pub(crate) struct OpenExtent {
-    pub(crate) file: Arc<dyn DiskFile>,
+    file: Arc<dyn DiskFile>,
     /// Bytes of payload.
-    pub(crate) size: u64,
+    size: u64,
+    /// The file's id, and what is known of its disk's blocks.
+    checked: Option<(u64, Arc<Checked>)>,
+    /// As of the first read of a part.
+    marks: OnceLock<Option<Arc<Marks>>>,
+}
+
+impl OpenExtent {
+    /// `checked`: the file's id and what is known of the blocks of its disk, where that is kept.
+    pub(crate) fn new(
+        file: Arc<dyn DiskFile>,
+        size: u64,
+        checked: Option<(u64, Arc<Checked>)>,
+    ) -> Self {
+        Self { file, size, checked, marks: OnceLock::new() }
+    }
+
+    fn marks(&self) -> Option<&Marks> {
+        let marks = self.marks.get_or_init(|| {
+            let (id, checked) = self.checked.as_ref()?;
+            checked.marks(*id, self.size, self.file.changed_ns().ok()?)
+        });
+        marks.as_deref()
+    }
+
+    /// The bytes of a range of at most a block, if they lie in the page cache and their blocks were
+    /// checked a moment ago.
+    fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
+        let marks = self.marks()?;
+        if !marks.cover(range.start / BLOCK..range.end.div_ceil(BLOCK)) {
+            return None;
+        }
+        let mut buffer = Buffer::take(range.len() as usize);
+        match self.file.read_now_at(buffer.bytes_mut(), range.start) {
+            Ok(Some(n)) if n as u64 == range.len() => Some(buffer.freeze()),
+            _ => {
+                marks.lose();
+                None
+            }
+        }
+    }
 }
 
 impl ObjectReader {
@@ -93,6 +134,12 @@ impl ObjectReader {
     pub async fn check(&self, range: ByteRange) -> Result<()> {
         let open = self.shared.clone();
         blocking(move || open.load(range, true).map(drop)).await
+    }
+
+    /// The bytes of `range` without waiting and without checking them again: less than a block, in the
+    /// page cache, of blocks that were checked a moment ago. `None`: read them in another way.
+    pub(crate) fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
+        self.shared.read_recent(range)
     }
 
     /// As [`Self::read_all`], for callers that are on the blocking pool already.
@@ -158,6 +205,12 @@ impl Open {
         }
     }
 
+    fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
+        let Body::Files(extents) = &self.body else { return None };
+        let (extent, range) = of_one(extents, range)?;
+        (0 < range.len() && range.len() < BLOCK).then(|| extent.read_recent(range))?
+    }
+
     /// The bytes of `range`, of at most [`CACHED_PIECE`] and within one such piece, if no disk needs
     /// to be waited for. `None` for any reason: [`Self::load`] tells what is wrong.
     fn load_now(&self, range: ByteRange) -> Option<Bytes> {
@@ -169,19 +222,11 @@ impl Open {
             }
             Body::Files(extents) => extents,
         };
-        let mut base = 0;
-        let extent = extents.iter().find(|extent| {
-            let is_in = range.start < base + extent.size;
-            base += if is_in { 0 } else { extent.size };
-            is_in
-        })?;
-        let (start, end) = (range.start - base, range.end - base);
-        if end > extent.size {
-            return None;
-        }
+        let (extent, ByteRange { start, end }) = of_one(extents, range)?;
         let from = start / BLOCK * BLOCK;
         let to = (end.div_ceil(BLOCK) * BLOCK).min(extent.size);
         let payload = usize::try_from(to - from).ok().filter(|len| *len <= BUFFER)?;
+        let marks = if end - start < to - from { extent.marks() } else { None };
         let mut sums = [0; SUMS];
         let sums = &mut sums[..table_len(to - from) as usize];
         let now = |buf: &mut [u8], at: u64| match extent.file.read_now_at(buf, at) {
@@ -194,6 +239,9 @@ impl Open {
         now(bytes, from)?;
         let mut blocks = bytes.chunks(BLOCK as usize).zip(sums.chunks(TABLE_ENTRY as usize));
         let sound = blocks.all(|(block, sum)| crc32c(block).to_le_bytes() == *sum);
+        if let Some(marks) = marks.filter(|_| sound) {
+            marks.note(from / BLOCK..to.div_ceil(BLOCK));
+        }
         sound.then(|| buffer.freeze().slice((start - from) as usize..(end - from) as usize))
     }
 
@@ -230,6 +278,7 @@ impl Open {
         let from = first * BLOCK;
         let to = (end.div_ceil(BLOCK) * BLOCK).min(size);
         let payload = (to - from) as usize;
+        let marks = if to - from < size { extent.marks() } else { None };
         // A read of the whole file takes the table, which follows, in the same call.
         let whole = from == 0 && to == size;
         let along = if whole { table_len(size) as usize } else { 0 };
@@ -248,6 +297,9 @@ impl Open {
                 let at = base + from + i as u64 * BLOCK;
                 return Err(self.corrupt(&format!("the block at byte {at} fails its checksum")));
             }
+        }
+        if let Some(marks) = marks {
+            marks.note(first..to.div_ceil(BLOCK));
         }
         let cut = (start - from) as usize..(end - from) as usize;
         Ok(buf.freeze().slice(cut))
@@ -268,6 +320,18 @@ impl Open {
     fn corrupt(&self, what: &str) -> Error {
         corrupt(&self.record, what)
     }
+}
+
+/// The file that has all of `range`, and where in it that is.
+fn of_one(extents: &[OpenExtent], range: ByteRange) -> Option<(&OpenExtent, ByteRange)> {
+    let mut base = 0;
+    let extent = extents.iter().find(|extent| {
+        let is_in = range.start < base + extent.size;
+        base += if is_in { 0 } else { extent.size };
+        is_in
+    })?;
+    let ends_in = range.end - base <= extent.size;
+    ends_in.then_some((extent, ByteRange { start: range.start - base, end: range.end - base }))
 }
 
 /// The error for a stored object whose bytes are not what was written.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use forebay_core::{Error, ErrorCode, Result};
 use tokio_util::sync::CancellationToken;
 
+use super::checked::Checked;
 use super::companion::Companions;
 use super::disk::Disk;
 use super::format;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) recency: Recency,
     pub(crate) companions: Companions,
     pub(crate) partials: Partials,
+    pub(crate) checked: Arc<Checked>,
     /// Where small objects of all disks lie; what changes the index has to close it.
     pub(crate) spots: Arc<Spots>,
     /// Order of records over all disks of the store.

@@ -169,7 +169,7 @@ impl Store {
             let mut record = volume.record(0, format!("upload {}", dir.id), RecordMeta::default());
             record.size = size;
             record.place = Place::Files(Spot::default(), Vec::new());
-            Ok(ObjectReader::new(record, Body::Files(vec![OpenExtent { file: open, size }])))
+            Ok(ObjectReader::new(record, Body::Files(vec![OpenExtent::new(open, size, None)])))
         })
         .await
     }

@@ -18,7 +18,7 @@ use forebay_core::{Error, Result, placement};
 use super::change::{Change, MetaChange, Outcome};
 use super::committer::Committer;
 use super::compaction::Compactor;
-use super::disk::DiskLock;
+use super::disk::{DiskFile, DiskLock};
 use super::format;
 use super::identity::{Identity, failed};
 use super::index::Span;
@@ -328,12 +328,16 @@ impl Volume {
                 other => other,
             };
             match file {
-                Ok(file) => open.push(OpenExtent { file, size: extent.size }),
+                Ok(file) => open.push(self.open_extent(file, extent)),
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
                 Err(e) => return Err(failed("open", &path)(e)),
             }
         }
         Ok(Some(open))
+    }
+
+    fn open_extent(&self, file: Arc<dyn DiskFile>, extent: &Extent) -> OpenExtent {
+        OpenExtent::new(file, extent.size, Some((extent.id, self.shared.checked.clone())))
     }
 
     /// Removes an entry whose bytes are gone, unless it was changed since it was looked up.
