@@ -8,6 +8,7 @@ pub mod activity;
 pub mod auth;
 pub mod clock;
 pub mod config_load;
+mod head;
 pub mod identity;
 pub mod lifecycle;
 pub mod listener;
@@ -21,3 +22,6 @@ pub mod reply;
 pub mod s3;
 pub mod telemetry;
 mod unread;
+mod wire;
+#[cfg(test)]
+mod wire_tests;

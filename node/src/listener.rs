@@ -1,6 +1,7 @@
 //! The HTTP server that both kinds of node run: limits, one error form, panics kept to their
 //! request, and a graceful stop.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
@@ -13,23 +14,30 @@ use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::sign::NODE_AUTH_HEADER;
+use forebay_core::v1::cluster::format_http_date;
 use forebay_core::v1::error::ErrorBody;
 use forebay_core::v1::headers as v1;
 use forebay_core::{Error, ErrorCode, Result};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, Ready};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tower_service::Service;
 
+use crate::activity::User;
+use crate::clock::unix_ns;
 use crate::identity::Identity;
 use crate::lifecycle::Lifecycle;
 use crate::maps::Maps;
 use crate::reply::Failure;
 use crate::unread::Unread;
+use crate::wire::{Answered, HeadTimer, Patience, Quick, Told, Wire};
+
+pub use crate::head::Get;
 
 /// A client has this long to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -77,6 +85,12 @@ pub struct Peer(pub IpAddr);
 /// Turns requests into answers. Errors travel in the answers' extensions, as [`Failure`] puts them.
 pub trait Handler: Send + Sync + 'static {
     fn answer(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send;
+
+    /// The answer to a GET that takes no wait: all but its body, with its length among the headers,
+    /// and the body. `None`: ask [`Self::answer`]; nothing was done, and nothing counted.
+    fn at_once(&self, _get: &Get<'_, '_>) -> Option<(Response, Bytes)> {
+        None
+    }
 }
 
 /// An answer that may be there already. What has to wait lies on the heap: a request's future is
@@ -138,25 +152,31 @@ pub async fn serve(
 async fn connection(stream: TcpStream, peer: Peer, server: Arc<Server<impl Handler>>) {
     let _ = stream.set_nodelay(true);
     let stop = server.lifecycle.token();
-    // From the first request that no node of the cluster sent, until the connection ends.
-    let user = OnceLock::new();
+    let user = Arc::new(OnceLock::new());
+    let (answered, patience) =
+        (Arc::new(Answered::default()), Arc::new(Patience::new(HEAD_TIMEOUT)));
+    let quick = QuickServer { server: server.clone(), user: user.clone() };
+    let wire = Wire::new(stream, quick, answered.clone(), patience.clone());
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let server = server.clone();
+        let (server, answered) = (server.clone(), answered.clone());
         if user.get().is_none() && !request.headers().contains_key(NODE_AUTH_HEADER) {
-            user.get_or_init(|| server.lifecycle.activity().enter());
+            server.meet(&user);
         }
         let expects = request.headers().contains_key(header::EXPECT);
         let request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
             false => Body::new(Unread::new(body, expects)),
         });
-        async move { Ok::<_, Infallible>(server.answer(request, peer, expects).await) }
+        async move {
+            let response = server.answer(request, peer, expects).await;
+            Ok::<_, Infallible>(response.map(|body| Told::new(body, answered)))
+        }
     });
     let conn = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
+        .timer(HeadTimer(patience))
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD.max(256 << 10))
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(wire), service);
     tokio::pin!(conn);
     let result = tokio::select! {
         biased;
@@ -171,6 +191,50 @@ async fn connection(stream: TcpStream, peer: Peer, server: Arc<Server<impl Handl
     }
 }
 
+/// What of a server answers requests before `hyper` sees them.
+struct QuickServer<H> {
+    server: Arc<Server<H>>,
+    user: Arc<OnceLock<User>>,
+}
+
+impl<H: Handler> Quick for QuickServer<H> {
+    fn answer(&self, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Bytes> {
+        let server = &*self.server;
+        let answer = AssertUnwindSafe(|| server.handler.at_once(get));
+        // A panic comes again where it is dealt with.
+        let (response, body) = std::panic::catch_unwind(answer).ok().flatten()?;
+        if self.user.get().is_none() {
+            server.meet(&self.user);
+        }
+        write_head(out, &response, server.maps.version());
+        Some(body)
+    }
+}
+
+/// Writes what stands before the body of an answer.
+fn write_head(out: &mut Vec<u8>, response: &Response, map: u64) {
+    let status = response.status();
+    let mut put = |parts: [&[u8]; 4]| parts.iter().for_each(|part| out.extend_from_slice(part));
+    let reason = status.canonical_reason().unwrap_or_default().as_bytes();
+    put([b"HTTP/1.1 ", status.as_str().as_bytes(), b" ", reason]);
+    for (name, value) in response.headers() {
+        put([b"\r\n", name.as_str().as_bytes(), b": ", value.as_bytes()]);
+    }
+    put([b"\r\n", MAP_HEADER.as_bytes(), b": ", map.to_string().as_bytes()]);
+    DATE.with_borrow_mut(|(second, text)| {
+        let now = unix_ns() / 1_000_000_000;
+        if *second != now {
+            (*second, *text) = (now, format_http_date(now * 1_000_000_000));
+        }
+        put([b"\r\ndate: ", text.as_bytes(), b"\r\n\r\n", b""]);
+    });
+}
+
+thread_local! {
+    /// A second, since 1970, and how HTTP writes it.
+    static DATE: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
+}
+
 async fn unknown_uri(request: Request) -> Failure {
     Failure(Error::invalid(format!(
         "invalid request URI: '{} {}'",
@@ -183,6 +247,11 @@ async fn unknown_uri(request: Request) -> Failure {
 static OWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);
 
 impl<H: Handler> Server<H> {
+    /// Counts one who is no node of the cluster, until its connection ends.
+    fn meet(&self, user: &OnceLock<User>) {
+        user.get_or_init(|| self.lifecycle.activity().enter());
+    }
+
     /// Runs the handler, then gives the answer what every answer has. `expects`: the client waits to
     /// be told to send.
     async fn answer(&self, request: Request, peer: Peer, expects: bool) -> Response {

@@ -210,11 +210,12 @@ async fn read_members(cluster: &Cluster, bucket: &Bucket) {
     }
 }
 
-fn counted(cluster: &Cluster, name: &str, path: &str) -> f64 {
+pub(crate) fn counted(cluster: &Cluster, name: &str, path: &str) -> f64 {
     cluster.metric(&format!("forebay_{name}_total"), &[&format!("path=\"{path}\"")])
 }
 
-async fn job(cluster: &Cluster, bucket: &Bucket) -> (JobState, u64, u64) {
+/// Has all of a bucket compared with its checksums: how that ended, objects and errors.
+pub(crate) async fn scrubbed(cluster: &Cluster, bucket: &Bucket) -> (JobState, u64, u64) {
     let client = cluster.client();
     let all = Selection::Prefix(String::new());
     let id = client.start_job(JobKind::Scrub, bucket, &all).await.unwrap();
@@ -274,7 +275,7 @@ async fn flipped_bits_never_reach_a_client_and_a_backends_objects_are_healed() {
             assert!(counted(&cluster, "lost", "read") > 0.0);
         } else {
             // Found before anybody reads them.
-            let (state, checked, errors) = job(&cluster, &files).await;
+            let (state, checked, errors) = scrubbed(&cluster, &files).await;
             assert_eq!((state, checked, errors), (JobState::Done, count + shards, 0));
             assert!(counted(&cluster, "healed", "scrub") >= 10.0);
             let (damaged, gets) = (counted(&cluster, "damaged", "read"), "forebay_get_bytes_total");
@@ -282,7 +283,7 @@ async fn flipped_bits_never_reach_a_client_and_a_backends_objects_are_healed() {
             read_members(&cluster, &files).await;
             assert_eq!(counted(&cluster, "damaged", "read"), damaged, "all was found before");
             assert!(cluster.metric(gets, &["result=\"miss\""]) > 0.0);
-            let (state, _, errors) = job(&cluster, &own).await;
+            let (state, _, errors) = scrubbed(&cluster, &own).await;
             assert_eq!(state, JobState::Failed);
             assert!(errors > 0 && errors <= count, "{errors}");
         }
@@ -291,18 +292,23 @@ async fn flipped_bits_never_reach_a_client_and_a_backends_objects_are_healed() {
 
 /// Flips a bit of the first of these bytes, wherever on the disks they lie.
 fn damage(cluster: &Cluster, bytes: &[u8]) {
-    for target in &cluster.targets {
-        let mut files = Vec::new();
-        data_files(&cluster.dir().join(&target.id).join("disk1"), &mut files);
-        for path in files {
-            let content = std::fs::read(&path).unwrap();
-            if let Some(at) = content.windows(bytes.len()).position(|w| w == bytes) {
-                let file = std::fs::File::options().write(true).open(&path).unwrap();
-                return file.write_all_at(&[content[at] ^ 1], at as u64).unwrap();
-            }
+    let found = cluster.targets.iter().any(|target| damage_at(cluster, &target.id, bytes));
+    assert!(found, "they are on no disk");
+}
+
+/// The same on one target's disk; false: they are not on it.
+pub(crate) fn damage_at(cluster: &Cluster, target: &str, bytes: &[u8]) -> bool {
+    let mut files = Vec::new();
+    data_files(&cluster.dir().join(target).join("disk1"), &mut files);
+    files.into_iter().any(|path| {
+        let content = std::fs::read(&path).unwrap();
+        let found = content.windows(bytes.len()).position(|window| window == bytes);
+        if let Some(at) = found {
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            file.write_all_at(&[content[at] ^ 1], at as u64).unwrap();
         }
-    }
-    panic!("they are on no disk");
+        found.is_some()
+    })
 }
 
 #[tokio::test]

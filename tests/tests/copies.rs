@@ -5,11 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_client::Client;
+use forebay_core::job::JobState;
+use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, ErrorCode, NodeId, placement};
 use forebay_tests::cluster::{Cluster, Options, command, native};
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::history::History;
 use forebay_tests::{http, wait};
+
+use crate::bit_rot::{counted, damage_at, scrubbed};
 
 /// Rests and moves take their time on a busy machine.
 const MENDED: Duration = Duration::from_secs(120);
@@ -199,4 +203,56 @@ async fn copies_follow_targets_that_come_and_go() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     mended(&cluster, &client, 2 * names.len()).await;
     check(&client, &bucket, &names, "one target less").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_copy_is_mended_from_another_target_in_the_request_that_meets_it() {
+    let cluster = Cluster::start(Options { targets: 3, ..Options::default() });
+    let client = cluster.client();
+    let bucket = with_copies(&cluster, "mended", 2).await;
+    let objects: Vec<(String, usize)> = [300, 70_000, 200_000, 1_500_000, 4_000_000]
+        .iter()
+        .flat_map(|size| ["whole", "range"].map(|way| (format!("{way}/{size}"), *size)))
+        .collect();
+    for (name, size) in &objects {
+        client.put(&bucket, name, content(name, *size), None).await.unwrap();
+    }
+    let damage = |name: &str, size: usize, holder: usize| {
+        let bytes = &content(name, size)[size / 2..size / 2 + 64];
+        let id = holders(&cluster, &bucket, name)[holder].to_string();
+        assert!(damage_at(&cluster, &id, bytes), "{name} lies on {id}");
+    };
+    for (name, size) in &objects {
+        damage(name, *size, 0);
+        let (all, part) = (content(name, *size), *size / 2 - 100..*size / 2 + 100);
+        let range = RangeSpec::From(part.start as u64, Some(part.end as u64 - 1));
+        if name.starts_with("range") {
+            let got = client.get_bytes(&bucket, name, Some(range)).await.unwrap();
+            assert_same(name, &got, &all[part]);
+        }
+        assert_same(name, &client.get_bytes(&bucket, name, None).await.unwrap(), &all);
+    }
+    let count = objects.len() as f64;
+    let read = |what: &str| counted(&cluster, what, "read");
+    assert_eq!((read("damaged"), read("healed"), read("lost")), (count, count, 0.0));
+
+    // Damage where nobody reads is found by a scrub.
+    for (name, size) in &objects {
+        damage(name, *size, 1);
+    }
+    let (state, _, errors) = scrubbed(&cluster, &bucket).await;
+    assert_eq!((state, errors), (JobState::Done, 0));
+    assert_eq!(counted(&cluster, "healed", "scrub"), count);
+    for (name, size) in &objects {
+        damage(name, *size, 0);
+        let got = client.get_bytes(&bucket, name, None).await.unwrap();
+        assert_same(name, &got, &content(name, *size));
+    }
+
+    // With no sound copy left it is an error, and never wrong bytes.
+    let (name, size) = &objects[0];
+    damage(name, *size, 0);
+    damage(name, *size, 1);
+    let e = client.get_bytes(&bucket, name, None).await.unwrap_err();
+    assert_eq!(e.code(), ErrorCode::Corrupt, "{e}");
 }

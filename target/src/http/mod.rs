@@ -22,6 +22,7 @@ use axum::http::{HeaderMap, HeaderName, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
+use bytes::Bytes;
 use forebay_client::PeerClient;
 use forebay_core::Result;
 use forebay_core::intra::MAP_HEADER;
@@ -29,7 +30,7 @@ use forebay_core::v1::query::Query;
 use forebay_node::auth::{self, REDIRECT_VERSION};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
-use forebay_node::listener::{Answer, Handler, Peer, Routes};
+use forebay_node::listener::{Answer, Get, Handler, Peer, Routes};
 use forebay_node::maps::Maps;
 use forebay_node::membership::Refresher;
 use forebay_node::metrics::Metrics;
@@ -91,6 +92,10 @@ impl Front {
 }
 
 impl Handler for Front {
+    fn at_once(&self, get: &Get<'_, '_>) -> Option<(Response, Bytes)> {
+        get.target.starts_with("/v1/objects/").then(|| objects::at_once(&self.context, get))?
+    }
+
     fn answer(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send {
         if request.uri().path().strip_prefix("/v1/objects/").is_some_and(|rest| !rest.is_empty()) {
             return objects::handle(&self.context, request);

@@ -3,17 +3,21 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use forebay_core::bucket::Freshness;
 use forebay_core::etl::EtlCall;
+use forebay_core::intra::MAP_HEADER;
 use forebay_core::object::ObjectMeta;
+use forebay_core::sign::GRANT_HEADER;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::v1::archive::ArchiveQuery;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, Result};
 use forebay_node::auth::Caller;
+use forebay_node::listener::Get;
 use forebay_node::reply::Failure;
 
 use super::objects::ObjectRequest;
@@ -25,6 +29,25 @@ use crate::store::Record;
 const ONE_PIECE: u64 = 1 << 20;
 /// Headers of an answer to GET, so that their map need not grow.
 const GET_HEADERS: usize = 12;
+/// Headers of a GET that say nothing of what is wanted, and those that are heeded. One with others
+/// takes the long way.
+const UNHEEDED: [&str; 5] = ["host", "user-agent", "accept", "accept-encoding", "connection"];
+static HEEDED: [HeaderName; 3] =
+    [HeaderName::from_static(MAP_HEADER), HeaderName::from_static(GRANT_HEADER), header::RANGE];
+
+/// The headers of a GET that are heeded; `None`: there are others.
+pub(super) fn heeded(get: &Get<'_, '_>) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in get.headers() {
+        if UNHEEDED.iter().any(|unheeded| name.eq_ignore_ascii_case(unheeded)) {
+            continue;
+        }
+        let heeded = HEEDED.iter().find(|heeded| name.eq_ignore_ascii_case(heeded.as_str()))?;
+        headers.append(heeded, HeaderValue::from_bytes(value).ok()?);
+    }
+    Some(headers)
+}
+
 /// What of an object a GET is for.
 pub(super) enum Wanted {
     Bytes(Option<RangeSpec>),
@@ -64,13 +87,13 @@ impl Wanted {
         })
     }
 
-    /// The answer, where that takes no wait: the object is small and lies in memory. The other
-    /// case: what is still wanted.
+    /// The answer without its body, and that, where it takes no wait: the object is small and lies
+    /// in memory. The other case: what is still wanted.
     pub(super) fn at_once(
         self,
         context: &Context,
         request: &ObjectRequest,
-    ) -> Result<Result<Response, Self>> {
+    ) -> Result<Result<(Response, Bytes), Self>> {
         let range = match self {
             Self::Bytes(range) if request.caller != Caller::Node => range,
             wanted => return Ok(Err(wanted)),
@@ -81,13 +104,11 @@ impl Wanted {
             AtHand::Nothing => return Ok(Err(Self::Looked(range, None))),
         };
         Ok(Ok(match answer_of(request, &meta, range) {
-            Ok((mut response, wanted)) => {
+            Ok((response, wanted)) => {
                 context.metrics.served("hit", wanted.len());
-                let (start, end) = (wanted.start as usize, wanted.end as usize);
-                *response.body_mut() = Body::from(bytes.slice(start..end));
-                response
+                (response, bytes.slice(wanted.start as usize..wanted.end as usize))
             }
-            Err(refusal) => *refusal,
+            Err(refusal) => (*refusal, Bytes::new()),
         }))
     }
 }

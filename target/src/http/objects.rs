@@ -19,7 +19,7 @@ use forebay_core::v1::query::{Query, split_path};
 use forebay_core::v1::uploads::{self as actions, AppendQuery, MemberQuery, PartQuery};
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
 use forebay_node::auth::{self, Caller};
-use forebay_node::listener::Answer;
+use forebay_node::listener::{Answer, Get};
 use forebay_node::metrics::result_of;
 use forebay_node::reply::Failure;
 use futures::future::ready;
@@ -72,7 +72,12 @@ impl Begun {
     fn at_once(self, context: &Context) -> Result<Self> {
         let Self::Get(request, wanted) = self else { return Ok(self) };
         Ok(match wanted.at_once(context, &request)? {
-            Ok(response) => Self::Answered(response),
+            Ok((mut response, bytes)) => {
+                if !bytes.is_empty() {
+                    *response.body_mut() = Body::from(bytes);
+                }
+                Self::Answered(response)
+            }
             Err(wanted) => Self::Get(request, wanted),
         })
     }
@@ -94,6 +99,25 @@ pub(super) fn handle(context: &Context, request: Request) -> Answer<'_> {
         Err(e) => Err(e),
     };
     Answer::Left(ready(finish(context, &method, result)))
+}
+
+/// The answer to a GET of a small object that lies in memory, and its body; `None` for all else.
+pub(super) fn at_once(context: &Context, get: &Get<'_, '_>) -> Option<(Response, Bytes)> {
+    let mut request = axum::http::Request::new(());
+    *request.uri_mut() = get.target.parse().ok()?;
+    *request.headers_mut() = object_get::heeded(get)?;
+    if newer_state(context, request.headers(), request.uri()).is_some() {
+        return None;
+    }
+    let Begun::Get(request, wanted) = decode(context, request.into_parts().0).ok()? else {
+        return None;
+    };
+    let answer = wanted.at_once(context, &request).ok()?.ok()?;
+    if !answer.0.status().is_success() {
+        return None;
+    }
+    context.metrics.object_request(&Method::GET, "ok");
+    Some(answer)
 }
 
 fn later<'a>(

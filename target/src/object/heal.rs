@@ -63,7 +63,7 @@ impl Lost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Sound,
-    /// Damaged and dropped: its backend has it.
+    /// Damaged, and mended from another target's copy, or dropped: its backend has it.
     Healed,
     /// Damaged, and there is no other copy.
     Lost,
@@ -86,7 +86,9 @@ impl Healer {
     pub(super) async fn stream(&self, damage: Error, range: ByteRange) -> Result<BodyStream> {
         let Self { service, info, record } = self;
         service.metrics().damaged(CheckPath::Read);
-        // Copies on other targets are to be asked here, before the backend.
+        if service.mend(info, record, CheckPath::Read).await {
+            return self.mended(range).await;
+        }
         if !has_source(info, record) {
             return Err(service.lose(info, record, CheckPath::Read, damage));
         }
@@ -110,6 +112,16 @@ impl Healer {
             }
             // What is sound of the copy may be all there is for a while.
             Err(e) => Err(e),
+        }
+    }
+
+    /// The bytes of `range` once the damaged copy was replaced.
+    async fn mended(&self, range: ByteRange) -> Result<BodyStream> {
+        let Self { service, info, record } = self;
+        let now = service.store().get(record.bucket_id, &record.name).await?;
+        match now.filter(|now| now.stamp() == record.stamp()) {
+            Some(now) => Ok(service.store().reader(&now).await?.stream(range).boxed()),
+            None => Err(replaced(&info.bucket.object_uri(&record.name))),
         }
     }
 
@@ -165,7 +177,7 @@ impl ObjectService {
     }
 
     /// Deals with a commit that turned out damaged before a byte of it went out. `Ok`: it is no
-    /// more, and its bytes are to be fetched again.
+    /// more, and its object is to be looked up, or fetched, again.
     pub(crate) async fn damaged(
         &self,
         info: &BucketInfo,
@@ -174,6 +186,9 @@ impl ObjectService {
         damage: Error,
     ) -> Result<()> {
         self.metrics().damaged(path);
+        if self.mend(info, record, path).await {
+            return Ok(());
+        }
         if !has_source(info, record) {
             return Err(self.lose(info, record, path, damage));
         }

@@ -18,6 +18,7 @@ mod list;
 mod listing;
 mod lock;
 mod many;
+mod mend;
 mod neighbor;
 mod partial;
 mod prefetch;
@@ -110,6 +111,7 @@ struct Inner {
     ahead: ranges::AheadMemory,
     listings: listing::Listings,
     lost: heal::Lost,
+    mending: mend::Mending,
     uploads: upload::Uploads,
     appends: append::Appends,
 }
@@ -128,6 +130,7 @@ impl ObjectService {
             ahead: ranges::AheadMemory::default(),
             listings: listing::Listings::default(),
             lost: heal::Lost::default(),
+            mending: mend::Mending::default(),
             uploads: upload::Uploads::default(),
             appends: append::Appends::default(),
         }))

@@ -22,7 +22,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(6);
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// What another target says of an object.
-type Answer = (Node, Result<CopyLook>);
+pub(super) type Answer = (Node, Result<CopyLook>);
 
 /// What became of an object here.
 #[derive(Clone, Copy)]
@@ -162,7 +162,12 @@ impl ObjectService {
     }
 
     /// Has a target send what it has of an object.
-    async fn fetch_copy(&self, info: &BucketInfo, name: &str, from: &Node) -> Result<Record> {
+    pub(super) async fn fetch_copy(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        from: &Node,
+    ) -> Result<Record> {
         let request =
             CopyRequest { by: Some(self.me().clone()), ..CopyRequest::new(&info.bucket, name) };
         let peer = self.0.parts.peer.with_idle_timeout(SENT_WITHIN);
@@ -173,7 +178,7 @@ impl ObjectService {
         self.store().get(info.id, name).await?.ok_or_else(|| moving().retry_after(1))
     }
 
-    async fn look_elsewhere(
+    pub(super) async fn look_elsewhere(
         &self,
         info: &BucketInfo,
         name: &str,

@@ -92,10 +92,12 @@ impl ObjectService {
 
     /// What lies here of an object at this moment.
     pub(crate) async fn peek(&self, info: &BucketInfo, name: &str) -> Result<CopyLook> {
-        let there = self.store().get(info.id, name).await?.map(|record| record.stamp());
-        if there.is_none() {
+        let record = self.store().get(info.id, name).await?;
+        if record.is_none() {
             self.store().check_absent(info.id, name)?;
         }
+        let sound = record.filter(|record| !self.0.mending.has(&Key::new(info, name), record));
+        let there = sound.map(|record| record.stamp());
         Ok(CopyLook { there, removed: self.tombstone(info, name).await? })
     }
 
@@ -365,7 +367,8 @@ impl ObjectService {
             // A version is never written a second time.
             return Ok(here.is_some());
         }
-        let here = here.map(|record| record.stamp());
+        let sound = here.filter(|record| !self.0.mending.has(&which.key(), record));
+        let here = sound.map(|record| record.stamp());
         let removed = self.tombstone(which.info, which.name).await?;
         Ok(here.max(removed) >= Some(head.stamp()))
     }

@@ -208,7 +208,7 @@ impl Open {
     fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
         let Body::Files(extents) = &self.body else { return None };
         let (extent, range) = of_one(extents, range)?;
-        (0 < range.len() && range.len() < BLOCK).then(|| extent.read_recent(range))?
+        (!range.is_empty() && range.len() < BLOCK).then(|| extent.read_recent(range))?
     }
 
     /// The bytes of `range`, of at most [`CACHED_PIECE`] and within one such piece, if no disk needs

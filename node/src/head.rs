@@ -1,0 +1,163 @@
+//! Heads of HTTP/1.1 requests, as far as it takes to know where a request ends and whether it may
+//! be answered at once (RFC 9112).
+
+use httparse::{Header, Request, Status};
+
+/// Headers of a request that are looked at; one with more is not taken apart.
+pub(crate) const HEADERS: usize = 32;
+
+/// What lies at the beginning of some bytes.
+pub(crate) enum Next<'a, 'h> {
+    /// A request whose end is known.
+    Message(Message<'a, 'h>),
+    /// A part of a head.
+    More,
+    /// What ends nobody knows where, or is none.
+    Unclear,
+}
+
+/// A request.
+pub(crate) struct Message<'a, 'h> {
+    /// Bytes of its head.
+    pub(crate) head: usize,
+    /// Bytes of its body.
+    pub(crate) body: u64,
+    /// A GET without body that leaves the connection open.
+    pub(crate) get: Option<Get<'a, 'h>>,
+}
+
+/// A GET, as it was sent.
+pub struct Get<'a, 'h> {
+    /// Path and query.
+    pub target: &'a str,
+    headers: &'h [Header<'a>],
+}
+
+impl<'a> Get<'a, '_> {
+    /// Names, in any case, and values.
+    pub fn headers(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + '_ {
+        self.headers.iter().map(|header| (header.name, header.value))
+    }
+}
+
+/// What `bytes` begin with; `headers` is room for those of a request.
+pub(crate) fn next<'a, 'h>(bytes: &'a [u8], headers: &'h mut [Header<'a>]) -> Next<'a, 'h> {
+    if bytes.is_empty() {
+        return Next::More;
+    }
+    let mut request = Request::new(headers);
+    let head = match request.parse(bytes) {
+        Ok(Status::Complete(head)) => head,
+        Ok(Status::Partial) => return Next::More,
+        // `hyper` says what is wrong.
+        Err(_) => return Next::Unclear,
+    };
+    let (Some(method), Some(target), Some(1)) = (request.method, request.path, request.version)
+    else {
+        return Next::Unclear;
+    };
+    let headers: &[Header<'_>] = request.headers;
+    let (mut length, mut stays) = (None, true);
+    for header in headers {
+        match header.name.len() {
+            7 if header.name.eq_ignore_ascii_case("upgrade") => return Next::Unclear,
+            17 if header.name.eq_ignore_ascii_case("transfer-encoding") => return Next::Unclear,
+            14 if header.name.eq_ignore_ascii_case("content-length") => {
+                let digits = header.value.iter().all(u8::is_ascii_digit);
+                let value = std::str::from_utf8(header.value).ok().filter(|_| digits);
+                match value.and_then(|value| value.parse::<u64>().ok()) {
+                    Some(value) if length.is_none() => length = Some(value),
+                    _ => return Next::Unclear,
+                }
+            }
+            10 if header.name.eq_ignore_ascii_case("connection") => {
+                stays &= header.value.eq_ignore_ascii_case(b"keep-alive");
+            }
+            6 if header.name.eq_ignore_ascii_case("expect") => stays = false,
+            _ => {}
+        }
+    }
+    let body = length.unwrap_or(0);
+    let is_get = method == "GET" && body == 0 && stays;
+    let get = is_get.then_some(Get { target, headers });
+    Next::Message(Message { head, body, get })
+}
+
+#[cfg(test)]
+mod tests {
+    use httparse::EMPTY_HEADER;
+
+    use super::*;
+
+    fn message(text: &str) -> Option<(usize, u64, bool)> {
+        match next(text.as_bytes(), &mut [EMPTY_HEADER; HEADERS]) {
+            Next::Message(m) => Some((m.head, m.body, m.get.is_some())),
+            Next::More | Next::Unclear => None,
+        }
+    }
+
+    #[test]
+    fn a_get_is_taken_with_its_headers() {
+        let text =
+            "GET /v1/objects/b/o?x=1 HTTP/1.1\r\nHost: h\r\nConnection: Keep-Alive\r\n\r\nGET";
+        let mut headers = [EMPTY_HEADER; HEADERS];
+        let found = next(text.as_bytes(), &mut headers);
+        let Next::Message(Message { head, body: 0, get: Some(get) }) = found else {
+            panic!("it is one");
+        };
+        assert_eq!((head, get.target), (text.len() - 3, "/v1/objects/b/o?x=1"));
+        let headers: Vec<_> = get.headers().collect();
+        assert_eq!(headers, [("Host", &b"h"[..]), ("Connection", b"Keep-Alive")]);
+    }
+
+    #[test]
+    fn a_request_ends_with_its_body() {
+        let head = "PUT /o HTTP/1.1\r\ncontent-length: 10\r\n\r\n";
+        assert_eq!(message(head), Some((head.len(), 10, false)));
+        let head = "GET /o HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(message(head), Some((head.len(), 0, true)));
+        let head = "GET /o HTTP/1.1\r\nContent-Length: 3\r\n\r\n";
+        assert_eq!(message(head), Some((head.len(), 3, false)));
+    }
+
+    #[test]
+    fn what_leaves_the_connection_or_waits_is_no_plain_get() {
+        for line in ["Connection: close", "connection: upgrade", "Expect: 100-continue"] {
+            let head = format!("GET /o HTTP/1.1\r\n{line}\r\n\r\n");
+            assert_eq!(message(&head), Some((head.len(), 0, false)), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_ends_nobody_knows_where_is_not_taken_apart() {
+        for head in [
+            "PUT /o HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "PUT /o HTTP/1.1\r\nContent-Length: 3\r\ncontent-length: 3\r\n\r\n",
+            "PUT /o HTTP/1.1\r\nContent-Length: +3\r\n\r\n",
+            "PUT /o HTTP/1.1\r\nContent-Length: 3, 3\r\n\r\n",
+            "PUT /o HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            "GET /o HTTP/1.1\r\nUpgrade: websocket\r\n\r\n",
+            "GET /o HTTP/1.0\r\n\r\n",
+            "\u{1}\u{2}\r\n\r\n",
+            "GET /o HTTP/1.1\r\nno colon\r\n\r\n",
+        ] {
+            let mut headers = [EMPTY_HEADER; HEADERS];
+            let found = next(head.as_bytes(), &mut headers);
+            assert!(matches!(found, Next::Unclear), "{head}");
+        }
+        let many: String = (0..=HEADERS).map(|n| format!("h{n}: x\r\n")).collect();
+        let head = format!("GET /o HTTP/1.1\r\n{many}\r\n");
+        let mut headers = [EMPTY_HEADER; HEADERS];
+        assert!(matches!(next(head.as_bytes(), &mut headers), Next::Unclear));
+    }
+
+    #[test]
+    fn every_part_of_a_head_wants_more() {
+        let head = "GET /v1/objects/b/o HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n";
+        for end in 0..head.len() {
+            let mut headers = [EMPTY_HEADER; HEADERS];
+            let found = next(&head.as_bytes()[..end], &mut headers);
+            assert!(matches!(found, Next::More), "{end}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What a client sees of a connection that answers some requests below `hyper`: one conversation.
+#![allow(clippy::unwrap_used)]
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::head::Get;
+use crate::wire::{Answered, HeadTimer, Patience, Quick, Told, Wire};
+
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Answers `/quick/LENGTH` with so many bytes, and anything else below `/quick` not at all.
+struct Lengths;
+
+impl Quick for Lengths {
+    fn answer(&self, request: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Bytes> {
+        let len: usize = request.target.strip_prefix("/quick/")?.parse().ok()?;
+        let head = format!("HTTP/1.1 200 OK\r\nby: quick\r\ncontent-length: {len}\r\n\r\n");
+        out.extend_from_slice(head.as_bytes());
+        Some(vec![b'q'; len].into())
+    }
+}
+
+/// Says what was asked, with the length of the body; `/large` is 3 MB, `/unread` reads nothing.
+async fn slow(request: Request<hyper::body::Incoming>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let what = format!("{} {}", parts.method, parts.uri.path());
+    let body = match parts.uri.path() {
+        "/large" => Body::from(vec![b'l'; 3_000_000]),
+        "/unread" => Body::from(what),
+        "/wait" => {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Body::from(what)
+        }
+        _ => match body.collect().await {
+            Ok(read) => Body::from(format!("{what} {}", read.to_bytes().len())),
+            Err(_) => Body::from("broken"),
+        },
+    };
+    Response::builder().header("by", "hyper").body(body).unwrap()
+}
+
+async fn connected() -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (answered, patience) = (Arc::default(), Arc::new(Patience::new(PATIENCE)));
+        let wire = Wire::new(stream, Lengths, Arc::<Answered>::clone(&answered), patience.clone());
+        let service = service_fn(move |request| {
+            let answered = answered.clone();
+            async move { Ok::<_, Infallible>(slow(request).await.map(|body| Told::new(body, answered))) }
+        });
+        let _ = hyper::server::conn::http1::Builder::new()
+            .timer(HeadTimer(patience))
+            .header_read_timeout(PATIENCE)
+            .serve_connection(TokioIo::new(wire), service)
+            .await;
+    });
+    TcpStream::connect(address).await.unwrap()
+}
+
+/// The next answer: who gave it, and its body.
+async fn answer(stream: &mut TcpStream) -> (String, Vec<u8>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap();
+    let value = |name: &str| {
+        let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with(name));
+        line.map(|line| line.split(": ").nth(1).unwrap().to_owned()).unwrap_or_default()
+    };
+    let mut body = vec![0; value("content-length").parse().unwrap()];
+    stream.read_exact(&mut body).await.unwrap();
+    (value("by"), body)
+}
+
+async fn text(stream: &mut TcpStream) -> String {
+    let (by, body) = answer(stream).await;
+    format!("{by}: {}", String::from_utf8(body).unwrap())
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")
+}
+
+#[tokio::test]
+async fn both_answer_on_one_connection_in_turns() {
+    let mut stream = connected().await;
+    for _ in 0..5 {
+        stream.write_all(get("/quick/3").as_bytes()).await.unwrap();
+        assert_eq!(text(&mut stream).await, "quick: qqq");
+        stream.write_all(get("/quick/none").as_bytes()).await.unwrap();
+        assert_eq!(text(&mut stream).await, "hyper: GET /quick/none 0");
+        stream.write_all(get("/wait").as_bytes()).await.unwrap();
+        assert_eq!(text(&mut stream).await, "hyper: GET /wait");
+    }
+}
+
+#[tokio::test]
+async fn requests_sent_at_once_are_answered_in_their_order() {
+    let mut stream = connected().await;
+    let asked = ["/quick/1", "/wait", "/quick/2", "/quick/3", "/a", "/b", "/large", "/quick/20000"];
+    let all: String = asked.iter().map(|path| get(path)).collect();
+    stream.write_all(all.as_bytes()).await.unwrap();
+    for path in asked {
+        let (by, body) = answer(&mut stream).await;
+        match path.strip_prefix("/quick/") {
+            Some(len) => assert_eq!((&*by, body.len()), ("quick", len.parse().unwrap())),
+            None if path == "/large" => assert_eq!((&*by, body.len()), ("hyper", 3_000_000)),
+            None => {
+                assert!(by == "hyper" && body.starts_with(format!("GET {path}").as_bytes()));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_its_answers_back_and_gets_them_all() {
+    let mut stream = connected().await;
+    let (count, len) = (3_000, 10_000);
+    let (mut reading, mut writing) = stream.split();
+    let asked = get(&format!("/quick/{len}")).repeat(count);
+    let asking = async {
+        writing.write_all(asked.as_bytes()).await.unwrap();
+    };
+    let answers = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let one = "HTTP/1.1 200 OK\r\nby: quick\r\ncontent-length: 10000\r\n\r\n".len() + len;
+        let mut all = vec![0; one * count];
+        reading.read_exact(&mut all).await.unwrap();
+        assert!(all.chunks(one).all(|answer| answer == &all[..one]));
+    };
+    tokio::join!(asking, answers);
+}
+
+#[tokio::test]
+async fn a_head_may_come_in_pieces() {
+    let mut stream = connected().await;
+    for path in ["/quick/2", "/slow", "/quick/4"] {
+        for byte in get(path).as_bytes() {
+            stream.write_all(&[*byte]).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        let told = text(&mut stream).await;
+        assert!(told == "quick: qq" || told == "quick: qqqq" || told == "hyper: GET /slow 0");
+    }
+}
+
+#[tokio::test]
+async fn requests_in_a_body_are_bytes() {
+    let mut stream = connected().await;
+    let inner = get("/quick/9");
+    let put = format!("PUT /in HTTP/1.1\r\nContent-Length: {}\r\n\r\n{inner}", inner.len());
+    stream.write_all((put.clone() + &get("/quick/1") + &put).as_bytes()).await.unwrap();
+    assert_eq!(text(&mut stream).await, format!("hyper: PUT /in {}", inner.len()));
+    assert_eq!(text(&mut stream).await, "quick: q");
+    assert_eq!(text(&mut stream).await, format!("hyper: PUT /in {}", inner.len()));
+    // A body without an announced length: from now on all is hyper's.
+    let chunked = format!("{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len());
+    let put = format!("PUT /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{chunked}");
+    stream.write_all((put + &get("/quick/1")).as_bytes()).await.unwrap();
+    assert_eq!(text(&mut stream).await, format!("hyper: PUT /c {}", inner.len()));
+    assert_eq!(text(&mut stream).await, "hyper: GET /quick/1 0");
+}
+
+#[tokio::test]
+async fn a_large_body_goes_through_whole() {
+    let mut stream = connected().await;
+    let (body, len) = (vec![b'b'; 5_000_000], 5_000_000);
+    let head = format!("PUT /large-in HTTP/1.1\r\nContent-Length: {len}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&body).await.unwrap();
+    stream.write_all(get("/quick/2").as_bytes()).await.unwrap();
+    assert_eq!(text(&mut stream).await, format!("hyper: PUT /large-in {len}"));
+    assert_eq!(text(&mut stream).await, "quick: qq");
+}
+
+#[tokio::test]
+async fn a_body_that_nobody_reads_is_not_taken_for_requests() {
+    let mut stream = connected().await;
+    let inner = get("/quick/9");
+    let put = format!("PUT /unread HTTP/1.1\r\nContent-Length: {}\r\n\r\n", 2 * inner.len());
+    stream.write_all((put + &inner).as_bytes()).await.unwrap();
+    assert_eq!(text(&mut stream).await, "hyper: PUT /unread");
+    // The rest of the body; whatever comes of the connection, it is no answer.
+    let _ = stream.write_all(inner.as_bytes()).await;
+    let mut rest = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_millis(300), stream.read_to_end(&mut rest)).await;
+    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_refused_by_hyper() {
+    let mut stream = connected().await;
+    stream.write_all(get("/quick/1").as_bytes()).await.unwrap();
+    assert_eq!(text(&mut stream).await, "quick: q");
+    stream.write_all(b"no request at all\r\n\r\n").await.unwrap();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).await.unwrap();
+    assert!(rest.starts_with("HTTP/1.1 400"), "{rest}");
+}
+
+#[tokio::test]
+async fn a_head_longer_than_what_is_read_ahead_is_hypers() {
+    let mut stream = connected().await;
+    let long = format!("GET /quick/1 HTTP/1.1\r\nlong: {}\r\n\r\n", "x".repeat(20_000));
+    stream.write_all(long.as_bytes()).await.unwrap();
+    assert_eq!(text(&mut stream).await, "hyper: GET /quick/1 0");
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_side_gets_what_it_asked_for() {
+    let mut stream = connected().await;
+    stream.write_all(get("/quick/1").repeat(100).as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut all = String::new();
+    stream.read_to_string(&mut all).await.unwrap();
+    assert_eq!(all.matches("\r\n\r\nq").count(), 100);
+}
+
+#[tokio::test]
+async fn a_connection_without_requests_ends_and_one_with_them_stays() {
+    let mut stream = connected().await;
+    for _ in 0..6 {
+        tokio::time::sleep(PATIENCE / 3).await;
+        stream.write_all(get("/quick/1").as_bytes()).await.unwrap();
+        assert_eq!(text(&mut stream).await, "quick: q");
+    }
+    stream.write_all(b"GET /quick/1 HT").await.unwrap();
+    let mut rest = Vec::new();
+    let end = tokio::time::timeout(10 * PATIENCE, stream.read_to_end(&mut rest));
+    let _ = end.await.expect("the server closes it");
+}
