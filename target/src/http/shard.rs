@@ -186,7 +186,7 @@ impl Chosen {
         for member in &self.members {
             let data = self.shards.data(&self.info, self.name.as_str(), member, self.mime).await?;
             served(data.result(), data.size);
-            output.begin(&member.name, data.size)?;
+            output.begin(&member.name, data.size, Some(member.stat))?;
             let mut stream = data.stream(ByteRange::whole(member.size));
             while let Some(piece) = stream.next().await {
                 output.data(piece?).await?;
