@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_core::archive::ShardIndexReply;
+use forebay_core::archive::{ShardIndexReply, Stat};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::dsort::{Added, Algorithm, ContentType, DsortSpec, InputFormat, Inputs, Records};
 use forebay_core::job::JobState;
@@ -25,7 +25,7 @@ const KEYS: usize = 4096;
 
 /// What was found out of the input of a job.
 pub struct Gathered {
-    /// Names and sizes of all members, and the keys of an order by content.
+    /// Names, sizes, times and modes of all members, and the keys of an order by content.
     pub records: Records,
     /// What is known of the input shards beside.
     pub inputs: Inputs,
@@ -111,7 +111,7 @@ impl Client {
         let mut indexes = futures::stream::iter(0..names.len())
             .map(|at| async move {
                 let begun = Instant::now();
-                (at, self.index_of(spec, &names[at]).await, begun.elapsed())
+                (at, self.input_index(spec, &names[at]).await, begun.elapsed())
             })
             .buffered(parallel);
         while let Some((at, index, took)) = indexes.next().await {
@@ -125,8 +125,11 @@ impl Client {
                 spec.on.missing_shards.to(&mut all.warnings, missing)?;
                 continue;
             };
-            let members: Vec<(String, u64)> =
-                index.members.into_iter().map(|(name, _, size)| (name, size)).collect();
+            // A target of an earlier version tells none.
+            let stats = index.stats.into_iter().chain(std::iter::repeat(Stat::default()));
+            let members = index.members.into_iter().zip(stats);
+            let members: Vec<_> =
+                members.map(|((name, _, size), stat)| (name, size, stat)).collect();
             let duplicated = spec.on.duplicated_records;
             let added = all.records.add_shard(name, &members, duplicated, &mut all.warnings)?;
             all.inputs.duplicates += added.duplicates;
@@ -144,8 +147,8 @@ impl Client {
     }
 
     /// `None` when there is no such shard.
-    async fn index_of(&self, spec: &DsortSpec, name: &str) -> Result<Option<ShardIndexReply>> {
-        match self.shard_index(&spec.source, &ObjectName::new(name)?).await {
+    async fn input_index(&self, spec: &DsortSpec, name: &str) -> Result<Option<ShardIndexReply>> {
+        match self.shard_stats(&spec.source, &ObjectName::new(name)?).await {
             Err(e) if e.code() == ErrorCode::ObjectNotFound => Ok(None),
             other => other.map(Some),
         }

@@ -6,7 +6,7 @@
 use http::{HeaderMap, Method};
 use tokio::task::AbortHandle;
 
-use forebay_core::archive::ShardIndexReply;
+use forebay_core::archive::{SHARD_STATS, ShardIndexReply};
 use forebay_core::size::RangeSpec;
 use forebay_core::v1::query::encode_query;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode, ObjectName};
@@ -29,12 +29,30 @@ impl Client {
     /// The members of a shard with their places and sizes; the owner makes the index when it has
     /// none yet.
     pub async fn shard_index(&self, bucket: &Bucket, name: &ObjectName) -> Result<ShardIndexReply> {
+        self.index_of(bucket, name, "").await
+    }
+
+    /// As [`Self::shard_index`], with times and modes.
+    pub(crate) async fn shard_stats(
+        &self,
+        bucket: &Bucket,
+        name: &ObjectName,
+    ) -> Result<ShardIndexReply> {
+        self.index_of(bucket, name, &format!("&{SHARD_STATS}=true")).await
+    }
+
+    async fn index_of(
+        &self,
+        bucket: &Bucket,
+        name: &ObjectName,
+        query: &str,
+    ) -> Result<ShardIndexReply> {
         let call = ObjectCall {
             method: Method::GET,
             bucket,
             name: name.as_str(),
             route: Route::ShardIndex,
-            query: "",
+            query,
             headers: HeaderMap::new(),
             body: None,
         };

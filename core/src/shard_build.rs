@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::archive::Stat;
 use crate::checksum::Checksum;
 use crate::error::Error;
 use crate::name::{Bucket, ObjectName};
@@ -23,6 +24,10 @@ pub struct BuildRequest {
     /// Says the format.
     pub ext: String,
     pub members: Vec<BuildMember>,
+    /// Time and mode of each, when they come out of shards; a member without one is written as
+    /// objects are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stats: Vec<Stat>,
     /// The members come out of shards, where they have the same names.
     #[serde(default)]
     pub from_shards: bool,
@@ -72,4 +77,24 @@ pub enum BuildOutcome {
         checksum: Option<Checksum>,
     },
     Failed(Error),
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_without_times_and_modes_is_that_of_a_shard_of_objects() {
+        let text = r#"{"id":"1","source":{"name":"in"},"destination":{"name":"out"},"#;
+        let text = format!(r#"{text}"shard":"s.tar","ext":".tar","members":[["o","m",3]]}}"#);
+        let mut request: BuildRequest = serde_json::from_str(&text).unwrap();
+        assert!(request.stats.is_empty() && !request.from_shards);
+        assert!(!serde_json::to_string(&request).unwrap().contains("stats"));
+        request.stats = vec![Stat::new(7, 0o600)];
+        let text = serde_json::to_string(&request).unwrap();
+        assert!(text.contains(r#""stats":[[7,384]]"#), "{text}");
+        let back: BuildRequest = serde_json::from_str(&text).unwrap();
+        assert_eq!((back.stats, back.members), (request.stats, request.members));
+    }
 }

@@ -20,13 +20,58 @@ const SOON: Duration = Duration::from_secs(120);
 const FORMATS: [&str; 5] = [".tar", ".tgz", ".tar.lz4", ".tar.zst", ".zip"];
 
 type Members = Vec<(String, Vec<u8>)>;
+/// Time and mode of a member.
+type Stat = (u64, u32);
+
+/// 2020-01-01, where the times of all members begin,
+const YEAR: u64 = 1_577_836_800;
+/// and how far they go: to the end of the month.
+const MONTH: u64 = 31 * 86_400;
+
+/// What an archive says of a member beside its bytes, another for each: an odd second, if all of it
+/// can tell one.
+fn stat(ext: &str, name: &str) -> Stat {
+    let seed = name.bytes().fold(7u64, |all, b| all.wrapping_mul(31).wrapping_add(u64::from(b)));
+    let odd = u64::from(ext != ".zip" || has_timestamp(name));
+    (YEAR + seed % MONTH / 2 * 2 + odd, 0o400 + (seed % 0o400) as u32)
+}
+
+/// Whether a zip archive has the member's time in an extra field too, which DOS does not know.
+fn has_timestamp(name: &str) -> bool {
+    name.ends_with(".cls")
+}
+
+/// The time of DOS, which in these archives is of January 2020.
+fn dos(mtime: u64) -> zip::DateTime {
+    let (day, s) = ((mtime - YEAR) / 86_400 + 1, mtime % 86_400);
+    let [day, hour, minute, second] = [day, s / 3600, s / 60 % 60, s % 60].map(|n| n as u8);
+    zip::DateTime::from_date_and_time(2020, 1, day, hour, minute, second).unwrap()
+}
+
+fn of_dos(time: zip::DateTime) -> u64 {
+    assert_eq!((time.year(), time.month()), (2020, 1));
+    let [day, hour, minute, second] =
+        [time.day(), time.hour(), time.minute(), time.second()].map(u64::from);
+    YEAR + (day - 1) * 86_400 + hour * 3600 + minute * 60 + second
+}
 
 /// An archive, written by other people's writers.
 fn archive(ext: &str, members: &Members) -> Vec<u8> {
     if ext == ".zip" {
         let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
         for (name, data) in members {
-            zip.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+            let (mtime, mode) = stat(ext, name);
+            let mut options = zip::write::FullFileOptions::default().unix_permissions(mode);
+            if has_timestamp(name) {
+                // The time of DOS is that of another zone.
+                let other = if mtime < YEAR + 3600 { mtime + 3600 } else { mtime - 3600 };
+                options = options.last_modified_time(dos(other));
+                let field = [&[1][..], &(mtime as i32).to_le_bytes()].concat();
+                options.add_extra_field(0x5455, field, false).unwrap();
+            } else {
+                options = options.last_modified_time(dos(mtime));
+            }
+            zip.start_file(name, options).unwrap();
             zip.write_all(data).unwrap();
         }
         return zip.finish().unwrap().into_inner();
@@ -35,8 +80,9 @@ fn archive(ext: &str, members: &Members) -> Vec<u8> {
     for (name, data) in members {
         let mut header = tar::Header::new_gnu();
         header.set_size(data.len() as u64);
-        header.set_mode(0o600);
-        header.set_mtime(1_700_000_000);
+        let (mtime, mode) = stat(ext, name);
+        header.set_mode(mode);
+        header.set_mtime(mtime);
         tar.append_data(&mut header, name, &data[..]).unwrap();
     }
     let plain = tar.into_inner().unwrap();
@@ -56,8 +102,12 @@ fn archive(ext: &str, members: &Members) -> Vec<u8> {
     }
 }
 
-/// An archive, read by other people's readers.
 fn members(ext: &str, bytes: &[u8]) -> Members {
+    entries(ext, bytes).into_iter().map(|(name, data, _)| (name, data)).collect()
+}
+
+/// An archive, read by other people's readers.
+fn entries(ext: &str, bytes: &[u8]) -> Vec<(String, Vec<u8>, Stat)> {
     let mut plain = Vec::new();
     match ext {
         ".zip" => {
@@ -65,7 +115,13 @@ fn members(ext: &str, bytes: &[u8]) -> Members {
             let read = |i| {
                 let (mut data, mut file) = (Vec::new(), zip.by_index(i).unwrap());
                 file.read_to_end(&mut data).unwrap();
-                (file.name().unwrap().into_owned(), data)
+                let exact = file.extra_data_fields().find_map(|field| match field {
+                    zip::ExtraField::ExtendedTimestamp(times) => times.mod_time(),
+                    _ => None,
+                });
+                let dos = || of_dos(file.last_modified().unwrap());
+                let stat = (exact.map_or_else(dos, u64::from), file.unix_mode().unwrap() & 0o7777);
+                (file.name().unwrap().into_owned(), data, stat)
             };
             return (0..zip::ZipArchive::new(Cursor::new(bytes)).unwrap().len())
                 .map(read)
@@ -84,7 +140,8 @@ fn members(ext: &str, bytes: &[u8]) -> Members {
         let (mut data, mut entry) = (Vec::new(), entry.unwrap());
         let name = String::from_utf8(entry.path_bytes().into_owned()).unwrap();
         entry.read_to_end(&mut data).unwrap();
-        (name, data)
+        let stat = (entry.header().mtime().unwrap(), entry.header().mode().unwrap());
+        (name, data, stat)
     };
     tar::Archive::new(&plain[..]).entries().unwrap().map(read).collect()
 }
@@ -236,13 +293,19 @@ async fn a_shuffle_is_the_same_bytes_on_one_target_and_on_three() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_format_becomes_every_other() {
+async fn every_format_becomes_every_other_and_members_keep_names_bytes_times_and_modes() {
     let cluster = Cluster::start(Options { targets: 2, ..Options::default() });
     let client = cluster.client();
-    let all: BTreeSet<(String, Vec<u8>)> = (0..4).flat_map(distinct).collect();
     for from in FORMATS {
         let bucket = from.trim_start_matches('.').replace('.', "-");
         put_inputs(&client, &bucket, from, distinct).await;
+        let told = |(name, data): (String, Vec<u8>)| {
+            let stat = stat(from, &name);
+            (name, data, stat)
+        };
+        let all: BTreeSet<_> = (0..4).flat_map(distinct).map(told).collect();
+        let stats: BTreeSet<Stat> = all.iter().map(|(.., stat)| *stat).collect();
+        assert!(stats.len() > all.len() / 2, "times and modes differ");
         for to in FORMATS {
             let out = format!("{bucket}-to-{}", to.trim_start_matches('.').replace('.', "-"));
             client.create_bucket(&native(&out), None).await.unwrap();
@@ -259,8 +322,12 @@ async fn every_format_becomes_every_other() {
             assert_eq!(status.state, JobState::Done, "{from} {to}: {:?}", status.messages);
             let written = all_objects(&client, &out).await;
             assert!(written.len() > 2, "{from} {to}");
-            let got: BTreeSet<_> = written.values().flat_map(|bytes| members(to, bytes)).collect();
-            assert!(got == all, "{from} {to}");
+            let got: BTreeSet<_> = written.values().flat_map(|bytes| entries(to, bytes)).collect();
+            let without = |all: &BTreeSet<(String, Vec<u8>, Stat)>| -> Vec<(String, Stat)> {
+                all.iter().map(|(name, _, stat)| (name.clone(), *stat)).collect()
+            };
+            assert_eq!(without(&got), without(&all), "{from} {to}");
+            assert!(got == all, "{from} {to}: other bytes");
         }
     }
 }

@@ -219,6 +219,38 @@ fn a_member_is_written_to_a_shard_of_any_format() {
 }
 
 #[test]
+fn members_keep_time_and_mode_when_another_is_written_to_their_shard() {
+    let bucket = bucket("shard-times");
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, mtime) in [("a.txt", 1_700_000_001), ("b.txt", 7)] {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(3);
+        header.set_mode(0o640);
+        header.set_mtime(mtime);
+        tar.append_data(&mut header, name, &b"old"[..]).unwrap();
+    }
+    let plain = tar.into_inner().unwrap();
+    let packed = zstd::encode_all(&plain[..], 1).unwrap();
+    for (shard, bytes) in [("t.tar", plain), ("t.tar.zst", packed)] {
+        ok(bucket.put(shard, "", bytes));
+        for member in ["b.txt", "c.txt"] {
+            let url = bucket.url(shard, &format!("archpath={member}"));
+            ok(http::request("PUT", &url).header("ais-pine", "1").body("new").follow());
+        }
+        // All members, as a TAR.
+        let all = ok(bucket.get(shard, "archregx=&archmode=prefix")).body;
+        let stat = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
+            let entry = entry.unwrap();
+            let name = String::from_utf8(entry.path_bytes().into_owned()).unwrap();
+            (name, entry.header().mtime().unwrap(), entry.header().mode().unwrap())
+        };
+        let got: Vec<_> = tar::Archive::new(&all[..]).entries().unwrap().map(stat).collect();
+        let want = [("a.txt", 1_700_000_001, 0o640), ("b.txt", 0, 0o644), ("c.txt", 0, 0o644)];
+        assert_eq!(got, want.map(|(name, mtime, mode)| (name.to_owned(), mtime, mode)), "{shard}");
+    }
+}
+
+#[test]
 fn an_upload_goes_on_after_its_target_was_killed() {
     let cluster = Cluster::plain();
     let create = http::request("POST", &format!("{}/v1/buckets/killed", cluster.endpoint))

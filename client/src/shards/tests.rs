@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use forebay_core::archive::{ArchiveFormat, ShardIndexReply};
+use forebay_core::archive::{ArchiveFormat, ShardIndexReply, Stat};
 use forebay_core::{Error as CoreError, ObjectName};
 
 use super::{Naming, ShardOptions, ShardStream};
@@ -32,6 +32,7 @@ async fn an_index_is_asked_of_the_owner_and_again_when_its_answer_breaks() {
         version: "3".into(),
         size: 0,
         members: vec![("a/1.jpg".into(), 512, 10)],
+        stats: vec![Stat::new(7, 0o600)],
     };
     let text = serde_json::to_vec(&index).unwrap();
     let turns = Turns::new();
@@ -44,10 +45,14 @@ async fn an_index_is_asked_of_the_owner_and_again_when_its_answer_breaks() {
     let name = ObjectName::new("a b.tar").unwrap();
     let got = client(&gateway.url, LONG).shard_index(&bucket(), &name).await.unwrap();
     assert_eq!((got.version.as_str(), got.members), ("3", index.members));
+    let client = client(&gateway.url, LONG);
+    let got = client.shard_stats(&bucket(), &name).await.unwrap();
+    assert_eq!(got.stats, index.stats);
     let seen = target.seen.lock().unwrap().clone();
     assert_eq!(seen[0].path, "/api/v1/shard/b/a%20b.tar?provider=ais");
     assert_eq!(seen[0].headers["forebay-grant"], "grant-7");
-    assert_eq!(seen.len(), 3);
+    assert_eq!(seen[3].path, "/api/v1/shard/b/a%20b.tar?provider=ais&stats=true");
+    assert_eq!(seen.len(), 6);
 }
 
 #[tokio::test]

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! magic "FBSHARDX" | format u16 | archive u8 | 0 u8 | number of members u64 | members | CRC-32C u32
-//! member: length of name u32 | name | offset u64 | size u64 [| zip: method u16 | flags u16 | packed u64 | CRC-32 u32]
+//! member: length of name u32 | name | offset u64 | size u64 | mtime u32 | mode u16
+//!         [| zip: method u16 | flags u16 | packed u64 | CRC-32 u32]
 //! ```
+//! `mtime` and `mode` are as in [`Stat`]; bit 15 of the mode says that the time is local.
 //! Numbers are little-endian; the CRC covers everything before it.
 
 use std::sync::OnceLock;
@@ -13,17 +15,18 @@ use serde::{Deserialize, Serialize};
 use super::damaged;
 use super::format::ArchiveFormat;
 use super::limits::Limits;
+use super::stat::Stat;
 use crate::checksum::crc32c;
 use crate::error::{Error, ErrorCode, Result};
 
-/// Version of the layout above.
-pub const INDEX_FORMAT: u16 = 1;
+/// Version of the layout above. Another one is as good as none: the index is made again.
+pub const INDEX_FORMAT: u16 = 2;
 const MAGIC: &[u8; 8] = b"FBSHARDX";
 const HEAD: usize = 20;
 /// Bytes of a member without its name.
-const FIXED: usize = 20;
+const FIXED: usize = 26;
 /// Memory of a member beside its name: the struct, the heap's overhead, its place in the order.
-const OVERHEAD: u64 = 72;
+const OVERHEAD: u64 = 80;
 
 /// One file in an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub struct Member {
     pub offset: u64,
     /// Bytes of its data, unpacked.
     pub size: u64,
+    /// Its time and mode.
+    pub stat: Stat,
 }
 
 /// How a zip archive holds the data of a member.
@@ -121,7 +126,7 @@ impl ShardIndex {
     /// The index as bytes, to be kept.
     pub fn encode(&self) -> Vec<u8> {
         let names: usize = self.members.iter().map(|m| m.name.len()).sum();
-        let mut out = Vec::with_capacity(HEAD + 4 + names + 36 * self.members.len());
+        let mut out = Vec::with_capacity(HEAD + 4 + names + 42 * self.members.len());
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&INDEX_FORMAT.to_le_bytes());
         out.extend_from_slice(&[code(self.format), 0]);
@@ -131,6 +136,9 @@ impl ShardIndex {
             out.extend_from_slice(member.name.as_bytes());
             out.extend_from_slice(&member.offset.to_le_bytes());
             out.extend_from_slice(&member.size.to_le_bytes());
+            let (mtime, mode) = member.stat.into();
+            out.extend_from_slice(&mtime.to_le_bytes());
+            out.extend_from_slice(&mode.to_le_bytes());
             if self.format == ArchiveFormat::Zip {
                 let packed = self.packed.get(number).copied().unwrap_or_default();
                 out.extend_from_slice(&packed.method.to_le_bytes());
@@ -172,7 +180,9 @@ impl ShardIndex {
             let name = fields.text(len)?;
             let offset = u64::from_le_bytes(fields.take()?);
             let size = u64::from_le_bytes(fields.take()?);
-            members.push(Member { name, offset, size });
+            let mtime = u32::from_le_bytes(fields.take()?);
+            let mode = u16::from_le_bytes(fields.take()?);
+            members.push(Member { name, offset, size, stat: (mtime, mode).into() });
             if format == ArchiveFormat::Zip {
                 packed.push(Packed {
                     method: u16::from_le_bytes(fields.take()?),
@@ -256,6 +266,9 @@ impl Members {
     }
 }
 
+/// Parameter of the index route that asks for times and modes too.
+pub const SHARD_STATS: &str = "stats";
+
 /// Answer of the index route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardIndexReply {
@@ -267,6 +280,9 @@ pub struct ShardIndexReply {
     pub size: u64,
     /// Name, offset and size of each member, in the archive's order.
     pub members: Vec<(String, u64, u64)>,
+    /// Time and mode of each, if [`SHARD_STATS`] asked for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stats: Vec<Stat>,
 }
 
 #[cfg(test)]
@@ -276,7 +292,11 @@ mod tests {
     use super::*;
 
     fn member(name: &str, offset: u64) -> Member {
-        Member { name: name.into(), offset, size: offset + 1 }
+        let stat = Stat {
+            local: offset.is_multiple_of(2),
+            ..Stat::new(offset as i64 * 99, offset as u32)
+        };
+        Member { name: name.into(), offset, size: offset + 1, stat }
     }
 
     #[test]
@@ -290,6 +310,19 @@ mod tests {
         assert!(index.has(&member("b", 3)) && !index.has(&member("b", 2)));
         assert!(index.memory() > 3);
         assert_eq!(ShardIndex::new(ArchiveFormat::Tar, Vec::new()).get("a"), None);
+    }
+
+    #[test]
+    fn an_index_without_times_and_modes_is_refused_and_so_made_again() {
+        let mut first = MAGIC.to_vec();
+        first.extend([1, 0, 1, 0]);
+        first.extend(1u64.to_le_bytes());
+        first.extend([1, 0, 0, 0, b'a']);
+        first.extend([512u64.to_le_bytes(), 3u64.to_le_bytes()].concat());
+        first.extend(crc32c(&first).to_le_bytes());
+        let error = ShardIndex::decode(&first).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Corrupt);
+        assert!(error.message.contains("has format 1, not 2"), "{error}");
     }
 
     proptest! {

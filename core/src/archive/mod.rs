@@ -12,15 +12,17 @@ mod limits;
 mod matcher;
 pub mod sample;
 mod source;
+mod stat;
 pub mod tar;
 pub mod zip;
 
 pub use build::read_index;
 pub use format::{ArchiveFormat, decompress};
-pub use index::{INDEX_FORMAT, Member, Packed, ShardIndex, ShardIndexReply};
+pub use index::{INDEX_FORMAT, Member, Packed, SHARD_STATS, ShardIndex, ShardIndexReply};
 pub use limits::Limits;
 pub use matcher::{MemberMatch, MemberMatcher};
 pub use source::{ReadAt, from_io, into_io};
+pub use stat::Stat;
 pub use tar::{TarIndexer, TarReader};
 
 use crate::error::Error;

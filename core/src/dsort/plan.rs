@@ -10,7 +10,7 @@ use xxhash_rust::xxh64::Xxh64;
 use super::key_map::KeyMap;
 use super::records::Records;
 use super::spec::{Algorithm, DsortSpec, Overwrite};
-use crate::archive::ArchiveFormat;
+use crate::archive::{ArchiveFormat, Stat};
 use crate::error::{Error, ErrorCode, Result};
 use crate::shard_names;
 use crate::template::Ranges;
@@ -63,6 +63,8 @@ pub struct PlannedMember<'a> {
     /// Its name, there and here.
     pub name: &'a str,
     pub size: u64,
+    /// Its time and mode, there and here.
+    pub stat: Stat,
 }
 
 struct Draft {
@@ -341,8 +343,9 @@ impl Plan {
     pub fn records(&self, index: usize) -> impl Iterator<Item = (&str, Vec<PlannedMember<'_>>)> {
         self.order[self.shards[index].records.clone()].iter().map(|&record| {
             let source = self.records.shard(record);
-            let members = self.records.members(record);
-            let members = members.map(|(name, size)| PlannedMember { source, name, size });
+            let members = self.records.members(record).zip(self.records.stats(record));
+            let members =
+                members.map(|((name, size), stat)| PlannedMember { source, name, size, stat });
             (self.records.key(record), members.collect())
         })
     }

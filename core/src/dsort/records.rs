@@ -1,10 +1,11 @@
-//! What is known of all records: 16 bytes a record, 16 bytes and its name a member, and for an order
+//! What is known of all records: 16 bytes a record, 24 bytes and its name a member, and for an order
 //! by content 8 bytes a number. Nothing of the members' data.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use super::spec::{ContentType, DsortSpec, Reaction};
-use crate::archive::sample;
+use crate::archive::{Stat, sample};
 use crate::error::{Error, ErrorCode, Result};
 
 /// Most bytes of a member that is a key.
@@ -33,6 +34,7 @@ struct MemberAt {
     /// Where its name ends.
     end: u64,
     size: u64,
+    stat: Stat,
 }
 
 /// Keys of an order by content, beside the records.
@@ -57,11 +59,11 @@ pub struct Added {
 }
 
 impl Records {
-    /// Takes in the members of the next shard.
+    /// Takes in the members of the next shard: name, size, and time and mode of each.
     pub fn add_shard(
         &mut self,
         shard: &str,
-        members: &[(String, u64)],
+        members: &[(String, u64, Stat)],
         duplicated: Reaction,
         warnings: &mut Vec<String>,
     ) -> Result<Added> {
@@ -75,7 +77,7 @@ impl Records {
         let mut groups: HashMap<&str, u32> = HashMap::new();
         // (record, member), both numbered as they come.
         let mut order: Vec<(u32, u32)> = Vec::with_capacity(members.len());
-        for (number, (name, size)) in members.iter().enumerate() {
+        for (number, (name, size, _)) in members.iter().enumerate() {
             if !names.insert(name.as_str()) {
                 duplicated.to(warnings, || {
                     Error::new(
@@ -100,9 +102,10 @@ impl Records {
         for same in order.chunk_by(|a, b| a.0 == b.0) {
             let first = self.members.len() as u32;
             for &(_, member) in same {
-                let (name, size) = &members[member as usize];
+                let (name, size, stat) = &members[member as usize];
                 self.names.push_str(name);
-                self.members.push(MemberAt { end: self.names.len() as u64, size: *size });
+                let end = self.names.len() as u64;
+                self.members.push(MemberAt { end, size: *size, stat: *stat });
             }
             let key = sample::split(&members[same[0].1 as usize].0).0.len() as u32;
             self.records.push(Record { shard: number, first, key });
@@ -156,10 +159,18 @@ impl Records {
 
     /// Names and sizes of its members, in the order of their shard.
     pub fn members(&self, record: u32) -> impl ExactSizeIterator<Item = (&str, u64)> + Clone {
+        self.numbers(record).map(|m| (self.name(m), self.members[m as usize].size))
+    }
+
+    /// Times and modes of its members, in the same order.
+    pub(super) fn stats(&self, record: u32) -> impl ExactSizeIterator<Item = Stat> {
+        self.numbers(record).map(|m| self.members[m as usize].stat)
+    }
+
+    fn numbers(&self, record: u32) -> Range<u32> {
         let first = self.records[record as usize].first;
         let next = self.records.get(record as usize + 1);
-        let end = next.map_or(self.members.len() as u32, |r| r.first);
-        (first..end).map(|m| (self.name(m), self.members[m as usize].size))
+        first..next.map_or(self.members.len() as u32, |r| r.first)
     }
 
     pub(super) fn bytes(&self, record: u32) -> u64 {

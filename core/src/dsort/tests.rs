@@ -1,6 +1,7 @@
 //! What a plan says, rule by rule.
 
 use super::*;
+use crate::archive::Stat;
 use crate::error::{Error, ErrorCode};
 use crate::name::{Bucket, Provider};
 
@@ -13,14 +14,18 @@ fn spec(template: &str, shard_bytes: u64) -> DsortSpec {
     DsortSpec { template: template.into(), shard_bytes, input_ext: ".tar".into(), ..new }
 }
 
+/// A member whose time is its size.
+fn member(name: &str, size: u64) -> (String, u64, Stat) {
+    (name.to_owned(), size, Stat::new(size as i64, 0o600))
+}
+
 /// Input shards: names, and of each its members with their sizes.
 type Shards<'a> = &'a [(&'a str, &'a [(&'a str, u64)])];
 
 fn records(shards: Shards<'_>) -> Records {
     let mut records = Records::default();
     for (shard, members) in shards {
-        let members: Vec<(String, u64)> =
-            members.iter().map(|(name, size)| ((*name).to_owned(), *size)).collect();
+        let members: Vec<_> = members.iter().map(|(name, size)| member(name, *size)).collect();
         records.add_shard(shard, &members, Reaction::Abort, &mut Vec::new()).unwrap();
     }
     records
@@ -50,6 +55,15 @@ fn members_of_one_base_name_in_one_shard_stay_together_and_those_of_two_shards_a
     );
     let sources: Vec<_> = (0..2).map(|i| plan.members(i).next().unwrap().source).collect();
     assert_eq!(sources, ["in-0.tar", "in-1.tar"]);
+}
+
+#[test]
+fn members_keep_their_times_and_modes_in_the_plan() {
+    let plan = planned(&spec("o-{0..9}", 1000), TWO).unwrap();
+    let stats: Vec<_> = plan.members(0).map(|m| (m.name, m.stat)).collect();
+    let of = |name, mtime| (name, Stat { mtime, mode: 0o600, local: false });
+    let (a, b) = ([of("a.jpg", 60), of("a.jpg", 60)], [of("b.jpg", 60), of("b.cls", 1)]);
+    assert_eq!(stats, [&a[..], &[of("a.seg.png", 60)], &b, &[of("d/c.jpg", 60)]].concat());
 }
 
 #[test]
@@ -136,7 +150,7 @@ fn an_order_by_content_reads_the_key_of_each_record() {
 
 #[test]
 fn duplicates_are_refused_told_or_passed_over_and_the_first_counts() {
-    let twice = [("a.jpg".to_owned(), 1), ("b.jpg".to_owned(), 2), ("a.jpg".to_owned(), 3)];
+    let twice = [member("a.jpg", 1), member("b.jpg", 2), member("a.jpg", 3)];
     let add = |reaction| {
         let (mut records, mut warnings) = (Records::default(), Vec::new());
         let added = records.add_shard("in.tar", &twice, reaction, &mut warnings)?;
@@ -255,10 +269,10 @@ fn nothing_to_sort_is_an_error() {
 
 #[test]
 fn memory_is_a_few_bytes_a_record_and_bounded() {
-    let members: Vec<(String, u64)> = (0..100_000).map(|i| (format!("{i:06}.jpg"), 1)).collect();
+    let members: Vec<_> = (0..100_000).map(|i| member(&format!("{i:06}.jpg"), 1)).collect();
     let mut records = Records::default();
     records.add_shard("in.tar", &members, Reaction::Abort, &mut Vec::new()).unwrap();
-    assert_eq!(records.memory() / 100_000, 16 + 16 + 10);
+    assert_eq!(records.memory() / 100_000, 16 + 24 + 10);
     let mut spec = spec("o-%d", 1);
     spec.memory = Memory::Bytes(64 << 20);
     assert!(records.check_memory(&spec, 1 << 40).is_ok());

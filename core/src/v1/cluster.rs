@@ -135,7 +135,7 @@ pub(super) const MONTHS: [&str; 12] =
 
 /// Year, month, day of a day since 1970-01-01 (proleptic Gregorian, by 400-year cycles that start
 /// in March).
-pub(super) fn civil(days: u64) -> (u64, u64, u64) {
+pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let (era, doe) = (z / 146_097, z % 146_097);
     let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
@@ -147,7 +147,7 @@ pub(super) fn civil(days: u64) -> (u64, u64, u64) {
 }
 
 /// The day since 1970-01-01 of a date; the inverse of [`civil`].
-pub(super) fn day_number(year: u64, month: u64, day: u64) -> u64 {
+pub(crate) fn day_number(year: u64, month: u64, day: u64) -> u64 {
     let y = if month <= 2 { year - 1 } else { year };
     let (era, yoe) = (y / 400, y % 400);
     let doy = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

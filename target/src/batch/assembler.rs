@@ -88,7 +88,7 @@ impl Assembler {
             let failure = match self.next_or_flush(index, output).await? {
                 Next::Piece { total, more, bytes } => {
                     if sent.is_none() {
-                        output.begin(&name, total)?;
+                        output.begin(&name, total, None)?;
                     }
                     let sent = sent.get_or_insert_with(|| Sent::new(total));
                     let bytes = sent.take(bytes, total, more, &name)?;
@@ -114,7 +114,7 @@ impl Assembler {
             if sent.is_some() || !self.moss.coer {
                 return Err(failure);
             }
-            output.begin(&format!("{MISSING_PREFIX}{name}"), 0)?;
+            output.begin(&format!("{MISSING_PREFIX}{name}"), 0, None)?;
             output.end().await?;
             return Ok(Err(failure));
         }

@@ -2,7 +2,7 @@
 //! sending.
 
 use bytes::Bytes;
-use forebay_core::archive::ArchiveFormat;
+use forebay_core::archive::{ArchiveFormat, Stat};
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::mpsc;
 
@@ -50,9 +50,9 @@ impl<'a> Output<'a> {
         Ok(Self { writer: Some(ArchiveWriter::new(format)?), sink })
     }
 
-    /// Starts a member of exactly `size` bytes.
-    pub(crate) fn begin(&mut self, name: &str, size: u64) -> Result<()> {
-        self.writer()?.begin(name, size)
+    /// Starts a member of exactly `size` bytes; `stat` is what another archive says of it.
+    pub(crate) fn begin(&mut self, name: &str, size: u64, stat: Option<Stat>) -> Result<()> {
+        self.writer()?.begin(name, size, stat)
     }
 
     pub(crate) async fn data(&mut self, bytes: Bytes) -> Result<()> {

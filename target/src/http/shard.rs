@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use forebay_core::archive::{ArchiveFormat, Member, MemberMatcher, ShardIndexReply};
+use forebay_core::archive::{ArchiveFormat, Member, MemberMatcher, SHARD_STATS, ShardIndexReply};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::v1::archive::{ArchiveQuery, Wanted};
@@ -31,7 +31,7 @@ use crate::shard::Shards;
 /// Members up to this size go out in one piece.
 const ONE_PIECE: u64 = 1 << 20;
 
-/// `GET /api/v1/shard/BUCKET/NAME`: where each member lies.
+/// `GET /api/v1/shard/BUCKET/NAME`: where each member lies; with `stats=true` also time and mode.
 pub(super) async fn index(State(context): State<Shared>, request: Request) -> Response {
     let result = answer_index(&context, request).await;
     context.metrics.http_request("api", "shard", result_of(&result));
@@ -54,8 +54,13 @@ async fn answer_index(context: &Context, request: Request) -> Result<Response> {
     }
     let (meta, index) = context.shards.described(&info, name.as_str(), None).await?;
     let members = index.members.iter().map(|m| (m.name.clone(), m.offset, m.size)).collect();
+    let stats = match query.flag(SHARD_STATS) {
+        true => index.members.iter().map(|m| m.stat).collect(),
+        // Most readers have no use for them, and they would be a third of the answer.
+        false => Vec::new(),
+    };
     let (version, size) = (meta.version, meta.size);
-    Ok(json(&ShardIndexReply { format: index.format, version, size, members }))
+    Ok(json(&ShardIndexReply { format: index.format, version, size, members, stats }))
 }
 
 /// One member, or all that match.
@@ -181,7 +186,7 @@ impl Chosen {
         for member in &self.members {
             let data = self.shards.data(&self.info, self.name.as_str(), member, self.mime).await?;
             served(data.result(), data.size);
-            output.begin(&member.name, data.size)?;
+            output.begin(&member.name, data.size, Some(member.stat))?;
             let mut stream = data.stream(ByteRange::whole(member.size));
             while let Some(piece) = stream.next().await {
                 output.data(piece?).await?;

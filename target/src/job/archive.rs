@@ -176,7 +176,7 @@ async fn take_over(
     };
     for member in &index.members {
         let data = shards.data(&info, &task.name, member, Some(format)).await?;
-        out.writer.begin(&member.name, data.size)?;
+        out.writer.begin(&member.name, data.size, Some(member.stat))?;
         let range = ByteRange::whole(data.size);
         let mut pieces = data.stream(range);
         while let Some(piece) = pieces.try_next().await? {
@@ -218,7 +218,7 @@ async fn add(
             continue;
         }
         let size = row.total;
-        out.writer.begin(&task.member_of(source, name), size)?;
+        out.writer.begin(&task.member_of(source, name), size, None)?;
         loop {
             out.data(&row.payload).await?;
             if !row.more {

@@ -13,7 +13,7 @@ use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use futures::StreamExt;
 
 use super::Job;
-use super::build::{Order, Owners, Wanted, stopped, writer};
+use super::build::{Contents, Order, Owners, Wanted, stopped, writer};
 use crate::object::ObjectService;
 
 /// Shards in the works for each living target; an owner builds two of them at once.
@@ -143,11 +143,12 @@ async fn build(
 /// Has one shard built.
 async fn line(owners: &Owners<'_>, plan: &Plan, index: usize) -> Result<ManifestLine> {
     let shard = plan.shard(index);
-    let members = || {
+    let contents = || {
         let files = plan.files(index);
-        files.map(|f| Ok(BuildMember(ObjectName::new(f.source)?, f.member, f.size))).collect()
+        let members = files.map(|f| Ok(BuildMember(ObjectName::new(f.source)?, f.member, f.size)));
+        Ok(Contents { members: members.collect::<Result<_>>()?, ..Contents::default() })
     };
-    let built = owners.build(&Wanted { index, name: shard.name, members: &members }).await?;
+    let built = owners.build(&Wanted { index, name: shard.name, contents: &contents }).await?;
     Ok(ManifestLine {
         shard: shard.name.to_owned(),
         samples: shard.samples,

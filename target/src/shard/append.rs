@@ -1,9 +1,10 @@
 //! Writing a member to a shard that is there. A plain TAR is copied up to its end marker, so that
-//! what only it knows (owners, times, links) stays; others are packed anew. A member of the same name
-//! is replaced: an acknowledged write is what the next reader gets.
+//! what only it knows (owners, links) stays; others are packed anew, and of their members times and
+//! modes stay. A member of the same name is replaced: an acknowledged write is what the next reader
+//! gets.
 
 use bytes::Bytes;
-use forebay_core::archive::{ArchiveFormat, Member, ShardIndex};
+use forebay_core::archive::{ArchiveFormat, Member, ShardIndex, Stat};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_core::v1::uploads::OnArchive;
@@ -145,10 +146,11 @@ impl Rewrite {
             for member in members {
                 let mime = Some(self.format);
                 let data = self.shards.data(&self.info, &self.name, member, mime).await?;
-                copy(&mut output, &member.name, data.size, data.stream(whole(member.size))).await?;
+                let (size, stat) = (data.size, Some(member.stat));
+                copy(&mut output, &member.name, size, stat, data.stream(whole(size))).await?;
             }
         }
-        copy(&mut output, &self.member, self.stash.len(), self.stash.stream()).await?;
+        copy(&mut output, &self.member, self.stash.len(), None, self.stash.stream()).await?;
         output.finish().await
     }
 }
@@ -161,9 +163,10 @@ async fn copy(
     output: &mut Output<'_>,
     name: &str,
     size: u64,
+    stat: Option<Stat>,
     mut data: BoxStream<'static, Result<Bytes>>,
 ) -> Result<()> {
-    output.begin(name, size)?;
+    output.begin(name, size, stat)?;
     while let Some(piece) = data.next().await {
         output.data(piece?).await?;
     }

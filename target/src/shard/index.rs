@@ -202,7 +202,7 @@ async fn by_content(stored: &Stored) -> Result<ArchiveFormat> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::archive::Member;
+    use forebay_core::archive::{Member, Stat};
 
     use super::*;
 
@@ -211,7 +211,8 @@ mod tests {
         let mut kept = Kept { by_key: LruCache::unbounded(), memory: 0 };
         let key = |generation| ShardKey { disk: 0, generation, format: ArchiveFormat::Tar };
         let sized = |bytes: usize| {
-            let member = Member { name: "n".repeat(bytes), offset: 0, size: 0 };
+            let name = "n".repeat(bytes);
+            let member = Member { name, offset: 0, size: 0, stat: Stat::default() };
             Arc::new(ShardIndex::new(ArchiveFormat::Tar, vec![member]))
         };
         let third = MEMORY as usize / 3;

@@ -253,7 +253,7 @@ impl Records {
 mod tests {
     use std::collections::BTreeMap;
 
-    use forebay_core::archive::Member;
+    use forebay_core::archive::{Member, Stat};
     use forebay_core::list_page::Detail;
     use futures::FutureExt;
     use proptest::prelude::*;
@@ -281,7 +281,7 @@ mod tests {
         async fn members(&self, name: &str) -> Result<Option<Arc<ShardIndex>>> {
             let member = |(i, name): (usize, &String)| {
                 let offset = 512 * i as u64;
-                Member { name: name.clone(), offset, size: i as u64 }
+                Member { name: name.clone(), offset, size: i as u64, stat: Stat::default() }
             };
             let members = |m: &Vec<String>| m.iter().enumerate().map(member).collect();
             Ok(self.get(name).map(|m| Arc::new(ShardIndex::new(ArchiveFormat::Tar, members(m)))))

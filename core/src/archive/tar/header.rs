@@ -2,6 +2,7 @@
 
 use super::BLOCK;
 use crate::archive::damaged;
+use crate::archive::stat::Stat;
 use crate::error::Result;
 
 /// What kind of entry a header announces.
@@ -27,6 +28,7 @@ pub(super) struct Header {
     pub(super) kind: Kind,
     pub(super) size: u64,
     pub(super) name: Vec<u8>,
+    pub(super) stat: Stat,
     /// The old way to say "directory" is a slash at the end of the name.
     pub(super) old: bool,
 }
@@ -56,7 +58,17 @@ pub(super) fn decode(block: &[u8; BLOCK], at: u64) -> Result<Header> {
         whole.append(&mut name);
         name = whole;
     }
-    Ok(Header { kind, size, name, old: block[156] == 0 })
+    Ok(Header { kind, size, name, stat: stat(block), old: block[156] == 0 })
+}
+
+/// Time and mode of a header. A field that tells neither costs nobody the archive: no time, or one
+/// before 1970, is 1970, no mode 0644.
+fn stat(block: &[u8; BLOCK]) -> Stat {
+    let mtime = number(&block[136..148]).and_then(|at| i64::try_from(at).ok());
+    let mode = &block[100..108];
+    let is_told = mode.iter().any(|b| !matches!(b, 0 | b' '));
+    let mode = number(mode).filter(|_| is_told).and_then(|mode| u32::try_from(mode).ok());
+    Stat::new(mtime.unwrap_or(0), mode.unwrap_or(u32::from(Stat::default().mode)))
 }
 
 /// Whether the block's checksum is that of its bytes, taken as unsigned or (by old tars) signed.
@@ -101,6 +113,8 @@ pub(super) fn until_nul(field: &[u8]) -> &[u8] {
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
+    /// Whole seconds since 1970.
+    pub(super) mtime: Option<i64>,
     /// The real name of a sparse file, or an empty one.
     pub(super) sparse: Option<Vec<u8>>,
 }
@@ -130,6 +144,7 @@ impl Pax {
                 let size: i64 = std::str::from_utf8(value).ok()?.parse().ok()?;
                 self.size = Some(u64::try_from(size).ok()?);
             }
+            b"mtime" => self.mtime = seconds(value),
             b"GNU.sparse.name" => self.sparse = Some(value.to_vec()),
             key if key.starts_with(b"GNU.sparse.") => {
                 self.sparse.get_or_insert_default();
@@ -138,6 +153,22 @@ impl Pax {
         }
         Some(())
     }
+}
+
+/// The whole seconds of a time with a fraction; `None` when it is none, which leaves the header's.
+fn seconds(value: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(value).ok()?;
+    let (digits, is_negative) = match text.strip_prefix('-') {
+        Some(rest) => (rest, true),
+        None => (text, false),
+    };
+    let whole = digits.split_once('.').map_or(digits, |(whole, _)| whole);
+    if whole.is_empty() || !whole.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    // Of digits alone only too many cannot be read.
+    let whole = whole.parse().unwrap_or(i64::MAX);
+    Some(if is_negative { -whole } else { whole })
 }
 
 #[cfg(test)]
@@ -164,11 +195,52 @@ mod tests {
             .unwrap();
         assert_eq!(pax.path.as_deref(), Some("a b=cü".as_bytes()));
         assert_eq!(pax.size, Some(1000));
+        assert_eq!(pax.mtime, Some(1_350_244_992));
         pax.read(b"26 GNU.sparse.name=a/real\n", 0).unwrap();
         assert_eq!(pax.sparse.as_deref(), Some(b"a/real".as_slice()));
         for bad in ["x", "5 a=b\n", "99 a=b\n", "0 a=b\n", "3 a=b\n", "9 size=-1\n", "7 a b c\n"] {
             let error = Pax::default().read(bad.as_bytes(), 512).unwrap_err();
             assert!(error.message.contains("byte 512"), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn seconds_lose_their_fraction_and_what_is_no_time_is_passed_over() {
+        for (text, whole) in [
+            ("7", Some(7)),
+            ("7.99", Some(7)),
+            ("-7.5", Some(-7)),
+            ("-0.5", Some(0)),
+            ("99999999999999999999.5", Some(i64::MAX)),
+            ("-99999999999999999999", Some(-i64::MAX)),
+            ("", None),
+            ("-", None),
+            (".5", None),
+            ("1e9", None),
+            ("+1", None),
+            ("1-1", None),
+        ] {
+            assert_eq!(seconds(text.as_bytes()), whole, "{text}");
+        }
+        assert_eq!(seconds(b"\xff"), None);
+    }
+
+    #[test]
+    fn times_and_modes_of_headers_are_bounded_and_never_an_error() {
+        let of = |mtime: &[u8; 12], mode: &[u8; 8]| {
+            let mut block = [0; BLOCK];
+            block[136..148].copy_from_slice(mtime);
+            block[100..108].copy_from_slice(mode);
+            let stat = stat(&block);
+            (stat.mtime, stat.mode, stat.local)
+        };
+        assert_eq!(of(b"14524770402\0", b"0000755\0"), (1_700_000_002, 0o755, false));
+        // With the type of the file, as old archivers wrote it.
+        assert_eq!(of(b"00000000001\0", b"0104711\0"), (1, 0o4711, false));
+        assert_eq!(of(b"77777777777\0", b"0000000\0"), (u32::MAX, 0, false));
+        assert_eq!(of(&[0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 8]), (256, 0o644, false));
+        assert_eq!(of(&[0xff; 12], &[0xff; 8]), (0, 0o644, false));
+        assert_eq!(of(b"rubbish     ", b"        "), (0, 0o644, false));
+        assert_eq!(of(&[0; 12], &[0; 8]), (0, 0o644, false));
     }
 }

@@ -6,7 +6,7 @@ use std::io::Read;
 use proptest::prelude::*;
 
 use super::*;
-use crate::archive::{ArchiveFormat, Member, read_index};
+use crate::archive::{ArchiveFormat, Member, Stat, read_index};
 use crate::error::{Error, ErrorCode};
 
 fn small_limits() -> Limits {
@@ -96,6 +96,8 @@ struct Entry {
     kind: u8,
     gnu: bool,
     name: String,
+    mtime: u64,
+    mode: u32,
     data: Vec<u8>,
 }
 
@@ -111,8 +113,11 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
     let name = len.prop_flat_map(move |n| proptest::collection::vec(letter.clone(), n));
     let size = prop_oneof![3 => 0..1200usize, 1 => Just(512usize), 1 => 3000..20_000usize];
     let kind = prop_oneof![6 => Just(b'0'), 1 => Just(b'5'), 1 => Just(b'2')];
-    let one =
-        (kind, any::<bool>(), name, size, any::<u8>()).prop_map(|(kind, gnu, name, n, seed)| {
+    // What the field holds, beyond what is kept.
+    let mtime = prop_oneof![4 => 0..1u64 << 32, 1 => 0..1u64 << 33];
+    let stat = (mtime, 0..0o10000u32);
+    let one = (kind, any::<bool>(), name, size, any::<u8>(), stat).prop_map(
+        |(kind, gnu, name, n, seed, (mtime, mode))| {
             // What the builder would tidy up or refuse: empty components, dots, absolute names, and two
             // dots that begin a component, since that is where it may cut a long name off.
             let clean =
@@ -121,8 +126,9 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
             let parts: Vec<_> = name.split('/').map(str::to_owned).filter(clean).collect();
             let name = if parts.is_empty() { "x".into() } else { parts.join("/") };
             let data = (0..n).map(|i| seed.wrapping_add(i as u8)).collect();
-            Entry { kind, gnu, name, data }
-        });
+            Entry { kind, gnu, name, mtime, mode, data }
+        },
+    );
     proptest::collection::vec(one, 0..12)
 }
 
@@ -131,7 +137,8 @@ fn build(entries: &[Entry]) -> Vec<u8> {
     for e in entries {
         let mut header = if e.gnu { ::tar::Header::new_gnu() } else { ::tar::Header::new_ustar() };
         header.set_entry_type(::tar::EntryType::new(e.kind));
-        header.set_mode(0o644);
+        header.set_mode(e.mode);
+        header.set_mtime(e.mtime);
         if e.kind == b'0' {
             header.set_size(e.data.len() as u64);
             tar.append_data(&mut header, &e.name, e.data.as_slice()).unwrap();
@@ -155,15 +162,20 @@ proptest! {
             if entry.header().entry_type().is_file() {
                 let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
                 let (offset, size) = (entry.raw_file_position(), entry.size());
+                let (mtime, mode) = (entry.header().mtime().unwrap(), entry.header().mode().unwrap());
+                let stat = Stat::new(mtime as i64, mode);
                 let mut data = Vec::new();
                 entry.read_to_end(&mut data).unwrap();
-                theirs.push((Member { name, offset, size }, data));
+                theirs.push((Member { name, offset, size, stat }, data));
             }
         }
         let ours = read_all_ways(&bytes, &Limits::default(), step).unwrap();
         prop_assert_eq!(&ours, &theirs);
         let wrote: Vec<_> = entries.iter().filter(|e| e.kind == b'0').map(|e| &e.name).collect();
         prop_assert_eq!(ours.iter().map(|(m, _)| &m.name).collect::<Vec<_>>(), wrote);
+        let wrote = entries.iter().filter(|e| e.kind == b'0');
+        let wrote: Vec<_> = wrote.map(|e| Stat::new(e.mtime as i64, e.mode)).collect();
+        prop_assert_eq!(ours.iter().map(|(m, _)| m.stat).collect::<Vec<_>>(), wrote);
     }
 
     #[test]
@@ -281,6 +293,18 @@ fn long_names_and_large_sizes_are_honoured_in_every_dialect() {
     assert_eq!(names(&bytes), want);
     let read = read_all_ways(&bytes, &Limits::default(), 100).unwrap();
     assert_eq!((read[0].1.as_slice(), read[3].1.as_slice()), (&b"12345"[..], &b"abc"[..]));
+}
+
+#[test]
+fn the_time_of_a_pax_header_goes_before_that_of_the_header_and_ends_with_its_entry() {
+    let times = ["1700000001.75", "-5", "4294967296", "never"];
+    let mut parts = Vec::new();
+    for time in times {
+        parts.extend([pax(&[("mtime", time)]), file(time, b"x"), file("next", b"y")]);
+    }
+    let read = read_all_ways(&whole(&parts), &Limits::default(), 300).unwrap();
+    let got: Vec<u32> = read.iter().map(|(m, _)| m.stat.mtime).collect();
+    assert_eq!(got, [1_700_000_001, 0, 0, 0, u32::MAX, 0, 0, 0]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::header::{self, Header, Kind, Pax};
 use crate::archive::damaged;
 use crate::archive::index::Member;
 use crate::archive::limits::Limits;
+use crate::archive::stat::Stat;
 use crate::error::{Error, Result};
 
 /// What the bytes that were given turned out to be.
@@ -92,7 +93,7 @@ impl Walker {
         Ok(Step::Other)
     }
 
-    /// An entry, under the name and size that its extension headers gave it.
+    /// An entry, under the name, size and time that its extension headers gave it.
     fn entry(&mut self, found: Header) -> Result<Step> {
         let pax = std::mem::take(&mut self.pax);
         let long_name = self.long_name.take();
@@ -130,7 +131,9 @@ impl Walker {
             let name = told(&name);
             self.last = Some((name.clone(), offset.saturating_add(size)));
             self.pass(size)?;
-            return Ok(Step::Member(Member { name, offset, size }));
+            let mtime = pax.mtime.map(|at| Stat::new(at, 0).mtime);
+            let stat = Stat { mtime: mtime.unwrap_or(found.stat.mtime), ..found.stat };
+            return Ok(Step::Member(Member { name, offset, size, stat }));
         }
         // An old-style directory has no data either.
         if found.kind == Kind::Other {

@@ -7,6 +7,7 @@ use crate::archive::damaged;
 use crate::archive::index::{Member, Members, Packed, ShardIndex};
 use crate::archive::limits::Limits;
 use crate::archive::source::{ReadAt, Section, from_io};
+use crate::archive::stat::Stat;
 use crate::error::{Error, Result};
 
 const END: &[u8; 4] = b"PK\x05\x06";
@@ -21,6 +22,10 @@ const ENTRY_LEN: usize = 46;
 const MAX_COMMENT: u64 = 65_535;
 /// Extra field with numbers of 64 bits.
 const EXTRA_64: u16 = 1;
+/// Extra field with times in seconds since 1970 (Info-ZIP's extended timestamp), and its flag for the
+/// time of change, which comes first.
+const EXTRA_TIMES: u16 = 0x5455;
+const CHANGED: u8 = 1;
 const FLAG_ENCRYPTED_DIRECTORY: u16 = 1 << 13;
 const UNIX: u8 = 3;
 const STEP: usize = 64 << 10;
@@ -181,7 +186,28 @@ fn read_entry(
     let method = u16_at(&fixed, 10)?;
     let crc32 = u32_at(&fixed, 16)?;
     let how = Packed { method, flags, size: packed, crc32 };
-    Ok(Some((Member { name, offset, size }, how)))
+    let is_told = made_on == UNIX && mode != 0;
+    let mode = if is_told { mode } else { u32::from(Stat::default().mode) };
+    let stat = match changed(extra) {
+        Some(at) => Stat::new(i64::from(at), mode),
+        None => Stat::of_dos(u16_at(&fixed, 14)?, u16_at(&fixed, 12)?, mode),
+    };
+    Ok(Some((Member { name, offset, size, stat }, how)))
+}
+
+/// The time of change in seconds since 1970, where extra fields have one. Damaged ones have none.
+fn changed(mut extra: &[u8]) -> Option<i32> {
+    loop {
+        let (&[id, id_high, len, len_high], rest) = extra.split_first_chunk()?;
+        let len = usize::from(u16::from_le_bytes([len, len_high]));
+        let (data, rest) = rest.split_at_checked(len)?;
+        if u16::from_le_bytes([id, id_high]) == EXTRA_TIMES {
+            let (flags, times) = data.split_first()?;
+            let at = times.first_chunk().copied().map(i32::from_le_bytes);
+            return at.filter(|_| flags & CHANGED != 0);
+        }
+        extra = rest;
+    }
 }
 
 /// Numbers that did not fit into 32 bits stand in an extra field, in this order.

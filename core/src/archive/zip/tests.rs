@@ -3,12 +3,14 @@
 
 use std::io::{Cursor, Read, Write};
 
-use ::zip::write::SimpleFileOptions;
-use ::zip::{CompressionMethod, ZipWriter};
+use ::zip::write::{FullFileOptions, SimpleFileOptions};
+use ::zip::{CompressionMethod, DateTime, ZipWriter};
 use proptest::prelude::*;
 
 use super::*;
-use crate::archive::{ArchiveFormat, Limits, Member, ReadAt, ShardIndex, from_io, read_index};
+use crate::archive::{
+    ArchiveFormat, Limits, Member, ReadAt, ShardIndex, Stat, from_io, read_index,
+};
 use crate::error::ErrorCode;
 
 fn options(stored: bool) -> SimpleFileOptions {
@@ -131,6 +133,51 @@ fn folders_and_links_are_no_members() {
     zip.write_all(b"x").unwrap();
     let bytes = zip.finish().unwrap().into_inner();
     assert_eq!(read(&bytes).unwrap(), [("../dir/file".to_owned(), b"x".to_vec())]);
+}
+
+/// The time and mode of one file, of 2020-01-02 03:04:06 and 0640 as its headers have it, with these
+/// extra fields.
+fn stat(extra: &[(u16, &[u8])]) -> Stat {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    let time = DateTime::from_date_and_time(2020, 1, 2, 3, 4, 6).unwrap();
+    let mut options = FullFileOptions::default().last_modified_time(time).unix_permissions(0o640);
+    for (id, data) in extra {
+        options.add_extra_field(*id, data, true).unwrap();
+    }
+    zip.start_file("f", options).unwrap();
+    let bytes = zip.finish().unwrap().into_inner();
+    index(&bytes).unwrap().members[0].stat
+}
+
+#[test]
+fn the_extended_timestamp_goes_before_the_time_of_dos() {
+    let dos = Stat { mtime: 1_577_934_246, mode: 0o640, local: true };
+    assert_eq!(stat(&[]), dos);
+    let exact = |mtime| Stat { mtime, local: false, ..dos };
+    let times = |flags: u8, at: i32| [&[flags][..], &at.to_le_bytes()].concat();
+    assert_eq!(stat(&[(0x5455, &times(1, 1_700_000_001))]), exact(1_700_000_001));
+    let behind = stat(&[(0xbeef, b"other"), (0x5455, &times(3, 7)), (0xbeef, b"")]);
+    assert_eq!(behind, exact(7));
+    assert_eq!(stat(&[(0x5455, &times(1, -7))]), exact(0), "before 1970");
+    assert_eq!(stat(&[(0x5455, &times(2, 7))]), dos, "the time of the last access");
+    for short in [&b""[..], b"\x01", b"\x01\0\0\0"] {
+        assert_eq!(stat(&[(0x5455, short)]), dos);
+    }
+    assert_eq!(stat(&[(0xbeef, b""), (0xbeef, b"\x55")]), dos);
+}
+
+#[test]
+fn a_member_made_elsewhere_than_on_unix_has_no_mode_of_its_own() {
+    let bytes = altered(true, 5, &[0]);
+    assert_eq!(index(&bytes).unwrap().members[0].stat.mode, 0o644);
+    let bytes = altered(true, 40, &[0, 0]);
+    assert_eq!(index(&bytes).unwrap().members[0].stat.mode, 0o644);
+    // Python writes no type beside the mode.
+    let bytes = altered(true, 40, &0o600u16.to_le_bytes());
+    assert_eq!(index(&bytes).unwrap().members[0].stat.mode, 0o600);
+    // A date of zeroes.
+    let bytes = altered(true, 12, &[0; 4]);
+    assert_eq!(index(&bytes).unwrap().members[0].stat.mtime, 0);
 }
 
 /// The archive of one file with a field of its directory entry changed.

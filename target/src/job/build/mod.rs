@@ -8,7 +8,7 @@ mod pack;
 
 use forebay_core::{Error, ErrorCode};
 
-pub(super) use owners::{Built, Order, Owners, Wanted};
+pub(super) use owners::{Built, Contents, Order, Owners, Wanted};
 pub(super) use pack::writer;
 
 /// The end of what was stopped.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_client::PeerClient;
+use forebay_core::archive::Stat;
 use forebay_core::checksum::Checksum;
 use forebay_core::shard_build::{
     BuildMember, BuildOutcome, BuildRequest, BuildStatus, HoldRequest, UnpackRequest,
@@ -64,12 +65,20 @@ impl Order {
     }
 }
 
+/// What goes into a shard.
+#[derive(Default)]
+pub(in super::super) struct Contents {
+    pub(in super::super) members: Vec<BuildMember>,
+    /// Time and mode of each, when they come out of shards.
+    pub(in super::super) stats: Vec<Stat>,
+}
+
 /// A shard that is to be built.
 pub(in super::super) struct Wanted<'a> {
     pub(in super::super) index: usize,
     pub(in super::super) name: &'a str,
     /// Asked with every try: they are many.
-    pub(in super::super) members: &'a (dyn Fn() -> Result<Vec<BuildMember>> + Sync),
+    pub(in super::super) contents: &'a (dyn Fn() -> Result<Contents> + Sync),
 }
 
 /// A shard that is there.
@@ -150,6 +159,7 @@ impl<'a> Owners<'a> {
         let owner = self.owner(shard.name)?;
         let _permit = self.permit(&owner).await?;
         let number: u32 = rand::random();
+        let Contents { members, stats } = (shard.contents)()?;
         let request = BuildRequest {
             id: format!("{}-{}-{attempt}-{number:08x}", self.job.spec.id, shard.index),
             job: self.job.spec.id.clone(),
@@ -157,7 +167,8 @@ impl<'a> Owners<'a> {
             destination: self.order.destination.clone(),
             shard: ObjectName::new(shard.name)?,
             ext: self.order.ext.clone(),
-            members: (shard.members)()?,
+            members,
+            stats,
             from_shards: self.order.from_shards,
             aside: self.order.aside,
         };

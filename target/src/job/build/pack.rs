@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_client::{PeerClient, RowStream};
-use forebay_core::archive::ArchiveFormat;
+use forebay_core::archive::{ArchiveFormat, Stat};
 use forebay_core::batch::{self, BatchEntry, BatchRequest};
 use forebay_core::shard_build::{BuildMember, BuildRequest};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
@@ -76,7 +76,7 @@ pub(super) fn stream(pack: Pack) -> BoxStream<'static, Result<Bytes>> {
 
 /// A step of writing an archive.
 enum Step {
-    Begin(String, u64),
+    Begin(String, u64, Option<Stat>),
     Data(Bytes),
     End,
 }
@@ -145,7 +145,8 @@ impl Packer {
             return Err(Error::new(ErrorCode::ObjectChanged, text));
         }
         if !self.begun {
-            self.steps.push(Step::Begin(member.clone(), *size));
+            let stat = request.stats.get(self.member).copied();
+            self.steps.push(Step::Begin(member.clone(), *size, stat));
             self.begun = true;
         }
         let progress = &self.pack.progress;
@@ -234,7 +235,7 @@ fn write_steps(
 ) -> Result<(Option<ArchiveWriter>, Bytes)> {
     for step in steps {
         match step {
-            Step::Begin(name, size) => writer.begin(&name, size)?,
+            Step::Begin(name, size, stat) => writer.begin(&name, size, stat)?,
             Step::Data(bytes) => writer.data(&bytes)?,
             Step::End => writer.end()?,
         }

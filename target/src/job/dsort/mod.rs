@@ -19,7 +19,7 @@ use forebay_node::machine::machine;
 use futures::{FutureExt, StreamExt};
 
 use super::Job;
-use super::build::{Built, Order, Owners, Wanted, stopped, writer};
+use super::build::{Built, Contents, Order, Owners, Wanted, stopped, writer};
 use super::ishard::client;
 use crate::object::ObjectService;
 
@@ -203,8 +203,8 @@ async fn build_all(
     let mut results = futures::stream::iter(0..plan.len())
         .map(|index| async move {
             let begun = Instant::now();
-            let members = || members(plan, index);
-            let wanted = Wanted { index, name: plan.shard(index).name, members: &members };
+            let contents = || contents(plan, index);
+            let wanted = Wanted { index, name: plan.shard(index).name, contents: &contents };
             let built = owners.build(&wanted).await?;
             job.report(|report| {
                 let part = report.targets.entry(built.owner.id.clone()).or_default();
@@ -241,8 +241,8 @@ async fn publish_all(job: &Job, plan: &Plan, built: Vec<Built>, owners: &Owners<
     let mut results = futures::stream::iter(built.into_iter().enumerate())
         .map(|(index, built)| {
             async move {
-                let members = || members(plan, index);
-                let wanted = Wanted { index, name: plan.shard(index).name, members: &members };
+                let contents = || contents(plan, index);
+                let wanted = Wanted { index, name: plan.shard(index).name, contents: &contents };
                 owners.publish(&wanted, built).await
             }
             .boxed()
@@ -271,9 +271,12 @@ async fn publish_all(job: &Job, plan: &Plan, built: Vec<Built>, owners: &Owners<
     }
 }
 
-fn members(plan: &Plan, index: usize) -> Result<Vec<BuildMember>> {
-    let members = plan.members(index);
-    members
-        .map(|m| Ok(BuildMember(ObjectName::new(m.source)?, m.name.to_owned(), m.size)))
-        .collect()
+fn contents(plan: &Plan, index: usize) -> Result<Contents> {
+    let mut contents = Contents::default();
+    for m in plan.members(index) {
+        let member = BuildMember(ObjectName::new(m.source)?, m.name.to_owned(), m.size);
+        contents.members.push(member);
+        contents.stats.push(m.stat);
+    }
+    Ok(contents)
 }

@@ -1,6 +1,7 @@
 //! TAR's frame: headers before members, padding behind them, two empty blocks at the end.
 
 use bytes::{Bytes, BytesMut};
+use forebay_core::archive::Stat;
 
 const BLOCK: usize = 512;
 /// Longest name that the header itself holds.
@@ -9,18 +10,18 @@ const NAME_FIELD: usize = 100;
 /// The end of an archive.
 pub(super) static END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// Header of a regular file (ustar, mode 0644); names that do not fit get a PAX header before it.
-pub(super) fn header(name: &str, size: u64) -> Bytes {
+/// Header of a regular file (ustar); names that do not fit get a PAX header before it.
+pub(super) fn header(name: &str, size: u64, stat: Stat) -> Bytes {
     let mut out = BytesMut::with_capacity(BLOCK);
     if name.len() > NAME_FIELD {
         let record = pax_record("path", name);
-        let pax = block(b"pax", record.len() as u64, tar::EntryType::XHeader);
+        let pax = block(b"pax", record.len() as u64, Stat::default(), tar::EntryType::XHeader);
         out.extend_from_slice(pax.as_bytes());
         out.extend_from_slice(record.as_bytes());
         out.resize(out.len().next_multiple_of(BLOCK), 0);
     }
     let short = &name.as_bytes()[..name.len().min(NAME_FIELD)];
-    out.extend_from_slice(block(short, size, tar::EntryType::Regular).as_bytes());
+    out.extend_from_slice(block(short, size, stat, tar::EntryType::Regular).as_bytes());
     out.freeze()
 }
 
@@ -30,14 +31,15 @@ pub(super) fn padding(size: u64) -> &'static [u8] {
     if rest == 0 { &[] } else { &END[..BLOCK - rest] }
 }
 
-fn block(name: &[u8], size: u64, kind: tar::EntryType) -> tar::Header {
+fn block(name: &[u8], size: u64, stat: Stat, kind: tar::EntryType) -> tar::Header {
     let mut header = tar::Header::new_ustar();
     header.as_mut_bytes()[..name.len()].copy_from_slice(name);
     header.set_size(size);
-    header.set_mode(0o644);
+    header.set_mode(u32::from(stat.mode));
     header.set_uid(0);
     header.set_gid(0);
-    header.set_mtime(0);
+    // At most 32 bits: the field's digits hold 33.
+    header.set_mtime(u64::from(stat.mtime));
     header.set_entry_type(kind);
     header.set_cksum();
     header

@@ -5,6 +5,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use crc_fast::{CrcAlgorithm, Digest};
+use forebay_core::archive::Stat;
 use forebay_core::{Error, Result};
 
 /// Members up to this size wait for their checksum, so that it stands in front of them; the
@@ -21,14 +22,20 @@ const END: u32 = 0x0605_4b50;
 
 const UTF8_NAME: u16 = 1 << 11;
 const CHECKSUM_BEHIND: u16 = 1 << 3;
-/// 1980-01-01, the first day the format knows.
-const DATE: u16 = 0x0021;
+/// Extra field with numbers of 64 bits.
+const EXTRA_64: u16 = 1;
+/// Extra field with the time of change in seconds since 1970 (Info-ZIP's extended timestamp), which
+/// its flag says, and the length of the whole field.
+const EXTRA_TIMES: u16 = 0x5455;
+const CHANGED: u8 = 1;
+const TIMES_LEN: u16 = 9;
 /// What a reader must understand: folders, or ZIP64.
 const VERSION: u16 = 20;
 const VERSION64: u16 = 45;
 /// Attributes are those of Unix.
 const UNIX: u16 = 3 << 8;
-const REGULAR_0644: u32 = 0o100_644 << 16;
+/// Type of a regular file, beside its mode.
+const REGULAR: u32 = 0o100_000;
 
 #[derive(Default)]
 pub(super) struct ZipWriter {
@@ -44,19 +51,34 @@ struct Open {
     name: Vec<u8>,
     size: u64,
     offset: u64,
+    /// What another archive says of the member.
+    stat: Option<Stat>,
     crc: Digest,
     /// Data of a member that is held until its end.
     held: Option<BytesMut>,
 }
 
+impl Open {
+    fn stat(&self) -> Stat {
+        self.stat.unwrap_or_default()
+    }
+
+    /// The time that goes into an extra field of its own: DOS has every other second only. None where
+    /// no more than the time of DOS is known, or where the field's 31 bits end (2038).
+    fn changed(&self) -> Option<i32> {
+        let stat = self.stat.filter(|stat| !stat.local)?;
+        i32::try_from(stat.mtime).ok()
+    }
+}
+
 impl ZipWriter {
-    pub(super) fn begin(&mut self, name: &str, size: u64) -> Result<()> {
+    pub(super) fn begin(&mut self, name: &str, size: u64, stat: Option<Stat>) -> Result<()> {
         if name.len() > usize::from(u16::MAX) {
             return Err(Error::invalid("the name of a zip's member has at most 65535 bytes"));
         }
         let crc = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
         let held = (size <= HELD).then(|| BytesMut::with_capacity(size as usize));
-        let open = Open { name: name.into(), size, offset: self.at(), crc, held };
+        let open = Open { name: name.into(), size, offset: self.at(), stat, crc, held };
         if open.held.is_none() {
             self.local_header(&open, 0);
         }
@@ -148,21 +170,23 @@ impl ZipWriter {
         let large = open.size >= MAX32;
         let out = &mut self.out;
         out.put_u32_le(LOCAL);
-        put_common(out, large, streamed);
+        put_common(out, large, streamed, open.stat());
         let size = if streamed { 0 } else { open.size };
         out.put_u32_le(crc);
         out.put_u32_le(if large { u32::MAX } else { low(size) });
         out.put_u32_le(if large { u32::MAX } else { low(size) });
         out.put_u16_le(open.name.len() as u16);
-        out.put_u16_le(if large { 20 } else { 0 });
+        let changed = open.changed();
+        out.put_u16_le(if large { 20 } else { 0 } + changed.map_or(0, |_| TIMES_LEN));
         out.extend_from_slice(&open.name);
         if large {
             // Its presence says that the sizes behind the data have 64 bits.
-            out.put_u16_le(1);
+            out.put_u16_le(EXTRA_64);
             out.put_u16_le(16);
             out.put_u64_le(size);
             out.put_u64_le(size);
         }
+        put_changed(out, changed);
     }
 
     fn directory_entry(&mut self, open: &Open, crc: u32, streamed: bool) {
@@ -175,35 +199,47 @@ impl ZipWriter {
             extra.put_u64_le(open.offset);
         }
         let large = !extra.is_empty();
+        let changed = open.changed();
         let out = &mut self.directory;
         out.put_u32_le(CENTRAL);
         out.put_u16_le(UNIX | if large { VERSION64 } else { VERSION });
-        put_common(out, large, streamed);
+        put_common(out, large, streamed, open.stat());
         out.put_u32_le(crc);
         out.put_u32_le(low(open.size));
         out.put_u32_le(low(open.size));
         out.put_u16_le(open.name.len() as u16);
-        out.put_u16_le(if large { extra.len() as u16 + 4 } else { 0 });
+        let large_len = if large { extra.len() as u16 + 4 } else { 0 };
+        out.put_u16_le(large_len + changed.map_or(0, |_| TIMES_LEN));
         // No comment, first disk, no internal attributes.
         out.put_bytes(0, 6);
-        out.put_u32_le(REGULAR_0644);
+        out.put_u32_le((REGULAR | u32::from(open.stat().mode)) << 16);
         out.put_u32_le(low(open.offset));
         out.extend_from_slice(&open.name);
         if large {
-            out.put_u16_le(1);
+            out.put_u16_le(EXTRA_64);
             out.put_u16_le(extra.len() as u16);
             out.extend_from_slice(&extra);
         }
+        put_changed(out, changed);
     }
 }
 
+fn put_changed(out: &mut BytesMut, changed: Option<i32>) {
+    let Some(at) = changed else { return };
+    out.put_u16_le(EXTRA_TIMES);
+    out.put_u16_le(TIMES_LEN - 4);
+    out.put_u8(CHANGED);
+    out.put_i32_le(at);
+}
+
 /// Version needed, flags, method "stored", time and date: the same in both kinds of header.
-fn put_common(out: &mut BytesMut, large: bool, streamed: bool) {
+fn put_common(out: &mut BytesMut, large: bool, streamed: bool, stat: Stat) {
+    let (date, time) = stat.dos();
     out.put_u16_le(if large { VERSION64 } else { VERSION });
     out.put_u16_le(UTF8_NAME | if streamed { CHECKSUM_BEHIND } else { 0 });
     out.put_u16_le(0);
-    out.put_u16_le(0);
-    out.put_u16_le(DATE);
+    out.put_u16_le(time);
+    out.put_u16_le(date);
 }
 
 /// A number of at most 32 bits, or the mark that the ZIP64 field has it.
@@ -222,7 +258,7 @@ mod tests {
     fn more_members_than_sixteen_bits_count_are_all_found() {
         let mut writer = ZipWriter::default();
         for n in 0..70_000 {
-            writer.begin(&format!("m/{n}"), 1).unwrap();
+            writer.begin(&format!("m/{n}"), 1, None).unwrap();
             writer.data(&[n as u8]);
             writer.end();
         }
@@ -276,19 +312,23 @@ mod tests {
         let zeroes = vec![0; 16 << 20];
         let size: u64 = (4 << 30) + (16 << 20);
         let mut writer = ZipWriter::default();
-        writer.begin("huge", size).unwrap();
+        // With a time, so that both extra fields stand beside each other.
+        let stat = Some(Stat::new(1_700_000_001, 0o600));
+        writer.begin("huge", size, stat).unwrap();
         let head = writer.take();
         for _ in 0..size / zeroes.len() as u64 {
             writer.data(&zeroes);
             writer.take();
         }
         writer.end();
-        writer.begin("behind", 3).unwrap();
+        writer.begin("behind", 3, stat).unwrap();
         writer.data(b"abc");
         writer.end();
         let whole = Sparse { head, zeroes: size, tail: writer.finish(), at: 0 };
         let mut archive = zip::ZipArchive::new(whole).unwrap();
-        assert_eq!(archive.by_name("huge").unwrap().size(), size);
+        let huge = archive.by_name("huge").unwrap();
+        assert_eq!((huge.size(), huge.unix_mode()), (size, Some(0o100_600)));
+        drop(huge);
         let mut behind = Vec::new();
         archive.by_name("behind").unwrap().read_to_end(&mut behind).unwrap();
         assert_eq!(behind, b"abc");

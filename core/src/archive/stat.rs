@@ -1,0 +1,171 @@
+//! What an archive says of a member beside its name and its bytes: time and mode.
+//!
+//! Times are seconds since 1970 (UTC) in 32 bits without a sign. What lies before 1970 becomes 1970,
+//! what lies after 2106-02-07 the last second that 32 bits hold; fractions are dropped.
+
+use serde::{Deserialize, Serialize};
+
+use crate::v1::cluster::{civil, day_number};
+
+/// Permissions, set-id and sticky bits.
+const MODE: u32 = 0o7777;
+/// Set beside a mode of twelve bits for [`Stat::local`].
+const LOCAL: u16 = 1 << 15;
+const DAY: u64 = 86_400;
+/// 1980-01-01 in seconds since 1970: DOS knows nothing before.
+const DOS_BEGIN: u32 = 315_532_800;
+const DOS_YEAR: u64 = 1980;
+
+/// Time and mode of a member. As text two numbers: the time, and the mode with bit 15 for `local`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u32, u16)", into = "(u32, u16)")]
+pub struct Stat {
+    /// When it was last changed, in seconds since 1970.
+    pub mtime: u32,
+    /// Permissions, set-id and sticky bits: at most 0o7777.
+    pub mode: u16,
+    /// The time is that of DOS alone, in steps of 2 s and of a zone that nobody knows; `mtime` takes
+    /// it as UTC.
+    pub local: bool,
+}
+
+impl Default for Stat {
+    /// That of members which are made of objects: 1970, 0644.
+    fn default() -> Self {
+        Self { mtime: 0, mode: 0o644, local: false }
+    }
+}
+
+impl From<(u32, u16)> for Stat {
+    fn from((mtime, mode): (u32, u16)) -> Self {
+        Self { mtime, mode: mode & MODE as u16, local: mode & LOCAL != 0 }
+    }
+}
+
+impl From<Stat> for (u32, u16) {
+    fn from(stat: Stat) -> Self {
+        (stat.mtime, (stat.mode & MODE as u16) | if stat.local { LOCAL } else { 0 })
+    }
+}
+
+impl Stat {
+    /// Of any time and mode; what does not fit becomes what the module says, and of the mode's bits
+    /// those of the file's type go.
+    pub fn new(mtime: i64, mode: u32) -> Self {
+        Self { mtime: seconds(mtime), mode: (mode & MODE) as u16, local: false }
+    }
+
+    /// Of the fields of a zip archive's header. A date that is none is 1970.
+    pub fn of_dos(date: u16, time: u16, mode: u32) -> Self {
+        let mtime = from_dos(u64::from(date), u64::from(time)).unwrap_or(0);
+        Self { local: true, ..Self::new(mtime, mode) }
+    }
+
+    /// Date and time as headers of zip archives have them, in steps of 2 s from 1980 on; an earlier
+    /// time becomes the first of them.
+    pub fn dos(self) -> (u16, u16) {
+        let at = u64::from(self.mtime.max(DOS_BEGIN));
+        let (year, month, day) = civil(at / DAY);
+        let s = at % DAY;
+        let (hour, minute, step) = (s / 3600, s / 60 % 60, s % 60 / 2);
+        let date = ((year - DOS_YEAR) << 9) | (month << 5) | day;
+        let time = (hour << 11) | (minute << 5) | step;
+        // Years end at 2106, so that both have at most 16 bits.
+        (date as u16, time as u16)
+    }
+}
+
+fn seconds(mtime: i64) -> u32 {
+    u32::try_from(mtime.max(0)).unwrap_or(u32::MAX)
+}
+
+fn from_dos(date: u64, time: u64) -> Option<i64> {
+    let (year, month, day) = (DOS_YEAR + (date >> 9), (date >> 5) & 15, date & 31);
+    let (hour, minute, second) = (time >> 11, (time >> 5) & 63, (time & 31) * 2);
+    if !(1..=12).contains(&month) || day == 0 || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let days = day_number(year, month, day);
+    // There is no 31st of February.
+    let exists = civil(days) == (year, month, day);
+    exists.then_some((days * DAY + hour * 3600 + minute * 60 + second) as i64)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn times_and_modes_that_do_not_fit_are_bounded() {
+        assert_eq!(Stat::new(-1, 0o644), Stat::default());
+        assert_eq!(Stat::new(i64::MIN, 0o100_644), Stat::default());
+        let last = Stat { mtime: u32::MAX, mode: 0o7777, local: false };
+        assert_eq!(Stat::new(i64::MAX, u32::MAX), last);
+        assert_eq!(Stat::new(1 << 32, 0o7777), last);
+        assert_eq!(Stat::new(1 << 31, 0).mtime, 1 << 31);
+    }
+
+    #[test]
+    fn dos_knows_the_time_from_1980_on_in_steps_of_two_seconds() {
+        // 2024-02-29 23:59:59.
+        let stat = Stat::new(1_709_251_199, 0o600);
+        let (date, time) = stat.dos();
+        assert_eq!((date, time), ((44 << 9) | (2 << 5) | 29, (23 << 11) | (59 << 5) | 29));
+        let back = Stat::of_dos(date, time, 0o600);
+        assert_eq!(back, Stat { mtime: 1_709_251_198, mode: 0o600, local: true });
+        for early in [0, 1, DOS_BEGIN - 1, DOS_BEGIN] {
+            assert_eq!(Stat { mtime: early, ..stat }.dos(), (0x21, 0));
+        }
+        assert_eq!(Stat::of_dos(0x21, 0, 0).mtime, DOS_BEGIN);
+    }
+
+    #[test]
+    fn dates_that_are_none_are_1970() {
+        let at = |month: u16, day: u16, time| {
+            Stat::of_dos((20 << 9) | (month << 5) | day, time, 0).mtime
+        };
+        for (month, day, time) in [
+            (0, 1, 0),
+            (13, 1, 0),
+            (1, 0, 0),
+            (2, 30, 0),
+            (4, 31, 0),
+            (1, 1, 24 << 11),
+            (1, 1, 60 << 5),
+            (1, 1, 30),
+        ] {
+            assert_eq!(at(month, day, time), 0, "{month} {day} {time}");
+        }
+        assert!(at(2, 29, 0) > DOS_BEGIN, "2000 has one");
+        assert_eq!(Stat::of_dos((127 << 9) | (12 << 5) | 31, 0, 0).mtime, u32::MAX, "2107");
+    }
+
+    #[test]
+    fn as_text_it_is_two_numbers() {
+        let stat = Stat { mtime: 7, mode: 0o600, local: true };
+        assert_eq!(serde_json::to_string(&stat).unwrap(), format!("[7,{}]", 0o600 | 1 << 15));
+        assert_eq!(serde_json::from_str::<Stat>("[0,420]").unwrap(), Stat::default());
+    }
+
+    proptest! {
+        #[test]
+        fn every_time_that_dos_has_comes_back(mtime in DOS_BEGIN..=u32::MAX, mode in 0u16..0o10000) {
+            let stat = Stat { mtime, mode, local: true };
+            let (date, time) = stat.dos();
+            prop_assert_eq!(
+                Stat::of_dos(date, time, u32::from(mode)),
+                Stat { mtime: mtime & !1, ..stat }
+            );
+            prop_assert_eq!(Stat::from(<(u32, u16)>::from(stat)), stat);
+        }
+
+        #[test]
+        fn no_fields_panic(date in any::<u16>(), time in any::<u16>(), mode in any::<u32>()) {
+            let stat = Stat::of_dos(date, time, mode);
+            stat.dos();
+        }
+    }
+}
