@@ -86,9 +86,10 @@ pub struct Peer(pub IpAddr);
 pub trait Handler: Send + Sync + 'static {
     fn answer(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send;
 
-    /// The answer to a GET that takes no wait: all but its body, with its length among the headers,
-    /// and the body. `None`: ask [`Self::answer`]; nothing was done, and nothing counted.
-    fn at_once(&self, _get: &Get<'_, '_>) -> Option<(Response, Bytes)> {
+    /// Answers a GET where that takes no wait: status line and headers, the body's length among them,
+    /// go to `out`, without the empty line; the body. `None`: ask [`Self::answer`]; nothing was done,
+    /// and nothing counted.
+    fn at_once(&self, _get: &Get<'_, '_>, _out: &mut Vec<u8>) -> Option<Bytes> {
         None
     }
 }
@@ -200,33 +201,31 @@ struct QuickServer<H> {
 impl<H: Handler> Quick for QuickServer<H> {
     fn answer(&self, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Bytes> {
         let server = &*self.server;
-        let answer = AssertUnwindSafe(|| server.handler.at_once(get));
+        let before = out.len();
+        let answer = AssertUnwindSafe(|| server.handler.at_once(get, out));
         // A panic comes again where it is dealt with.
-        let (response, body) = std::panic::catch_unwind(answer).ok().flatten()?;
+        let Ok(Some(body)) = std::panic::catch_unwind(answer) else {
+            out.truncate(before);
+            return None;
+        };
         if self.user.get().is_none() {
             server.meet(&self.user);
         }
-        write_head(out, &response, server.maps.version());
+        end_head(out, server.maps.version());
         Some(body)
     }
 }
 
-/// Writes what stands before the body of an answer.
-fn write_head(out: &mut Vec<u8>, response: &Response, map: u64) {
-    let status = response.status();
-    let mut put = |parts: [&[u8]; 4]| parts.iter().for_each(|part| out.extend_from_slice(part));
-    let reason = status.canonical_reason().unwrap_or_default().as_bytes();
-    put([b"HTTP/1.1 ", status.as_str().as_bytes(), b" ", reason]);
-    for (name, value) in response.headers() {
-        put([b"\r\n", name.as_str().as_bytes(), b": ", value.as_bytes()]);
-    }
-    put([b"\r\n", MAP_HEADER.as_bytes(), b": ", map.to_string().as_bytes()]);
+/// Writes what every answer has, and the end of its head.
+fn end_head(out: &mut Vec<u8>, map: u64) {
+    let mut put = |parts: [&[u8]; 3]| parts.iter().for_each(|part| out.extend_from_slice(part));
+    put([MAP_HEADER.as_bytes(), b": ", itoa::Buffer::new().format(map).as_bytes()]);
     DATE.with_borrow_mut(|(second, text)| {
         let now = unix_ns() / 1_000_000_000;
         if *second != now {
             (*second, *text) = (now, format_http_date(now * 1_000_000_000));
         }
-        put([b"\r\ndate: ", text.as_bytes(), b"\r\n\r\n", b""]);
+        put([b"\r\ndate: ", text.as_bytes(), b"\r\n\r\n"]);
     });
 }
 

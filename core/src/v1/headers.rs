@@ -1,6 +1,6 @@
 //! Header names of v1 (§7.1, §23.3). HTTP header names are case-insensitive; ours are lower case.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::checksum::{Checksum, ChecksumKind};
 use crate::error::Result;
@@ -49,24 +49,84 @@ pub fn announced_checksum(headers: &HeaderMap) -> Result<Option<Checksum>> {
         .then(|| Checksum { kind, value: value.to_ascii_lowercase() }))
 }
 
+/// Where the headers of an answer are written to.
+pub trait Headers {
+    /// Sets a header to a number.
+    fn number(&mut self, name: &HeaderName, value: u64);
+
+    /// Sets a header; text that no header may hold is left out.
+    fn text(&mut self, name: &HeaderName, value: &[u8]);
+
+    /// Adds one more line of a header.
+    fn line(&mut self, name: &HeaderName, value: &[u8]);
+}
+
+impl Headers for HeaderMap {
+    fn number(&mut self, name: &HeaderName, value: u64) {
+        self.insert(name, HeaderValue::from(value));
+    }
+
+    fn text(&mut self, name: &HeaderName, value: &[u8]) {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            self.insert(name, value);
+        }
+    }
+
+    fn line(&mut self, name: &HeaderName, value: &[u8]) {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            self.append(name, value);
+        }
+    }
+}
+
+/// The head of an answer as HTTP/1.1 sends it, in the making.
+pub struct HeadText<'a>(&'a mut Vec<u8>);
+
+impl<'a> HeadText<'a> {
+    /// Begins with a status line, behind what `out` holds.
+    pub fn new(out: &'a mut Vec<u8>, status: StatusCode) -> Self {
+        let reason = status.canonical_reason().unwrap_or_default();
+        for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        Self(out)
+    }
+}
+
+impl Headers for HeadText<'_> {
+    fn number(&mut self, name: &HeaderName, value: u64) {
+        self.line(name, itoa::Buffer::new().format(value).as_bytes());
+    }
+
+    fn text(&mut self, name: &HeaderName, value: &[u8]) {
+        self.line(name, value);
+    }
+
+    fn line(&mut self, name: &HeaderName, value: &[u8]) {
+        // What `HeaderValue` takes, too (RFC 9110 §5.5).
+        if value.iter().all(|byte| *byte == b'\t' || *byte >= b' ' && *byte != 0x7f) {
+            for part in [name.as_str().as_bytes(), b": ", value, b"\r\n"] {
+                self.0.extend_from_slice(part);
+            }
+        }
+    }
+}
+
 /// Sets the checksum, version and access-time headers of an object.
-pub fn put_object_meta(headers: &mut HeaderMap, meta: &ObjectMeta) {
+pub fn put_object_meta(headers: &mut impl Headers, meta: &ObjectMeta) {
     // Parsed once: every GET sets these.
     static KIND: HeaderName = HeaderName::from_static(CHECKSUM_TYPE);
     static VALUE: HeaderName = HeaderName::from_static(CHECKSUM_VALUE);
     static VERSION_OF: HeaderName = HeaderName::from_static(VERSION);
     static ACCESSED: HeaderName = HeaderName::from_static(ATIME);
-    let text = |value: &str| HeaderValue::from_str(value).ok();
     if let Some(checksum) = &meta.checksum {
-        headers.insert(&KIND, HeaderValue::from_static(checksum.kind.as_str()));
-        if let Some(value) = text(&checksum.value) {
-            headers.insert(&VALUE, value);
-        }
+        headers.text(&KIND, checksum.kind.as_str().as_bytes());
+        headers.text(&VALUE, checksum.value.as_bytes());
     }
-    if let Some(version) = text(&meta.version).filter(|v| !v.is_empty()) {
-        headers.insert(&VERSION_OF, version);
+    if !meta.version.is_empty() {
+        headers.text(&VERSION_OF, meta.version.as_bytes());
     }
-    headers.insert(&ACCESSED, HeaderValue::from(meta.atime_ns));
+    headers.number(&ACCESSED, meta.atime_ns);
 }
 
 /// The ETag of an object, without quotes (§7.6); none without a checksum.
@@ -75,7 +135,7 @@ pub fn etag(meta: &ObjectMeta) -> Option<String> {
 }
 
 /// One header line per custom key that users set.
-pub fn put_custom(headers: &mut HeaderMap, meta: &ObjectMeta) {
+pub fn put_custom(headers: &mut impl Headers, meta: &ObjectMeta) {
     append_custom(headers, meta.user_custom());
 }
 
@@ -93,13 +153,12 @@ pub fn put_node_meta(headers: &mut HeaderMap, meta: &ObjectMeta) {
 }
 
 fn append_custom<'a>(
-    headers: &mut HeaderMap,
+    headers: &mut impl Headers,
     pairs: impl Iterator<Item = (&'a String, &'a String)>,
 ) {
+    static LINE: HeaderName = HeaderName::from_static(CUSTOM_MD);
     for (key, value) in pairs {
-        if let Ok(line) = HeaderValue::from_bytes(format!("{key}={value}").as_bytes()) {
-            headers.append(HeaderName::from_static(CUSTOM_MD), line);
-        }
+        headers.line(&LINE, format!("{key}={value}").as_bytes());
     }
 }
 

@@ -92,8 +92,8 @@ impl Front {
 }
 
 impl Handler for Front {
-    fn at_once(&self, get: &Get<'_, '_>) -> Option<(Response, Bytes)> {
-        get.target.starts_with("/v1/objects/").then(|| objects::at_once(&self.context, get))?
+    fn at_once(&self, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Bytes> {
+        get.target.starts_with("/v1/objects/").then(|| objects::at_once(&self.context, get, out))?
     }
 
     fn answer(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send {

@@ -13,7 +13,7 @@ use forebay_core::object::ObjectMeta;
 use forebay_core::sign::GRANT_HEADER;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::v1::archive::ArchiveQuery;
-use forebay_core::v1::headers as v1;
+use forebay_core::v1::headers::{self as v1, Headers};
 use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, Result};
 use forebay_node::auth::Caller;
@@ -87,13 +87,13 @@ impl Wanted {
         })
     }
 
-    /// The answer without its body, and that, where it takes no wait: the object is small and lies
-    /// in memory. The other case: what is still wanted.
+    /// What is wanted of an object that is small and lies in memory, so that it takes no wait. The
+    /// other case: what is still wanted.
     pub(super) fn at_once(
         self,
         context: &Context,
         request: &ObjectRequest,
-    ) -> Result<Result<(Response, Bytes), Self>> {
+    ) -> Result<Result<AtOnce, Self>> {
         let range = match self {
             Self::Bytes(range) if request.caller != Caller::Node => range,
             wanted => return Ok(Err(wanted)),
@@ -103,13 +103,38 @@ impl Wanted {
             AtHand::Fresh(record) => return Ok(Err(Self::Looked(range, Some(record)))),
             AtHand::Nothing => return Ok(Err(Self::Looked(range, None))),
         };
-        Ok(Ok(match answer_of(request, &meta, range) {
-            Ok((response, wanted)) => {
-                context.metrics.served("hit", wanted.len());
-                (response, bytes.slice(wanted.start as usize..wanted.end as usize))
-            }
-            Err(refusal) => (*refusal, Bytes::new()),
-        }))
+        let part = match range.map(|range| range.resolve(meta.size)).transpose() {
+            Ok(range) => range.unwrap_or(ByteRange::whole(meta.size)),
+            Err(_) => return Ok(Err(Self::Bytes(range))),
+        };
+        context.metrics.served("hit", part.len());
+        Ok(Ok(AtOnce { meta, bytes, part, is_part: range.is_some() }))
+    }
+}
+
+/// An object at hand, and what is wanted of it.
+pub(super) struct AtOnce {
+    meta: ObjectMeta,
+    bytes: Bytes,
+    part: ByteRange,
+    is_part: bool,
+}
+
+impl AtOnce {
+    pub(super) fn response(&self, caller: Caller) -> Response {
+        let mut response = empty_answer(caller, &self.meta, self.part, self.is_part);
+        *response.body_mut() = Body::from(self.body());
+        response
+    }
+
+    /// Writes the head of the answer, without its end.
+    pub(super) fn write_head(&self, out: &mut Vec<u8>, caller: Caller) {
+        let mut head = v1::HeadText::new(out, status_of(self.is_part));
+        write_headers(&mut head, caller, &self.meta, self.part, self.is_part);
+    }
+
+    pub(super) fn body(&self) -> Bytes {
+        self.bytes.slice(self.part.start as usize..self.part.end as usize)
     }
 }
 
@@ -183,26 +208,44 @@ fn answer_of(
         Ok(range) => range.unwrap_or(ByteRange::whole(size)),
         Err(e) => return Err(Box::new(not_satisfiable(e, size))),
     };
+    Ok((empty_answer(request.caller, meta, bytes, range.is_some()), bytes))
+}
+
+/// The answer with bytes of an object, but for them.
+fn empty_answer(caller: Caller, meta: &ObjectMeta, bytes: ByteRange, is_part: bool) -> Response {
     let mut headers = HeaderMap::with_capacity(GET_HEADERS);
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    v1::put_object_meta(&mut headers, meta);
-    if request.caller == Caller::Node {
+    write_headers(&mut headers, caller, meta, bytes, is_part);
+    if caller == Caller::Node {
         v1::put_node_meta(&mut headers, meta);
-    } else {
-        v1::put_custom(&mut headers, meta);
-    }
-    if range.is_some() {
-        let content_range = format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1);
-        v1::set(&mut headers, "content-range", &content_range);
     }
     let mut response = Response::default();
     *response.headers_mut() = headers;
-    if range.is_some() {
-        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    *response.status_mut() = status_of(is_part);
+    response
+}
+
+fn status_of(is_part: bool) -> StatusCode {
+    if is_part { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK }
+}
+
+fn write_headers(
+    headers: &mut impl Headers,
+    caller: Caller,
+    meta: &ObjectMeta,
+    bytes: ByteRange,
+    is_part: bool,
+) {
+    headers.text(&header::CONTENT_TYPE, b"application/octet-stream");
+    headers.number(&header::CONTENT_LENGTH, bytes.len());
+    headers.text(&header::ACCEPT_RANGES, b"bytes");
+    v1::put_object_meta(headers, meta);
+    if caller != Caller::Node {
+        v1::put_custom(headers, meta);
     }
-    Ok((response, bytes))
+    if is_part {
+        let text = format!("bytes {}-{}/{}", bytes.start, bytes.end - 1, meta.size);
+        headers.text(&header::CONTENT_RANGE, text.as_bytes());
+    }
 }
 
 pub(super) fn not_satisfiable(error: Error, size: u64) -> Response {

@@ -72,12 +72,7 @@ impl Begun {
     fn at_once(self, context: &Context) -> Result<Self> {
         let Self::Get(request, wanted) = self else { return Ok(self) };
         Ok(match wanted.at_once(context, &request)? {
-            Ok((mut response, bytes)) => {
-                if !bytes.is_empty() {
-                    *response.body_mut() = Body::from(bytes);
-                }
-                Self::Answered(response)
-            }
+            Ok(found) => Self::Answered(found.response(request.caller)),
             Err(wanted) => Self::Get(request, wanted),
         })
     }
@@ -101,8 +96,9 @@ pub(super) fn handle(context: &Context, request: Request) -> Answer<'_> {
     Answer::Left(ready(finish(context, &method, result)))
 }
 
-/// The answer to a GET of a small object that lies in memory, and its body; `None` for all else.
-pub(super) fn at_once(context: &Context, get: &Get<'_, '_>) -> Option<(Response, Bytes)> {
+/// Answers a GET of a small object that lies in memory: the answer's head goes to `out`, without its
+/// end; its body. `None` for all else.
+pub(super) fn at_once(context: &Context, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Bytes> {
     let mut request = axum::http::Request::new(());
     *request.uri_mut() = get.target.parse().ok()?;
     *request.headers_mut() = object_get::heeded(get)?;
@@ -112,12 +108,10 @@ pub(super) fn at_once(context: &Context, get: &Get<'_, '_>) -> Option<(Response,
     let Begun::Get(request, wanted) = decode(context, request.into_parts().0).ok()? else {
         return None;
     };
-    let answer = wanted.at_once(context, &request).ok()?.ok()?;
-    if !answer.0.status().is_success() {
-        return None;
-    }
+    let found = wanted.at_once(context, &request).ok()?.ok()?;
     context.metrics.object_request(&Method::GET, "ok");
-    Some(answer)
+    found.write_head(out, request.caller);
+    Some(found.body())
 }
 
 fn later<'a>(
