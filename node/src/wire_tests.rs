@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::head::Get;
 use crate::wire::{Answered, HeadTimer, Patience, Quick, Told, Wire};
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Answers `/quick/LENGTH` with so many bytes, and anything else below `/quick` not at all.
 struct Lengths;
@@ -233,8 +233,8 @@ async fn a_client_that_closes_its_side_gets_what_it_asked_for() {
 #[tokio::test]
 async fn a_connection_without_requests_ends_and_one_with_them_stays() {
     let mut stream = connected().await;
-    for _ in 0..6 {
-        tokio::time::sleep(PATIENCE / 3).await;
+    for _ in 0..4 {
+        tokio::time::sleep(PATIENCE / 2).await;
         stream.write_all(get("/quick/1").as_bytes()).await.unwrap();
         assert_eq!(text(&mut stream).await, "quick: q");
     }
