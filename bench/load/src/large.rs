@@ -19,6 +19,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -192,7 +193,7 @@ pub(crate) async fn serve(args: Args) -> io::Result<()> {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         if args.sndbuf > 0 {
-            rustix::net::sockopt::set_socket_send_buffer_size(&stream, args.sndbuf << 10)?;
+            SockRef::from(&stream).set_send_buffer_size(args.sndbuf << 10)?;
         }
         let queue = Queue::default();
         let wire = Wire { stream: TokioIo::new(stream), queue: queue.clone() };
