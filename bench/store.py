@@ -68,7 +68,7 @@ LOADS = [
     Load("PUT 1 KiB, cache, 16 clients", "PUT", "put-1k", KIB, 10**8, 16, ("AIStore", "MinIO")),
     Load(
         "PUT 16 KiB, owned, 32 clients", "PUT", "put-16k", 16 * KIB, 10**8, 32,
-        ("AIStore", "AIStore fsync", "MinIO"),
+        ("AIStore", "AIStore fsync", "MinIO", "bare axum"),
     ),
 ]  # fmt: skip
 PROPS = {"put-1k": {"class": "cache"}, "million": {"class": "cache"}}
@@ -308,7 +308,8 @@ def start(bench: Bench, stack: contextlib.ExitStack, folder: Path) -> None:
         print("not measured: MinIO is not there", file=sys.stderr)
     file = folder / "1k"
     file.write_bytes(os.urandom(KIB))
-    bench.servers["bare axum"] = stack.enter_context(bare(options.load, "bare axum", "bare", file))
+    axum = bare(options.load, "bare axum", "bare", file, "--log", str(folder / "log"))
+    bench.servers["bare axum"] = stack.enter_context(axum)
     file = folder / "64m"
     file.write_bytes(os.urandom(64 * MIB))
     for name, way in ROOFS.items():
@@ -318,15 +319,16 @@ def start(bench: Bench, stack: contextlib.ExitStack, folder: Path) -> None:
 
 @contextlib.contextmanager
 def bare(program: str, name: str, command: str, file: Path, *more: str) -> Iterator[Server]:
-    """A server of the load generator that does nothing but send one file."""
+    """A server of the load generator that does nothing but send one file, or sync what it gets."""
     port = peers.free_port(1)
     words = [program, command, "--port", str(port), "--file", str(file), *more]
     with peers.process(words, lambda: peers.listens(port)) as child:
-        yield Bare(name, f"127.0.0.1:{port}", child.pid, "/{bucket}/{name}")
+        path = "/{bucket}/{name}"
+        yield Bare(name, f"127.0.0.1:{port}", child.pid, path, path)
 
 
 class Bare(Server):
-    """Has one object and no buckets."""
+    """Has one object, a log for what is written, and no buckets."""
 
     def make_bucket(self, name: str, **props: object) -> None:
         pass

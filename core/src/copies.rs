@@ -81,11 +81,15 @@ pub struct CopyRequest {
     /// Remove: who deletes or writes it at this moment. Send: who is to have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<NodeId>,
+    /// Send: what is there is damaged, so that the copy is wanted though it is not newer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anew: bool,
 }
 
 impl CopyRequest {
     pub fn new(bucket: &Bucket, name: &str) -> Self {
-        Self { bucket: bucket.clone(), name: name.to_owned(), stamp: Stamp::default(), by: None }
+        let (bucket, name) = (bucket.clone(), name.to_owned());
+        Self { bucket, name, stamp: Stamp::default(), by: None, anew: false }
     }
 }
 

@@ -14,7 +14,6 @@ use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::sign::NODE_AUTH_HEADER;
 use forebay_core::v1::cluster::format_http_date;
@@ -33,11 +32,13 @@ use crate::clock::unix_ns;
 use crate::identity::Identity;
 use crate::lifecycle::Lifecycle;
 use crate::maps::Maps;
+use crate::patience::{HeadTimer, Patience};
 use crate::reply::Failure;
 use crate::unread::Unread;
-use crate::wire::{Answered, HeadTimer, Patience, Quick, Told, Wire};
+use crate::wire::{Answered, Quick, Told, Wire};
 
 pub use crate::head::Get;
+pub use crate::outgoing::{Direct, Streamed};
 
 /// A client has this long to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -86,10 +87,10 @@ pub struct Peer(pub IpAddr);
 pub trait Handler: Send + Sync + 'static {
     fn answer(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send;
 
-    /// Answers a GET where that takes no wait: status line and headers, the body's length among them,
-    /// go to `out`, without the empty line; the body. `None`: ask [`Self::answer`]; nothing was done,
-    /// and nothing counted.
-    fn at_once(&self, _get: &Get<'_, '_>, _out: &mut Vec<u8>) -> Option<Bytes> {
+    /// Answers a GET past `hyper`: with a whole body where that takes no wait, and its status line
+    /// and headers in `out`; with a stream where there is much to send. Of either head the empty line
+    /// is left out. `None`, now or later: ask [`Self::answer`]; nothing was done, and nothing counted.
+    fn at_once(&self, _get: &Get<'_, '_>, _out: &mut Vec<u8>) -> Option<Direct> {
         None
     }
 }
@@ -199,20 +200,33 @@ struct QuickServer<H> {
 }
 
 impl<H: Handler> Quick for QuickServer<H> {
-    fn answer(&self, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Bytes> {
+    fn answer(&self, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
         let server = &*self.server;
         let before = out.len();
         let answer = AssertUnwindSafe(|| server.handler.at_once(get, out));
         // A panic comes again where it is dealt with.
-        let Ok(Some(body)) = std::panic::catch_unwind(answer) else {
+        let Ok(Some(answer)) = std::panic::catch_unwind(answer) else {
             out.truncate(before);
             return None;
         };
         if self.user.get().is_none() {
             server.meet(&self.user);
         }
-        end_head(out, server.maps.version());
-        Some(body)
+        Some(match answer {
+            Direct::Whole(body) => {
+                end_head(out, server.maps.version());
+                Direct::Whole(body)
+            }
+            Direct::Streamed(answer) => {
+                let answer = AssertUnwindSafe(answer).catch_unwind();
+                let server = self.server.clone();
+                Direct::Streamed(Box::pin(async move {
+                    let mut answer = answer.await.ok()??;
+                    end_head(&mut answer.head, server.maps.version());
+                    Some(answer)
+                }))
+            }
+        })
     }
 }
 

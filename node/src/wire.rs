@@ -5,37 +5,33 @@
 //! while `hyper` waits for the next one, and never reaches it. All else goes through byte for byte:
 //! this file only has to know where a request ends, and whether `hyper` has answered it.
 
-use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
+use futures::future::BoxFuture;
 use httparse::EMPTY_HEADER;
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::rt::{Sleep, Timer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::head::{self, Get, HEADERS, Message, Next};
+use crate::outgoing::{Direct, Outgoing, Streamed};
+use crate::patience::Patience;
 
 /// Bytes of requests that are read ahead; a longer head is left to `hyper`.
 const AHEAD: usize = 8 << 10;
 /// Requests answered in one turn, before other connections get theirs.
 const TURN: usize = 32;
-/// Bodies up to this size go into one piece with their head.
-const COPIED: usize = 16 << 10;
-/// Memory for answers that a connection keeps.
-const KEPT: usize = 64 << 10;
 
 /// Answers requests at once, or leaves them to `hyper`.
 pub(crate) trait Quick {
-    /// Appends the answer's head, and the empty line behind it, to `out`; its body. `None`: nothing
-    /// was appended, and nothing done.
-    fn answer(&self, request: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Bytes>;
+    /// Appends the answer's head, and the empty line behind it, to `out`; its body. If that comes
+    /// later, or not (`None`), nothing was appended, and nothing done.
+    fn answer(&self, request: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Direct>;
 }
 
 /// What a connection and the service behind `hyper` tell each other.
@@ -113,10 +109,18 @@ pub(crate) struct Wire<Q> {
     ahead: Vec<u8>,
     start: usize,
     end: usize,
-    /// Answers on their way: bytes in one piece, of which `sent` are gone, and what follows.
-    out: Vec<u8>,
-    sent: usize,
-    body: Bytes,
+    out: Outgoing,
+    /// The answer to the request that lies at the beginning of what was read ahead.
+    coming: Option<Coming>,
+    /// Something has been on its way for more than a turn.
+    waits: bool,
+}
+
+/// An answer that is being found.
+struct Coming {
+    answer: BoxFuture<'static, Option<Streamed>>,
+    /// Bytes of the request.
+    request: usize,
 }
 
 impl<Q: Quick> Wire<Q> {
@@ -126,62 +130,75 @@ impl<Q: Quick> Wire<Q> {
         answered: Arc<Answered>,
         patience: Arc<Patience>,
     ) -> Self {
-        let (ahead, out, body) = (Vec::new(), Vec::new(), Bytes::new());
-        let (at, start, end, sent) = (At::Between, 0, 0, 0);
-        Self { stream, quick, answered, patience, at, ahead, start, end, out, sent, body }
+        let (at, ahead, start, end) = (At::Between, Vec::new(), 0, 0);
+        let (out, coming, waits) = (Outgoing::default(), None, false);
+        Self { stream, quick, answered, patience, at, ahead, start, end, out, coming, waits }
     }
 
-    /// Sends what is to be sent before anything else.
+    /// Sends what is to be sent before anything else. The connection is not at rest meanwhile.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.sent < self.out.len() || !self.body.is_empty() {
-            let head = &self.out[self.sent..];
-            let stream = Pin::new(&mut self.stream);
-            let n = if self.body.is_empty() {
-                ready!(stream.poll_write(cx, head))?
-            } else {
-                let parts = [IoSlice::new(head), IoSlice::new(&self.body)];
-                ready!(stream.poll_write_vectored(cx, &parts))?
-            };
-            if n == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            let of_head = n.min(self.out.len() - self.sent);
-            self.sent += of_head;
-            self.body.advance(n - of_head);
+        let polled = self.poll_answers(cx);
+        if self.waits != polled.is_pending() {
+            self.waits = polled.is_pending();
+            self.patience.hold(self.waits);
         }
-        self.sent = 0;
-        self.out.clear();
-        self.out.shrink_to(KEPT);
-        Poll::Ready(Ok(()))
+        polled
+    }
+
+    fn poll_answers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.out.poll_send(&mut self.stream, cx))?;
+            let Some(coming) = &mut self.coming else { return Poll::Ready(Ok(())) };
+            let answer = ready!(coming.answer.as_mut().poll(cx));
+            let request = coming.request;
+            self.coming = None;
+            match answer {
+                Some(answer) => {
+                    self.start += request;
+                    self.out.stream(answer);
+                }
+                None => self.at = At::Within(request as u64),
+            }
+        }
     }
 
     /// Answers requests for as long as they can be answered at once. Ready when `hyper` has to go
     /// on, by what [`Self::at`] says then, or when the client is gone.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut answered = 0;
+        let polled = self.poll_turn(cx, &mut answered);
+        if answered > 0 {
+            self.patience.renew();
+        }
+        polled
+    }
+
+    fn poll_turn(&mut self, cx: &mut Context<'_>, answered: &mut usize) -> Poll<io::Result<()>> {
         while matches!(self.at, At::Between) {
             let mut headers = [EMPTY_HEADER; HEADERS];
             match head::next(&self.ahead[self.start..self.end], &mut headers) {
                 Next::Message(message) => {
                     let Message { head, body, get } = message;
                     let answer = match &get {
-                        Some(get) => self.quick.answer(get, &mut self.out),
+                        Some(get) => self.quick.answer(get, self.out.head()),
                         None => None,
                     };
-                    let Some(content) = answer else {
-                        self.at = At::Within((head as u64).saturating_add(body));
-                        continue;
-                    };
-                    self.start += head;
-                    if content.len() <= COPIED {
-                        self.out.extend_from_slice(&content);
-                    } else {
-                        self.body = content;
+                    match answer {
+                        Some(Direct::Whole(content)) => {
+                            self.start += head;
+                            self.out.add(content);
+                        }
+                        Some(Direct::Streamed(answer)) => {
+                            self.coming = Some(Coming { answer, request: head });
+                        }
+                        None => {
+                            self.at = At::Within((head as u64).saturating_add(body));
+                            continue;
+                        }
                     }
-                    self.patience.renew();
-                    answered += 1;
+                    *answered += 1;
                     ready!(self.poll_out(cx))?;
-                    if answered == TURN {
+                    if *answered == TURN {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
@@ -315,73 +332,3 @@ impl<Q: Quick + Unpin> AsyncWrite for Wire<Q> {
         Pin::new(&mut me.stream).poll_shutdown(cx)
     }
 }
-
-/// For how long a connection may be without a whole head of a request. One alarm serves all of its
-/// requests: it is set anew only when it rings.
-pub(crate) struct Patience {
-    limit: Duration,
-    clock: Mutex<Clock>,
-}
-
-struct Clock {
-    until: Instant,
-    alarm: Pin<Box<tokio::time::Sleep>>,
-}
-
-impl Patience {
-    pub(crate) fn new(limit: Duration) -> Self {
-        let until = Instant::now() + limit;
-        let alarm = Box::pin(tokio::time::sleep_until(until.into()));
-        Self { limit, clock: Mutex::new(Clock { until, alarm }) }
-    }
-
-    fn renew(&self) {
-        self.set(Instant::now() + self.limit);
-    }
-
-    fn set(&self, until: Instant) {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner).until = until;
-    }
-
-    fn poll_over(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            ready!(clock.alarm.as_mut().poll(cx));
-            if Instant::now() >= clock.until {
-                return Poll::Ready(());
-            }
-            let until = clock.until;
-            clock.alarm.as_mut().reset(until.into());
-        }
-    }
-}
-
-/// [`Patience`] as `hyper` takes its time: for heads of requests alone.
-pub(crate) struct HeadTimer(pub(crate) Arc<Patience>);
-
-struct HeadSleep(Arc<Patience>);
-
-impl Timer for HeadTimer {
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
-        self.sleep_until(Instant::now() + duration)
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
-        self.0.set(deadline);
-        Box::pin(HeadSleep(self.0.clone()))
-    }
-
-    fn reset(&self, _: &mut Pin<Box<dyn Sleep>>, deadline: Instant) {
-        self.0.set(deadline);
-    }
-}
-
-impl Future for HeadSleep {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_over(cx)
-    }
-}
-
-impl Sleep for HeadSleep {}

@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::convert::Infallible;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use futures::StreamExt;
 use http_body_util::BodyExt;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -15,20 +17,71 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::head::Get;
-use crate::wire::{Answered, HeadTimer, Patience, Quick, Told, Wire};
+use crate::outgoing::{Direct, Streamed};
+use crate::patience::{HeadTimer, Patience};
+use crate::piece::{FilePart, Piece};
+use crate::wire::{Answered, Quick, Told, Wire};
 
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Answers `/quick/LENGTH` with so many bytes, and anything else below `/quick` not at all.
+/// Answers `/quick/LENGTH` with so many bytes, `/pieces/LENGTH` with bytes and a file in turns,
+/// `/short/LENGTH` with less than it says, `/broken/LENGTH` with an error in the middle; anything
+/// else not at all, `/later` after a while.
 struct Lengths;
 
 impl Quick for Lengths {
-    fn answer(&self, request: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Bytes> {
-        let len: usize = request.target.strip_prefix("/quick/")?.parse().ok()?;
-        let head = format!("HTTP/1.1 200 OK\r\nby: quick\r\ncontent-length: {len}\r\n\r\n");
-        out.extend_from_slice(head.as_bytes());
-        Some(vec![b'q'; len].into())
+    fn answer(&self, request: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
+        if request.target == "/later" {
+            return Some(Direct::Streamed(Box::pin(async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                None
+            })));
+        }
+        let (how, len) = request.target.strip_prefix('/')?.split_once('/')?;
+        let len: usize = len.parse().ok()?;
+        let head = format!("HTTP/1.1 200 OK\r\nby: {how}\r\ncontent-length: {len}\r\n\r\n");
+        if how == "quick" {
+            out.extend_from_slice(head.as_bytes());
+            return Some(Direct::Whole(vec![b'q'; len].into()));
+        }
+        let end: Option<forebay_core::Result<Piece>> = match how {
+            "pieces" => None,
+            "short" => Some(Ok(Bytes::new().into())),
+            "broken" => Some(Err(forebay_core::Error::internal("damaged"))),
+            _ => return None,
+        };
+        let most = if end.is_some() { len / 2 } else { len };
+        Some(Direct::Streamed(Box::pin(async move {
+            tokio::task::yield_now().await;
+            let body = futures::stream::iter(pieces(most).into_iter().map(Ok).chain(end)).boxed();
+            Some(Streamed { head: head.into(), len: len as u64, body })
+        })))
     }
+}
+
+/// What [`Lengths`] sends piece by piece.
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i / 7 % 251) as u8).collect()
+}
+
+/// The same, every second piece from a file.
+fn pieces(len: usize) -> Vec<Piece> {
+    let content = content(len);
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&content).unwrap();
+    let file = Arc::new(file);
+    let starts = (0..len).step_by(200_000);
+    let pieces = starts.map(|start| {
+        let end = (start + 200_000).min(len);
+        match start / 200_000 % 2 {
+            0 => {
+                let (start, end) = (start as u64, end as u64);
+                Piece::File(FilePart { file: file.clone(), start, end })
+            }
+            _ => Bytes::copy_from_slice(&content[start..end]).into(),
+        }
+    });
+    pieces.collect()
 }
 
 /// Says what was asked, with the length of the body; `/large` is 3 MB, `/unread` reads nothing.
@@ -242,4 +295,42 @@ async fn a_connection_without_requests_ends_and_one_with_them_stays() {
     let mut rest = Vec::new();
     let end = tokio::time::timeout(10 * PATIENCE, stream.read_to_end(&mut rest));
     let _ = end.await.expect("the server closes it");
+}
+
+#[tokio::test]
+async fn bodies_come_from_memory_and_from_files_in_their_order() {
+    let mut stream = connected().await;
+    let asked = ["/pieces/1500001", "/quick/2", "/pieces/0", "/later", "/pieces/200000", "/wait"];
+    let all: String = asked.iter().map(|path| get(path)).collect();
+    stream.write_all(all.as_bytes()).await.unwrap();
+    for path in asked {
+        let (by, body) = answer(&mut stream).await;
+        match path.strip_prefix("/pieces/") {
+            Some(len) => assert!(by == "pieces" && body == content(len.parse().unwrap()), "{path}"),
+            None if path == "/quick/2" => assert_eq!((&*by, &*body), ("quick", &b"qq"[..])),
+            None => assert!(by == "hyper" && body.starts_with(format!("GET {path}").as_bytes())),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slow_reader_of_a_large_body_is_waited_for() {
+    let mut stream = connected().await;
+    stream.write_all(get("/pieces/9000000").as_bytes()).await.unwrap();
+    tokio::time::sleep(PATIENCE * 3 / 2).await;
+    assert!(answer(&mut stream).await.1 == content(9_000_000));
+    stream.write_all(get("/quick/1").as_bytes()).await.unwrap();
+    assert_eq!(text(&mut stream).await, "quick: q");
+}
+
+#[tokio::test]
+async fn a_body_that_cannot_be_ended_ends_the_connection_short_of_its_length() {
+    for path in ["/short/900000", "/broken/900000"] {
+        let mut stream = connected().await;
+        stream.write_all((get(path) + &get("/quick/1")).as_bytes()).await.unwrap();
+        let mut all = Vec::new();
+        let end = tokio::time::timeout(10 * PATIENCE, stream.read_to_end(&mut all));
+        let _ = end.await.expect("the server closes it");
+        assert!(all.len() < 900_000 && !all.ends_with(b"q"), "{path}: {}", all.len());
+    }
 }

@@ -335,3 +335,43 @@ async fn an_object_replaced_at_its_backend_is_never_mixed_with_a_damaged_copy() 
         client.delete(&bucket, name).await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn what_was_checked_a_moment_ago_is_sent_as_it_lies_until_its_file_changes() {
+    let root = tempfile::tempdir().unwrap();
+    let folder_roots = vec![root.path().to_owned()];
+    let cluster = Cluster::start(Options { folder_roots, targets: 1, ..Options::default() });
+    let (client, bucket) = (cluster.client(), native("files"));
+    client.create_bucket(&bucket, Some(folder_backend(root.path()))).await.unwrap();
+    let all = content("o", 4_000_000);
+    std::fs::write(root.path().join("o"), &all).unwrap();
+    let read = async |when: &str| {
+        assert_same(when, &client.get_bytes(&bucket, "o", None).await.unwrap(), &all);
+        for (text, part) in [
+            ("bytes=1-3000000", &all[1..=3_000_000]),
+            ("bytes=-200001", &all[all.len() - 200_001..]),
+            ("bytes=70000-139999", &all[70_000..140_000]),
+        ] {
+            let range = RangeSpec::parse(text).unwrap();
+            let got = client.get_bytes(&bucket, "o", range).await.unwrap();
+            assert_same(&format!("{when}: {text}"), &got, part);
+        }
+    };
+    read("when it came").await;
+    read("checked").await;
+    let checked = counted(&cluster, "checked_bytes", "read");
+    read("again").await;
+    if kernel_tells_what_is_cached() {
+        assert_eq!(counted(&cluster, "checked_bytes", "read"), checked);
+    }
+    damage(&cluster, &all[2_000_000..2_000_064]);
+    read("damaged").await;
+    assert!(counted(&cluster, "healed", "read") > 0.0);
+}
+
+/// Linux 6.5 or later.
+fn kernel_tells_what_is_cached() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(5))
+}

@@ -1,6 +1,8 @@
-//! The roof for small reads: axum, one route, one `pread` of an open file, nothing else.
+//! The roofs for small objects: axum, one route, and nothing but one `pread` of an open file for a GET,
+//! nothing but a write and a sync, shared with those who wait at the same time, for a PUT.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +11,13 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+/// Writes that wait for the disk.
+const WAITING: usize = 1024;
+/// The log begins anew behind so many bytes.
+const LOG: u64 = 1 << 30;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
@@ -18,23 +27,67 @@ pub(crate) struct Args {
     /// The file whose bytes every answer has
     #[arg(long)]
     file: PathBuf,
+    /// The file that bodies are written to
+    #[arg(long)]
+    log: Option<PathBuf>,
 }
 
+struct Bare {
+    file: File,
+    len: usize,
+    log: Option<mpsc::Sender<Write>>,
+}
+
+/// A body, and who waits for it to be safe.
+type Write = (Bytes, oneshot::Sender<()>);
+
 /// Serves until it is killed.
-pub(crate) async fn serve(args: Args) -> std::io::Result<()> {
+pub(crate) async fn serve(args: Args) -> io::Result<()> {
     let file = File::open(&args.file)?;
     let len = file.metadata()?.len() as usize;
-    let read = |State(shared): State<Arc<(File, usize)>>| async move {
-        let mut bytes = vec![0; shared.1];
-        match shared.0.read_exact_at(&mut bytes, 0) {
-            Ok(()) => Ok(bytes),
-            Err(_) => Err(StatusCode::INTERNAL_SERVER_ERROR),
-        }
-    };
-    let router = Router::new().route("/{*name}", get(read)).with_state(Arc::new((file, len)));
+    let mut log = None;
+    if let Some(path) = args.log {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+        let (sender, queue) = mpsc::channel(WAITING);
+        std::thread::spawn(move || keep(&file, queue));
+        log = Some(sender);
+    }
+    let router = Router::new().route("/{*name}", get(read).put(write));
+    let router = router.with_state(Arc::new(Bare { file, len, log }));
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", args.port)).await?;
     let listener = axum::serve::ListenerExt::tap_io(listener, |tcp| {
         let _ = tcp.set_nodelay(true);
     });
     axum::serve(listener, router).await
+}
+
+async fn read(State(bare): State<Arc<Bare>>) -> Result<Vec<u8>, StatusCode> {
+    let mut bytes = vec![0; bare.len];
+    let read = bare.file.read_exact_at(&mut bytes, 0);
+    read.map(|()| bytes).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+async fn write(State(bare): State<Arc<Bare>>, body: Bytes) -> Result<(), StatusCode> {
+    let (done, safe) = oneshot::channel();
+    let log = bare.log.as_ref().ok_or(StatusCode::METHOD_NOT_ALLOWED)?;
+    log.send((body, done)).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    safe.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// Writes what waits, all of it at once, syncs, and tells those who wait. Ends with the first error.
+fn keep(file: &File, mut queue: mpsc::Receiver<Write>) {
+    let (mut writes, mut at) = (Vec::new(), 0);
+    while queue.blocking_recv_many(&mut writes, WAITING) > 0 {
+        let parts: Vec<_> = writes.iter().map(|(body, _)| IoSlice::new(body)).collect();
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let whole = rustix::io::pwritev(file, &parts, at) == Ok(len);
+        if !whole || file.sync_data().is_err() {
+            return;
+        }
+        at = (at + len as u64) % LOG;
+        for (_, done) in writes.drain(..) {
+            // Who has gone away needs no answer.
+            let _ = done.send(());
+        }
+    }
 }

@@ -141,14 +141,14 @@ pub fn put_custom(headers: &mut impl Headers, meta: &ObjectMeta) {
 
 /// For another node, which may keep the object: what fronts hold for themselves too, the ETag, and
 /// the time of modification.
-pub fn put_node_meta(headers: &mut HeaderMap, meta: &ObjectMeta) {
+pub fn put_node_meta(headers: &mut impl Headers, meta: &ObjectMeta) {
     append_custom(headers, meta.custom.iter());
-    headers.insert(HeaderName::from_static(MODIFIED), HeaderValue::from(meta.mtime_ns));
+    headers.number(&HeaderName::from_static(MODIFIED), meta.mtime_ns);
     if let Some(parts) = meta.parts.as_text() {
-        set(headers, PARTS, &parts);
+        headers.text(&HeaderName::from_static(PARTS), parts.as_bytes());
     }
     if !meta.etag.is_empty() {
-        set(headers, "etag", &format!("\"{}\"", meta.etag));
+        headers.text(&http::header::ETAG, format!("\"{}\"", meta.etag).as_bytes());
     }
 }
 

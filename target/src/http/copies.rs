@@ -34,8 +34,7 @@ pub(super) async fn send(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    let to = request.by.ok_or_else(|| Error::invalid("who is to have the copy?"))?;
-    context.objects.hand_over(&info, &request.name, &to).await?;
+    context.objects.hand_over(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
 

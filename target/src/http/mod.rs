@@ -22,7 +22,6 @@ use axum::http::{HeaderMap, HeaderName, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
-use bytes::Bytes;
 use forebay_client::PeerClient;
 use forebay_core::Result;
 use forebay_core::intra::MAP_HEADER;
@@ -30,7 +29,7 @@ use forebay_core::v1::query::Query;
 use forebay_node::auth::{self, REDIRECT_VERSION};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
-use forebay_node::listener::{Answer, Get, Handler, Peer, Routes};
+use forebay_node::listener::{Answer, Direct, Get, Handler, Peer, Routes};
 use forebay_node::maps::Maps;
 use forebay_node::membership::Refresher;
 use forebay_node::metrics::Metrics;
@@ -92,7 +91,7 @@ impl Front {
 }
 
 impl Handler for Front {
-    fn at_once(&self, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Bytes> {
+    fn at_once(&self, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
         get.target.starts_with("/v1/objects/").then(|| objects::at_once(&self.context, get, out))?
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::bucket::Freshness;
@@ -17,18 +17,22 @@ use forebay_core::v1::headers::{self as v1, Headers};
 use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, Result};
 use forebay_node::auth::Caller;
-use forebay_node::listener::Get;
+use forebay_node::listener::{Get, Streamed};
 use forebay_node::reply::Failure;
 
 use super::objects::ObjectRequest;
-use super::{Context, etl, object_actions, shard};
+use super::{Context, Shared, etl, object_actions, shard};
 use crate::object::{AtHand, Turns, begun};
 use crate::store::Record;
 
 /// Whole objects up to this size go out in one piece.
 const ONE_PIECE: u64 = 1 << 20;
+/// So many bytes of a file are worth a path of their own.
+const MANY: u64 = 64 << 10;
 /// Headers of an answer to GET, so that their map need not grow.
 const GET_HEADERS: usize = 12;
+/// The same in bytes.
+const HEAD: usize = 512;
 /// Headers of a GET that say nothing of what is wanted, and those that are heeded. One with others
 /// takes the long way.
 const UNHEEDED: [&str; 5] = ["host", "user-agent", "accept", "accept-encoding", "connection"];
@@ -138,6 +142,32 @@ impl AtOnce {
     }
 }
 
+/// The answer with much of an object, whose copy a look has found, piece by piece. `None` now: it is
+/// not enough, or does not lie in files; later: the long way has to be taken.
+pub(super) fn streamed(
+    context: Shared,
+    request: ObjectRequest,
+    range: Option<RangeSpec>,
+    record: Box<Record>,
+) -> Option<impl Future<Output = Option<Streamed>> + Send> {
+    let bytes = match range {
+        Some(range) => range.resolve(record.size).ok()?,
+        None => ByteRange::whole(record.size),
+    };
+    let is_enough = record.is_in_files() && bytes.len() >= MANY;
+    is_enough.then_some(async move {
+        let stored = context.objects.open_found(&request.info, &record).await?;
+        let meta = stored.meta();
+        let mut head = Vec::with_capacity(HEAD);
+        let mut text = v1::HeadText::new(&mut head, status_of(range.is_some()));
+        write_headers(&mut text, request.caller, &meta, bytes, range.is_some());
+        let body = begun(stored.pieces(bytes)).await.ok()?;
+        context.metrics.object_request(&Method::GET, "ok");
+        context.metrics.served(stored.result(), bytes.len());
+        Some(Streamed { head, len: bytes.len(), body })
+    })
+}
+
 pub(super) async fn get(
     context: &Context,
     request: ObjectRequest,
@@ -215,9 +245,6 @@ fn answer_of(
 fn empty_answer(caller: Caller, meta: &ObjectMeta, bytes: ByteRange, is_part: bool) -> Response {
     let mut headers = HeaderMap::with_capacity(GET_HEADERS);
     write_headers(&mut headers, caller, meta, bytes, is_part);
-    if caller == Caller::Node {
-        v1::put_node_meta(&mut headers, meta);
-    }
     let mut response = Response::default();
     *response.headers_mut() = headers;
     *response.status_mut() = status_of(is_part);
@@ -239,8 +266,9 @@ fn write_headers(
     headers.number(&header::CONTENT_LENGTH, bytes.len());
     headers.text(&header::ACCEPT_RANGES, b"bytes");
     v1::put_object_meta(headers, meta);
-    if caller != Caller::Node {
-        v1::put_custom(headers, meta);
+    match caller {
+        Caller::Node => v1::put_node_meta(headers, meta),
+        _ => v1::put_custom(headers, meta),
     }
     if is_part {
         let text = format!("bytes {}-{}/{}", bytes.start, bytes.end - 1, meta.size);

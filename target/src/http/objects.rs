@@ -19,7 +19,7 @@ use forebay_core::v1::query::{Query, split_path};
 use forebay_core::v1::uploads::{self as actions, AppendQuery, MemberQuery, PartQuery};
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
 use forebay_node::auth::{self, Caller};
-use forebay_node::listener::{Answer, Get};
+use forebay_node::listener::{Answer, Direct, Get};
 use forebay_node::metrics::result_of;
 use forebay_node::reply::Failure;
 use futures::future::ready;
@@ -27,7 +27,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::object_get::Wanted;
-use super::{Context, caught_up, newer_state, object_actions, object_get, uploads};
+use super::{Context, Shared, caught_up, newer_state, object_actions, object_get, uploads};
 use crate::object::PutRequest;
 
 /// Largest control message.
@@ -96,9 +96,9 @@ pub(super) fn handle(context: &Context, request: Request) -> Answer<'_> {
     Answer::Left(ready(finish(context, &method, result)))
 }
 
-/// Answers a GET of a small object that lies in memory: the answer's head goes to `out`, without its
-/// end; its body. `None` for all else.
-pub(super) fn at_once(context: &Context, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Bytes> {
+/// Answers a GET of an object that lies here: a small one in memory at once, with the answer's head,
+/// without its end, in `out`; much of one in files as a stream. `None` for all else.
+pub(super) fn at_once(context: &Shared, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
     let mut request = axum::http::Request::new(());
     *request.uri_mut() = get.target.parse().ok()?;
     *request.headers_mut() = object_get::heeded(get)?;
@@ -108,10 +108,17 @@ pub(super) fn at_once(context: &Context, get: &Get<'_, '_>, out: &mut Vec<u8>) -
     let Begun::Get(request, wanted) = decode(context, request.into_parts().0).ok()? else {
         return None;
     };
-    let found = wanted.at_once(context, &request).ok()?.ok()?;
+    let found = match wanted.at_once(context, &request).ok()? {
+        Ok(found) => found,
+        Err(Wanted::Looked(range, Some(record))) => {
+            let work = object_get::streamed(context.clone(), request, range, record)?;
+            return Some(Direct::Streamed(Box::pin(work)));
+        }
+        Err(_) => return None,
+    };
     context.metrics.object_request(&Method::GET, "ok");
     found.write_head(out, request.caller);
-    Some(found.body())
+    Some(Direct::Whole(found.body()))
 }
 
 fn later<'a>(

@@ -10,6 +10,7 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::metrics::CheckPath;
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::{Key, ObjectService};
@@ -344,7 +345,9 @@ impl Turns {
 
 /// The stream with its first piece read: what fails at once is an error here, while an answer can
 /// still say so.
-pub(crate) async fn begun(mut stream: BodyStream) -> Result<BodyStream> {
+pub(crate) async fn begun<T: Send + 'static>(
+    mut stream: BoxStream<'static, Result<T>>,
+) -> Result<BoxStream<'static, Result<T>>> {
     match stream.next().await {
         Some(Ok(first)) => Ok(futures::stream::iter([Ok(first)]).chain(stream).boxed()),
         Some(Err(e)) => Err(e),

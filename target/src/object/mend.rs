@@ -13,10 +13,10 @@ use super::lock::KeyLocks;
 use super::{Key, ObjectService};
 use crate::store::Record;
 
-/// How long one target may take to send what it has.
-const SENT_WITHIN: Duration = Duration::from_secs(60);
+/// How long one target may take to mend a copy before the next is asked.
+const MENDED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Copies that are being mended. They count as not there when others ask or send theirs.
+/// Copies that are being mended: for the same ones that others send there is room.
 #[derive(Debug, Default)]
 pub(crate) struct Mending {
     /// Who finds the same damage waits for the first.
@@ -60,8 +60,8 @@ impl ObjectService {
         self.0.mending.damaged().insert(key.clone(), record.generation);
         let _marked = Marked(&self.0.mending, &key);
         for node in self.who_has(info, record).await {
-            let fetched = self.fetch_copy(info, name, &node);
-            match tokio::time::timeout(SENT_WITHIN, fetched).await {
+            let fetched = self.fetch_copy(info, name, &node, true);
+            match tokio::time::timeout(MENDED_WITHIN, fetched).await {
                 Ok(Ok(_)) if self.is_replaced(record).await => {
                     let uri = info.bucket.object_uri(name);
                     tracing::warn!(%uri, from = %node.id, "a damaged copy was mended");

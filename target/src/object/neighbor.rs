@@ -22,7 +22,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(6);
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// What another target says of an object.
-pub(super) type Answer = (Node, Result<CopyLook>);
+type Answer = (Node, Result<CopyLook>);
 
 /// What became of an object here.
 #[derive(Clone, Copy)]
@@ -127,7 +127,7 @@ impl ObjectService {
         let answers = self.look_elsewhere(info, name, others).await;
         let (there, removed) = newest(&answers);
         match there.filter(|(_, stamp)| removed.is_none_or(|r| r < *stamp)) {
-            Some((node, _)) => self.fetch_copy(info, name, node).await.map(Some),
+            Some((node, _)) => self.fetch_copy(info, name, node, false).await.map(Some),
             None => match silent(info, name, &answers) {
                 Some(e) => Err(e),
                 None => self.store().get(info.id, name).await,
@@ -156,20 +156,21 @@ impl ObjectService {
             return Ok(None);
         }
         match there.filter(|(_, stamp)| *stamp > record.stamp()) {
-            Some((node, _)) => self.fetch_copy(info, &name, node).await.map(Some),
+            Some((node, _)) => self.fetch_copy(info, &name, node, false).await.map(Some),
             None => Ok(Some(record)),
         }
     }
 
-    /// Has a target send what it has of an object.
+    /// Has a target send what it has of an object; `anew`: though it be no newer than what is here.
     pub(super) async fn fetch_copy(
         &self,
         info: &BucketInfo,
         name: &str,
         from: &Node,
+        anew: bool,
     ) -> Result<Record> {
-        let request =
-            CopyRequest { by: Some(self.me().clone()), ..CopyRequest::new(&info.bucket, name) };
+        let by = Some(self.me().clone());
+        let request = CopyRequest { by, anew, ..CopyRequest::new(&info.bucket, name) };
         let peer = self.0.parts.peer.with_idle_timeout(SENT_WITHIN);
         let () = peer.post_json(&from.url, SEND_PATH, &request).await?;
         // Moved on, or removed, meanwhile: the next look tells.

@@ -10,6 +10,8 @@ use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::metrics::CheckPath;
+use forebay_node::piece::{Piece, Pieces};
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
 
@@ -83,28 +85,48 @@ impl Stored {
     /// The bytes of `range` in pieces of at most a MiB. After damage all of the rest comes from
     /// elsewhere; it fails with [`ErrorCode::ObjectChanged`] when that has another version by now.
     pub(crate) fn stream(&self, range: ByteRange) -> BodyStream {
-        let from = From::Disk(self.reader.stream(range).boxed());
-        let state = (self.clone(), range.start, from);
-        futures::stream::try_unfold(state, move |(me, at, mut from)| async move {
+        self.or_elsewhere(range, self.reader.stream(range).boxed(), |bytes| {
+            (bytes.len() as u64, true)
+        })
+    }
+
+    /// As [`Self::stream`]; what was checked a moment ago comes as a part of its file.
+    pub(crate) fn pieces(&self, range: ByteRange) -> Pieces {
+        self.or_elsewhere(range, self.reader.pieces(range).boxed(), |piece| {
+            (piece.len(), matches!(piece, Piece::Bytes(_)))
+        })
+    }
+
+    /// Pieces from here for as long as they are sound. `look`: bytes of a piece, and whether it was
+    /// checked now.
+    fn or_elsewhere<T: std::convert::From<Bytes> + Send + 'static>(
+        &self,
+        range: ByteRange,
+        pieces: BoxStream<'static, Result<T>>,
+        look: fn(&T) -> (u64, bool),
+    ) -> BoxStream<'static, Result<T>> {
+        let state = (self.clone(), range.start, From::Disk(pieces));
+        futures::stream::try_unfold(state, move |(me, mut at, mut from)| async move {
             let piece = match &mut from {
                 From::Disk(pieces) => match pieces.try_next().await {
                     Err(e) if is_corrupt(&e) => {
                         let rest = ByteRange { start: at, end: range.end };
                         let mut pieces = me.healer.stream(e, rest).await?;
-                        let piece = pieces.try_next().await?;
+                        let piece = pieces.try_next().await?.map(T::from);
                         from = From::Elsewhere(pieces);
                         piece
                     }
-                    Ok(Some(piece)) => {
-                        let end = at + piece.len() as u64;
-                        me.counted(ByteRange { start: at, end }, Ok(Some(piece)))?
-                    }
                     other => other?,
                 },
-                From::Elsewhere(pieces) => pieces.try_next().await?,
+                From::Elsewhere(pieces) => pieces.try_next().await?.map(T::from),
             };
             Ok(piece.map(|piece| {
-                let at = at + piece.len() as u64;
+                let (len, checked) = look(&piece);
+                let range = ByteRange { start: at, end: at + len };
+                if checked && matches!(from, From::Disk(_)) {
+                    me.service.count_checked(CheckPath::Read, me.record().size, range);
+                }
+                at = range.end;
                 (piece, (me, at, from))
             }))
         })
@@ -120,8 +142,8 @@ impl Stored {
 }
 
 /// Where the pieces of a stream come from.
-enum From {
-    Disk(BodyStream),
+enum From<T> {
+    Disk(BoxStream<'static, Result<T>>),
     Elsewhere(BodyStream),
 }
 
@@ -163,6 +185,14 @@ impl ObjectService {
             }
         }
         Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
+    }
+
+    /// Opens the very commit that a look has found. `None`: another way has to be taken, because it
+    /// went away or is damaged.
+    pub(crate) async fn open_found(&self, info: &BucketInfo, record: &Record) -> Option<Stored> {
+        let reader = self.store().reader(record).await.ok()?;
+        self.store().touch(record, unix_ns());
+        Some(Stored::new(self, info, reader, "hit"))
     }
 
     /// The copy here, if it can be served without waiting for anybody.

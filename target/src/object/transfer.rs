@@ -51,7 +51,7 @@ pub(crate) struct Which<'a> {
 pub(super) enum Sent {
     /// It is written at this moment; surely the receiver does not have it.
     Written,
-    /// It belongs there. Unlikely to be there already, if `alone`.
+    /// It belongs there. `alone`: nobody looked whether it is there already, and it may be.
     Moved { alone: bool },
 }
 
@@ -96,8 +96,7 @@ impl ObjectService {
         if record.is_none() {
             self.store().check_absent(info.id, name)?;
         }
-        let sound = record.filter(|record| !self.0.mending.has(&Key::new(info, name), record));
-        let there = sound.map(|record| record.stamp());
+        let there = record.map(|record| record.stamp());
         Ok(CopyLook { there, removed: self.tombstone(info, name).await? })
     }
 
@@ -180,14 +179,16 @@ impl ObjectService {
     }
 
     /// Sends what lies here of an object to one target where it belongs, which asks for it.
-    pub(crate) async fn hand_over(&self, info: &BucketInfo, name: &str, to: &NodeId) -> Result<()> {
+    pub(crate) async fn hand_over(&self, info: &BucketInfo, request: &CopyRequest) -> Result<()> {
+        let CopyRequest { name, by, anew, .. } = request;
+        let to = by.as_ref().ok_or_else(|| Error::invalid("who is to have the copy?"))?;
         let which = Which { info, name, older: false };
         let state = self.state();
         let duty = rebalance::duty(&state, info, name, self.me());
         let to = duty.others.iter().find(|n| n.id == *to && n.alive);
         let to = to.ok_or_else(|| which.belongs_elsewhere())?;
         let Some(record) = self.record_at_rest(which).await? else { return Ok(()) };
-        self.send(to, which, &record, Sent::Moved { alone: true }).await?;
+        self.send(to, which, &record, Sent::Moved { alone: !anew }).await?;
         if !duty.stays && duty.others.len() == 1 {
             self.drop_this(which, &record).await?;
         }

@@ -32,6 +32,8 @@ struct Files {
     by_id: HashMap<u64, Arc<Marks>>,
     /// Of all files, each with what it takes beside them.
     blocks: usize,
+    /// When all were looked at for what does not count any more: once in a tick is enough.
+    dropped: u32,
 }
 
 /// When the blocks of one file were checked.
@@ -57,7 +59,7 @@ impl Checked {
             return Some(marks.clone());
         }
         files.remove(id);
-        if files.blocks + blocks + FILE > MOST {
+        if files.blocks + blocks + FILE > MOST && now() != files.dropped {
             files.drop_old(now());
         }
         if files.blocks + blocks + FILE > MOST {
@@ -80,6 +82,7 @@ impl Files {
 
     /// Forgets files of which no check counts any more.
     fn drop_old(&mut self, now: u32) {
+        self.dropped = now;
         self.by_id.retain(|_, marks| marks.is_any_fresh(now));
         self.blocks = self.by_id.values().map(|marks| marks.cost()).sum();
     }
@@ -180,6 +183,8 @@ mod tests {
         first.note(0..1);
         assert!(checked.marks(3, BLOCK, 7).is_none(), "both are in use");
         first.lose();
+        assert!(checked.marks(3, BLOCK, 7).is_none(), "it was looked for room a moment ago");
+        std::thread::sleep(2 * TICK);
         checked.marks(3, BLOCK, 7).unwrap().note(0..1);
         assert!(checked.marks(4, size, 7).is_none(), "2 is in use");
         assert!(checked.marks(5, (MOST as u64 + 1) * BLOCK, 7).is_none());

@@ -3,10 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use bytes::Bytes;
 use forebay_core::size::ByteRange;
+use forebay_node::piece::Piece;
+use futures::TryStreamExt;
 
 use super::format::BLOCK;
 use super::tests::{open, owned, payload, the_file};
@@ -106,7 +109,7 @@ async fn what_left_the_page_cache_is_checked_again() {
     file.sync_all().unwrap();
     let opened = reader(&store).await;
     opened.read(PART).await.unwrap();
-    disk::forget_cached(&file);
+    page_cache::forget_cached(&file);
     if opened.read_recent(PART).is_some() {
         // A file system that lives in memory.
         return;
@@ -115,4 +118,68 @@ async fn what_left_the_page_cache_is_checked_again() {
     fs::read(the_file(dir.path())).unwrap();
     assert!(opened.read_recent(PART).is_none());
     assert_eq!(opened.read(PART).await.unwrap(), cut(&data, PART));
+}
+
+/// The bytes of a range as a connection gets them, and how many of them came unread.
+async fn sent(reader: &ObjectReader, range: ByteRange) -> (Vec<u8>, u64) {
+    let pieces: Vec<Piece> = reader.pieces(range).try_collect().await.unwrap();
+    let (mut all, mut unread) = (Vec::new(), 0);
+    for piece in pieces {
+        let len = piece.len();
+        match piece {
+            Piece::Bytes(bytes) => all.extend_from_slice(&bytes),
+            Piece::File(part) => {
+                let file = fs::File::from(
+                    std::os::fd::AsFd::as_fd(&part.file).try_clone_to_owned().unwrap(),
+                );
+                let mut bytes = vec![0; len as usize];
+                file.read_exact_at(&mut bytes, part.start).unwrap();
+                all.extend(bytes);
+                unread += len;
+            }
+        }
+    }
+    (all, unread)
+}
+
+#[tokio::test]
+async fn what_was_checked_a_moment_ago_is_sent_as_it_lies() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, data) = with_object(dir.path()).await;
+    let whole = ByteRange::whole(LEN as u64);
+    let first = reader(&store).await;
+    let (all, unread) = sent(&first, ByteRange { start: 5, end: 4 * BLOCK }).await;
+    assert!(all == data[5..4 * BLOCK as usize] && unread == 0, "nobody checked it");
+    let (all, unread) = sent(&reader(&store).await, whole).await;
+    assert!(all == data);
+    if unread == 0 {
+        // A kernel that does not tell what is cached.
+        return;
+    }
+    assert_eq!(unread, 4 * BLOCK, "the rest was never read");
+    for range in [whole, PART, ByteRange { start: 3, end: LEN as u64 - 1 }] {
+        let (all, unread) = sent(&first, range).await;
+        assert!(all == cut(&data, range) && unread == range.len());
+    }
+    let file = fs::File::open(the_file(dir.path())).unwrap();
+    file.sync_all().unwrap();
+    page_cache::forget_cached(&file);
+    let (all, unread) = sent(&first, whole).await;
+    assert!(all == data);
+    // A file system that lives in memory forgets nothing.
+    assert!(unread == 0 || unread == whole.len(), "{unread}");
+}
+
+#[tokio::test]
+async fn a_changed_file_is_not_sent_as_it_lies() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, data) = with_object(dir.path()).await;
+    let whole = ByteRange::whole(LEN as u64);
+    sent(&reader(&store).await, whole).await;
+    let path = the_file(dir.path());
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&[data[9] ^ 1], 9).unwrap();
+    let pieces = reader(&store).await.pieces(whole).try_collect::<Vec<Piece>>().await;
+    assert!(is_corrupt(&pieces.err().unwrap()));
 }

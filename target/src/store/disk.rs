@@ -6,11 +6,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
+
+use super::page_cache::{PAGE, advise, is_cached, is_resident, read_now};
 
 /// An open file. Reading while another thread still writes it is fine.
 pub trait DiskFile: Send + Sync {
@@ -39,6 +41,12 @@ pub trait DiskFile: Send + Sync {
     /// keeps it.
     fn changed_ns(&self) -> io::Result<i128> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The open file itself, to be sent from, if `len` bytes at `offset` lie in the page cache. `None`:
+    /// they do not, or nobody can tell.
+    fn resident(self: Arc<Self>, _offset: u64, _len: u64) -> Option<Arc<dyn AsFd + Send + Sync>> {
+        None
     }
 
     /// As [`Self::read_exact_at`], for who reads everything once: what is not in the page cache
@@ -126,6 +134,12 @@ pub struct RealDisk;
 
 struct RealFile(File);
 
+impl AsFd for RealFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl DiskFile for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.0.read_at(buf, offset)
@@ -160,6 +174,10 @@ impl DiskFile for RealFile {
         Ok(i128::from(meta.ctime()) * 1_000_000_000 + i128::from(meta.ctime_nsec()))
     }
 
+    fn resident(self: Arc<Self>, offset: u64, len: u64) -> Option<Arc<dyn AsFd + Send + Sync>> {
+        is_resident(&self.0, offset, len).then(|| self as _)
+    }
+
     fn read_passing(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         // No reading ahead: what is in the cache has to be there for another's sake.
         advise(&self.0, 0, 0, libc::POSIX_FADV_RANDOM);
@@ -182,27 +200,6 @@ impl DiskFile for RealFile {
 
 /// Bytes of which [`DiskFile::read_passing`] decides at once whether they stay in the page cache.
 const PASSING: u64 = 64 << 10;
-/// Only whole pages are dropped; where they are larger than this the kernel sees to it.
-const PAGE: u64 = 4096;
-
-/// Tells the kernel how a file is used; what it makes of it is its matter.
-#[allow(unsafe_code)]
-fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
-    // SAFETY: the descriptor is open for as long as `file` is borrowed; no memory is involved.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as i64, len as i64, advice) };
-}
-
-/// Has the page cache forget a file that was synced.
-#[cfg(test)]
-pub(crate) fn forget_cached(file: &File) {
-    advise(file, 0, 0, libc::POSIX_FADV_DONTNEED);
-}
-
-/// Whether the byte at `offset` can be read without the disk. `false` where that cannot be told.
-fn is_cached(file: &File, offset: u64) -> bool {
-    matches!(read_now(file, &mut [0], offset), Ok(Some(1)))
-}
-
 impl Disk for RealDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
@@ -341,27 +338,6 @@ fn write_vectored(file: &File, mut parts: &[IoSlice<'_>], offset: u64) -> io::Re
         }
     }
     Ok(())
-}
-
-#[allow(unsafe_code)]
-fn read_now(file: &File, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-    let at = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
-    // SAFETY: `part` is the whole of `buf`, which lives through the call and is ours to write.
-    let n = unsafe { libc::preadv2(file.as_raw_fd(), &part, 1, at, libc::RWF_NOWAIT) };
-    match usize::try_from(n) {
-        Ok(n) => Ok(Some(n)),
-        Err(_) => match io::Error::last_os_error() {
-            e if matches!(
-                e.raw_os_error(),
-                Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR)
-            ) =>
-            {
-                Ok(None)
-            }
-            e => Err(e),
-        },
-    }
 }
 
 #[allow(unsafe_code)]

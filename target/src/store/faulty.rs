@@ -1,6 +1,7 @@
 //! A disk for tests that counts every step and stops at a chosen one, as a crash or a failure would.
 
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -174,6 +175,11 @@ impl DiskFile for FaultyFile {
 
     fn changed_ns(&self) -> io::Result<i128> {
         self.file.changed_ns()
+    }
+
+    fn resident(self: Arc<Self>, offset: u64, len: u64) -> Option<Arc<dyn AsFd + Send + Sync>> {
+        self.disk.look(&self.path, false).ok()?;
+        self.file.clone().resident(offset, len)
     }
 }
 

@@ -47,6 +47,7 @@ mod log;
 mod observer;
 #[cfg(test)]
 mod opening_tests;
+mod page_cache;
 mod partial;
 mod reader;
 mod recency;

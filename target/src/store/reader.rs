@@ -7,6 +7,7 @@ use forebay_core::buffers::Buffer;
 use forebay_core::checksum::crc32c;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::piece::{FilePart, Piece};
 use futures::{Stream, stream};
 use tokio::task::JoinHandle;
 
@@ -17,7 +18,8 @@ use super::format::{BLOCK, TABLE_ENTRY, table_len};
 use super::record::Record;
 use super::{blocking, joined};
 
-/// Bytes of a piece of a stream that comes from a disk; whole blocks. One piece is read ahead.
+/// Bytes of a piece of a stream that comes from a disk; whole blocks. One piece is read ahead. As many
+/// as a connection takes at once are sent from a file that was just found in the page cache.
 const PIECE: u64 = 4 * BLOCK;
 /// Bytes of a piece that lies in the page cache.
 const CACHED_PIECE: u64 = BUFFER as u64;
@@ -73,13 +75,28 @@ impl OpenExtent {
         marks.as_deref()
     }
 
-    /// The bytes of a range of at most a block, if they lie in the page cache and their blocks were
-    /// checked a moment ago.
-    fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
-        let marks = self.marks()?;
-        if !marks.cover(range.start / BLOCK..range.end.div_ceil(BLOCK)) {
-            return None;
+    /// What is known of the blocks of a range, if all were checked a moment ago.
+    fn recent(&self, range: ByteRange) -> Option<&Marks> {
+        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+        self.marks().filter(|marks| marks.cover(blocks))
+    }
+
+    /// A range of the file, if it lies in the page cache and its blocks were checked a moment ago.
+    fn recent_part(&self, range: ByteRange) -> Option<FilePart> {
+        let marks = self.recent(range)?;
+        let ByteRange { start, end } = range;
+        match self.file.clone().resident(start, end - start) {
+            Some(file) => Some(FilePart { file, start, end }),
+            None => {
+                marks.lose();
+                None
+            }
         }
+    }
+
+    /// The bytes of such a range of at most a block.
+    fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
+        let marks = self.recent(range)?;
         let mut buffer = Buffer::take(range.len() as usize);
         match self.file.read_now_at(buffer.bytes_mut(), range.start) {
             Ok(Some(n)) if n as u64 == range.len() => Some(buffer.freeze()),
@@ -114,19 +131,27 @@ impl ObjectReader {
 
     /// The bytes of `range` in pieces of at most 256 KiB. After an error the stream ends.
     pub fn stream(&self, range: ByteRange) -> impl Stream<Item = Result<Bytes>> + Send + use<> {
-        let open = self.shared.clone();
-        let state = Pieces { open, next: range.start, end: range.end, ahead: None };
-        stream::try_unfold(state, |mut pieces| async move {
-            if let Some(bytes) = pieces.cached() {
-                return Ok(Some((bytes, pieces)));
-            }
-            let Some(piece) = pieces.ahead.take().or_else(|| pieces.begin()) else {
-                return Ok(None);
-            };
-            let bytes = joined(piece.await)?;
-            pieces.ahead = pieces.begin();
-            Ok(Some((bytes, pieces)))
+        stream::try_unfold(self.pieces_of(range), |mut pieces| async move {
+            Ok(pieces.next().await?.map(|bytes| (bytes, pieces)))
         })
+    }
+
+    /// As [`Self::stream`]; what lies in the page cache, and was checked a moment ago, comes as a part
+    /// of its file.
+    pub(crate) fn pieces(
+        &self,
+        range: ByteRange,
+    ) -> impl Stream<Item = Result<Piece>> + Send + use<> {
+        stream::try_unfold(self.pieces_of(range), |mut pieces| async move {
+            if let Some(part) = pieces.recent() {
+                return Ok(Some((Piece::File(part), pieces)));
+            }
+            Ok(pieces.next().await?.map(|bytes| (Piece::Bytes(bytes), pieces)))
+        })
+    }
+
+    fn pieces_of(&self, range: ByteRange) -> Pieces {
+        Pieces { open: self.shared.clone(), next: range.start, end: range.end, ahead: None }
     }
 
     /// Compares the blocks of `range` with their checksums; what lies in the log was compared when
@@ -161,6 +186,27 @@ struct Pieces {
 }
 
 impl Pieces {
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        if let Some(bytes) = self.cached() {
+            return Ok(Some(bytes));
+        }
+        let Some(piece) = self.ahead.take().or_else(|| self.begin()) else { return Ok(None) };
+        let bytes = joined(piece.await)?;
+        self.ahead = self.begin();
+        Ok(Some(bytes))
+    }
+
+    /// The next piece without a look at its bytes.
+    fn recent(&mut self) -> Option<FilePart> {
+        if self.ahead.is_some() || self.next >= self.end {
+            return None;
+        }
+        let end = ((self.next / PIECE + 1) * PIECE).min(self.end);
+        let part = self.open.recent_part(ByteRange { start: self.next, end })?;
+        self.next = end;
+        Some(part)
+    }
+
     /// The next piece without a change of threads, if it lies in the page cache and is sound.
     fn cached(&mut self) -> Option<Bytes> {
         if self.ahead.is_some() || self.next >= self.end {
@@ -211,6 +257,12 @@ impl Open {
         (!range.is_empty() && range.len() < BLOCK).then(|| extent.read_recent(range))?
     }
 
+    fn recent_part(&self, range: ByteRange) -> Option<FilePart> {
+        let Body::Files(extents) = &self.body else { return None };
+        let (extent, range) = of_one(extents, range)?;
+        extent.recent_part(range)
+    }
+
     /// The bytes of `range`, of at most [`CACHED_PIECE`] and within one such piece, if no disk needs
     /// to be waited for. `None` for any reason: [`Self::load`] tells what is wrong.
     fn load_now(&self, range: ByteRange) -> Option<Bytes> {
@@ -226,7 +278,6 @@ impl Open {
         let from = start / BLOCK * BLOCK;
         let to = (end.div_ceil(BLOCK) * BLOCK).min(extent.size);
         let payload = usize::try_from(to - from).ok().filter(|len| *len <= BUFFER)?;
-        let marks = if end - start < to - from { extent.marks() } else { None };
         let mut sums = [0; SUMS];
         let sums = &mut sums[..table_len(to - from) as usize];
         let now = |buf: &mut [u8], at: u64| match extent.file.read_now_at(buf, at) {
@@ -239,7 +290,7 @@ impl Open {
         now(bytes, from)?;
         let mut blocks = bytes.chunks(BLOCK as usize).zip(sums.chunks(TABLE_ENTRY as usize));
         let sound = blocks.all(|(block, sum)| crc32c(block).to_le_bytes() == *sum);
-        if let Some(marks) = marks.filter(|_| sound) {
+        if let Some(marks) = extent.marks().filter(|_| sound) {
             marks.note(from / BLOCK..to.div_ceil(BLOCK));
         }
         sound.then(|| buffer.freeze().slice((start - from) as usize..(end - from) as usize))
@@ -278,7 +329,6 @@ impl Open {
         let from = first * BLOCK;
         let to = (end.div_ceil(BLOCK) * BLOCK).min(size);
         let payload = (to - from) as usize;
-        let marks = if to - from < size { extent.marks() } else { None };
         // A read of the whole file takes the table, which follows, in the same call.
         let whole = from == 0 && to == size;
         let along = if whole { table_len(size) as usize } else { 0 };
@@ -298,7 +348,7 @@ impl Open {
                 return Err(self.corrupt(&format!("the block at byte {at} fails its checksum")));
             }
         }
-        if let Some(marks) = marks {
+        if !passing && let Some(marks) = extent.marks() {
             marks.note(first..to.div_ceil(BLOCK));
         }
         let cut = (start - from) as usize..(end - from) as usize;

@@ -100,6 +100,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether its payload has files of its own.
+    pub(crate) fn is_in_files(&self) -> bool {
+        matches!(self.place, Place::Files(..))
+    }
+
     /// Whether the copy may be dropped: a backend has the same content.
     pub fn evictable(&self) -> bool {
         self.meta.backed && !self.meta.dirty

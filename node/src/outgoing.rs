@@ -1,0 +1,168 @@
+//! What a connection sends below `hyper`: answers in their order, each a head and a body.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use tokio::io::{AsyncWrite, Interest};
+use tokio::net::TcpStream;
+
+use crate::piece::{FilePart, Piece, Pieces};
+
+/// Bodies up to this size go into one piece with their head.
+const COPIED: usize = 16 << 10;
+/// Memory for heads and such bodies that a connection keeps.
+const KEPT: usize = 64 << 10;
+/// Bytes that are sent in one turn, before other connections get theirs.
+const TURN: u64 = 4 << 20;
+
+/// An answer that goes past `hyper`.
+pub enum Direct {
+    /// The whole body; status line and headers are written already.
+    Whole(Bytes),
+    /// What takes a while to find. `None`: it has to be found in another way.
+    Streamed(BoxFuture<'static, Option<Streamed>>),
+}
+
+/// An answer whose body comes piece by piece.
+pub struct Streamed {
+    /// Status line and headers, the body's length among them.
+    pub head: Vec<u8>,
+    /// Bytes of the body. If fewer come, the connection ends.
+    pub len: u64,
+    pub body: Pieces,
+}
+
+/// What is on its way.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    /// Bytes in one piece, of which `sent` are gone.
+    head: Vec<u8>,
+    sent: usize,
+    /// What follows; never empty.
+    piece: Option<Piece>,
+    /// And then, with the bytes that are to come.
+    rest: Option<(Pieces, u64)>,
+}
+
+impl Outgoing {
+    /// To where heads are written; only while nothing else is on its way.
+    pub(crate) fn head(&mut self) -> &mut Vec<u8> {
+        &mut self.head
+    }
+
+    /// Sends a body behind the head.
+    pub(crate) fn add(&mut self, body: Bytes) {
+        if body.len() <= COPIED {
+            self.head.extend_from_slice(&body);
+        } else {
+            self.piece = Some(Piece::Bytes(body));
+        }
+    }
+
+    /// Sends an answer.
+    pub(crate) fn stream(&mut self, answer: Streamed) {
+        let Streamed { head, len, body } = answer;
+        self.head.extend_from_slice(&head);
+        self.rest = Some((body, len));
+    }
+
+    /// Sends all there is.
+    pub(crate) fn poll_send(
+        &mut self,
+        stream: &mut TcpStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut turn = TURN;
+        loop {
+            let bytes = self.sent < self.head.len();
+            let n = match &mut self.piece {
+                Some(Piece::File(part)) if !bytes => ready!(poll_file(stream, part, cx))?,
+                None if !bytes => match ready!(self.poll_piece(cx))? {
+                    true => continue,
+                    false => break,
+                },
+                _ => ready!(self.poll_bytes(stream, cx))?,
+            };
+            self.piece.take_if(|piece| piece.is_empty());
+            turn = turn.saturating_sub(n);
+            if turn == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        self.sent = 0;
+        self.head.clear();
+        self.head.shrink_to(KEPT);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes the next piece of the body; false at its end.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let Some((pieces, left)) = &mut self.rest else { return Poll::Ready(Ok(false)) };
+        let piece = match ready!(pieces.poll_next_unpin(cx)) {
+            Some(Ok(piece)) if piece.len() <= *left => piece,
+            None if *left == 0 => {
+                self.rest = None;
+                return Poll::Ready(Ok(false));
+            }
+            Some(Err(e)) => return Poll::Ready(Err(io::Error::other(e))),
+            _ => return Poll::Ready(Err(io::Error::other("a body has another length than said"))),
+        };
+        *left -= piece.len();
+        self.piece = (!piece.is_empty()).then_some(piece);
+        Poll::Ready(Ok(true))
+    }
+
+    /// Sends of what lies in memory; how much.
+    fn poll_bytes(
+        &mut self,
+        stream: &mut TcpStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<u64>> {
+        let (head, stream) = (&self.head[self.sent..], Pin::new(stream));
+        let n = match &mut self.piece {
+            Some(Piece::Bytes(body)) => {
+                let parts = [IoSlice::new(head), IoSlice::new(body)];
+                let n = ready!(stream.poll_write_vectored(cx, &parts))?;
+                body.advance(n.saturating_sub(head.len()));
+                n
+            }
+            _ => ready!(stream.poll_write(cx, head))?,
+        };
+        self.sent += n.min(head.len());
+        match n {
+            0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            n => Poll::Ready(Ok(n as u64)),
+        }
+    }
+}
+
+/// Has the kernel send of a file; how much.
+fn poll_file(
+    stream: &TcpStream,
+    part: &mut FilePart,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<u64>> {
+    loop {
+        ready!(stream.poll_write_ready(cx))?;
+        let mut at = part.start;
+        let len = usize::try_from(part.end - part.start).unwrap_or(usize::MAX);
+        let sent = stream.try_io(Interest::WRITABLE, || {
+            Ok(rustix::fs::sendfile(stream, &part.file, Some(&mut at), len)?)
+        });
+        match sent {
+            Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            Ok(n) => {
+                part.start += n as u64;
+                return Poll::Ready(Ok(n as u64));
+            }
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(e) => return Poll::Ready(Err(e)),
+        }
+    }
+}

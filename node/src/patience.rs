@@ -1,0 +1,96 @@
+//! For how long a connection waits for requests.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use hyper::rt::{Sleep, Timer};
+
+/// For how long a connection may be without a whole head of a request. One alarm serves all of its
+/// requests: it is set anew only when it rings.
+pub(crate) struct Patience {
+    limit: Duration,
+    clock: Mutex<Clock>,
+}
+
+struct Clock {
+    until: Instant,
+    /// It is this node that the client waits for, or it is still reading.
+    held: bool,
+    alarm: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl Patience {
+    pub(crate) fn new(limit: Duration) -> Self {
+        let until = Instant::now() + limit;
+        let alarm = Box::pin(tokio::time::sleep_until(until.into()));
+        Self { limit, clock: Mutex::new(Clock { until, held: false, alarm }) }
+    }
+
+    /// Begins anew.
+    pub(crate) fn renew(&self) {
+        self.set(Instant::now() + self.limit);
+    }
+
+    /// Time does not count while an answer is on its way, and begins anew behind it.
+    pub(crate) fn hold(&self, held: bool) {
+        let mut clock = self.clock();
+        (clock.held, clock.until) = (held, Instant::now() + self.limit);
+    }
+
+    fn set(&self, until: Instant) {
+        self.clock().until = until;
+    }
+
+    fn clock(&self) -> MutexGuard<'_, Clock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poll_over(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut clock = self.clock();
+        loop {
+            ready!(clock.alarm.as_mut().poll(cx));
+            let now = Instant::now();
+            if clock.held {
+                clock.until = now + self.limit;
+            }
+            if now >= clock.until {
+                return Poll::Ready(());
+            }
+            let until = clock.until;
+            clock.alarm.as_mut().reset(until.into());
+        }
+    }
+}
+
+/// [`Patience`] as `hyper` takes its time: for heads of requests alone.
+pub(crate) struct HeadTimer(pub(crate) Arc<Patience>);
+
+struct HeadSleep(Arc<Patience>);
+
+impl Timer for HeadTimer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+        self.sleep_until(Instant::now() + duration)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
+        self.0.set(deadline);
+        Box::pin(HeadSleep(self.0.clone()))
+    }
+
+    fn reset(&self, _: &mut Pin<Box<dyn Sleep>>, deadline: Instant) {
+        self.0.set(deadline);
+    }
+}
+
+impl Future for HeadSleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_over(cx)
+    }
+}
+
+impl Sleep for HeadSleep {}

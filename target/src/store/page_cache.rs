@@ -1,0 +1,95 @@
+//! What of a file lies in the page cache, and what the kernel is told of it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Only whole pages are dropped; where they are larger than this the kernel sees to it.
+pub(super) const PAGE: u64 = 4096;
+
+/// Tells the kernel how a file is used; what it makes of it is its matter.
+#[allow(unsafe_code)]
+pub(super) fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; no memory is involved.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as i64, len as i64, advice) };
+}
+
+/// Has the page cache forget a file that was synced.
+#[cfg(test)]
+pub(crate) fn forget_cached(file: &File) {
+    advise(file, 0, 0, libc::POSIX_FADV_DONTNEED);
+}
+
+/// Whether the byte at `offset` can be read without the disk. `false` where that cannot be told.
+pub(super) fn is_cached(file: &File, offset: u64) -> bool {
+    matches!(read_now(file, &mut [0], offset), Ok(Some(1)))
+}
+
+/// Whether all of these bytes lie in the page cache. `false` where that cannot be told: kernels before
+/// Linux 6.5, file systems without a page cache.
+#[allow(unsafe_code)]
+pub(super) fn is_resident(file: &File, offset: u64, len: u64) -> bool {
+    /// The same on all architectures but Alpha; libc does not name it on all.
+    const CACHESTAT: libc::c_long = 451;
+    // Offset and length; what is found: pages in the cache, and of four other kinds (cachestat(2)).
+    let (range, mut found) = ([offset, len], [0u64; 5]);
+    // SAFETY: the call reads two numbers at `range` and writes five to `found`, which both live
+    // through it; the file is open.
+    let told = unsafe {
+        libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), found.as_mut_ptr(), 0)
+    };
+    // SAFETY: the call only tells a number.
+    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE);
+    told == 0 && len > 0 && found[0] >= (offset + len).div_ceil(page) - offset / page
+}
+
+/// Reads at most `buf.len()` bytes at `offset` if no disk needs to be waited for. `None`: it would, or
+/// nobody can tell.
+#[allow(unsafe_code)]
+pub(super) fn read_now(file: &File, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+    let at = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    // SAFETY: `part` is the whole of `buf`, which lives through the call and is ours to write.
+    let n = unsafe { libc::preadv2(file.as_raw_fd(), &part, 1, at, libc::RWF_NOWAIT) };
+    match usize::try_from(n) {
+        Ok(n) => Ok(Some(n)),
+        Err(_) => match io::Error::last_os_error() {
+            e if matches!(
+                e.raw_os_error(),
+                Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR)
+            ) =>
+            {
+                Ok(None)
+            }
+            e => Err(e),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_in_the_page_cache_is_resident_until_a_page_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        if !is_resident(&file, 0, 1 << 20) {
+            // A kernel before 6.5.
+            return;
+        }
+        assert!(is_resident(&file, 5000, 1) && is_resident(&file, 4095, 2));
+        assert!(!is_resident(&file, 1 << 20, 1) && !is_resident(&file, 0, 0), "nothing is there");
+        advise(&file, 1 << 19, 0, libc::POSIX_FADV_DONTNEED);
+        if is_cached(&file, (1 << 20) - 1) {
+            // A file system that lives in memory.
+            return;
+        }
+        assert!(is_resident(&file, 0, 1 << 18) && !is_resident(&file, 0, 1 << 20));
+    }
+}
