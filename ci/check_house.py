@@ -22,6 +22,10 @@ MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:home|Users)/[a-z][\w.-]*/|(?<![\w.$}
 LOG_CALL = re.compile(r"\b(?:trace|debug|info|warn|error|span|event)!\s*\(")
 ERROR_TEXT = re.compile(r'#\[error\(\s*"((?:[^"\\]|\\.)*)"')
 STRING = re.compile(r'(=\s*)?"((?:[^"\\]|\\.)*)"')
+BOOK = "docs/book/"
+# A test as the book names it, and the tests of a Rust file.
+CITED = re.compile(r"`([\w./-]+\.(?:rs|py))::(\w+)`")
+RUST_TEST = re.compile(r"#\[(?:tokio::)?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn (\w+)")
 
 
 def git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -171,7 +175,40 @@ def imports(source: str) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
+def check_book(root: Path, files: list[str]) -> list[str]:
+    """Each promise of the book names tests that exist, and its index names each promise."""
+    pages = [name for name in files if name.startswith(BOOK) and name.endswith(".md")]
+    index = text_of(root, f"{BOOK}README.md") if f"{BOOK}README.md" in files else ""
+    known: dict[str, set[str]] = {}
+    problems = []
+    for page in pages:
+        cited = CITED.findall(text_of(root, page) or "")
+        own = page.removeprefix(BOOK)
+        if own != "README.md":
+            if not cited:
+                problems.append(f"{page}: names no test that proves its promise")
+            if f"]({own})" not in (index or ""):
+                problems.append(f"{page}: is not in {BOOK}README.md")
+        for name, test in cited:
+            if name not in known:
+                known[name] = tests_in(root, name) if name in files else set()
+            if test not in known[name]:
+                problems.append(f"{page}: there is no test {name}::{test}")
+    return problems
+
+
+def tests_in(root: Path, name: str) -> set[str]:
+    """Names of the tests in a file."""
+    text = text_of(root, name) or ""
+    if name.endswith(".rs"):
+        return set(RUST_TEST.findall(text))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = (node.name for node in ast.walk(ast.parse(text)) if isinstance(node, functions))
+    return {test for test in found if test.startswith("test_")}
+
+
 CHECKS = (
+    check_book,
     check_target_crate,
     check_sizes,
     check_machine_paths,

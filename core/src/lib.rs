@@ -30,6 +30,7 @@ pub mod lease;
 pub mod list_columns;
 pub mod list_page;
 pub mod name;
+mod node_id;
 pub mod object;
 pub mod origin;
 pub mod placement;

@@ -8,6 +8,7 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, ErrorCode, Result};
+pub use crate::node_id::NodeId;
 
 /// Longest object name in bytes, on every front.
 pub const MAX_OBJECT_NAME: usize = 1024;
@@ -341,34 +342,6 @@ impl TryFrom<String> for ObjectName {
 impl From<ObjectName> for String {
     fn from(name: ObjectName) -> Self {
         name.0.as_ref().to_owned()
-    }
-}
-
-/// Id of a node: at least 8 letters, digits, `-`, `_`, starting with a letter.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct NodeId(Arc<str>);
-
-impl NodeId {
-    pub fn new(id: &str) -> Result<Self> {
-        let ok = id.len() >= 8
-            && id.starts_with(|c: char| c.is_ascii_alphabetic())
-            && id.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-        if !ok {
-            return Err(Error::new(ErrorCode::InvalidName, format!("invalid node id \"{id}\""))
-                .hint("at least 8 letters, digits, '-' or '_', starting with a letter"));
-        }
-        Ok(Self(id.into()))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

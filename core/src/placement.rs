@@ -36,22 +36,44 @@ pub fn mix(x: u64) -> u64 {
     round(z).wrapping_mul(5).rotate_left(7).wrapping_mul(9)
 }
 
+/// A node and its mixed hash with one object.
+#[derive(Clone, Copy, Debug)]
+struct Scored<'a> {
+    node: &'a Node,
+    weight: u32,
+    score: u64,
+}
+
+impl<'a> Scored<'a> {
+    fn new(node: &'a Node, object: u64) -> Self {
+        Self { node, weight: node.weight, score: mix(node.id.digest() ^ object) }
+    }
+
+    /// What nodes of unequal weights are compared by.
+    fn weighted(self) -> f64 {
+        let unit = (self.score as f64 + 0.5) / (u64::MAX as f64 + 1.0);
+        -f64::from(self.weight) / unit.ln()
+    }
+}
+
 /// The node with the highest score for `object`, among those given.
 ///
 /// Equal weights compare the mixed hash itself; else −w / ln(h / 2^64), which gives each node a
 /// share in proportion to its weight.
 pub fn highest<'a>(nodes: impl Iterator<Item = &'a Node> + Clone, object: u64) -> Option<&'a Node> {
-    let mut weights = nodes.clone().map(|n| n.weight);
-    let first = weights.next()?;
-    let score = |n: &Node| mix(digest(n.id.as_str()) ^ object);
-    if weights.all(|w| w == first) {
-        return nodes.max_by_key(|n| score(n));
+    best(nodes.map(|node| Scored::new(node, object)))
+}
+
+fn best<'a>(nodes: impl Iterator<Item = Scored<'a>> + Clone) -> Option<&'a Node> {
+    let first = nodes.clone().next()?.weight;
+    let mut equal = true;
+    // One pass where all weights are equal, as they mostly are.
+    let plain = nodes.clone().inspect(|n| equal &= n.weight == first).max_by_key(|n| n.score);
+    if equal {
+        return plain.map(|n| n.node);
     }
-    let weighted = |n: &Node| {
-        let unit = (score(n) as f64 + 0.5) / (u64::MAX as f64 + 1.0);
-        -f64::from(n.weight) / unit.ln()
-    };
-    nodes.max_by(|a, b| weighted(a).total_cmp(&weighted(b)))
+    let weighted = nodes.map(|n| (n.node, n.weighted()));
+    weighted.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(node, _)| node)
 }
 
 /// The targets that have an object of a native bucket, dead or alive, by rank: as many as the bucket
@@ -62,15 +84,20 @@ pub fn holders<'a>(
     object_digest: u64,
 ) -> Vec<&'a Node> {
     let copies = info.copies as usize;
-    let mut left: Vec<&Node> = state.owning_targets().collect();
+    let mut left = Vec::with_capacity(state.nodes.len());
+    left.extend(state.owning_targets().map(|node| Scored::new(node, object_digest)));
     let mut chosen: Vec<&Node> = Vec::with_capacity(copies);
+    let mut zones: Vec<&str> = Vec::new();
     while chosen.len() < copies {
-        let zones: Vec<&str> = chosen.iter().map(|n| n.zone.as_str()).collect();
-        let elsewhere = |n: &&Node| n.zone.is_empty() || !zones.contains(&n.zone.as_str());
-        let next = highest(left.iter().copied().filter(elsewhere), object_digest);
-        let next = next.or_else(|| highest(left.iter().copied(), object_digest));
-        let Some(next) = next else { break };
-        left.retain(|n| n.id != next.id);
+        let elsewhere = |n: &Scored<'a>| !zones.contains(&n.node.zone.as_str());
+        let next = match zones.is_empty() {
+            true => None,
+            false => best(left.iter().copied().filter(elsewhere)),
+        };
+        let Some(next) = next.or_else(|| best(left.iter().copied())) else { break };
+        left.retain(|n| !std::ptr::eq(n.node, next));
+        // Targets without a zone are in none together.
+        zones.extend(Some(next.zone.as_str()).filter(|zone| !zone.is_empty()));
         chosen.push(next);
     }
     chosen
@@ -268,7 +295,63 @@ mod tests {
         assert!((14_500..15_500).contains(&heavy), "{heavy}");
     }
 
+    /// The rule itself: the ids are hashed anew for each object, each score is made for each comparison.
+    fn by_the_book<'a>(nodes: &[&'a Node], object: u64) -> Option<&'a Node> {
+        let score = |n: &Node| mix(digest(n.id.as_str()) ^ object);
+        if nodes.iter().all(|n| n.weight == nodes[0].weight) {
+            return nodes.iter().copied().max_by_key(|n| score(n));
+        }
+        let unit = |n: &Node| (score(n) as f64 + 0.5) / (u64::MAX as f64 + 1.0);
+        let weighted = |n: &Node| -f64::from(n.weight) / unit(n).ln();
+        nodes.iter().copied().max_by(|a, b| weighted(a).total_cmp(&weighted(b)))
+    }
+
+    fn holders_by_the_book(s: &ClusterState, copies: usize, object: u64) -> Vec<&Node> {
+        let mut left: Vec<&Node> = s.owning_targets().collect();
+        let mut chosen: Vec<&Node> = Vec::new();
+        while chosen.len() < copies.min(s.owning_targets().count()) {
+            let elsewhere =
+                |n: &&&Node| n.zone.is_empty() || chosen.iter().all(|c| c.zone != n.zone);
+            let others: Vec<&Node> = left.iter().filter(elsewhere).copied().collect();
+            let next =
+                by_the_book(if others.is_empty() { &left } else { &others }, object).unwrap();
+            left.retain(|n| n.id != next.id);
+            chosen.push(next);
+        }
+        chosen
+    }
+
     proptest! {
+        #[test]
+        fn places_are_those_of_the_rule(
+            targets in prop::collection::vec((1u32..4, 0usize..4, prop::bool::weighted(0.1)), 1..30),
+            equal: bool,
+            copies in 1u32..9,
+            object: u64,
+        ) {
+            let ids: Vec<String> = (0..targets.len()).map(|n| format!("target-{n:02}")).collect();
+            let weight = |w: u32| if equal { 1 } else { w };
+            let nodes: Vec<_> =
+                ids.iter().zip(&targets).map(|(id, t)| (id.as_str(), true, weight(t.0))).collect();
+            let mut s = state(&nodes);
+            for (node, (_, zone, drained)) in s.nodes.values_mut().zip(&targets) {
+                node.zone = ["", "a", "b", "c"][*zone].into();
+                node.maintenance = *drained;
+            }
+            let owning: Vec<&Node> = s.owning_targets().collect();
+            let id = |n: &Node| n.id.to_string();
+            if !owning.is_empty() {
+                prop_assert_eq!(
+                    highest(owning.iter().copied(), object).map(id),
+                    by_the_book(&owning, object).map(id)
+                );
+            }
+            let info = BucketInfo { copies, ..native("b") };
+            let found: Vec<_> = holders(&s, &info, object).into_iter().map(id).collect();
+            let right = holders_by_the_book(&s, copies as usize, object);
+            prop_assert_eq!(found, right.into_iter().map(id).collect::<Vec<_>>());
+        }
+
         #[test]
         fn losing_a_target_moves_only_its_objects(name in "[a-z/]{1,40}", dead in 0usize..3) {
             let before = state(&THREE);

@@ -35,7 +35,7 @@ pub struct Node {
     /// may have been overtaken by a stand-in owner.
     pub alive_since: u64,
     /// Relative capacity; equal weights give the placement of AIStore v1.
-    #[serde(default = "one")]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub weight: u32,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
@@ -65,6 +65,10 @@ pub enum Leaving {
 
 fn one() -> u32 {
     1
+}
+
+fn is_one(weight: &u32) -> bool {
+    *weight == 1
 }
 
 /// Everything the gateways agree on.
@@ -672,6 +676,23 @@ mod tests {
         s.apply(5, Command::DetachCluster { alias: "far".into() }).unwrap();
         assert!(s.bucket(&bucket).is_err() && s.requested(bucket, None).backend.is_none());
         assert!(s.apply(6, Command::DetachCluster { alias: "far".into() }).is_err());
+    }
+
+    #[test]
+    fn the_usual_weight_is_not_written_and_every_weight_is_read() {
+        let mut s = ClusterState::default();
+        s.apply(1, join("target-01")).unwrap();
+        let heavy = NodeId::new("target-02").unwrap();
+        let node =
+            Node { id: heavy.clone(), weight: 2, ..s.nodes.values().next().unwrap().clone() };
+        s.nodes.insert(heavy, node);
+        let json = serde_json::to_string(&s).unwrap();
+        assert_eq!(json.matches("\"weight\"").count(), 1);
+        assert_eq!(serde_json::from_str::<ClusterState>(&json).unwrap(), s);
+        let before = json.replace("\"alive\":true,", "\"alive\":true,\"weight\":1,");
+        let before = before.replacen(",\"weight\":2", "", 1);
+        let read = serde_json::from_str::<ClusterState>(&before).unwrap();
+        assert!(read.nodes.values().all(|n| n.weight == 1), "as earlier versions wrote it");
     }
 
     #[test]

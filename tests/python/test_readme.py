@@ -88,7 +88,7 @@ def test_first_screen_shows_both_commands_the_drawing_and_ten_lines_of_python() 
 def test_links_lead_somewhere() -> None:
     missing = [
         f"{page.relative_to(REPOSITORY)} -> {link}"
-        for page in [README, REPOSITORY / "CONTRIBUTING.md", *REPOSITORY.glob("docs/*.md")]
+        for page in [README, REPOSITORY / "CONTRIBUTING.md", *REPOSITORY.glob("docs/**/*.md")]
         for link in LINK.findall(page.read_text(encoding="utf-8"))
         if not (page.parent / link).exists()
     ]

@@ -1,0 +1,54 @@
+//! Says on the standard error how far long work is.
+
+use std::io::{IsTerminal, stderr};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// One piece of long work; shared by the threads that do it.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    what: String,
+    of: u64,
+    quiet: bool,
+    done: Mutex<Done>,
+    begin: Instant,
+}
+
+#[derive(Debug)]
+struct Done {
+    steps: u64,
+    told: Instant,
+}
+
+/// Makes the progress of a piece of work of so many steps.
+pub(crate) type Make<'a> = &'a dyn Fn(&str, u64) -> Progress;
+
+impl Progress {
+    pub(crate) fn new(what: &str, of: u64, quiet: bool) -> Self {
+        let begin = Instant::now();
+        let done = Mutex::new(Done { steps: 0, told: begin });
+        Self { what: what.to_owned(), of: of.max(1), quiet, done, begin }
+    }
+
+    /// So many more steps are done.
+    pub(crate) fn add(&self, steps: u64) {
+        // What a thread that panicked left is a number like any other.
+        let mut done = self.done.lock().unwrap_or_else(|e| e.into_inner());
+        done.steps += steps;
+        let terminal = stderr().is_terminal();
+        let pause = Duration::from_secs(if terminal { 1 } else { 20 });
+        let over = done.steps >= self.of;
+        if self.quiet || (done.told.elapsed() < pause && !(over && terminal)) {
+            return;
+        }
+        done.told = Instant::now();
+        let share = done.steps as f64 / self.of as f64;
+        let left = self.begin.elapsed().as_secs_f64() * (1.0 - share) / share;
+        let text = format!("{}: {:3.0} %, {left:.0} s left", self.what, share * 100.0);
+        match (terminal, over) {
+            (true, true) => eprint!("\r{:70}\r", ""),
+            (true, false) => eprint!("\r{text:70}"),
+            (false, _) => eprintln!("{text}"),
+        }
+    }
+}
