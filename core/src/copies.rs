@@ -99,12 +99,35 @@ pub struct CopyLook {
     pub there: Option<Stamp>,
     /// Of its removal, where the target remembers one.
     pub removed: Option<Stamp>,
+    /// What is there is damaged, and is being mended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub damaged: bool,
+}
+
+impl CopyLook {
+    /// Whether a copy of this stamp is of no use there: it is there, or what came after it is.
+    pub fn knows(&self, stamp: Stamp) -> bool {
+        let there =
+            self.there.is_some_and(|there| there > stamp || there == stamp && !self.damaged);
+        there || self.removed >= Some(stamp)
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_damaged_copy_is_wanted_anew_and_an_older_one_is_not() {
+        let stamp = |epoch| Stamp::new(epoch, "1");
+        let look = CopyLook { there: Some(stamp(5)), removed: Some(stamp(2)), damaged: false };
+        assert!(look.knows(stamp(5)) && look.knows(stamp(4)) && !look.knows(stamp(6)));
+        let damaged = CopyLook { damaged: true, ..look };
+        assert!(!damaged.knows(stamp(5)) && damaged.knows(stamp(4)));
+        let removed = CopyLook { removed: Some(stamp(5)), ..damaged };
+        assert!(removed.knows(stamp(5)) && !CopyLook::default().knows(stamp(0)));
+    }
 
     #[test]
     fn a_later_owner_is_newer_whatever_the_versions_of_the_former_one() {

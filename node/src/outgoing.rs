@@ -80,7 +80,13 @@ impl Outgoing {
         loop {
             let bytes = self.sent < self.head.len();
             let n = match &mut self.piece {
-                Some(Piece::File(part)) if !bytes => ready!(poll_file(stream, part, cx))?,
+                Some(Piece::File(part)) if !bytes => match ready!(poll_file(stream, part, cx))? {
+                    0 => {
+                        self.replace_file()?;
+                        continue;
+                    }
+                    n => n,
+                },
                 None if !bytes => match ready!(self.poll_piece(cx))? {
                     true => continue,
                     false => break,
@@ -117,6 +123,19 @@ impl Outgoing {
         Poll::Ready(Ok(true))
     }
 
+    /// What is left of a file's part comes in another way.
+    fn replace_file(&mut self) -> io::Result<()> {
+        let (Some(Piece::File(part)), Some((rest, left))) = (self.piece.take(), self.rest.take())
+        else {
+            return Err(io::Error::other("no file is being sent"));
+        };
+        let instead = part.instead.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let missing = part.end - part.start;
+        let pieces = instead(part.start).chain(rest).boxed();
+        self.rest = Some((pieces, left + missing));
+        Ok(())
+    }
+
     /// Sends of what lies in memory; how much.
     fn poll_bytes(
         &mut self,
@@ -141,7 +160,7 @@ impl Outgoing {
     }
 }
 
-/// Has the kernel send of a file; how much.
+/// Has the kernel send of a file; how much. 0: it would have to read it first.
 fn poll_file(
     stream: &TcpStream,
     part: &mut FilePart,
@@ -149,6 +168,9 @@ fn poll_file(
 ) -> Poll<io::Result<u64>> {
     loop {
         ready!(stream.poll_write_ready(cx))?;
+        if !part.file.is_here(part.start, part.end) {
+            return Poll::Ready(Ok(0));
+        }
         let mut at = part.start;
         let len = usize::try_from(part.end - part.start).unwrap_or(usize::MAX);
         let sent = stream.try_io(Interest::WRITABLE, || {

@@ -18,11 +18,23 @@ pub enum Piece {
 
 /// Bytes of an open file, without a copy of them in this process.
 pub struct FilePart {
-    pub file: Arc<dyn AsFd + Send + Sync>,
+    pub file: Arc<dyn Held>,
     /// Offset of the first byte.
     pub start: u64,
     /// Offset of the byte behind the last.
     pub end: u64,
+    /// Where the bytes from an offset of the file on come from when they are not in memory any more.
+    /// Without it the connection ends there.
+    pub instead: Option<Instead>,
+}
+
+/// Makes what is sent instead of a file's part, to its end.
+pub type Instead = Box<dyn FnOnce(u64) -> Pieces + Send>;
+
+/// An open file whose bytes are sent only while they lie in memory.
+pub trait Held: AsFd + Send + Sync {
+    /// Whether the bytes from `start` to `end` do.
+    fn is_here(&self, start: u64, end: u64) -> bool;
 }
 
 impl Piece {

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::head::Get;
 use crate::outgoing::{Direct, Streamed};
 use crate::patience::{HeadTimer, Patience};
-use crate::piece::{FilePart, Piece};
+use crate::piece::{FilePart, Held, Instead, Piece};
 use crate::wire::{Answered, Quick, Told, Wire};
 
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -64,19 +65,40 @@ fn content(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i / 7 % 251) as u8).collect()
 }
 
+/// A file of which the bytes from 900,000 on get lost just before they are sent.
+struct OnDisk(std::fs::File);
+
+impl AsFd for OnDisk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Held for OnDisk {
+    fn is_here(&self, start: u64, _: u64) -> bool {
+        start < 900_000
+    }
+}
+
 /// The same, every second piece from a file.
 fn pieces(len: usize) -> Vec<Piece> {
     let content = content(len);
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&content).unwrap();
-    let file = Arc::new(file);
+    let file = Arc::new(OnDisk(file));
     let starts = (0..len).step_by(200_000);
     let pieces = starts.map(|start| {
         let end = (start + 200_000).min(len);
         match start / 200_000 % 2 {
             0 => {
                 let (start, end) = (start as u64, end as u64);
-                Piece::File(FilePart { file: file.clone(), start, end })
+                let content = content.clone();
+                let instead = move |from: u64| {
+                    let rest = Bytes::copy_from_slice(&content[from as usize..end as usize]);
+                    futures::stream::iter([Ok(Piece::from(rest))]).boxed()
+                };
+                let instead: Option<Instead> = Some(Box::new(instead));
+                Piece::File(FilePart { file: file.clone(), start, end, instead })
             }
             _ => Bytes::copy_from_slice(&content[start..end]).into(),
         }

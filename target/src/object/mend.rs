@@ -89,7 +89,9 @@ impl ObjectService {
         let answers = self.look_elsewhere(info, &record.name, others).await;
         let has = answers
             .into_iter()
-            .filter_map(|(node, look)| (look.ok()?.there? >= record.stamp()).then_some(node));
+            .filter_map(|(node, look)| Some((node, look.ok()?)))
+            .filter(|(_, look)| !look.damaged && look.there >= Some(record.stamp()))
+            .map(|(node, _)| node);
         has.collect()
     }
 

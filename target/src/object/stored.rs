@@ -10,7 +10,7 @@ use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::metrics::CheckPath;
-use forebay_node::piece::{Piece, Pieces};
+use forebay_node::piece::{FilePart, Piece, Pieces};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
@@ -92,9 +92,31 @@ impl Stored {
 
     /// As [`Self::stream`]; what was checked a moment ago comes as a part of its file.
     pub(crate) fn pieces(&self, range: ByteRange) -> Pieces {
-        self.or_elsewhere(range, self.reader.pieces(range).boxed(), |piece| {
-            (piece.len(), matches!(piece, Piece::Bytes(_)))
-        })
+        let pieces =
+            self.or_elsewhere(range, self.reader.pieces(range).boxed(), |piece: &Piece| {
+                (piece.len(), matches!(piece, Piece::Bytes(_)))
+            });
+        let (me, mut at) = (self.clone(), range.start);
+        let with_instead = move |piece: Piece| {
+            let start = at;
+            at += piece.len();
+            match piece {
+                Piece::File(part) => me.with_instead(part, ByteRange { start, end: at }),
+                bytes => bytes,
+            }
+        };
+        pieces.map_ok(with_instead).boxed()
+    }
+
+    /// A file's part, with what is read and checked if the page cache loses it before it is sent.
+    /// `range`: what it is of the object.
+    fn with_instead(&self, part: FilePart, range: ByteRange) -> Piece {
+        let (me, first) = (self.clone(), part.start);
+        let instead = move |from: u64| {
+            let rest = ByteRange { start: range.start + (from - first), end: range.end };
+            me.stream(rest).map_ok(Piece::from).boxed()
+        };
+        Piece::File(FilePart { instead: Some(Box::new(instead)), ..part })
     }
 
     /// Pieces from here for as long as they are sound. `look`: bytes of a piece, and whether it was

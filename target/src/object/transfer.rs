@@ -96,8 +96,10 @@ impl ObjectService {
         if record.is_none() {
             self.store().check_absent(info.id, name)?;
         }
+        let damaged =
+            record.as_ref().is_some_and(|now| self.0.mending.has(&Key::new(info, name), now));
         let there = record.map(|record| record.stamp());
-        Ok(CopyLook { there, removed: self.tombstone(info, name).await? })
+        Ok(CopyLook { there, damaged, removed: self.tombstone(info, name).await? })
     }
 
     /// Another target says that what is older than `stamp` was overtaken or removed; `by` does that
@@ -220,7 +222,7 @@ impl ObjectService {
         if let Some(removed) = look.removed.filter(|r| *r > stamp && look.there < Some(*r)) {
             self.remove_older(which.info, which.name, removed).await?;
         }
-        Ok(look.there.max(look.removed) < Some(stamp))
+        Ok(!look.knows(stamp))
     }
 
     /// Returns when `to` has the copy, or something newer.
@@ -368,10 +370,10 @@ impl ObjectService {
             // A version is never written a second time.
             return Ok(here.is_some());
         }
-        let sound = here.filter(|record| !self.0.mending.has(&which.key(), record));
-        let here = sound.map(|record| record.stamp());
+        let damaged = here.as_ref().is_some_and(|now| self.0.mending.has(&which.key(), now));
+        let there = here.map(|record| record.stamp());
         let removed = self.tombstone(which.info, which.name).await?;
-        Ok(here.max(removed) >= Some(head.stamp()))
+        Ok(CopyLook { there, removed, damaged }.knows(head.stamp()))
     }
 
     /// Returns when all are done that are changing an object at this moment: whoever comes later

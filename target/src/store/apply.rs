@@ -8,6 +8,7 @@ use forebay_core::Result;
 use super::format;
 use super::index::{Batch, Index};
 use super::log::{Entry, Position};
+use super::recency::Touch;
 use super::record::Record;
 use super::spots::Known;
 use super::tally::{Shift, Tally};
@@ -75,6 +76,17 @@ impl<'a> Applier<'a> {
     /// Puts changed metadata of the same record into the index alone.
     pub(crate) fn refresh(&mut self, record: &Record) -> Result<()> {
         self.batch.put(format::key(record.bucket_id, &record.name), record)
+    }
+
+    /// Notes an access in the index alone. `None`: the commit is not there any more.
+    pub(crate) fn accessed(&mut self, touch: &Touch) -> Result<Option<Record>> {
+        let current = self.batch.get(&touch.key)?;
+        let Some(mut record) = current.filter(|now| now.generation == touch.generation) else {
+            return Ok(None);
+        };
+        record.meta.atime_ns = record.meta.atime_ns.max(touch.atime_ns);
+        self.batch.put(touch.key.to_vec(), &record)?;
+        Ok(Some(record))
     }
 
     /// Keeps a segment that cannot be read, and the removals that may hide what is in it.

@@ -172,6 +172,8 @@ impl Inner {
         // Another rewrite may have been at it since it was chosen.
         let before = self.shared.tally().segments.get(&segment).map(|s| s.dead());
         let Some(before) = before else { return Ok(0) };
+        // What was just written to it is in the index then.
+        self.committer.submit_blocking(Vec::new())?;
         let mut step = Step::default();
         let mut whole = true;
         for found in self.shared.log.scan_segment(segment, false) {

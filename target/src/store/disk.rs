@@ -12,6 +12,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay_node::piece::Held;
+
 use super::page_cache::{PAGE, advise, is_cached, is_resident, read_now};
 
 /// An open file. Reading while another thread still writes it is fine.
@@ -43,10 +45,10 @@ pub trait DiskFile: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The open file itself, to be sent from, if `len` bytes at `offset` lie in the page cache. `None`:
-    /// they do not, or nobody can tell.
-    fn resident(self: Arc<Self>, _offset: u64, _len: u64) -> Option<Arc<dyn AsFd + Send + Sync>> {
-        None
+    /// The open file itself, to be sent from, if `len` bytes at `offset` lie in the page cache.
+    /// An error where nobody can tell.
+    fn resident(self: Arc<Self>, _offset: u64, _len: u64) -> io::Result<Option<Arc<dyn Held>>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// As [`Self::read_exact_at`], for who reads everything once: what is not in the page cache
@@ -134,6 +136,12 @@ pub struct RealDisk;
 
 struct RealFile(File);
 
+impl Held for RealFile {
+    fn is_here(&self, start: u64, end: u64) -> bool {
+        is_resident(&self.0, start, end - start).unwrap_or(false)
+    }
+}
+
 impl AsFd for RealFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -174,8 +182,8 @@ impl DiskFile for RealFile {
         Ok(i128::from(meta.ctime()) * 1_000_000_000 + i128::from(meta.ctime_nsec()))
     }
 
-    fn resident(self: Arc<Self>, offset: u64, len: u64) -> Option<Arc<dyn AsFd + Send + Sync>> {
-        is_resident(&self.0, offset, len).then(|| self as _)
+    fn resident(self: Arc<Self>, offset: u64, len: u64) -> io::Result<Option<Arc<dyn Held>>> {
+        Ok(is_resident(&self.0, offset, len)?.then(|| self as _))
     }
 
     fn read_passing(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {

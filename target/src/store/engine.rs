@@ -41,8 +41,8 @@ enum Step {
         records: Vec<Record>,
         tell: bool,
     },
-    /// As `Refresh`; nothing but times of access.
-    Times(Vec<Record>),
+    /// Times of access, of commits that are still there then.
+    Times(Vec<Touch>),
     Release(u64),
     Unstray(Vec<u8>),
 }
@@ -146,7 +146,7 @@ impl Engine {
                 }
             }
             Change::Update { record, change } => self.plan_update(&record, change, plan)?,
-            Change::Times(touches) => Step::Times(self.plan_times(touches)?),
+            Change::Times(touches) => Step::Times(touches),
             Change::Move { record, payload } => match shared.current(&record)? {
                 Some(now) if now.sequence == record.sequence && now.spot() == record.spot() => {
                     // The index may last before the log does, and then names the copy alone.
@@ -156,9 +156,14 @@ impl Engine {
                 _ => Step::Nothing,
             },
             Change::Bury { from, bucket_id, name, sequence } => {
+                // What came later in the log than a removal of a higher sequence is not what it removed:
+                // it hides that itself, and would be taken for it behind a copy of the removal.
+                let current = shared.index.get(&format::key(bucket_id, &name))?;
+                let outlived = current.is_some_and(|now| now.sequence < sequence);
                 // What should be gone and is still there would be seen again by a rebuild.
                 let left = shared.left_behind.load(Ordering::Relaxed);
-                if left || !self.unremoved.is_empty() || shared.tally().hides(from, sequence) {
+                let left = left || !self.unremoved.is_empty();
+                if !outlived && (left || shared.tally().hides(from, sequence)) {
                     let entry = Entry::Remove { bucket_id, name, sequence };
                     plan.append(entry, Bytes::new(), Vec::new(), false)
                 } else {
@@ -195,18 +200,6 @@ impl Engine {
         format::check_entry(&entry)?;
         plan.durable = true;
         Ok(plan.append(entry, payload, Vec::new(), false))
-    }
-
-    fn plan_times(&self, touches: Vec<Touch>) -> Result<Vec<Record>> {
-        let mut records = Vec::with_capacity(touches.len());
-        for touch in touches {
-            let current = self.shared.index.get(&touch.key)?;
-            if let Some(mut record) = current.filter(|r| r.generation == touch.generation) {
-                record.meta.atime_ns = record.meta.atime_ns.max(touch.atime_ns);
-                records.push(record);
-            }
-        }
-        Ok(records)
     }
 
     /// Log, sync, index, files: in this order. One list of outcomes for each plan.
@@ -266,9 +259,12 @@ impl Engine {
             for step in steps {
                 outcomes.push(match step {
                     Step::Nothing => Outcome::default(),
-                    Step::Times(records) => {
-                        records.iter().try_for_each(|record| applier.refresh(record))?;
-                        after.accessed.extend(records);
+                    Step::Times(touches) => {
+                        for touch in touches {
+                            if let Some(record) = applier.accessed(&touch)? {
+                                after.accessed.push(record);
+                            }
+                        }
                         Outcome::default()
                     }
                     Step::Refresh { mut records, tell } => {
@@ -347,6 +343,9 @@ impl Engine {
             && let Err(e) = remove_segments(shared, &mut self.unremoved)
         {
             tracing::warn!(segments = self.unremoved.len(), "released segments stay: {e}");
+            if shared.log.check_sound().is_err() {
+                shared.give_up(&e);
+            }
         }
         shared.show_accounts();
     }

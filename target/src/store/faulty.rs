@@ -1,10 +1,11 @@
 //! A disk for tests that counts every step and stops at a chosen one, as a crash or a failure would.
 
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+
+use forebay_node::piece::Held;
 
 use super::disk::{Disk, DiskFile, DiskLock, RealDisk, Space};
 
@@ -177,8 +178,8 @@ impl DiskFile for FaultyFile {
         self.file.changed_ns()
     }
 
-    fn resident(self: Arc<Self>, offset: u64, len: u64) -> Option<Arc<dyn AsFd + Send + Sync>> {
-        self.disk.look(&self.path, false).ok()?;
+    fn resident(self: Arc<Self>, offset: u64, len: u64) -> io::Result<Option<Arc<dyn Held>>> {
+        self.disk.look(&self.path, false)?;
         self.file.clone().resident(offset, len)
     }
 }

@@ -34,6 +34,8 @@ mod disks;
 mod disks_tests;
 mod engine;
 #[cfg(test)]
+mod engine_tests;
+#[cfg(test)]
 pub(crate) mod faulty;
 #[cfg(test)]
 mod flip_tests;

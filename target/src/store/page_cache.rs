@@ -25,10 +25,10 @@ pub(super) fn is_cached(file: &File, offset: u64) -> bool {
     matches!(read_now(file, &mut [0], offset), Ok(Some(1)))
 }
 
-/// Whether all of these bytes lie in the page cache. `false` where that cannot be told: kernels before
+/// Whether all of these bytes lie in the page cache. An error where that cannot be told: kernels before
 /// Linux 6.5, file systems without a page cache.
 #[allow(unsafe_code)]
-pub(super) fn is_resident(file: &File, offset: u64, len: u64) -> bool {
+pub(super) fn is_resident(file: &File, offset: u64, len: u64) -> io::Result<bool> {
     /// The same on all architectures but Alpha; libc does not name it on all.
     const CACHESTAT: libc::c_long = 451;
     // Offset and length; what is found: pages in the cache, and of four other kinds (cachestat(2)).
@@ -40,7 +40,12 @@ pub(super) fn is_resident(file: &File, offset: u64, len: u64) -> bool {
     };
     // SAFETY: the call only tells a number.
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE);
-    told == 0 && len > 0 && found[0] >= (offset + len).div_ceil(page) - offset / page
+    if told != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let all = len > 0 && found[0] >= (offset + len).div_ceil(page) - offset / page;
+    // It counts pages that are still being read, too.
+    Ok(all && is_cached(file, offset) && is_cached(file, offset + len - 1))
 }
 
 /// Reads at most `buf.len()` bytes at `offset` if no disk needs to be waited for. `None`: it would, or
@@ -79,17 +84,18 @@ mod tests {
         fs::write(&path, vec![7; 1 << 20]).unwrap();
         let file = File::open(&path).unwrap();
         file.sync_all().unwrap();
-        if !is_resident(&file, 0, 1 << 20) {
+        let is_here = |offset: u64, len: u64| is_resident(&file, offset, len).unwrap_or(false);
+        if !is_here(0, 1 << 20) {
             // A kernel before 6.5.
             return;
         }
-        assert!(is_resident(&file, 5000, 1) && is_resident(&file, 4095, 2));
-        assert!(!is_resident(&file, 1 << 20, 1) && !is_resident(&file, 0, 0), "nothing is there");
+        assert!(is_here(5000, 1) && is_here(4095, 2));
+        assert!(!is_here(1 << 20, 1) && !is_here(0, 0), "nothing is there");
         advise(&file, 1 << 19, 0, libc::POSIX_FADV_DONTNEED);
         if is_cached(&file, (1 << 20) - 1) {
             // A file system that lives in memory.
             return;
         }
-        assert!(is_resident(&file, 0, 1 << 18) && !is_resident(&file, 0, 1 << 20));
+        assert!(is_here(0, 1 << 18) && !is_here(0, 1 << 20));
     }
 }

@@ -75,6 +75,13 @@ impl OpenExtent {
         marks.as_deref()
     }
 
+    /// Has no check until now count: the disk has been caught.
+    fn distrust(&self) {
+        if let Some(marks) = self.marks() {
+            marks.lose();
+        }
+    }
+
     /// What is known of the blocks of a range, if all were checked a moment ago.
     fn recent(&self, range: ByteRange) -> Option<&Marks> {
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
@@ -86,11 +93,13 @@ impl OpenExtent {
         let marks = self.recent(range)?;
         let ByteRange { start, end } = range;
         match self.file.clone().resident(start, end - start) {
-            Some(file) => Some(FilePart { file, start, end }),
-            None => {
+            Ok(Some(file)) => Some(FilePart { file, start, end, instead: None }),
+            Ok(None) => {
                 marks.lose();
                 None
             }
+            // Nobody can tell.
+            Err(_) => None,
         }
     }
 
@@ -290,8 +299,10 @@ impl Open {
         now(bytes, from)?;
         let mut blocks = bytes.chunks(BLOCK as usize).zip(sums.chunks(TABLE_ENTRY as usize));
         let sound = blocks.all(|(block, sum)| crc32c(block).to_le_bytes() == *sum);
-        if let Some(marks) = extent.marks().filter(|_| sound) {
-            marks.note(from / BLOCK..to.div_ceil(BLOCK));
+        match extent.marks() {
+            Some(marks) if sound => marks.note(from / BLOCK..to.div_ceil(BLOCK)),
+            Some(marks) => marks.lose(),
+            None => {}
         }
         sound.then(|| buffer.freeze().slice((start - from) as usize..(end - from) as usize))
     }
@@ -345,6 +356,7 @@ impl Open {
         for (i, (block, sum)) in blocks.enumerate() {
             if crc32c(block).to_le_bytes() != sum {
                 let at = base + from + i as u64 * BLOCK;
+                extent.distrust();
                 return Err(self.corrupt(&format!("the block at byte {at} fails its checksum")));
             }
         }
@@ -360,7 +372,7 @@ impl Open {
             true => extent.file.read_passing(buf, offset),
             false => extent.file.read_exact_at(buf, offset),
         };
-        read.map_err(|e| match e.kind() {
+        read.inspect_err(|_| extent.distrust()).map_err(|e| match e.kind() {
             std::io::ErrorKind::UnexpectedEof => self.corrupt("its file is too short"),
             // An unreadable sector is as lost as a flipped bit.
             _ => self.corrupt(&format!("its file cannot be read: {e}")),

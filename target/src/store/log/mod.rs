@@ -208,7 +208,8 @@ impl Log {
         }
     }
 
-    fn check_sound(&self) -> Result<()> {
+    /// An error once a sync has failed.
+    pub(crate) fn check_sound(&self) -> Result<()> {
         if self.broken.load(Ordering::Acquire) {
             let folder = self.folder.display();
             return Err(Error::internal(format!("log {folder} failed to sync before"))
