@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
@@ -16,6 +17,8 @@ use crate::piece::{FilePart, Piece, Pieces};
 const COPIED: usize = 16 << 10;
 /// Memory for heads and such bodies that a connection keeps.
 const KEPT: usize = 64 << 10;
+/// For how long a look stands that found bytes of a file in memory.
+const SEEN: Duration = Duration::from_millis(20);
 /// Bytes that are sent in one turn, before other connections get theirs.
 const TURN: u64 = 4 << 20;
 
@@ -168,8 +171,11 @@ fn poll_file(
 ) -> Poll<io::Result<u64>> {
     loop {
         ready!(stream.poll_write_ready(cx))?;
-        if !part.file.is_here(part.start, part.end) {
-            return Poll::Ready(Ok(0));
+        if part.seen.elapsed() > SEEN {
+            if !part.file.is_here(part.start, part.end) {
+                return Poll::Ready(Ok(0));
+            }
+            part.seen = Instant::now();
         }
         let mut at = part.start;
         let len = usize::try_from(part.end - part.start).unwrap_or(usize::MAX);

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use forebay_core::Result;
@@ -23,6 +24,8 @@ pub struct FilePart {
     pub start: u64,
     /// Offset of the byte behind the last.
     pub end: u64,
+    /// When they were last found in memory.
+    pub seen: Instant,
     /// Where the bytes from an offset of the file on come from when they are not in memory any more.
     /// Without it the connection ends there.
     pub instead: Option<Instead>,

@@ -103,6 +103,12 @@ impl Marks {
         self.of(blocks).iter().all(|block| self.is_fresh(block, now))
     }
 
+    /// How many of these blocks, from the first on, were checked a moment ago.
+    pub(crate) fn covered(&self, blocks: Range<u64>) -> u64 {
+        let now = now();
+        self.of(blocks).iter().take_while(|block| self.is_fresh(block, now)).count() as u64
+    }
+
     /// Has no check until now count.
     pub(crate) fn lose(&self) {
         self.lost.store(now(), Ordering::Relaxed);
@@ -149,6 +155,7 @@ mod tests {
         marks.note(1..4);
         assert!(marks.cover(1..4) && marks.cover(2..3));
         assert!(!marks.cover(0..2) && !marks.cover(3..5));
+        assert_eq!((marks.covered(1..3), marks.covered(2..6), marks.covered(0..4)), (2, 2, 0));
         assert!(checked.marks(1, 5 * BLOCK + 1, 7).unwrap().cover(1..4), "known to all readers");
     }
 

@@ -1,6 +1,7 @@
 //! Reading stored objects: whole blocks are read and checked, then cut to what was asked for.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use bytes::Bytes;
 use forebay_core::buffers::Buffer;
@@ -18,9 +19,10 @@ use super::format::{BLOCK, TABLE_ENTRY, table_len};
 use super::record::Record;
 use super::{blocking, joined};
 
-/// Bytes of a piece of a stream that comes from a disk; whole blocks. One piece is read ahead. As many
-/// as a connection takes at once are sent from a file that was just found in the page cache.
+/// Bytes of a piece of a stream that comes from a disk; whole blocks. One piece is read ahead.
 const PIECE: u64 = 4 * BLOCK;
+/// Bytes of a piece that the kernel sends, at most.
+const SENT: u64 = 16 * BLOCK;
 /// Bytes of a piece that lies in the page cache.
 const CACHED_PIECE: u64 = BUFFER as u64;
 
@@ -88,12 +90,20 @@ impl OpenExtent {
         self.marks().filter(|marks| marks.cover(blocks))
     }
 
-    /// A range of the file, if it lies in the page cache and its blocks were checked a moment ago.
+    /// As much of a range of the file, from its first byte on, as was checked a moment ago, if that
+    /// lies in the page cache.
     fn recent_part(&self, range: ByteRange) -> Option<FilePart> {
-        let marks = self.recent(range)?;
-        let ByteRange { start, end } = range;
+        let marks = self.marks()?;
+        let first = range.start / BLOCK;
+        let covered = marks.covered(first..range.end.div_ceil(BLOCK));
+        let (start, end) = (range.start, range.end.min((first + covered) * BLOCK));
+        if start >= end {
+            return None;
+        }
         match self.file.clone().resident(start, end - start) {
-            Ok(Some(file)) => Some(FilePart { file, start, end, instead: None }),
+            Ok(Some(file)) => {
+                Some(FilePart { file, start, end, seen: Instant::now(), instead: None })
+            }
             Ok(None) => {
                 marks.lose();
                 None
@@ -103,7 +113,8 @@ impl OpenExtent {
         }
     }
 
-    /// The bytes of such a range of at most a block.
+    /// The bytes of a range of at most a block, if they lie in the page cache and their blocks were
+    /// checked a moment ago.
     fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
         let marks = self.recent(range)?;
         let mut buffer = Buffer::take(range.len() as usize);
@@ -210,9 +221,9 @@ impl Pieces {
         if self.ahead.is_some() || self.next >= self.end {
             return None;
         }
-        let end = ((self.next / PIECE + 1) * PIECE).min(self.end);
+        let end = ((self.next / SENT + 1) * SENT).min(self.end);
         let part = self.open.recent_part(ByteRange { start: self.next, end })?;
-        self.next = end;
+        self.next += part.end - part.start;
         Some(part)
     }
 
