@@ -183,7 +183,7 @@ impl DiskFile for RealFile {
     }
 
     fn resident(self: Arc<Self>, offset: u64, len: u64) -> io::Result<Option<Arc<dyn Held>>> {
-        Ok(is_resident(&self.0, offset, len)?.then(|| self as _))
+        Ok(is_resident(&self.0, offset, len)?.then_some(self as _))
     }
 
     fn read_passing(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
