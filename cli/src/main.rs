@@ -38,11 +38,6 @@ use forebay_core::job::JobKind;
 use crate::failure::{Failure, exit};
 use crate::session::{ClientArgs, Session};
 
-/// A node hands most of what it allocates from thread to thread; the system's allocator takes a fifth of
-/// a small write's time for that.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// A storage cache between cloud buckets and training loops.
 #[derive(Debug, Parser)]
 #[command(

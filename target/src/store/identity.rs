@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use forebay_core::{Error, Result, placement};
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,8 @@ use super::format::{FIRST_FORMAT, FORMAT, unknown_format};
 
 /// Bits of a sequence that count records since the store was opened; the rest counts openings.
 const COMMIT_BITS: u32 = 40;
+/// How long a disk may still be another's when it is taken.
+const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// Contents of `disk.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,10 +67,20 @@ impl Identity {
     }
 }
 
-/// Takes the disk for this process.
+/// Takes the disk for this process. Whoever has it gets a moment to let go: a process that ends, or one
+/// that was just forked and has not closed yet what it inherits.
 pub(crate) fn lock(io: &dyn Disk, root: &Path, folder: &Path) -> Result<DiskLock> {
     let path = folder.join("lock");
-    io.lock(&path).map_err(|e| match e.kind() {
+    let begun = Instant::now();
+    let taken = loop {
+        match io.lock(&path) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < LET_GO_WITHIN => {
+                std::thread::sleep(LET_GO_WITHIN / 50);
+            }
+            taken => break taken,
+        }
+    };
+    taken.map_err(|e| match e.kind() {
         io::ErrorKind::WouldBlock => {
             Error::internal(format!("disk {} is in use by another process", root.display()))
                 .hint("stop the other target, or give this one another folder")
@@ -165,5 +178,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let e = Identity::read(&RealDisk, dir.path(), || Ok(true)).unwrap_err();
         assert!(e.message.contains("disk.json is missing"), "{e}");
+    }
+
+    #[test]
+    fn a_disk_that_is_about_to_be_free_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock(&RealDisk, dir.path(), dir.path()).unwrap();
+        assert!(lock(&RealDisk, dir.path(), dir.path()).is_err());
+        let end = std::thread::spawn(move || {
+            std::thread::sleep(LET_GO_WITHIN / 10);
+            drop(held);
+        });
+        lock(&RealDisk, dir.path(), dir.path()).unwrap();
+        end.join().unwrap();
     }
 }
