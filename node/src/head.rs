@@ -22,18 +22,26 @@ pub(crate) struct Message<'a, 'h> {
     pub(crate) head: usize,
     /// Bytes of its body.
     pub(crate) body: u64,
-    /// A GET without body that leaves the connection open.
-    pub(crate) get: Option<Get<'a, 'h>>,
+    pub(crate) kind: Kind<'a, 'h>,
 }
 
-/// A GET, as it was sent.
-pub struct Get<'a, 'h> {
+/// What may be answered without `hyper`.
+pub(crate) enum Kind<'a, 'h> {
+    /// A GET without body that leaves the connection open.
+    Get(Asked<'a, 'h>),
+    /// A PUT with a body that leaves the connection open, and waits for nothing before it sends.
+    Put(Asked<'a, 'h>),
+    Other,
+}
+
+/// What a request asks for, as it was sent.
+pub struct Asked<'a, 'h> {
     /// Path and query.
     pub target: &'a str,
     headers: &'h [Header<'a>],
 }
 
-impl<'a> Get<'a, '_> {
+impl<'a> Asked<'a, '_> {
     /// Names, in any case, and values.
     pub fn headers(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + '_ {
         self.headers.iter().map(|header| (header.name, header.value))
@@ -78,9 +86,12 @@ pub(crate) fn next<'a, 'h>(bytes: &'a [u8], headers: &'h mut [Header<'a>]) -> Ne
         }
     }
     let body = length.unwrap_or(0);
-    let is_get = method == "GET" && body == 0 && stays;
-    let get = is_get.then_some(Get { target, headers });
-    Next::Message(Message { head, body, get })
+    let kind = match method {
+        "GET" if body == 0 && stays => Kind::Get(Asked { target, headers }),
+        "PUT" if body > 0 && stays => Kind::Put(Asked { target, headers }),
+        _ => Kind::Other,
+    };
+    Next::Message(Message { head, body, kind })
 }
 
 #[cfg(test)]
@@ -91,7 +102,7 @@ mod tests {
 
     fn message(text: &str) -> Option<(usize, u64, bool)> {
         match next(text.as_bytes(), &mut [EMPTY_HEADER; HEADERS]) {
-            Next::Message(m) => Some((m.head, m.body, m.get.is_some())),
+            Next::Message(m) => Some((m.head, m.body, !matches!(m.kind, Kind::Other))),
             Next::More | Next::Unclear => None,
         }
     }
@@ -102,7 +113,7 @@ mod tests {
             "GET /v1/objects/b/o?x=1 HTTP/1.1\r\nHost: h\r\nConnection: Keep-Alive\r\n\r\nGET";
         let mut headers = [EMPTY_HEADER; HEADERS];
         let found = next(text.as_bytes(), &mut headers);
-        let Next::Message(Message { head, body: 0, get: Some(get) }) = found else {
+        let Next::Message(Message { head, body: 0, kind: Kind::Get(get) }) = found else {
             panic!("it is one");
         };
         assert_eq!((head, get.target), (text.len() - 3, "/v1/objects/b/o?x=1"));
@@ -113,7 +124,11 @@ mod tests {
     #[test]
     fn a_request_ends_with_its_body() {
         let head = "PUT /o HTTP/1.1\r\ncontent-length: 10\r\n\r\n";
+        assert_eq!(message(head), Some((head.len(), 10, true)));
+        let head = "POST /o HTTP/1.1\r\ncontent-length: 10\r\n\r\n";
         assert_eq!(message(head), Some((head.len(), 10, false)));
+        let head = "PUT /o HTTP/1.1\r\ncontent-length: 0\r\n\r\n";
+        assert_eq!(message(head), Some((head.len(), 0, false)));
         let head = "GET /o HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
         assert_eq!(message(head), Some((head.len(), 0, true)));
         let head = "GET /o HTTP/1.1\r\nContent-Length: 3\r\n\r\n";
@@ -121,10 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_connection_or_waits_is_no_plain_get() {
+    fn what_leaves_the_connection_or_waits_is_left_to_hyper() {
         for line in ["Connection: close", "connection: upgrade", "Expect: 100-continue"] {
             let head = format!("GET /o HTTP/1.1\r\n{line}\r\n\r\n");
             assert_eq!(message(&head), Some((head.len(), 0, false)), "{line}");
+            let head = format!("PUT /o HTTP/1.1\r\n{line}\r\nContent-Length: 9\r\n\r\n");
+            assert_eq!(message(&head), Some((head.len(), 9, false)), "{line}");
         }
     }
 

@@ -20,11 +20,15 @@ pub mod metrics;
 mod outgoing;
 mod patience;
 pub mod piece;
+mod quick;
 pub mod relay;
 pub mod reply;
 pub mod s3;
 pub mod telemetry;
 mod unread;
+mod whole;
+#[cfg(test)]
+mod whole_tests;
 mod wire;
 #[cfg(test)]
 mod wire_tests;

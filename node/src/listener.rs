@@ -1,7 +1,6 @@
 //! The HTTP server that both kinds of node run: limits, one error form, panics kept to their
 //! request, and a graceful stop.
 
-use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
@@ -14,9 +13,9 @@ use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::sign::NODE_AUTH_HEADER;
-use forebay_core::v1::cluster::format_http_date;
 use forebay_core::v1::error::ErrorBody;
 use forebay_core::v1::headers as v1;
 use forebay_core::{Error, ErrorCode, Result};
@@ -28,16 +27,16 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tower_service::Service;
 
 use crate::activity::User;
-use crate::clock::unix_ns;
 use crate::identity::Identity;
 use crate::lifecycle::Lifecycle;
 use crate::maps::Maps;
 use crate::patience::{HeadTimer, Patience};
+use crate::quick::QuickServer;
 use crate::reply::Failure;
 use crate::unread::Unread;
-use crate::wire::{Answered, Quick, Told, Wire};
+use crate::wire::{Answered, Told, Wire};
 
-pub use crate::head::Get;
+pub use crate::head::Asked;
 pub use crate::outgoing::{Direct, Streamed};
 
 /// A client has this long to send the head of a request.
@@ -90,10 +89,19 @@ pub trait Handler: Send + Sync + 'static {
     /// Answers a GET past `hyper`: with a whole body where that takes no wait, and its status line
     /// and headers in `out`; with a stream where there is much to send. Of either head the empty line
     /// is left out. `None`, now or later: ask [`Self::answer`]; nothing was done, and nothing counted.
-    fn at_once(&self, _get: &Get<'_, '_>, _out: &mut Vec<u8>) -> Option<Direct> {
+    fn at_once(&self, _get: &Asked<'_, '_>, _out: &mut Vec<u8>) -> Option<Direct> {
+        None
+    }
+
+    /// Takes a PUT with a small body past `hyper`, before the body is here. `None`: ask
+    /// [`Self::answer`]; nothing was done, and nothing counted.
+    fn take(&self, _put: &Asked<'_, '_>) -> Option<Take> {
         None
     }
 }
+
+/// Answers a request that was taken, when its body is here.
+pub type Take = Box<dyn FnOnce(Bytes) -> BoxFuture<'static, Response> + Send>;
 
 /// An answer that may be there already. What has to wait lies on the heap: a request's future is
 /// moved on its way into its connection, and a small read must not carry the room for all else.
@@ -116,10 +124,10 @@ impl Handler for Routes {
 }
 
 /// What all connections share.
-struct Server<H> {
-    handler: H,
+pub(crate) struct Server<H> {
+    pub(crate) handler: H,
     identity: Identity,
-    maps: Maps,
+    pub(crate) maps: Maps,
     lifecycle: Lifecycle,
 }
 
@@ -157,7 +165,7 @@ async fn connection(stream: TcpStream, peer: Peer, server: Arc<Server<impl Handl
     let user = Arc::new(OnceLock::new());
     let (answered, patience) =
         (Arc::new(Answered::default()), Arc::new(Patience::new(HEAD_TIMEOUT)));
-    let quick = QuickServer { server: server.clone(), user: user.clone() };
+    let quick = QuickServer::new(server.clone(), user.clone());
     let wire = Wire::new(stream, quick, answered.clone(), patience.clone());
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let (server, answered) = (server.clone(), answered.clone());
@@ -193,61 +201,6 @@ async fn connection(stream: TcpStream, peer: Peer, server: Arc<Server<impl Handl
     }
 }
 
-/// What of a server answers requests before `hyper` sees them.
-struct QuickServer<H> {
-    server: Arc<Server<H>>,
-    user: Arc<OnceLock<User>>,
-}
-
-impl<H: Handler> Quick for QuickServer<H> {
-    fn answer(&self, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
-        let server = &*self.server;
-        let before = out.len();
-        let answer = AssertUnwindSafe(|| server.handler.at_once(get, out));
-        // A panic comes again where it is dealt with.
-        let Ok(Some(answer)) = std::panic::catch_unwind(answer) else {
-            out.truncate(before);
-            return None;
-        };
-        if self.user.get().is_none() {
-            server.meet(&self.user);
-        }
-        Some(match answer {
-            Direct::Whole(body) => {
-                end_head(out, server.maps.version());
-                Direct::Whole(body)
-            }
-            Direct::Streamed(answer) => {
-                let answer = AssertUnwindSafe(answer).catch_unwind();
-                let server = self.server.clone();
-                Direct::Streamed(Box::pin(async move {
-                    let mut answer = answer.await.ok()??;
-                    end_head(&mut answer.head, server.maps.version());
-                    Some(answer)
-                }))
-            }
-        })
-    }
-}
-
-/// Writes what every answer has, and the end of its head.
-fn end_head(out: &mut Vec<u8>, map: u64) {
-    let mut put = |parts: [&[u8]; 3]| parts.iter().for_each(|part| out.extend_from_slice(part));
-    put([MAP_HEADER.as_bytes(), b": ", itoa::Buffer::new().format(map).as_bytes()]);
-    DATE.with_borrow_mut(|(second, text)| {
-        let now = unix_ns() / 1_000_000_000;
-        if *second != now {
-            (*second, *text) = (now, format_http_date(now * 1_000_000_000));
-        }
-        put([b"\r\ndate: ", text.as_bytes(), b"\r\n\r\n"]);
-    });
-}
-
-thread_local! {
-    /// A second, since 1970, and how HTTP writes it.
-    static DATE: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
-}
-
 async fn unknown_uri(request: Request) -> Failure {
     Failure(Error::invalid(format!(
         "invalid request URI: '{} {}'",
@@ -261,7 +214,7 @@ static OWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);
 
 impl<H: Handler> Server<H> {
     /// Counts one who is no node of the cluster, until its connection ends.
-    fn meet(&self, user: &OnceLock<User>) {
+    pub(crate) fn meet(&self, user: &OnceLock<User>) {
         user.get_or_init(|| self.lifecycle.activity().enter());
     }
 
@@ -271,19 +224,30 @@ impl<H: Handler> Server<H> {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let unasked = expects && request.body().is_end_stream();
         let answer = async { self.handler.answer(request, peer).await };
-        let mut response = AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|_| {
-            tracing::error!(%method, path = uri.path(), "handler panicked");
-            Failure(Error::internal("the node failed to answer; see its log")).into_response()
-        });
-        if !response.status().is_success() {
-            self.explain(&mut response, &method, uri.path());
-        }
+        let mut response = self.finished(answer, &method, uri.path()).await;
         let version = HeaderValue::from(self.maps.version());
         response.headers_mut().insert(&OWN_MAP, version);
         if unasked {
             // Nothing was to come, so no `100 Continue` was sent. The AWS command line then takes
             // this status for that of the connection's next answer, too, and waits without end.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    /// What a handler answers; if that is an error, or a panic, in the form of v1.
+    pub(crate) async fn finished(
+        &self,
+        answer: impl Future<Output = Response>,
+        method: &Method,
+        path: &str,
+    ) -> Response {
+        let mut response = AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|_| {
+            tracing::error!(%method, path, "handler panicked");
+            Failure(Error::internal("the node failed to answer; see its log")).into_response()
+        });
+        if !response.status().is_success() {
+            self.explain(&mut response, method, path);
         }
         response
     }

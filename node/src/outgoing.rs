@@ -84,11 +84,11 @@ impl Outgoing {
             let bytes = self.sent < self.head.len();
             let n = match &mut self.piece {
                 Some(Piece::File(part)) if !bytes => match ready!(poll_file(stream, part, cx))? {
-                    0 => {
+                    Some(n) => n,
+                    None => {
                         self.replace_file()?;
                         continue;
                     }
-                    n => n,
                 },
                 None if !bytes => match ready!(self.poll_piece(cx))? {
                     true => continue,
@@ -163,17 +163,17 @@ impl Outgoing {
     }
 }
 
-/// Has the kernel send of a file; how much. 0: it would have to read it first.
+/// Has the kernel send of a file; how much. `None`: it would have to read it first.
 fn poll_file(
     stream: &TcpStream,
     part: &mut FilePart,
     cx: &mut Context<'_>,
-) -> Poll<io::Result<u64>> {
+) -> Poll<io::Result<Option<u64>>> {
     loop {
         ready!(stream.poll_write_ready(cx))?;
         if part.seen.elapsed() > SEEN {
             if !part.file.is_here(part.start, part.end) {
-                return Poll::Ready(Ok(0));
+                return Poll::Ready(Ok(None));
             }
             part.seen = Instant::now();
         }
@@ -186,7 +186,7 @@ fn poll_file(
             Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             Ok(n) => {
                 part.start += n as u64;
-                return Poll::Ready(Ok(n as u64));
+                return Poll::Ready(Ok(Some(n as u64)));
             }
             Err(e)
                 if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}

@@ -2,8 +2,9 @@
 //!
 //! A small object that lies in memory takes less time to find than `hyper` takes to hand the request
 //! out and the answer back. So a request that can be answered at once is taken off the connection
-//! while `hyper` waits for the next one, and never reaches it. All else goes through byte for byte:
-//! this file only has to know where a request ends, and whether `hyper` has answered it.
+//! while `hyper` waits for the next one, and never reaches it; so is one with a small body, which is
+//! read right to where it is kept. All else goes through byte for byte: this file only has to know
+//! where a request ends, and whether `hyper` has answered it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,9 +19,10 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::head::{self, Get, HEADERS, Message, Next};
+use crate::head::{self, Asked, HEADERS, Kind, Message, Next};
 use crate::outgoing::{Direct, Outgoing, Streamed};
 use crate::patience::Patience;
+use crate::whole::{self, Taker, Whole};
 
 /// Bytes of requests that are read ahead; a longer head is left to `hyper`.
 const AHEAD: usize = 8 << 10;
@@ -31,7 +33,10 @@ const TURN: usize = 32;
 pub(crate) trait Quick {
     /// Appends the answer's head, and the empty line behind it, to `out`; its body. If that comes
     /// later, or not (`None`), nothing was appended, and nothing done.
-    fn answer(&self, request: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Direct>;
+    fn answer(&self, request: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct>;
+
+    /// Takes a PUT, whose body is still to come, or does not.
+    fn take(&self, request: &Asked<'_, '_>) -> Option<Taker>;
 }
 
 /// What a connection and the service behind `hyper` tell each other.
@@ -110,17 +115,25 @@ pub(crate) struct Wire<Q> {
     start: usize,
     end: usize,
     out: Outgoing,
-    /// The answer to the request that lies at the beginning of what was read ahead.
+    /// A request that was taken, and whose body is being read.
+    whole: Option<Whole>,
     coming: Option<Coming>,
     /// Something has been on its way for more than a turn.
     waits: bool,
 }
 
+/// What becomes of a request that `hyper` does not get.
+enum Begun {
+    Answer(Direct),
+    Taken(Taker),
+}
+
 /// An answer that is being found.
 struct Coming {
     answer: BoxFuture<'static, Option<Streamed>>,
-    /// Bytes of the request.
-    request: usize,
+    /// Bytes of its request at the beginning of what was read ahead, which `hyper` gets if there is
+    /// no answer. `None`: they were taken.
+    request: Option<usize>,
 }
 
 impl<Q: Quick> Wire<Q> {
@@ -131,16 +144,18 @@ impl<Q: Quick> Wire<Q> {
         patience: Arc<Patience>,
     ) -> Self {
         let (at, ahead, start, end) = (At::Between, Vec::new(), 0, 0);
-        let (out, coming, waits) = (Outgoing::default(), None, false);
-        Self { stream, quick, answered, patience, at, ahead, start, end, out, coming, waits }
+        let (out, whole, coming, waits) = (Outgoing::default(), None, None, false);
+        Self { stream, quick, answered, patience, at, ahead, start, end, out, whole, coming, waits }
     }
 
-    /// Sends what is to be sent before anything else. The connection is not at rest meanwhile.
+    /// Ends what was begun before anything else. The connection is not at rest meanwhile.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = self.poll_answers(cx);
-        if self.waits != polled.is_pending() {
-            self.waits = polled.is_pending();
-            self.patience.hold(self.waits);
+        // For a body it is the client that is waited for.
+        let waits = polled.is_pending() && self.whole.is_none();
+        if self.waits != waits {
+            self.waits = waits;
+            self.patience.hold(waits);
         }
         polled
     }
@@ -148,16 +163,27 @@ impl<Q: Quick> Wire<Q> {
     fn poll_answers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.out.poll_send(&mut self.stream, cx))?;
+            if let Some(whole) = &mut self.whole {
+                let is_here = ready!(whole.poll_fill(&mut self.stream, cx, &self.patience))?;
+                let Some(whole) = self.whole.take().filter(|_| is_here) else {
+                    self.at = At::Through;
+                    return Poll::Ready(Ok(()));
+                };
+                self.coming = Some(Coming { answer: whole.answer(), request: None });
+            }
             let Some(coming) = &mut self.coming else { return Poll::Ready(Ok(())) };
             let answer = ready!(coming.answer.as_mut().poll(cx));
             let request = coming.request;
             self.coming = None;
-            match answer {
-                Some(answer) => {
-                    self.start += request;
+            match (answer, request) {
+                (Some(answer), request) => {
+                    self.start += request.unwrap_or(0);
                     self.out.stream(answer);
                 }
-                None => self.at = At::Within(request as u64),
+                (None, Some(request)) => self.at = At::Within(request as u64),
+                (None, None) => {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                }
             }
         }
     }
@@ -178,18 +204,29 @@ impl<Q: Quick> Wire<Q> {
             let mut headers = [EMPTY_HEADER; HEADERS];
             match head::next(&self.ahead[self.start..self.end], &mut headers) {
                 Next::Message(message) => {
-                    let Message { head, body, get } = message;
-                    let answer = match &get {
-                        Some(get) => self.quick.answer(get, self.out.head()),
-                        None => None,
+                    let Message { head, body, kind } = message;
+                    let answer = match &kind {
+                        Kind::Get(get) => {
+                            self.quick.answer(get, self.out.head()).map(Begun::Answer)
+                        }
+                        Kind::Put(put) if body <= whole::MOST => {
+                            self.quick.take(put).map(Begun::Taken)
+                        }
+                        _ => None,
                     };
                     match answer {
-                        Some(Direct::Whole(content)) => {
+                        Some(Begun::Answer(Direct::Whole(content))) => {
                             self.start += head;
                             self.out.add(content);
                         }
-                        Some(Direct::Streamed(answer)) => {
-                            self.coming = Some(Coming { answer, request: head });
+                        Some(Begun::Answer(Direct::Streamed(answer))) => {
+                            self.coming = Some(Coming { answer, request: Some(head) });
+                        }
+                        Some(Begun::Taken(taker)) => {
+                            let mut whole = Whole::new(body, taker);
+                            self.start += head;
+                            self.start += whole.fill(&self.ahead[self.start..self.end]);
+                            self.whole = Some(whole);
                         }
                         None => {
                             self.at = At::Within((head as u64).saturating_add(body));

@@ -17,13 +17,14 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::head::Get;
+use crate::head::Asked;
 use crate::outgoing::{Direct, Streamed};
 use crate::patience::{HeadTimer, Patience};
 use crate::piece::{FilePart, Held, Instead, Piece};
+use crate::whole::Taker;
 use crate::wire::{Answered, Quick, Told, Wire};
 
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Answers `/quick/LENGTH` with so many bytes, `/pieces/LENGTH` with bytes and a file in turns,
 /// `/short/LENGTH` with less than it says, `/broken/LENGTH` with an error in the middle; anything
@@ -31,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 struct Lengths;
 
 impl Quick for Lengths {
-    fn answer(&self, request: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
+    fn answer(&self, request: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
         if request.target == "/later" {
             return Some(Direct::Streamed(Box::pin(async {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -58,10 +59,29 @@ impl Quick for Lengths {
             Some(Streamed { head: head.into(), len: len as u64, body })
         })))
     }
+
+    /// Takes what goes to `/take`, and says what came; `/take/none` gives no answer.
+    fn take(&self, request: &Asked<'_, '_>) -> Option<Taker> {
+        let none = request.target.strip_prefix("/take")? == "/none";
+        Some(Box::new(move |body| {
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let told = format!("{} bytes", body.len());
+                assert!(body == content(body.len()));
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nby: take\r\ncontent-length: {}\r\n\r\n",
+                    told.len()
+                );
+                let len = told.len() as u64;
+                let body = futures::stream::iter([Ok(Piece::from(Bytes::from(told)))]).boxed();
+                (!none).then(|| Streamed { head: head.into(), len, body })
+            })
+        }))
+    }
 }
 
 /// What [`Lengths`] sends piece by piece.
-fn content(len: usize) -> Vec<u8> {
+pub(crate) fn content(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i / 7 % 251) as u8).collect()
 }
 
@@ -127,7 +147,7 @@ async fn slow(request: Request<hyper::body::Incoming>) -> Response<Body> {
     Response::builder().header("by", "hyper").body(body).unwrap()
 }
 
-async fn connected() -> TcpStream {
+pub(crate) async fn connected() -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -163,12 +183,12 @@ async fn answer(stream: &mut TcpStream) -> (String, Vec<u8>) {
     (value("by"), body)
 }
 
-async fn text(stream: &mut TcpStream) -> String {
+pub(crate) async fn text(stream: &mut TcpStream) -> String {
     let (by, body) = answer(stream).await;
     format!("{by}: {}", String::from_utf8(body).unwrap())
 }
 
-fn get(path: &str) -> String {
+pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")
 }
 

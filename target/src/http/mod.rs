@@ -29,7 +29,7 @@ use forebay_core::v1::query::Query;
 use forebay_node::auth::{self, REDIRECT_VERSION};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
-use forebay_node::listener::{Answer, Direct, Get, Handler, Peer, Routes};
+use forebay_node::listener::{Answer, Asked, Direct, Handler, Peer, Routes, Take};
 use forebay_node::maps::Maps;
 use forebay_node::membership::Refresher;
 use forebay_node::metrics::Metrics;
@@ -48,6 +48,9 @@ use crate::shard::Shards;
 
 /// Largest JSON body that a target reads (a batch request names many objects).
 const MAX_JSON: usize = 256 << 20;
+
+/// Where objects are, over v1.
+const OBJECTS: &str = "/v1/objects/";
 
 /// The header by which a sender says by which state it acts.
 static KNOWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);
@@ -91,12 +94,16 @@ impl Front {
 }
 
 impl Handler for Front {
-    fn at_once(&self, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
-        get.target.starts_with("/v1/objects/").then(|| objects::at_once(&self.context, get, out))?
+    fn at_once(&self, get: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
+        get.target.starts_with(OBJECTS).then(|| objects::at_once(&self.context, get, out))?
+    }
+
+    fn take(&self, put: &Asked<'_, '_>) -> Option<Take> {
+        put.target.starts_with(OBJECTS).then(|| objects::take(&self.context, put))?
     }
 
     fn answer(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send {
-        if request.uri().path().strip_prefix("/v1/objects/").is_some_and(|rest| !rest.is_empty()) {
+        if request.uri().path().strip_prefix(OBJECTS).is_some_and(|rest| !rest.is_empty()) {
             return objects::handle(&self.context, request);
         }
         let context = &self.context;

@@ -3,21 +3,19 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::bucket::Freshness;
 use forebay_core::etl::EtlCall;
-use forebay_core::intra::MAP_HEADER;
 use forebay_core::object::ObjectMeta;
-use forebay_core::sign::GRANT_HEADER;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::v1::archive::ArchiveQuery;
 use forebay_core::v1::headers::{self as v1, Headers};
 use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, Result};
 use forebay_node::auth::Caller;
-use forebay_node::listener::{Get, Streamed};
+use forebay_node::listener::Streamed;
 use forebay_node::reply::Failure;
 
 use super::objects::ObjectRequest;
@@ -33,25 +31,6 @@ const MANY: u64 = 64 << 10;
 const GET_HEADERS: usize = 12;
 /// The same in bytes.
 const HEAD: usize = 512;
-/// Headers of a GET that say nothing of what is wanted, and those that are heeded. One with others
-/// takes the long way.
-const UNHEEDED: [&str; 5] = ["host", "user-agent", "accept", "accept-encoding", "connection"];
-static HEEDED: [HeaderName; 3] =
-    [HeaderName::from_static(MAP_HEADER), HeaderName::from_static(GRANT_HEADER), header::RANGE];
-
-/// The headers of a GET that are heeded; `None`: there are others.
-pub(super) fn heeded(get: &Get<'_, '_>) -> Option<HeaderMap> {
-    let mut headers = HeaderMap::new();
-    for (name, value) in get.headers() {
-        if UNHEEDED.iter().any(|unheeded| name.eq_ignore_ascii_case(unheeded)) {
-            continue;
-        }
-        let heeded = HEEDED.iter().find(|heeded| name.eq_ignore_ascii_case(heeded.as_str()))?;
-        headers.append(heeded, HeaderValue::from_bytes(value).ok()?);
-    }
-    Some(headers)
-}
-
 /// What of an object a GET is for.
 pub(super) enum Wanted {
     Bytes(Option<RangeSpec>),

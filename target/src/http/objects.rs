@@ -6,11 +6,13 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::intra::MAP_HEADER;
 use forebay_core::object::{ObjectMeta, SYSTEM_PREFIX, is_system_key};
+use forebay_core::sign::GRANT_HEADER;
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::cluster::format_http_date;
 use forebay_core::v1::headers as v1;
@@ -19,7 +21,7 @@ use forebay_core::v1::query::{Query, split_path};
 use forebay_core::v1::uploads::{self as actions, AppendQuery, MemberQuery, PartQuery};
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
 use forebay_node::auth::{self, Caller};
-use forebay_node::listener::{Answer, Direct, Get};
+use forebay_node::listener::{Answer, Asked, Direct, Take};
 use forebay_node::metrics::result_of;
 use forebay_node::reply::Failure;
 use futures::future::ready;
@@ -29,6 +31,25 @@ use futures::{StreamExt, TryStreamExt};
 use super::object_get::Wanted;
 use super::{Context, Shared, caught_up, newer_state, object_actions, object_get, uploads};
 use crate::object::PutRequest;
+
+/// Headers of a request for an object that say nothing of what is wanted, and those that are heeded
+/// past `hyper`. A request with others takes the long way.
+const UNHEEDED: [&str; 7] = [
+    "host",
+    "user-agent",
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "content-type",
+];
+static HEEDED: [HeaderName; 5] = [
+    HeaderName::from_static(MAP_HEADER),
+    HeaderName::from_static(GRANT_HEADER),
+    header::RANGE,
+    HeaderName::from_static(v1::CHECKSUM_TYPE),
+    HeaderName::from_static(v1::CHECKSUM_VALUE),
+];
 
 /// Largest control message.
 const MAX_ACTION: usize = 1 << 20;
@@ -98,16 +119,8 @@ pub(super) fn handle(context: &Context, request: Request) -> Answer<'_> {
 
 /// Answers a GET of an object that lies here: a small one in memory at once, with the answer's head,
 /// without its end, in `out`; much of one in files as a stream. `None` for all else.
-pub(super) fn at_once(context: &Shared, get: &Get<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
-    let mut request = axum::http::Request::new(());
-    *request.uri_mut() = get.target.parse().ok()?;
-    *request.headers_mut() = object_get::heeded(get)?;
-    if newer_state(context, request.headers(), request.uri()).is_some() {
-        return None;
-    }
-    let Begun::Get(request, wanted) = decode(context, request.into_parts().0).ok()? else {
-        return None;
-    };
+pub(super) fn at_once(context: &Shared, get: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
+    let Begun::Get(request, wanted) = quick(context, Method::GET, get)? else { return None };
     let found = match wanted.at_once(context, &request).ok()? {
         Ok(found) => found,
         Err(Wanted::Looked(range, Some(record))) => {
@@ -119,6 +132,43 @@ pub(super) fn at_once(context: &Shared, get: &Get<'_, '_>, out: &mut Vec<u8>) ->
     context.metrics.object_request(&Method::GET, "ok");
     found.write_head(out, request.caller);
     Some(Direct::Whole(found.body()))
+}
+
+/// Takes a PUT of an object that belongs here, before its bytes are here. `None` for all else.
+pub(super) fn take(context: &Shared, put: &Asked<'_, '_>) -> Option<Take> {
+    let Begun::Other(request) = quick(context, Method::PUT, put)? else { return None };
+    let context = context.clone();
+    Some(Box::new(move |bytes| {
+        Box::pin(async move {
+            let done = put_object(&context, request, Sent::Whole(bytes)).await;
+            finish(&context, &Method::PUT, done)
+        })
+    }))
+}
+
+/// A request that goes past `hyper`, decoded. `None`: it has to take the long way.
+fn quick(context: &Context, method: Method, asked: &Asked<'_, '_>) -> Option<Begun> {
+    let mut request = axum::http::Request::new(());
+    *request.method_mut() = method;
+    *request.uri_mut() = asked.target.parse().ok()?;
+    *request.headers_mut() = heeded(asked)?;
+    if newer_state(context, request.headers(), request.uri()).is_some() {
+        return None;
+    }
+    decode(context, request.into_parts().0).ok()
+}
+
+/// The headers of a request that are heeded; `None`: there are others.
+fn heeded(asked: &Asked<'_, '_>) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in asked.headers() {
+        if UNHEEDED.iter().any(|unheeded| name.eq_ignore_ascii_case(unheeded)) {
+            continue;
+        }
+        let heeded = HEEDED.iter().find(|heeded| name.eq_ignore_ascii_case(heeded.as_str()))?;
+        headers.append(heeded, HeaderValue::from_bytes(value).ok()?);
+    }
+    Some(headers)
 }
 
 fn later<'a>(
@@ -175,7 +225,7 @@ async fn go_on(context: &Context, begun: Begun, body: Body) -> Result<Response> 
     // Boxed: the future has room for the largest of what it may come to.
     match request.method {
         Method::HEAD => Box::pin(head(context, request)).await,
-        Method::PUT => Box::pin(put(context, request, body)).await,
+        Method::PUT => Box::pin(put_object(context, request, Sent::Stream(body))).await,
         Method::DELETE => Box::pin(delete(context, request, body)).await,
         Method::PATCH => Box::pin(patch(context, request, body)).await,
         Method::POST => Box::pin(post(context, request, body)).await,
@@ -308,23 +358,48 @@ pub(super) fn body_of(body: Body) -> (BoxStream<'static, Result<Bytes>>, Option<
     (stream, len)
 }
 
-async fn put(context: &Context, request: ObjectRequest, body: Body) -> Result<Response> {
+/// What comes with a PUT.
+enum Sent {
+    Stream(Body),
+    Whole(Bytes),
+}
+
+impl Sent {
+    fn body(self) -> Body {
+        match self {
+            Self::Stream(body) => body,
+            Self::Whole(bytes) => Body::from(bytes),
+        }
+    }
+
+    fn put(self) -> PutRequest {
+        match self {
+            Self::Stream(body) => {
+                let (body, len) = body_of(body);
+                PutRequest { len, ..PutRequest::new(body) }
+            }
+            Self::Whole(bytes) => PutRequest::whole(bytes),
+        }
+    }
+}
+
+async fn put_object(context: &Context, request: ObjectRequest, sent: Sent) -> Result<Response> {
+    // Boxed: most writes are none of these.
     if let Some(copy) = CopyArgs::parse(&request.query)? {
-        return object_actions::copy(context, &request, copy).await;
+        return Box::pin(object_actions::copy(context, &request, copy)).await;
     }
     if let Some(part) = PartQuery::parse(&request.query)? {
-        return uploads::part(context, &request, part, body).await;
+        return Box::pin(uploads::part(context, &request, part, sent.body())).await;
     }
     if let Some(member) = MemberQuery::parse(&request.query, &request.headers)? {
-        return uploads::member(context, &request, member, body).await;
+        return Box::pin(uploads::member(context, &request, member, sent.body())).await;
     }
     if let Some(append) = AppendQuery::parse(&request.query)? {
-        return uploads::append(context, &request, append, body).await;
+        return Box::pin(uploads::append(context, &request, append, sent.body())).await;
     }
     request.check_new_name()?;
     let announced = v1::announced_checksum(&request.headers)?;
-    let (body, len) = body_of(body);
-    let put = PutRequest { len, announced, ..PutRequest::new(body) };
+    let put = PutRequest { announced, ..sent.put() };
     let meta = context.objects.put(&request.info, request.name.as_str(), put).await?;
     let mut response = Response::new(Body::empty());
     if let Some(meta) = meta {

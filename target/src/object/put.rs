@@ -39,9 +39,25 @@ pub(crate) struct AtEndMeta {
     pub(crate) custom: BTreeMap<String, String>,
 }
 
+/// The bytes of an object on their way in.
+pub(crate) enum Incoming {
+    Stream(BoxStream<'static, Result<Bytes>>),
+    /// All of them.
+    Whole(Bytes),
+}
+
+impl Incoming {
+    async fn next(&mut self) -> Option<Result<Bytes>> {
+        match self {
+            Self::Stream(body) => body.next().await,
+            Self::Whole(bytes) => (!bytes.is_empty()).then(|| Ok(std::mem::take(bytes))),
+        }
+    }
+}
+
 /// What a client sends.
 pub(crate) struct PutRequest {
-    pub(crate) body: BoxStream<'static, Result<Bytes>>,
+    pub(crate) body: Incoming,
     pub(crate) len: Option<u64>,
     /// What the client says the bytes' checksum is.
     pub(crate) announced: Option<Checksum>,
@@ -58,15 +74,17 @@ pub(crate) struct PutRequest {
 impl PutRequest {
     /// The bytes of `body` and nothing else.
     pub(crate) fn new(body: BoxStream<'static, Result<Bytes>>) -> Self {
-        Self {
-            body,
-            len: None,
-            announced: None,
-            custom: None,
-            md5: false,
-            only_if: None,
-            at_end: None,
-        }
+        Self::of(Incoming::Stream(body), None)
+    }
+
+    /// An object that is in memory.
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        let len = bytes.len() as u64;
+        Self::of(Incoming::Whole(bytes), Some(len))
+    }
+
+    fn of(body: Incoming, len: Option<u64>) -> Self {
+        Self { body, len, announced: None, custom: None, md5: false, only_if: None, at_end: None }
     }
 }
 
@@ -111,7 +129,10 @@ impl ObjectService {
             let chunk = chunk?;
             hashes.update(&chunk);
             learner.update(&chunk);
-            work.write(chunk).await?;
+            match &request.body {
+                Incoming::Whole(_) => work.fill(chunk).await?,
+                Incoming::Stream(_) => work.write(chunk).await?,
+            }
         }
         if let Some(len) = request.len.filter(|len| *len != work.written()) {
             return Err(Error::invalid(format!("{uri}: {} of {len} bytes came", work.written())));

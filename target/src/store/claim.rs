@@ -16,6 +16,7 @@ use super::format::FORMAT;
 use super::identity::{self, Identity, failed};
 use super::log::Log;
 use super::partial::Partials;
+use super::plenty::Plenty;
 use super::recency::Recency;
 use super::recover::{Recovered, Replayed, Site, tidy};
 use super::reserve::{Reserve, reserve_path};
@@ -140,6 +141,7 @@ impl Claim {
             progress: AtomicU64::new(0),
             retired: CancellationToken::new(),
             reserve: Reserve::new(budget),
+            plenty: Plenty::default(),
             root,
         });
         tidy(&shared)?;

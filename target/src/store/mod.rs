@@ -51,6 +51,7 @@ mod observer;
 mod opening_tests;
 mod page_cache;
 mod partial;
+mod plenty;
 mod reader;
 mod recency;
 mod record;

@@ -38,11 +38,11 @@ pub(super) fn is_resident(file: &File, offset: u64, len: u64) -> io::Result<bool
     let told = unsafe {
         libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), found.as_mut_ptr(), 0)
     };
-    // SAFETY: the call only tells a number.
-    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE);
     if told != 0 {
         return Err(io::Error::last_os_error());
     }
+    // SAFETY: the call only tells a number.
+    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE);
     let all = len > 0 && found[0] >= (offset + len).div_ceil(page) - offset / page;
     // It counts pages that are still being read, too.
     Ok(all && is_cached(file, offset) && is_cached(file, offset + len - 1))

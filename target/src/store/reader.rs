@@ -311,8 +311,8 @@ impl Open {
         let mut blocks = bytes.chunks(BLOCK as usize).zip(sums.chunks(TABLE_ENTRY as usize));
         let sound = blocks.all(|(block, sum)| crc32c(block).to_le_bytes() == *sum);
         match extent.marks() {
-            Some(marks) if sound => marks.note(from / BLOCK..to.div_ceil(BLOCK)),
-            Some(marks) => marks.lose(),
+            _ if !sound => extent.distrust(),
+            Some(marks) => marks.note(from / BLOCK..to.div_ceil(BLOCK)),
             None => {}
         }
         sound.then(|| buffer.freeze().slice((start - from) as usize..(end - from) as usize))

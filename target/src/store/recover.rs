@@ -193,7 +193,7 @@ impl Site<'_> {
                     applier.pass(at, len);
                     replay.damaged += 1;
                 }
-                // Never synced, and a power cut took a part: as if it had not been written.
+                // Never synced, and a crash took a part: as if it had not been written.
                 Found::Entry { at, len, payload_sound: Some(false), .. } => applier.pass(at, len),
                 Found::Entry { at, len, entry, .. } => {
                     if let Entry::Put(record) = &entry {
@@ -274,7 +274,9 @@ impl Site<'_> {
             return Ok(());
         }
         for found in self.log.scan(Position::default(), false) {
-            let Found::Entry { entry, .. } = found? else { continue };
+            let Found::Entry { entry, payload_sound: None | Some(true), .. } = found? else {
+                continue;
+            };
             let (key, sequence) = match &entry {
                 Entry::Put(r) => (format::key(r.bucket_id, &r.name), r.sequence),
                 Entry::Remove { bucket_id, name, sequence } => {

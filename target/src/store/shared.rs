@@ -16,6 +16,7 @@ use super::index::Index;
 use super::log::Log;
 use super::observer::Observer;
 use super::partial::Partials;
+use super::plenty::Plenty;
 use super::recency::{Access, Recency};
 use super::record::Record;
 use super::reserve::Reserve;
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
     /// Cancelled when the disk is taken out of use.
     pub(crate) retired: CancellationToken,
     pub(crate) reserve: Reserve,
+    pub(crate) plenty: Plenty,
 }
 
 impl Shared {
@@ -153,9 +155,13 @@ impl Shared {
 
     /// Whether the file system has `bytes` beside what must stay free.
     pub(crate) fn file_system_fits(&self, bytes: u64) -> bool {
-        self.io
-            .space(&self.root)
-            .is_ok_and(|s| s.free >= bytes.saturating_add(HEADROOM.min(s.total / HEADROOM_SHARE)))
+        if self.plenty.is_for(bytes) {
+            return true;
+        }
+        let Ok(space) = self.io.space(&self.root) else { return false };
+        let free = space.free.saturating_sub(HEADROOM.min(space.total / HEADROOM_SHARE));
+        self.plenty.seen(free);
+        free >= bytes
     }
 
     /// The record of a key with its latest access.

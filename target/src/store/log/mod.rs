@@ -219,6 +219,12 @@ impl Log {
     }
 }
 
+impl Drop for Log {
+    fn drop(&mut self) {
+        locked(&self.head).seal();
+    }
+}
+
 /// The id that a segment's name stands for.
 fn parse_name(name: &str) -> Option<u64> {
     let id = u64::from_str_radix(name, 16).ok()?;

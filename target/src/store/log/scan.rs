@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use forebay_core::Result;
 
+use super::append::READY;
 use super::segment::Segment;
 use super::{Log, Position};
 use crate::store::disk::DiskFile;
@@ -16,6 +17,9 @@ const WINDOW: u64 = 1 << 20;
 /// Bytes of one read where a disk fails: what cannot be read is lost in such pieces.
 const PAGE: u64 = 4096;
 
+/// So near to the end of its file begins what may be torn: a group, and zeros that were made ready.
+const TORN: u64 = READY + (3 << 20);
+
 /// What a scan comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -25,10 +29,12 @@ pub(crate) enum Found {
         /// Bytes of the whole frame.
         len: u64,
         entry: Entry,
-        /// Whether the payload is sound too, if that was asked for.
+        /// Whether the payload is sound too, if that was asked for. False also where it is not, and
+        /// the process died when it was about to be written.
         payload_sound: Option<bool>,
     },
-    /// Bytes that are no sound frame, up to the next one or the end of the segment.
+    /// Bytes that are no sound frame, up to the next one or the end of the segment. Zeros to that end
+    /// are none: they were made ready for frames.
     Damaged { at: Position, len: u64 },
 }
 
@@ -111,10 +117,17 @@ fn next_found(
     }
     let position = Position { segment: segment.id(), offset: at };
     if let Some((fixed, entry)) = frame(segment, window, at) {
-        let sound = check_payload.then(|| payload_is_sound(window, at, fixed));
         // The zeros behind the last frame may be cut off.
         let len = fixed.frame_bytes().min(window.len - at);
+        let sound = match check_payload {
+            true => Some(payload_is_sound(window, at, fixed)),
+            false => is_torn(segment, window, at, fixed).then_some(false),
+        };
         return Some(Found::Entry { at: position, len, entry, payload_sound: sound });
+    }
+    if window.is_blank_from(at) {
+        // Made ready for frames that never came.
+        return None;
     }
     let mut next = at;
     loop {
@@ -136,6 +149,24 @@ fn frame(segment: &Segment, window: &mut Window, at: u64) -> Option<(Fixed, Entr
     let head = window.get(at, fixed.head as usize)?;
     let entry = format::decode_head(head, &segment.header, at).ok()?;
     Some((fixed, entry))
+}
+
+/// Whether the frame was being written when the process died: half of it is missing, and the zeros
+/// that it was written over still follow the last frame. Elsewhere an unsound payload is damage: its
+/// object must not turn into an older one.
+fn is_torn(segment: &Segment, window: &mut Window, at: u64, fixed: Fixed) -> bool {
+    if at + TORN < window.len || payload_is_sound(window, at, fixed) {
+        return false;
+    }
+    let mut next = at + fixed.frame_bytes();
+    while next < window.len {
+        next = match frame(segment, window, next) {
+            Some((fixed, _)) => next + fixed.frame_bytes(),
+            None if window.is_blank_from(next) => return true,
+            None => (next + 1).next_multiple_of(ALIGN).max(window.unreadable),
+        };
+    }
+    false
 }
 
 fn payload_is_sound(window: &mut Window, at: u64, fixed: Fixed) -> bool {
@@ -174,6 +205,19 @@ impl Window {
         }
         let from = (at - self.start) as usize;
         self.bytes.get(from..from + want)
+    }
+
+    /// Whether nothing but zeros follows, to the end.
+    fn is_blank_from(&mut self, mut at: u64) -> bool {
+        while at < self.len {
+            let step = PAGE.min(self.len - at);
+            let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+            if !self.get(at, step as usize).is_some_and(is_zero) {
+                return false;
+            }
+            at += step;
+        }
+        true
     }
 
     fn load(&mut self, at: u64, want: u64) {

@@ -244,3 +244,105 @@ fn readers_and_scans_go_on_beside_appends() {
     });
     assert_eq!(entries(&log).len(), 200);
 }
+
+/// A log whose process was killed at this moment, and its folder.
+fn killed(dir: &TempDir, segment_bytes: u64) -> (Log, TempDir) {
+    let twin = TempDir::new().unwrap();
+    std::fs::create_dir(twin.path().join("log")).unwrap();
+    for entry in std::fs::read_dir(dir.path().join("log")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), twin.path().join("log").join(entry.file_name())).unwrap();
+    }
+    (open(twin.path(), segment_bytes), twin)
+}
+
+#[test]
+fn what_was_made_ready_is_written_over_and_is_no_damage() {
+    let dir = TempDir::new().unwrap();
+    let log = open(dir.path(), 1 << 24);
+    let file = |log: &Log| std::fs::metadata(&log.segment(1).unwrap().path).unwrap().len();
+    log.make_ready();
+    let mut expected = Vec::new();
+    for i in 1..200 {
+        let item = put("a", i, 10_000);
+        let spot = log.append(std::slice::from_ref(&item)).unwrap()[0];
+        expected.push(placed(&item, spot));
+        log.make_ready();
+        log.sync().unwrap();
+        let ahead = file(&log) - log.segment(1).unwrap().len();
+        assert!((1..=1 << 20).contains(&ahead), "{ahead}");
+        if i % 50 == 1 {
+            let (after, _twin) = killed(&dir, 1 << 24);
+            assert!(after.scan_segment(1, true).all(|f| matches!(f, Ok(Found::Entry { .. }))));
+            assert_eq!(entries(&after), expected);
+        }
+    }
+    let len = log.segment(1).unwrap().len();
+    drop(log);
+    let log = open(dir.path(), 1 << 24);
+    assert_eq!((file(&log), entries(&log)), (len, expected), "cut at the end");
+}
+
+#[test]
+fn a_full_segment_keeps_nothing_that_was_made_ready() {
+    let dir = TempDir::new().unwrap();
+    let log = open(dir.path(), 100_000);
+    for i in 1..100 {
+        log.append(&[put("a", i, 9_000)]).unwrap();
+        log.make_ready();
+    }
+    let segments = log.segments();
+    for (id, len) in &segments[..segments.len() - 1] {
+        let path = &log.segment(*id).unwrap().path;
+        assert_eq!(std::fs::metadata(path).unwrap().len(), *len);
+    }
+    let (last, _) = segments[segments.len() - 1];
+    let len = std::fs::metadata(&log.segment(last).unwrap().path).unwrap().len();
+    assert_eq!(len, 100_000, "no more than a segment has");
+}
+
+/// Writes zeros over a part of a segment.
+fn wipe(path: &Path, at: u64, len: usize) {
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![0; len], at).unwrap();
+}
+
+#[test]
+fn a_frame_that_was_half_written_over_what_was_made_ready_counts_for_nothing() {
+    for head_is_lost in [true, false] {
+        let dir = TempDir::new().unwrap();
+        let log = open(dir.path(), 1 << 24);
+        let spots = log.append(&[put("a", 1, 100), put("b", 2, 9_000), put("c", 3, 10)]).unwrap();
+        log.make_ready();
+        let start = u64::from(spots[1].offset);
+        let payload = start + u64::from(spots[1].head);
+        let at = if head_is_lost { start } else { payload + 4000 };
+        wipe(&log.segment(1).unwrap().path, at, 512);
+        let (after, _twin) = killed(&dir, 1 << 24);
+        let found: Vec<_> = after.scan_segment(1, false).map(|found| found.unwrap()).collect();
+        assert!(matches!(found[0], Found::Entry { payload_sound: None, .. }));
+        match &found[1] {
+            Found::Damaged { .. } => assert!(head_is_lost),
+            Found::Entry { payload_sound, .. } => assert_eq!(*payload_sound, Some(false)),
+        }
+        assert!(matches!(found[2], Found::Entry { payload_sound: None, .. }) && found.len() == 3);
+    }
+}
+
+#[test]
+fn what_is_damaged_in_a_segment_that_was_ended_stays_what_it_was() {
+    let dir = TempDir::new().unwrap();
+    let log = open(dir.path(), 1 << 24);
+    let mut last = put("b", 2, 9_000);
+    last.payload = vec![0; 9_000].into();
+    let spots = log.append(&[put("a", 1, 9_000), last]).unwrap();
+    log.make_ready();
+    let path = log.segment(1).unwrap().path.clone();
+    drop(log);
+    wipe(&path, u64::from(spots[0].offset + spots[0].head), 512);
+    let log = open(dir.path(), 1 << 24);
+    let found: Vec<_> = log.scan_segment(1, false).map(|found| found.unwrap()).collect();
+    let sounds =
+        found.iter().map(|found| matches!(found, Found::Entry { payload_sound: None, .. }));
+    assert_eq!(sounds.collect::<Vec<_>>(), [true, true]);
+}

@@ -1,0 +1,129 @@
+//! What goes out past `hyper`: whole answers, heads and all.
+
+use std::cell::RefCell;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+
+use axum::body::HttpBody;
+use axum::http::{Method, header};
+use axum::response::Response;
+use forebay_core::Error;
+use forebay_core::intra::MAP_HEADER;
+use forebay_core::v1::cluster::format_http_date;
+use forebay_core::v1::headers::{self as v1, Headers};
+use futures::{FutureExt, StreamExt};
+
+use crate::activity::User;
+use crate::clock::unix_ns;
+use crate::head::Asked;
+use crate::listener::{Handler, Server};
+use crate::outgoing::{Direct, Streamed};
+use crate::piece::Piece;
+use crate::whole::Taker;
+use crate::wire::Quick;
+
+/// Bytes of a usual head.
+const HEAD: usize = 512;
+
+/// What of a server answers requests before `hyper` sees them.
+pub(crate) struct QuickServer<H> {
+    server: Arc<Server<H>>,
+    /// The client, once it was met.
+    user: Arc<OnceLock<User>>,
+}
+
+impl<H: Handler> QuickServer<H> {
+    pub(crate) fn new(server: Arc<Server<H>>, user: Arc<OnceLock<User>>) -> Self {
+        Self { server, user }
+    }
+
+    fn meet(&self) {
+        if self.user.get().is_none() {
+            self.server.meet(&self.user);
+        }
+    }
+}
+
+impl<H: Handler> Quick for QuickServer<H> {
+    fn answer(&self, get: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
+        let server = &*self.server;
+        let before = out.len();
+        let answer = AssertUnwindSafe(|| server.handler.at_once(get, out));
+        // A panic comes again where it is dealt with.
+        let Ok(Some(answer)) = std::panic::catch_unwind(answer) else {
+            out.truncate(before);
+            return None;
+        };
+        self.meet();
+        Some(match answer {
+            Direct::Whole(body) => {
+                end_head(out, server.maps.version());
+                Direct::Whole(body)
+            }
+            Direct::Streamed(answer) => {
+                let answer = AssertUnwindSafe(answer).catch_unwind();
+                let server = self.server.clone();
+                Direct::Streamed(Box::pin(async move {
+                    let mut answer = answer.await.ok()??;
+                    end_head(&mut answer.head, server.maps.version());
+                    Some(answer)
+                }))
+            }
+        })
+    }
+
+    fn take(&self, put: &Asked<'_, '_>) -> Option<Taker> {
+        let server = self.server.clone();
+        let take = AssertUnwindSafe(|| server.handler.take(put));
+        // A panic comes again where it is dealt with.
+        let take = std::panic::catch_unwind(take).ok()??;
+        self.meet();
+        let path = put.target.split_once('?').map_or(put.target, |(path, _)| path).to_owned();
+        Some(Box::new(move |body| {
+            Box::pin(async move {
+                let answer = async move { take(body).await };
+                let response = server.finished(answer, &Method::PUT, &path).await;
+                written(response, server.maps.version()).await
+            })
+        }))
+    }
+}
+
+/// The answer as it goes out past `hyper`.
+async fn written(response: Response, map: u64) -> Option<Streamed> {
+    let (parts, body) = response.into_parts();
+    let len = HttpBody::size_hint(&body).exact()?;
+    let mut head = Vec::with_capacity(HEAD);
+    let mut text = v1::HeadText::new(&mut head, parts.status);
+    for (name, value) in parts.headers.iter().filter(|(name, _)| **name != header::CONTENT_LENGTH) {
+        text.line(name, value.as_bytes());
+    }
+    text.number(&header::CONTENT_LENGTH, len);
+    end_head(&mut head, map);
+    let body = match len {
+        0 => futures::stream::empty().boxed(),
+        _ => body
+            .into_data_stream()
+            .map(|read| read.map(Piece::from).map_err(|e| Error::internal(e.to_string())))
+            .boxed(),
+    };
+    Some(Streamed { head, len, body })
+}
+
+/// Writes what every answer has, and the end of its head.
+fn end_head(out: &mut Vec<u8>, map: u64) {
+    let mut put = |parts: [&[u8]; 3]| parts.iter().for_each(|part| out.extend_from_slice(part));
+    put([MAP_HEADER.as_bytes(), b": ", itoa::Buffer::new().format(map).as_bytes()]);
+    DATE.with_borrow_mut(|(second, text)| {
+        let now = unix_ns() / 1_000_000_000;
+        if *second != now {
+            (*second, *text) = (now, format_http_date(now * 1_000_000_000));
+        }
+        put([b"\r\ndate: ", text.as_bytes(), b"\r\n\r\n"]);
+    });
+}
+
+thread_local! {
+    /// A second, since 1970, and how HTTP writes it.
+    static DATE: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
+}

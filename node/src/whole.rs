@@ -1,0 +1,68 @@
+//! The body of a request that is read whole, below `hyper`, before it is dealt with.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::future::BoxFuture;
+use tokio::net::TcpStream;
+use tokio_util::io::poll_read_buf;
+
+use crate::outgoing::Streamed;
+use crate::patience::Patience;
+
+/// Longest body that is read so: what a connection may hold in memory for it.
+pub(crate) const MOST: u64 = 64 << 10;
+
+/// What makes the answer once the body is here. Without one the connection ends.
+pub(crate) type Taker = Box<dyn FnOnce(Bytes) -> BoxFuture<'static, Option<Streamed>> + Send>;
+
+/// A body of which a part is here.
+pub(crate) struct Whole {
+    body: BytesMut,
+    len: usize,
+    taker: Taker,
+}
+
+impl Whole {
+    /// `len`: bytes of the body, at most [`MOST`].
+    pub(crate) fn new(len: u64, taker: Taker) -> Self {
+        let len = len.min(MOST) as usize;
+        Self { body: BytesMut::with_capacity(len), len, taker }
+    }
+
+    /// Takes of what was read ahead; how much.
+    pub(crate) fn fill(&mut self, ahead: &[u8]) -> usize {
+        let n = ahead.len().min(self.missing());
+        self.body.extend_from_slice(&ahead[..n]);
+        n
+    }
+
+    fn missing(&self) -> usize {
+        self.len - self.body.len()
+    }
+
+    /// Reads what is missing. A client has to send some of it every now and then. False: it is gone.
+    pub(crate) fn poll_fill(
+        &mut self,
+        stream: &mut TcpStream,
+        cx: &mut Context<'_>,
+        patience: &Patience,
+    ) -> Poll<io::Result<bool>> {
+        while self.missing() > 0 {
+            let missing = self.missing();
+            let mut room = (&mut self.body).limit(missing);
+            if ready!(poll_read_buf(Pin::new(&mut *stream), cx, &mut room))? == 0 {
+                return Poll::Ready(Ok(false));
+            }
+            patience.renew();
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    /// Hands the body over; the answer.
+    pub(crate) fn answer(self) -> BoxFuture<'static, Option<Streamed>> {
+        (self.taker)(self.body.freeze())
+    }
+}

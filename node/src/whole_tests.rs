@@ -1,0 +1,88 @@
+//! What a client sees of a connection that reads small bodies below `hyper`.
+#![allow(clippy::unwrap_used)]
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::whole::MOST;
+use crate::wire_tests::{PATIENCE, connected, content, get, text};
+
+fn put(path: &str, len: usize) -> Vec<u8> {
+    let head = format!("PUT {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len}\r\n\r\n");
+    [head.into_bytes(), content(len)].concat()
+}
+
+#[tokio::test]
+async fn a_small_body_is_taken_whole_however_it_comes() {
+    let mut stream = connected().await;
+    for (len, step) in [(1, 1), (300, 7), (10_000, 997), (65_536, 30_000), (65_536, 70_000)] {
+        for part in put("/take", len).chunks(step) {
+            stream.write_all(part).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(text(&mut stream).await, format!("take: {len} bytes"));
+    }
+}
+
+#[tokio::test]
+async fn requests_around_a_body_are_answered_in_their_order() {
+    let mut stream = connected().await;
+    let all = [
+        put("/take", 5),
+        get("/quick/1").into_bytes(),
+        put("/take", 9_000),
+        put("/other", 20),
+        put("/take", 20_000),
+        get("/wait").into_bytes(),
+        put("/take", 0),
+    ];
+    stream.write_all(&all.concat()).await.unwrap();
+    for told in [
+        "take: 5 bytes",
+        "quick: q",
+        "take: 9000 bytes",
+        "hyper: PUT /other 20",
+        "take: 20000 bytes",
+        "hyper: GET /wait",
+        "hyper: PUT /take 0",
+    ] {
+        assert_eq!(text(&mut stream).await, told);
+    }
+}
+
+#[tokio::test]
+async fn a_large_body_is_hypers() {
+    let mut stream = connected().await;
+    let len = MOST as usize + 1;
+    stream.write_all(&put("/take", len)).await.unwrap();
+    assert_eq!(text(&mut stream).await, format!("hyper: PUT /take {len}"));
+}
+
+#[tokio::test]
+async fn a_client_that_goes_within_its_body_gets_no_answer() {
+    let mut stream = connected().await;
+    stream.write_all(&put("/take", 1000)[..700]).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(String::from_utf8(rest).unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_client_that_sends_nothing_more_of_its_body_is_let_go() {
+    let mut stream = connected().await;
+    stream.write_all(&put("/take", 1000)[..700]).await.unwrap();
+    let mut rest = Vec::new();
+    let end = tokio::time::timeout(10 * PATIENCE, stream.read_to_end(&mut rest));
+    let _ = end.await.expect("the server closes it");
+    assert_eq!(String::from_utf8(rest).unwrap(), "");
+}
+
+#[tokio::test]
+async fn what_was_taken_and_has_no_answer_ends_the_connection() {
+    let mut stream = connected().await;
+    let all = [put("/take/none", 10), get("/quick/1").into_bytes()];
+    stream.write_all(&all.concat()).await.unwrap();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    assert_eq!(String::from_utf8(rest).unwrap(), "");
+}
