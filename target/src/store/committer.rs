@@ -125,6 +125,7 @@ fn run(mut engine: Engine, mut receiver: mpsc::Receiver<Request>) {
             next = receiver.blocking_recv();
         }
     }
+    engine.end();
 }
 
 /// Requests that are written together; no key is in two of them.

@@ -18,10 +18,6 @@ use super::record::{Place, Record, Spot};
 use super::shared::Shared;
 use super::work::Filling;
 
-/// With a group of more bytes a sync takes as long for them as for the file that grows. Tests have
-/// payloads of several blocks torn that are written over zeros.
-const SMALL_GROUP: usize = if cfg!(test) { 1 << 20 } else { 64 << 10 };
-
 /// The log, the index and the files of one disk, as the one thread that changes them has them.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
@@ -70,6 +66,11 @@ impl Plan {
 impl Engine {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared, tight: false, unlinked: Vec::new(), unremoved: Vec::new() }
+    }
+
+    /// Ends the log, when nobody asks for anything any more.
+    pub(crate) fn end(&self) {
+        self.shared.log.close();
     }
 
     /// Makes the changes of a group: first those that need no sync, so that none waits for one.
@@ -211,12 +212,12 @@ impl Engine {
         let (items, mut steps): (Vec<_>, Vec<_>) =
             plans.into_iter().map(|plan| (plan.items, plan.steps)).unzip();
         let items: Vec<Item> = items.into_iter().flatten().collect();
-        let spots = self.append(&items)?;
+        let spots = self.append(&items, durable)?;
         // From here on the log may name these files, whatever happens.
         for file in steps.iter_mut().flatten().flat_map(Step::files) {
             file.handed_over = true;
         }
-        if durable && let Err(e) = self.sync(&items) {
+        if durable && let Err(e) = self.shared.log.sync() {
             self.shared.give_up(&e);
             return Err(e);
         }
@@ -234,18 +235,13 @@ impl Engine {
         Ok(outcomes)
     }
 
-    /// Makes last what was appended.
-    fn sync(&self, items: &[Item]) -> Result<()> {
-        let bytes: usize = items.iter().map(|item| item.payload.len()).sum();
-        if bytes <= SMALL_GROUP && !self.tight {
-            self.shared.log.make_ready();
-        }
-        self.shared.log.sync()
-    }
-
-    fn append(&self, items: &[Item]) -> Result<Vec<Spot>> {
+    fn append(&self, items: &[Item], durable: bool) -> Result<Vec<Spot>> {
         let shared = &self.shared;
-        match shared.log.append(items) {
+        let appended = match durable && !self.tight {
+            true => shared.log.append_to_sync(items),
+            false => shared.log.append(items),
+        };
+        match appended {
             Err(e) if e.code == ErrorCode::OutOfSpace => {
                 let bytes: usize = items.iter().map(|i| i.payload.len()).sum();
                 shared.room.note_full(bytes as u64);

@@ -1,7 +1,7 @@
 //! Bringing the index of a disk up to its log when the disk is opened, and making it again from
 //! the log where there is none to trust.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -187,14 +187,21 @@ impl Site<'_> {
         let mut replay = Replay::default();
         let mut applier = Applier::new(index, tally);
         let mut pending = 0;
+        let mut ends = BTreeMap::from([(from.segment, from.offset)]);
         for found in self.log.scan(from, check_payload) {
-            match found? {
+            let found = found?;
+            let (Found::Damaged { at, len } | Found::Entry { at, len, .. }) = &found;
+            ends.insert(at.segment, at.offset + len);
+            match found {
                 Found::Damaged { at, len } => {
                     applier.pass(at, len);
                     replay.damaged += 1;
                 }
                 // Never synced, and a crash took a part: as if it had not been written.
-                Found::Entry { at, len, payload_sound: Some(false), .. } => applier.pass(at, len),
+                Found::Entry { at, len, payload_sound: Some(false), .. } => {
+                    self.log.wipe(at)?;
+                    applier.pass(at, len);
+                }
                 Found::Entry { at, len, entry, .. } => {
                     if let Entry::Put(record) = &entry {
                         note(format::key(record.bucket_id, &record.name));
@@ -223,6 +230,7 @@ impl Site<'_> {
             }
         }
         applier.commit()?;
+        ends.into_iter().try_for_each(|(segment, end)| self.log.cut(segment, end))?;
         Ok(replay)
     }
 

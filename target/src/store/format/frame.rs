@@ -14,7 +14,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use forebay_core::checksum::crc32c;
 use forebay_core::{Error, Result};
 
-use super::record::{Commit, Entry, commit_of, decode_entry, encode_entry};
+use super::record::{Commit, Entry, commit_of, decode_entry, encode_entry, entry_bound};
 use super::{
     BLOCK, FORMAT, MAX_PAYLOAD, MAX_RECORD, TABLE_ENTRY, bad_block, damaged, table_len,
     unknown_format,
@@ -140,6 +140,12 @@ impl Fixed {
 /// Bytes that a frame takes in its segment.
 pub(crate) fn frame_bytes(head: u32, payload: u64) -> u64 {
     (u64::from(head) + payload).next_multiple_of(ALIGN)
+}
+
+/// No less than the bytes of the frame of an entry with so many bytes of payload, without making it.
+pub(crate) fn frame_bound(entry: &Entry, payload: u64) -> u64 {
+    let head = (FIXED + entry_bound(entry)) as u64 + table_len(payload);
+    (head + payload).next_multiple_of(ALIGN)
 }
 
 /// Appends the head of a frame at `offset` to `out`: all of it but payload and zeros.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_core::Result;
 
+use super::room::Room;
 use super::segment::Segment;
 use super::{Item, Log, Position, locked};
 use crate::store::disk::DiskFile;
@@ -19,17 +20,13 @@ use crate::store::record::{Place, Spot};
 const COPIED: usize = 4096;
 /// Kept of the buffer from one append to the next.
 const MAX_BUFFER: usize = 4 << 20;
-/// Bytes that are made ready at once behind the last frame.
-pub(super) const READY: u64 = 1 << 20;
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Where the log grows.
 pub(super) struct Head {
     /// Id of the next segment.
     next: u64,
     active: Option<Active>,
-    /// Up to here the active segment's file has zeros, where it has no frames.
-    ready: u64,
+    room: Room,
     buffer: Vec<u8>,
 }
 
@@ -62,7 +59,7 @@ struct Written {
 
 impl Head {
     pub(super) fn new(next: u64) -> Self {
-        Self { next, active: None, ready: 0, buffer: Vec::new() }
+        Self { next, active: None, room: Room::default(), buffer: Vec::new() }
     }
 
     pub(super) fn begin_after(&mut self, segment: u64) {
@@ -82,28 +79,40 @@ impl Head {
         }
     }
 
-    /// Ends the active segment.
     pub(super) fn seal(&mut self) {
-        let len = self.active.as_ref().map_or(0, |active| active.segment.len());
-        self.seal_at(len);
+        self.end_room();
+        self.active = None;
     }
 
-    /// Ends the active segment behind `len` bytes, and its file with it: what was made ready there is
-    /// not needed.
-    fn seal_at(&mut self, len: u64) {
-        let ready = std::mem::take(&mut self.ready);
-        let Some(Active { segment, file }) = self.active.take() else { return };
-        if ready > len
-            && let Err(e) = file.set_len(len)
-        {
-            tracing::debug!(path = %segment.path.display(), "it keeps its zeros: {e}");
+    /// Notes that a segment was removed.
+    pub(super) fn forget(&mut self, segment: u64) {
+        if self.active.take_if(|active| active.segment.id() == segment).is_some() {
+            self.room = Room::default();
         }
     }
 
-    /// Notes that a segment was removed, or that its file was cut.
-    pub(super) fn forget(&mut self, segment: u64) {
-        if self.active.take_if(|active| active.segment.id() == segment).is_some() {
-            self.ready = 0;
+    /// Makes room for a small group, if it is worth it; else what comes next lets the file grow.
+    /// `bytes`: no fewer than the group takes. What is in the segment has been synced.
+    fn prepare(&mut self, bytes: u64, segment_bytes: u64) {
+        let Some(Active { segment, file }) = &self.active else { return };
+        let len = segment.len();
+        match self.room.prepare(&**file, len, bytes, segment_bytes) {
+            Ok(true) => {}
+            Ok(false) => self.end_room(),
+            Err(e) => {
+                tracing::debug!(path = %segment.path.display(), "no room was made: {e}");
+                self.end_room();
+            }
+        }
+    }
+
+    /// Cuts the file behind its last frame.
+    fn end_room(&mut self) {
+        let was_in_use = self.room.end();
+        let Some(Active { segment, file }) = &self.active else { return };
+        if was_in_use && let Err(e) = file.set_len(segment.len()) {
+            tracing::warn!(path = %segment.path.display(), "it is left for a new segment: {e}");
+            self.active = None;
         }
     }
 }
@@ -118,39 +127,34 @@ impl Log {
     pub(crate) fn append(&self, items: &[Item]) -> Result<Vec<Spot>> {
         self.check_sound()?;
         let mut head = locked(&self.head);
+        head.end_room();
+        head.room = Room::default();
+        self.append_to(&mut head, items)
+    }
+
+    /// [`Self::append`] for a group that is synced next, as all before it were: where it is small it
+    /// goes to a room that was made ready ([`Room`]).
+    pub(crate) fn append_to_sync(&self, items: &[Item]) -> Result<Vec<Spot>> {
+        self.check_sound()?;
+        let bound = |item: &Item| format::frame_bound(&item.entry, item.payload.len() as u64);
+        let mut head = locked(&self.head);
+        if !items.is_empty() {
+            head.prepare(items.iter().map(bound).sum(), self.segment_bytes);
+        }
+        self.append_to(&mut head, items)
+    }
+
+    fn append_to(&self, head: &mut Head, items: &[Item]) -> Result<Vec<Spot>> {
         let mut written = Vec::new();
-        let spots = self.write(&mut head, items, &mut written);
+        let spots = self.write(head, items, &mut written);
         if head.buffer.capacity() > MAX_BUFFER {
             head.buffer = Vec::new();
         }
         match &spots {
             Ok(_) => written.iter().for_each(|w| self.publish(w)),
-            Err(_) => written.iter().for_each(|w| cut_back(&mut head, w)),
+            Err(_) => written.iter().for_each(|w| cut_back(head, w)),
         }
         spots
-    }
-
-    /// Has zeros behind the last frame where the file has nothing yet. To sync frames that are written
-    /// over them takes half the time: neither a length nor places of blocks have to be synced with
-    /// them, which a file system does by its journal. It costs a second writing of every byte, so it
-    /// is for small groups. Where it fails nothing is lost.
-    pub(crate) fn make_ready(&self) {
-        let mut head = locked(&self.head);
-        let Some(Active { segment, file }) = &head.active else { return };
-        let len = segment.len();
-        let end = (len + READY).min(self.segment_bytes);
-        if len <= head.ready || end <= len {
-            return;
-        }
-        let (whole, rest) =
-            ((end - len) as usize / ZEROS.len(), (end - len) as usize % ZEROS.len());
-        let mut zeros = vec![IoSlice::new(&ZEROS); whole];
-        zeros.push(IoSlice::new(&ZEROS[..rest]));
-        if let Err(e) = file.write_vectored_at(&zeros, len) {
-            tracing::debug!(path = %segment.path.display(), "nothing made ready: {e}");
-        }
-        // Also when it failed, or it would be tried again with each group.
-        head.ready = end;
     }
 
     /// Everything appended before survives a power cut when this returns. After an error the log
@@ -164,6 +168,15 @@ impl Log {
             .try_for_each(|(segment, file)| file.sync().map_err(failed("sync", &segment.path)));
         let synced = synced.and_then(|()| if folder { self.sync_folder() } else { Ok(()) });
         synced.inspect_err(|_| self.broken.store(true, Ordering::Release))
+    }
+
+    /// Ends the log in order, when nothing is to be appended any more: it can be told then that
+    /// nobody died while writing.
+    pub(crate) fn close(&self) {
+        let is_synced = locked(&self.unsynced).files.is_empty();
+        if is_synced && self.check_sound().is_ok() {
+            locked(&self.head).end_room();
+        }
     }
 
     pub(super) fn sync_folder(&self) -> Result<()> {
@@ -230,7 +243,8 @@ impl Log {
                 active.file.write_vectored_at(&slices, from).map_err(failed("write", path))?;
             }
             if full {
-                head.seal_at(to);
+                // No room is in use: what does not fit the segment does not fit one.
+                head.active = None;
             }
         }
         Ok(spots)
@@ -253,7 +267,7 @@ impl Log {
 
 fn cut_back(head: &mut Head, written: &Written) {
     let Written { active, from, .. } = written;
-    head.ready = 0;
+    head.room.end();
     if let Err(e) = active.file.set_len(*from) {
         let path = active.segment.path.display();
         tracing::warn!("what a failed write left in {path} stays there: {e}");

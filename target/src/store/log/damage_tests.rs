@@ -62,6 +62,7 @@ impl Written {
             assert_eq!(at.offset, end);
             end += len;
         }
+        // A file that was cut looks as if it had a room.
         assert!(bytes.iter().skip(end as usize).all(|byte| *byte == 0));
         for (i, item) in self.items.iter().enumerate() {
             let (start, payload, end) = self.frame(i);

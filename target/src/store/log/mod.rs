@@ -9,6 +9,9 @@ mod damage_tests;
 #[cfg(test)]
 mod fault_tests;
 mod read;
+mod room;
+#[cfg(test)]
+mod room_tests;
 mod scan;
 mod segment;
 #[cfg(test)]
@@ -33,6 +36,7 @@ pub(crate) use self::read::{Frame, Taken};
 #[allow(unused_imports)]
 pub(crate) use self::scan::Found;
 pub(crate) use super::format::Entry;
+use super::format::FIXED;
 
 /// Positions in a segment fit 32 bits with room to spare.
 const MAX_SEGMENT: u64 = 2 << 30;
@@ -184,6 +188,25 @@ impl Log {
         self.sync_folder()
     }
 
+    /// Ends a segment that was read to `end` after a crash: whatever room is left there goes.
+    pub(crate) fn cut(&self, segment: u64, end: u64) -> Result<()> {
+        let Some(segment) = self.segment(segment).filter(|s| room::is_with_room(s.len())) else {
+            return Ok(());
+        };
+        let file = self.io.open_write(&segment.path).map_err(failed("open", &segment.path))?;
+        file.set_len(end).map_err(failed("cut", &segment.path))?;
+        segment.set_len(end);
+        Ok(())
+    }
+
+    /// Has a frame count for nothing for ever.
+    pub(crate) fn wipe(&self, at: Position) -> Result<()> {
+        let Some(segment) = self.segment(at.segment) else { return Ok(()) };
+        let file = self.io.open_write(&segment.path).map_err(failed("open", &segment.path))?;
+        let wiped = file.write_at(&[0; FIXED], at.offset).and_then(|()| file.sync());
+        wiped.map_err(failed("write", &segment.path))
+    }
+
     fn segment(&self, segment: u64) -> Option<Arc<Segment>> {
         self.segments.load().get(&segment).cloned()
     }
@@ -216,12 +239,6 @@ impl Log {
                 .hint("look at the kernel's log, replace the disk if it is failing"));
         }
         Ok(())
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        locked(&self.head).seal();
     }
 }
 

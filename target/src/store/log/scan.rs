@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_core::Result;
 
-use super::append::READY;
+use super::room::{SMALL, is_with_room};
 use super::segment::Segment;
 use super::{Log, Position};
 use crate::store::disk::DiskFile;
@@ -17,8 +17,8 @@ const WINDOW: u64 = 1 << 20;
 /// Bytes of one read where a disk fails: what cannot be read is lost in such pieces.
 const PAGE: u64 = 4096;
 
-/// So near to the end of its file begins what may be torn: a group, and zeros that were made ready.
-const TORN: u64 = READY + (3 << 20);
+/// Bytes of one read towards the beginning.
+const BACKWARDS: u64 = 64 << 10;
 
 /// What a scan comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +33,8 @@ pub(crate) enum Found {
         /// the process died when it was about to be written.
         payload_sound: Option<bool>,
     },
-    /// Bytes that are no sound frame, up to the next one or the end of the segment. Zeros to that end
-    /// are none: they were made ready for frames.
+    /// Bytes that are no sound frame, up to the next one or the end of the segment; a room behind the
+    /// last frame is no part of it.
     Damaged { at: Position, len: u64 },
 }
 
@@ -112,27 +112,22 @@ fn next_found(
     at: u64,
     check_payload: bool,
 ) -> Option<Found> {
-    if at >= window.len {
+    if at >= window.blank {
         return None;
     }
     let position = Position { segment: segment.id(), offset: at };
     if let Some((fixed, entry)) = frame(segment, window, at) {
+        let is_sound =
+            (check_payload || at >= window.torn).then(|| payload_is_sound(window, at, fixed));
+        let sound = is_sound.filter(|sound| check_payload || !sound);
         // The zeros behind the last frame may be cut off.
         let len = fixed.frame_bytes().min(window.len - at);
-        let sound = match check_payload {
-            true => Some(payload_is_sound(window, at, fixed)),
-            false => is_torn(segment, window, at, fixed).then_some(false),
-        };
         return Some(Found::Entry { at: position, len, entry, payload_sound: sound });
-    }
-    if window.is_blank_from(at) {
-        // Made ready for frames that never came.
-        return None;
     }
     let mut next = at;
     loop {
         next = (next + 1).next_multiple_of(ALIGN).max(window.unreadable);
-        if next >= window.len || frame(segment, window, next).is_some() {
+        if next >= window.blank || frame(segment, window, next).is_some() {
             break;
         }
     }
@@ -151,24 +146,6 @@ fn frame(segment: &Segment, window: &mut Window, at: u64) -> Option<(Fixed, Entr
     Some((fixed, entry))
 }
 
-/// Whether the frame was being written when the process died: half of it is missing, and the zeros
-/// that it was written over still follow the last frame. Elsewhere an unsound payload is damage: its
-/// object must not turn into an older one.
-fn is_torn(segment: &Segment, window: &mut Window, at: u64, fixed: Fixed) -> bool {
-    if at + TORN < window.len || payload_is_sound(window, at, fixed) {
-        return false;
-    }
-    let mut next = at + fixed.frame_bytes();
-    while next < window.len {
-        next = match frame(segment, window, next) {
-            Some((fixed, _)) => next + fixed.frame_bytes(),
-            None if window.is_blank_from(next) => return true,
-            None => (next + 1).next_multiple_of(ALIGN).max(window.unreadable),
-        };
-    }
-    false
-}
-
 fn payload_is_sound(window: &mut Window, at: u64, fixed: Fixed) -> bool {
     let (head, payload) = (fixed.head as usize, fixed.payload as usize);
     let Some(frame) = window.get(at, head + payload) else { return false };
@@ -176,11 +153,32 @@ fn payload_is_sound(window: &mut Window, at: u64, fixed: Fixed) -> bool {
     format::bad_block(payload, format::split_table(head, payload.len() as u64)).is_none()
 }
 
+/// From where on a file of `len` bytes has nothing but zeros. What cannot be read is none.
+fn blank_from(file: &dyn DiskFile, len: u64) -> u64 {
+    let (mut end, mut bytes) = (len, vec![0; BACKWARDS as usize]);
+    while end > 0 {
+        let start = end.saturating_sub(BACKWARDS);
+        let part = &mut bytes[..(end - start) as usize];
+        if file.read_exact_at(part, start).is_err() {
+            return end;
+        }
+        if let Some(last) = part.iter().rposition(|byte| *byte != 0) {
+            return start + last as u64 + 1;
+        }
+        end = start;
+    }
+    0
+}
+
 /// A stretch of a file in memory.
 struct Window {
     file: Arc<dyn DiskFile>,
     /// Bytes of the file that count.
     len: u64,
+    /// No frame begins from here on: nothing but zeros follows, or nothing.
+    blank: u64,
+    /// A frame that begins here or later may be torn: it was being written when the process died.
+    torn: u64,
     start: u64,
     bytes: Vec<u8>,
     /// A large read failed: up to here the file is read in pages.
@@ -191,7 +189,12 @@ struct Window {
 
 impl Window {
     fn new(file: Arc<dyn DiskFile>, len: u64) -> Self {
-        Self { file, len, start: 0, bytes: Vec::new(), careful: 0, unreadable: 0 }
+        let (mut blank, mut torn) = (len, u64::MAX);
+        if is_with_room(len) {
+            blank = blank_from(&*file, len);
+            torn = blank.saturating_sub(SMALL);
+        }
+        Self { file, len, blank, torn, start: 0, bytes: Vec::new(), careful: 0, unreadable: 0 }
     }
 
     /// `want` bytes at `at`. `None`: the file ends before, or they cannot be read.
@@ -205,19 +208,6 @@ impl Window {
         }
         let from = (at - self.start) as usize;
         self.bytes.get(from..from + want)
-    }
-
-    /// Whether nothing but zeros follows, to the end.
-    fn is_blank_from(&mut self, mut at: u64) -> bool {
-        while at < self.len {
-            let step = PAGE.min(self.len - at);
-            let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-            if !self.get(at, step as usize).is_some_and(is_zero) {
-                return false;
-            }
-            at += step;
-        }
-        true
     }
 
     fn load(&mut self, at: u64, want: u64) {
