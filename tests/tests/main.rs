@@ -7,6 +7,7 @@ mod bad_input;
 mod batch;
 mod batch_faults;
 mod batch_load;
+mod bill;
 mod bit_rot;
 mod cold_faults;
 mod cold_get;

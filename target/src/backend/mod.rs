@@ -10,6 +10,7 @@ pub mod faulty;
 pub mod folder;
 pub mod gcs;
 pub(crate) mod journal;
+mod ledger;
 pub mod limit;
 pub mod metered;
 pub mod origin;

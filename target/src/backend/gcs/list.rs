@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
+use forebay_core::bill::RequestClass;
 use forebay_core::error::{Error, ErrorCode, Result};
 use reqwest::{Method, RequestBuilder};
 use serde::Deserialize;
@@ -62,14 +63,16 @@ impl GcsBackend {
     pub(super) async fn stat_object(&self, name: &str) -> Result<RemoteMeta> {
         let fields = [("fields", "size,generation,md5Hash,contentType,metadata")];
         let path = object_path(&self.remote, name);
-        match self.json::<Resource>(self.client.request(Method::GET, &path, &fields)).await {
+        let request = self.request(RequestClass::B, Method::GET, &path, &fields);
+        match self.json::<Resource>(request).await {
             Ok(found) => found.meta().ok_or_else(|| self.nonsense(name)),
             Err(failure) => Err(self.explain(failure, name).await),
         }
     }
 
     pub(super) async fn delete_object(&self, name: &str) -> Result<()> {
-        let request = self.client.request(Method::DELETE, &object_path(&self.remote, name), &[]);
+        let path = object_path(&self.remote, name);
+        let request = self.request(RequestClass::Free, Method::DELETE, &path, &[]);
         let limit = self.client.settings.read_timeout;
         match tokio::time::timeout(limit, self.client.send(request)).await {
             Ok(Ok(_)) => Ok(()),
@@ -125,7 +128,7 @@ impl GcsBackend {
         ];
         let query: Vec<_> = all.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         let path = format!("/storage/v1/b/{}/o", self.remote);
-        let request = self.client.request(Method::GET, &path, &query);
+        let request = self.request(RequestClass::A, Method::GET, &path, &query);
         self.json(request).await.map_err(|failure| self.errors.of(&failure, None))
     }
 
@@ -141,7 +144,7 @@ impl GcsBackend {
     pub(super) async fn look_at_bucket(&self) -> Result<()> {
         let path = format!("/storage/v1/b/{}/o", self.remote);
         let query = [("maxResults", "1"), ("fields", "nextPageToken")];
-        let request = self.client.request(Method::GET, &path, &query);
+        let request = self.request(RequestClass::A, Method::GET, &path, &query);
         let found = self.json::<Listing>(request).await;
         found.map(drop).map_err(|failure| self.errors.of(&failure, None))
     }
