@@ -55,6 +55,7 @@ pub(crate) struct BucketArgs {
     concurrency: calls in flight of one target, at most
     requests_per_second, bytes_per_second: budgets of the whole cluster
     ranges_above: larger objects come by several ranges at once
+    compose: on, or force: small objects of Google's are composed there, and read together
 
 Examples:
   forebay bucket set ais://results copies=2

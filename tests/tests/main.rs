@@ -11,6 +11,7 @@ mod bill;
 mod bit_rot;
 mod cold_faults;
 mod cold_get;
+mod compose;
 mod copies;
 mod disks;
 mod download;

@@ -9,7 +9,7 @@ use forebay_core::size::ByteRange;
 use forebay_node::bill::Bill;
 use futures::{StreamExt, TryStreamExt};
 
-use super::{Backend, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{Backend, Described, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 /// Called with provider (`aws`, `gcp`, `folder`), operation ([`Op::as_str`]) and result (`ok`,
 /// `not_found`, `denied`, `changed`, `unavailable`, `error`) of each call.
@@ -102,5 +102,17 @@ impl Backend for Metered {
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
         self.count(Op::List, self.inner.list(prefix, after, limit).await)
+    }
+
+    async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {
+        self.count(Op::List, self.inner.describe(from, limit).await)
+    }
+
+    async fn compose(&self, into: &str, parts: &[&Described]) -> Result<RemoteMeta> {
+        self.count(Op::Compose, self.inner.compose(into, parts).await)
+    }
+
+    async fn check_composing(&self) -> Result<()> {
+        self.count(Op::HeadBucket, self.inner.check_composing().await)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
-use forebay_core::cloud_rules::{CloudRule, CloudRules};
+use forebay_core::cloud_rules::{CloudRule, CloudRules, Compose};
 use forebay_core::error::{Error, Result};
 use forebay_core::name::Bucket;
 use forebay_node::bill::{Bill, Bills};
@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::Backend;
 use super::azure::{AzureBackend, AzureClients, AzureSettings};
+use super::composed::{Announced, Composing, Gathers};
 use super::folder::FolderBackend;
 use super::gcs::{GcsBackend, GcsClients, GcsSettings};
 use super::journal::{Journal, Journaled, Journals};
@@ -122,6 +123,7 @@ pub struct Backends {
     known: Mutex<HashMap<u64, Known>>,
     journals: Journals,
     ledger: Ledger,
+    gathers: Gathers,
     permits: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
@@ -133,8 +135,8 @@ impl Backends {
         let azure = AzureClients::new(settings.azure.clone());
         let bytes: BytesHook = Arc::new(|_, _| {});
         let (known, permits, journals) = (Mutex::default(), Mutex::default(), Journals::default());
-        let ledger = Ledger::default();
-        Self { settings, hook, bytes, s3, gcs, azure, known, journals, ledger, permits }
+        let (ledger, gathers) = (Ledger::default(), Gathers::default());
+        Self { settings, hook, bytes, s3, gcs, azure, known, journals, ledger, gathers, permits }
     }
 
     /// `bytes` hears of the bytes that come from backends.
@@ -203,6 +205,16 @@ impl Backends {
         self.journals.of(bucket_id)
     }
 
+    /// So many whole objects of a bucket are going to be read. `None`: nobody needs to know.
+    pub fn announce(
+        &self,
+        info: &BucketInfo,
+        objects: impl FnOnce() -> usize,
+    ) -> Option<Announced> {
+        let composes = info.id != 0 && info.cloud.compose() != Compose::Off;
+        composes.then(|| self.gathers.of(info.id).announce(objects()))
+    }
+
     /// What the backend of a bucket that was used takes at the moment.
     pub fn room(&self, bucket_id: u64) -> Room {
         let most = self.settings.concurrency.max(1);
@@ -232,10 +244,12 @@ impl Backends {
         let wait = patience.min(self.settings.queue_wait);
         let limited = Arc::new(Limited::new(metered, Arc::clone(limits), wait));
         let retrying = Arc::new(Retrying::new(limited, policy).paced(Arc::clone(pace)));
-        match bucket_id {
-            0 => retrying,
-            id => Arc::new(Journaled::new(retrying, self.journals.of(id))),
-        }
+        let whole: Arc<dyn Backend> = match (bucket_id, rules.compose()) {
+            (0, _) => return retrying,
+            (_, Compose::Off) => retrying,
+            (id, how) => Arc::new(Composing::new(retrying, self.gathers.of(id), how)),
+        };
+        Arc::new(Journaled::new(whole, self.journals.of(bucket_id)))
     }
 
     /// Forgets a destroyed bucket's backend.
@@ -243,6 +257,7 @@ impl Backends {
         self.known().remove(&bucket_id);
         self.journals.forget(bucket_id);
         self.ledger.forget(bucket_id);
+        self.gathers.forget(bucket_id);
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Known>> {

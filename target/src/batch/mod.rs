@@ -29,6 +29,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
+use crate::backend::Announced;
 use crate::object::{ObjectService, Turns, begun};
 use crate::shard::Shards;
 
@@ -167,6 +168,20 @@ impl Loader {
         let state = self.service.state();
         let of = |bucket| self.service.bill(state.bucket(bucket).ok()?);
         request.buckets.iter().map(of).collect()
+    }
+
+    /// Tells how many of the wanted entries are whole objects, by the request's buckets.
+    fn announce(&self, request: &BatchRequest, wanted: &[usize]) -> Vec<Option<Announced>> {
+        let state = self.service.state();
+        let of = |(at, bucket): (usize, &_)| {
+            let info = state.bucket(bucket).ok().filter(|info| info.has_backend())?;
+            let is_of = |index: &&usize| {
+                let entry = &request.entries[**index];
+                entry.bucket as usize == at && entry.archpath.is_empty()
+            };
+            self.service.announce(info, usize::MAX, || wanted.iter().filter(is_of).count())
+        };
+        request.buckets.iter().enumerate().map(of).collect()
     }
 
     /// The asked bytes of an entry whose object is in memory.

@@ -17,6 +17,7 @@ use futures::{FutureExt, StreamExt};
 use super::budget::Share;
 use super::repeats::Repeats;
 use super::{Bills, Loaded, Loader, PIECE};
+use crate::backend::Announced;
 use crate::object::DiskOrder;
 use crate::store::{Located, Record};
 
@@ -48,6 +49,8 @@ pub(crate) struct Reading {
     loader: Loader,
     request: Arc<BatchRequest>,
     bills: Bills,
+    /// By the request's buckets: readers that are fetched together know of each other.
+    announced: Vec<Option<Announced>>,
     /// Entries to read, by their place in the request, in the order of their answers. What follows
     /// counts positions in this list.
     wanted: Vec<usize>,
@@ -99,10 +102,12 @@ impl Reading {
         share: Arc<Share>,
     ) -> Self {
         let (ordered, bills) = (request.ordered, loader.bills(&request));
+        let announced = loader.announce(&request, &wanted);
         Self {
             loader,
             request,
             bills,
+            announced,
             wanted,
             ordered,
             share,
@@ -369,6 +374,12 @@ impl Reading {
 
     fn place(&mut self, position: usize, answer: Result<Loaded>) {
         self.loader.count(&answer);
+        let entry = &self.request.entries[self.wanted[position]];
+        if let Some(Some(announced)) = self.announced.get_mut(entry.bucket as usize)
+            && entry.archpath.is_empty()
+        {
+            announced.one_is_done();
+        }
         let Some(slot) = self.slots.get_mut(position - self.base) else { return };
         let cost = match &answer {
             Ok(Loaded::Whole(bytes)) => bytes.len(),

@@ -51,7 +51,7 @@ use forebay_node::metrics::Metrics;
 use tokio::sync::Semaphore;
 
 use self::neighbor::News;
-use crate::backend::{Backend, Backends};
+use crate::backend::{Announced, Backend, Backends, COMPOSED};
 use crate::cache::{CacheWatch, Gate};
 use crate::store::{Record, Store};
 
@@ -172,6 +172,19 @@ impl ObjectService {
         if let Some(bill) = self.bill(info) {
             bill.saved(bytes);
         }
+    }
+
+    /// So many objects of a bucket are going to be read, or fetched, some of them at once. `None`:
+    /// nobody needs to know.
+    pub(crate) fn announce(
+        &self,
+        info: &BucketInfo,
+        at_once: usize,
+        objects: impl FnOnce() -> usize,
+    ) -> Option<Announced> {
+        // Fewer would wait for others that wait for them.
+        let full = at_once.min(self.0.parts.cold_gets) >= COMPOSED;
+        if full { self.0.parts.backends.announce(info, objects) } else { None }
     }
 
     /// What the bucket's cloud bills, as far as this target caused it; `None` where nobody does.

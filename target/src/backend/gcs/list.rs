@@ -11,10 +11,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{Facts, Failure, GcsBackend, object_path};
+use crate::backend::composed::TEMPORARY;
 use crate::backend::{RemoteEntry, RemoteMeta, RemotePage};
 
 /// Entries that Google gives at most per listing call.
 const PAGE: usize = 1000;
+
+/// What listings need to tell of objects.
+const FIELDS: &str = "items(name,size,generation,md5Hash),nextPageToken";
 
 /// An object as the JSON API describes it; numbers come as text.
 #[derive(Debug, Default, Deserialize)]
@@ -31,12 +35,18 @@ pub(super) struct Resource {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Listing {
-    items: Vec<Resource>,
+pub(super) struct Listing {
+    pub(super) items: Vec<Resource>,
     next_page_token: String,
 }
 
 impl Resource {
+    /// CRC-32C of the content; `None` when it is none.
+    pub(super) fn checksum(&self) -> Option<u32> {
+        let bytes = base64::engine::general_purpose::STANDARD.decode(&self.crc32c).ok()?;
+        Some(u32::from_be_bytes(bytes.try_into().ok()?))
+    }
+
     /// `None` when a number is none.
     pub(super) fn meta(self) -> Option<RemoteMeta> {
         let md5 = base64::engine::general_purpose::STANDARD.decode(&self.md5_hash).ok()?;
@@ -92,9 +102,10 @@ impl GcsBackend {
         let asked = (limit + usize::from(!after.is_empty())).min(PAGE);
         let mut token = String::new();
         loop {
-            let listing = self.list_page(prefix, after, asked, &token).await?;
+            let listing = self.listing(FIELDS, prefix, after, asked, &token).await?;
             let mut entries = Vec::with_capacity(listing.items.len());
-            for item in listing.items.into_iter().filter(|item| item.name.as_str() != after) {
+            let shown = |item: &Resource| item.name != after && !item.name.starts_with(TEMPORARY);
+            for item in listing.items.into_iter().filter(shown) {
                 entries.push(self.entry(item)?);
             }
             let ascending = entries.is_sorted_by(|a, b| a.name < b.name);
@@ -111,8 +122,10 @@ impl GcsBackend {
         }
     }
 
-    async fn list_page(
+    /// One listing call, with these fields of each object.
+    pub(super) async fn listing(
         &self,
+        fields: &str,
         prefix: &str,
         after: &str,
         asked: usize,
@@ -121,7 +134,7 @@ impl GcsBackend {
         let asked = asked.to_string();
         let all = [
             ("maxResults", asked.as_str()),
-            ("fields", "items(name,size,generation,md5Hash),nextPageToken"),
+            ("fields", fields),
             ("prefix", prefix),
             ("startOffset", after),
             ("pageToken", token),

@@ -4,6 +4,7 @@
 //! The crate's own retries are off: those are a decorator's.
 
 mod client;
+mod compose;
 mod error;
 mod list;
 mod read;
@@ -25,7 +26,7 @@ use reqwest::{Method, RequestBuilder};
 
 use super::place::Place;
 use super::source::kept_content_type;
-use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 pub use client::GcsSettings;
 pub(crate) use client::{GcsClient, GcsClients};
 use error::{Errors, Failure};
@@ -174,6 +175,18 @@ impl Backend for GcsBackend {
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
         self.list_objects(prefix, after, limit).await
+    }
+
+    async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {
+        self.describe_objects(from, limit).await
+    }
+
+    async fn compose(&self, into: &str, parts: &[&Described]) -> Result<RemoteMeta> {
+        self.compose_object(into, parts).await
+    }
+
+    async fn check_composing(&self) -> Result<()> {
+        self.check_bucket_for_composing().await
     }
 }
 
