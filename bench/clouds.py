@@ -37,7 +37,7 @@ S3_BUCKET, GCS_BUCKET = "clouds-aws", "clouds-gcp"
 BUCKETS = {"aws": S3_BUCKET, "gcp": GCS_BUCKET}
 DELAY = 0.030
 KIB, MIB = 1 << 10, 1 << 20
-SUITES = ("epoch", "one", "list")
+SUITES = ("epoch", "compose", "one", "list")
 
 
 async def pass_on(
@@ -268,6 +268,39 @@ class Bench:
             name = f"epoch, {provider}, {count} x 100 KiB"
             self.add(name, who, count / took, "objects/s", cold / took, "our cold epoch")
 
+    def compose(self) -> None:
+        """1,024 small cold objects of Google's, one by one and composed; with what Google bills."""
+        assert self.server is not None
+        import forebay
+
+        count, size = 1024, 10 * KIB
+        names = [f"c/{n:06d}" for n in range(count)]
+        self.fill("gcp", names, size)
+        read = forebay_reader(self.server, "gcp", count)
+        bucket = forebay.Client(self.server.endpoint).bucket(GCS_BUCKET, provider="gcp")
+        url = f"{self.server.endpoint}/v1/buckets/{GCS_BUCKET}?provider=gcp"
+        ways = {"one by one": "off", "composed": "on"}
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        bills: dict[str, dict[str, int]] = {}
+        for _ in range(self.options.rounds):
+            for way, value in ways.items():
+                set_props = {"action": "set-bprops", "value": {"cloud": {"compose": value}}}
+                peers.call("PATCH", url, set_props)
+                evict(self.server, "gcp")
+                before = bucket.info()["bill"]["requests"]
+                times[way].append(timed(read, names, size, f"Forebay, {way}"))
+                after = bucket.info()["bill"]["requests"]
+                bills[way] = {key: after[key] - before[key] for key in after}
+        base = statistics.median(times["one by one"])
+        suite = f"cold, gcp, {count} x {size // KIB} KiB"
+        for way, took in times.items():
+            middle = statistics.median(took)
+            self.add(suite, f"Forebay, {way}", count / middle, "objects/s", base / middle, "one by one")
+            for name in ("a", "b"):
+                requests = bills[way][name]
+                ratio = requests / bills["one by one"]["b"]
+                self.add(suite, f"  class {name.upper()}, {way}", requests, "requests", ratio, "its reads")
+
     def one(self) -> None:
         """64 clients ask for one cold object."""
         assert self.server is not None
@@ -390,6 +423,8 @@ def main() -> None:
         if "epoch" in suites:
             for provider in bench.direct:
                 bench.epoch(provider)
+        if "compose" in suites and options.fake_gcs:
+            bench.compose()
         if "one" in suites:
             bench.one()
         if "list" in suites:

@@ -2,10 +2,12 @@
 
 use clap::{Args, Subcommand};
 use forebay_core::Error;
+use forebay_core::bill::{BucketBill, RequestClass};
+use forebay_core::bucket::BackendKind;
 use forebay_core::cache_rules::{CacheRules, show_seconds};
 use forebay_core::cloud_rules::CloudRules;
 use forebay_core::config::nearest;
-use forebay_core::size::parse_duration;
+use forebay_core::size::{ByteSize, parse_duration};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -20,7 +22,8 @@ const KEYS: [&str; 8] =
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BucketCommand {
-    /// Show a bucket's properties
+    /// Show a bucket's properties, and what its cloud bills
+    #[command(visible_alias = "info")]
     Show(BucketArgs),
     /// Change some of a bucket's properties
     Set(SetArgs),
@@ -52,6 +55,7 @@ pub(crate) struct BucketArgs {
     concurrency: calls in flight of one target, at most
     requests_per_second, bytes_per_second: budgets of the whole cluster
     ranges_above: larger objects come by several ranges at once
+    compose: on, or force: small objects of Google's are composed there, and read together
 
 Examples:
   forebay bucket set ais://results copies=2
@@ -182,6 +186,37 @@ pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
     let cloud =
         cloud.and_then(|c| serde_json::from_value::<CloudRules>(c).ok()).unwrap_or_default();
     lines.extend(cloud.lines());
+    lines
+}
+
+/// What a cloud bills, for people.
+pub(crate) fn bill_lines(kind: BackendKind, bill: &BucketBill) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let BucketBill { bill, targets, away } = bill;
+    for class in RequestClass::of(kind) {
+        let name = match class {
+            RequestClass::A => "class A requests",
+            RequestClass::B => "class B requests",
+            RequestClass::Write => "write requests",
+            RequestClass::List => "list requests",
+            RequestClass::Read => "read requests",
+            RequestClass::Other => "other requests",
+            RequestClass::Free => "free requests",
+            RequestClass::Request => "requests",
+        };
+        lines.push((name, bill.requests.get(class).copied().unwrap_or(0).to_string()));
+    }
+    let bytes = |n| ByteSize(n).to_string();
+    lines.push(("fetched", bytes(bill.fetched_bytes)));
+    lines.push(("sent", bytes(bill.sent_bytes)));
+    lines.push(("egress saved", bytes(bill.saved_bytes)));
+    lines.push((
+        "counted by",
+        match away {
+            0 => format!("{targets} targets since they started"),
+            away => format!("{targets} targets since they started; {away} are away"),
+        },
+    ));
     lines
 }
 

@@ -1,6 +1,7 @@
 //! `forebay cat`, `rm`, `stat`: single objects.
 
 use clap::Args;
+use forebay_core::bill::RequestClass;
 use forebay_core::job::{JobKind, Selection};
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::{ByteSize, RangeSpec};
@@ -170,7 +171,7 @@ fn object_json(uri: &str, name: &str, meta: &ObjectMeta) -> serde_json::Value {
 }
 
 pub(crate) async fn stat_bucket(session: &Session, bucket: &Bucket) -> Result<(), Failure> {
-    let props = session.client.head_bucket(bucket).await?;
+    let mut props = session.client.head_bucket(bucket).await?;
     let backend = backend_of(&props);
     let text = |key: &str| props.get(key).and_then(|v| v.as_str()).unwrap_or_default();
     let mut lines = vec![
@@ -182,6 +183,11 @@ pub(crate) async fn stat_bucket(session: &Session, bucket: &Bucket) -> Result<()
         ("made", time(text("created").parse().unwrap_or(0))),
     ];
     lines.extend(bucket_props::lines(&props));
+    if let Some(backend) = backend.filter(|backend| !RequestClass::of(backend.kind).is_empty()) {
+        let bill = session.client.bucket_bill(bucket).await?;
+        lines.extend(bucket_props::bill_lines(backend.kind, &bill));
+        props["bill"] = json!(bill);
+    }
     output::one(session.format, &bucket.to_string(), &lines, &props)
 }
 

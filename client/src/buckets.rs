@@ -3,10 +3,11 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use forebay_core::bill::BucketBill;
 use forebay_core::bucket::BackendSpec;
 use forebay_core::v1::headers::BUCKET_PROPS;
 use forebay_core::v1::list::{ListMsg, MSGPACK, Page};
-use forebay_core::v1::query::bucket_uri;
+use forebay_core::v1::query::{bucket_query, bucket_uri};
 use forebay_core::{Bucket, Error as CoreError, Provider};
 
 use crate::client::{Client, ControlCall, parse};
@@ -47,6 +48,12 @@ impl Client {
             Some(props) => parse(props.as_bytes()),
             None => Err(Error::Api(CoreError::internal("no bucket properties in the answer"))),
         }
+    }
+
+    /// What the bucket's cloud bills: requests by class and bytes, over all targets since they started.
+    pub async fn bucket_bill(&self, bucket: &Bucket) -> Result<BucketBill> {
+        let path = format!("/api/v1/bill/{}?{}", bucket.name, bucket_query(bucket));
+        self.get_json(&path).await
     }
 
     /// Changes some properties of a bucket; the others stay.

@@ -44,6 +44,18 @@ pub enum CloudRule {
     RangesAbove,
     /// A listing of the backend may be so old, but for what the cluster wrote since.
     ListMaxAgeMs,
+    /// Small cold objects of Google's are composed there, to be read by one request.
+    Compose,
+}
+
+/// Whether small objects are composed at the cloud, for which temporary objects are written there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compose {
+    #[default]
+    Off,
+    On,
+    /// Even where what was deleted costs.
+    Force,
 }
 
 /// What a number counts.
@@ -54,6 +66,8 @@ enum Unit {
     Bytes,
     /// Written as a decimal, kept in thousandths.
     Ratio,
+    /// One of these words.
+    Word(&'static [&'static str]),
 }
 
 struct Key {
@@ -73,7 +87,7 @@ const fn key(full: &'static str, unit: Unit, least: u64, most: u64, of_requests:
 }
 
 /// In the order of [`CloudRule`].
-static KEYS: [Key; 13] = [
+static KEYS: [Key; 14] = [
     key("cloud.attempts", Unit::Number, 1, 100, true),
     key("cloud.first_pause_ms", Unit::Milliseconds, 1, DAY_MS, true),
     key("cloud.multiplier", Unit::Ratio, 1_000, 10_000, true),
@@ -87,6 +101,7 @@ static KEYS: [Key; 13] = [
     key("cloud.bytes_per_second", Unit::Bytes, 1 << 10, 1 << 50, false),
     key("cloud.ranges_above", Unit::Bytes, 1 << 20, 1 << 60, false),
     key("cloud.list_max_age_ms", Unit::Milliseconds, 0, 30 * DAY_MS, true),
+    key("cloud.compose", Unit::Word(&["off", "on", "force"]), 0, 2, false),
 ];
 
 /// Rules that were set; the others are the defaults of the targets.
@@ -114,6 +129,14 @@ impl CloudRules {
 
     pub fn ratio(&self, rule: CloudRule) -> Option<f64> {
         self.number(rule).map(|thousandths| thousandths as f64 / 1000.0)
+    }
+
+    pub fn compose(&self) -> Compose {
+        match self.number(CloudRule::Compose) {
+            Some(1) => Compose::On,
+            Some(2) => Compose::Force,
+            _ => Compose::Off,
+        }
     }
 
     #[must_use]
@@ -192,6 +215,7 @@ impl CloudRules {
     pub fn lines(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.shown().map(|(key, value)| match (key.unit, value.as_u64()) {
             (Unit::Bytes, Some(bytes)) => (key.full, ByteSize(bytes).to_string()),
+            (Unit::Word(_), _) => (key.full, value.as_str().unwrap_or_default().to_owned()),
             _ => (key.full, value.to_string()),
         })
     }
@@ -244,6 +268,10 @@ impl Key {
                 let ratio = text.map_or_else(|| value.as_f64(), |read| read.ok());
                 ratio.filter(|r| (0.0..1e6).contains(r)).map(|r| (r * 1000.0).round() as u64)
             }
+            (Unit::Word(words), value) => {
+                let place = value.as_str().and_then(|text| words.iter().position(|w| *w == text));
+                place.map(|place| place as u64)
+            }
             (_, Value::Number(n)) => n.as_u64(),
             (unit, Value::String(text)) => text.parse().ok().or_else(|| match unit {
                 Unit::Milliseconds => {
@@ -251,23 +279,24 @@ impl Key {
                     u64::try_from(time.as_millis()).ok()
                 }
                 Unit::Bytes => ByteSize::parse(text).ok().map(|size| size.0),
-                Unit::Number | Unit::Ratio => None,
+                Unit::Number | Unit::Ratio | Unit::Word(_) => None,
             }),
             _ => None,
         };
         let fits = read.filter(|n| (self.least..=self.most).contains(n));
         fits.ok_or_else(|| {
-            let (least, most) = (self.shown(self.least), self.shown(self.most));
-            Error::invalid(format!(
-                "invalid rule {} = {value}: it must be from {least} to {most}",
-                self.full
-            ))
+            let bounds = match self.unit {
+                Unit::Word(words) => format!("one of {}", words.join(", ")),
+                _ => format!("from {} to {}", self.shown(self.least), self.shown(self.most)),
+            };
+            Error::invalid(format!("invalid rule {} = {value}: it must be {bounds}", self.full))
         })
     }
 
     fn shown(&self, value: u64) -> Value {
         match self.unit {
             Unit::Ratio => Value::from(value as f64 / 1000.0),
+            Unit::Word(words) => words.get(value as usize).copied().unwrap_or_default().into(),
             _ => Value::from(value),
         }
     }
@@ -287,6 +316,7 @@ mod tests {
         assert_eq!(KEYS[CloudRule::StallMs as usize].name(), "stall_ms");
         assert_eq!(KEYS[CloudRule::RangesAbove as usize].name(), "ranges_above");
         assert_eq!(KEYS[CloudRule::ListMaxAgeMs as usize].name(), "list_max_age_ms");
+        assert_eq!(KEYS[CloudRule::Compose as usize].name(), "compose");
     }
 
     #[test]
@@ -300,6 +330,21 @@ mod tests {
         assert_eq!(rules.number(CloudRule::RangesAbove), Some(32 << 20));
         let text = serde_json::to_string(&rules).unwrap();
         assert_eq!(serde_json::from_str::<CloudRules>(&text).unwrap(), rules);
+    }
+
+    #[test]
+    fn a_rule_of_words_is_written_by_them() {
+        let mut rules = CloudRules::default();
+        assert_eq!(rules.compose(), Compose::Off);
+        for (word, compose) in [("on", Compose::On), ("force", Compose::Force)] {
+            rules.apply(&json!({ "compose": word })).unwrap();
+            assert_eq!(rules.compose(), compose);
+            let text = serde_json::to_string(&rules).unwrap();
+            assert_eq!(serde_json::from_str::<CloudRules>(&text).unwrap(), rules);
+            assert_eq!(rules.lines().next(), Some(("cloud.compose", word.to_owned())));
+        }
+        let e = rules.apply(&json!({"compose": 1})).unwrap_err();
+        assert!(e.message.contains("one of off, on, force"), "{e}");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 pub mod archive;
 pub mod batch;
 pub mod batch_stream;
+pub mod bill;
 pub mod bucket;
 pub mod buffers;
 pub mod cache_rules;

@@ -3,9 +3,24 @@
 use std::collections::BTreeMap;
 
 /// Families that are summed: what a client can check from outside.
-const FAMILIES: [(&str, &str, &str); 8] = [
+const FAMILIES: [(&str, &str, &str); 11] = [
     ("forebay_backend_requests_total", "counter", "Requests to backends, over all targets"),
     ("forebay_backend_bytes_total", "counter", "Bytes read from backends, over all targets"),
+    (
+        "forebay_cloud_requests_total",
+        "counter",
+        "Requests to a bucket's cloud by the class it bills, over all targets",
+    ),
+    (
+        "forebay_cloud_bytes_total",
+        "counter",
+        "Bytes fetched from a bucket's cloud and sent to it, over all targets",
+    ),
+    (
+        "forebay_egress_saved_bytes_total",
+        "counter",
+        "Bytes of a cloud's objects served without another download, over all targets",
+    ),
     ("forebay_get_bytes_total", "counter", "Bytes of objects served to clients, over all targets"),
     ("forebay_batch_entries_total", "counter", "Entries of batches answered, over all targets"),
     (

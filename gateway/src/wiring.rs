@@ -25,8 +25,8 @@ use crate::cluster::leading::Leading;
 use crate::cluster::standing::StandingWatch;
 use crate::cluster_view::ClusterView;
 use crate::http::{
-    admin, api, batch, buckets, cluster, daemon, disks, download, dsort, easy_url, etl, internal,
-    jobs, objects,
+    admin, api, batch, bill, buckets, cluster, daemon, disks, download, dsort, easy_url, etl,
+    internal, jobs, objects,
 };
 use crate::job_control::JobControl;
 use crate::meta::front::RaftMeta;
@@ -213,6 +213,11 @@ impl Parts {
                 metrics: metrics.clone(),
             }))
             .merge(download::router(download::Downloads {
+                route: route.clone(),
+                targets: targets.clone(),
+                metrics: metrics.clone(),
+            }))
+            .merge(bill::router(bill::BillFront {
                 route: route.clone(),
                 targets: targets.clone(),
                 metrics: metrics.clone(),

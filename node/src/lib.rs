@@ -6,6 +6,7 @@
 
 pub mod activity;
 pub mod auth;
+pub mod bill;
 pub mod clock;
 pub mod config_load;
 mod head;

@@ -10,6 +10,8 @@ use prometheus::{
     Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use crate::bill::Bills;
+
 /// A node's counters; cheap to clone. Labels never hold object names.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
@@ -29,6 +31,7 @@ struct Inner {
     scrubs: Checks,
     store: IntGaugeVec,
     disks: IntGaugeVec,
+    bills: Bills,
     // What every warm read counts, without a look-up by labels.
     object_gets: IntCounter,
     hit_bytes: IntCounter,
@@ -136,6 +139,7 @@ impl Default for Metrics {
             scrubs: of("scrub"),
             store,
             disks,
+            bills: Bills::new(&registry),
             registry,
         }))
     }
@@ -178,6 +182,11 @@ impl Metrics {
     /// Bytes served so far with this result.
     pub fn get_bytes(&self, result: &str) -> u64 {
         self.0.get_bytes.with_label_values(&[result]).get()
+    }
+
+    /// What clouds bill.
+    pub fn bills(&self) -> &Bills {
+        &self.0.bills
     }
 
     /// An entry of a batch answered: `ok`, `missing` or `error`.

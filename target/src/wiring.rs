@@ -70,9 +70,10 @@ pub async fn run(
         Arc::new(move |provider, op, result| counted.backend_request(provider, op, result)),
     );
     let counted = metrics.clone();
-    let backends = Arc::new(
-        backends.telling_bytes(Arc::new(move |from, bytes| counted.backend_bytes(from, bytes))),
-    );
+    let backends = backends
+        .telling_bytes(Arc::new(move |from, bytes| counted.backend_bytes(from, bytes)))
+        .billing(metrics.bills().clone());
+    let backends = Arc::new(backends);
     let budgets = store.budgets();
     let watch = Arc::new(CacheWatch::new(config.cache.policy, budgets));
     let objects = ObjectService::new(Parts {

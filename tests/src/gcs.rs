@@ -80,6 +80,15 @@ impl FakeGcs {
     }
 }
 
+impl FakeGcs {
+    /// How many listings of this bucket it has logged.
+    pub fn lists(&self, bucket: &str) -> u64 {
+        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+        let start = format!("\"GET /storage/v1/b/{bucket}/o?");
+        log.lines().filter(|line| line.contains(&start)).count() as u64
+    }
+}
+
 impl Drop for FakeGcs {
     fn drop(&mut self) {
         let _ = self.process.kill();

@@ -10,6 +10,7 @@ use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::cloud_rules::Compose;
 use forebay_core::job::JobKind;
 use forebay_core::state::Command;
 use forebay_core::v1::action::ActionMsg;
@@ -351,7 +352,12 @@ async fn set_props(
     change: impl FnOnce(&mut BucketInfo) -> Result<()>,
 ) -> Result<Response> {
     let mut info = Arc::unwrap_or_clone(state.route.bucket(bucket).await?.info);
+    let before = info.cloud.compose();
     change(&mut info)?;
+    if info.cloud.compose() != before && info.cloud.compose() == Compose::On {
+        // Not every bucket is one to write temporary objects to.
+        state.route.check_backend(&info).await?;
+    }
     state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
     Ok(done())
 }

@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 pub(crate) mod api;
 pub(crate) mod batch;
+pub(crate) mod bill;
 mod bucket_jobs;
 pub(crate) mod buckets;
 pub(crate) mod cluster;

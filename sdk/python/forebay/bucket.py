@@ -94,6 +94,15 @@ class Bucket:
         props: dict[str, Any] = json.loads(self.client._native.head_bucket(self.uri))
         return props
 
+    def info(self) -> dict[str, Any]:
+        """As :meth:`head`, with what the bucket's cloud bills under ``bill``.
+
+        That is ``requests`` by class, ``fetched_bytes`` and ``sent_bytes``, and ``saved_bytes``:
+        what was served without coming from the cloud once more. ``targets`` counted it, each
+        since its start; ``away`` are not in it.
+        """
+        return self.head() | {"bill": json.loads(self.client._native.bucket_bill(self.uri))}
+
     def list_objects(
         self, prefix: str = "", *, page_size: int = 0, recursive: bool = True
     ) -> Iterator[ObjectEntry]:

@@ -10,7 +10,7 @@ use forebay_core::intra::{Change, Changed, JournalMark};
 use forebay_core::size::ByteRange;
 use rand::RngExt;
 
-use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 /// Changes of one bucket that are remembered; the oldest go first.
 const REMEMBERED: usize = 1 << 16;
@@ -155,6 +155,14 @@ impl Backend for Journaled {
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
         self.inner.list(prefix, after, limit).await
+    }
+
+    async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {
+        self.inner.describe(from, limit).await
+    }
+
+    async fn check_composing(&self) -> Result<()> {
+        self.inner.check_composing().await
     }
 }
 

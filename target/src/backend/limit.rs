@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::adaptive::{Adaptive, Turn};
-use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 use crate::pace::Pace;
 
 /// What all calls to one bucket's backend keep within.
@@ -137,5 +137,21 @@ impl Backend for Limited {
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
         self.call(self.inner.list(prefix, after, limit)).await
+    }
+
+    async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {
+        self.call(self.inner.describe(from, limit)).await
+    }
+
+    async fn compose(&self, into: &str, parts: &[&Described]) -> Result<RemoteMeta> {
+        let call = self.begin().await?;
+        let done = self.inner.compose(into, parts).await;
+        // A refusal says that there are too many compositions, and nothing of other calls.
+        call.turn.ended(None);
+        done
+    }
+
+    async fn check_composing(&self) -> Result<()> {
+        self.call(self.inner.check_composing()).await
     }
 }

@@ -1,13 +1,15 @@
-//! Tells a hook about every call that really goes to a backend, retries included.
+//! Tells a hook about every call that really goes to a backend, retries included, and puts the bytes
+//! on the bucket's bill. Requests are put there by each kind of backend: a call may be several.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_core::error::{ErrorCode, Result};
 use forebay_core::size::ByteRange;
+use forebay_node::bill::Bill;
 use futures::{StreamExt, TryStreamExt};
 
-use super::{Backend, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{Backend, Described, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 /// Called with provider (`aws`, `gcp`, `folder`), operation ([`Op::as_str`]) and result (`ok`,
 /// `not_found`, `denied`, `changed`, `unavailable`, `error`) of each call.
@@ -22,17 +24,24 @@ pub struct Metered {
     provider: &'static str,
     hook: Hook,
     bytes: BytesHook,
+    bill: Option<Arc<Bill>>,
 }
 
 impl Metered {
     pub fn new(inner: Arc<dyn Backend>, provider: &'static str, hook: Hook) -> Self {
-        Self { inner, provider, hook, bytes: Arc::new(|_, _| {}) }
+        Self { inner, provider, hook, bytes: Arc::new(|_, _| {}), bill: None }
     }
 
     /// Tells `bytes` of the bodies, too.
     #[must_use]
     pub fn telling_bytes(self, bytes: BytesHook) -> Self {
         Self { bytes, ..self }
+    }
+
+    /// Puts the bytes on a bill.
+    #[must_use]
+    pub fn billing(self, bill: Option<Arc<Bill>>) -> Self {
+        Self { bill, ..self }
     }
 
     fn count<T>(&self, op: Op, result: Result<T>) -> Result<T> {
@@ -66,14 +75,25 @@ impl Backend for Metered {
         if_version: Option<&str>,
     ) -> Result<RemoteObject> {
         let mut object = self.count(Op::Get, self.inner.get(name, range, if_version).await)?;
-        let (provider, bytes) = (self.provider, self.bytes.clone());
-        let counted = object.stream.inspect_ok(move |chunk| bytes(provider, chunk.len() as u64));
+        let (provider, bytes, bill) = (self.provider, self.bytes.clone(), self.bill.clone());
+        let counted = object.stream.inspect_ok(move |chunk| {
+            let n = chunk.len() as u64;
+            bytes(provider, n);
+            if let Some(bill) = &bill {
+                bill.fetched(n);
+            }
+        });
         object.stream = counted.boxed();
         Ok(object)
     }
 
     async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {
-        self.count(Op::Put, self.inner.put(name, body).await)
+        let size = body.size;
+        let done = self.count(Op::Put, self.inner.put(name, body).await)?;
+        if let Some(bill) = &self.bill {
+            bill.sent(size);
+        }
+        Ok(done)
     }
 
     async fn delete(&self, name: &str) -> Result<()> {
@@ -82,5 +102,17 @@ impl Backend for Metered {
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
         self.count(Op::List, self.inner.list(prefix, after, limit).await)
+    }
+
+    async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {
+        self.count(Op::List, self.inner.describe(from, limit).await)
+    }
+
+    async fn compose(&self, into: &str, parts: &[&Described]) -> Result<RemoteMeta> {
+        self.count(Op::Compose, self.inner.compose(into, parts).await)
+    }
+
+    async fn check_composing(&self) -> Result<()> {
+        self.count(Op::HeadBucket, self.inner.check_composing().await)
     }
 }

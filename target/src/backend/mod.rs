@@ -6,10 +6,12 @@
 
 mod adaptive;
 pub mod azure;
+pub(crate) mod composed;
 pub mod faulty;
 pub mod folder;
 pub mod gcs;
 pub(crate) mod journal;
+mod ledger;
 pub mod limit;
 pub mod metered;
 pub mod origin;
@@ -35,6 +37,8 @@ use forebay_core::size::ByteRange;
 use futures::stream::{self, BoxStream, StreamExt};
 
 pub use azure::{AzureCredentials, AzureSettings};
+pub use composed::Announced;
+pub(crate) use composed::MOST as COMPOSED;
 pub use faulty::{Fault, Faulty};
 pub use gcs::GcsSettings;
 pub use origin::OriginSettings;
@@ -102,6 +106,15 @@ pub struct RemoteEntry {
     pub version: String,
     pub etag: String,
     pub mtime_ns: u64,
+}
+
+/// An object at one version, with what proves its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    pub name: String,
+    pub meta: RemoteMeta,
+    /// CRC-32C of the content.
+    pub crc32c: u32,
 }
 
 /// Part of a listing.
@@ -208,6 +221,27 @@ pub trait Backend: Send + Sync {
     /// Names that start with `prefix` and come after `after`, at most `limit` of them; a page may
     /// be shorter although more follow, as [`RemotePage::more`] says.
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage>;
+
+    /// Up to `limit` objects from the name `from` on, temporary ones too.
+    async fn describe(&self, _from: &str, _limit: usize) -> Result<Vec<Described>> {
+        Err(no_compositions())
+    }
+
+    /// Makes an object out of these versions of others, one after the other. `ObjectChanged` or
+    /// `ObjectNotFound` when one of them is no longer that version.
+    async fn compose(&self, _into: &str, _parts: &[&Described]) -> Result<RemoteMeta> {
+        Err(no_compositions())
+    }
+
+    /// Fails where objects that are composed and soon deleted would cost more than the calls for them.
+    async fn check_composing(&self) -> Result<()> {
+        Err(no_compositions())
+    }
+}
+
+fn no_compositions() -> Error {
+    Error::unsupported("objects are composed in Google Cloud Storage alone")
+        .hint("leave cloud.compose of this bucket off")
 }
 
 /// The calls of [`Backend`], as metrics and faults name them.
@@ -219,6 +253,7 @@ pub enum Op {
     Put,
     Delete,
     List,
+    Compose,
 }
 
 impl Op {
@@ -230,6 +265,7 @@ impl Op {
             Self::Put => "put",
             Self::Delete => "delete",
             Self::List => "list",
+            Self::Compose => "compose",
         }
     }
 }

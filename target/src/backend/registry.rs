@@ -6,16 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
-use forebay_core::cloud_rules::{CloudRule, CloudRules};
+use forebay_core::cloud_rules::{CloudRule, CloudRules, Compose};
 use forebay_core::error::{Error, Result};
 use forebay_core::name::Bucket;
+use forebay_node::bill::{Bill, Bills};
 use tokio::sync::Semaphore;
 
 use super::Backend;
 use super::azure::{AzureBackend, AzureClients, AzureSettings};
+use super::composed::{Announced, Composing, Gathers};
 use super::folder::FolderBackend;
 use super::gcs::{GcsBackend, GcsClients, GcsSettings};
 use super::journal::{Journal, Journaled, Journals};
+use super::ledger::Ledger;
 use super::limit::{Limited, Limits};
 use super::metered::{BytesHook, Hook, Metered};
 use super::origin::{OriginBackend, OriginSettings};
@@ -84,6 +87,7 @@ struct Known {
 #[derive(Clone)]
 struct Raw {
     backend: Arc<dyn Backend>,
+    bill: Option<Arc<Bill>>,
     provider: &'static str,
     endpoint: String,
 }
@@ -118,6 +122,8 @@ pub struct Backends {
     azure: AzureClients,
     known: Mutex<HashMap<u64, Known>>,
     journals: Journals,
+    ledger: Ledger,
+    gathers: Gathers,
     permits: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
@@ -129,13 +135,25 @@ impl Backends {
         let azure = AzureClients::new(settings.azure.clone());
         let bytes: BytesHook = Arc::new(|_, _| {});
         let (known, permits, journals) = (Mutex::default(), Mutex::default(), Journals::default());
-        Self { settings, hook, bytes, s3, gcs, azure, known, journals, permits }
+        let (ledger, gathers) = (Ledger::default(), Gathers::default());
+        Self { settings, hook, bytes, s3, gcs, azure, known, journals, ledger, gathers, permits }
     }
 
     /// `bytes` hears of the bytes that come from backends.
     #[must_use]
     pub fn telling_bytes(self, bytes: BytesHook) -> Self {
         Self { bytes, ..self }
+    }
+
+    /// What clouds bill is counted there.
+    #[must_use]
+    pub fn billing(self, bills: Bills) -> Self {
+        Self { ledger: Ledger::new(bills), ..self }
+    }
+
+    /// What the cloud of a bucket bills; `None` where nobody does.
+    pub fn bill(&self, info: &BucketInfo) -> Option<Arc<Bill>> {
+        self.ledger.of(info)
     }
 
     /// The backend of a bucket. It is not asked whether the bucket is there: `head_bucket` tells.
@@ -164,7 +182,7 @@ impl Backends {
                 Known { rules: *rules, backend, ..known }
             }
             None => {
-                let raw = self.raw(&info.bucket, spec).await?;
+                let raw = self.raw(info, spec).await?;
                 let endpoint = self.permits_for(&raw.endpoint);
                 let most = self.settings.concurrency;
                 let limits = Arc::new(Limits::new(rules, most, endpoint, targets));
@@ -185,6 +203,16 @@ impl Backends {
     /// What was written to the backend of a bucket.
     pub(crate) fn journal(&self, bucket_id: u64) -> Arc<Journal> {
         self.journals.of(bucket_id)
+    }
+
+    /// So many whole objects of a bucket are going to be read. `None`: nobody needs to know.
+    pub fn announce(
+        &self,
+        info: &BucketInfo,
+        objects: impl FnOnce() -> usize,
+    ) -> Option<Announced> {
+        let composes = info.id != 0 && info.cloud.compose() != Compose::Off;
+        composes.then(|| self.gathers.of(info.id).announce(objects()))
     }
 
     /// What the backend of a bucket that was used takes at the moment.
@@ -210,39 +238,49 @@ impl Backends {
         let policy = self.settings.retry.by(rules);
         let timed = Arc::new(Timed::new(Arc::clone(&raw.backend), policy.answer));
         let metered = Metered::new(timed, raw.provider, Arc::clone(&self.hook));
+        let metered = metered.billing(raw.bill.clone());
         let metered = Arc::new(metered.telling_bytes(Arc::clone(&self.bytes)));
         let patience = rules.time(CloudRule::DeadlineMs).unwrap_or(self.settings.queue_wait);
         let wait = patience.min(self.settings.queue_wait);
         let limited = Arc::new(Limited::new(metered, Arc::clone(limits), wait));
         let retrying = Arc::new(Retrying::new(limited, policy).paced(Arc::clone(pace)));
-        match bucket_id {
-            0 => retrying,
-            id => Arc::new(Journaled::new(retrying, self.journals.of(id))),
-        }
+        let whole: Arc<dyn Backend> = match (bucket_id, rules.compose()) {
+            (0, _) => return retrying,
+            (_, Compose::Off) => retrying,
+            (id, how) => Arc::new(Composing::new(retrying, self.gathers.of(id), how)),
+        };
+        Arc::new(Journaled::new(whole, self.journals.of(bucket_id)))
     }
 
     /// Forgets a destroyed bucket's backend.
     pub fn forget(&self, bucket_id: u64) {
         self.known().remove(&bucket_id);
         self.journals.forget(bucket_id);
+        self.ledger.forget(bucket_id);
+        self.gathers.forget(bucket_id);
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn raw(&self, bucket: &Bucket, spec: &BackendSpec) -> Result<Raw> {
+    async fn raw(&self, info: &BucketInfo, spec: &BackendSpec) -> Result<Raw> {
+        let bucket: &Bucket = &info.bucket;
+        let bill = self.ledger.of(info);
+        let billed = || bill.clone().unwrap_or_else(|| Arc::new(Bill::unseen(spec.kind)));
         let name = if spec.bucket.is_empty() { &bucket.name } else { spec.bucket.as_str() };
         let (backend, provider, endpoint): (Arc<dyn Backend>, _, _) = match spec.kind {
             BackendKind::S3 => {
                 let client = self.s3.client(spec.endpoint.as_deref()).await?;
                 let endpoint = client.endpoint.clone();
-                (Arc::new(S3Backend::new(client, bucket.clone(), name)), "aws", endpoint)
+                let backend = S3Backend::new(client, bucket.clone(), name).billing(billed());
+                (Arc::new(backend), "aws", endpoint)
             }
             BackendKind::Gcs => {
                 let client = self.gcs.client(spec.endpoint.as_deref()).await?;
                 let endpoint = client.endpoint.clone();
-                (Arc::new(GcsBackend::new(client, bucket.clone(), name)), "gcp", endpoint)
+                let backend = GcsBackend::new(client, bucket.clone(), name).billing(billed());
+                (Arc::new(backend), "gcp", endpoint)
             }
             BackendKind::Azure => {
                 let client = self.azure.client(spec.endpoint.as_deref()).await;
@@ -251,17 +289,18 @@ impl Backends {
                     ..e
                 })?;
                 let endpoint = client.endpoint.clone();
-                (Arc::new(AzureBackend::new(client, bucket.clone(), name)?), "azure", endpoint)
+                let backend = AzureBackend::new(client, bucket.clone(), name)?.billing(billed())?;
+                (Arc::new(backend), "azure", endpoint)
             }
             BackendKind::Http => {
                 let (url, settings) = (spec.endpoint.as_deref(), self.settings.origin.clone());
                 let origin = OriginBackend::new(bucket.clone(), url, settings)?;
-                (Arc::new(origin), "ht", url.unwrap_or_default().to_owned())
+                (Arc::new(origin.billing(billed())), "ht", url.unwrap_or_default().to_owned())
             }
             BackendKind::Ais => {
                 let (url, settings) = (spec.endpoint.as_deref(), self.settings.remote.clone());
                 let remote = RemoteBackend::new(bucket.clone(), name, url, settings)?;
-                (Arc::new(remote), "ais", url.unwrap_or_default().to_owned())
+                (Arc::new(remote.billing(billed())), "ais", url.unwrap_or_default().to_owned())
             }
             BackendKind::Folder => {
                 let root = spec.root.clone().unwrap_or_default();
@@ -271,7 +310,7 @@ impl Backends {
                 (Arc::new(folder), "folder", String::new())
             }
         };
-        Ok(Raw { backend, provider, endpoint })
+        Ok(Raw { backend, bill, provider, endpoint })
     }
 
     fn permits_for(&self, endpoint: &str) -> Arc<Semaphore> {

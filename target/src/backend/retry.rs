@@ -13,7 +13,7 @@ use forebay_core::size::ByteRange;
 use futures::stream::{self, StreamExt};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Backend, BodyStream, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{Backend, BodyStream, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 use crate::pace::Pace;
 
 /// How often and how patiently.
@@ -179,6 +179,19 @@ impl Backend for Retrying {
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
         self.policy.run(|_| self.inner.list(prefix, after, limit)).await
+    }
+
+    async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {
+        self.policy.run(|_| self.inner.describe(from, limit)).await
+    }
+
+    async fn compose(&self, into: &str, parts: &[&Described]) -> Result<RemoteMeta> {
+        // One that fails is not worth another try: its objects are read by themselves.
+        self.inner.compose(into, parts).await
+    }
+
+    async fn check_composing(&self) -> Result<()> {
+        self.policy.run(|_| self.inner.check_composing()).await
     }
 }
 

@@ -9,7 +9,7 @@ use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
 use tokio::time::timeout;
 
-use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 /// A backend that answers in time or has failed. Uploads take the time of their bytes, which their
 /// own clients bound.
@@ -61,5 +61,17 @@ impl Backend for Timed {
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
         self.within(self.inner.list(prefix, after, limit)).await
+    }
+
+    async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {
+        self.within(self.inner.describe(from, limit)).await
+    }
+
+    async fn compose(&self, into: &str, parts: &[&Described]) -> Result<RemoteMeta> {
+        self.within(self.inner.compose(into, parts)).await
+    }
+
+    async fn check_composing(&self) -> Result<()> {
+        self.within(self.inner.check_composing()).await
     }
 }

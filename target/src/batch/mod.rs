@@ -24,15 +24,20 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::cloud_rules::CloudRules;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, NodeId, ObjectName, Result, placement};
+use forebay_node::bill::Bill;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
+use crate::backend::Announced;
 use crate::object::{ObjectService, Turns, begun};
 use crate::shard::Shards;
 
 /// Bytes of a large object that are in memory while it goes out, at most.
 const PIECE: usize = 256 << 10;
+
+/// Of each bucket of a request, where somebody bills it.
+type Bills = Arc<[Option<Arc<Bill>>]>;
 
 /// What a task sends, as the body of an answer; dropping it tells the task that the client is gone.
 pub(crate) fn outgoing(
@@ -107,16 +112,15 @@ impl Loader {
     ) -> Result<Loaded> {
         let info = &self.info(request, entry.bucket, &entry.name)?;
         let name = entry.name.as_str();
-        let metrics = self.service.metrics();
         if !entry.archpath.is_empty() {
             let data = self.shards.member(info, name, &entry.archpath, None).await?;
             let (range, size, result) = (entry.resolve(data.size)?, data.size, data.result());
             if range == ByteRange::whole(size) && size <= whole as u64 {
                 let bytes = data.read_all().await?;
-                metrics.served(result, range.len());
+                self.service.served(info, result, range.len());
                 return Ok(Loaded::Whole(bytes));
             }
-            metrics.served(result, range.len());
+            self.service.served(info, result, range.len());
             // Unpacked only when its turn comes: members of one compressed shard then follow each
             // other through one decoder, instead of each unpacking all that lies before it.
             let stream = futures::stream::once(async move { data.stream(range) }).flatten();
@@ -127,11 +131,11 @@ impl Loader {
         let range = entry.resolve(size)?;
         if range == ByteRange::whole(size) && size <= whole as u64 {
             let bytes = found.read_all().await?;
-            metrics.served(result, range.len());
+            self.service.served(info, result, range.len());
             return Ok(Loaded::Whole(bytes));
         }
         let stream = begun(found.stream(range)).await?;
-        metrics.served(result, range.len());
+        self.service.served(info, result, range.len());
         load(stream, range.len(), whole).await
     }
 
@@ -159,10 +163,34 @@ impl Loader {
         Ok(info.clone().asked_by(&self.cloud))
     }
 
+    /// The bills of a request's buckets, found once for all entries.
+    fn bills(&self, request: &BatchRequest) -> Bills {
+        let state = self.service.state();
+        let of = |bucket| self.service.bill(state.bucket(bucket).ok()?);
+        request.buckets.iter().map(of).collect()
+    }
+
+    /// Tells how many of the wanted entries are whole objects, by the request's buckets.
+    fn announce(&self, request: &BatchRequest, wanted: &[usize]) -> Vec<Option<Announced>> {
+        let state = self.service.state();
+        let of = |(at, bucket): (usize, &_)| {
+            let info = state.bucket(bucket).ok().filter(|info| info.has_backend())?;
+            let is_of = |index: &&usize| {
+                let entry = &request.entries[**index];
+                entry.bucket as usize == at && entry.archpath.is_empty()
+            };
+            self.service.announce(info, usize::MAX, || wanted.iter().filter(is_of).count())
+        };
+        request.buckets.iter().enumerate().map(of).collect()
+    }
+
     /// The asked bytes of an entry whose object is in memory.
-    fn part(&self, entry: &BatchEntry, bytes: Bytes) -> Result<Bytes> {
+    fn part(&self, bills: &Bills, entry: &BatchEntry, bytes: Bytes) -> Result<Bytes> {
         let range = entry.resolve(bytes.len() as u64)?;
         self.service.metrics().served("hit", range.len());
+        if let Some(Some(bill)) = bills.get(entry.bucket as usize) {
+            bill.saved(range.len());
+        }
         Ok(bytes.slice(range.start as usize..range.end as usize))
     }
 
@@ -186,7 +214,7 @@ impl Loader {
         let bulk = self.shards.members(&info, shard.as_str(), &entries, most, total).await;
         let served = |answer: Result<Bytes>| {
             if let Ok(bytes) = &answer {
-                self.service.metrics().served(bulk.result, bytes.len() as u64);
+                self.service.served(&info, bulk.result, bytes.len() as u64);
             }
             answer.map(Loaded::Whole)
         };

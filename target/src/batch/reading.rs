@@ -16,7 +16,8 @@ use futures::{FutureExt, StreamExt};
 
 use super::budget::Share;
 use super::repeats::Repeats;
-use super::{Loaded, Loader, PIECE};
+use super::{Bills, Loaded, Loader, PIECE};
+use crate::backend::Announced;
 use crate::object::DiskOrder;
 use crate::store::{Located, Record};
 
@@ -47,6 +48,9 @@ type Outcome = Option<Result<Loaded>>;
 pub(crate) struct Reading {
     loader: Loader,
     request: Arc<BatchRequest>,
+    bills: Bills,
+    /// By the request's buckets: readers that are fetched together know of each other.
+    announced: Vec<Option<Announced>>,
     /// Entries to read, by their place in the request, in the order of their answers. What follows
     /// counts positions in this list.
     wanted: Vec<usize>,
@@ -97,10 +101,13 @@ impl Reading {
         wanted: Vec<usize>,
         share: Arc<Share>,
     ) -> Self {
-        let ordered = request.ordered;
+        let (ordered, bills) = (request.ordered, loader.bills(&request));
+        let announced = loader.announce(&request, &wanted);
         Self {
             loader,
             request,
+            bills,
+            announced,
             wanted,
             ordered,
             share,
@@ -289,7 +296,7 @@ impl Reading {
             let entry = &request.entries[self.wanted[position]];
             match payload {
                 Some(bytes) => {
-                    let answer = self.loader.part(entry, bytes);
+                    let answer = self.loader.part(&self.bills, entry, bytes);
                     self.place(position, answer.map(Loaded::Whole));
                 }
                 None => {
@@ -303,11 +310,13 @@ impl Reading {
                 run.iter().cloned().unzip();
             let entries: Vec<usize> = positions.iter().map(|at| self.wanted[*at]).collect();
             let (loader, request) = (self.loader.clone(), self.request.clone());
+            let bills = self.bills.clone();
             self.add(async move {
                 let read = loader.service.payloads(records).await.unwrap_or_default();
                 let answers = read.into_iter().chain(std::iter::repeat(None)).zip(entries);
                 let answers = answers.map(|(bytes, index)| {
-                    Some(loader.part(&request.entries[index], bytes?).map(Loaded::Whole))
+                    let entry = &request.entries[index];
+                    Some(loader.part(&bills, entry, bytes?).map(Loaded::Whole))
                 });
                 positions.into_iter().zip(answers).collect()
             });
@@ -365,6 +374,12 @@ impl Reading {
 
     fn place(&mut self, position: usize, answer: Result<Loaded>) {
         self.loader.count(&answer);
+        let entry = &self.request.entries[self.wanted[position]];
+        if let Some(Some(announced)) = self.announced.get_mut(entry.bucket as usize)
+            && entry.archpath.is_empty()
+        {
+            announced.one_is_done();
+        }
         let Some(slot) = self.slots.get_mut(position - self.base) else { return };
         let cost = match &answer {
             Ok(Loaded::Whole(bytes)) => bytes.len(),

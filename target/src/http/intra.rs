@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use forebay_core::bill::BillRequest;
 use forebay_core::history;
 use forebay_core::intra::{
     BackendChangesRequest, BackendHeadRequest, BackendListRequest, DiskCommand, ListPage,
@@ -80,6 +81,16 @@ pub(super) async fn backend_changes(
     Json(request): Json<BackendChangesRequest>,
 ) -> Response {
     json(&context.objects.backend_changes(&request))
+}
+
+/// What a bucket's cloud bills, as far as this target caused it.
+pub(super) async fn backend_bill(
+    State(context): State<Shared>,
+    Json(request): Json<BillRequest>,
+) -> Result<Response, Failure> {
+    let state = context.maps.load();
+    let bill = context.objects.bill(state.bucket(&request.bucket)?);
+    Ok(json(&bill.map(|bill| bill.total()).unwrap_or_default()))
 }
 
 /// A command about the disks of this target.

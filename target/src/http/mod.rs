@@ -131,6 +131,7 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/backend/head", post(intra::backend_head))
         .route("/internal/v1/backend/list", post(intra::backend_list))
         .route("/internal/v1/backend/changes", post(intra::backend_changes))
+        .route("/internal/v1/backend/bill", post(intra::backend_bill))
         .route("/internal/v1/job", post(intra::start_job).get(intra::jobs))
         .route("/internal/v1/job/{id}", get(intra::job).delete(intra::stop_job))
         .route("/internal/v1/disks", post(intra::disks))

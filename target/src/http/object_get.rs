@@ -90,7 +90,7 @@ impl Wanted {
             Ok(range) => range.unwrap_or(ByteRange::whole(meta.size)),
             Err(_) => return Ok(Err(Self::Bytes(range))),
         };
-        context.metrics.served("hit", part.len());
+        context.objects.served(&request.info, "hit", part.len());
         Ok(Ok(AtOnce { meta, bytes, part, is_part: range.is_some() }))
     }
 }
@@ -142,7 +142,7 @@ pub(super) fn streamed(
         write_headers(&mut text, request.caller, &meta, bytes, range.is_some());
         let body = begun(stored.pieces(bytes)).await.ok()?;
         context.metrics.object_request(&Method::GET, "ok");
-        context.metrics.served(stored.result(), bytes.len());
+        context.objects.served(&request.info, stored.result(), bytes.len());
         Some(Streamed { head, len: bytes.len(), body })
     })
 }
@@ -201,7 +201,7 @@ async fn get_bytes(
     } else {
         Body::from_stream(begun(found.stream(bytes)).await?)
     };
-    context.metrics.served(result, bytes.len());
+    context.objects.served(&request.info, result, bytes.len());
     Ok(response)
 }
 

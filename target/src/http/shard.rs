@@ -112,7 +112,7 @@ async fn member(
     } else {
         Body::from_stream(begun(data.stream(bytes)).await?)
     };
-    context.metrics.served(result, bytes.len());
+    context.objects.served(&request.info, result, bytes.len());
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -151,13 +151,13 @@ async fn matching(
     };
     let (sender, receiver) = mpsc::channel(2);
     let stop = context.lifecycle.token();
-    let metrics = context.metrics.clone();
+    let (objects, info) = (context.objects.clone(), request.info.clone());
     context.lifecycle.spawn(async move {
         let mut sink = Sink::Channel(sender.clone());
         let done = tokio::select! {
             () = sender.closed() => return,
             () = stop.cancelled() => Err(Error::unavailable("this target is stopping")),
-            done = chosen.write(&mut sink, |result, bytes| metrics.served(result, bytes)) => done,
+            done = chosen.write(&mut sink, |result, bytes| objects.served(&info, result, bytes)) => done,
         };
         if let Err(e) = done {
             tracing::debug!(error = %e, "members of a shard ended early");

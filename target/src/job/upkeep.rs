@@ -31,6 +31,10 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
         JobKind::MoveBucket | JobKind::Rebalance | JobKind::MakeCopies => {
             rebalance::run(jobs, job).await?;
         }
+        JobKind::Cleanup => {
+            let swept = objects.sweep_clouds().await?;
+            job.count(swept, 0);
+        }
         // What is not needed any more goes with the next compaction and the scrub; metadata needs no
         // loading.
         _ => {}

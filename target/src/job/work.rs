@@ -1,10 +1,10 @@
 //! The walk over the objects that a job was given, and what each kind does with one of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_core::bucket::{BucketInfo, Freshness};
-use forebay_core::cloud_rules::CloudRule;
+use forebay_core::cloud_rules::{CloudRule, Compose};
 use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::job::{JobKind, PrefetchTask, Selection, Task};
 use forebay_core::list_page::Detail;
@@ -16,10 +16,13 @@ use tokio::sync::mpsc;
 
 use super::walked::Outcome;
 use super::{Job, Jobs, Registration, copy, sync};
+use crate::backend::Announced;
 use crate::object::{BlobOptions, Brought, ObjectService, Verdict};
 
 /// Objects worked on at once, unless the job says.
 const PARALLEL: usize = 16;
+/// And where small ones are fetched together.
+const COMPOSED: usize = 128;
 /// Names taken from a listing at once.
 const PAGE: usize = 1000;
 /// Pages of a backend's listing that wait for the work: how much there is to do is known early.
@@ -243,7 +246,9 @@ impl Walk<'_> {
 
     /// Works on some objects. Fails where the job may not go on after one that failed.
     async fn each(&self, items: Vec<Item>, source: Source) -> Result<()> {
+        let composes = self.info.cloud.compose() != Compose::Off;
         let parallel = match self.job.spec.workers {
+            0 if composes => COMPOSED,
             0 => PARALLEL,
             asked => asked as usize,
         };
@@ -251,6 +256,12 @@ impl Walk<'_> {
             // While it is taken for dead, another target owns what it should do.
             self.objects().until_alive().await;
         }
+        let fetches = self.job.spec.kind == JobKind::Prefetch;
+        let announced = match fetches {
+            true => self.objects().announce_ahead(&self.info, parallel, items.len()),
+            false => None,
+        };
+        let announced = &Mutex::new(announced);
         // The walk's order is the listing's, whatever is done first.
         let begun = |item: Item| (self.job.walked().step(&item.name), item);
         futures::stream::iter(items.into_iter().map(begun).map(Ok))
@@ -276,6 +287,7 @@ impl Walk<'_> {
                     Outcome::Nothing | Outcome::Failed => {}
                 }
                 self.job.walked().end(place, outcome, listed);
+                tell_of_one(announced);
                 self.jobs.note_progress(self.job).await;
                 Ok(())
             })
@@ -407,6 +419,14 @@ impl Walk<'_> {
         }
         let (meta, _) = self.jobs.0.shards.described(&self.info, name, None).await?;
         Ok(Some(meta.size))
+    }
+}
+
+/// One of the objects that were announced is done with.
+fn tell_of_one(announced: &Mutex<Option<Announced>>) {
+    let mut announced = announced.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(announced) = announced.as_mut() {
+        announced.one_is_done();
     }
 }
 

@@ -59,6 +59,11 @@ impl Background {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Objects that all jobs together may have on their way.
+    pub(super) fn objects_at_once(&self) -> usize {
+        self.share(self.cold_gets)
+    }
+
     fn share(&self, all: usize) -> usize {
         (all * usize::from(self.percent) / 100).max(1)
     }

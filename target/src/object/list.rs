@@ -2,6 +2,7 @@
 
 use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::cloud_rules::Compose;
 use forebay_core::history;
 use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::list_columns::{Columns, MAX_ROWS};
@@ -77,7 +78,12 @@ impl ObjectService {
 
     /// Whether the bucket is at its backend.
     pub(crate) async fn head_backend(&self, info: &BucketInfo) -> Result<()> {
-        self.backend(info).await?.head_bucket().await
+        let backend = self.backend(info).await?;
+        backend.head_bucket().await?;
+        match info.cloud.compose() {
+            Compose::On => backend.check_composing().await,
+            Compose::Off | Compose::Force => Ok(()),
+        }
     }
 
     /// Drops everything held of a bucket that is no more (or is evicted).

@@ -43,6 +43,7 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::object::{ObjectMeta, is_system_key};
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_node::bill::Bill;
 use forebay_node::clock::unix_s;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
@@ -50,7 +51,7 @@ use forebay_node::metrics::Metrics;
 use tokio::sync::Semaphore;
 
 use self::neighbor::News;
-use crate::backend::{Backend, Backends};
+use crate::backend::{Announced, Backend, Backends, COMPOSED};
 use crate::cache::{CacheWatch, Gate};
 use crate::store::{Record, Store};
 
@@ -160,6 +161,35 @@ impl ObjectService {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.parts.metrics
+    }
+
+    /// Counts bytes that were served: `result` is `hit`, `miss` or `coalesced`.
+    pub(crate) fn served(&self, info: &BucketInfo, result: &str, bytes: u64) {
+        self.metrics().served(result, bytes);
+        if result == "miss" || !info.has_backend() {
+            return;
+        }
+        if let Some(bill) = self.bill(info) {
+            bill.saved(bytes);
+        }
+    }
+
+    /// So many objects of a bucket are going to be read, or fetched, some of them at once. `None`:
+    /// nobody needs to know.
+    pub(crate) fn announce(
+        &self,
+        info: &BucketInfo,
+        at_once: usize,
+        objects: impl FnOnce() -> usize,
+    ) -> Option<Announced> {
+        // Fewer would wait for others that wait for them.
+        let full = at_once.min(self.0.parts.cold_gets) >= COMPOSED;
+        if full { self.0.parts.backends.announce(info, objects) } else { None }
+    }
+
+    /// What the bucket's cloud bills, as far as this target caused it; `None` where nobody does.
+    pub(crate) fn bill(&self, info: &BucketInfo) -> Option<Arc<Bill>> {
+        self.0.parts.backends.bill(info)
     }
 
     /// Keeps other writers of an object away while the guard lives.

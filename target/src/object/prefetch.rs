@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::cache_rules::Admission;
+use forebay_core::cloud_rules::Compose;
 use forebay_core::{Error, ErrorCode, Result};
 
 use super::background::Turn;
 use super::ranges::Ranges;
 use super::{BlobOptions, ObjectService};
+use crate::backend::{Announced, COMPOSED, Room};
 
 /// How an object comes to be here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,17 @@ impl ObjectService {
         }
     }
 
+    /// Tells that so many objects are going to be brought here, so many of them at once.
+    pub(crate) fn announce_ahead(
+        &self,
+        info: &BucketInfo,
+        at_once: usize,
+        objects: usize,
+    ) -> Option<Announced> {
+        let share = self.0.background.objects_at_once();
+        self.announce(info, at_once.min(share), || objects)
+    }
+
     /// Waits until work ahead of need may ask a bucket's backend, with up to `most` calls at once.
     pub(crate) async fn background_turn(&self, info: &BucketInfo, most: usize) -> Result<Turn> {
         // The backend must be known before it can say what it takes.
@@ -88,7 +101,12 @@ impl ObjectService {
         let targets = self.state().alive_targets().count();
         let backends = Arc::clone(&self.0.parts.backends);
         let id = info.id;
-        let room = move || backends.room(id);
+        // So many objects may come by one call.
+        let together = if info.cloud.compose() == Compose::Off { 1 } else { COMPOSED };
+        let room = move || {
+            let room = backends.room(id);
+            Room { calls: room.calls * together, ..room }
+        };
         Ok(self.0.background.turn(info, targets, most, room).await)
     }
 }

@@ -1,11 +1,28 @@
 //! What jobs ask of the store as a whole.
 
 use forebay_core::Result;
+use forebay_core::cloud_rules::Compose;
+use forebay_core::intra::listers;
 
 use super::ObjectService;
+use crate::backend::composed::delete_leftovers;
 use crate::store::ObjectLock;
 
 impl ObjectService {
+    /// Deletes what compositions of targets that died have left in clouds; how many objects. Of each
+    /// bucket one target does it.
+    pub(crate) async fn sweep_clouds(&self) -> Result<u64> {
+        let (state, mut swept) = (self.state(), 0);
+        let composed = state.buckets.values().filter(|info| info.cloud.compose() != Compose::Off);
+        for info in composed {
+            let first = listers(&state, &info.bucket).first().map(|node| &node.id);
+            if first == Some(self.me()) {
+                swept += delete_leftovers(&*self.backend(info).await?).await;
+            }
+        }
+        Ok(swept)
+    }
+
     /// Wakes the task that evicts, whatever the marks say.
     pub(crate) fn make_room(&self) {
         self.store().bell().ring.notify_one();

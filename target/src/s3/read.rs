@@ -56,7 +56,7 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
         if turns.again(&begun) {
             continue;
         }
-        context.metrics.served(result, bytes.len());
+        context.objects.served(info, result, bytes.len());
         break ((object, selected), begun?);
     };
     let (object, selected) = found;

@@ -52,6 +52,9 @@ class AsyncBucket(Wrapped[Bucket]):
     async def head(self) -> dict[str, Any]:
         return await self._threads.call(self._sync.head)
 
+    async def info(self) -> dict[str, Any]:
+        return await self._threads.call(self._sync.info)
+
     def list_objects(
         self, prefix: str = "", *, page_size: int = 0, recursive: bool = True
     ) -> AsyncIterator[ObjectEntry]:

@@ -9,8 +9,10 @@ use azure_core::http::policies::Policy;
 use azure_core::http::{ClientOptions, RetryOptions, Transport, Url};
 use azure_storage_blob::{BlobContainerClient, BlobContainerClientOptions};
 use forebay_core::error::{Error, Result};
+use forebay_node::bill::Bill;
 use tokio::sync::Mutex;
 
+use super::billed::Billed;
 use super::credentials::{Account, AzureCredentials, entra, key_bytes, names_entra};
 use super::sign::SharedKey;
 use crate::backend::RetryPolicy;
@@ -82,12 +84,20 @@ pub(crate) struct AzureClient {
 }
 
 impl AzureClient {
-    pub(crate) fn container(&self, name: &str) -> Result<BlobContainerClient> {
+    /// A client for one container, whose requests stand on a bill.
+    pub(crate) fn container(
+        &self,
+        name: &str,
+        bill: Option<Arc<Bill>>,
+    ) -> Result<BlobContainerClient> {
         let mut url = self.service.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().push(name);
         }
-        let client_options = self.options.clone();
+        let mut client_options = self.options.clone();
+        if let Some(bill) = bill {
+            client_options.per_try_policies.push(Arc::new(Billed(bill)));
+        }
         let options = BlobContainerClientOptions { client_options, ..Default::default() };
         BlobContainerClient::new(url, self.token.clone(), Some(options))
             .map_err(|e| Error::internal(format!("no client for {}: {e}", self.endpoint)))

@@ -3,6 +3,7 @@
 //! The crate knows the requests and answers; what it lacks, signing with an account's key, is a
 //! policy of ours. Its own retries are off: those are a decorator's.
 
+mod billed;
 mod client;
 mod credentials;
 mod error;
@@ -24,6 +25,7 @@ use azure_storage_blob::{BlobClient, BlobContainerClient};
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
+use forebay_node::bill::Bill;
 use futures::StreamExt;
 use tokio::time::timeout;
 
@@ -44,6 +46,8 @@ const ONE_REQUEST: u64 = 1 << 50;
 pub struct AzureBackend {
     client: Arc<AzureClient>,
     container: BlobContainerClient,
+    /// The container's name.
+    remote: String,
     errors: Errors,
     markers: Markers,
 }
@@ -55,8 +59,20 @@ impl AzureBackend {
             place: Place { bucket, endpoint: client.endpoint.clone() },
             signed: client.signed,
         };
-        let container = client.container(remote)?;
-        Ok(Self { client, container, errors, markers: Markers::default() })
+        let container = client.container(remote, None)?;
+        Ok(Self {
+            client,
+            container,
+            remote: remote.to_owned(),
+            errors,
+            markers: Markers::default(),
+        })
+    }
+
+    /// Requests stand on this bill.
+    pub(crate) fn billing(self, bill: Arc<Bill>) -> Result<Self> {
+        let container = self.client.container(&self.remote, Some(bill))?;
+        Ok(Self { container, ..self })
     }
 
     fn blob(&self, name: &str) -> BlobClient {

@@ -4,16 +4,21 @@
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
+use forebay_core::bill::RequestClass;
 use forebay_core::error::{Error, ErrorCode, Result};
 use reqwest::{Method, RequestBuilder};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{Facts, Failure, GcsBackend, object_path};
+use crate::backend::composed::TEMPORARY;
 use crate::backend::{RemoteEntry, RemoteMeta, RemotePage};
 
 /// Entries that Google gives at most per listing call.
 const PAGE: usize = 1000;
+
+/// What listings need to tell of objects.
+const FIELDS: &str = "items(name,size,generation,md5Hash),nextPageToken";
 
 /// An object as the JSON API describes it; numbers come as text.
 #[derive(Debug, Default, Deserialize)]
@@ -30,12 +35,18 @@ pub(super) struct Resource {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Listing {
-    items: Vec<Resource>,
+pub(super) struct Listing {
+    pub(super) items: Vec<Resource>,
     next_page_token: String,
 }
 
 impl Resource {
+    /// CRC-32C of the content; `None` when it is none.
+    pub(super) fn checksum(&self) -> Option<u32> {
+        let bytes = base64::engine::general_purpose::STANDARD.decode(&self.crc32c).ok()?;
+        Some(u32::from_be_bytes(bytes.try_into().ok()?))
+    }
+
     /// `None` when a number is none.
     pub(super) fn meta(self) -> Option<RemoteMeta> {
         let md5 = base64::engine::general_purpose::STANDARD.decode(&self.md5_hash).ok()?;
@@ -62,14 +73,16 @@ impl GcsBackend {
     pub(super) async fn stat_object(&self, name: &str) -> Result<RemoteMeta> {
         let fields = [("fields", "size,generation,md5Hash,contentType,metadata")];
         let path = object_path(&self.remote, name);
-        match self.json::<Resource>(self.client.request(Method::GET, &path, &fields)).await {
+        let request = self.request(RequestClass::B, Method::GET, &path, &fields);
+        match self.json::<Resource>(request).await {
             Ok(found) => found.meta().ok_or_else(|| self.nonsense(name)),
             Err(failure) => Err(self.explain(failure, name).await),
         }
     }
 
     pub(super) async fn delete_object(&self, name: &str) -> Result<()> {
-        let request = self.client.request(Method::DELETE, &object_path(&self.remote, name), &[]);
+        let path = object_path(&self.remote, name);
+        let request = self.request(RequestClass::Free, Method::DELETE, &path, &[]);
         let limit = self.client.settings.read_timeout;
         match tokio::time::timeout(limit, self.client.send(request)).await {
             Ok(Ok(_)) => Ok(()),
@@ -89,9 +102,10 @@ impl GcsBackend {
         let asked = (limit + usize::from(!after.is_empty())).min(PAGE);
         let mut token = String::new();
         loop {
-            let listing = self.list_page(prefix, after, asked, &token).await?;
+            let listing = self.listing(FIELDS, prefix, after, asked, &token).await?;
             let mut entries = Vec::with_capacity(listing.items.len());
-            for item in listing.items.into_iter().filter(|item| item.name.as_str() != after) {
+            let shown = |item: &Resource| item.name != after && !item.name.starts_with(TEMPORARY);
+            for item in listing.items.into_iter().filter(shown) {
                 entries.push(self.entry(item)?);
             }
             let ascending = entries.is_sorted_by(|a, b| a.name < b.name);
@@ -108,8 +122,10 @@ impl GcsBackend {
         }
     }
 
-    async fn list_page(
+    /// One listing call, with these fields of each object.
+    pub(super) async fn listing(
         &self,
+        fields: &str,
         prefix: &str,
         after: &str,
         asked: usize,
@@ -118,14 +134,14 @@ impl GcsBackend {
         let asked = asked.to_string();
         let all = [
             ("maxResults", asked.as_str()),
-            ("fields", "items(name,size,generation,md5Hash),nextPageToken"),
+            ("fields", fields),
             ("prefix", prefix),
             ("startOffset", after),
             ("pageToken", token),
         ];
         let query: Vec<_> = all.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         let path = format!("/storage/v1/b/{}/o", self.remote);
-        let request = self.client.request(Method::GET, &path, &query);
+        let request = self.request(RequestClass::A, Method::GET, &path, &query);
         self.json(request).await.map_err(|failure| self.errors.of(&failure, None))
     }
 
@@ -141,7 +157,7 @@ impl GcsBackend {
     pub(super) async fn look_at_bucket(&self) -> Result<()> {
         let path = format!("/storage/v1/b/{}/o", self.remote);
         let query = [("maxResults", "1"), ("fields", "nextPageToken")];
-        let request = self.client.request(Method::GET, &path, &query);
+        let request = self.request(RequestClass::A, Method::GET, &path, &query);
         let found = self.json::<Listing>(request).await;
         found.map(drop).map_err(|failure| self.errors.of(&failure, None))
     }

@@ -4,6 +4,7 @@
 //! The crate's own retries are off: those are a decorator's.
 
 mod client;
+mod compose;
 mod error;
 mod list;
 mod read;
@@ -13,14 +14,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forebay_core::bill::RequestClass;
+use forebay_core::bucket::BackendKind;
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
+use forebay_node::bill::Bill;
+use google_cloud_storage::client::Storage;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Method, RequestBuilder};
 
 use super::place::Place;
 use super::source::kept_content_type;
-use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 pub use client::GcsSettings;
 pub(crate) use client::{GcsClient, GcsClients};
 use error::{Errors, Failure};
@@ -34,13 +40,38 @@ pub struct GcsBackend {
     /// The bucket's name at the endpoint.
     remote: String,
     errors: Errors,
+    bill: Arc<Bill>,
 }
 
 impl GcsBackend {
     /// `bucket` is the name that errors show; `remote` the one at the endpoint.
     pub(crate) fn new(client: Arc<GcsClient>, bucket: Bucket, remote: &str) -> Self {
         let errors = Errors { place: Place { bucket, endpoint: client.endpoint.clone() } };
-        Self { client, remote: remote.to_owned(), errors }
+        let bill = Arc::new(Bill::unseen(BackendKind::Gcs));
+        Self { client, remote: remote.to_owned(), errors, bill }
+    }
+
+    /// Requests stand on this bill.
+    pub(crate) fn billing(self, bill: Arc<Bill>) -> Self {
+        Self { bill, ..self }
+    }
+
+    /// Google's crate, for one request of this class.
+    fn storage(&self, class: RequestClass) -> &Storage {
+        self.bill.request(class);
+        &self.client.storage
+    }
+
+    /// A request of this class, to be sent once.
+    fn request(
+        &self,
+        class: RequestClass,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> RequestBuilder {
+        self.bill.request(class);
+        self.client.request(method, path, query)
     }
 
     /// The bucket as Google's crate names it.
@@ -144,6 +175,18 @@ impl Backend for GcsBackend {
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
         self.list_objects(prefix, after, limit).await
+    }
+
+    async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {
+        self.describe_objects(from, limit).await
+    }
+
+    async fn compose(&self, into: &str, parts: &[&Described]) -> Result<RemoteMeta> {
+        self.compose_object(into, parts).await
+    }
+
+    async fn check_composing(&self) -> Result<()> {
+        self.check_bucket_for_composing().await
     }
 }
 

@@ -1,5 +1,6 @@
 //! Object reads, by Google's crate: it streams, and compares whole objects with their CRC-32C.
 
+use forebay_core::bill::RequestClass;
 use forebay_core::error::Result;
 use forebay_core::size::ByteRange;
 use futures::stream::{self, StreamExt};
@@ -14,7 +15,7 @@ pub(super) async fn get(
     range: Option<ByteRange>,
     if_version: Option<&str>,
 ) -> Result<RemoteObject> {
-    let mut request = backend.client.storage.read_object(backend.resource(), name);
+    let mut request = backend.storage(RequestClass::B).read_object(backend.resource(), name);
     if let Some(range) = range {
         request = request.set_read_range(ReadRange::segment(range.start, range.len()));
     }

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
+use forebay_core::bill::RequestClass;
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
 use futures::{StreamExt, TryStreamExt};
@@ -71,8 +72,7 @@ async fn at_once(
     let failed = SourceError::default();
     let source = Source::new(body.clone(), failed.clone());
     let mut request = backend
-        .client
-        .storage
+        .storage(RequestClass::A)
         .write_object(backend.resource(), name, source)
         .set_metadata(body.custom.clone())
         .with_known_crc32c(sums.crc32c)
@@ -142,7 +142,7 @@ async fn begin(backend: &GcsBackend, name: &str, body: &PutBody, sums: &Sums) ->
     }
     let path = format!("/upload/storage/v1/b/{}/o", backend.remote);
     let query = [("uploadType", "resumable"), ("name", name)];
-    let request = backend.client.request(Method::POST, &path, &query);
+    let request = backend.request(RequestClass::A, Method::POST, &path, &query);
     let request = request.header("x-upload-content-length", body.size).json(&object);
     let answer =
         match timeout(backend.client.settings.read_timeout, backend.client.send(request)).await {
@@ -202,6 +202,8 @@ impl Upload<'_> {
         let Self { backend, name, body, session } = self;
         let total = body.size;
         let failed = SourceError::default();
+        // The whole upload is billed as the request that began it.
+        backend.bill.request(RequestClass::Free);
         let request = backend.client.put_to_session(session);
         // Google takes it from the session's beginning, the emulator from here.
         let request = match &body.content_type {

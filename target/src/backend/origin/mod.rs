@@ -5,16 +5,20 @@
 
 mod error;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use forebay_core::bill::RequestClass;
+use forebay_core::bucket::BackendKind;
 use forebay_core::egress::Egress;
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::name::Bucket;
 use forebay_core::origin::Origin;
 use forebay_core::s3::date::parse_http;
 use forebay_core::size::ByteRange;
+use forebay_node::bill::Bill;
 use futures::StreamExt;
 use futures::stream;
 use reqwest::{Method, RequestBuilder, Response, Url};
@@ -47,6 +51,7 @@ pub struct OriginBackend {
     client: Guarded,
     settings: OriginSettings,
     errors: Errors,
+    bill: Arc<Bill>,
 }
 
 impl OriginBackend {
@@ -60,7 +65,13 @@ impl OriginBackend {
         // What the rule does not allow is told when the bucket is made.
         client.url(origin.as_str())?;
         let errors = Errors { place: Place { bucket, endpoint: origin.as_str().to_owned() } };
-        Ok(Self { origin, client, settings, errors })
+        let bill = Arc::new(Bill::unseen(BackendKind::Http));
+        Ok(Self { origin, client, settings, errors, bill })
+    }
+
+    /// Requests stand on this bill.
+    pub(crate) fn billing(self, bill: Arc<Bill>) -> Self {
+        Self { bill, ..self }
     }
 
     fn request(&self, method: Method, name: &str) -> Result<RequestBuilder> {
@@ -72,6 +83,7 @@ impl OriginBackend {
     }
 
     async fn send(&self, request: RequestBuilder, name: Option<&str>) -> Result<Response> {
+        self.bill.request(RequestClass::Request);
         match timeout(self.settings.read_timeout, request.send()).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(e)) => Err(self.errors.of_send(&e, name)),

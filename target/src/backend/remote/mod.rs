@@ -5,15 +5,19 @@
 
 mod error;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use forebay_core::bill::RequestClass;
+use forebay_core::bucket::BackendKind;
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::list::{ListMsg, MAX_PAGE, MSGPACK, Page};
 use forebay_core::v1::query::{bucket_uri, object_uri};
+use forebay_node::bill::Bill;
 use futures::{StreamExt, TryStreamExt};
 use reqwest::redirect::Policy;
 use reqwest::{Body, Client, Method, RequestBuilder, Response};
@@ -52,6 +56,7 @@ pub struct RemoteBackend {
     asking: Client,
     settings: RemoteSettings,
     errors: Errors,
+    bill: Arc<Bill>,
 }
 
 impl RemoteBackend {
@@ -83,7 +88,13 @@ impl RemoteBackend {
         let (client, asking) = (client(Policy::limited(5))?, client(Policy::none())?);
         let there = Bucket::new(Default::default(), remote)?;
         let errors = Errors { place: Place { bucket, endpoint: endpoint.clone() } };
-        Ok(Self { endpoint, there, client, asking, settings, errors })
+        let bill = Arc::new(Bill::unseen(BackendKind::Ais));
+        Ok(Self { endpoint, there, client, asking, settings, errors, bill })
+    }
+
+    /// Requests stand on this bill.
+    pub(crate) fn billing(self, bill: Arc<Bill>) -> Self {
+        Self { bill, ..self }
     }
 
     fn url(&self, path: &str) -> String {
@@ -100,6 +111,7 @@ impl RemoteBackend {
         wait: Duration,
         name: Option<&str>,
     ) -> Result<Response> {
+        self.bill.request(RequestClass::Request);
         let answer = match timeout(wait, request.send()).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(e)) => return Err(self.errors.of_send(&e)),

@@ -14,9 +14,12 @@ use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::DateTime;
 use aws_sdk_s3::types::{EncodingType, RequestPayer, ServerSideEncryption};
+use forebay_core::bill::RequestClass;
+use forebay_core::bucket::BackendKind;
 use forebay_core::error::{Error, Result};
 use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
+use forebay_node::bill::Bill;
 use futures::stream::{self, StreamExt};
 use percent_encoding::percent_decode_str;
 
@@ -40,16 +43,25 @@ pub struct S3Backend {
     /// The bucket's name at the endpoint.
     remote: String,
     errors: Errors,
+    bill: Arc<Bill>,
 }
 
 impl S3Backend {
     /// `bucket` is the name that errors show; `remote` the one at the endpoint.
     pub(crate) fn new(client: Arc<S3Client>, bucket: Bucket, remote: &str) -> Self {
         let errors = Errors { place: Place { bucket, endpoint: client.endpoint.clone() } };
-        Self { client, remote: remote.to_owned(), errors }
+        let bill = Arc::new(Bill::unseen(BackendKind::S3));
+        Self { client, remote: remote.to_owned(), errors, bill }
     }
 
-    fn sdk(&self) -> &Client {
+    /// Requests stand on this bill.
+    pub(crate) fn billing(self, bill: Arc<Bill>) -> Self {
+        Self { bill, ..self }
+    }
+
+    /// The client for one request of this class.
+    fn sdk(&self, class: RequestClass) -> &Client {
+        self.bill.request(class);
         &self.client.sdk
     }
 
@@ -121,14 +133,14 @@ fn now_ns() -> u64 {
 #[async_trait]
 impl Backend for S3Backend {
     async fn head_bucket(&self) -> Result<()> {
-        let sent = self.sdk().head_bucket().bucket(&self.remote).send().await;
+        let sent = self.sdk(RequestClass::B).head_bucket().bucket(&self.remote).send().await;
         sent.map_err(|e| self.errors.of_bucket(e))?;
         Ok(())
     }
 
     async fn stat(&self, name: &str) -> Result<RemoteMeta> {
         let sent = self
-            .sdk()
+            .sdk(RequestClass::B)
             .head_object()
             .bucket(&self.remote)
             .key(name)
@@ -164,7 +176,8 @@ impl Backend for S3Backend {
         if_version: Option<&str>,
     ) -> Result<RemoteObject> {
         let header = range.map(|r| format!("bytes={}-{}", r.start, r.end.saturating_sub(1)));
-        let request = self.sdk().get_object().bucket(&self.remote).key(name).set_range(header);
+        let sdk = self.sdk(RequestClass::B);
+        let request = sdk.get_object().bucket(&self.remote).key(name).set_range(header);
         let request = request.set_request_payer(self.payer());
         let out = request.send().await.map_err(|e| self.errors.of_object(e, READ, name))?;
         let length = out.content_length().and_then(|n| u64::try_from(n).ok());
@@ -213,7 +226,7 @@ impl Backend for S3Backend {
 
     async fn delete(&self, name: &str) -> Result<()> {
         let sent = self
-            .sdk()
+            .sdk(RequestClass::Free)
             .delete_object()
             .bucket(&self.remote)
             .key(name)
@@ -240,7 +253,7 @@ impl S3Backend {
     async fn page(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
         let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
         let sent = self
-            .sdk()
+            .sdk(RequestClass::A)
             .list_objects_v2()
             .bucket(&self.remote)
             .set_prefix(some(prefix))

@@ -1,7 +1,7 @@
 //! Puts: in one request, or in parallel parts above a size. Bytes are streamed, never collected.
 
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use aws_sdk_s3::Client;
@@ -10,8 +10,10 @@ use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 use base64::Engine as _;
 use bytes::Bytes;
+use forebay_core::bill::RequestClass;
 use forebay_core::error::{Error, Result};
 use forebay_core::size::ByteRange;
+use forebay_node::bill::Bill;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http_body::Frame;
 
@@ -35,7 +37,7 @@ pub(super) async fn put(backend: &S3Backend, name: &str, body: PutBody) -> Resul
 async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<RemoteMeta> {
     let (bytes, source) = sendable(&body, ByteRange::whole(body.size));
     let sent = backend
-        .sdk()
+        .sdk(RequestClass::A)
         .put_object()
         .bucket(&backend.remote)
         .key(name)
@@ -64,7 +66,7 @@ async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remot
 
 async fn in_parts(backend: &S3Backend, name: &str, body: PutBody) -> Result<RemoteMeta> {
     let begun = backend
-        .sdk()
+        .sdk(RequestClass::A)
         .create_multipart_upload()
         .bucket(&backend.remote)
         .key(name)
@@ -79,7 +81,8 @@ async fn in_parts(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remo
         return Err(backend.nonsense("without an upload id", name));
     }
     let mut upload = Upload {
-        sdk: backend.sdk().clone(),
+        sdk: backend.client.sdk.clone(),
+        bill: Arc::clone(&backend.bill),
         bucket: backend.remote.clone(),
         key: name.to_owned(),
         id: id.to_owned(),
@@ -114,8 +117,8 @@ async fn send_parts(backend: &S3Backend, upload: &Upload, body: &PutBody) -> Res
     parts.sort_unstable_by_key(CompletedPart::part_number);
     let all = CompletedMultipartUpload::builder().set_parts(Some(parts)).build();
     // Not tried again here: an upload whose answer was lost is gone for the second call.
-    let sent = upload
-        .sdk
+    let sent = backend
+        .sdk(RequestClass::A)
         .complete_multipart_upload()
         .bucket(&upload.bucket)
         .key(&upload.key)
@@ -148,8 +151,8 @@ async fn send_part(
     range: ByteRange,
 ) -> Result<CompletedPart> {
     let (bytes, source) = sendable(body, range);
-    let sent = upload
-        .sdk
+    let sent = backend
+        .sdk(RequestClass::A)
         .upload_part()
         .bucket(&upload.bucket)
         .key(&upload.key)
@@ -171,6 +174,7 @@ async fn send_part(
 /// A multipart upload that costs storage until it is completed or aborted.
 struct Upload {
     sdk: Client,
+    bill: Arc<Bill>,
     bucket: String,
     key: String,
     id: String,
@@ -179,6 +183,7 @@ struct Upload {
 
 impl Upload {
     async fn abort(&self) {
+        self.bill.request(RequestClass::Free);
         let request = self.sdk.abort_multipart_upload().bucket(&self.bucket).key(&self.key);
         if let Err(e) = request.upload_id(&self.id).send().await {
             tracing::warn!(bucket = %self.bucket, key = %self.key, upload = %self.id,
@@ -196,6 +201,7 @@ impl Drop for Upload {
         }
         let left = Self {
             sdk: self.sdk.clone(),
+            bill: Arc::clone(&self.bill),
             bucket: std::mem::take(&mut self.bucket),
             key: std::mem::take(&mut self.key),
             id: std::mem::take(&mut self.id),

@@ -46,7 +46,7 @@ async fn open() -> Option<Opened> {
     let endpoint = endpoint().await?;
     let client = AzureClients::new(settings(&endpoint, KEY)).client(None).await.unwrap();
     let name = format!("bucket-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-    client.container(&name).unwrap().create(None).await.unwrap();
+    client.container(&name, None).unwrap().create(None).await.unwrap();
     let bucket = Bucket::new(Provider::Azure, &name).unwrap();
     let backend = AzureBackend::new(Arc::clone(&client), bucket.clone(), &name).unwrap();
     Some(Opened { client, bucket, backend })

@@ -31,14 +31,14 @@ fn settings(endpoint: &str) -> GcsSettings {
     }
 }
 
-struct Opened {
+pub(super) struct Opened {
     client: Arc<GcsClient>,
     bucket: Bucket,
-    backend: GcsBackend,
+    pub(super) backend: GcsBackend,
 }
 
 /// A new bucket at the emulator.
-async fn open() -> Option<Opened> {
+pub(super) async fn open() -> Option<Opened> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let endpoint = endpoint().await?;
     let client = GcsClients::new(settings(&endpoint)).client(None).await.unwrap();
@@ -124,7 +124,7 @@ async fn names_that_no_folder_could_hold_are_kept() {
     }
 }
 
-async fn scripted(
+pub(super) async fn scripted(
     answer: impl Fn(&Asked) -> (String, String) + Send + 'static,
 ) -> (GcsBackend, scripted::Seen) {
     let (endpoint, seen) = scripted::serve(answer);

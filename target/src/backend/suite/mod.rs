@@ -7,6 +7,7 @@ mod decorators;
 mod fake_gcs;
 mod folder;
 mod gcs;
+mod gcs_compose;
 mod minio;
 mod origin;
 mod process;

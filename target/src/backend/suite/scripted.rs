@@ -9,6 +9,7 @@ pub(super) struct Asked {
     pub(super) line: String,
     pub(super) headers: String,
     pub(super) body: usize,
+    pub(super) content: Vec<u8>,
 }
 
 /// First lines of the requests so far.
@@ -34,7 +35,8 @@ pub(super) fn serve(
             let length = length.and_then(|l| l.split("\r\n").next()?.parse().ok()).unwrap_or(0);
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
-            let asked = Asked { line: line.trim_end().to_owned(), headers, body: length };
+            let asked =
+                Asked { line: line.trim_end().to_owned(), headers, body: length, content: body };
             kept.lock().unwrap().push(asked.line.clone());
             let (head, text) = answer(&asked);
             let length = text.len();

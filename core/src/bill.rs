@@ -1,0 +1,138 @@
+//! What a cloud bills for a bucket: requests by their class, and bytes that travel.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bucket::BackendKind;
+use crate::name::Bucket;
+
+/// The price group of a request, as its provider's price list has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RequestClass {
+    /// S3 and Google: what writes or lists.
+    A,
+    /// S3 and Google: what reads.
+    B,
+    /// Azure: puts of blobs and of their blocks.
+    Write,
+    /// Azure: listings.
+    List,
+    /// Azure: reads of blobs.
+    Read,
+    /// Azure: all else, such as a look at a blob's properties.
+    Other,
+    /// What costs nothing: deletes, and the parts of one upload to Google.
+    Free,
+    /// To a server without a price list.
+    Request,
+}
+
+impl RequestClass {
+    pub const ALL: [Self; 8] = [
+        Self::A,
+        Self::B,
+        Self::Write,
+        Self::List,
+        Self::Read,
+        Self::Other,
+        Self::Free,
+        Self::Request,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::A => "a",
+            Self::B => "b",
+            Self::Write => "write",
+            Self::List => "list",
+            Self::Read => "read",
+            Self::Other => "other",
+            Self::Free => "free",
+            Self::Request => "request",
+        }
+    }
+
+    /// The classes of a kind of backend; none of one that nobody bills.
+    pub fn of(kind: BackendKind) -> &'static [Self] {
+        match kind {
+            BackendKind::S3 | BackendKind::Gcs => &[Self::A, Self::B, Self::Free],
+            BackendKind::Azure => &[Self::Write, Self::List, Self::Read, Self::Other, Self::Free],
+            BackendKind::Http | BackendKind::Ais => &[Self::Request],
+            BackendKind::Folder => &[],
+        }
+    }
+}
+
+/// What was asked of a bucket's cloud, and what the cluster spared it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloudBill {
+    pub requests: BTreeMap<RequestClass, u64>,
+    /// Of objects' bodies that came from the cloud.
+    pub fetched_bytes: u64,
+    /// Of objects' bodies that were put there.
+    pub sent_bytes: u64,
+    /// Served to clients without coming from the cloud once more.
+    pub saved_bytes: u64,
+}
+
+impl CloudBill {
+    /// Adds what another target counted.
+    pub fn add(&mut self, other: &Self) {
+        for (class, n) in &other.requests {
+            *self.requests.entry(*class).or_default() += n;
+        }
+        self.fetched_bytes += other.fetched_bytes;
+        self.sent_bytes += other.sent_bytes;
+        self.saved_bytes += other.saved_bytes;
+    }
+}
+
+/// `POST /internal/v1/backend/bill` on a target; answered with a [`CloudBill`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BillRequest {
+    pub bucket: Bucket,
+}
+
+/// `GET /api/v1/bill/BUCKET`: the sum over the targets that answer, each since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketBill {
+    #[serde(flatten)]
+    pub bill: CloudBill,
+    /// So many targets are in the sum.
+    pub targets: usize,
+    /// So many are not: they are away.
+    pub away: usize,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bills_of_targets_add_up_class_by_class() {
+        let one = CloudBill {
+            requests: [(RequestClass::A, 1), (RequestClass::B, 2)].into(),
+            fetched_bytes: 3,
+            sent_bytes: 4,
+            saved_bytes: 5,
+        };
+        let mut sum = CloudBill::default();
+        sum.add(&one);
+        sum.add(&CloudBill { requests: [(RequestClass::B, 40)].into(), ..one.clone() });
+        assert_eq!(sum.requests, [(RequestClass::A, 1), (RequestClass::B, 42)].into());
+        assert_eq!((sum.fetched_bytes, sum.sent_bytes, sum.saved_bytes), (6, 8, 10));
+    }
+
+    #[test]
+    fn classes_stand_in_json_by_their_names() {
+        for class in RequestClass::ALL {
+            assert_eq!(serde_json::to_value(class).unwrap(), class.as_str());
+        }
+        let bill = BucketBill { targets: 2, ..BucketBill::default() };
+        let json = serde_json::to_value(&bill).unwrap();
+        assert_eq!((&json["targets"], &json["saved_bytes"]), (&2.into(), &0.into()));
+    }
+}

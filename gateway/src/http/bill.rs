@@ -1,0 +1,62 @@
+//! What a bucket's cloud bills, summed over the targets: they alone talk to clouds.
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::response::Response;
+use axum::routing::get;
+use forebay_core::Result;
+use forebay_core::bill::{BillRequest, BucketBill, CloudBill};
+use forebay_core::v1::query::Query;
+use forebay_node::metrics::Metrics;
+use forebay_node::reply::json;
+
+use super::counted;
+use crate::route::Route;
+use crate::targets::{self, Targets};
+
+/// Path of a target that tells what it counted.
+const BILL: &str = "/internal/v1/backend/bill";
+
+#[derive(Clone)]
+pub(crate) struct BillFront {
+    pub(crate) route: Route,
+    pub(crate) targets: Targets,
+    pub(crate) metrics: Metrics,
+}
+
+pub(crate) fn router(state: BillFront) -> Router {
+    Router::new().route("/api/v1/bill/{bucket}", get(bill)).with_state(state)
+}
+
+async fn bill(
+    State(front): State<BillFront>,
+    Path(bucket): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let result = front.sum(&bucket, &Query::parse(query.as_deref())).await;
+    counted(&front.metrics, "api", "bill", result.map(|bill| json(&bill)))
+}
+
+impl BillFront {
+    async fn sum(&self, bucket: &str, query: &Query) -> Result<BucketBill> {
+        let found = self.route.bucket(&query.bucket(bucket)?).await?;
+        let nodes = targets::alive(&found.state)?;
+        let request = BillRequest { bucket: found.info.bucket.clone() };
+        let away = found.state.targets().count() - nodes.len();
+        let mut sum = BucketBill { away, ..BucketBill::default() };
+        for (node, answer) in self.targets.post_all(nodes, BILL, &request).await {
+            match answer {
+                Ok(bill) => {
+                    let bill: CloudBill = bill;
+                    sum.bill.add(&bill);
+                    sum.targets += 1;
+                }
+                Err(e) => {
+                    tracing::debug!(%node, error = %e, "its part of a bill is missing");
+                    sum.away += 1;
+                }
+            }
+        }
+        Ok(sum)
+    }
+}

@@ -1,0 +1,127 @@
+//! What clouds bill, counted: one set of counters a bucket, exported with its name.
+
+use forebay_core::bill::{CloudBill, RequestClass};
+use forebay_core::bucket::BackendKind;
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+
+/// All buckets' counters.
+#[derive(Clone, Debug)]
+pub struct Bills {
+    requests: IntCounterVec,
+    bytes: IntCounterVec,
+    saved: IntCounterVec,
+}
+
+impl Default for Bills {
+    /// Counters that nobody sees.
+    fn default() -> Self {
+        Self::new(&Registry::new())
+    }
+}
+
+impl Bills {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            let c = IntCounterVec::new(Opts::new(name, help), labels)
+                .expect("names and labels are constants of the right form");
+            registry.register(Box::new(c.clone())).expect("each name is registered once");
+            c
+        };
+        Self {
+            requests: counter(
+                "forebay_cloud_requests_total",
+                "Requests to a bucket's cloud, by the class that the cloud bills",
+                &["bucket", "class"],
+            ),
+            bytes: counter(
+                "forebay_cloud_bytes_total",
+                "Bytes of objects fetched from a bucket's cloud and sent to it",
+                &["bucket", "direction"],
+            ),
+            saved: counter(
+                "forebay_egress_saved_bytes_total",
+                "Bytes of a cloud's objects served without coming from the cloud once more",
+                &["bucket"],
+            ),
+        }
+    }
+
+    /// The counters of one bucket; asked for again, they go on.
+    pub fn of(&self, bucket: &str, kind: BackendKind) -> Bill {
+        let request = |class: RequestClass| {
+            (class, self.requests.with_label_values(&[bucket, class.as_str()]))
+        };
+        Bill {
+            requests: RequestClass::of(kind).iter().copied().map(request).collect(),
+            fetched: self.bytes.with_label_values(&[bucket, "fetched"]),
+            sent: self.bytes.with_label_values(&[bucket, "sent"]),
+            saved: self.saved.with_label_values(&[bucket]),
+        }
+    }
+}
+
+/// The counters of one bucket's cloud.
+#[derive(Clone, Debug)]
+pub struct Bill {
+    requests: Vec<(RequestClass, IntCounter)>,
+    fetched: IntCounter,
+    sent: IntCounter,
+    saved: IntCounter,
+}
+
+impl Bill {
+    /// A bill that nobody sees.
+    pub fn unseen(kind: BackendKind) -> Self {
+        Bills::default().of("", kind)
+    }
+
+    /// A request is sent.
+    pub fn request(&self, class: RequestClass) {
+        if let Some((_, counter)) = self.requests.iter().find(|(of, _)| *of == class) {
+            counter.inc();
+        }
+    }
+
+    pub fn fetched(&self, bytes: u64) {
+        self.fetched.inc_by(bytes);
+    }
+
+    pub fn sent(&self, bytes: u64) {
+        self.sent.inc_by(bytes);
+    }
+
+    pub fn saved(&self, bytes: u64) {
+        self.saved.inc_by(bytes);
+    }
+
+    /// What was counted so far.
+    pub fn total(&self) -> CloudBill {
+        CloudBill {
+            requests: self.requests.iter().map(|(class, n)| (*class, n.get())).collect(),
+            fetched_bytes: self.fetched.get(),
+            sent_bytes: self.sent.get(),
+            saved_bytes: self.saved.get(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_exported_by_its_name_and_asked_for_again_goes_on() {
+        let registry = Registry::new();
+        let bills = Bills::new(&registry);
+        let bill = bills.of("s3://b", BackendKind::S3);
+        bill.request(RequestClass::A);
+        // S3 has no such class.
+        bill.request(RequestClass::Write);
+        bill.saved(7);
+        let again = bills.of("s3://b", BackendKind::S3).total();
+        let requests = [(RequestClass::A, 1), (RequestClass::B, 0), (RequestClass::Free, 0)];
+        assert_eq!((again.requests, again.saved_bytes), (requests.into(), 7));
+        let series: usize = registry.gather().iter().map(|f| f.get_metric().len()).sum();
+        assert_eq!(series, 6);
+    }
+}

@@ -1,0 +1,153 @@
+//! Who asks for whole objects at the same time. Those who know that they will ask for many announce
+//! it, so that a group waits for the next of them, and nobody else waits for anything.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use forebay_core::cloud_rules::Compose;
+use forebay_core::error::Result;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout};
+
+use super::group;
+use super::known::Known;
+use super::standing::Standing;
+use crate::backend::{Backend, RemoteObject};
+
+/// Objects that Google composes in one call at most.
+pub(crate) const MOST: usize = 32;
+/// A group does not wait longer than this for the next of those that were announced: whoever
+/// announced them may be held up by something else.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The groups of one bucket.
+#[derive(Default)]
+pub(crate) struct Gather {
+    state: Mutex<State>,
+    /// Fewer are to come than before.
+    fewer: Notify,
+    pub(super) known: Known,
+    pub(super) standing: Standing,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Waiting>,
+    /// Objects that are asked for and not answered.
+    inside: usize,
+    /// Objects that were announced and are not done with.
+    announced: usize,
+    latest: Option<Instant>,
+}
+
+impl State {
+    /// Whether those that wait go now.
+    fn is_due(&self) -> bool {
+        self.waiting.len() >= MOST
+            || self.announced <= self.inside
+            || self.latest.is_none_or(|at| at.elapsed() >= PATIENCE)
+    }
+}
+
+/// One who asked for an object.
+pub(super) struct Waiting {
+    pub(super) name: String,
+    pub(super) answer: oneshot::Sender<Result<RemoteObject>>,
+}
+
+/// So many objects are going to be asked for; one less with each that is done, and none when this is
+/// dropped.
+pub struct Announced {
+    gather: Arc<Gather>,
+    left: usize,
+}
+
+impl Announced {
+    pub fn one_is_done(&mut self) {
+        if self.left > 0 {
+            self.left -= 1;
+            self.gather.announced_less(1);
+        }
+    }
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        self.gather.announced_less(self.left);
+    }
+}
+
+/// Counts an object in while it lives.
+struct Inside<'a>(&'a Gather);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.lock().inside -= 1;
+    }
+}
+
+impl Gather {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn announce(self: &Arc<Self>, objects: usize) -> Announced {
+        self.lock().announced += objects;
+        Announced { gather: Arc::clone(self), left: objects }
+    }
+
+    fn announced_less(&self, objects: usize) {
+        self.lock().announced -= objects;
+        self.fewer.notify_one();
+    }
+
+    /// Waits for the object with others. `None`: it is to be read by itself.
+    pub(super) async fn join(
+        self: &Arc<Self>,
+        inner: &Arc<dyn Backend>,
+        name: &str,
+        how: Compose,
+    ) -> Option<Result<RemoteObject>> {
+        if how == Compose::Off || !self.standing.is_on() {
+            return None;
+        }
+        let (answer, answered) = oneshot::channel();
+        let first = {
+            let mut state = self.lock();
+            state.inside += 1;
+            state.latest = Some(Instant::now());
+            state.waiting.push(Waiting { name: name.to_owned(), answer });
+            state.waiting.len() == 1
+        };
+        let _inside = Inside(self);
+        if first {
+            self.lead(inner, how);
+        } else {
+            self.fewer.notify_one();
+        }
+        answered.await.ok()
+    }
+
+    /// Waits until a group is together, and fetches it; on a task of its own, since whoever asked
+    /// first may give up.
+    fn lead(self: &Arc<Self>, inner: &Arc<dyn Backend>, how: Compose) {
+        let (gather, inner) = (Arc::clone(self), Arc::clone(inner));
+        tokio::spawn(async move {
+            let (group, more) = loop {
+                {
+                    let mut state = gather.lock();
+                    if state.is_due() {
+                        let most = state.waiting.len().min(MOST);
+                        let group: Vec<_> = state.waiting.drain(..most).collect();
+                        break (group, !state.waiting.is_empty());
+                    }
+                }
+                let _ = timeout(PATIENCE / 10, gather.fewer.notified()).await;
+            };
+            if more {
+                gather.lead(&inner, how);
+            }
+            group::fetch(&gather, &inner, group, how).await;
+        });
+    }
+}

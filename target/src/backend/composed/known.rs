@@ -1,0 +1,79 @@
+//! What listings told of objects a moment ago: size and checksum of one generation. A composition is
+//! asked for of that very generation, so what is out of date makes it fail, and never wrong.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::backend::{Backend, Described};
+
+/// Names that one listing call tells of.
+const PAGE: usize = 1000;
+/// A listing call is worth it where it tells of so many objects of a group, or of all that are left.
+const WORTH: usize = 8;
+/// Objects that are remembered.
+const REMEMBERED: usize = 1 << 16;
+/// For how long.
+const FOR: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+pub(super) struct Known {
+    objects: Mutex<HashMap<String, (Instant, Described)>>,
+    /// One listing at a time: the page of one group has the objects of the next.
+    listing: tokio::sync::Mutex<()>,
+}
+
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Instant, Described)>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of the objects, in the order of `names`; each is told once.
+    pub(super) async fn of(&self, inner: &dyn Backend, names: &[&str]) -> Vec<Option<Described>> {
+        self.learn(inner, names).await;
+        let mut objects = self.lock();
+        let mut take = |name: &&str| {
+            let (at, described) = objects.remove(*name)?;
+            (at.elapsed() < FOR).then_some(described)
+        };
+        names.iter().map(&mut take).collect()
+    }
+
+    /// Lists where names are dense enough; others stay unknown.
+    async fn learn(&self, inner: &dyn Backend, names: &[&str]) {
+        let _one = self.listing.lock().await;
+        let mut unknown: Vec<&str> = {
+            let objects = self.lock();
+            let is_known = |name: &str| objects.get(name).is_some_and(|(at, _)| at.elapsed() < FOR);
+            names.iter().copied().filter(|name| !is_known(name)).collect()
+        };
+        unknown.sort_unstable();
+        while let Some(first) = unknown.first() {
+            let Ok(page) = inner.describe(first, PAGE).await else { return };
+            let Some(last) = page.last().map(|d| d.name.clone()) else { return };
+            let before = unknown.len();
+            unknown.retain(|name| *name > last.as_str());
+            self.remember(page);
+            if before - unknown.len() < WORTH.min(before) {
+                return;
+            }
+        }
+    }
+
+    fn remember(&self, page: Vec<Described>) {
+        let now = Instant::now();
+        let mut objects = self.lock();
+        if objects.len() + page.len() > REMEMBERED {
+            objects.retain(|_, (at, _)| at.elapsed() < FOR);
+        }
+        if objects.len() + page.len() > REMEMBERED {
+            objects.clear();
+        }
+        objects.extend(page.into_iter().map(|described| {
+            let name = described.name.clone();
+            (name, (now, described))
+        }));
+    }
+}

@@ -1,0 +1,107 @@
+//! Small cold objects of Google Cloud Storage, read many at once: up to 32 are composed into a
+//! temporary object there, which is read by one request and deleted.
+//!
+//! Whole objects that are asked for at the same time are gathered in groups ([`gather`]), and a group
+//! is fetched together ([`group`]). What cannot be had so, for whatever reason, is read by itself: a
+//! caller never sees the difference. Leftovers of processes that died are deleted later ([`leftovers`]).
+
+mod gather;
+mod group;
+mod known;
+mod leftovers;
+mod standing;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use forebay_core::cloud_rules::Compose;
+use forebay_core::error::Result;
+use forebay_core::size::ByteRange;
+
+use super::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
+pub use gather::Announced;
+pub(crate) use gather::{Gather, MOST};
+pub(crate) use leftovers::delete_leftovers;
+
+/// Where temporary objects are; no listing shows them.
+pub(crate) const TEMPORARY: &str = ".forebay-composed/";
+
+/// What buckets have gathered, by their ids.
+#[derive(Default)]
+pub(super) struct Gathers(Mutex<HashMap<u64, Arc<Gather>>>);
+
+impl Gathers {
+    pub(super) fn of(&self, bucket_id: u64) -> Arc<Gather> {
+        Arc::clone(self.lock().entry(bucket_id).or_default())
+    }
+
+    pub(super) fn forget(&self, bucket_id: u64) {
+        self.lock().remove(&bucket_id);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Gather>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A backend whose whole objects are read together where that can be.
+pub(super) struct Composing {
+    inner: Arc<dyn Backend>,
+    gather: Arc<Gather>,
+    how: Compose,
+}
+
+impl Composing {
+    pub(super) fn new(inner: Arc<dyn Backend>, gather: Arc<Gather>, how: Compose) -> Self {
+        Self { inner, gather, how }
+    }
+}
+
+#[async_trait]
+impl Backend for Composing {
+    async fn head_bucket(&self) -> Result<()> {
+        self.inner.head_bucket().await
+    }
+
+    async fn stat(&self, name: &str) -> Result<RemoteMeta> {
+        self.inner.stat(name).await
+    }
+
+    async fn get(
+        &self,
+        name: &str,
+        range: Option<ByteRange>,
+        if_version: Option<&str>,
+    ) -> Result<RemoteObject> {
+        if range.is_some() || if_version.is_some() {
+            return self.inner.get(name, range, if_version).await;
+        }
+        match self.gather.join(&self.inner, name, self.how).await {
+            Some(found) => found,
+            None => self.inner.get(name, None, None).await,
+        }
+    }
+
+    async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {
+        self.inner.put(name, body).await
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        self.inner.delete(name).await
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+        self.inner.list(prefix, after, limit).await
+    }
+
+    async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {
+        self.inner.describe(from, limit).await
+    }
+
+    async fn check_composing(&self) -> Result<()> {
+        self.inner.check_composing().await
+    }
+}

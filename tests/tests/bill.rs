@@ -1,0 +1,154 @@
+//! What clouds bill: requests by class and bytes, as many as the cloud itself has counted.
+
+use std::time::Duration;
+
+use forebay_core::Bucket;
+use forebay_core::bill::{BucketBill, RequestClass};
+use forebay_core::size::RangeSpec;
+use forebay_core::v1::list::ListMsg;
+use forebay_tests::cluster::{cloud, command, google};
+use forebay_tests::data::{content, names};
+use forebay_tests::{Cluster, FakeGcs, Minio, Options, wait};
+
+const SOON: Duration = Duration::from_secs(30);
+
+async fn bill(cluster: &Cluster, bucket: &Bucket) -> BucketBill {
+    cluster.client().bucket_bill(bucket).await.unwrap()
+}
+
+fn requests(bill: &BucketBill, class: RequestClass) -> u64 {
+    bill.bill.requests.get(&class).copied().unwrap_or(0)
+}
+
+/// All requests of a class that the targets have counted, whatever the bucket.
+fn exported(cluster: &Cluster, class: &str) -> u64 {
+    cluster.metric("forebay_cloud_requests_total", &[&format!("class=\"{class}\"")]) as u64
+}
+
+#[tokio::test]
+async fn every_request_to_s3_is_on_the_bill_and_no_other() {
+    const WRITES: [&str; 5] = [
+        "PutObject",
+        "ListObjectsV2",
+        "NewMultipartUpload",
+        "PutObjectPart",
+        "CompleteMultipartUpload",
+    ];
+    const READS: [&str; 3] = ["GetObject", "HeadObject", "HeadBucket"];
+    let Some(minio) = Minio::start() else { return };
+    let cluster = Cluster::start(Options { targets: 2, env: minio.env(), ..Options::default() });
+    let (client, bucket) = (cluster.client(), cloud("bill"));
+    minio.create_bucket("bill").await;
+    let names = names(6);
+    for name in &names {
+        minio.put("bill", name, content(name, 2000)).await;
+    }
+    minio.put("bill", "large", content("large", 80 << 20)).await;
+    let counted = |kinds: &[&str]| kinds.iter().map(|kind| minio.count(kind)).sum::<u64>();
+    wait::until("MinIO has counted what was put past the cluster", SOON, || {
+        counted(&["PutObject"]) == 7
+    });
+
+    client.head_bucket(&bucket).await.unwrap();
+    client.put(&bucket, "mine", content("mine", 1000), None).await.unwrap();
+    client.put(&bucket, "parts", content("parts", 70 << 20), None).await.unwrap();
+    for _ in 0..3 {
+        for name in &names {
+            client.get_bytes(&bucket, name, None).await.unwrap();
+        }
+        client.get_bytes(&bucket, "mine", None).await.unwrap();
+    }
+    let sent = 1000 + (70 << 20);
+    let told = bill(&cluster, &bucket).await;
+    assert_eq!((told.targets, told.away), (2, 0));
+    assert_eq!(requests(&told, RequestClass::B), 6, "one read of each: {told:?}");
+    assert_eq!((told.bill.fetched_bytes, told.bill.sent_bytes), (6 * 2000, sent), "{told:?}");
+    assert_eq!(told.bill.saved_bytes, 2 * 6 * 2000 + 3 * 1000, "all reads but the first of each");
+
+    client.head(&bucket, &names[0]).await.unwrap();
+    client.get_bytes(&bucket, "large", None).await.unwrap();
+    let range = RangeSpec::From(5, Some(104));
+    client.get_bytes(&bucket, &names[1], Some(range)).await.unwrap();
+    let msg = ListMsg { props: "name".into(), ..ListMsg::default() };
+    assert_eq!(client.list_page(&bucket, &msg).await.unwrap().entries.len(), 9);
+    client.delete(&bucket, "mine").await.unwrap();
+    client.delete(&bucket, &names[0]).await.unwrap();
+
+    let told = bill(&cluster, &bucket).await;
+    assert_eq!(requests(&told, RequestClass::Free), 2, "deletes cost nothing");
+    // Behind the first range some bytes come before that request is given up.
+    assert!(told.bill.fetched_bytes >= 6 * 2000 + (80 << 20), "{told:?}");
+    assert_eq!(told.bill.saved_bytes, 2 * 6 * 2000 + 3 * 1000 + 100);
+    // What asked for the bucket before the cluster knew it stands on a bill of its own.
+    let (a, b) = (requests(&told, RequestClass::A), requests(&told, RequestClass::B) + 1);
+    assert_eq!((a, b), (exported(&cluster, "a"), exported(&cluster, "b")));
+    let theirs = || (counted(&WRITES) - 7, counted(&READS));
+    wait::until("MinIO has counted them, too", SOON, || theirs() >= (a, b));
+    assert_eq!((a, b), theirs());
+}
+
+#[tokio::test]
+async fn every_request_to_google_is_on_the_bill_and_no_other() {
+    let Some(gcs) = FakeGcs::start() else { return };
+    let cluster = Cluster::start(Options { targets: 2, env: gcs.env(), ..Options::default() });
+    let (client, bucket) = (cluster.client(), google("bill"));
+    gcs.create_bucket("bill");
+    let names = names(5);
+    for name in &names {
+        gcs.put("bill", name, content(name, 3000));
+    }
+    client.head_bucket(&bucket).await.unwrap();
+    for _ in 0..2 {
+        for name in &names {
+            client.get_bytes(&bucket, name, None).await.unwrap();
+        }
+    }
+    client.put(&bucket, "mine", content("mine", 1000), None).await.unwrap();
+    // In one upload of several chunks.
+    client.put(&bucket, "chunks", content("chunks", 70 << 20), None).await.unwrap();
+    client.delete(&bucket, "mine").await.unwrap();
+    let told = bill(&cluster, &bucket).await;
+    assert_eq!(requests(&told, RequestClass::A), 2, "an upload is billed once: {told:?}");
+    assert_eq!(requests(&told, RequestClass::B), 5, "{told:?}");
+    assert_eq!(requests(&told, RequestClass::Free), 1 + 5, "a delete, and the chunks: {told:?}");
+    let bytes = (told.bill.fetched_bytes, told.bill.sent_bytes, told.bill.saved_bytes);
+    assert_eq!(bytes, (15_000, 1000 + (70 << 20), 15_000));
+    assert_eq!(gcs.reads("bill"), 5);
+
+    let msg = ListMsg { props: "name".into(), ..ListMsg::default() };
+    assert_eq!(client.list_page(&bucket, &msg).await.unwrap().entries.len(), 6);
+    let told = bill(&cluster, &bucket).await;
+    let (lists, registration) = (gcs.lists("bill"), 1);
+    assert_eq!(requests(&told, RequestClass::A) + registration, 2 + lists);
+}
+
+#[test]
+fn bucket_info_shows_the_bill_to_people_and_to_programs() {
+    let Some(minio) = Minio::start() else { return };
+    let cluster = Cluster::start(Options { env: minio.env(), ..Options::default() });
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        minio.create_bucket("shown").await;
+        minio.put("shown", "o", content("o", 4096)).await;
+        for _ in 0..3 {
+            cluster.client().get_bytes(&cloud("shown"), "o", None).await.unwrap();
+        }
+    });
+    let run = |args: &[&str]| {
+        let out = command(args).env("FOREBAY_ENDPOINT", &cluster.endpoint).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let json = run(&["bucket", "info", "s3://shown", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let bill = &json["bill"];
+    assert_eq!((&bill["requests"]["b"], &bill["fetched_bytes"]), (&1.into(), &4096.into()));
+    assert_eq!(bill["saved_bytes"], 2 * 4096);
+    let table = run(&["bucket", "info", "s3://shown"]);
+    for line in ["class B requests", "egress saved", "8KiB"] {
+        assert!(table.contains(line), "{line} is not in\n{table}");
+    }
+    run(&["mb", "ais://plain"]);
+    let shown = run(&["bucket", "info", "ais://plain"]);
+    assert!(!shown.contains("egress"), "nobody bills native objects:\n{shown}");
+}
