@@ -60,6 +60,7 @@ test: test-rust test-py ## Run all tests that need no special machine
 .PHONY: test-rust
 test-rust: binary ## Unit tests and black-box tests over real processes
 	@$(with_clouds); set -x; cargo test --release $(CARGO_FLAGS) --workspace --exclude forebay-sdk
+	@ci/faults.sh three
 
 .PHONY: test-py
 test-py: binary python ## Python packages, other clients, the README
@@ -83,6 +84,14 @@ test-py: binary python ## Python packages, other clients, the README
 		PYTHONPATH="$$lightning:$$torchvision" \
 		build/venv/bin/python -m pytest tests/seeds $(PYTEST_ARGS) \
 		|| [ $$? = 5 ] # none chosen
+
+.PHONY: faults
+faults: binary ## Break machines, disks and networks under load; needs root; JSON in build/faults
+	@ci/faults.sh all
+
+.PHONY: upgrade-test
+upgrade-test: binary ## Upgrade a cluster under load from FROM=commit|program; needs root
+	@ci/upgrade.sh "$(FROM)"
 
 .PHONY: check
 check: ## Format, lints and house rules; changes nothing

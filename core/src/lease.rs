@@ -10,10 +10,15 @@ use crate::name::NodeId;
 pub const DEAD_AFTER_MS: u64 = 3_000;
 /// So long after its last report a node may be sure that nobody takes it for dead.
 pub const LEASE_MS: u64 = 2_000;
+/// A silent node whose machine refuses connections counts as dead this long after its last heartbeat.
+/// By then no lease of it lasts, also none that a leader gave which did not know of its successor yet.
+pub const REFUSED_AFTER_MS: u64 = 2_600;
 /// A flapping node changes the map at most once in this time.
 pub const FLAP_HOLD_MS: u64 = 10_000;
 /// Pause between two heartbeats of a node.
-pub const HEARTBEAT_MS: u64 = 700;
+pub const HEARTBEAT_MS: u64 = 500;
+
+const _: () = assert!(LEASE_MS < REFUSED_AFTER_MS && REFUSED_AFTER_MS < DEAD_AFTER_MS);
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
@@ -49,6 +54,25 @@ impl Leases {
     /// A node took its leave: it counts as dead now, without a wait.
     pub fn left(&mut self, id: &NodeId) {
         self.seen.remove(id);
+    }
+
+    /// Those among `alive` that said nothing for so long that a refused connection is their death.
+    pub fn silent<'a>(&self, alive: impl Iterator<Item = &'a NodeId>, now_ms: u64) -> Vec<NodeId> {
+        let silent = |id: &&NodeId| {
+            let seen = self.seen.get(*id);
+            seen.is_some_and(|seen| now_ms.saturating_sub(seen.last_ms) >= REFUSED_AFTER_MS)
+        };
+        alive.filter(silent).cloned().collect()
+    }
+
+    /// A silent node's process is not there any more. Returns whether that is news: it may have
+    /// been heard of meanwhile.
+    pub fn refused(&mut self, id: &NodeId, now_ms: u64) -> bool {
+        let silent = !self.silent([id].into_iter(), now_ms).is_empty();
+        if let Some(seen) = self.seen.get_mut(id).filter(|_| silent) {
+            seen.died_ms = Some(now_ms);
+        }
+        silent
     }
 
     /// The nodes among `alive` whose heartbeat is overdue; each is reported once.
@@ -93,6 +117,19 @@ mod tests {
         assert!(!l.heard(&id, 6_000));
         assert!(!l.heard(&id, 14_999));
         assert!(l.heard(&id, 15_000));
+    }
+
+    #[test]
+    fn a_refused_connection_is_death_only_after_a_silence_longer_than_any_lease() {
+        let id = NodeId::new("target-01").unwrap();
+        let mut l = Leases::default();
+        l.heard(&id, 0);
+        assert!(l.silent([&id].into_iter(), REFUSED_AFTER_MS - 1).is_empty());
+        assert_eq!(l.silent([&id].into_iter(), REFUSED_AFTER_MS), vec![id.clone()]);
+        l.heard(&id, REFUSED_AFTER_MS);
+        assert!(!l.refused(&id, REFUSED_AFTER_MS + 1), "it reported while it was knocked at");
+        assert!(l.refused(&id, 2 * REFUSED_AFTER_MS));
+        assert!(!l.heard(&id, 2 * REFUSED_AFTER_MS + 1), "dead as any other");
     }
 
     #[test]

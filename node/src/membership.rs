@@ -21,6 +21,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// A node that is not in yet asks again after this: its cluster may be a moment old.
 const KNOCK_AGAIN: Duration = Duration::from_millis(100);
+/// A report that was not taken is made again after this: the lease must outlast an election.
+const REPORT_AGAIN: Duration = Duration::from_millis(200);
 /// A node that stops does not wait longer than this for somebody to hear of it.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -160,6 +162,7 @@ impl Follower {
         let mut joined = false;
         let mut complained = 0u32;
         loop {
+            let mut leased = false;
             let reported = Instant::now();
             let answer = if joined { self.heartbeat().await } else { self.join().await };
             match answer {
@@ -170,7 +173,7 @@ impl Follower {
                     complained = 0;
                     joined = !reply.unknown;
                     self.maps.set_primary(reply.primary);
-                    let lease = reply.lease;
+                    leased = reply.lease;
                     if let Some(state) = reply.state {
                         let version = state.version;
                         if self.maps.offer(state) {
@@ -178,7 +181,7 @@ impl Follower {
                         }
                     }
                     // Only now: the lease is for who acts by the state that came with it.
-                    if lease {
+                    if leased {
                         self.maps.heard(reported.elapsed());
                     }
                 }
@@ -192,7 +195,11 @@ impl Follower {
                     self.door.failed();
                 }
             }
-            let pause = if joined { heartbeat } else { KNOCK_AGAIN };
+            let pause = match (joined, complained) {
+                (false, _) => KNOCK_AGAIN,
+                (true, 0) if leased => heartbeat,
+                (true, _) => REPORT_AGAIN,
+            };
             // Woken early when a request knows of a newer state than this node has.
             let _ = tokio::time::timeout(pause, self.wake.notified()).await;
         }

@@ -333,7 +333,8 @@ pub fn command<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> 
     command
 }
 
-fn set_env(command: &mut Command, env: &[(String, String)]) {
+/// Takes out of a command's environment what is the test's own.
+pub(crate) fn set_env(command: &mut Command, env: &[(String, String)]) {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if ["AWS_", "AZURE_", "FOREBAY_", "S3_", "AIS_", "GOOGLE_", "STORAGE_EMULATOR_"]

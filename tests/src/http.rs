@@ -12,6 +12,7 @@ pub struct Request {
     url: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
+    within: Option<Duration>,
 }
 
 /// An answer, read to its end.
@@ -23,7 +24,8 @@ pub struct Answer {
 }
 
 pub fn request(method: &str, url: &str) -> Request {
-    Request { method: method.into(), url: url.into(), headers: Vec::new(), body: Vec::new() }
+    let (headers, body) = (Vec::new(), Vec::new());
+    Request { method: method.into(), url: url.into(), headers, body, within: None }
 }
 
 pub fn get(url: &str) -> Answer {
@@ -57,6 +59,13 @@ impl Request {
         self.header("content-type", "application/json").body(value.to_string())
     }
 
+    /// Gives up when no connection is made, or nothing comes, for so long.
+    #[must_use]
+    pub fn within(mut self, patience: Duration) -> Self {
+        self.within = Some(patience);
+        self
+    }
+
     /// Sends it and reads the whole answer.
     #[track_caller]
     pub fn send(self) -> Answer {
@@ -66,8 +75,11 @@ impl Request {
 
     pub fn try_send(self) -> std::io::Result<Answer> {
         let (address, path) = split(&self.url);
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let mut stream = match (self.within, address.parse()) {
+            (Some(patience), Ok(address)) => TcpStream::connect_timeout(&address, patience)?,
+            _ => TcpStream::connect(address)?,
+        };
+        stream.set_read_timeout(Some(self.within.unwrap_or(Duration::from_secs(60))))?;
         let mut head = format!("{} {path} HTTP/1.1\r\nhost: {address}\r\n", self.method);
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));

@@ -8,7 +8,7 @@ use forebay_client::Client;
 use forebay_core::job::JobState;
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, ErrorCode, NodeId, placement};
-use forebay_tests::cluster::{Cluster, Options, command, native};
+use forebay_tests::cluster::{Cluster, Options, command, native, signal};
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::history::History;
 use forebay_tests::{http, wait};
@@ -255,4 +255,36 @@ async fn a_damaged_copy_is_mended_from_another_target_in_the_request_that_meets_
     damage(name, *size, 1);
     let e = client.get_bytes(&bucket, name, None).await.unwrap_err();
     assert_eq!(e.code(), ErrorCode::Corrupt, "{e}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_the_other_holder_has_not_heard_of_is_not_shown_before_that_one_counts_as_dead()
+ {
+    let cluster = Cluster::start(Options { targets: 2, ..Options::default() });
+    let bucket = with_copies(&cluster, "unsettled", 2).await;
+    let client = cluster.client();
+    client.put(&bucket, "x", "old", None).await.unwrap();
+    mended(&cluster, &client, 2).await;
+    let owner = cluster.owner(&bucket, "x").id;
+    let other = cluster.targets.iter().find(|target| target.id != owner).unwrap();
+    let paused = cluster.pid(&other.id);
+    signal(paused, "STOP");
+    let write = tokio::spawn({
+        let (client, bucket) = (client.clone(), bucket.clone());
+        async move { client.put(&bucket, "x", "new", None).await }
+    });
+    let reader = cluster.client();
+    loop {
+        let read = reader.get_bytes(&bucket, "x", None).await.unwrap();
+        if read == "new" {
+            break;
+        }
+        assert_eq!(read, "old");
+    }
+    // Nobody is left who could answer with what was before.
+    assert!(!cluster.is_alive(&other.id));
+    write.await.unwrap().unwrap();
+    signal(paused, "CONT");
+    mended(&cluster, &client, 2).await;
+    assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "new");
 }

@@ -7,7 +7,7 @@ use forebay_node::lifecycle::Lifecycle;
 
 use super::members::Members;
 
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Checks the members until the node stops.
 pub(crate) async fn watch(members: Arc<Members>, lifecycle: Lifecycle) {

@@ -9,6 +9,7 @@ use forebay_core::state::Command;
 use forebay_core::{Error, NodeId, Result};
 use forebay_node::clock::Clock;
 
+use super::knock;
 use super::publish::Publisher;
 use crate::meta::MetaLog;
 
@@ -132,7 +133,8 @@ impl Members {
         Ok(())
     }
 
-    /// Marks the nodes dead whose heartbeat is overdue.
+    /// Marks the nodes dead whose heartbeat is overdue, a little earlier where their machine says
+    /// that nobody listens.
     pub(crate) async fn check(&self) {
         let state = self.meta.state();
         let alive = || state.nodes.values().filter(|n| n.alive && n.id != self.me).map(|n| &n.id);
@@ -147,7 +149,18 @@ impl Members {
             }
             table.leases.overdue(alive(), now)
         };
-        for id in overdue {
+        let mut dead = overdue;
+        let silent = self.table().leases.silent(alive(), self.clock.now_ms());
+        let knocks = silent
+            .iter()
+            .filter_map(|id| state.node(id))
+            .map(async |node| knock::is_refused(&node.url).await.then(|| node.id.clone()));
+        for id in futures::future::join_all(knocks).await.into_iter().flatten() {
+            if !dead.contains(&id) && self.table().leases.refused(&id, self.clock.now_ms()) {
+                dead.push(id);
+            }
+        }
+        for id in dead {
             match self.meta.propose(Command::SetAlive { id: id.clone(), alive: false }).await {
                 Ok(version) => tracing::warn!(node = %id, version, "node is silent, marked dead"),
                 Err(e) => tracing::error!(node = %id, error = %e, "cannot mark node dead"),
@@ -241,7 +254,8 @@ mod tests {
         JoinRequest {
             id: id(),
             role: Role::Target,
-            url: "http://127.0.0.1:2".into(),
+            // Nobody answers there, and nobody refuses either: not an address to connect to.
+            url: "http://nowhere.invalid:2".into(),
             zone: String::new(),
         }
     }
@@ -266,6 +280,17 @@ mod tests {
         }
         assert!(alive(&w));
         assert_eq!(w.members.usage()[&id()].objects, 3);
+    }
+
+    #[tokio::test]
+    async fn a_silent_node_whose_port_is_closed_is_dead_before_the_others_would_be() {
+        let w = world().await;
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        w.members.join(JoinRequest { url: format!("http://{closed}"), ..join() }).await.unwrap();
+        w.pass(2_500).await;
+        assert!(alive(&w), "its lease may last");
+        w.pass(250).await;
+        assert!(!alive(&w));
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use tokio::sync::watch;
 
+use super::knock;
 use crate::targets::Targets;
 
 /// Path of a node that takes a pushed state.
@@ -93,6 +94,8 @@ impl Publisher {
         let pushed = tokio::time::timeout(PUSH_WITHIN, pushed).await;
         match pushed.unwrap_or_else(|_| Err(Error::unavailable("time-out"))) {
             Ok(_) => self.note(&node.id, state.version),
+            // Nobody is there who could act by an older state; who starts there joins first.
+            Err(_) if knock::is_refused(&node.url).await => self.note(&node.id, state.version),
             Err(e) => tracing::debug!(node = %node.id, error = %e, "state not pushed"),
         }
     }

@@ -32,6 +32,7 @@ mod tombstone;
 mod transfer;
 #[cfg(test)]
 mod transfer_tests;
+mod unsettled;
 mod upkeep;
 mod upload;
 mod versions;
@@ -105,6 +106,7 @@ pub(crate) struct Parts {
 struct Inner {
     parts: Parts,
     locks: lock::KeyLocks,
+    unsettled: unsettled::Unsettled,
     fetches: cold::Fetches,
     lives: partial::Lives,
     cold_permits: Arc<Semaphore>,
@@ -124,6 +126,7 @@ impl ObjectService {
         Self(Arc::new(Inner {
             parts,
             locks: lock::KeyLocks::default(),
+            unsettled: unsettled::Unsettled::default(),
             fetches: cold::Fetches::default(),
             lives: partial::Lives::default(),
             cold_permits,
@@ -360,6 +363,7 @@ impl ObjectService {
         let record = record.ok_or_else(|| self.missing(info, name))?;
         // Copies are compared by their stamps, so that a change of metadata is a version, too.
         let stamp = info.has_copies().then(|| record.stamp().next(self.state().version));
+        self.unsettle(info, name, None);
         let changed = self.store().update(&record, move |meta| {
             if replace {
                 meta.custom.retain(|key, _| is_system_key(key));

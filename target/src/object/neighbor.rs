@@ -73,7 +73,10 @@ impl ObjectService {
 
     /// Whether a copy here is the newest there is, as far as this target can know alone.
     pub(super) fn knows_all(&self, info: &BucketInfo) -> bool {
-        !info.has_copies() || self.0.parts.maps.has_lease() && !self.lags(&self.state())
+        !info.has_copies()
+            || self.0.parts.maps.has_lease()
+                && self.0.unsettled.is_empty()
+                && !self.lags(&self.state())
     }
 
     /// Whether nobody may have an older state of any object than its owner knows of.
@@ -118,6 +121,7 @@ impl ObjectService {
     ) -> Result<Option<Record>> {
         if info.has_copies() {
             self.check_lease()?;
+            self.settle(info, name).await?;
         }
         let others = self.who_has_what_is_missing(info, name)?;
         if others.is_empty() || self.tombstone(info, name).await?.is_some() {
@@ -143,6 +147,10 @@ impl ObjectService {
     ) -> Result<Option<Record>> {
         self.check_lease()?;
         let name = record.name.clone();
+        let record = match self.settled(info, &name, record).await? {
+            Some(record) => record,
+            None => return Ok(None),
+        };
         let others = self.who_may_know(info, &name);
         let answers = self.look_elsewhere(info, &name, others).await;
         if let Some(e) = silent(info, &name, &answers) {
@@ -233,7 +241,10 @@ impl ObjectService {
                 }
             }
             match failed {
-                None => return Ok(()),
+                None => {
+                    self.is_settled(info, name);
+                    return Ok(());
+                }
                 Some((id, e)) if begun.elapsed() > HEARD_WITHIN => {
                     let uri = info.bucket.object_uri(name);
                     let text = format!("{uri}: target {id} does not take the change: {e}");
@@ -270,6 +281,9 @@ impl ObjectService {
         let state = self.state();
         self.check_owner(&state, info, name)?;
         let here = self.store().get(info.id, name).await?;
+        if let Some(stamp) = self.untold_removal(info, name).filter(|_| here.is_none()) {
+            self.tell_others(info, name, News::Removed(stamp)).await?;
+        }
         let others = match here {
             Some(_) => self.who_may_know(info, name),
             None => self.who_has_what_is_missing(info, name)?,
@@ -294,6 +308,7 @@ impl ObjectService {
         if noted {
             self.bury(info, name, stamp).await?;
         }
+        self.unsettle(info, name, Some(stamp));
         self.store().remove(info.id, name).await?;
         self.tell_others(info, name, News::Removed(stamp)).await?;
         if !noted && !self.is_calm(&self.state()) {

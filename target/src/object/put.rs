@@ -235,7 +235,7 @@ impl ObjectService {
         self.check_owner(&state, info, name)?;
         let before = self.store().get(info.id, name).await?;
         let before = before.as_ref();
-        let mut last = before.map(Record::stamp);
+        let mut last = before.map(Record::stamp).max(self.untold_removal(info, name));
         if !state.is_calm() {
             last = last.max(self.tombstone(info, name).await?);
         }
@@ -247,6 +247,7 @@ impl ObjectService {
         };
         let mut custom = making.custom.unwrap_or_else(kept);
         self.turn_over(info, name, &mut custom).await?;
+        self.unsettle(info, name, None);
         let now = unix_ns();
         Ok(RecordMeta {
             checksum: making.checksum,

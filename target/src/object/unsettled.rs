@@ -1,0 +1,139 @@
+//! Changes of objects with copies that not all holders are known to have. Nobody is shown one of
+//! those: if this target died then, others would answer with what was before.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::copies::Stamp;
+use forebay_core::{Error, Result};
+
+use super::neighbor::News;
+use super::{Key, ObjectService};
+use crate::store::Record;
+
+/// How long a reader waits for the writer that is at work.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(7);
+
+/// The objects whose last change may not have reached all, with the stamp of a removal.
+#[derive(Debug, Default)]
+pub(super) struct Unsettled {
+    /// Mostly 0: then nobody needs the table.
+    count: AtomicUsize,
+    keys: Mutex<HashMap<Key, Option<Stamp>>>,
+}
+
+impl Unsettled {
+    fn table(&self) -> MutexGuard<'_, HashMap<Key, Option<Stamp>>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before the change is made here. A removal that others did not hear of is not forgotten
+    /// when a write follows that may fail.
+    fn begin(&self, key: Key, removal: Option<Stamp>) {
+        let mut keys = self.table();
+        let known = keys.get(&key).copied().flatten();
+        keys.insert(key, removal.or(known));
+        self.count.store(keys.len(), Ordering::SeqCst);
+    }
+
+    fn end(&self, key: &Key) {
+        let mut keys = self.table();
+        keys.remove(key);
+        self.count.store(keys.len(), Ordering::SeqCst);
+    }
+
+    fn of(&self, key: &Key) -> Option<Option<Stamp>> {
+        if self.is_empty() { None } else { self.table().get(key).copied() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+}
+
+impl ObjectService {
+    /// The caller, who has the object's lock, is about to change it here, or to remove it.
+    pub(super) fn unsettle(&self, info: &BucketInfo, name: &str, removal: Option<Stamp>) {
+        if info.has_copies() {
+            self.0.unsettled.begin(Key::new(info, name), removal);
+        }
+    }
+
+    /// The stamp of a removal that was made here and that others may not have heard of.
+    pub(super) fn untold_removal(&self, info: &BucketInfo, name: &str) -> Option<Stamp> {
+        if !info.has_copies() || self.0.unsettled.is_empty() {
+            return None;
+        }
+        self.0.unsettled.of(&Key::new(info, name)).flatten()
+    }
+
+    /// All that live and hold the object have what it is here.
+    pub(super) fn is_settled(&self, info: &BucketInfo, name: &str) {
+        if info.has_copies() {
+            self.0.unsettled.end(&Key::new(info, name));
+        }
+    }
+
+    /// The copy here, once all have it that must; it may be another one by then.
+    pub(super) async fn settled(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        record: Record,
+    ) -> Result<Option<Record>> {
+        if self.0.unsettled.of(&Key::new(info, name)).is_none() {
+            return Ok(Some(record));
+        }
+        self.settle(info, name).await?;
+        self.store().get(info.id, name).await
+    }
+
+    /// Before an object is shown: waits for the writer that is at work, and tells the others what
+    /// one that gave up did not.
+    pub(super) async fn settle(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        let key = Key::new(info, name);
+        if !info.has_copies() || self.0.unsettled.of(&key).is_none() {
+            return Ok(());
+        }
+        let uri = || info.bucket.object_uri(name);
+        let lock = tokio::time::timeout(WRITTEN_WITHIN, self.0.locks.lock(&key)).await;
+        let _guard = lock.map_err(|_| {
+            Error::unavailable(format!("{} is being written", uri())).retry_after(1)
+        })?;
+        let Some(removal) = self.0.unsettled.of(&key) else { return Ok(()) };
+        match (self.store().get(info.id, name).await?, removal) {
+            (Some(record), _) => self.tell_others(info, name, News::Written(&record)).await,
+            (None, Some(stamp)) => self.tell_others(info, name, News::Removed(stamp)).await,
+            // What was begun was not done, and there was nothing before.
+            (None, None) => {
+                self.0.unsettled.end(&key);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_unsettled_from_its_begin_to_its_end() {
+        let unsettled = Unsettled::default();
+        let key = |name: &str| Key { bucket_id: 1, name: name.into() };
+        unsettled.begin(key("a"), None);
+        unsettled.begin(key("b"), Some(Stamp::default()));
+        assert_eq!(unsettled.of(&key("a")), Some(None));
+        assert_eq!(unsettled.of(&key("b")), Some(Some(Stamp::default())));
+        unsettled.begin(key("b"), None);
+        assert_eq!(unsettled.of(&key("b")), Some(Some(Stamp::default())), "removed before");
+        unsettled.end(&key("a"));
+        assert_eq!(unsettled.of(&key("a")), None);
+        assert!(!unsettled.is_empty());
+        unsettled.end(&key("b"));
+        assert!(unsettled.is_empty());
+    }
+}

@@ -1,0 +1,297 @@
+//! The history of many clients at once, and the rules that it must keep: what each key shows is
+//! linearizable, and listings have what must be there and nothing that cannot be.
+//!
+//! Every write has a value of its own. A write that was refused, broke off or was not answered
+//! may have been done then, later or never.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// Microseconds since the load began.
+pub type Micros = u64;
+
+/// A request that may have been done at any time after it began.
+pub const NEVER: Micros = u64::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Put(u64),
+    Get,
+    Delete,
+}
+
+/// What a client was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Told {
+    /// The write is acknowledged.
+    Done,
+    /// The read found this value.
+    Found(u64),
+    /// There is no such object.
+    Missing,
+    /// Nothing that can be relied on.
+    Nothing,
+}
+
+/// One request of one client.
+#[derive(Clone, Copy, Debug)]
+pub struct Act {
+    pub kind: Kind,
+    pub told: Told,
+    pub begin: Micros,
+    pub end: Micros,
+}
+
+/// A listing of all keys.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub begin: Micros,
+    pub end: Micros,
+    pub keys: BTreeSet<String>,
+}
+
+/// All requests, by key, and all listings that were answered.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    pub keys: BTreeMap<String, Vec<Act>>,
+    pub listings: Vec<Listing>,
+    /// Bytes that no write has sent, as they came.
+    pub torn: Vec<String>,
+}
+
+impl Ledger {
+    /// Everything that breaks a rule.
+    pub fn violations(&self) -> Vec<String> {
+        let mut found = self.torn.clone();
+        for (key, acts) in &self.keys {
+            found.extend(linearize(acts).err().map(|why| format!("{key}: {why}")));
+        }
+        for listing in &self.listings {
+            let keys = self.keys.iter().filter_map(|(key, acts)| listing.wrong_about(key, acts));
+            found.extend(keys);
+        }
+        found
+    }
+}
+
+impl Listing {
+    fn wrong_about(&self, key: &str, acts: &[Act]) -> Option<String> {
+        let is_put = |act: &&Act| matches!(act.kind, Kind::Put(_));
+        let is_delete = |act: &&Act| act.kind == Kind::Delete;
+        let puts = || acts.iter().filter(is_put);
+        let deletes = || acts.iter().filter(is_delete);
+        let reached = |act: &&Act| act.begin < self.end;
+        let over = |act: &&Act| act.end < self.begin && act.told != Told::Nothing;
+        // A write was acknowledged before, and no removal can have come after it.
+        let must = puts()
+            .filter(over)
+            .any(|put| !deletes().filter(reached).any(|delete| effect_end(delete) > put.begin));
+        // Never written, or removed before with no write that can have come after.
+        let removed = deletes()
+            .filter(over)
+            .any(|delete| !puts().filter(reached).any(|put| effect_end(put) > delete.begin));
+        let cannot = removed || !puts().any(|put| reached(&put));
+        let listed = self.keys.contains(key);
+        let at = format!("the listing of {}…{} µs", self.begin, self.end);
+        match (listed, must, cannot) {
+            (false, true, _) => Some(format!("{key}: is not in {at}")),
+            (true, _, true) => Some(format!("{key}: is in {at} and cannot be")),
+            _ => None,
+        }
+    }
+}
+
+fn effect_end(act: &Act) -> Micros {
+    if act.told == Told::Nothing { NEVER } else { act.end }
+}
+
+/// A way in which the requests so far may have been done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Way {
+    value: Option<u64>,
+    /// Requests that were done and are not answered yet.
+    done: BTreeSet<usize>,
+    /// How many of the deletes that nobody answered were done; which ones makes no difference.
+    lost_deletes: usize,
+}
+
+/// Whether some order of the requests, each at a moment between its begin and its end, explains all
+/// answers.
+pub fn linearize(acts: &[Act]) -> Result<(), String> {
+    let read: HashSet<u64> = acts
+        .iter()
+        .filter_map(|act| if let Told::Found(value) = act.told { Some(value) } else { None })
+        .collect();
+    let matters = |act: &Act| match act.kind {
+        // A write that nobody answered and nobody saw may as well not have been.
+        Kind::Put(value) => act.told != Told::Nothing || read.contains(&value),
+        Kind::Get => act.told != Told::Nothing,
+        Kind::Delete => true,
+    };
+    let mut moments: Vec<(Micros, bool, usize)> = Vec::new();
+    for (at, act) in acts.iter().enumerate().filter(|(_, act)| matters(act)) {
+        moments.push((act.begin, false, at));
+        if act.told != Told::Nothing {
+            moments.push((act.end, true, at));
+        }
+    }
+    moments.sort_unstable();
+    let first = Way { value: None, done: BTreeSet::new(), lost_deletes: 0 };
+    let mut ways = HashSet::from([first]);
+    let (mut open, mut lost_deletes) = (BTreeSet::new(), 0);
+    for (_, answered, at) in moments {
+        let act = &acts[at];
+        if !answered {
+            match (act.kind, act.told) {
+                (Kind::Delete, Told::Nothing) => lost_deletes += 1,
+                _ => drop(open.insert(at)),
+            }
+            continue;
+        }
+        let before = ways.clone();
+        ways = answer(acts, ways, &open, lost_deletes, at);
+        open.remove(&at);
+        if ways.is_empty() {
+            return Err(explain(acts, act, &before));
+        }
+    }
+    Ok(())
+}
+
+/// The ways that are left when a request is answered: it was done by now.
+fn answer(
+    acts: &[Act],
+    ways: HashSet<Way>,
+    open: &BTreeSet<usize>,
+    lost_deletes: usize,
+    answered: usize,
+) -> HashSet<Way> {
+    let mut left = HashSet::new();
+    let mut seen = ways.clone();
+    let mut next: Vec<Way> = ways.into_iter().collect();
+    while let Some(way) = next.pop() {
+        if way.done.contains(&answered) {
+            let mut way = way;
+            way.done.remove(&answered);
+            left.insert(way);
+            continue;
+        }
+        let mut more: Vec<Way> = open
+            .iter()
+            .filter(|at| !way.done.contains(at))
+            .filter_map(|&at| {
+                let value = apply(&acts[at], way.value)?;
+                let mut done = way.done.clone();
+                done.insert(at);
+                Some(Way { value, done, ..way })
+            })
+            .collect();
+        if way.value.is_some() && way.lost_deletes < lost_deletes {
+            more.push(Way { value: None, lost_deletes: way.lost_deletes + 1, ..way });
+        }
+        next.extend(more.into_iter().filter(|way| seen.insert(way.clone())));
+    }
+    left
+}
+
+/// What is there after a request, if its answer fits what was there before.
+fn apply(act: &Act, value: Option<u64>) -> Option<Option<u64>> {
+    match (act.kind, act.told) {
+        (Kind::Put(new), _) => Some(Some(new)),
+        (Kind::Get, Told::Found(found)) => (value == Some(found)).then_some(value),
+        (Kind::Get, _) => value.is_none().then_some(None),
+        (Kind::Delete, Told::Missing) => value.is_none().then_some(None),
+        (Kind::Delete, _) => value.is_some().then_some(None),
+    }
+}
+
+fn explain(acts: &[Act], act: &Act, before: &HashSet<Way>) -> String {
+    let can_be: BTreeSet<Option<u64>> = before.iter().map(|way| way.value).collect();
+    let mut near: Vec<&Act> = acts.iter().filter(|other| other.begin <= act.end).collect();
+    near.sort_by_key(|other| other.begin);
+    let near = &near[near.len().saturating_sub(12)..];
+    let can_be = can_be.iter().take(6).collect::<Vec<_>>();
+    let near: Vec<String> = near.iter().map(|act| format!("{act:?}")).collect();
+    format!(
+        "{act:?} cannot be; possible before: {can_be:?}; last requests:\n  {}",
+        near.join("\n  ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn act(kind: Kind, told: Told, begin: Micros, end: Micros) -> Act {
+        Act { kind, told, begin, end }
+    }
+
+    fn put(value: u64, begin: Micros, end: Micros) -> Act {
+        act(Kind::Put(value), Told::Done, begin, end)
+    }
+
+    fn get(value: u64, begin: Micros, end: Micros) -> Act {
+        act(Kind::Get, Told::Found(value), begin, end)
+    }
+
+    fn missing(begin: Micros, end: Micros) -> Act {
+        act(Kind::Get, Told::Missing, begin, end)
+    }
+
+    #[test]
+    fn reads_that_overlap_a_write_may_see_either_value_but_not_go_back() {
+        let old = put(1, 0, 10);
+        assert!(linearize(&[old, put(2, 20, 50), get(1, 21, 25), get(2, 30, 40)]).is_ok());
+        assert!(linearize(&[old, put(2, 20, 50), get(2, 21, 25), get(1, 30, 40)]).is_err());
+    }
+
+    #[test]
+    fn a_lost_or_a_stale_value_is_a_violation() {
+        assert!(linearize(&[put(1, 0, 10), missing(11, 12)]).is_err());
+        assert!(linearize(&[put(1, 0, 10), put(2, 11, 20), get(1, 21, 22)]).is_err());
+        assert!(linearize(&[put(1, 0, 10), get(7, 11, 12)]).is_err(), "nobody wrote it");
+    }
+
+    #[test]
+    fn a_write_that_was_not_answered_may_be_done_late_but_only_once() {
+        let lost = act(Kind::Put(2), Told::Nothing, 11, 20);
+        let acts = [put(1, 0, 10), lost, get(1, 30, 31), get(2, 100, 101), get(2, 110, 111)];
+        assert!(linearize(&acts).is_ok());
+        let back = [put(1, 0, 10), lost, get(2, 30, 31), get(1, 40, 41)];
+        assert!(linearize(&back).is_err());
+        let twice = [lost, get(2, 30, 31), put(1, 40, 41), get(1, 42, 43), get(2, 50, 51)];
+        assert!(linearize(&twice).is_err());
+    }
+
+    #[test]
+    fn each_delete_that_was_not_answered_explains_one_disappearance() {
+        let lost = act(Kind::Delete, Told::Nothing, 11, 20);
+        assert!(linearize(&[put(1, 0, 10), lost, get(1, 21, 22), missing(30, 31)]).is_ok());
+        let again = [put(1, 0, 10), lost, missing(30, 31), put(2, 40, 41), missing(50, 51)];
+        assert!(linearize(&again).is_err());
+        let delete = act(Kind::Delete, Told::Done, 11, 20);
+        assert!(linearize(&[put(1, 0, 10), delete, get(1, 30, 31)]).is_err(), "it comes back");
+    }
+
+    #[test]
+    fn a_listing_has_what_must_be_there_and_nothing_that_cannot_be() {
+        let keys = BTreeMap::from([
+            ("kept".to_owned(), vec![put(1, 0, 10)]),
+            ("gone".to_owned(), vec![put(2, 0, 10), act(Kind::Delete, Told::Done, 11, 20)]),
+            ("late".to_owned(), vec![put(3, 35, 60)]),
+            ("open".to_owned(), vec![put(4, 0, 10), act(Kind::Delete, Told::Nothing, 11, 20)]),
+        ]);
+        let listed = |keys: &[&str]| Listing {
+            begin: 30,
+            end: 40,
+            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        };
+        let found = |listing: Listing| {
+            Ledger { keys: keys.clone(), listings: vec![listing], torn: Vec::new() }.violations()
+        };
+        for fine in [&["kept"][..], &["kept", "late"], &["kept", "open"]] {
+            assert_eq!(found(listed(fine)), Vec::<String>::new(), "{fine:?}");
+        }
+        assert!(found(listed(&[]))[0].starts_with("kept: is not in"));
+        assert!(found(listed(&["kept", "gone"]))[0].starts_with("gone: is in"));
+    }
+}

@@ -1,0 +1,310 @@
+//! A load of reads, writes, removals and listings that goes on at its rate whatever the cluster
+//! does, as clients of no particular kind make it: redirects are followed, nothing is tried again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use forebay_client::Client;
+use forebay_core::Bucket;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client as Http;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+use crate::data::content;
+use crate::history::Random;
+use crate::ledger::{Act, Kind, Ledger, Listing, Micros, Told};
+
+/// A request that is not answered by then has failed.
+const PATIENCE: Duration = Duration::from_secs(5);
+const KIB: u64 = 1024;
+
+/// How many requests there are.
+#[derive(Clone, Copy, Debug)]
+pub enum Pace {
+    /// So many a second, whatever becomes of them.
+    PerSecond(u32),
+    /// So many clients, each of which asks again as soon as it is answered.
+    Clients(u32),
+}
+
+/// What to ask of whom.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub gateways: Vec<String>,
+    pub bucket: Bucket,
+    pub pace: Pace,
+    /// Keys that are written again and again.
+    pub keys: u64,
+    pub seed: u64,
+}
+
+/// One request, as the figures count it.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub key: String,
+    pub kind: Kind,
+    /// Which gateway was asked.
+    pub via: usize,
+    pub begin: Micros,
+    pub end: Micros,
+    /// 0: no answer.
+    pub status: u16,
+    /// Where it was answered, or failed to be; empty before a redirect.
+    pub by: String,
+    pub retry_after: bool,
+}
+
+impl Sample {
+    pub fn is_ok(&self) -> bool {
+        matches!((self.status, self.kind), (200..300, _) | (404, Kind::Get | Kind::Delete))
+    }
+}
+
+/// A load under way.
+pub struct Load {
+    world: Arc<World>,
+    stop: Arc<AtomicBool>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub samples: Vec<Sample>,
+    pub ledger: Ledger,
+}
+
+struct World {
+    plan: Plan,
+    http: Http<HttpConnector, Full<Bytes>>,
+    began: Instant,
+    values: AtomicU64,
+    outcome: Mutex<Outcome>,
+}
+
+/// The bytes of a value: they say which one it is.
+fn body(key: &str, value: u64) -> Vec<u8> {
+    let mut random = Random::new(value);
+    let size = match random.below(20) {
+        0..=12 => 8 + random.below(4 * KIB),
+        13..=18 => 4 * KIB + random.below(60 * KIB),
+        _ => 130 * KIB + random.below(170 * KIB),
+    };
+    let mut bytes = content(&format!("{key}#{value}"), size as usize);
+    bytes[..8].copy_from_slice(&value.to_le_bytes());
+    bytes
+}
+
+/// The value whose bytes these are; none if no write of this key has sent them.
+fn value_of(key: &str, bytes: &[u8]) -> Option<u64> {
+    let value = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+    (body(key, value) == bytes).then_some(value)
+}
+
+impl Load {
+    /// Starts it on the runtime of the caller; `client` is what lists, once a second.
+    pub fn start(plan: Plan, client: Client) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(PATIENCE));
+        let world = Arc::new(World {
+            http: Http::builder(TokioExecutor::new()).build(connector),
+            began: Instant::now(),
+            values: AtomicU64::new(1),
+            outcome: Mutex::default(),
+            plan,
+        });
+        let stop = Arc::new(AtomicBool::new(false));
+        let tasks = vec![
+            tokio::spawn(requests(world.clone(), stop.clone())),
+            tokio::spawn(listings(world.clone(), stop.clone(), client)),
+        ];
+        Self { world, stop, tasks }
+    }
+
+    /// The time as the ledger counts it.
+    pub fn now(&self) -> Micros {
+        self.world.now()
+    }
+
+    /// Ends the load, waits for what is under way, and reads every key once more by a client that
+    /// waits for those who come back.
+    pub async fn finish(self, client: &Client) -> Outcome {
+        self.stop.store(true, Ordering::SeqCst);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        let bucket = &self.world.plan.bucket;
+        let keys: Vec<String> =
+            self.world.outcome.lock().unwrap().ledger.keys.keys().cloned().collect();
+        for key in &keys {
+            let begin = self.world.now();
+            let found = client.get_bytes(bucket, key, None).await;
+            let told = match found {
+                Ok(bytes) => self.world.told_by(key, &bytes),
+                Err(e) if e.code() == forebay_core::ErrorCode::ObjectNotFound => Told::Missing,
+                Err(e) => panic!("{key} cannot be read at the end: {e}"),
+            };
+            self.world.note(key, Act { kind: Kind::Get, told, begin, end: self.world.now() });
+        }
+        self.world.list(client).await.expect("a listing at the end");
+        std::mem::take(&mut *self.world.outcome.lock().unwrap())
+    }
+
+    /// What is known so far.
+    pub fn so_far(&self) -> Vec<Sample> {
+        self.world.outcome.lock().unwrap().samples.clone()
+    }
+}
+
+async fn requests(world: Arc<World>, stop: Arc<AtomicBool>) {
+    let mut under_way = tokio::task::JoinSet::new();
+    match world.plan.pace {
+        Pace::Clients(clients) => {
+            for client in 0..clients {
+                let (world, stop) = (world.clone(), stop.clone());
+                let mut random = Random::new(world.plan.seed << 16 | u64::from(client));
+                under_way.spawn(async move {
+                    while !stop.load(Ordering::SeqCst) {
+                        world.one(&mut random).await;
+                    }
+                });
+            }
+        }
+        Pace::PerSecond(rate) => {
+            let mut random = Random::new(world.plan.seed);
+            let mut ticks = tokio::time::interval(Duration::from_secs(1) / rate);
+            while !stop.load(Ordering::SeqCst) {
+                ticks.tick().await;
+                let mut own = Random::new(random.below(u64::MAX >> 11));
+                let world = world.clone();
+                under_way.spawn(async move { world.one(&mut own).await });
+                while under_way.try_join_next().is_some() {}
+            }
+        }
+    }
+    while let Some(done) = under_way.join_next().await {
+        done.unwrap();
+    }
+}
+
+async fn listings(world: Arc<World>, stop: Arc<AtomicBool>, client: Client) {
+    while !stop.load(Ordering::SeqCst) {
+        let _ = world.list(&client).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+impl World {
+    fn now(&self) -> Micros {
+        self.began.elapsed().as_micros() as Micros
+    }
+
+    /// Half are reads, four in ten writes, one in ten removals; of the writes a fifth are of keys
+    /// that are written once and stay.
+    fn choose(&self, random: &mut Random) -> (String, Kind) {
+        let hot = format!("hot/{:03}", random.below(self.plan.keys));
+        let value = |world: &Self| world.values.fetch_add(1, Ordering::Relaxed);
+        match random.below(50) {
+            0..25 => {
+                let written = self.values.load(Ordering::Relaxed);
+                match random.below(4) {
+                    0 => (format!("once/{:06}", random.below(written)), Kind::Get),
+                    _ => (hot, Kind::Get),
+                }
+            }
+            25..41 => (hot, Kind::Put(value(self))),
+            41..45 => {
+                let value = value(self);
+                (format!("once/{value:06}"), Kind::Put(value))
+            }
+            _ => (hot, Kind::Delete),
+        }
+    }
+
+    async fn one(&self, random: &mut Random) {
+        let (key, kind) = self.choose(random);
+        let via = random.below(self.plan.gateways.len() as u64) as usize;
+        self.ask(key, kind, via).await;
+    }
+
+    async fn ask(&self, key: String, kind: Kind, via: usize) {
+        let begin = self.now();
+        let (method, body) = match kind {
+            Kind::Put(value) => ("PUT", Bytes::from(body(&key, value))),
+            Kind::Get => ("GET", Bytes::new()),
+            Kind::Delete => ("DELETE", Bytes::new()),
+        };
+        let gateway = &self.plan.gateways[via];
+        let mut by = String::new();
+        let asked = self.follow(method, gateway, &key, body, &mut by);
+        let answer = tokio::time::timeout(PATIENCE, asked).await.ok().flatten();
+        let end = self.now();
+        let status = answer.as_ref().map_or(0, |answer| answer.0);
+        let retry_after = answer.as_ref().is_some_and(|answer| answer.2);
+        let told = match (kind, &answer) {
+            (Kind::Get, Some((200, bytes, _))) => self.told_by(&key, bytes),
+            (_, Some((200..300, ..))) => Told::Done,
+            (Kind::Get | Kind::Delete, Some((404, ..))) => Told::Missing,
+            _ => Told::Nothing,
+        };
+        let sample = Sample { key, kind, via, begin, end, status, by, retry_after };
+        self.note(&sample.key, Act { kind, told, begin, end });
+        self.outcome.lock().unwrap().samples.push(sample);
+    }
+
+    /// Status, body and whether the answer says when to come again.
+    async fn follow(
+        &self,
+        method: &str,
+        gateway: &str,
+        key: &str,
+        body: Bytes,
+        by: &mut String,
+    ) -> Option<(u16, Bytes, bool)> {
+        let mut url = format!("{gateway}/v1/objects/{}/{key}", self.plan.bucket.name);
+        for _ in 0..4 {
+            let request = hyper::Request::builder().method(method).uri(&url);
+            let answer =
+                self.http.request(request.body(Full::new(body.clone())).ok()?).await.ok()?;
+            let header = |name| answer.headers().get(name).and_then(|v| v.to_str().ok());
+            let status = answer.status().as_u16();
+            if let (301 | 307, Some(next)) = (status, header("location")) {
+                next.clone_into(&mut url);
+                *by = crate::http::split(&url).0.to_owned();
+                continue;
+            }
+            let retry_after = header("retry-after").is_some();
+            let bytes = answer.into_body().collect().await.ok()?.to_bytes();
+            return Some((status, bytes, retry_after));
+        }
+        None
+    }
+
+    fn told_by(&self, key: &str, bytes: &[u8]) -> Told {
+        let value = value_of(key, bytes);
+        if value.is_none() {
+            let torn = format!("{key}: {} bytes that nobody wrote", bytes.len());
+            self.outcome.lock().unwrap().ledger.torn.push(torn);
+        }
+        value.map_or(Told::Nothing, Told::Found)
+    }
+
+    fn note(&self, key: &str, act: Act) {
+        let mut outcome = self.outcome.lock().unwrap();
+        outcome.ledger.keys.entry(key.to_owned()).or_default().push(act);
+    }
+
+    async fn list(&self, client: &Client) -> forebay_client::Result<()> {
+        let begin = self.now();
+        let listed = client.list_all(&self.plan.bucket, "").await?;
+        let sizes: BTreeMap<String, u64> = listed.into_iter().collect();
+        let listing = Listing { begin, end: self.now(), keys: sizes.into_keys().collect() };
+        self.outcome.lock().unwrap().ledger.listings.push(listing);
+        Ok(())
+    }
+}

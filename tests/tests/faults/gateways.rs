@@ -1,0 +1,216 @@
+//! Gateways that die or are cut off.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_tests::cluster::native;
+use forebay_tests::figures::success;
+use forebay_tests::lab_cluster::LabNode;
+use forebay_tests::ledger::{Kind, Micros};
+use forebay_tests::load::Sample;
+use forebay_tests::{LabCluster, Shape, http, wait};
+
+use super::{SECOND, Scene};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Status of a bucket's creation, and whether the answer says when to come again; 0: no answer.
+fn create(gateway: &LabNode, bucket: &str) -> (u16, bool) {
+    let body = serde_json::json!({"action": "create-bck"});
+    let url = format!("{}/v1/buckets/{bucket}", gateway.url);
+    let answer = http::request("POST", &url).within(Duration::from_secs(12)).json(&body).try_send();
+    answer.map_or((0, false), |answer| (answer.status, answer.header("retry-after").is_some()))
+}
+
+fn knows(gateway: &LabNode, bucket: &str) -> bool {
+    let url = format!("{}/v1/buckets/{bucket}", gateway.url);
+    let answer = http::request("HEAD", &url).within(Duration::from_secs(5)).try_send();
+    answer.is_ok_and(|answer| answer.status == 200)
+}
+
+/// Makes buckets through a gateway until one is made; how long that took.
+fn until_created(gateway: &LabNode, bucket: &str) -> Duration {
+    let begun = Instant::now();
+    wait::until("a bucket can be made", SOON, || matches!(create(gateway, bucket).0, 200 | 409));
+    begun.elapsed()
+}
+
+fn others(cluster: &LabCluster, but: usize) -> Vec<usize> {
+    (0..cluster.gateways.len()).filter(|at| *at != but).collect()
+}
+
+fn micros(time: Duration) -> Micros {
+    time.as_micros() as Micros
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; run by make faults"]
+async fn row_04_the_death_of_the_leader_fails_nothing_that_goes_through_others() {
+    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
+    let cluster = &scene.cluster;
+    let leader = tokio::task::block_in_place(|| cluster.leader());
+    let left = others(cluster, leader);
+    let (made, resumed, fault) = tokio::task::block_in_place(|| {
+        let made: Vec<String> = (0..5).map(|n| format!("before-{n}")).collect();
+        for bucket in &made {
+            assert_eq!(create(&cluster.gateways[leader], bucket).0, 200);
+        }
+        let fault = scene.load.now();
+        cluster.kill9(&cluster.gateways[leader]);
+        (made, until_created(&cluster.gateways[left[0]], "after"), fault)
+    });
+    scene.until_quarter(3).await;
+    tokio::task::block_in_place(|| {
+        cluster.start_node(&cluster.gateways[leader]);
+        for bucket in made.iter().map(String::as_str).chain(["after"]) {
+            assert!(cluster.gateways.iter().all(|gateway| knows(gateway, bucket)), "{bucket}");
+        }
+    });
+    let story = scene.end().await;
+    let through_others: Vec<Sample> =
+        story.samples.iter().filter(|sample| sample.via != leader).cloned().collect();
+    let mut figures = story.figures("4 the leader is killed", fault);
+    figures.add_service("others", &through_others, &(fault..story.end));
+    figures.add_seconds("buckets again after s", micros(resumed));
+    figures.write();
+    // A machine that is busy with other work may elect for longer than the leases of targets last.
+    assert!(success(&through_others, &(fault..story.end)) > 95.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; run by make faults"]
+async fn row_05_a_minority_acknowledges_nothing_after_its_lease_and_heals_by_itself() {
+    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
+    let cluster = &scene.cluster;
+    let leader = tokio::task::block_in_place(|| cluster.leader());
+    let victim = &cluster.targets[0];
+    let minority = [cluster.gateways[leader].at, victim.at];
+    let majority: Vec<u8> =
+        cluster.nodes().map(|node| node.at).filter(|at| !minority.contains(at)).collect();
+    let fault = scene.load.now();
+    let resumed = tokio::task::block_in_place(|| {
+        cluster.lab.cut(&minority, &majority);
+        until_created(&cluster.gateways[others(cluster, leader)[0]], "by-majority")
+    });
+    let old = &cluster.gateways[leader];
+    let (mut refusals, mut attempt) = (0, 0);
+    while scene.load.now() < fault + 2 * SECOND {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    while scene.load.now() < (micros(super::length()) * 3 / 4).max(fault + 5 * SECOND) {
+        attempt += 1;
+        let (status, comes_again) =
+            tokio::task::block_in_place(|| create(old, &format!("by-minority-{attempt}")));
+        assert_eq!((status, comes_again), (503, true), "the minority makes no bucket");
+        refusals += 1;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    let healed = scene.load.now();
+    let heal = tokio::task::block_in_place(|| {
+        let begun = Instant::now();
+        cluster.lab.heal();
+        wait::until("all are one cluster again", SOON, || {
+            let maps: Vec<_> = cluster.gateways.iter().map(|g| cluster.map_of(g)).collect();
+            let first = maps[0].as_ref().map(|map| &map.primary);
+            maps.iter().all(|map| map.as_ref().map(|map| &map.primary) == first)
+                && first.is_some()
+                && knows(old, "by-majority")
+        });
+        let heal = begun.elapsed();
+        assert!(!knows(&cluster.gateways[0], "by-minority-1"));
+        cluster.is_in(victim);
+        heal
+    });
+    let story = scene.end().await;
+    let address = http::split(&story.cluster.targets[0].url).0.to_owned();
+    let late: Vec<&Sample> = story
+        .samples
+        .iter()
+        .filter(|s| s.by == address && s.kind != Kind::Get && (200..300).contains(&s.status))
+        .filter(|s| s.begin > fault + 2 * SECOND && s.end < healed)
+        .collect();
+    let mut figures = story.figures("5 the leader and a target are cut off", fault);
+    figures.add_seconds("buckets again after s", micros(resumed));
+    figures.add("refused by the minority", refusals);
+    figures.add("writes by the minority after 2 s", late.len());
+    figures.add_seconds("heal s", micros(heal));
+    figures.write();
+    assert!(late.is_empty(), "the cut-off target acknowledged {:?}", late.first());
+    assert!(success(&story.samples, &(0..story.end)) > 40.0);
+}
+
+/// The state of the cluster as a gateway has it, once all three have the same.
+fn same_state(cluster: &LabCluster) {
+    wait::until("all gateways have the same state", SOON, || {
+        let states: Vec<_> =
+            cluster.gateways.iter().map(|g| cluster.map_of(g).map(|map| map.state)).collect();
+        states[0].is_some() && states.iter().all(|state| *state == states[0])
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; run by make faults"]
+async fn row_19_a_gateway_that_loses_its_disk_under_changes_gets_all_of_them_again() {
+    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
+    let cluster = scene.cluster.clone();
+    let fault = scene.load.now();
+    let stop = Arc::new(AtomicBool::new(false));
+    let changes = std::thread::spawn({
+        let (cluster, stop) = (cluster.clone(), stop.clone());
+        move || {
+            let mut made = Vec::new();
+            for n in 0.. {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                let bucket = format!("change-{n}");
+                // What was refused may have been done: only what is acknowledged counts.
+                if create(&cluster.gateways[n % 3], &bucket).0 == 200 {
+                    made.push(bucket);
+                }
+            }
+            made
+        }
+    });
+    let (lost, recovered) = tokio::task::block_in_place(|| {
+        let leader = cluster.leader();
+        let lost = others(&cluster, leader)[0];
+        cluster.kill9(&cluster.gateways[lost]);
+        std::fs::remove_dir_all(cluster.home(&cluster.gateways[lost]).join("state")).unwrap();
+        std::fs::create_dir(cluster.home(&cluster.gateways[lost]).join("state")).unwrap();
+        let begun = Instant::now();
+        cluster.start_node(&cluster.gateways[lost]);
+        same_history(&cluster, lost);
+        let recovered = begun.elapsed();
+        // With the one that came back empty, two are a majority.
+        cluster.kill9(&cluster.gateways[leader]);
+        until_created(&cluster.gateways[lost], "by-the-two");
+        cluster.start_node(&cluster.gateways[leader]);
+        (lost, recovered)
+    });
+    scene.until_quarter(4).await;
+    stop.store(true, Ordering::SeqCst);
+    let made = changes.join().unwrap();
+    tokio::task::block_in_place(|| {
+        same_state(&cluster);
+        let state = cluster.map_of(&cluster.gateways[lost]).unwrap().state;
+        let kept = |name: &String| state.bucket(&native(name)).is_ok();
+        let missing: Vec<&String> = made.iter().filter(|name| !kept(name)).collect();
+        assert!(missing.is_empty(), "{} of {} are lost: {missing:?}", missing.len(), made.len());
+    });
+    let story = scene.end().await;
+    let mut figures = story.figures("19 a gateway loses its metadata", fault);
+    figures.add("changes meanwhile", made.len());
+    figures.add_seconds("it has all again after s", micros(recovered));
+    figures.write();
+    assert!(made.len() > 20, "{} changes", made.len());
+}
+
+/// Waits until a gateway has caught up with what another one had.
+fn same_history(cluster: &LabCluster, gateway: usize) {
+    let version = cluster.map().state.version;
+    wait::until("it has what the others had", SOON, || {
+        cluster.map_of(&cluster.gateways[gateway]).is_some_and(|map| map.state.version >= version)
+    });
+}

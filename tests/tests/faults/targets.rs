@@ -1,0 +1,185 @@
+//! Targets that die, pause, join and leave.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_core::batch::{BatchEntry, BatchRequest};
+use forebay_core::{Bucket, ObjectName};
+use forebay_tests::data::{assert_same, content, names};
+use forebay_tests::figures::{Figures, percentile, success};
+use forebay_tests::{LabCluster, Shape};
+use futures::StreamExt;
+
+use super::{PATIENT, SECOND, Scene, gaps};
+
+/// Objects that batches ask for.
+const BATCHED: usize = 400;
+const SIZE: usize = 8_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; run by make faults"]
+async fn row_01_a_killed_target_loses_nothing_that_was_acknowledged() {
+    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
+    let victim = &scene.cluster.targets[1];
+    let fault = scene.load.now();
+    tokio::task::block_in_place(|| scene.cluster.kill9(victim));
+    scene.until_quarter(3).await;
+    let back = scene.load.now();
+    tokio::task::block_in_place(|| scene.cluster.start_node(victim));
+    let story = scene.end().await;
+    let (own, others) = story.by_owner(1);
+    let away = fault..back;
+    let mut figures = story.figures("1 a target is killed", fault);
+    let (reads, writes) = gaps(&own, &away);
+    figures.add_seconds("gap of its reads s", reads);
+    figures.add_seconds("gap of its writes s", writes);
+    let (other_reads, other_writes) = gaps(&others, &away);
+    figures.add_seconds("gap of others' reads s", other_reads);
+    figures.add_seconds("gap of others' writes s", other_writes);
+    figures.write();
+    assert!(reads.max(writes) < 15 * SECOND, "the next copy answers");
+    assert!(other_reads < 10 * SECOND, "others are not held up");
+    assert!(success(&story.samples, &(0..story.end)) > 70.0);
+}
+
+/// Asks for batches of 64 all the time, with the bytes of each compared; returns their times.
+async fn batches(
+    cluster: Arc<LabCluster>,
+    bucket: Bucket,
+    names: Vec<String>,
+    stop: Arc<AtomicBool>,
+) -> Vec<Duration> {
+    let client = cluster.client(PATIENT);
+    let mut times = Vec::new();
+    let mut from = 0;
+    while !stop.load(Ordering::SeqCst) {
+        let asked: Vec<&String> = (0..64).map(|n| &names[(from + n * 7) % names.len()]).collect();
+        from += 31;
+        let entry = |name: &&String| BatchEntry::whole(0, ObjectName::new(name.as_str()).unwrap());
+        let entries = asked.iter().map(entry).collect();
+        let request = BatchRequest { buckets: vec![bucket.clone()], entries, ordered: true };
+        let begun = Instant::now();
+        let mut stream = client.batch(&request).unwrap();
+        let mut next = 0;
+        while let Some(item) = stream.next().await {
+            assert_eq!(item.index, next, "request order");
+            let bytes = item.result.unwrap_or_else(|e| panic!("{}: {e:?}", asked[next]));
+            assert_same(asked[next], &bytes, &content(asked[next], SIZE));
+            next += 1;
+        }
+        assert_eq!(next, asked.len(), "every entry of the batch");
+        times.push(begun.elapsed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    times
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; run by make faults"]
+async fn row_02_every_batch_is_whole_and_in_order_while_a_target_is_killed() {
+    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
+    let bucket = scene.cluster.bucket("batches", 2).await;
+    let client = scene.cluster.client(PATIENT);
+    let names = names(BATCHED);
+    for name in &names {
+        client.put(&bucket, name, content(name, SIZE), None).await.unwrap();
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let names = names.clone();
+            tokio::spawn(batches(scene.cluster.clone(), bucket.clone(), names, stop.clone()))
+        })
+        .collect();
+    scene.until_quarter(2).await;
+    let fault = scene.load.now();
+    let victim = &scene.cluster.targets[2];
+    tokio::task::block_in_place(|| scene.cluster.kill9(victim));
+    scene.until_quarter(4).await;
+    tokio::task::block_in_place(|| scene.cluster.start_node(victim));
+    stop.store(true, Ordering::SeqCst);
+    let mut times = Vec::new();
+    for reader in readers {
+        times.extend(reader.await.expect("no batch fails"));
+    }
+    let story = scene.end().await;
+    times.sort_unstable();
+    let mut figures = story.figures("2 a target is killed: batches of 64", fault);
+    figures.add("batches", times.len());
+    figures.add("failed batches", 0);
+    let p99 = times[(times.len() * 99 / 100).min(times.len() - 1)];
+    figures.add_seconds("batch p99 s", p99.as_micros() as u64);
+    figures.add_seconds("longest batch s", times[times.len() - 1].as_micros() as u64);
+    figures.write();
+    assert!(times.len() > 20, "{} batches", times.len());
+    assert!(times[times.len() - 1] < Duration::from_secs(30));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; run by make faults"]
+async fn row_03_no_request_fails_while_a_target_joins_and_leaves_and_all_nodes_restart() {
+    let shape = Shape { spare: 1, ..Shape::default() };
+    let Some(scene) = Scene::quiet(&shape, 2).await else { return };
+    let fault = scene.load.now();
+    let cluster = &scene.cluster;
+    let fifth = &cluster.targets[4];
+    tokio::task::block_in_place(|| {
+        cluster.start_node(fifth);
+        cluster.calm();
+    });
+    let joined = scene.load.now();
+    let remove = |id: &str| {
+        let endpoint = &cluster.gateways[0].url;
+        let words = ["node", "remove", id, "--wait", "--endpoint", endpoint];
+        let done = forebay_tests::cluster::command(words).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    tokio::task::block_in_place(|| remove(&fifth.id));
+    let left = scene.load.now();
+    for node in cluster.gateways.iter().chain(&cluster.targets[..4]) {
+        tokio::task::block_in_place(|| {
+            cluster.stop(node);
+            cluster.start_node(node);
+            cluster.calm();
+        });
+    }
+    let restarted = scene.load.now();
+    let story = scene.end().await;
+    let mut figures: Figures = story.figures("3 join, leave, rolling restart", fault);
+    for (name, within) in
+        [("join", fault..joined), ("leave", joined..left), ("restart", left..restarted)]
+    {
+        figures.add_service(name, &story.samples, &within);
+        figures.add_seconds(&format!("{name} s"), within.end - within.start);
+    }
+    figures.write();
+    assert_eq!(success(&story.samples, &(fault..left)), 100.0, "join and leave");
+    assert!(success(&story.samples, &(left..restarted)) > 90.0, "rolling restart");
+    assert!(percentile(&story.samples, &(fault..restarted), 0.5) < SECOND);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; run by make faults"]
+async fn row_11_a_paused_target_stales_nothing_and_holds_nobody_up_for_long() {
+    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
+    let fault = scene.load.now();
+    let victim = &scene.cluster.targets[0];
+    victim.pause();
+    tokio::time::sleep(Duration::from_secs(10).min(super::length() / 2)).await;
+    victim.go_on();
+    let back = scene.load.now();
+    tokio::task::block_in_place(|| scene.cluster.is_in(victim));
+    let healed = scene.load.now();
+    let story = scene.end().await;
+    let (own, others) = story.by_owner(0);
+    let away = fault..back;
+    let mut figures = story.figures("11 a target is paused", fault);
+    let (reads, writes) = gaps(&own, &away);
+    figures.add_seconds("gap of its reads s", reads);
+    figures.add_seconds("gap of its writes s", writes);
+    figures.add_service("others", &others, &away);
+    figures.add_seconds("heal s", healed - back);
+    figures.write();
+    assert!(reads.max(writes) < 9 * SECOND, "the next copy answers");
+}
