@@ -60,7 +60,6 @@ test: test-rust test-py ## Run all tests that need no special machine
 .PHONY: test-rust
 test-rust: binary ## Unit tests and black-box tests over real processes
 	@$(with_clouds); set -x; cargo test --release $(CARGO_FLAGS) --workspace --exclude forebay-sdk
-	@ci/faults.sh three
 
 .PHONY: test-py
 test-py: binary python ## Python packages, other clients, the README

@@ -290,13 +290,20 @@ impl ObjectService {
 
     /// Whether the copy may be served without asking a backend.
     pub(super) fn is_fresh(&self, info: &BucketInfo, record: &Record) -> bool {
-        self.is_fresh_since(info, record.meta.epoch, record.meta.validated_ns)
+        let meta = &record.meta;
+        self.is_fresh_since(info, &record.name, meta.epoch, meta.validated_ns)
     }
 
     /// As [`Self::is_fresh`]; `epoch` and `validated_ns`: when it was compared with the backend.
-    pub(super) fn is_fresh_since(&self, info: &BucketInfo, epoch: u64, validated_ns: u64) -> bool {
+    pub(super) fn is_fresh_since(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        epoch: u64,
+        validated_ns: u64,
+    ) -> bool {
         if !info.has_backend() {
-            return self.knows_all(info);
+            return self.knows_all(info, name);
         }
         let young = match info.freshness {
             Freshness::Never => true,

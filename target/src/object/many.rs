@@ -35,7 +35,7 @@ impl ObjectService {
     pub(crate) fn small(&self, info: &BucketInfo, name: &str, most: u64) -> Option<Located> {
         let located = self.store().locate(info.id, name).ok()??;
         let (epoch, validated_ns) = located.validated();
-        let is_fresh = self.is_fresh_since(info, epoch, validated_ns);
+        let is_fresh = self.is_fresh_since(info, name, epoch, validated_ns);
         (located.bytes() <= most && is_fresh).then_some(located)
     }
 

@@ -71,11 +71,12 @@ impl ObjectService {
         state.node(self.me()).is_none_or(|n| n.lagging)
     }
 
-    /// Whether a copy here is the newest there is, as far as this target can know alone.
-    pub(super) fn knows_all(&self, info: &BucketInfo) -> bool {
+    /// Whether a copy here, looked up before, is the newest there is and may be shown, as far as this
+    /// target can know alone.
+    pub(super) fn knows_all(&self, info: &BucketInfo, name: &str) -> bool {
         !info.has_copies()
             || self.0.parts.maps.has_lease()
-                && self.0.unsettled.is_empty()
+                && !self.is_unsettled(info, name)
                 && !self.lags(&self.state())
     }
 

@@ -269,7 +269,7 @@ impl ObjectService {
         name: &str,
         announced: Option<&Checksum>,
     ) -> Result<bool> {
-        let knows = !info.has_backend() && self.knows_all(info);
+        let knows = !info.has_backend() && self.knows_all(info, name);
         let Some(announced) = announced.filter(|_| knows) else { return Ok(false) };
         let record = self.store().get(info.id, name).await?;
         Ok(record.is_some_and(|r| r.meta.checksum.as_ref() == Some(announced)))

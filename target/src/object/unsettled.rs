@@ -62,6 +62,11 @@ impl ObjectService {
         }
     }
 
+    /// Whether the object's last change may not have reached all.
+    pub(super) fn is_unsettled(&self, info: &BucketInfo, name: &str) -> bool {
+        !self.0.unsettled.is_empty() && self.0.unsettled.of(&Key::new(info, name)).is_some()
+    }
+
     /// The stamp of a removal that was made here and that others may not have heard of.
     pub(super) fn untold_removal(&self, info: &BucketInfo, name: &str) -> Option<Stamp> {
         if !info.has_copies() || self.0.unsettled.is_empty() {
@@ -84,7 +89,7 @@ impl ObjectService {
         name: &str,
         record: Record,
     ) -> Result<Option<Record>> {
-        if self.0.unsettled.of(&Key::new(info, name)).is_none() {
+        if !self.is_unsettled(info, name) {
             return Ok(Some(record));
         }
         self.settle(info, name).await?;
@@ -95,7 +100,7 @@ impl ObjectService {
     /// one that gave up did not.
     pub(super) async fn settle(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let key = Key::new(info, name);
-        if !info.has_copies() || self.0.unsettled.of(&key).is_none() {
+        if !info.has_copies() || !self.is_unsettled(info, name) {
             return Ok(());
         }
         let uri = || info.bucket.object_uri(name);
