@@ -40,7 +40,7 @@ impl Figures {
 
     /// Prints them, and leaves them where the environment says.
     pub fn write(&self) {
-        println!("{}: {}", self.row, json!(self.values));
+        eprintln!("{}: {}", self.row, json!(self.values));
         let Some(folder) = std::env::var_os("FOREBAY_FIGURES").filter(|v| !v.is_empty()) else {
             return;
         };
