@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{CopyLook, CopyRequest, Stamp};
 use forebay_core::state::{ClusterState, Node};
-use forebay_core::{Error, ErrorCode, Result, history, placement, rebalance};
+use forebay_core::{Error, ErrorCode, NodeId, Result, history, placement, rebalance};
 use futures::future::join_all;
 
 use super::ObjectService;
@@ -232,16 +232,23 @@ impl ObjectService {
             others.retain(|n| n.alive && !know.contains(&n.id));
             let told = others.into_iter().map(async |node| {
                 let has_copy = holders.iter().any(|h| h.id == node.id);
-                (&node.id, self.tell(node, info, name, news, has_copy).await)
+                let told = tokio::select! {
+                    told = self.tell(node, info, name, news, has_copy) => Some(told),
+                    // It may hang, and then nobody waits for it any longer.
+                    () = self.death_of(&node.id) => None,
+                };
+                (&node.id, told)
             });
-            let mut failed = None;
+            let (mut failed, mut died) = (None, false);
             for (id, told) in join_all(told).await {
                 match told {
-                    Ok(()) => drop(know.insert(id.clone())),
-                    Err(e) => failed = Some((id, e)),
+                    Some(Ok(())) => drop(know.insert(id.clone())),
+                    Some(Err(e)) => failed = Some((id, e)),
+                    None => died = true,
                 }
             }
             match failed {
+                None if died => {}
                 None => {
                     self.is_settled(info, name);
                     return Ok(());
@@ -252,6 +259,16 @@ impl ObjectService {
                     return Err(Error::unavailable(text));
                 }
                 Some(_) => tokio::time::sleep(AGAIN_AFTER).await,
+            }
+        }
+    }
+
+    /// Returns when a node does not count as alive any more.
+    async fn death_of(&self, id: &NodeId) {
+        let mut changes = self.0.parts.maps.subscribe();
+        while self.state().node(id).is_some_and(|node| node.alive) {
+            if changes.changed().await.is_err() {
+                return;
             }
         }
     }
