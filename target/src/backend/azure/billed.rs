@@ -8,6 +8,8 @@ use azure_core::http::{Context, Method, Request};
 use forebay_core::bill::RequestClass;
 use forebay_node::bill::Bill;
 
+use super::pass_on;
+
 /// Sees every try.
 #[derive(Debug)]
 pub(super) struct Billed(pub(super) Arc<Bill>);
@@ -22,13 +24,7 @@ impl Policy for Billed {
     ) -> PolicyResult {
         let lists = request.url().query_pairs().any(|(k, v)| k == "comp" && v == "list");
         self.0.request(class(request.method(), lists));
-        let Some((first, rest)) = next.split_first() else {
-            return Err(azure_core::Error::with_message(
-                azure_core::error::ErrorKind::Other,
-                "nothing sends the request",
-            ));
-        };
-        first.send(ctx, request, rest).await
+        pass_on(ctx, request, next).await
     }
 }
 

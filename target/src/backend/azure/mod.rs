@@ -16,7 +16,8 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use azure_core::http::Etag;
+use azure_core::http::policies::{Policy, PolicyResult};
+use azure_core::http::{Context, Etag, Request};
 use azure_core::time::OffsetDateTime;
 use azure_storage_blob::models::{
     BlobClientDownloadOptions, BlobClientGetPropertiesResultHeaders, BlobDownloadProperties,
@@ -133,6 +134,19 @@ impl Facts {
             custom: self.custom.into_iter().map(|(k, v)| (k.to_ascii_lowercase(), v)).collect(),
         }
     }
+}
+
+/// Hands a request to the policies behind the one that has looked at it.
+async fn pass_on(
+    ctx: &Context<'_>,
+    request: &mut Request,
+    next: &[Arc<dyn Policy>],
+) -> PolicyResult {
+    let Some((first, rest)) = next.split_first() else {
+        let text = "nothing sends the request";
+        return Err(azure_core::Error::with_message(azure_core::error::ErrorKind::Other, text));
+    };
+    first.send(ctx, request, rest).await
 }
 
 fn nanoseconds(time: OffsetDateTime) -> u64 {

@@ -11,6 +11,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+use super::pass_on;
+
 /// Headers whose values are signed by their place, in that order.
 const BY_PLACE: [&str; 11] = [
     "content-encoding",
@@ -64,13 +66,7 @@ impl Policy for SharedKey {
         request.insert_header("x-ms-date", to_rfc7231(&OffsetDateTime::now_utc()));
         let authorization = self.authorization(request);
         request.insert_header("authorization", authorization);
-        let Some((first, rest)) = next.split_first() else {
-            return Err(azure_core::Error::with_message(
-                azure_core::error::ErrorKind::Other,
-                "nothing sends the request",
-            ));
-        };
-        first.send(ctx, request, rest).await
+        pass_on(ctx, request, next).await
     }
 }
 
