@@ -1,4 +1,4 @@
-//! `forebay prefetch`, `evict`, `scrub` and `job`: long work on many objects.
+//! `forebay prefetch`, `evict`, `write-back`, `scrub` and `job`: long work on many objects.
 
 use std::time::Duration;
 
@@ -37,6 +37,19 @@ pub(crate) struct PrefetchArgs {
     /// First drop copies of what the backend has no more, or has in another version
     #[arg(long)]
     sync: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  forebay write-back ais://checkpoints/run-7/ s3://models --wait    as s3://models/run-7/…
+  forebay write-back ais://checkpoints s3://models/backup           as s3://models/backup/…
+What is there already is not sent again. Exit code 8 when the cloud does not take all.")]
+pub(crate) struct WriteBackArgs {
+    #[command(flatten)]
+    select: SelectArgs,
+    /// A bucket of a cloud, perhaps with a folder for the names
+    #[arg(value_name = "TO")]
+    to: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -78,6 +91,18 @@ pub(crate) async fn prefetch(session: &Session, args: &PrefetchArgs) -> Result<(
     let (bucket, prefix) = uri::remote(&args.select.what)?;
     let id = session.client.start_sync(&bucket, &Selection::Prefix(prefix)).await?;
     started(session, JobKind::Prefetch, &id, args.select.wait).await
+}
+
+/// Starts a write-back.
+pub(crate) async fn write_back(session: &Session, args: &WriteBackArgs) -> Result<(), Failure> {
+    let (bucket, prefix) = uri::remote(&args.select.what)?;
+    let (to, mut folder) = uri::remote(&args.to)?;
+    if !folder.is_empty() && !folder.ends_with('/') {
+        folder.push('/');
+    }
+    let chosen = Selection::Prefix(prefix);
+    let id = session.client.start_write_back(&bucket, &chosen, (&to, &folder), false).await?;
+    started(session, JobKind::WriteBack, &id, args.select.wait).await
 }
 
 async fn started(session: &Session, kind: JobKind, id: &str, wait: bool) -> Result<(), Failure> {

@@ -82,6 +82,8 @@ enum Command {
     Prefetch(job::PrefetchArgs),
     /// Drop cached copies; the backend keeps the objects
     Evict(job::SelectArgs),
+    /// Write native objects to a bucket of a cloud, and see that they are there
+    WriteBack(job::WriteBackArgs),
     /// Compare what is stored of a bucket with its checksums, now
     Scrub(job::SelectArgs),
     /// Pack the objects of a bucket into shards
@@ -157,6 +159,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Rm(args) => object::remove(session, &args).await,
         Command::Stat(args) => object::stat(session, &args).await,
         Command::Prefetch(args) => job::prefetch(session, &args).await,
+        Command::WriteBack(args) => job::write_back(session, &args).await,
         Command::Scrub(args) => job::start(session, JobKind::Scrub, &args).await,
         Command::Evict(args) => job::start(session, JobKind::Evict, &args).await,
         Command::Ishard(args) => ishard::run(session, &args).await,

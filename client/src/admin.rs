@@ -34,9 +34,30 @@ impl Client {
         self.start(JobKind::Prefetch, bucket, value).await
     }
 
+    /// Starts a job that writes native objects back to a bucket with a backend, under the same names
+    /// behind `folder`; its id comes back at once. `remove`: what was named and is gone here goes there
+    /// too, if it came from here.
+    pub async fn start_write_back(
+        &self,
+        bucket: &Bucket,
+        selection: &Selection,
+        (to, folder): (&Bucket, &str),
+        remove: bool,
+    ) -> Result<String> {
+        let mut value = chosen(selection)?;
+        value["tobck"] = json!({ "name": to.name, "provider": to.provider });
+        if !to.namespace.is_global() {
+            let (uuid, name) = (&to.namespace.uuid, &to.namespace.name);
+            value["tobck"]["namespace"] = json!({ "uuid": uuid, "name": name });
+        }
+        value["prepend"] = folder.into();
+        value["synchronize"] = remove.into();
+        self.start(JobKind::WriteBack, bucket, value).await
+    }
+
     async fn start(&self, kind: JobKind, bucket: &Bucket, value: Value) -> Result<String> {
         let method = match kind {
-            JobKind::Prefetch | JobKind::Scrub => Method::POST,
+            JobKind::Prefetch | JobKind::Scrub | JobKind::WriteBack => Method::POST,
             JobKind::Evict | JobKind::Delete => Method::DELETE,
             other => {
                 let what =

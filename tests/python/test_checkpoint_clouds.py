@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import json
 import threading
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -77,12 +79,22 @@ def bucket_in(minio: Minio) -> tuple[str, Any]:
     return name, own
 
 
+def keys(own: Any, name: str) -> list[str]:
+    return [o["Key"] for o in own.list_objects_v2(Bucket=name).get("Contents", [])]
+
+
+def client_before(
+    start_cluster: Callable[..., Cluster], env: dict[str, str], targets: int = 1
+) -> forebay.Client:
+    """A client of a new cluster before the cloud that the environment names."""
+    return forebay.Client(start_cluster(targets=targets, env=env).endpoint, timeout=30)
+
+
 def test_DF14_DF17_a_checkpoint_in_a_cloud_is_saved_there_and_read_cold(
     start_cluster: Callable[..., Cluster], minio: Minio
 ) -> None:
     name, own = bucket_in(minio)
-    running = start_cluster(targets=2, env=minio.env)
-    client = forebay.Client(running.endpoint, timeout=30)
+    client = client_before(start_cluster, minio.env, targets=2)
     checkpoint = Checkpoint(bucket_name=f"s3://{name}/run", storage_client=client)
     checkpoint.save({"weight": WEIGHT}, "1.pt")
     stored = own.head_object(Bucket=name, Key="run/1.pt")["ContentLength"]
@@ -95,7 +107,7 @@ def test_DF14_DF17_a_checkpoint_in_a_cloud_is_saved_there_and_read_cold(
     own.copy_object(Bucket=name, Key="run/2.pt", CopySource=f"{name}/run/1.pt")
     assert checkpoint.latest() == "2.pt"
     assert checkpoint.prune() == ["1.pt"]
-    assert [o["Key"] for o in own.list_objects_v2(Bucket=name)["Contents"]] == ["run/2.pt"]
+    assert keys(own, name) == ["run/2.pt"]
 
 
 def test_DF16_a_part_that_the_cloud_refuses_leaves_the_old_checkpoint(
@@ -103,8 +115,7 @@ def test_DF16_a_part_that_the_cloud_refuses_leaves_the_old_checkpoint(
 ) -> None:
     name, own = bucket_in(minio)
     url, told = door
-    running = start_cluster(targets=1, env={**minio.env, "AWS_ENDPOINT_URL": url})
-    client = forebay.Client(running.endpoint, timeout=30)
+    client = client_before(start_cluster, {**minio.env, "AWS_ENDPOINT_URL": url})
     checkpoint = Checkpoint(bucket_name=f"s3://{name}", storage_client=client)
     checkpoint.save("old", "c.pt")
     told.refuses = True
@@ -116,4 +127,84 @@ def test_DF16_a_part_that_the_cloud_refuses_leaves_the_old_checkpoint(
         later.result(60)
     told.refuses = False
     assert checkpoint.load("c.pt") == "old"
-    assert [o["Key"] for o in own.list_objects_v2(Bucket=name)["Contents"]] == ["c.pt"]
+    assert keys(own, name) == ["c.pt"]
+
+
+def test_X18_a_checkpoint_of_a_native_bucket_is_written_back_to_the_cloud(
+    start_cluster: Callable[..., Cluster], minio: Minio
+) -> None:
+    name, own = bucket_in(minio)
+    client = client_before(start_cluster, minio.env, targets=2)
+    native = client.bucket("checkpoints").create()
+    checkpoint = Checkpoint(
+        bucket_name=f"{native.uri}/run", storage_client=client, write_back=f"s3://{name}/backup"
+    )
+    for step in (1, 2):
+        checkpoint.save({"weight": WEIGHT * step}, f"{step}.pt")
+    checkpoint.save_async({"weight": WEIGHT * 3}, "3.pt")
+    checkpoint.wait_written_back(60)
+    assert keys(own, name) == [f"backup/run/{step}.pt" for step in (1, 2, 3)]
+    there = Checkpoint(bucket_name=f"s3://{name}/backup/run", storage_client=client)
+    assert torch.equal(there.load("3.pt")["weight"], WEIGHT * 3)
+    with urllib.request.urlopen(f"{client.endpoint}/api/v1/jobs") as answer:
+        jobs = [job for job in json.load(answer) if job["kind"] == "write-back"]
+    assert len(jobs) == 3 and all(job["bytes"] == job["total_bytes"] for job in jobs)
+
+    assert checkpoint.prune(keep=1) == ["1.pt", "2.pt"]
+    checkpoint.wait_written_back(60)
+    assert keys(own, name) == ["backup/run/3.pt"]
+    with pytest.raises(KeyError, match="mine"), checkpoint.writer("3.pt") as writer:
+        torch.save(WEIGHT, writer)
+        raise KeyError("mine")
+    checkpoint.wait_written_back(60)
+    assert torch.equal(there.load("3.pt")["weight"], WEIGHT * 3)
+
+
+def test_X18_what_the_cloud_refuses_is_told_and_goes_with_the_next_checkpoint(
+    start_cluster: Callable[..., Cluster], minio: Minio, door: tuple[str, type[Door]]
+) -> None:
+    name, own = bucket_in(minio)
+    url, told = door
+    client = client_before(start_cluster, {**minio.env, "AWS_ENDPOINT_URL": url})
+    native = client.bucket("checkpoints").create()
+    checkpoint = Checkpoint(
+        bucket_name=native.uri, storage_client=client, write_back=f"s3://{name}"
+    )
+    told.refuses = True
+    checkpoint.save("first", "1.pt")
+    for _ in range(2):
+        with pytest.raises(forebay.ForebayError, match=name):
+            checkpoint.wait_written_back(60)
+    assert checkpoint.load("1.pt") == "first" and keys(own, name) == []
+    told.refuses = False
+    with pytest.warns(RuntimeWarning, match="tried again"):
+        checkpoint.save("second", "2.pt")
+    checkpoint.wait_written_back(60)
+    assert keys(own, name) == ["1.pt", "2.pt"]
+
+
+def test_X18_a_folder_of_a_distributed_checkpoint_is_whole_in_the_cloud_or_not_one(
+    start_cluster: Callable[..., Cluster], minio: Minio
+) -> None:
+    import torch.distributed.checkpoint as dcp
+    from forebay_torch.dcp import StorageReader, StorageWriter
+
+    name, own = bucket_in(minio)
+    client = client_before(start_cluster, minio.env, targets=2)
+    native = client.bucket("checkpoints").create()
+    checkpoint = Checkpoint(
+        bucket_name=native.uri, storage_client=client, write_back=f"s3://{name}"
+    )
+    state = {"weight": WEIGHT, "step": torch.tensor(7)}
+    folder = f"{native.uri}/run/step=1"
+    dcp.save(state, storage_writer=StorageWriter(folder, storage_client=client))
+    checkpoint.write_back(folder)
+    found = own.list_objects_v2(Bucket=name)["Contents"]
+    last = max(found, key=lambda o: o["LastModified"])
+    assert len(found) >= 2 and last["Key"] == "run/step=1/.metadata"
+    loaded = {"weight": torch.empty_like(WEIGHT), "step": torch.tensor(0)}
+    reader = StorageReader(f"s3://{name}/run/step=1", storage_client=client)
+    dcp.load(loaded, storage_reader=reader)
+    assert torch.equal(loaded["weight"], WEIGHT) and loaded["step"] == 7
+    with pytest.raises(ValueError, match="without write_back"):
+        Checkpoint(bucket_name=native.uri, storage_client=client).write_back(folder)

@@ -46,6 +46,8 @@ pub enum JobKind {
     Rechunk,
     MakeCopies,
     PutCopies,
+    /// Has a cloud's bucket get what a native one has.
+    WriteBack,
     EcEncode,
     EcGet,
     EcPut,
@@ -74,7 +76,7 @@ const fn idles(ours: &'static str, v1: &'static str, shown: &'static str) -> Nam
 }
 
 impl JobKind {
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::Prefetch,
         Self::Evict,
         Self::Delete,
@@ -103,6 +105,7 @@ impl JobKind {
         Self::Rechunk,
         Self::MakeCopies,
         Self::PutCopies,
+        Self::WriteBack,
         Self::EcEncode,
         Self::EcGet,
         Self::EcPut,
@@ -143,6 +146,7 @@ impl JobKind {
             Self::Rechunk => ends("rechunk", "rechunk", "rechunk"),
             Self::MakeCopies => ends("make-copies", "make-n-copies", "mirror"),
             Self::PutCopies => idles("put-copies", "put-copies", "put-copies"),
+            Self::WriteBack => ends("write-back", "write-back", "write-back"),
             Self::EcEncode => ends("ec-encode", "ec-encode", "ec-bucket"),
             Self::EcGet => idles("ec-get", "ec-get", "ec-get"),
             Self::EcPut => idles("ec-put", "ec-put", "ec-put"),
@@ -176,13 +180,14 @@ impl JobKind {
             Self::GetBatch => "gbt-",
             Self::Ishard => "ishard-",
             Self::Dsort => "srt-",
+            Self::WriteBack => "wrb-",
             _ => "job-",
         }
     }
 
     /// Whether a target that starts again goes on with its part of such a job.
     pub fn resumes(self) -> bool {
-        self == Self::Prefetch
+        matches!(self, Self::Prefetch | Self::WriteBack)
     }
 
     /// Whether AIStore keeps a job of this kind for more work after its last, so that clients wait

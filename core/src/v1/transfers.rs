@@ -97,6 +97,16 @@ impl Fields {
         Ok(())
     }
 
+    /// What is put before every destination name.
+    pub fn prepend(&self) -> Result<String> {
+        self.text("prepend")
+    }
+
+    /// Whether what is gone at the source goes at the destination too.
+    pub fn synchronize(&self) -> Result<bool> {
+        self.flag("synchronize")
+    }
+
     /// The objects of a multi-object job.
     pub fn selection(&self) -> Result<Selection> {
         selection(&self.0)

@@ -122,6 +122,33 @@ async fn copy(
     Ok(text(state.jobs.start(&found, spec).await?))
 }
 
+/// Native objects written to a bucket with a backend; `synchronize`: what is gone goes there too.
+pub(super) async fn write_back(state: &Buckets, call: &Call) -> Result<Response> {
+    let (found, fields) = asked(state, call).await?;
+    let to = fields.destination()?;
+    let to = to.ok_or_else(|| Error::invalid("write-back: tobck is missing"))?;
+    let from = &found.info.bucket;
+    if found.info.has_backend() {
+        return Err(Error::invalid(format!(
+            "write-back: what is written to \"{from}\" is at its backend already"
+        ))
+        .hint("objects of native buckets are written back"));
+    }
+    let known = state.route.bucket(&to).await?;
+    if !known.info.has_backend() {
+        return Err(Error::invalid(format!("write-back: bucket \"{to}\" has no backend"))
+            .hint("copies inside of the cluster are made by `copy`"));
+    }
+    let mut spec = chosen(JobKind::WriteBack, &fields)?;
+    let prepend = fields.prepend()?;
+    let synchronize = fields.synchronize()?;
+    let task = CopyTask { prepend, synchronize, ..CopyTask::new(known.info.bucket.clone()) };
+    spec.task = Task::Copy(Box::new(task));
+    // Targets must know the destination: they are asked by the state that has it.
+    let found = Found { state: known.state, ..found };
+    Ok(text(state.jobs.start(&found, spec).await?))
+}
+
 /// The bucket that copies go to; a native one is made, with the properties of its source.
 async fn destination(state: &Buckets, source: &Found, to: &Bucket) -> Result<Found> {
     match state.route.bucket(to).await {

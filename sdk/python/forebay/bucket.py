@@ -227,18 +227,53 @@ class Bucket:
         """The job that drops the cluster's copies of these objects; the backend keeps its own."""
         return self._start("evict", names, template, prefix)
 
+    def write_back(
+        self,
+        to: Bucket | str,
+        names: Iterable[str] | None = None,
+        *,
+        template: str | None = None,
+        prefix: str | None = None,
+        remove: bool = False,
+    ) -> Job:
+        """The job that writes these native objects to a bucket with a backend, under the same names.
+
+        Each is there when the cloud says so: its size, its ETag, and which write of the object it
+        is. What is there already is not sent again, and an older one never goes over a newer one.
+
+        Args:
+            to: The bucket, or a URI that may go on with a folder, such as ``s3://backup/run-7``.
+            remove: What was named and is gone here goes there too, if it was written from here; else
+                that is a failure.
+
+        Raises:
+            InvalidArgument: This bucket has a backend itself, or ``to`` has none.
+        """
+        bucket, folder = (to, "") if isinstance(to, Bucket) else self.client.bucket_of(to)
+        chosen = self._chosen("write_back", names, template, prefix)
+        if folder and not folder.endswith("/"):
+            folder += "/"
+        native = self.client._native
+        id = native.start_write_back(self.uri, chosen, prefix or "", bucket.uri, folder, remove)
+        return Job(self.client, id)
+
     def _start(
         self, kind: str, names: Iterable[str] | None, template: str | None, prefix: str | None
     ) -> Job:
+        chosen = self._chosen(kind, names, template, prefix)
+        return Job(self.client, self.client._native.start_job(kind, self.uri, chosen, prefix or ""))
+
+    def _chosen(
+        self, kind: str, names: Iterable[str] | None, template: str | None, prefix: str | None
+    ) -> list[str] | None:
+        """The names that were given; None where a prefix was."""
         if sum(given is not None for given in (names, template, prefix)) != 1:
             raise ValueError(
                 f'{kind}() takes exactly one of names, template and prefix; prefix="" is all'
             )
-        if prefix is None:
-            chosen = list(self.objects(names=names, template=template).names)
-        else:
-            chosen = None
-        return Job(self.client, self.client._native.start_job(kind, self.uri, chosen, prefix or ""))
+        if prefix is not None:
+            return None
+        return list(self.objects(names=names, template=template).names)
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, Bucket):

@@ -14,6 +14,7 @@ mod table;
 mod upkeep;
 mod walked;
 mod work;
+mod write_back;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 

@@ -15,7 +15,7 @@ use futures::{Stream, TryStreamExt};
 use tokio::sync::mpsc;
 
 use super::walked::Outcome;
-use super::{Job, Jobs, Registration, copy, sync};
+use super::{Job, Jobs, Registration, copy, sync, write_back};
 use crate::backend::Announced;
 use crate::object::{BlobOptions, Brought, ObjectService, Verdict};
 
@@ -23,6 +23,8 @@ use crate::object::{BlobOptions, Brought, ObjectService, Verdict};
 const PARALLEL: usize = 16;
 /// And where small ones are fetched together.
 const COMPOSED: usize = 128;
+/// And where they are written back: each goes out in parts of its own.
+const WRITTEN_BACK: usize = 4;
 /// Names taken from a listing at once.
 const PAGE: usize = 1000;
 /// Pages of a backend's listing that wait for the work: how much there is to do is known early.
@@ -127,8 +129,10 @@ impl Walk<'_> {
 
     /// How many of the names that were given are this target's, for those who watch the job.
     async fn count_mine(&self) -> Result<()> {
-        if self.job.spec.kind != JobKind::Prefetch {
-            return Ok(());
+        match self.job.spec.kind {
+            JobKind::Prefetch => {}
+            JobKind::WriteBack => return write_back::count_mine(self).await,
+            _ => return Ok(()),
         }
         let Some(mut names) = self.job.spec.selection.names()? else { return Ok(()) };
         let (mut mine, mut seen) = (0, 0);
@@ -249,6 +253,7 @@ impl Walk<'_> {
         let composes = self.info.cloud.compose() != Compose::Off;
         let parallel = match self.job.spec.workers {
             0 if composes => COMPOSED,
+            0 if self.job.spec.kind == JobKind::WriteBack => WRITTEN_BACK,
             0 => PARALLEL,
             asked => asked as usize,
         };
@@ -297,6 +302,7 @@ impl Walk<'_> {
     /// Whether one object's failure is the job's.
     fn ends_at(&self, error: &Error) -> bool {
         match &self.job.spec.task {
+            Task::Copy(_) if self.job.spec.kind == JobKind::WriteBack => false,
             Task::Copy(task) => !task.continue_on_error && error.code != ErrorCode::ObjectNotFound,
             _ => false,
         }
@@ -327,6 +333,9 @@ impl Walk<'_> {
         if owner.id == self.jobs.0.me {
             return Ok(true);
         }
+        if self.job.spec.kind == JobKind::WriteBack {
+            write_back::check_others(self, name, &owner.id)?;
+        }
         let unmoved =
             source == Source::Here && !self.info.has_backend() && !state.is_in_place(&self.info);
         if !unmoved {
@@ -353,6 +362,9 @@ impl Walk<'_> {
             // Its owner does it, wherever it lies.
             (JobKind::Delete, _) => {
                 Box::pin(objects.remove_at_owner(info, name)).await.map(|()| Some(0))
+            }
+            (JobKind::WriteBack, Task::Copy(task)) => {
+                return write_back::one(self, task, name).await;
             }
             (_, Task::Copy(task)) => copy::one(self, task, name).await,
             (JobKind::IndexShard, _) => self.index(name).await,

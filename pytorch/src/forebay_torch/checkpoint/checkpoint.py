@@ -6,6 +6,7 @@ import io
 import os
 import warnings
 import zipfile
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from forebay_torch.checkpoint.catalog import catalog, remove_all
 from forebay_torch.checkpoint.in_flight import InFlight, SaveFuture
 from forebay_torch.checkpoint.location import Location, StrPath, locate, uri_of
 from forebay_torch.checkpoint.snapshot import snapshot
+from forebay_torch.checkpoint.write_back import WriteBack, WrittenBackWriter, in_order
 
 __all__ = ["Checkpoint"]
 
@@ -41,6 +43,9 @@ class Checkpoint:
         part_size: Bytes of a part, 16 MiB by default.
         concurrency: Parts in memory at most while one checkpoint is written, at least 3; and
             requests at once while one is read.
+        write_back: URI of a bucket of a cloud, or of a folder in one. What is saved to a native bucket
+            is then written there by a job of the cluster, under its own name, and what is pruned or
+            removed goes there too. A save does not wait for that: ``wait_written_back`` does.
 
     Raises:
         ValueError: A number makes no sense, or the bucket's kind is unknown.
@@ -63,6 +68,7 @@ class Checkpoint:
         endpoint: str | None = None,
         part_size: int = 16 << 20,
         concurrency: int = 8,
+        write_back: str | None = None,
     ) -> None:
         if part_size < 1:
             raise ValueError(f"part_size must be at least 1, not {part_size}")
@@ -79,6 +85,7 @@ class Checkpoint:
         if bucket_name is not None:
             self._base = Location(*self.client.bucket_of(uri_of(bucket_name) or bucket_name))
         self._in_flight = InFlight()
+        self._write_back = None if write_back is None else WriteBack(write_back)
 
     def writer(self, path: StrPath) -> Writer:
         """A file whose content becomes the checkpoint when it is closed.
@@ -86,7 +93,10 @@ class Checkpoint:
         Leaving its ``with`` block by an exception stores nothing. ``write`` and ``close`` raise the
         ``ForebayError`` of a part that could not be stored.
         """
-        return Writer(self.object(path), self.parts_ahead, part_size=self.part_size)
+        target, ahead = self.object(path), self.parts_ahead
+        if self._write_back is not None:
+            return WrittenBackWriter(self._write_back, target, ahead, self.part_size)
+        return Writer(target, ahead, part_size=self.part_size)
 
     @property
     def parts_ahead(self) -> int:
@@ -153,6 +163,40 @@ class Checkpoint:
         """
         self._in_flight.wait()
 
+    def write_back(self, path: StrPath) -> None:
+        """Has a checkpoint written back: that of another program, or a folder of
+        ``torch.distributed.checkpoint``, which is whole there when this returns.
+
+        Raises:
+            ValueError: This Checkpoint has no ``write_back``, or the path is a whole bucket.
+            ForebayError: Not all of a folder can be written there; what makes it whole is not, then.
+        """
+        if self._write_back is None:
+            raise ValueError("this Checkpoint was made without write_back=")
+        place = self._locate(path)
+        under = place.under()
+        if not under:
+            raise ValueError(f"{os.fspath(path)!r} is a whole bucket, not a checkpoint in it")
+        steps = in_order(place.bucket.list_snapshot(under).names())
+        if not steps:
+            self._write_back.send(place.bucket, [place.object().name])
+        for step in steps:
+            job = self._write_back.send(place.bucket, step)
+            if job is not None:
+                job.wait()
+
+    def wait_written_back(self, timeout: float | None = None) -> None:
+        """Returns when all that was saved is in the cloud, too.
+
+        Raises:
+            Timeout: It is not after so many seconds.
+            ForebayError: The cloud does not take it. It is still in its native bucket, and is tried
+                again with the next save.
+        """
+        self._in_flight.wait()
+        if self._write_back is not None:
+            self._write_back.wait(timeout)
+
     def latest(self, prefix: StrPath = "") -> str | None:
         """The path of the newest whole checkpoint whose name begins so; None where there is none.
 
@@ -187,7 +231,7 @@ class Checkpoint:
             if entry.name not in kept and entry.order < whole[-1].order
         ]
         for entry in gone:
-            remove_all(place.bucket, entry.objects)
+            self._remove_all(place, entry.objects)
         return [self._path(prefix, place, entry.name) for entry in gone]
 
     def resume_latest(
@@ -223,11 +267,16 @@ class Checkpoint:
         """Deletes a checkpoint: an object, or a folder with all in it; nothing if it is not there."""
         place = self._locate(path)
         if place.name and not place.name.endswith("/"):
-            place.object().delete(missing_ok=True)
+            self._remove_all(place, [place.name])
         under = place.under()
         if not under:
             raise ValueError(f"{os.fspath(path)!r} is a whole bucket, not a checkpoint in it")
-        remove_all(place.bucket, list(place.bucket.list_snapshot(under).names()))
+        self._remove_all(place, list(place.bucket.list_snapshot(under).names()))
+
+    def _remove_all(self, place: Location, names: Sequence[str]) -> None:
+        remove_all(place.bucket, names)
+        if self._write_back is not None:
+            self._write_back.remove(place.bucket, names)
 
     def _locate(self, path: StrPath) -> Location:
         return locate(path, self.client, self._base)

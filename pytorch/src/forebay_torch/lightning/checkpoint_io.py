@@ -33,7 +33,7 @@ class LightningCheckpoint(CheckpointIO):  # type: ignore[misc,unused-ignore]
         project_name: Accepted for compatibility, unused.
         storage_client: A ``forebay.Client``; by default one from the environment.
         bucket_name: Name or URI of the bucket for paths that are no URIs.
-        part_size: As for Checkpoint, with ``concurrency``.
+        part_size: As for Checkpoint, with ``concurrency`` and ``write_back``.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class LightningCheckpoint(CheckpointIO):  # type: ignore[misc,unused-ignore]
         bucket_name: str | None = None,
         part_size: int = 16 << 20,
         concurrency: int = 8,
+        write_back: str | None = None,
     ) -> None:
         self.checkpoint = Checkpoint(
             project_name,
@@ -51,6 +52,7 @@ class LightningCheckpoint(CheckpointIO):  # type: ignore[misc,unused-ignore]
             storage_client,
             part_size=part_size,
             concurrency=concurrency,
+            write_back=write_back,
         )
         self._local = TorchCheckpointIO()
 

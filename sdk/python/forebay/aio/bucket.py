@@ -119,6 +119,21 @@ class AsyncBucket(Wrapped[Bucket]):
         job = await self._threads.call(self._sync.evict, names, template=template, prefix=prefix)
         return AsyncJob(job, self._threads)
 
+    async def write_back(
+        self,
+        to: AsyncBucket | str,
+        names: Iterable[str] | None = None,
+        *,
+        template: str | None = None,
+        prefix: str | None = None,
+        remove: bool = False,
+    ) -> AsyncJob:
+        where = to if isinstance(to, str) else to._sync
+        job = await self._threads.call(
+            self._sync.write_back, where, names, template=template, prefix=prefix, remove=remove
+        )
+        return AsyncJob(job, self._threads)
+
 
 class AsyncObjectGroup(Wrapped[ObjectGroup]):
     """As :class:`forebay.ObjectGroup`."""

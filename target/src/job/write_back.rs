@@ -1,0 +1,115 @@
+//! Write-backs: a cloud's bucket gets what a native one has, and what is gone here goes there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_core::job::CopyTask;
+use forebay_core::{Error, ErrorCode, NodeId, ObjectName, Result, placement};
+use tokio::time::{Instant, sleep};
+
+use super::Job;
+use super::walked::Outcome;
+use super::work::Walk;
+use crate::object::WrittenBack;
+
+/// How long a cloud that does not take an object is asked again, after its own retries.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// The longest pause before that.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Writes one object back. A cloud that is away for minutes is waited for; a note says why.
+pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<Outcome> {
+    let end = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_secs(1);
+    loop {
+        let error = match once(walk, task, name).await {
+            Err(e) if e.code.is_transient() && Instant::now() + pause < end => e,
+            done => return done,
+        };
+        if pause == Duration::from_secs(1) {
+            walk.job
+                .note(format!("{}: {error}; it is tried again", walk.info.bucket.object_uri(name)));
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn once(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<Outcome> {
+    let objects = walk.objects();
+    let to = objects.state().bucket(&task.to)?.clone();
+    let copy = ObjectName::new(task.name_of(name))?;
+    let sent = Arc::new(AtomicU64::new(0));
+    let counted = sent.clone();
+    let shown = Shown { job: walk.job, sent, told: AtomicU64::new(0) };
+    let done = {
+        let hears = Arc::new(move |bytes| {
+            counted.fetch_add(bytes, Ordering::Relaxed);
+        });
+        let written =
+            objects.write_back((&walk.info, name), (&to, copy.as_str()), task.synchronize, hears);
+        let mut written = std::pin::pin!(written);
+        loop {
+            tokio::select! {
+                done = &mut written => break done,
+                () = sleep(Duration::from_millis(200)) => shown.tell(),
+            }
+        }
+    };
+    drop(shown);
+    Ok(match done? {
+        WrittenBack::Sent(bytes) => Outcome::Done(bytes),
+        WrittenBack::Present(bytes) => Outcome::Present(bytes),
+        WrittenBack::Removed => Outcome::Done(0),
+        WrittenBack::Nothing => Outcome::Present(0),
+    })
+}
+
+/// What the cloud has of an object that is on its way, in the job's counters; taken back at the end,
+/// when the object counts itself.
+struct Shown<'a> {
+    job: &'a Job,
+    sent: Arc<AtomicU64>,
+    told: AtomicU64,
+}
+
+impl Shown<'_> {
+    fn tell(&self) {
+        let sent = self.sent.load(Ordering::Relaxed);
+        let told = self.told.swap(sent, Ordering::Relaxed);
+        self.job.count(0, sent.saturating_sub(told));
+    }
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.job.uncount(0, self.told.load(Ordering::Relaxed));
+    }
+}
+
+/// What a target does not own is another's to write back, if that has a part in the job.
+pub(super) fn check_others(walk: &Walk<'_>, name: &str, owner: &NodeId) -> Result<()> {
+    if walk.job.spec.on.contains(owner) {
+        return Ok(());
+    }
+    let uri = walk.info.bucket.object_uri(name);
+    let text = format!("{uri} belongs to target {owner} by now, which has no part in this job");
+    Err(Error::new(ErrorCode::Conflict, text).hint("start it again"))
+}
+
+/// How much of what was named is this target's.
+pub(super) async fn count_mine(walk: &Walk<'_>) -> Result<()> {
+    let Some(names) = walk.job.spec.selection.names()? else { return Ok(()) };
+    let (mut objects, mut bytes) = (0, 0);
+    for name in names {
+        if placement::owner(&walk.objects().state(), &walk.info, &name)?.id != walk.jobs.0.me {
+            continue;
+        }
+        // What is gone counts too: it is to go there.
+        objects += 1;
+        bytes += walk.objects().head(&walk.info, &name).await.map_or(0, |meta| meta.size);
+    }
+    walk.job.expect_totals(objects, bytes);
+    Ok(())
+}
