@@ -97,17 +97,34 @@ impl Client {
     ///
     /// Fails as a whole only when the cluster answered for no entry at all.
     pub async fn batch_all(&self, request: &BatchRequest) -> Result<Vec<Result<Bytes, CoreError>>> {
-        let request = BatchRequest { ordered: false, ..request.clone() };
         let mut all: Vec<Option<Result<Bytes, CoreError>>> = vec![None; request.entries.len()];
-        let mut batch = Batch::new(self, request)?;
-        while let Some(item) = batch.next().await {
-            all[item.index] = Some(item.result);
-        }
-        if let (Some(error), 0) = (batch.gave_up, batch.answered) {
-            return Err(error);
-        }
+        let take = |run: Vec<BatchItem>| {
+            for item in run {
+                all[item.index] = Some(item.result);
+            }
+        };
+        self.batch_runs(request.clone(), take).await?;
         let missing = || Err(CoreError::internal("an entry of the batch was left out"));
         Ok(all.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
+    }
+
+    /// Reads a whole batch; `take` gets the answers as they come, in any order, several at a time. What
+    /// it does meanwhile the targets go on with theirs.
+    ///
+    /// Fails as [`Self::batch_all`] does.
+    pub async fn batch_runs(
+        &self,
+        request: BatchRequest,
+        mut take: impl FnMut(Vec<BatchItem>),
+    ) -> Result<()> {
+        let mut batch = Batch::new(self, BatchRequest { ordered: false, ..request })?;
+        while let Some(run) = batch.next_run().await {
+            take(run);
+        }
+        match (batch.gave_up, batch.answered) {
+            (Some(error), 0) => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

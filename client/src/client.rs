@@ -90,6 +90,8 @@ pub(crate) struct ObjectCall<'a> {
     pub(crate) name: &'a str,
     /// Where nodes answer it.
     pub(crate) route: Route,
+    /// Who reads the answer moves its bytes too: for long ones, read at once, of what may be asked twice.
+    pub(crate) driven: bool,
     /// Appended to the query; empty or starting with `&`.
     pub(crate) query: &'a str,
     pub(crate) headers: HeaderMap,
@@ -216,9 +218,14 @@ impl Client {
             Some(body) => body.open().await?,
             None => (Upload::empty(), Arc::<Progress>::default()),
         };
-        let request = transport::finish(builder, upload)?;
         let turn = self.inner.pace.turn().await;
-        let answer = self.transport().send_ok(&node.url, request, Some(&progress)).await;
+        let answer = if call.driven {
+            let request = transport::finish(builder, Bytes::new())?;
+            self.transport().send_ok_driven(&node.url, request).await
+        } else {
+            let request = transport::finish(builder, upload)?;
+            self.transport().send_ok(&node.url, request, Some(&progress)).await
+        };
         turn.end(answer.as_ref().err().map(|(e, _)| e.code()));
         match answer {
             Ok(answer) => {

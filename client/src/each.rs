@@ -77,6 +77,7 @@ impl Client {
                 bucket,
                 name,
                 route: Route::Object,
+                driven: false,
                 query: &query,
                 headers: HeaderMap::new(),
                 body: None,

@@ -19,6 +19,9 @@ use crate::http_date;
 
 pub(crate) const HEAD_PROPS: &str = "&props=checksum,atime,version,custom,last-modified,etag";
 
+/// Bytes of a range whose reader moves them itself.
+const LONG: u64 = 512 << 10;
+
 /// What of an object is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Route {
@@ -83,6 +86,7 @@ impl Client {
             bucket,
             name,
             route: Route::Object,
+            driven: false,
             query: "",
             headers: wanted,
             body: Some(&body),
@@ -105,6 +109,7 @@ impl Client {
             bucket,
             name,
             route: Route::Object,
+            driven: false,
             query: HEAD_PROPS,
             headers: HeaderMap::new(),
             body: None,
@@ -120,6 +125,7 @@ impl Client {
             bucket,
             name,
             route: Route::Object,
+            driven: false,
             query: "",
             headers: HeaderMap::new(),
             body: None,
@@ -144,6 +150,7 @@ impl Client {
             bucket: from.0,
             name: from.1,
             route: Route::Object,
+            driven: false,
             query: &query,
             headers: HeaderMap::new(),
             body: None,
@@ -178,6 +185,7 @@ impl Client {
             bucket,
             name,
             route: Route::Object,
+            driven: is_long(range),
             query,
             headers: range_header(range),
             body: None,
@@ -185,6 +193,11 @@ impl Client {
         let (answer, _) = self.ask_owner(&call, tries).await?;
         Identity::open(answer, range)
     }
+}
+
+/// Whether a range is so long that moving it by another task costs more than the wait for a turn.
+fn is_long(range: Option<RangeSpec>) -> bool {
+    matches!(range, Some(RangeSpec::From(first, Some(last))) if last.saturating_sub(first) >= LONG)
 }
 
 /// What the head of an answer to HEAD says of the object.

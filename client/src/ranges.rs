@@ -34,16 +34,24 @@ impl Client {
         dest: &mut [u8],
     ) -> Result<usize> {
         let room = dest.len() as u64;
+        let fitting = |dest, length: u64| match part_of(dest, length) {
+            Some(dest) => Ok(dest),
+            None => {
+                let uri = bucket.object_uri(name);
+                let what = format!("{uri}: {length} bytes do not fit into a buffer of {room}");
+                Err(Error::Api(CoreError::invalid(what)))
+            }
+        };
+        if let Some(known) = Known::of(range, how, pin) {
+            let dest = fitting(dest, known.end - known.start)?;
+            self.fill_known(bucket, name, &known, how, dest).await?;
+            return Ok(dest.len());
+        }
         let Some((first, end)) = self.first_of(bucket, name, range, how).await? else {
             return Ok(0);
         };
         pin.map_or(Ok(()), |pin| pin.check(&first.meta, bucket, name))?;
-        let length = end - first.range.start;
-        let Some(dest) = usize::try_from(length).ok().and_then(|n| dest.get_mut(..n)) else {
-            let uri = bucket.object_uri(name);
-            let what = format!("{uri}: {length} bytes do not fit into a buffer of {room}");
-            return Err(Error::Api(CoreError::invalid(what)));
-        };
+        let dest = fitting(dest, end - first.range.start)?;
         self.fill(bucket, name, first, how, dest).await?;
         Ok(dest.len())
     }
@@ -56,16 +64,44 @@ impl Client {
         how: Ranges,
         pin: Option<&Pin>,
     ) -> Result<Vec<u8>> {
+        let large =
+            |_| Error::Api(CoreError::invalid(format!("{}: too large", bucket.object_uri(name))));
+        if let Some(known) = Known::of(range, how, pin) {
+            let mut dest = vec![0; usize::try_from(known.end - known.start).map_err(large)?];
+            self.fill_known(bucket, name, &known, how, &mut dest).await?;
+            return Ok(dest);
+        }
         let Some((first, end)) = self.first_of(bucket, name, range, how).await? else {
             return Ok(Vec::new());
         };
         pin.map_or(Ok(()), |pin| pin.check(&first.meta, bucket, name))?;
-        let length = usize::try_from(end - first.range.start).map_err(|_| {
-            Error::Api(CoreError::invalid(format!("{}: too large", bucket.object_uri(name))))
-        })?;
-        let mut dest = vec![0; length];
+        let mut dest = vec![0; usize::try_from(end - first.range.start).map_err(large)?];
         self.fill(bucket, name, first, how, &mut dest).await?;
         Ok(dest)
+    }
+
+    /// Reads a range of an object of which all is known: no part waits for another.
+    async fn fill_known(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        known: &Known<'_>,
+        how: Ranges,
+        dest: &mut [u8],
+    ) -> Result<()> {
+        let size = usize::try_from(how.size.max(1)).unwrap_or(usize::MAX);
+        let mut next = known.start;
+        let mut parts = Vec::with_capacity(dest.len().div_ceil(size));
+        for part in dest.chunks_mut(size) {
+            let range = RangeSpec::From(next, Some(next + part.len() as u64 - 1));
+            next += part.len() as u64;
+            parts.push(async move {
+                let reply = self.get(bucket, name, Some(range)).await?;
+                known.pin.check(&reply.meta, bucket, name)?;
+                copy(reply, part).await
+            });
+        }
+        stream::iter(parts).buffer_unordered(how.at_once).try_collect().await
     }
 
     /// The first range, which tells how large the object is, and where the last one ends. `None`
@@ -151,6 +187,30 @@ impl Client {
         }
         copy(reply, dest).await
     }
+}
+
+/// A range of an object that is known before it is asked for, so that no answer has to tell its size.
+struct Known<'a> {
+    start: u64,
+    end: u64,
+    pin: &'a Pin,
+}
+
+impl<'a> Known<'a> {
+    /// `None` where there is to be one request alone, or parts could be of two versions unnoticed.
+    fn of(range: Option<RangeSpec>, how: Ranges, pin: Option<&'a Pin>) -> Option<Self> {
+        let (Some(RangeSpec::From(start, Some(last))), Some(pin)) = (range, pin) else {
+            return None;
+        };
+        let end = pin.size.min(last.saturating_add(1));
+        let tells = !pin.version.is_empty() || !pin.checksum.is_empty();
+        (how.at_once > 1 && tells && start < end).then_some(Self { start, end, pin })
+    }
+}
+
+/// The first bytes of some memory, if it has so many.
+fn part_of(dest: &mut [u8], length: u64) -> Option<&mut [u8]> {
+    usize::try_from(length).ok().and_then(|length| dest.get_mut(..length))
 }
 
 /// Writes what a stream delivers over `dest`, which it must fill.

@@ -52,6 +52,7 @@ impl Client {
             bucket,
             name: name.as_str(),
             route: Route::ShardIndex,
+            driven: false,
             query,
             headers: HeaderMap::new(),
             body: None,

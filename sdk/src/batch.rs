@@ -2,6 +2,7 @@
 //! `_core.BatchStream`, the answers one by one, and `_core.PendingBatch`, all of them later.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_client::{BatchItem, BatchStream as NativeStream, Client, Result};
@@ -75,6 +76,61 @@ pub(crate) fn answer(
     }
 }
 
+/// [`answer`] of one of many; `raises`: a failure is raised.
+fn one_of(
+    py: Python<'_>,
+    result: forebay_core::Result<Bytes>,
+    content: Content,
+    raises: bool,
+) -> PyResult<Bound<'_, PyAny>> {
+    match result {
+        Err(e) if raises => Err(raise(py, e)),
+        result => answer(py, result, content),
+    }
+}
+
+/// Copies of so many bytes are made at once while a batch comes.
+const COPIED: usize = 512 << 10;
+/// Whoever waits longer than this for the GIL makes the rest at the end: another thread needs it.
+const GIL_IS_FREE: Duration = Duration::from_millis(1);
+
+/// Reads a batch; the answers in the order of the request. Where they are copied, that is done as
+/// they come: while they are in the CPU's caches, and while the targets send the rest.
+pub(crate) fn read_all<'py>(
+    py: Python<'py>,
+    client: Client,
+    request: BatchRequest,
+    content: Content,
+    raises: bool,
+) -> PyResult<Bound<'py, PyList>> {
+    let mut made: Vec<Option<PyResult<Py<PyAny>>>> = Vec::new();
+    made.resize_with(request.entries.len(), || None);
+    let mut make = |py: Python<'_>, run: Vec<BatchItem>| {
+        for BatchItem { index, result } in run {
+            made[index] = Some(one_of(py, result, content, raises).map(Bound::unbind));
+        }
+    };
+    let (mut waiting, mut bytes, mut is_free) = (Vec::new(), 0, content == Content::Bytes);
+    let take = |mut run: Vec<BatchItem>| {
+        bytes += run.iter().map(|item| item.result.as_ref().map_or(0, Bytes::len)).sum::<usize>();
+        waiting.append(&mut run);
+        if is_free && bytes >= COPIED {
+            let begun = Instant::now();
+            Python::attach(|py| {
+                is_free = begun.elapsed() < GIL_IS_FREE;
+                make(py, std::mem::take(&mut waiting));
+            });
+            bytes = 0;
+        }
+    };
+    runtime::block_on(py, client.batch_runs(request, take))?.map_err(|e| raise(py, e))?;
+    make(py, waiting);
+    let missing = || Err(raise(py, Error::internal("an entry of the batch was left out")));
+    let made: Vec<Py<PyAny>> =
+        made.into_iter().map(|one| one.unwrap_or_else(missing)).collect::<PyResult<_>>()?;
+    PyList::new(py, made)
+}
+
 /// All answers as Python gets them; `raises`: the first failure is raised.
 pub(crate) fn answers(
     py: Python<'_>,
@@ -84,8 +140,7 @@ pub(crate) fn answers(
 ) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);
     for one in answers {
-        let one = if raises { Ok(one.map_err(|e| raise(py, e))?) } else { one };
-        list.append(answer(py, one, content)?)?;
+        list.append(one_of(py, one, content, raises)?)?;
     }
     Ok(list)
 }

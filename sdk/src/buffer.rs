@@ -94,3 +94,29 @@ impl Destination {
         }
     }
 }
+
+/// Readable memory of a Python object, which cannot move or go while this lives.
+pub(crate) struct Source {
+    buffer: PyBuffer<u8>,
+}
+
+impl Source {
+    pub(crate) fn new(buffer: PyBuffer<u8>) -> PyResult<Self> {
+        if !buffer.is_c_contiguous() {
+            return Err(PyBufferError::new_err("the buffer is not contiguous"));
+        }
+        Ok(Self { buffer })
+    }
+
+    #[allow(unsafe_code)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let length = self.buffer.len_bytes();
+        if length == 0 {
+            // The pointer of an empty buffer may be null.
+            return &[];
+        }
+        // SAFETY: the exporter keeps the memory at its place while the buffer is held, and it is
+        // contiguous. As with every `write`, another thread of Python must not change it meanwhile.
+        unsafe { std::slice::from_raw_parts(self.buffer.buf_ptr().cast::<u8>(), length) }
+    }
+}

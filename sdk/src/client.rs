@@ -27,6 +27,7 @@ use crate::batch::{self, BatchStream, Content, PendingBatch};
 use crate::buffer::{Buffer, Destination};
 use crate::each::{Pinned, pinned};
 use crate::error::raise;
+use crate::gathering::Gathering;
 use crate::listing;
 use crate::object::{self, ObjectStream};
 use crate::runtime::{self, Owned};
@@ -71,6 +72,11 @@ impl Client {
 
 pub(crate) fn parse_bucket(py: Python<'_>, uri: &str) -> PyResult<Bucket> {
     Ok(Bucket::parse_uri(uri).map_err(|e| raise(py, e))?.0)
+}
+
+/// What a job works on: these names, or all that begin so.
+fn selection(names: Option<Vec<String>>, prefix: String) -> Selection {
+    names.map_or(Selection::Prefix(prefix), Selection::Names)
 }
 
 fn member_call(
@@ -270,6 +276,19 @@ impl Client {
         json(py, &meta)
     }
 
+    /// Writes an object of what was gathered.
+    fn put_gathered(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        content: &Gathering,
+    ) -> PyResult<()> {
+        let bucket = parse_bucket(py, bucket)?;
+        let body = Body::Bytes(content.take());
+        self.call(py, |c| async move { c.put(&bucket, &name, body, None).await }).map(drop)
+    }
+
     fn put_file(
         &self,
         py: Python<'_>,
@@ -348,9 +367,8 @@ impl Client {
         raises: bool,
     ) -> PyResult<Bound<'py, PyList>> {
         let request = batch::request(py, &buckets, bucket_of.as_deref(), &names, parts)?;
-        let answers = self.call(py, |c| async move { c.batch_all(&request).await })?;
         let content = if as_bytes { Content::Bytes } else { Content::Shared };
-        batch::answers(py, answers, content, raises)
+        batch::read_all(py, self.native(py)?, request, content, raises)
     }
 
     /// The same, begun now and taken later.
@@ -482,11 +500,26 @@ impl Client {
     ) -> PyResult<String> {
         let kind: JobKind = kind.parse().map_err(|e: Error| raise(py, e))?;
         let bucket = parse_bucket(py, bucket)?;
-        let selection = match names {
-            Some(names) => Selection::Names(names),
-            None => Selection::Prefix(prefix),
-        };
+        let selection = selection(names, prefix);
         self.call(py, |c| async move { c.start_job(kind, &bucket, &selection).await })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn start_write_back(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        names: Option<Vec<String>>,
+        prefix: String,
+        to: &str,
+        folder: String,
+        remove: bool,
+    ) -> PyResult<String> {
+        let (bucket, to) = (parse_bucket(py, bucket)?, parse_bucket(py, to)?);
+        let chosen = selection(names, prefix);
+        self.call(py, |c| async move {
+            c.start_write_back(&bucket, &chosen, (&to, &folder), remove).await
+        })
     }
 
     /// Starts a job that sorts shards; `spec` is JSON.

@@ -10,6 +10,7 @@ mod buffer;
 mod client;
 mod each;
 mod error;
+mod gathering;
 mod listing;
 mod object;
 mod runtime;
@@ -43,6 +44,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<object::ObjectStream>()?;
     m.add_class::<shard::ShardStream>()?;
     m.add_class::<upload::Upload>()?;
+    m.add_class::<gathering::Gathering>()?;
     m.add_class::<runtime::Cancel>()?;
     m.add_function(wrap_pyfunction!(each::get_each, m)?)?;
     m.add_function(wrap_pyfunction!(each::list_pinned, m)?)?;

@@ -5,10 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use forebay_client::Upload as Native;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 
 use crate::error::raise;
-use crate::object::share;
+use crate::gathering::Gathering;
 use crate::runtime::{self, Owned};
 
 /// An upload under way; only the process that began it can go on.
@@ -42,11 +41,11 @@ impl Upload {
 
 #[pymethods]
 impl Upload {
-    /// Sends a part; returns when it may be one of those under way.
-    fn push(&self, py: Python<'_>, data: PyBackedBytes) -> PyResult<()> {
+    /// Sends what was gathered; returns when it may be one of those under way.
+    fn push(&self, py: Python<'_>, part: &Gathering) -> PyResult<()> {
         let mut upload = self.take()?;
         let Some(native) = upload.get_mut() else { return Ok(()) };
-        let pushed = runtime::block_on(py, native.push(share(data)));
+        let pushed = runtime::block_on(py, native.push(part.take()));
         self.put_back(upload);
         pushed?.map_err(|e| raise(py, e))
     }

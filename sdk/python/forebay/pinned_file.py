@@ -24,7 +24,7 @@ __all__ = ["Pin", "PinnedFile", "get_pinned", "range_bytes"]
 Pin = tuple[int, str, str]
 
 # One range is quicker than several below the first; the second is what a retry costs at most.
-_LEAST_RANGE_BYTES, _MOST_RANGE_BYTES = 1 << 20, 8 << 20
+_LEAST_RANGE_BYTES, _MOST_RANGE_BYTES = 2 << 20, 8 << 20
 
 
 class PinnedFile(Positioned, io.RawIOBase, ABC):
@@ -102,8 +102,18 @@ class PinnedFile(Positioned, io.RawIOBase, ABC):
         return self.props.size, self.props.version, self.props.checksum
 
 
-def get_pinned(item: Object, pin: Pin, start: int, length: int, num_workers: int) -> memoryview:
+def get_pinned(
+    item: Object,
+    pin: Pin,
+    start: int,
+    length: int,
+    num_workers: int,
+    memory: bytearray | None = None,
+) -> memoryview:
     """The bytes of a range, of the version that ``pin`` is.
+
+    Args:
+        memory: Where they are put, if it has room for them.
 
     Raises:
         ObjectChanged: The object is another version.
@@ -113,6 +123,12 @@ def get_pinned(item: Object, pin: Pin, start: int, length: int, num_workers: int
     wanted = f"bytes={start}-{start + length - 1}"
     part = range_bytes(length, num_workers)
     with _still_so_long(item):
+        if memory is not None and len(memory) >= length:
+            target = memoryview(memory)[:length]
+            native.get_into(
+                item.bucket.uri, item.name, wanted, target, 0, part, num_workers, pin
+            )
+            return target
         return memoryview(
             native.get_in_ranges(item.bucket.uri, item.name, wanted, part, num_workers, pin)
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["RangeReader"]
 
 # A read from here on goes straight into the reader's memory.
-_LARGE_BYTES = 4 << 20
+_LARGE_BYTES = 512 << 10
 # What a file of Python asks for at a time when somebody reads a line or a few bytes.
 _BUFFER_BYTES = 64 << 10
 # A window that is that many times the one before it, as long as the file is read in order.
@@ -31,7 +31,7 @@ class RangeReader(io.BufferedReader):
 
     Nothing is sent before the first read. What is read in order is fetched ahead, by ranges side
     by side, in windows that grow up to ``window`` bytes; what is read here and there is fetched as
-    it is asked for. There are at most two windows in memory. A read of 4 MiB or more, or of a
+    it is asked for. There are at most two windows in memory. A read of 512 KiB or more, or of a
     window where that is less, goes straight into the reader's memory, by ranges side by side.
 
     Who knows beforehand which ranges will be read says so by ``ranges``: each of them is then one
@@ -132,14 +132,21 @@ class _Windows(PinnedFile):
         # The window that is here, and where it begins.
         self._held = memoryview(b"")
         self._start = 0
+        # Memory of windows that were read, for the next ones: its pages need not be had anew.
+        self._spare: list[bytearray] = []
         # Bytes of the next window.
         self._next_size = min(_BUFFER_BYTES, window)
         self._ahead = _Ahead()
+        # Whether the last read was a large one: then small ones are the begin of the next.
+        self._was_large = False
 
     def _read_into(self, target: memoryview) -> int:
         length = len(target)
         held = self._held_from(self._position)
         if not held and self._is_large(length) and not self._ahead.covers(self._position):
+            # What says where the next one begins comes meanwhile.
+            self._ask(self._position + length, min(_BUFFER_BYTES, self.window))
+            self._was_large = True
             return self._receive(target)
         if not held:
             held = self._fetch(self._position, length)
@@ -151,6 +158,7 @@ class _Windows(PinnedFile):
         if not self.closed:
             self._ahead.close()
             self._held = memoryview(b"")
+            self._spare.clear()
         super().close()
 
     def _held_from(self, position: int) -> memoryview:
@@ -169,22 +177,46 @@ class _Windows(PinnedFile):
         coming = self._ahead.take(position)
         if coming is not None:
             in_order = True
+            self._let_go()
             self._start, self._held = coming
         else:
             if not in_order:
                 self._next_size = min(_BUFFER_BYTES, self.window)
             length = min(max(self._next_size, wanted), self.window, size - position)
             # Let go of first, for two windows are all there is room for.
-            self._start, self._held = position, memoryview(b"")
-            self._held = get_pinned(self.item, self._pin(), position, length, self.num_workers)
+            self._let_go()
+            self._start = position
+            memory = self._memory(length)
+            self._held = get_pinned(
+                self.item, self._pin(), position, length, self.num_workers, memory
+            )
         self._next_size = min(self._next_size * _GROWTH, self.window)
         end = self._start + len(self._held)
         # What a large read goes on with comes into its place.
-        goes_on = in_order or position == 0
-        if goes_on and end < size and not self._is_large(wanted - (end - position)):
-            length = min(self._next_size, size - end)
-            self._ahead.ask(self.item, self._pin(), end, length, self.num_workers)
+        goes_on = (in_order or position == 0) and not self._was_large
+        self._was_large = False
+        if goes_on and not self._is_large(wanted - (end - position)):
+            self._ask(end, self._next_size)
         return self._held_from(position)
+
+    def _ask(self, start: int, length: int) -> None:
+        """Has bytes fetched meanwhile, unless that is behind the end."""
+        length = min(length, self.props.size - start)
+        if length > 0 and not self._ahead.covers(start):
+            memory = self._memory(length)
+            self._ahead.ask(self.item, self._pin(), start, length, self.num_workers, memory)
+
+    def _memory(self, length: int) -> bytearray | None:
+        """Memory for so many bytes, where they are so many that it is worth keeping."""
+        if length < self.window // 4 or length < _BUFFER_BYTES:
+            return None
+        return self._spare.pop() if self._spare else bytearray(self.window)
+
+    def _let_go(self) -> None:
+        """Keeps the memory of the window that is here, of which nobody else knows."""
+        memory, self._held = self._held.obj, memoryview(b"")
+        if isinstance(memory, bytearray):
+            self._spare.append(memory)
 
 
 class _Ahead:
@@ -197,15 +229,23 @@ class _Ahead:
         self._end = 0
         self._coming: Future[memoryview] | None = None
 
-    def ask(self, item: Object, pin: Pin, start: int, length: int, num_workers: int) -> None:
-        if self.covers(start):
-            return
+    def ask(
+        self,
+        item: Object,
+        pin: Pin,
+        start: int,
+        length: int,
+        num_workers: int,
+        memory: bytearray | None,
+    ) -> None:
         if self._thread is None or self._pid != os.getpid():
             self._thread, self._pid = ThreadPoolExecutor(1, "forebay-read-ahead"), os.getpid()
         elif self._coming is not None:
             self._coming.cancel()
         self._start, self._end = start, start + length
-        self._coming = self._thread.submit(get_pinned, item, pin, start, length, num_workers)
+        self._coming = self._thread.submit(
+            get_pinned, item, pin, start, length, num_workers, memory
+        )
 
     def covers(self, position: int) -> bool:
         """Whether the byte at ``position`` is on its way."""

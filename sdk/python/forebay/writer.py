@@ -6,10 +6,11 @@ import contextlib
 import io
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from forebay import _core
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from forebay import _core
     from forebay.object import Object
 
 __all__ = ["PART_BYTES", "Writer"]
@@ -33,7 +34,7 @@ class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declar
 
         Args:
             num_workers: Most parts on their way at once; ``close`` and ``write`` wait for them.
-            part_size: Bytes of a part. Of these there are ``num_workers + 2`` in memory at most.
+            part_size: Bytes of a part. Of these there are ``num_workers + 1`` in memory at most.
         """
         super().__init__()
         if num_workers < 1:
@@ -43,7 +44,7 @@ class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declar
         self._target = target
         self._num_workers = num_workers
         self._part_size = part_size
-        self._part: bytes | bytearray = bytearray()
+        self._part = _core.Gathering(part_size)
         self._position = 0
         self._upload: _core.Upload | None = None
         self._failure: BaseException | None = None
@@ -62,28 +63,18 @@ class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declar
         view = memoryview(data).cast("B")
         taken = 0
         while taken < len(view):
-            room = self._part_size - len(self._part)
-            if room == 0:
+            if len(self._part) == self._part_size:
                 self._send()
-                continue
-            piece = view[taken : taken + room]
-            if len(piece) == self._part_size:
-                # A whole part of what was given: bytes are sent as they lie there, and what is
-                # gathered would be copied once more.
-                self._part = bytes(piece)
-            else:
-                self._part += piece
-            taken += len(piece)
+            taken += self._part.fill(view, taken)
         self._position += taken
         return taken
 
     def _send(self) -> None:
-        part, self._part = self._part, bytearray()
         native, uri = self._target.bucket.client._native, self._target.bucket.uri
         try:
             if self._upload is None:
                 self._upload = native.upload(uri, self._target.name, self._num_workers)
-            self._upload.push(part)
+            self._upload.push(self._part)
         except BaseException as error:
             self._failure = error
             self.abort()
@@ -98,7 +89,7 @@ class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declar
     def abort(self) -> None:
         """Closes the file without storing anything; the object stays as it was."""
         upload, self._upload = self._upload, None
-        self._part = bytearray()
+        self._part.clear()
         super().close()
         if upload is not None:
             upload.abort()
@@ -112,16 +103,15 @@ class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declar
         if self.closed:
             return
         if self._upload is not None:
-            if self._part:
+            if len(self._part) > 0:
                 self._send()
             upload, self._upload = self._upload, None
             super().close()
             upload.finish()
             return
-        part, self._part = self._part, bytearray()
         super().close()
         native, uri = self._target.bucket.client._native, self._target.bucket.uri
-        native.put(uri, self._target.name, part)
+        native.put_gathered(uri, self._target.name, self._part)
 
     def __exit__(self, kind: Any, error: BaseException | None = None, *_: object) -> None:
         if kind is None:

@@ -1,0 +1,109 @@
+//! `_core.Gathering`: the bytes of an upload's next part, in memory that later parts use again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+
+use crate::buffer::Source;
+
+/// Fewer bytes are copied without letting other threads of Python run.
+const BRIEF: usize = 64 << 10;
+
+/// Where parts are gathered; each full one is taken out and sent. There is memory for as many parts as
+/// are under way at once: what was sent is filled again, and its pages need not be had anew.
+#[pyclass(module = "forebay._core", frozen)]
+pub(crate) struct Gathering {
+    part_size: usize,
+    part: Mutex<Vec<u8>>,
+    spare: Spare,
+}
+
+/// Memory of parts that were sent.
+#[derive(Clone, Default)]
+struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Spare {
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A part on its way; its memory is spare when nobody needs it any more.
+struct Part {
+    bytes: Vec<u8>,
+    spare: Spare,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        self.spare.lock().push(bytes);
+    }
+}
+
+impl Gathering {
+    fn part(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.part.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was gathered; the next part is empty.
+    pub(crate) fn take(&self) -> Bytes {
+        let next = self.spare.lock().pop().unwrap_or_default();
+        let bytes = std::mem::replace(&mut *self.part(), next);
+        Bytes::from_owner(Part { bytes, spare: self.spare.clone() })
+    }
+
+    fn append(&self, data: &[u8]) {
+        let mut part = self.part();
+        let wanted = part.len() + data.len();
+        if wanted > part.capacity() {
+            let room = (2 * part.capacity()).max(wanted).min(self.part_size.max(wanted));
+            let more = room - part.len();
+            part.reserve_exact(more);
+        }
+        part.extend_from_slice(data);
+    }
+}
+
+#[pymethods]
+impl Gathering {
+    /// For parts of so many bytes.
+    #[new]
+    fn new(part_size: usize) -> Self {
+        Self { part_size, part: Mutex::default(), spare: Spare::default() }
+    }
+
+    /// Takes what of `data` behind the first `start` bytes fits into the part; how many bytes that
+    /// were.
+    fn fill(&self, py: Python<'_>, data: PyBuffer<u8>, start: usize) -> PyResult<usize> {
+        let source = Source::new(data)?;
+        let rest = source.bytes().get(start..).unwrap_or_default();
+        let length = rest.len().min(self.part_size.saturating_sub(self.part().len()));
+        let piece = &rest[..length];
+        if length < BRIEF {
+            self.append(piece);
+        } else {
+            py.detach(|| self.append(piece));
+        }
+        Ok(length)
+    }
+
+    /// Forgets what was gathered.
+    fn clear(&self) {
+        *self.part() = Vec::new();
+        self.spare.lock().clear();
+    }
+
+    fn __len__(&self) -> usize {
+        self.part().len()
+    }
+}
