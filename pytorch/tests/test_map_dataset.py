@@ -136,8 +136,8 @@ def test_DF5_X1_a_batch_of_a_loader_is_one_request_per_owning_target(
     ]
     after_requests, after_entries = counts()
     assert after_entries - entries == 60
-    # 3 batches of 20, each on all 3 targets.
-    assert after_requests - requests == 9
+    # 3 batches of 20, each on all 3 targets; once in a thousand times one of them owns none of 20.
+    assert 7 <= after_requests - requests <= 9
 
 
 def test_a_small_composite_size_makes_more_and_smaller_requests(

@@ -141,6 +141,36 @@ def test_no_more_batches_are_made_ahead_than_asked_for(
         assert len(made) <= taken + 6
 
 
+@pytest.mark.parametrize("threads", [0, 1])
+def test_the_next_batches_come_while_the_loop_is_at_one(
+    cluster: Any, threads: int
+) -> None:
+    bucket = forebay.Client(cluster.endpoint, timeout=20).bucket(f"ahead-{threads}").create()
+    bucket.put_many((name, name.encode()) for name in NAMES)
+    loader = ThreadLoader(MapDataset(bucket), batch_size=2, threads=threads, prefetch=2)
+    loop = iter(loader)
+    assert next(loop)[0] == tuple(NAMES[:2])
+    time.sleep(1)
+    for name in NAMES:
+        bucket.object(name).delete()
+    assert next(loop)[1] == (NAMES[2].encode(), NAMES[3].encode())
+    assert next(loop)[1] == (NAMES[4].encode(), NAMES[5].encode())
+    with pytest.raises(forebay.NotFound, match="o/"):
+        list(loop)
+    bucket.delete()
+
+
+@pytest.mark.parametrize("threads", COUNTS)
+def test_what_is_fetched_ahead_is_fetched_once(filled: forebay.Bucket, threads: int) -> None:
+    dataset = MapDataset(filled)
+    loader = ThreadLoader(dataset, batch_size=4, shuffle=True, threads=threads, prefetch=3)
+    assert sorted(names(loader)) == NAMES
+    assert (dataset.stats().requests, dataset.stats().objects) == (11, TOTAL)
+    for _ in loader:
+        break
+    assert sorted(names(loader)) == NAMES, "what a loop left behind is not in the way"
+
+
 def test_an_error_comes_in_its_batchs_place() -> None:
     class Broken(Numbers):
         def __getitem__(self, index: int) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 from torch.utils.data import Dataset
 
 from forebay import Client, ForebayError, Listing, Object
-from forebay_torch.ahead import FetchedAhead
+from forebay_torch.ahead import FetchedAhead, Wait
 from forebay_torch.awaited import AsyncItems
 from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
@@ -86,7 +86,7 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
         check_reading(owner, etl_name, snapshot)
         self._config = config or Config()
         self._counters = Counters()
-        self._fetched: FetchedAhead | None = None
+        self._ahead: tuple[FetchedAhead, ...] = ()
         # Whether small objects may come as bytes.
         self._as_bytes = False
         chosen = sources if ais_source_list is None else ais_source_list
@@ -140,27 +140,61 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
         return self._counters.total()
 
     def fetching_ahead(self, batches: int) -> FetchedAhead:
-        """What fetches batches of rows before this process asks for them; see ``prefetch_order``."""
-        self._fetched = FetchedAhead(self._fetch_now, batches)
-        return self._fetched
+        """What fetches batches of rows before this process asks for them, as ``prefetch_order`` and
+        ThreadLoader do; to be closed."""
+        ahead = FetchedAhead(self._begin, self._fetch_now, batches, self._forget)
+        self._ahead = (*self._ahead, ahead)
+        return ahead
+
+    def comes_at_once(self, rows: Sequence[int], most: int) -> bool:
+        """Whether these rows have at most ``most`` bytes and come by one request, for which no thread
+        of Python need wait."""
+        limit = min(most, self._config.batch_bytes)
+        return limit > 0 and not self._index.is_special and self._bytes(rows) <= limit
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fetched": None}
+        return {**self.__dict__, "_ahead": ()}
+
+    def _forget(self, closed: FetchedAhead) -> None:
+        self._ahead = tuple(ahead for ahead in self._ahead if ahead is not closed)
 
     def _fetch(self, rows: Sequence[int], names: Sequence[str] | None = None) -> Sequence[Answer]:
         """As ``fetch``; in place of what cannot be had, why."""
-        known = self._fetched.take(rows) if self._fetched is not None else None
-        return self._fetch_now(rows, names) if known is None else known
+        for ahead in self._ahead:
+            known = ahead.take(rows)
+            if known is not None:
+                return known
+        return self._fetch_now(rows, names)
+
+    def _begin(self, rows: Sequence[int]) -> Wait | None:
+        """Has these rows come while this thread goes on; None if that takes a thread."""
+        if not self.comes_at_once(rows, self._config.batch_bytes):
+            return None
+        wait = self._index.submit_many(rows, as_bytes=self._as_bytes)
+
+        def waited() -> Sequence[Answer]:
+            begun = time.perf_counter()
+            return self._counted(wait(), 1, begun)
+
+        return waited
+
+    def _bytes(self, rows: Sequence[int]) -> int:
+        return sum(map(self._index.listing.sizes.__getitem__, rows))
 
     def _fetch_now(
         self, rows: Sequence[int], names: Sequence[str] | None = None
     ) -> Sequence[Answer]:
-        sizes, limit = self._index.listing.sizes, self._config.batch_bytes
         begun = time.perf_counter()
-        if sum(map(sizes.__getitem__, rows)) <= limit:
-            contents, requests = self._index.try_many(rows, names, as_bytes=self._as_bytes), 1
+        if self._bytes(rows) <= self._config.batch_bytes:
+            contents, rounds = self._index.try_many(rows, names, as_bytes=self._as_bytes), 1
         else:
-            contents, requests = self._fetch_in_rounds(rows)
+            contents, rounds = self._fetch_in_rounds(rows)
+        return self._counted(contents, rounds, begun)
+
+    def _counted(
+        self, contents: Sequence[Answer], requests: int, begun: float
+    ) -> Sequence[Answer]:
+        """The contents, which came by so many requests since ``begun``."""
         arrived = [len(c) for c in contents if not isinstance(c, ForebayError)]
         self._counters.add(
             objects=len(arrived),
@@ -318,6 +352,8 @@ class MapDataset(BaseMapDataset):
         rows = self.rows(indices)
         names = self._index.listing.names_at(rows)
         answers = self._fetch(rows, names)
+        if self._format.is_plain and set(map(type, answers)) == {bytes}:
+            return list(zip(names, answers, strict=True))
         return list(map(self._sample, rows, answers, names))
 
     def _one(self, row: int) -> Answer:
@@ -370,6 +406,11 @@ class SampleFormat:
         self._function = function
         self._return_name = return_name
         self._zero_copy = zero_copy
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a sample is a name and ``bytes``, and nothing can fail on the way."""
+        return self._function is None and self._return_name and not self._zero_copy
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._function is not None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +22,9 @@ from forebay_torch.shard_sampler import DistributedShardSampler
 from forebay_torch.thread_pass import Made, ThreadPass
 
 __all__ = ["LoaderStats", "ThreadLoader"]
+
+# A batch of more bytes is not fetched before its turn: it takes its time anyway, and memory.
+_AHEAD_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,9 @@ class ThreadLoader(AsyncSamples):
     Requests, checksums and unpacking run in Rust beside Python, so that threads keep up where
     decoding is not done in Python itself. There is nothing to fork, pickle or copy between processes.
     Batches come in the order of the sampler, or of the epoch of an iterable dataset, whatever the
-    number of threads. At most ``threads * prefetch`` batches are in memory or in the making.
+    number of threads. At most ``threads * prefetch`` batches are in memory or in the making; of a
+    map-style dataset of ``forebay_torch``, ``prefetch`` more are on their way from the cluster, if
+    they have no more than 16 MiB each.
 
     An exception of a dataset is raised in its batch's place. Ctrl-C ends the loop at once, and
     leaving a loop early stops the threads.
@@ -63,8 +72,9 @@ class ThreadLoader(AsyncSamples):
         sampler: The order of samples, instead of ``shuffle``.
         batch_sampler: The batches, instead of ``batch_size``, ``shuffle``, ``sampler`` and
             ``drop_last``.
-        threads: How many batches are made at a time; 0 makes each when it is asked for.
-        prefetch: How many batches per thread are made ahead.
+        threads: How many batches are made at a time; 0 makes each when it is asked for, in the
+            thread that asks.
+        prefetch: How many batches per thread are made ahead, and how many more are fetched ahead.
         collate_fn: Makes a batch of a list of samples, in the thread; by default torch's.
         drop_last: Leave out a last batch that is not full.
         pin_memory: Put batches into pinned memory, where there is a GPU.
@@ -209,8 +219,7 @@ class ThreadLoader(AsyncSamples):
 
     def _start(self) -> ThreadPass:
         if not self._is_iterable:
-            jobs = (lambda indices=indices: self._fetched(indices) for indices in self._batches)
-            return ThreadPass(self._threads, self._prefetch, self._ordered, jobs=jobs)
+            return ThreadPass(self._threads, self._prefetch, self._ordered, jobs=self._jobs())
         if self._threads == 0:
             own = [self._grouped(self.dataset)]
         elif isinstance(getattr(self.dataset, "_cursor", None), Cursor):
@@ -218,6 +227,32 @@ class ThreadLoader(AsyncSamples):
         else:
             own = [self._grouped(self.dataset)]
         return ThreadPass(self._threads, self._prefetch, self._ordered, own=own)
+
+    def _jobs(self) -> Iterator[Callable[[], Made]]:
+        """Makes each batch of a map-style dataset. Where that can be had, the next ones come from the
+        cluster meanwhile: without a thread that waits for them, and so also where there is none."""
+        begin = getattr(self.dataset, "fetching_ahead", None)
+        if begin is None:
+            yield from (partial(self._fetched, indices) for indices in self._batches)
+            return
+        ahead = begin(self._threads + self._prefetch)
+
+        def asked(indices: list[int]) -> list[int]:
+            # An index that is none is an error in its batch's place.
+            with contextlib.suppress(IndexError, TypeError):
+                rows = self.dataset.rows(indices)
+                if self.dataset.comes_at_once(rows, _AHEAD_BYTES):
+                    ahead.ask(rows)
+            return indices
+
+        coming = map(asked, self._batches)
+        waiting = deque(itertools.islice(coming, self._prefetch))
+        try:
+            while waiting:
+                waiting.extend(itertools.islice(coming, 1))
+                yield partial(self._fetched, waiting.popleft())
+        finally:
+            ahead.close()
 
     def _fetched(self, indices: list[int]) -> Made:
         """The batch of these samples of a map-style dataset."""

@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from forebay_torch import place
@@ -91,6 +91,9 @@ class ThreadPass:
         """Stops the threads, each after the batch that it is at."""
         with self._changed:
             self._closed = True
+            # Whoever takes the next job holds this lock, so that none is being taken now.
+            if isinstance(self._jobs, Generator):
+                self._jobs.close()
             self._made.clear()
             self._changed.notify_all()
         _live.discard(self)

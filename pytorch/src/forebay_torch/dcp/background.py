@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,9 @@ __all__ = ["after", "async_save", "wait"]
 
 # Of this process, which is one rank of the save.
 _in_flight = InFlight()
-# The group of all ranks, and the one that they save by.
-_groups: tuple[Any, Any] | None = None
+# The group of all ranks, and the one that they save by. Whoever destroys them is to end their
+# threads with that: threads that outlive it abort an interpreter that is being torn down.
+_groups: tuple[weakref.ref[Any], weakref.ref[Any]] | None = None
 
 
 def async_save(state_dict: dict[str, Any], **options: Any) -> SaveFuture:
@@ -47,9 +49,11 @@ def _own_group() -> Any:
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return None
     everybody = dist.group.WORLD
-    if _groups is None or _groups[0] is not everybody:
-        _groups = everybody, dist.new_group(backend="gloo")
-    return _groups[1]
+    own = _groups[1]() if _groups is not None and _groups[0]() is everybody else None
+    if own is None:
+        own = dist.new_group(backend="gloo")
+        _groups = weakref.ref(everybody), weakref.ref(own)
+    return own
 
 
 def wait() -> None:
