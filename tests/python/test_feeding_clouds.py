@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
+import http.server
 import json
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +148,78 @@ def test_DP5_a_profile_tells_the_cluster_who_it_is(
     assert client.bucket(cloud, "s3").object("train/3").get().read_all() == b"x" * 50
 
 
+class RoleNames(http.server.BaseHTTPRequestHandler):
+    """What stands before MinIO and names the role in its answers, which MinIO leaves empty."""
+
+    protocol_version = "HTTP/1.1"
+    address = ""
+
+    def forward(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        there = http.client.HTTPConnection(self.address, timeout=30)
+        there.request(self.command, self.path, body, dict(self.headers))
+        answer = there.getresponse()
+        name = b"<Arn>arn:aws:sts::123456789012:assumed-role/reader/session</Arn>"
+        content = answer.read().replace(b"<Arn></Arn>", name)
+        length = answer.headers["content-length"] if self.command == "HEAD" else str(len(content))
+        self.send_response(answer.status)
+        for key, value in answer.getheaders():
+            if key.lower() not in ("content-length", "transfer-encoding", "connection"):
+                self.send_header(key, value)
+        self.send_header("content-length", length or "0")
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_HEAD = forward
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def role_giver(minio: Minio) -> Iterator[str]:
+    own = type("Own", (RoleNames,), {"address": minio.endpoint.removeprefix("http://")})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), own)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_DP5_a_role_is_assumed_by_the_cluster_and_not_by_workers(
+    start_cluster: Callable[..., Cluster],
+    minio: Minio,
+    role_giver: str,
+    cloud: str,
+    tmp_path: Path,
+) -> None:
+    """The session's own keys reach the bucket, which the ones in the file are only traded for."""
+    keys, config = tmp_path / "credentials", tmp_path / "config"
+    keys.write_text(
+        f"[base]\naws_access_key_id = {minio.env['AWS_ACCESS_KEY_ID']}\n"
+        f"aws_secret_access_key = {minio.env['AWS_SECRET_ACCESS_KEY']}\n"
+    )
+    config.write_text(
+        "[profile base]\nregion = us-east-1\n[profile training]\nregion = us-east-1\n"
+        "role_arn = arn:aws:iam::123456789012:role/reader\nsource_profile = base\n"
+    )
+    env = {
+        "AWS_PROFILE": "training",
+        "AWS_CONFIG_FILE": str(config),
+        "AWS_SHARED_CREDENTIALS_FILE": str(keys),
+        "AWS_ENDPOINT_URL": role_giver,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    client = forebay.Client(start_cluster(targets=1, env=env).endpoint, timeout=15)
+    urls = IterableWrapper([f"s3://{cloud}/train/"]).load_files_by_s3(client=client)
+    assert [file.read() for _, file in urls] == [b"x" * 50] * 10
+    # A role that nobody gives is told as what it is.
+    keys.write_text("[base]\naws_access_key_id = nobody\naws_secret_access_key = nothing\n")
+    refused = forebay.Client(start_cluster(targets=1, env=env).endpoint, timeout=15)
+    with pytest.raises(forebay.ForebayError, match=cloud):
+        refused.bucket(cloud, "s3").object("train/3").get().read_all()
+
+
 def test_DP1_markers_of_folders_in_a_cloud_are_no_files(
     start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
 ) -> None:
@@ -153,3 +229,34 @@ def test_DP1_markers_of_folders_in_a_cloud_are_no_files(
     for prefix in (f"s3://{cloud}", f"s3://{cloud}/", f"s3://{cloud}/train"):
         urls = IterableWrapper([prefix]).list_files_by_s3(client=client)
         assert list(urls) == [f"s3://{cloud}/train/{i}" for i in range(10)]
+
+
+def test_the_bill_of_a_bucket_counts_each_object_once_and_what_was_saved(
+    start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
+) -> None:
+    running = start_cluster(targets=2, env=minio.env)
+    bucket = forebay.Client(running.endpoint, timeout=15).bucket(cloud, "s3")
+    for _ in range(3):
+        for i in range(10):
+            assert bucket.object(f"train/{i}").get().read_all() == b"x" * 50
+    bucket.object("new").put(b"y" * 70)
+    info = bucket.info()
+    assert {key: info[key] for key in bucket.head()} == bucket.head()
+    bill = info["bill"]
+    assert (bill["targets"], bill["away"]) == (2, 0)
+    assert (bill["requests"]["b"], bill["fetched_bytes"]) == (10, 500)
+    assert (bill["requests"]["a"], bill["sent_bytes"]) == (1, 70)
+    assert bill["saved_bytes"] == 2 * 500
+
+
+def test_the_bill_is_the_same_for_coroutines(
+    start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
+) -> None:
+    running = start_cluster(targets=1, env=minio.env)
+
+    async def read_and_ask() -> dict[str, Any]:
+        bucket = forebay.AsyncClient(running.endpoint, timeout=15).bucket(cloud, "s3")
+        await bucket.object("train/0").get().read_all()
+        return await bucket.info()
+
+    assert asyncio.run(read_and_ask())["bill"]["requests"]["b"] == 1

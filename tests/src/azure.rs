@@ -63,8 +63,7 @@ impl Azurite {
     }
 
     fn at(&self, path: &str) -> String {
-        let and = if path.contains('?') { '&' } else { '?' };
-        format!("{}/{path}{and}{SAS}", self.url)
+        at(&self.url, path)
     }
 
     pub fn create_container(&self, name: &str) {
@@ -75,9 +74,7 @@ impl Azurite {
 
     /// Puts an object past the cluster.
     pub fn put(&self, container: &str, name: &str, bytes: impl Into<Vec<u8>>) {
-        let put = http::request("PUT", &self.at(&format!("{container}/{name}")));
-        let answer = put.header("x-ms-blob-type", "BlockBlob").body(bytes).send();
-        assert_eq!(answer.status, 201, "{}", answer.text());
+        put(&self.url, container, name, bytes);
     }
 
     /// What it answers to a GET of the object, which its log shows by another mark than the
@@ -94,6 +91,18 @@ impl Azurite {
         let start = format!("\"GET /{ACCOUNT}/{container}/");
         log.lines().filter(|l| l.contains(&start) && l.contains("\" 206 ")).count() as u64
     }
+}
+
+/// Puts an object at the server of this URL.
+pub fn put(url: &str, container: &str, name: &str, bytes: impl Into<Vec<u8>>) {
+    let put = http::request("PUT", &at(url, &format!("{container}/{name}")));
+    let answer = put.header("x-ms-blob-type", "BlockBlob").body(bytes).send();
+    assert_eq!(answer.status, 201, "{}", answer.text());
+}
+
+fn at(url: &str, path: &str) -> String {
+    let and = if path.contains('?') { '&' } else { '?' };
+    format!("{url}/{path}{and}{SAS}")
 }
 
 impl Drop for Azurite {

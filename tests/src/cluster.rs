@@ -136,6 +136,13 @@ impl Cluster {
         Some(serde_json::from_slice(&answer.body).unwrap())
     }
 
+    /// Changes a setting of the cluster, given as `name=value`.
+    pub fn configure(&self, setting: &str) {
+        let url = format!("{}/v1/cluster/set-config?{setting}", self.endpoint);
+        let answer = http::request("PUT", &url).send();
+        assert_eq!(answer.status, 200, "{setting}: {}", answer.text());
+    }
+
     /// Whether the gateway's map has this node alive.
     pub fn is_alive(&self, id: &str) -> bool {
         self.map().state.nodes.values().any(|node| node.alive && node.id.as_str() == id)
@@ -337,9 +344,19 @@ pub fn command<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> 
 pub(crate) fn set_env(command: &mut Command, env: &[(String, String)]) {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        if ["AWS_", "AZURE_", "FOREBAY_", "S3_", "AIS_", "GOOGLE_", "STORAGE_EMULATOR_"]
-            .iter()
-            .any(|p| name.starts_with(p))
+        if [
+            "AWS_",
+            "AZURE_",
+            "FOREBAY_",
+            "S3_",
+            "AIS_",
+            "GOOGLE_",
+            "STORAGE_EMULATOR_",
+            "GCE_",
+            "IDENTITY_",
+        ]
+        .iter()
+        .any(|p| name.starts_with(p))
         {
             command.env_remove(name);
         }

@@ -1,5 +1,5 @@
 //! A cloud that fails on demand, request by request: a proxy that understands HTTP stands before a
-//! real server and spoils what it answers to reads of objects.
+//! real server and spoils what it answers to reads and writes of objects.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -44,6 +44,9 @@ struct Plan {
     /// For every n-th read.
     every: Option<(u64, Spoil)>,
     seen: Vec<Seen>,
+    /// For every write of an object, or of a part of one.
+    writes: Option<Spoil>,
+    written: Vec<Seen>,
 }
 
 /// The proxy; ends with this value.
@@ -94,6 +97,17 @@ impl FaultyOrigin {
         let mut plan = self.shared.plan.lock().unwrap();
         plan.next.clear();
         plan.every = every;
+    }
+
+    /// Spoils all writes of objects from now on, or none any more.
+    pub fn writes(&self, spoil: Option<Spoil>) {
+        self.shared.plan.lock().unwrap().writes = spoil;
+    }
+
+    /// The writes of objects, and of parts of them, whose path contains `name`.
+    pub fn written(&self, name: &str) -> Vec<Seen> {
+        let plan = self.shared.plan.lock().unwrap();
+        plan.written.iter().filter(|seen| seen.path.contains(name)).cloned().collect()
     }
 
     /// The reads of objects whose path contains `name`.
@@ -168,11 +182,19 @@ impl Shared {
         let (method, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
         let (name, query) = path.split_once('?').unwrap_or((path, ""));
         let in_google = query.contains("alt=media");
-        // In S3 an object has a slash behind its bucket, and reads of it are no listings.
-        let in_s3 = name.trim_start_matches('/').contains('/')
+        // In S3 an object has a slash behind its bucket, in Azure there is one more behind the
+        // account; and reads of objects are no listings.
+        let elsewhere = name.trim_start_matches('/').contains('/')
             && !name.contains("/storage/v1/")
-            && !query.contains("list-type");
-        if method != "GET" || !(in_google || in_s3) {
+            && !["list-type", "comp=list", "restype="].iter().any(|word| query.contains(word));
+        if method == "PUT" && elsewhere {
+            let mut plan = self.plan.lock().unwrap();
+            let spoil = plan.writes.clone();
+            let (at, path) = (Instant::now(), path.to_owned());
+            plan.written.push(Seen { at, path, spoiled: spoil.is_some() });
+            return (false, spoil);
+        }
+        if method != "GET" || !(in_google || elsewhere) {
             return (false, None);
         }
         let mut plan = self.plan.lock().unwrap();

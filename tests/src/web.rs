@@ -34,6 +34,35 @@ impl Reply {
         self.headers.push((name.into(), value.into()));
         self
     }
+
+    pub(crate) fn write(&self, to: &mut impl Write) -> Option<()> {
+        let mut head = format!("HTTP/1.1 {} x\r\nconnection: close\r\n", self.status);
+        for (name, value) in &self.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !matches!(self.status, 204 | 304) {
+            head.push_str(&format!("content-length: {}\r\n", self.body.len()));
+        }
+        to.write_all(format!("{head}\r\n").as_bytes()).ok()?;
+        to.write_all(&self.body).ok()?;
+        to.flush().ok()
+    }
+}
+
+impl Received {
+    /// Sends it on; its body in one piece.
+    pub(crate) fn write(&self, to: &mut impl Write) -> Option<()> {
+        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
+        let length = ["content-length", "transfer-encoding"];
+        for (name, value) in self.headers.iter().filter(|(n, _)| !length.contains(&n.as_str())) {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !self.body.is_empty() || matches!(self.method.as_str(), "PUT" | "POST") {
+            head.push_str(&format!("content-length: {}\r\n", self.body.len()));
+        }
+        to.write_all(format!("{head}\r\n").as_bytes()).ok()?;
+        to.write_all(&self.body).ok()
+    }
 }
 
 /// The server; its threads end with the test's process.
@@ -60,21 +89,11 @@ impl Web {
 fn serve(stream: TcpStream, answer: &dyn Fn(&Received) -> Reply) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let received = read(&mut reader)?;
-    let reply = answer(&received);
-    let mut head = format!("HTTP/1.1 {} x\r\nconnection: close\r\n", reply.status);
-    for (name, value) in &reply.headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    if !matches!(reply.status, 204 | 304) {
-        head.push_str(&format!("content-length: {}\r\n", reply.body.len()));
-    }
-    head.push_str("\r\n");
-    let mut stream = stream;
-    stream.write_all(head.as_bytes()).ok()?;
-    stream.write_all(&reply.body).ok()
+    answer(&received).write(&mut { stream })
 }
 
-fn read(reader: &mut impl BufRead) -> Option<Received> {
+/// Reads a request to its end; `None` when the client goes away before.
+pub(crate) fn read(reader: &mut impl BufRead) -> Option<Received> {
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
     let mut words = line.split(' ');

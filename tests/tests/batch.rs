@@ -2,11 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use forebay_core::batch::{BatchEntry, BatchRequest};
-use forebay_core::{Bucket, ErrorCode, ObjectName};
+use forebay_core::origin::Origin;
+use forebay_core::{Bucket, ErrorCode, ObjectName, Provider};
 use forebay_tests::cluster::{folder_backend, native};
 use forebay_tests::data::{assert_same, content, fill_folder, names};
+use forebay_tests::web::{Reply, Web};
 use forebay_tests::{Cluster, Options, http};
 use futures::StreamExt;
 
@@ -179,4 +184,36 @@ async fn v1_batches_that_make_no_sense_are_400_and_unknown_buckets_404() {
     let nowhere = ask("nowhere", serde_json::json!({"in": [{"objname": "x"}], "strm": true}));
     assert_eq!(nowhere.status, 404, "{}", nowhere.text());
     assert_eq!(nowhere.message(), "bucket \"ais://nowhere\" does not exist");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cold_objects_of_a_batch_come_as_many_at_once_as_a_target_may_fetch() {
+    const OBJECTS: usize = 600;
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let bytes = content("far away", 100 << 10);
+    let web = Web::start({
+        let (now, most, bytes) = (Arc::clone(&now), Arc::clone(&most), bytes.clone());
+        move |_| {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(100));
+            now.fetch_sub(1, Ordering::SeqCst);
+            Reply::new(200, &bytes[..]).header("etag", "\"v1\"")
+        }
+    });
+    let open = ("FOREBAY_DOWNLOAD__ALLOW_PRIVATE".to_owned(), "true".to_owned());
+    let cluster = Cluster::start(Options { targets: 1, env: vec![open], ..Options::default() });
+    let client = cluster.client();
+    let bucket = Bucket::new(Provider::Ht, "far").unwrap();
+    let origin = Origin::parse(&format!("{}/data", web.url)).unwrap();
+    client.create_bucket(&bucket, Some(origin.backend())).await.unwrap();
+    let entry = |name: &String| BatchEntry::whole(0, ObjectName::new(name).unwrap());
+    let entries = names(OBJECTS).iter().map(entry).collect();
+    let request = BatchRequest { buckets: vec![bucket], entries, ordered: true };
+    let all = client.batch_all(&request).await.unwrap();
+    assert_eq!(all.len(), OBJECTS);
+    for got in all {
+        assert_same("an object", &got.unwrap(), &bytes);
+    }
+    let most = most.load(Ordering::SeqCst);
+    assert!((48..=64).contains(&most), "{most} at once");
 }

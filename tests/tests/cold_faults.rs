@@ -1,4 +1,4 @@
-//! What a cloud can do to a cold read, on a real MinIO and a real fake-gcs-server behind a proxy that
+//! What a cloud can do to a cold read, on a real MinIO, fake-gcs-server and Azurite behind a proxy that
 //! spoils answers: the reader gets the right bytes or an error, nothing wrong is kept, and the cloud
 //! is asked no more often than it takes.
 
@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::cloud_rules::RETRY_HEADER;
 use forebay_core::{Bucket, ObjectName};
-use forebay_tests::cluster::{cloud, google};
+use forebay_tests::azure::ACCOUNT;
+use forebay_tests::cluster::{azure, cloud, google};
 use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::faulty_origin::Spoil;
-use forebay_tests::{Cluster, FakeGcs, FaultyOrigin, Minio, Options, Shared, http, minio};
+use forebay_tests::{Azurite, Cluster, FakeGcs, FaultyOrigin, Minio, Options, Shared, http, minio};
 use futures::StreamExt;
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
@@ -30,10 +31,12 @@ struct World {
 enum Cloud {
     S3(Minio),
     Google(FakeGcs),
+    Azure(Azurite),
 }
 
 static S3: Shared<Option<World>> = Shared::new();
 static GOOGLE: Shared<Option<World>> = Shared::new();
+static AZURE: Shared<Option<World>> = Shared::new();
 
 /// All clouds that are here; each says once when it is not.
 fn worlds() -> Vec<Arc<Option<World>>> {
@@ -41,11 +44,19 @@ fn worlds() -> Vec<Arc<Option<World>>> {
         let url = match &cloud {
             Cloud::S3(minio) => &minio.url,
             Cloud::Google(gcs) => &gcs.url,
+            Cloud::Azure(azurite) => &azurite.url,
         };
         let origin = FaultyOrigin::start(url);
         let env = match &cloud {
             Cloud::S3(_) => minio::env(&origin.url, "minioadmin", "minioadmin"),
             Cloud::Google(_) => vec![("STORAGE_EMULATOR_HOST".to_owned(), origin.url.clone())],
+            Cloud::Azure(azurite) => {
+                let mut env = azurite.env();
+                env.retain(|(name, _)| name != "AZURE_STORAGE_ENDPOINT");
+                let there = format!("{}/{ACCOUNT}", origin.url);
+                env.push(("AZURE_STORAGE_ENDPOINT".to_owned(), there));
+                env
+            }
         };
         let cluster = Cluster::start(Options { targets: 1, env, ..Options::default() });
         World { cluster, origin, cloud, turn: Mutex::const_new(()) }
@@ -53,6 +64,7 @@ fn worlds() -> Vec<Arc<Option<World>>> {
     vec![
         S3.get(|| Minio::start().map(|minio| world(Cloud::S3(minio)))),
         GOOGLE.get(|| FakeGcs::start().map(|gcs| world(Cloud::Google(gcs)))),
+        AZURE.get(|| Azurite::start().map(|azurite| world(Cloud::Azure(azurite)))),
     ]
 }
 
@@ -67,6 +79,10 @@ impl World {
             Cloud::Google(gcs) => {
                 gcs.create_bucket(name);
                 google(name)
+            }
+            Cloud::Azure(azurite) => {
+                azurite.create_container(name);
+                azure(name)
             }
         };
         let client = self.cluster.client();
@@ -86,6 +102,35 @@ impl World {
         match &self.cloud {
             Cloud::S3(minio) => minio.put(&bucket.name, name, bytes.to_vec()).await,
             Cloud::Google(gcs) => gcs.put(&bucket.name, name, bytes),
+            Cloud::Azure(azurite) => azurite.put(&bucket.name, name, bytes),
+        }
+    }
+
+    /// Puts an object from a thread of its own, when it is called.
+    fn putting(
+        &self,
+        bucket: &Bucket,
+        name: &'static str,
+        bytes: Vec<u8>,
+    ) -> impl Fn() + Send + Sync + use<> {
+        enum There {
+            S3(Box<aws_sdk_s3::Client>, tokio::runtime::Handle),
+            Google(String),
+            Azure(String),
+        }
+        let there = match &self.cloud {
+            Cloud::S3(minio) => There::S3(Box::new(minio.s3()), tokio::runtime::Handle::current()),
+            Cloud::Google(gcs) => There::Google(gcs.url.clone()),
+            Cloud::Azure(azurite) => There::Azure(azurite.url.clone()),
+        };
+        let bucket = bucket.name.to_string();
+        move || match &there {
+            There::S3(s3, runtime) => {
+                let put = s3.put_object().bucket(&bucket).key(name).body(bytes.clone().into());
+                runtime.block_on(put.send()).unwrap();
+            }
+            There::Google(url) => forebay_tests::gcs::put(url, &bucket, name, bytes.clone()),
+            There::Azure(url) => forebay_tests::azure::put(url, &bucket, name, bytes.clone()),
         }
     }
 
@@ -254,28 +299,7 @@ async fn versions_are_never_mixed() {
         // It is replaced while it is read, before the rest of a body that broke off.
         let (old, new) = (content("old", 900_000), content("new", 900_000));
         world.put(&bucket, "replaced", &old).await;
-        let replace = {
-            let (bucket, new) = (bucket.clone(), new.clone());
-            let s3 = match &world.cloud {
-                Cloud::S3(minio) => Some(minio.s3()),
-                Cloud::Google(_) => None,
-            };
-            let gcs = match &world.cloud {
-                Cloud::S3(_) => None,
-                Cloud::Google(gcs) => Some(gcs.url.clone()),
-            };
-            let runtime = tokio::runtime::Handle::current();
-            move || {
-                if let Some(s3) = &s3 {
-                    let put = s3.put_object().bucket(&*bucket.name).key("replaced");
-                    let put = put.body(new.clone().into()).send();
-                    runtime.block_on(put).unwrap();
-                }
-                if let Some(gcs) = &gcs {
-                    forebay_tests::gcs::put(gcs, &bucket.name, "replaced", new.clone());
-                }
-            }
-        };
+        let replace = world.putting(&bucket, "replaced", new.clone());
         world.origin.next([Some(Spoil::Truncate(400_000)), Some(Spoil::First(Arc::new(replace)))]);
         let read = tokio::task::block_in_place(|| world.read(&bucket, "replaced", ""));
         if let Ok(answer) = read

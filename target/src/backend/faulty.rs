@@ -11,7 +11,7 @@ use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
 use futures::stream::{self, StreamExt};
 
-use super::{Backend, BodyStream, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, BodyStream, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 /// One way to misbehave. Those about bodies mean nothing to calls without one.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ impl Backend for Faulty {
         self.call(Op::Delete, self.inner.delete(name)).await
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
         self.call(Op::List, self.inner.list(prefix, after, limit)).await
     }
 }

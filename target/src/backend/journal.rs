@@ -10,7 +10,7 @@ use forebay_core::intra::{Change, Changed, JournalMark};
 use forebay_core::size::ByteRange;
 use rand::RngExt;
 
-use super::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 /// Changes of one bucket that are remembered; the oldest go first.
 const REMEMBERED: usize = 1 << 16;
@@ -153,7 +153,7 @@ impl Backend for Journaled {
         done
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
         self.inner.list(prefix, after, limit).await
     }
 

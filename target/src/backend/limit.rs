@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::adaptive::{Adaptive, Turn};
-use super::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 use crate::pace::Pace;
 
 /// What all calls to one bucket's backend keep within.
@@ -135,7 +135,7 @@ impl Backend for Limited {
         self.call(self.inner.delete(name)).await
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
         self.call(self.inner.list(prefix, after, limit)).await
     }
 

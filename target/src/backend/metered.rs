@@ -9,7 +9,7 @@ use forebay_core::size::ByteRange;
 use forebay_node::bill::Bill;
 use futures::{StreamExt, TryStreamExt};
 
-use super::{Backend, Described, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, Described, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 /// Called with provider (`aws`, `gcp`, `folder`), operation ([`Op::as_str`]) and result (`ok`,
 /// `not_found`, `denied`, `changed`, `unavailable`, `error`) of each call.
@@ -100,7 +100,7 @@ impl Backend for Metered {
         self.count(Op::Delete, self.inner.delete(name).await)
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
         self.count(Op::List, self.inner.list(prefix, after, limit).await)
     }
 

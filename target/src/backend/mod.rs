@@ -35,6 +35,7 @@ use forebay_core::error::{Error, Result};
 use forebay_core::object::is_system_key;
 use forebay_core::size::ByteRange;
 use futures::stream::{self, BoxStream, StreamExt};
+use md5::{Digest, Md5};
 
 pub use azure::{AzureCredentials, AzureSettings};
 pub use composed::Announced;
@@ -124,10 +125,31 @@ pub struct RemotePage {
     pub entries: Vec<RemoteEntry>,
     /// Whether names follow after the last entry; never true for a page without entries.
     pub more: bool,
+    /// By which the backend goes on faster than by the last name, for whoever lists on from here now.
+    pub token: Option<String>,
+}
+
+/// Where a page begins.
+#[derive(Clone, Copy, Debug)]
+pub struct After<'a> {
+    /// Names come after this one.
+    pub name: &'a str,
+    /// [`RemotePage::token`] of the page whose last entry that is. What it leads to may be as old as
+    /// that page.
+    pub token: Option<&'a str>,
+}
+
+impl<'a> From<&'a str> for After<'a> {
+    fn from(name: &'a str) -> Self {
+        Self { name, token: None }
+    }
 }
 
 /// Opens a source's bytes `range`; called once per attempt and per part, at any offset.
 pub type OpenBody = Arc<dyn Fn(ByteRange) -> BodyStream + Send + Sync>;
+
+/// Hears of bytes that a backend has taken.
+pub type Acknowledged = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// What to put: content that can be read again, so that a put can be tried again.
 #[derive(Clone)]
@@ -138,6 +160,8 @@ pub struct PutBody {
     pub md5: Option<String>,
     pub content_type: Option<String>,
     pub custom: BTreeMap<String, String>,
+    /// Told of each part that the backend has. Parts then go with their MD5 where it compares that.
+    pub acknowledged: Option<Acknowledged>,
 }
 
 impl PutBody {
@@ -152,7 +176,14 @@ impl PutBody {
     }
 
     pub fn new(size: u64, open: OpenBody) -> Self {
-        Self { size, open, md5: None, content_type: None, custom: BTreeMap::new() }
+        Self {
+            size,
+            open,
+            md5: None,
+            content_type: None,
+            custom: BTreeMap::new(),
+            acknowledged: None,
+        }
     }
 
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
@@ -164,6 +195,26 @@ impl PutBody {
                 stream::iter((!part.is_empty()).then_some(Ok(part))).boxed()
             }),
         )
+    }
+
+    /// The MD5 of `range`, where each part is to be compared: it is read once more for that.
+    pub(crate) async fn part_md5(&self, range: ByteRange) -> Result<Option<Vec<u8>>> {
+        if self.acknowledged.is_none() {
+            return Ok(None);
+        }
+        let mut md5 = Md5::new();
+        let mut bytes = self.read(range);
+        while let Some(chunk) = bytes.next().await.transpose()? {
+            md5.update(&chunk);
+        }
+        Ok(Some(md5.finalize().to_vec()))
+    }
+
+    /// Says that the backend has so many bytes more.
+    pub(crate) fn acknowledge(&self, bytes: u64) {
+        if let Some(acknowledged) = &self.acknowledged {
+            acknowledged(bytes);
+        }
     }
 
     /// The bytes of `range`; the stream fails when the source has fewer or more than that.
@@ -220,7 +271,7 @@ pub trait Backend: Send + Sync {
 
     /// Names that start with `prefix` and come after `after`, at most `limit` of them; a page may
     /// be shorter although more follow, as [`RemotePage::more`] says.
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage>;
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage>;
 
     /// Up to `limit` objects from the name `from` on, temporary ones too.
     async fn describe(&self, _from: &str, _limit: usize) -> Result<Vec<Described>> {

@@ -4,6 +4,13 @@ use std::fmt::Display;
 
 use forebay_core::error::{Error, ErrorCode};
 use forebay_core::name::Bucket;
+use forebay_core::s3::date::parse_http;
+
+/// Seconds after which credentials that could not be renewed are worth another call.
+const CREDENTIALS_PAUSE_S: u32 = 2;
+
+/// Seconds by which clocks may differ: what the strictest of the clouds takes.
+const FORGIVEN_S: u64 = 300;
 
 /// A bucket and the server that has it, as errors name them. Hints are each kind's own.
 #[derive(Clone)]
@@ -63,10 +70,16 @@ impl Place {
         Error { code: ErrorCode::RemoteBucketNotFound, ..self.bucket.not_found() }
     }
 
-    /// Nothing was sent: there is nothing to sign with.
-    pub(super) fn no_credentials(&self, code: ErrorCode, why: &str) -> Error {
+    /// Nothing was sent: there is nothing to sign with, or just now there is not.
+    pub(super) fn no_credentials(&self, passing: bool, why: &str) -> Error {
         let Self { bucket, endpoint } = self;
-        Error::new(code, format!("no credentials for bucket \"{bucket}\" at {endpoint}: {why}"))
+        let text = format!("no credentials for bucket \"{bucket}\" at {endpoint}: {why}");
+        if passing {
+            // Whoever hands them out is the last one to be hurried.
+            Error::new(ErrorCode::Unavailable, text).retry_after(CREDENTIALS_PAUSE_S)
+        } else {
+            Error::new(ErrorCode::AccessDenied, text)
+        }
     }
 
     /// It answered with something that no such server answers.
@@ -81,6 +94,21 @@ impl Place {
         Error::unsupported(format!(
             "{endpoint} lists bucket \"{bucket}\" in an order other than that of names"
         ))
+    }
+}
+
+/// Says what to do where the clocks differ so much that a cloud takes what proves an identity for
+/// expired or forged. `date` is the header of its answer: refusals of HEAD have no words.
+pub(super) fn hinting_at_clocks(error: Error, date: Option<&str>) -> Error {
+    let here = forebay_node::clock::unix_ns() / 1_000_000_000;
+    match date.and_then(parse_http) {
+        Some(there)
+            if error.code == ErrorCode::AccessDenied && here.abs_diff(there) > FORGIVEN_S =>
+        {
+            error
+                .hint("set the clock of the targets' machines right: it is minutes off the cloud's")
+        }
+        _ => error,
     }
 }
 

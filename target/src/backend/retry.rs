@@ -13,7 +13,7 @@ use forebay_core::size::ByteRange;
 use futures::stream::{self, StreamExt};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Backend, BodyStream, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, BodyStream, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 use crate::pace::Pace;
 
 /// How often and how patiently.
@@ -177,7 +177,7 @@ impl Backend for Retrying {
             .await
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
         self.policy.run(|_| self.inner.list(prefix, after, limit)).await
     }
 

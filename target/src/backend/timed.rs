@@ -9,7 +9,7 @@ use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
 use tokio::time::timeout;
 
-use super::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 /// A backend that answers in time or has failed. Uploads take the time of their bytes, which their
 /// own clients bound.
@@ -59,7 +59,7 @@ impl Backend for Timed {
         self.within(self.inner.delete(name)).await
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
         self.within(self.inner.list(prefix, after, limit)).await
     }
 

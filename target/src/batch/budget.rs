@@ -118,6 +118,11 @@ impl Share {
         (self.bytes() / 16).clamp(64 << 10, 1 << 20)
     }
 
+    /// Entries that may be read whole at the same time.
+    pub(crate) fn at_once(&self) -> usize {
+        self.bytes() / self.whole()
+    }
+
     /// Bytes sent at once. Up to three times as many are on their way.
     pub(crate) fn frame(&self) -> usize {
         (self.bytes() / 8).clamp(32 << 10, 256 << 10)

@@ -37,6 +37,8 @@ const TURN_BYTES: usize = 1 << 20;
 const TURN: usize = 512;
 /// What a member is taken for before its shard is open.
 const MEMBER_GUESS: usize = 16 << 10;
+/// What an object is taken for, at least, before it is read by itself.
+const LEAST_GUESS: usize = 64 << 10;
 /// Answers that wait for those before them.
 const SLOTS: usize = 16 << 10;
 /// Runs in which what lies on one disk is read at the same time.
@@ -74,6 +76,8 @@ pub(crate) struct Reading {
     fresh: bool,
     /// Bytes of all slots.
     held: usize,
+    /// The largest answer so far.
+    largest: Option<usize>,
     repeats: Repeats,
 }
 
@@ -121,6 +125,7 @@ impl Reading {
             work: FuturesUnordered::new(),
             fresh: false,
             held: 0,
+            largest: None,
             repeats: Repeats::default(),
         }
     }
@@ -208,7 +213,7 @@ impl Reading {
             self.next += 1;
             let entry = &request.entries[self.wanted[position]];
             let first = self.repeats.of(&request, &self.wanted, position);
-            let mut cost = whole;
+            let mut cost = self.guess(whole);
             if let Some(first) = first
                 && self.repeat(position, first)
             {
@@ -334,20 +339,31 @@ impl Reading {
         });
     }
 
+    /// What an object is taken for that is read by itself: like the largest one before it, or like
+    /// the largest that is read whole while there was none.
+    fn guess(&self, whole: usize) -> usize {
+        self.largest.map_or(whole, |largest| largest.clamp(LEAST_GUESS.min(whole), whole))
+    }
+
     /// Starts reading entries that are read by themselves, as far as there is room; one at least.
     fn begin_alone(&mut self) {
         if self.alone.is_empty() {
             return;
         }
         let (ahead, whole) = (self.share.ahead(), self.share.whole());
+        let guess = self.guess(whole);
+        // However wrong that is, what is under way is no more than the share.
+        let at_once = self.share.at_once();
         while let Some(position) = self.alone.first().copied() {
             let Some(slot) = self.slots.get_mut(position - self.base) else { return };
-            // Those that were only looked at have their cost counted; it counts once.
-            if self.held - slot.cost + whole > ahead && !self.work.is_empty() {
+            // What it was taken for when it was looked at is counted already.
+            let more = guess.saturating_sub(slot.cost);
+            let is_full = more > 0 && self.held + more > ahead || self.work.len() >= at_once;
+            if is_full && !self.work.is_empty() {
                 return;
             }
-            self.held = self.held - slot.cost + whole;
-            slot.cost = whole;
+            self.held += more;
+            slot.cost += more;
             self.alone.remove(&position);
             let (loader, request) = (self.loader.clone(), self.request.clone());
             let index = self.wanted[position];
@@ -381,11 +397,12 @@ impl Reading {
             announced.one_is_done();
         }
         let Some(slot) = self.slots.get_mut(position - self.base) else { return };
-        let cost = match &answer {
-            Ok(Loaded::Whole(bytes)) => bytes.len(),
-            Ok(Loaded::Stream { .. }) => PIECE,
-            Err(_) => 0,
+        let (cost, size) = match &answer {
+            Ok(Loaded::Whole(bytes)) => (bytes.len(), Some(bytes.len())),
+            Ok(Loaded::Stream { .. }) => (PIECE, Some(self.share.whole())),
+            Err(_) => (0, None),
         };
+        self.largest = self.largest.max(size);
         self.held = self.held - slot.cost + cost;
         slot.cost = cost;
         let again = std::mem::take(&mut slot.again);

@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::ObjectService;
 use crate::backend::RemoteEntry;
 use crate::backend::sweep::{SweepOptions, sweep};
-use crate::store::Usage;
+use crate::store::{Record, Usage};
 
 /// The empty name means "from the beginning".
 fn start(after: &str) -> Option<&str> {
@@ -23,14 +23,21 @@ fn start(after: &str) -> Option<&str> {
 impl ObjectService {
     /// A page of the records held here.
     pub(crate) async fn page_here(&self, request: &ListRequest) -> Result<ListPage> {
-        let ListRequest { bucket_id, prefix, after, until, limit, .. } = request;
-        let (records, more) =
-            self.store().list(*bucket_id, prefix, start(after), until.as_deref(), *limit).await?;
-        let entries = records
-            .into_iter()
-            .map(|r| ListEntry { meta: r.object_meta(), name: r.name, kind: RowKind::Object })
-            .collect();
-        Ok(ListPage { entries, more })
+        if let Some(info) = self.may_have_missed(request.bucket_id) {
+            return self.page_of_the_rest(&info, request).await;
+        }
+        let (records, more) = self.records_here(request, &request.after).await?;
+        Ok(ListPage { entries: entries(records), more })
+    }
+
+    /// All records of a page, behind `after`, and whether there are more.
+    pub(super) async fn records_here(
+        &self,
+        request: &ListRequest,
+        after: &str,
+    ) -> Result<(Vec<Record>, bool)> {
+        let ListRequest { bucket_id, prefix, until, limit, .. } = request;
+        self.store().list(*bucket_id, prefix, start(after), until.as_deref(), *limit).await
     }
 
     /// Names of what lies here under an id, after a name; and whether there are more.
@@ -48,6 +55,11 @@ impl ObjectService {
     pub(crate) async fn sizes_here(&self, request: &ListRequest) -> Result<(Columns, bool)> {
         let ListRequest { bucket_id, prefix, after, until, limit, .. } = request;
         let limit = (*limit).min(MAX_ROWS);
+        if let Some(info) = self.may_have_missed(*bucket_id) {
+            let request = ListRequest { limit, ..request.clone() };
+            let ListPage { entries, more } = self.page_of_the_rest(&info, &request).await?;
+            return Ok((Columns::from(&entries[..]), more));
+        }
         self.store().list_sizes(*bucket_id, prefix, start(after), until.as_deref(), limit).await
     }
 
@@ -71,7 +83,7 @@ impl ObjectService {
         after: &str,
         limit: usize,
     ) -> Result<ListPage> {
-        let page = self.backend(info).await?.list(prefix, after, limit).await?;
+        let page = self.backend(info).await?.list(prefix, after.into(), limit).await?;
         let entries = page.entries.into_iter().map(listed).collect();
         Ok(ListPage { entries, more: page.more })
     }
@@ -112,6 +124,13 @@ impl ObjectService {
     pub(crate) fn usage(&self) -> Usage {
         self.store().usage()
     }
+}
+
+/// Records as the cluster lists them.
+pub(super) fn entries(records: Vec<Record>) -> Vec<ListEntry> {
+    let entry =
+        |r: Record| ListEntry { meta: r.object_meta(), name: r.name, kind: RowKind::Object };
+    records.into_iter().map(entry).collect()
 }
 
 /// A backend's row as the cluster lists it.

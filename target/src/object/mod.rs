@@ -19,6 +19,7 @@ mod listing;
 mod lock;
 mod many;
 mod mend;
+mod missed;
 mod neighbor;
 mod partial;
 mod prefetch;
@@ -36,6 +37,7 @@ mod unsettled;
 mod upkeep;
 mod upload;
 mod versions;
+mod write_back;
 
 use std::sync::Arc;
 
@@ -49,7 +51,7 @@ use forebay_node::clock::unix_s;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use self::neighbor::News;
 use crate::backend::{Announced, Backend, Backends, COMPOSED};
@@ -70,6 +72,7 @@ pub(crate) use stored::Stored;
 pub(crate) use transfer::{OLDER, Which};
 pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};
 pub(crate) use versions::{Removed, is_marker, keeps_versions, shown_version};
+pub(crate) use write_back::WrittenBack;
 
 /// What an object is called inside this target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +109,11 @@ pub(crate) struct Parts {
 struct Inner {
     parts: Parts,
     locks: lock::KeyLocks,
+    /// The turns of those who write an object back, by where it goes.
+    written_back: lock::KeyLocks,
     unsettled: unsettled::Unsettled,
+    /// Rung when a tombstone is no longer needed as it is made.
+    late_tombstones: Notify,
     fetches: cold::Fetches,
     lives: partial::Lives,
     cold_permits: Arc<Semaphore>,
@@ -126,7 +133,9 @@ impl ObjectService {
         Self(Arc::new(Inner {
             parts,
             locks: lock::KeyLocks::default(),
+            written_back: lock::KeyLocks::default(),
             unsettled: unsettled::Unsettled::default(),
+            late_tombstones: Notify::new(),
             fetches: cold::Fetches::default(),
             lives: partial::Lives::default(),
             cold_permits,

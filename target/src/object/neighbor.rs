@@ -67,7 +67,7 @@ impl ObjectService {
     }
 
     /// Whether this target may have missed what became of objects that have copies.
-    fn lags(&self, state: &ClusterState) -> bool {
+    pub(super) fn lags(&self, state: &ClusterState) -> bool {
         state.node(self.me()).is_none_or(|n| n.lagging)
     }
 
@@ -81,7 +81,7 @@ impl ObjectService {
     }
 
     /// Whether nobody may have an older state of any object than its owner knows of.
-    fn is_calm(&self, state: &ClusterState) -> bool {
+    pub(super) fn is_calm(&self, state: &ClusterState) -> bool {
         state.is_calm() && self.store().check_whole().is_ok()
     }
 
@@ -168,6 +168,21 @@ impl ObjectService {
             Some((node, _)) => self.fetch_copy(info, &name, node, false).await.map(Some),
             None => Ok(Some(record)),
         }
+    }
+
+    /// The newest copy that the others have of an object, and its last removal that they know of.
+    pub(super) async fn newest_elsewhere(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<(Option<Stamp>, Option<Stamp>)> {
+        let others = self.who_may_know(info, name);
+        let answers = self.look_elsewhere(info, name, others).await;
+        if let Some(e) = silent(info, name, &answers) {
+            return Err(e);
+        }
+        let (there, removed) = newest(&answers);
+        Ok((there.map(|(_, stamp)| stamp), removed))
     }
 
     /// Has a target send what it has of an object; `anew`: though it be no newer than what is here.

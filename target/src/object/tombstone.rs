@@ -21,7 +21,8 @@ impl ObjectService {
         Ok(found.map(|record| record.stamp()))
     }
 
-    /// Notes a removal; the caller has the object's lock.
+    /// Notes a removal; the caller has the object's lock. Where nobody has anything older any more by
+    /// the time that it is noted, the note goes again.
     pub(super) async fn bury(&self, info: &BucketInfo, name: &str, stamp: Stamp) -> Result<()> {
         let meta = RecordMeta {
             version: stamp.version.to_string(),
@@ -30,7 +31,12 @@ impl ObjectService {
             ..RecordMeta::default()
         };
         let id = history::tombstones(info.id);
-        self.store().put(id, name, Bytes::new(), meta).await.map(drop)
+        self.store().put(id, name, Bytes::new(), meta).await?;
+        if self.is_calm(&self.state()) {
+            // Those that were noted before all was in its place were dropped then, perhaps without it.
+            self.0.late_tombstones.notify_one();
+        }
+        Ok(())
     }
 
     /// Drops tombstones each time that nobody has anything older any more.
@@ -49,6 +55,7 @@ impl ObjectService {
             done &= calm;
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = self.0.late_tombstones.notified() => done = false,
                 changed = versions.changed() => if changed.is_err() { return },
             }
         }

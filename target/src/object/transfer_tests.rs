@@ -1,6 +1,8 @@
 //! Copies that arrive at a target where something is known of their object.
 #![allow(clippy::unwrap_used)]
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::checksum::ChecksumKind;
@@ -9,6 +11,7 @@ use forebay_core::object::ObjectMeta;
 use forebay_core::state::{Command, Role};
 use forebay_core::{ErrorCode, NodeId, Result, rebalance};
 use futures::StreamExt;
+use tokio_util::sync::CancellationToken;
 
 use super::tests::Bench;
 use super::transfer::Which;
@@ -103,4 +106,29 @@ async fn once_all_is_in_place_no_copy_may_come_back() {
     bench.change(Command::Settled { placed, repaired: vec![] });
     let e = arrives(&bench, (&info, &name), head("late", 2, 1), "late").await.unwrap_err();
     assert_eq!(e.code, ErrorCode::Conflict, "{e}");
+}
+
+#[tokio::test]
+async fn a_removal_that_is_noted_when_all_has_come_to_its_place_leaves_no_note() {
+    let (bench, info, name) = moving().await;
+    let stop = CancellationToken::new();
+    let watching = tokio::spawn(bench.service.clone().watch_tombstones(stop.clone()));
+    let noted = || bench.service.tombstone(&info, &name);
+    bench.service.overtaken(&info, &name, Stamp { epoch: 2, version: 5 }, None).await.unwrap();
+    assert!(noted().await.unwrap().is_some());
+    let placed = bench.service.state().targets_changed;
+    let gone = async || {
+        let begun = Instant::now();
+        while noted().await.unwrap().is_some() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "a tombstone stays");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    bench.change(Command::Settled { placed, repaired: vec![] });
+    gone().await;
+    // One that was decided on before the state changed comes a moment after it.
+    bench.service.bury(&info, &name, Stamp { epoch: 2, version: 6 }).await.unwrap();
+    gone().await;
+    stop.cancel();
+    watching.await.unwrap();
 }

@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_core::error::{Error, ErrorCode, Result};
 
 use super::error::CREDENTIALS_HINT;
+use super::token::Kept;
 
 /// What proves who asks.
 #[derive(Clone, Default)]
@@ -112,6 +113,7 @@ pub(super) fn entra(transport: Transport) -> Result<Arc<dyn TokenCredential>> {
             ManagedIdentityCredential::new(Some(options)).map(|made| made as _)
         }
     };
+    let made = made.map(|identity| -> Arc<dyn TokenCredential> { Arc::new(Kept::new(identity)) });
     made.map_err(|e| {
         let text = format!("no credentials for Azure Blob Storage: {e}");
         Error::new(ErrorCode::AccessDenied, text).hint(CREDENTIALS_HINT)

@@ -5,7 +5,8 @@ use azure_core::error::ErrorKind;
 use azure_core::http::RawResponse;
 use forebay_core::error::{Error, ErrorCode};
 
-use crate::backend::place::{Place, retry_after};
+use super::token::is_passing;
+use crate::backend::place::{Place, hinting_at_clocks, retry_after};
 use crate::egress::innermost;
 
 pub(super) const CREDENTIALS_HINT: &str = "set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY, \
@@ -50,11 +51,12 @@ impl Errors {
             ErrorKind::HttpResponse { status, error_code, raw_response } => {
                 let code = error_code.as_deref().unwrap_or_default();
                 let raw = raw_response.as_deref();
-                self.answered(u16::from(*status), code, raw, right, name)
+                let error = self.answered(u16::from(*status), code, raw, right, name);
+                hinting_at_clocks(error, raw.and_then(|raw| header(raw, "date")))
             }
             ErrorKind::Credential => {
                 let why = first_line(&e.to_string());
-                self.place.no_credentials(ErrorCode::AccessDenied, &why).hint(CREDENTIALS_HINT)
+                self.place.no_credentials(is_passing(e), &why).hint(CREDENTIALS_HINT)
             }
             ErrorKind::Connection | ErrorKind::Io => self.unavailable(&innermost(e)),
             _ => self.place.refused(ErrorCode::Internal, &innermost(e), name),
@@ -155,9 +157,12 @@ impl Errors {
 }
 
 fn after(mut error: Error, raw: Option<&RawResponse>) -> Error {
-    let header = raw.and_then(|raw| raw.headers().get_optional_str(&"retry-after".into()));
-    error.retry_after_s = retry_after(header);
+    error.retry_after_s = retry_after(raw.and_then(|raw| header(raw, "retry-after")));
     error
+}
+
+fn header<'r>(raw: &'r RawResponse, name: &'static str) -> Option<&'r str> {
+    raw.headers().get_optional_str(&name.into())
 }
 
 /// The text of an element of an error's XML.
@@ -167,6 +172,6 @@ fn element(xml: &str, name: &str) -> Option<String> {
 }
 
 /// What follows are ids of the request and times, which are of no use to people.
-fn first_line(text: &str) -> String {
+pub(super) fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim().chars().take(SHOWN).collect()
 }

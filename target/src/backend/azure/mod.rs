@@ -9,6 +9,7 @@ mod credentials;
 mod error;
 mod list;
 mod sign;
+mod token;
 mod write;
 
 use std::collections::HashMap;
@@ -32,7 +33,7 @@ use tokio::time::timeout;
 
 use super::place::Place;
 use super::source::kept_content_type;
-use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
 pub use client::AzureSettings;
 pub(crate) use client::{AzureClient, AzureClients};
 pub use credentials::AzureCredentials;
@@ -249,7 +250,7 @@ impl Backend for AzureBackend {
         self.answer(blob.delete(None), Right::Delete, Some(name)).await.map(drop)
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
-        self.list_blobs(prefix, after, limit).await
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
+        self.list_blobs(prefix, after.name, limit).await
     }
 }

@@ -21,7 +21,7 @@ use forebay_core::cloud_rules::Compose;
 use forebay_core::error::Result;
 use forebay_core::size::ByteRange;
 
-use super::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 pub use gather::Announced;
 pub(crate) use gather::{Gather, MOST};
 pub(crate) use leftovers::delete_leftovers;
@@ -93,7 +93,7 @@ impl Backend for Composing {
         self.inner.delete(name).await
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
         self.inner.list(prefix, after, limit).await
     }
 

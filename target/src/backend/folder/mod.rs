@@ -19,7 +19,7 @@ use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
 
-use super::{Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 /// Files whose names start so are being written; they are no objects.
 const WORK_FILE_PREFIX: &str = ".forebay-tmp-";
@@ -212,9 +212,9 @@ impl Backend for FolderBackend {
         blocking(move || write::delete(&folder, &name)).await
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
         let folder = Arc::clone(&self.inner);
-        let (prefix, after) = (prefix.to_owned(), after.to_owned());
+        let (prefix, after) = (prefix.to_owned(), after.name.to_owned());
         blocking(move || walk::list(&folder, &prefix, &after, limit)).await
     }
 }

@@ -6,21 +6,20 @@ use std::time::Duration;
 
 use forebay_core::error::{Error, ErrorCode, Result};
 use google_cloud_auth::credentials::anonymous::Builder as Anonymous;
-use google_cloud_auth::credentials::{Builder as Default_, CacheableResource, Credentials};
+use google_cloud_auth::credentials::{CacheableResource, Credentials};
 use google_cloud_gax::retry_policy::NeverRetry;
 use google_cloud_storage::client::Storage;
 use google_cloud_storage::read_resume_policy::NeverResume;
 use reqwest::{RequestBuilder, Response, Url};
 use tokio::sync::Mutex;
 
+use super::credentials::Renewed;
 use super::error::{CREDENTIALS_HINT, Failure};
 use crate::backend::RetryPolicy;
 use crate::egress::innermost;
 
 /// Google's own address.
 const GOOGLE: &str = "https://storage.googleapis.com";
-/// What tokens are asked for: to read and write objects, not to manage buckets.
-const SCOPE: &str = "https://www.googleapis.com/auth/devstorage.read_write";
 
 /// How Google Cloud Storage is spoken to.
 #[derive(Clone, Debug)]
@@ -182,7 +181,7 @@ fn credentials_for(url: &Url) -> Result<Credentials> {
     if !is_google(url) {
         return Ok(Anonymous::new().build());
     }
-    Default_::default().with_scopes([SCOPE]).build().map_err(|e| {
+    Renewed::new().map(Credentials::from).map_err(|e| {
         let text = format!("no credentials for Google Cloud Storage: {}", innermost(&e));
         Error::new(ErrorCode::AccessDenied, text).hint(CREDENTIALS_HINT)
     })

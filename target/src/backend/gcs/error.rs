@@ -9,7 +9,7 @@ use google_cloud_storage::Error as CrateError;
 use google_cloud_storage::error::ReadError;
 use http::HeaderMap;
 
-use crate::backend::place::{Place, retry_after};
+use crate::backend::place::{Place, hinting_at_clocks, retry_after};
 use crate::egress::innermost;
 
 /// Who is to be named in an error.
@@ -32,6 +32,8 @@ pub(super) enum Failure {
         status: u16,
         said: String,
         retry_after: Option<u32>,
+        /// When, by its clock.
+        date: Option<String>,
     },
     /// It could not be asked, or did not answer.
     Unreachable(String),
@@ -66,8 +68,9 @@ impl Failure {
     /// Of an answer above 399.
     pub(super) async fn of_answer(answer: reqwest::Response) -> Self {
         let (status, retry_after) = (answer.status().as_u16(), after(answer.headers()));
+        let date = text(answer.headers(), "date");
         let body = answer.bytes().await.unwrap_or_default();
-        Self::Refused { status, said: said(status, &body), retry_after }
+        Self::Refused { status, said: said(status, &body), retry_after, date }
     }
 
     pub(super) fn of_crate(e: &CrateError) -> Self {
@@ -75,7 +78,8 @@ impl Failure {
             let body = e.http_payload().map(|b| b.as_ref()).unwrap_or_default();
             let said = e.status().map_or_else(|| said(status, body), |s| s.message.clone());
             let retry_after = e.http_headers().and_then(after);
-            return Self::Refused { status, said, retry_after };
+            let date = e.http_headers().and_then(|headers| text(headers, "date"));
+            return Self::Refused { status, said, retry_after, date };
         }
         let read = e.source().and_then(|cause| cause.downcast_ref::<ReadError>());
         match read {
@@ -106,7 +110,11 @@ impl Failure {
 }
 
 fn after(headers: &HeaderMap) -> Option<u32> {
-    retry_after(headers.get("retry-after").and_then(|value| value.to_str().ok()))
+    retry_after(text(headers, "retry-after").as_deref())
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    Some(headers.get(name)?.to_str().ok()?.to_owned())
 }
 
 /// What an error's body says: the message of Google's JSON, or short plain text.
@@ -126,8 +134,9 @@ impl Errors {
     /// The error of a call about the object `name`, or about the bucket.
     pub(super) fn of(&self, failure: &Failure, name: Option<&str>) -> Error {
         match failure {
-            Failure::Refused { status, said, retry_after } => {
-                let mut error = self.refused(*status, said, name);
+            Failure::Refused { status, said, retry_after, date } => {
+                let error = self.refused(*status, said, name);
+                let mut error = hinting_at_clocks(error, date.as_deref());
                 if error.code.is_transient() {
                     error.retry_after_s = *retry_after;
                 }
@@ -159,11 +168,7 @@ impl Errors {
     }
 
     fn no_credentials(&self, why: &str, transient: bool) -> Error {
-        // Only a machine of Google's, or a key that is given, can have credentials in a moment.
-        let given = std::env::var_os("GOOGLE_APPLICATION_CREDENTIALS").is_some();
-        let code =
-            if transient && given { ErrorCode::Unavailable } else { ErrorCode::AccessDenied };
-        self.place.no_credentials(code, why).hint(CREDENTIALS_HINT)
+        self.place.no_credentials(transient, why).hint(CREDENTIALS_HINT)
     }
 
     fn refused(&self, status: u16, said: &str, name: Option<&str>) -> Error {

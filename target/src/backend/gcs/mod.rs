@@ -5,6 +5,7 @@
 
 mod client;
 mod compose;
+mod credentials;
 mod error;
 mod list;
 mod read;
@@ -26,7 +27,7 @@ use reqwest::{Method, RequestBuilder};
 
 use super::place::Place;
 use super::source::kept_content_type;
-use super::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 pub use client::GcsSettings;
 pub(crate) use client::{GcsClient, GcsClients};
 use error::{Errors, Failure};
@@ -173,8 +174,8 @@ impl Backend for GcsBackend {
         self.delete_object(name).await
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
-        self.list_objects(prefix, after, limit).await
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
+        self.list_objects(prefix, after.name, limit).await
     }
 
     async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use super::place::Place;
 use super::source::{content_range, kept_content_type};
-use super::{Backend, BodyStream, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, BodyStream, PutBody, RemoteMeta, RemoteObject, RemotePage};
 use crate::egress::Guarded;
 use error::Errors;
 
@@ -227,7 +227,7 @@ impl Backend for OriginBackend {
         Err(self.read_only("delete"))
     }
 
-    async fn list(&self, _: &str, _: &str, _: usize) -> Result<RemotePage> {
+    async fn list(&self, _: &str, _: After<'_>, _: usize) -> Result<RemotePage> {
         let text = format!(
             "\"{}\" cannot be listed: an HTTP origin does not tell which files it has",
             self.errors.place.bucket

@@ -4,14 +4,17 @@
 //! object is deleted and made again.
 
 mod error;
+mod walk;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_core::bill::RequestClass;
 use forebay_core::bucket::BackendKind;
 use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::intra::MAP_HEADER;
 use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
 use forebay_core::v1::headers as v1;
@@ -25,8 +28,9 @@ use tokio::time::timeout;
 
 use super::place::Place;
 use super::source::{SourceError, content_range};
-use super::{Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
 use error::Errors;
+use walk::Walks;
 
 const MIB: u64 = 1 << 20;
 
@@ -57,6 +61,9 @@ pub struct RemoteBackend {
     settings: RemoteSettings,
     errors: Errors,
     bill: Arc<Bill>,
+    /// Listings of an AIStore; whether it is one, as far as that was seen.
+    walks: Walks,
+    is_aistore: AtomicBool,
 }
 
 impl RemoteBackend {
@@ -89,7 +96,17 @@ impl RemoteBackend {
         let there = Bucket::new(Default::default(), remote)?;
         let errors = Errors { place: Place { bucket, endpoint: endpoint.clone() } };
         let bill = Arc::new(Bill::unseen(BackendKind::Ais));
-        Ok(Self { endpoint, there, client, asking, settings, errors, bill })
+        Ok(Self {
+            endpoint,
+            there,
+            client,
+            asking,
+            settings,
+            errors,
+            bill,
+            walks: Walks::default(),
+            is_aistore: AtomicBool::new(false),
+        })
     }
 
     /// Requests stand on this bill.
@@ -140,22 +157,41 @@ impl RemoteBackend {
         RemoteMeta { mtime_ns: known.mtime_ns, ..facts(size, &known.version, &checksum) }
     }
 
-    async fn page(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
-        let msg = ListMsg {
-            prefix: prefix.to_owned(),
-            page_size: limit,
-            props: "name,size,version,checksum".into(),
-            start_after: after.to_owned(),
-            ..ListMsg::default()
-        };
+    /// A page. A Forebay says which state it answers by, and lists in the order of bytes.
+    async fn page(&self, msg: ListMsg) -> Result<Page> {
+        let msg = ListMsg { props: "name,size,version,checksum".into(), ..msg };
         let action = serde_json::json!({ "action": "list", "value": msg.to_value() });
         let request = self.client.request(Method::GET, self.url(&bucket_uri(&self.there)));
         let request = request.header("accept", MSGPACK).json(&action);
         let answer = self.send(request, self.settings.read_timeout, None).await?;
+        let is_forebay = answer.headers().contains_key(MAP_HEADER);
+        self.is_aistore.store(!is_forebay, Ordering::Relaxed);
         let body = timeout(self.settings.read_timeout, answer.bytes()).await;
         let body = body.map_err(|_| self.errors.unavailable("its listing stalled"))?;
         Page::from_msgpack(&body.map_err(|e| self.errors.of_send(&e))?)
     }
+
+    /// All of a folder of an AIStore, by the tokens of one listing.
+    async fn walk(&self, folder: String) -> Result<Vec<RemoteEntry>> {
+        let mut msg = ListMsg { prefix: folder, page_size: MAX_PAGE, ..ListMsg::default() };
+        let mut all = Vec::new();
+        loop {
+            let page = self.page(msg.clone()).await?;
+            let is_last = page.token.is_empty() || page.entries.is_empty();
+            all.extend(page.entries.into_iter().map(entry));
+            walk::check_count(&self.errors.place.subject(None), all.len())?;
+            if is_last {
+                return Ok(all);
+            }
+            (msg.token, msg.uuid) = (page.token, page.uuid);
+        }
+    }
+}
+
+fn entry(entry: forebay_core::v1::list::Entry) -> RemoteEntry {
+    let meta = facts(entry.size, &entry.version, &entry.checksum);
+    let RemoteMeta { size, version, etag, mtime_ns, .. } = meta;
+    RemoteEntry { name: entry.name, size, version, etag, mtime_ns }
 }
 
 /// What tells one content from another, the same in listings as elsewhere.
@@ -182,8 +218,19 @@ impl Backend for RemoteBackend {
     async fn stat(&self, name: &str) -> Result<RemoteMeta> {
         let request = self.object(Method::HEAD, name);
         let answer = self.send(request, self.settings.read_timeout, Some(name)).await?;
-        let size =
-            length(&answer).ok_or_else(|| self.errors.place.nonsense("with no length", name))?;
+        // AIStore has none to tell of an empty object, but where that is read.
+        let told = length(&answer);
+        let answer = match told {
+            Some(_) => answer,
+            None => {
+                let read = self.object(Method::GET, name);
+                self.send(read, self.settings.read_timeout, Some(name)).await?
+            }
+        };
+        let size = match (told, length(&answer)) {
+            (Some(size), _) | (None, Some(size @ 0)) => size,
+            _ => return Err(self.errors.place.nonsense("with no length", name)),
+        };
         Ok(self.meta(&answer, size))
     }
 
@@ -256,19 +303,27 @@ impl Backend for RemoteBackend {
         self.send(request, self.settings.read_timeout, Some(name)).await.map(drop)
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
-        let limit = limit.clamp(1, MAX_PAGE);
-        let page = self.page(prefix, after, limit).await?;
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
+        let (limit, after) = (limit.clamp(1, MAX_PAGE), after.name);
+        let from = |after: &str, page_size: usize| ListMsg {
+            prefix: prefix.to_owned(),
+            start_after: after.to_owned(),
+            page_size,
+            ..ListMsg::default()
+        };
+        let walked = || self.walks.list((prefix, after, limit), |folder| self.walk(folder));
+        if self.is_aistore.load(Ordering::Relaxed) {
+            return walked().await;
+        }
+        let page = self.page(from(after, limit)).await?;
+        if self.is_aistore.load(Ordering::Relaxed) {
+            return walked().await;
+        }
         let mut more = !page.token.is_empty() && !page.entries.is_empty();
         if let (true, Some(last)) = (more, page.entries.last()) {
             // A full page is never called the last one.
-            more = !self.page(prefix, &last.name, 1).await?.entries.is_empty();
+            more = !self.page(from(&last.name, 1)).await?.entries.is_empty();
         }
-        let entry = |entry: forebay_core::v1::list::Entry| {
-            let meta = facts(entry.size, &entry.version, &entry.checksum);
-            let RemoteMeta { size, version, etag, mtime_ns, .. } = meta;
-            RemoteEntry { name: entry.name, size, version, etag, mtime_ns }
-        };
-        Ok(RemotePage { entries: page.entries.into_iter().map(entry).collect(), more })
+        Ok(RemotePage { entries: page.entries.into_iter().map(entry).collect(), more, token: None })
     }
 }

@@ -12,7 +12,7 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    Credentials, RequestChecksumCalculation, ResponseChecksumValidation,
+    Credentials, IdentityCache, RequestChecksumCalculation, ResponseChecksumValidation,
     StalledStreamProtectionConfig,
 };
 use forebay_core::error::{Error, Result};
@@ -22,6 +22,9 @@ use crate::backend::RetryPolicy;
 
 /// Region that is signed for when nothing names one.
 const DEFAULT_REGION: &str = "us-east-1";
+
+/// Longest wait for credentials that somebody hands out.
+const CREDENTIALS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A key pair given by hand.
 #[derive(Clone)]
@@ -137,9 +140,13 @@ impl S3Clients {
         }
         let base = self.base.get_or_init(|| load_base(&self.settings)).await;
         let mut config = aws_sdk_s3::config::Builder::from(base)
+            // Retries are a decorator's; only calls for credentials have their own.
+            .retry_config(RetryConfig::disabled())
             .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
         if let Some(url) = endpoint {
+            // The SDK puts the bucket right behind it, as in `/s3bucket`.
+            let url = format!("{}/", url.trim_end_matches('/'));
             config = config.endpoint_url(url).force_path_style(true);
         }
         let region = base.region().map_or(DEFAULT_REGION, Region::as_ref);
@@ -165,7 +172,8 @@ async fn load_base(settings: &S3Settings) -> SdkConfig {
         .build();
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .region(region)
-        .retry_config(RetryConfig::disabled())
+        .retry_config(RetryConfig::standard())
+        .identity_cache(IdentityCache::lazy().load_timeout(CREDENTIALS_WITHIN).build())
         .timeout_config(timeouts)
         // A reader that is slow is no fault of the network; stalls are noticed by the retries.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());

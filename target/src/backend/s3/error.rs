@@ -2,11 +2,12 @@
 
 use std::error::Error as StdError;
 
+use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use forebay_core::error::{Error, ErrorCode};
 
-use crate::backend::place::{Place, retry_after};
+use crate::backend::place::{Place, hinting_at_clocks, retry_after};
 use crate::egress::innermost;
 
 /// Who is to be named in an error.
@@ -52,7 +53,8 @@ impl Errors {
         match &e {
             SdkError::ServiceError(service) => {
                 let said = service.err();
-                self.answered(service.raw(), said.code(), said.message(), right, name)
+                let error = self.answered(service.raw(), said.code(), said.message(), right, name);
+                hinting_at_clocks(error, service.raw().headers().get("date"))
             }
             SdkError::ResponseError(response) => self.unavailable(
                 &format!("its answer cannot be read: {}", DisplayErrorContext(&e)),
@@ -64,12 +66,12 @@ impl Errors {
                 if failure.as_connector_error().is_some_and(|c| c.is_timeout()) {
                     self.unavailable("it did not answer in time", None)
                 } else if is_about_credentials(&e) {
-                    self.no_credentials(&why)
+                    self.no_credentials(&e)
                 } else {
                     self.unavailable(&why, None)
                 }
             }
-            _ if is_about_credentials(&e) => self.no_credentials(&innermost(&e)),
+            _ if is_about_credentials(&e) => self.no_credentials(&e),
             _ => Error::invalid(format!(
                 "cannot make the request about {} to {}: {}",
                 self.place.subject(name),
@@ -112,6 +114,10 @@ impl Errors {
                 .place
                 .refused(ErrorCode::AccessDenied, &said, name)
                 .hint("set the clock of the targets' machines right"),
+            // Whoever hands out credentials that expire may be late with the next ones.
+            ("ExpiredToken", _) if std::env::var_os("AWS_SESSION_TOKEN").is_none() => {
+                self.place.no_credentials(true, &said).hint(CREDENTIALS_HINT)
+            }
             (
                 "ExpiredToken" | "InvalidToken" | "InvalidAccessKeyId" | "SignatureDoesNotMatch",
                 _,
@@ -154,8 +160,8 @@ impl Errors {
         self.place.refused(ErrorCode::AccessDenied, why, None).hint(CREDENTIALS_HINT)
     }
 
-    fn no_credentials(&self, why: &str) -> Error {
-        self.place.no_credentials(ErrorCode::AccessDenied, why).hint(CREDENTIALS_HINT)
+    fn no_credentials(&self, e: &(dyn StdError + 'static)) -> Error {
+        self.place.no_credentials(may_pass(e), &innermost(e)).hint(CREDENTIALS_HINT)
     }
 
     /// Without a time to come back unless the server gave one: the retries choose theirs.
@@ -167,14 +173,41 @@ impl Errors {
     }
 }
 
+/// Whether credentials that cannot be had now may be had in a moment: whoever hands them out was
+/// found, and did not say no to this identity.
+fn may_pass(e: &(dyn StdError + 'static)) -> bool {
+    const FINAL: [&str; 10] = [
+        "AccessDenied",
+        "ExpiredToken",
+        "IDPRejectedClaim",
+        // A metadata service that answers, and has nothing for anybody.
+        "IMDS is disabled",
+        "InvalidClientTokenId",
+        "InvalidIdentityToken",
+        "MalformedPolicyDocument",
+        "No such file",
+        "SignatureDoesNotMatch",
+        "ValidationError",
+    ];
+    let failure = causes(e).find_map(|cause| cause.downcast_ref::<CredentialsError>());
+    let found = match failure {
+        Some(CredentialsError::ProviderError(_) | CredentialsError::ProviderTimedOut(_)) => true,
+        Some(_) => false,
+        // The cache of identities has words of its own.
+        None => causes(e).any(|cause| cause.to_string().contains("timed out")),
+    };
+    let said = DisplayErrorContext(e).to_string();
+    found && !FINAL.iter().any(|code| said.contains(code))
+}
+
+fn causes<'e>(
+    e: &'e (dyn StdError + 'static),
+) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+    std::iter::successors(Some(e), |e| (*e).source())
+}
+
 /// The SDK has no public error for "no credentials found" at this level.
 fn is_about_credentials(e: &(dyn StdError + 'static)) -> bool {
-    let mut cause = Some(e);
-    while let Some(e) = cause {
-        if e.to_string().to_ascii_lowercase().contains("credential") {
-            return true;
-        }
-        cause = e.source();
-    }
-    false
+    let said = |e: &dyn StdError| e.to_string().to_ascii_lowercase();
+    causes(e).any(|e| said(e).contains("credential") || said(e).contains("identity resolver"))
 }

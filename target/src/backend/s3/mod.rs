@@ -16,7 +16,7 @@ use aws_sdk_s3::primitives::DateTime;
 use aws_sdk_s3::types::{EncodingType, RequestPayer, ServerSideEncryption};
 use forebay_core::bill::RequestClass;
 use forebay_core::bucket::BackendKind;
-use forebay_core::error::{Error, Result};
+use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
 use forebay_node::bill::Bill;
@@ -25,7 +25,7 @@ use percent_encoding::percent_decode_str;
 
 use super::place::Place;
 use super::source::{content_range, kept_content_type};
-use super::{Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
 pub(crate) use client::{S3Client, S3Clients};
 pub use client::{S3Credentials, S3Settings};
 use error::Errors;
@@ -237,12 +237,18 @@ impl Backend for S3Backend {
         Ok(())
     }
 
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+    async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
         let limit = limit.clamp(1, PAGE);
-        let mut page = self.page(prefix, after, limit).await?;
+        let mut page = match self.page(prefix, after, limit).await {
+            // The token of another version of the server, or too old for it.
+            Err(e) if after.token.is_some() && e.code == ErrorCode::InvalidArgument => {
+                self.page(prefix, after.name.into(), limit).await?
+            }
+            page => page?,
+        };
         if let (false, Some(last)) = (page.more, page.entries.get(limit - 1)) {
             // MinIO calls some full pages the last one although names follow.
-            page.more = !self.page(prefix, &last.name, 1).await?.entries.is_empty();
+            page.more = !self.page(prefix, last.name.as_str().into(), 1).await?.entries.is_empty();
         }
         Ok(page)
     }
@@ -250,14 +256,16 @@ impl Backend for S3Backend {
 
 impl S3Backend {
     /// One listing call.
-    async fn page(&self, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
+    async fn page(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
         let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
         let sent = self
             .sdk(RequestClass::A)
             .list_objects_v2()
             .bucket(&self.remote)
             .set_prefix(some(prefix))
-            .set_start_after(some(after))
+            // MinIO reads a whole folder for a name, and goes on reading by a token.
+            .set_start_after(some(after.name).filter(|_| after.token.is_none()))
+            .set_continuation_token(after.token.map(str::to_owned))
             .max_keys(limit as i32)
             // Keys may hold characters that XML cannot.
             .encoding_type(EncodingType::Url)
@@ -284,11 +292,12 @@ impl S3Backend {
             });
         }
         let ascending = entries.is_sorted_by(|a, b| a.name < b.name);
-        if !ascending || entries.first().is_some_and(|first| *first.name <= *after) {
+        if !ascending || entries.first().is_some_and(|first| first.name.as_str() <= after.name) {
             return Err(self.errors.place.out_of_order());
         }
         let more = out.is_truncated().unwrap_or(false) && !entries.is_empty();
-        Ok(RemotePage { entries, more })
+        let token = out.next_continuation_token().filter(|_| more).map(str::to_owned);
+        Ok(RemotePage { entries, more, token })
     }
 }
 

@@ -9,6 +9,7 @@ use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use forebay_core::bill::RequestClass;
 use forebay_core::error::{Error, Result};
@@ -35,14 +36,19 @@ pub(super) async fn put(backend: &S3Backend, name: &str, body: PutBody) -> Resul
 }
 
 async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<RemoteMeta> {
-    let (bytes, source) = sendable(&body, ByteRange::whole(body.size));
+    let whole = ByteRange::whole(body.size);
+    let md5 = match body.md5.as_deref() {
+        Some(known) => Some(md5_header(known)?),
+        None => body.part_md5(whole).await?.map(|md5| BASE64_STANDARD.encode(md5)),
+    };
+    let (bytes, source) = sendable(&body, whole);
     let sent = backend
         .sdk(RequestClass::A)
         .put_object()
         .bucket(&backend.remote)
         .key(name)
         .content_length(signed(body.size)?)
-        .set_content_md5(body.md5.as_deref().map(md5_header).transpose()?)
+        .set_content_md5(md5)
         .set_content_type(body.content_type.clone())
         .set_metadata(metadata(&body))
         .set_request_payer(backend.payer())
@@ -53,6 +59,7 @@ async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remot
         .await;
     let out = sent
         .map_err(|e| source.take().unwrap_or_else(|| backend.errors.of_object(e, WRITE, name)))?;
+    body.acknowledge(body.size);
     let facts = Facts {
         etag: out.e_tag(),
         version_id: out.version_id(),
@@ -150,6 +157,7 @@ async fn send_part(
     number: i32,
     range: ByteRange,
 ) -> Result<CompletedPart> {
+    let md5 = body.part_md5(range).await?.map(|md5| BASE64_STANDARD.encode(md5));
     let (bytes, source) = sendable(body, range);
     let sent = backend
         .sdk(RequestClass::A)
@@ -160,6 +168,7 @@ async fn send_part(
         .set_request_payer(backend.payer())
         .part_number(number)
         .content_length(signed(range.len())?)
+        .set_content_md5(md5)
         .body(bytes)
         .customize()
         .config_override(patience(backend, range.len()))
@@ -168,6 +177,7 @@ async fn send_part(
     let out = sent.map_err(|e| {
         source.take().unwrap_or_else(|| backend.errors.of_object(e, WRITE, &upload.key))
     })?;
+    body.acknowledge(range.len());
     Ok(CompletedPart::builder().part_number(number).set_e_tag(out.e_tag).build())
 }
 
@@ -234,7 +244,7 @@ fn signed(size: u64) -> Result<i64> {
 }
 
 fn md5_header(hexadecimal: &str) -> Result<String> {
-    Ok(base64::engine::general_purpose::STANDARD.encode(md5_bytes(hexadecimal)?))
+    Ok(BASE64_STANDARD.encode(md5_bytes(hexadecimal)?))
 }
 
 fn metadata(body: &PutBody) -> Option<std::collections::HashMap<String, String>> {

@@ -65,6 +65,7 @@ async fn fixture() -> Option<Fixture> {
         tells_missing_deletes: true,
         keeps_custom: true,
         keeps_content_type: true,
+        keeps_folders: false,
         tells_times: true,
         _folder: None,
     })
@@ -145,7 +146,7 @@ async fn wrong_credentials_name_the_bucket_and_the_setting_and_no_secret() {
             failure(backend.head_bucket().await),
             failure(backend.stat("x").await),
             failure(backend.get("x", None, None).await),
-            failure(backend.list("", "", 1).await),
+            failure(backend.list("", "".into(), 1).await),
             failure(backend.put("x", PutBody::from_bytes("x")).await),
         ] {
             assert_eq!(error.code, ErrorCode::AccessDenied, "{error}");
@@ -258,7 +259,7 @@ async fn a_server_that_cannot_begin_in_the_middle_is_listed_from_the_front() {
         ("200 OK\r\ncontent-type: application/xml".into(), text)
     })
     .await;
-    let page = backend.list("", "b", 10).await.unwrap();
+    let page = backend.list("", "b".into(), 10).await.unwrap();
     let names: Vec<_> = page.entries.iter().map(|e| e.name.as_str()).collect();
     assert_eq!((names.as_slice(), page.more), (["c"].as_slice(), false));
     assert_eq!(seen.lock().unwrap().len(), 3);

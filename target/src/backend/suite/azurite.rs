@@ -13,12 +13,13 @@ const KIND: Kind = Kind {
     variable: "FOREBAY_AZURITE",
     required: "FOREBAY_REQUIRE_AZURITE",
     file: "azurite-blob",
-    arguments: |port, folder| {
+    processes: |port, folder| {
         let port = port.to_string();
         // The crate speaks a newer version of the protocol than Azurite knows by name.
         let all = ["--silent", "--skipApiVersionCheck", "--disableTelemetry"];
         let place = ["--blobHost", "127.0.0.1", "--blobPort", &port, "--location"];
-        all.into_iter().chain(place).map(Into::into).chain([folder.join("data").into()]).collect()
+        let data = folder.join("data").into();
+        vec![all.into_iter().chain(place).map(Into::into).chain([data]).collect()]
     },
     environment: &[("AZURITE_ACCOUNTS", "forebaytest:Zm9yZWJheSB0ZXN0cyB3aXRoIEF6dXJpdGU=")],
     // It has no health check, and refuses this one properly when it is up.

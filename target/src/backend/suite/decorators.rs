@@ -63,7 +63,7 @@ async fn transient_failures_are_tried_again_and_others_are_not() {
     assert_eq!(failure(s.backend.stat("x").await).code, ErrorCode::AccessDenied);
     assert_eq!(s.faulty.calls(Op::Stat), 1);
     s.faulty.on_every(Op::List, Some(away()));
-    let error = failure(s.backend.list("", "", 1).await);
+    let error = failure(s.backend.list("", "".into(), 1).await);
     assert_eq!((error.code, error.retry_after_s), (ErrorCode::Unavailable, Some(3)));
     assert_eq!(s.faulty.calls(Op::List), 4);
 }
@@ -242,7 +242,7 @@ async fn every_call_that_reaches_a_backend_is_counted_with_its_result() {
     read(&backend, "x").await.unwrap();
     failure(backend.get("x", None, Some("other")).await);
     failure(backend.stat("y").await);
-    backend.list("", "", 1).await.unwrap();
+    backend.list("", "".into(), 1).await.unwrap();
     backend.head_bucket().await.unwrap();
     backend.delete("x").await.unwrap();
     let expected = [

@@ -9,9 +9,9 @@ const KIND: Kind = Kind {
     variable: "FOREBAY_FAKE_GCS",
     required: "FOREBAY_REQUIRE_FAKE_GCS",
     file: "fake-gcs-server",
-    arguments: |port, _| {
+    processes: |port, _| {
         let all = ["-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port"];
-        all.into_iter().map(Into::into).chain([port.to_string().into()]).collect()
+        vec![all.into_iter().map(Into::into).chain([port.to_string().into()]).collect()]
     },
     environment: &[],
     ready: "/_internal/healthcheck",

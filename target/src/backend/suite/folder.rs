@@ -36,6 +36,7 @@ pub(super) async fn fixture() -> Option<Fixture> {
         tells_missing_deletes: true,
         keeps_custom: false,
         keeps_content_type: false,
+        keeps_folders: false,
         tells_times: true,
         _folder: Some(folder),
     })

@@ -64,6 +64,7 @@ async fn fixture() -> Option<Fixture> {
         tells_missing_deletes: true,
         keeps_custom: true,
         keeps_content_type: false,
+        keeps_folders: false,
         tells_times: true,
         _folder: None,
     })
@@ -169,6 +170,20 @@ async fn refusals_say_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_wrong_is_said_to_be() {
+    let (backend, _) = scripted(|_| {
+        let text = r#"{"error": {"code": 401, "message": "Invalid Credentials"}}"#;
+        ("401 X\r\ndate: Sat, 21 Nov 2099 03:51:51 GMT".into(), text.into())
+    })
+    .await;
+    for error in [failure(backend.stat("x").await), failure(backend.get("x", None, None).await)] {
+        assert_eq!(error.code, ErrorCode::AccessDenied, "{error}");
+        assert!(error.message.contains("gs://far"), "{error}");
+        assert!(error.hint.as_ref().unwrap().contains("clock"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_chunk_whose_answer_was_lost_is_not_sent_twice() {
     let total = 12 << 20;
     let lost = Mutex::new(true);
@@ -211,7 +226,7 @@ async fn an_empty_page_is_not_the_end_of_a_listing() {
         ("200 OK".into(), text.into())
     })
     .await;
-    let page = backend.list("", "", 10).await.unwrap();
+    let page = backend.list("", "".into(), 10).await.unwrap();
     assert_eq!((page.entries.len(), page.more), (1, false));
 }
 

@@ -31,7 +31,7 @@ async fn a_composition_has_the_bytes_of_its_parts_in_their_order() {
     let made = gcs.backend.compose(&name, &parts.iter().collect::<Vec<_>>()).await.unwrap();
     assert_eq!(made.size, 16);
     assert_eq!(read(&gcs.backend, &name).await.unwrap(), "firstsecondthird");
-    let page = gcs.backend.list("", "", 10).await.unwrap();
+    let page = gcs.backend.list("", "".into(), 10).await.unwrap();
     let names: Vec<_> = page.entries.iter().map(|e| e.name.as_str()).collect();
     assert_eq!((names, page.more), (vec!["a", "b/1", "b/2", "b/3"], false), "it is not shown");
     gcs.backend.delete(&name).await.unwrap();

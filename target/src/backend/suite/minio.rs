@@ -12,10 +12,10 @@ const KIND: Kind = Kind {
     variable: "FOREBAY_MINIO",
     required: "FOREBAY_REQUIRE_MINIO",
     file: "minio",
-    arguments: |port, folder| {
+    processes: |port, folder| {
         let mut all: Vec<_> = ["server", "--quiet", "--address"].map(Into::into).into();
         all.extend([format!("127.0.0.1:{port}").into(), folder.join("data").into()]);
-        all
+        vec![all]
     },
     environment: &[
         ("MINIO_ROOT_USER", ACCESS_KEY),

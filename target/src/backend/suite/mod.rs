@@ -1,6 +1,7 @@
 //! The promises of [`Backend`](super::Backend), each a test that runs over every kind.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod aistore;
 mod azure;
 mod azurite;
 mod decorators;
@@ -23,7 +24,7 @@ use forebay_core::error::{Error, Result};
 use forebay_core::name::Bucket;
 use futures::TryStreamExt;
 
-use super::{Backend, BodyStream, RemoteEntry};
+use super::{After, Backend, BodyStream, RemoteEntry};
 
 /// One kind of backend with an empty bucket.
 struct Fixture {
@@ -38,6 +39,8 @@ struct Fixture {
     tells_missing_deletes: bool,
     keeps_custom: bool,
     keeps_content_type: bool,
+    /// Whether a name stays taken by the folder of others, though these are gone.
+    keeps_folders: bool,
     /// Whether it says when an object was written.
     tells_times: bool,
     /// Goes away with the fixture.
@@ -106,15 +109,29 @@ fn failure<T>(result: Result<T>) -> Error {
 }
 
 async fn list_all(backend: &dyn Backend, prefix: &str, limit: usize) -> Vec<RemoteEntry> {
-    let mut all: Vec<RemoteEntry> = Vec::new();
+    let by_name = pages(backend, prefix, limit, false).await;
+    assert_eq!(pages(backend, prefix, limit, true).await, by_name, "by tokens and by names");
+    by_name
+}
+
+/// All pages of a listing, each begun by the last name of the one before, or by its token, too.
+async fn pages(
+    backend: &dyn Backend,
+    prefix: &str,
+    limit: usize,
+    by_tokens: bool,
+) -> Vec<RemoteEntry> {
+    let (mut all, mut token) = (Vec::<RemoteEntry>::new(), None::<String>);
     loop {
-        let after = all.last().map(|e| e.name.clone()).unwrap_or_default();
-        let page = backend.list(prefix, &after, limit).await.unwrap();
+        let name = all.last().map(|e| e.name.clone()).unwrap_or_default();
+        let after = After { name: &name, token: token.as_deref().filter(|_| by_tokens) };
+        let page = backend.list(prefix, after, limit).await.unwrap();
         assert!(page.entries.len() <= limit);
         assert!(!page.more || !page.entries.is_empty(), "an empty page says that more follow");
         all.extend(page.entries);
         if !page.more {
             return all;
         }
+        token = page.token;
     }
 }

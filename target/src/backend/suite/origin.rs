@@ -113,7 +113,7 @@ async fn an_origin_is_neither_written_nor_listed_and_says_what_to_do() {
     for error in [
         failure(origin.put("x", PutBody::from_bytes("x")).await),
         failure(origin.delete("x").await),
-        failure(origin.list("", "", 1).await),
+        failure(origin.list("", "".into(), 1).await),
     ] {
         assert_eq!(error.code, ErrorCode::Unsupported, "{error}");
         assert!(error.message.contains("ht://far") && error.hint.is_some(), "{error}");

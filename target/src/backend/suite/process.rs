@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const KEEPER: &str = r#"
 folder=$1
 shift
-"$@" >"$folder/log" 2>&1 </dev/null &
+HOME=$folder "$@" >>"$folder/log" 2>&1 </dev/null &
 server=$!
 read -r _
 kill $server
@@ -28,8 +28,8 @@ pub(super) struct Kind {
     pub(super) required: &'static str,
     /// Its file name, in the cache of `ci/` or on PATH.
     pub(super) file: &'static str,
-    /// Arguments for a port on loopback and a folder of its own.
-    pub(super) arguments: fn(port: u16, folder: &Path) -> Vec<OsString>,
+    /// Arguments for a port on loopback and a folder of its own: of each process that it takes.
+    pub(super) processes: fn(port: u16, folder: &Path) -> Vec<Vec<OsString>>,
     pub(super) environment: &'static [(&'static str, &'static str)],
     /// What it answers, without a failure of its own, once it is ready.
     pub(super) ready: &'static str,
@@ -37,8 +37,20 @@ pub(super) struct Kind {
 
 pub(super) struct Server {
     pub(super) endpoint: String,
-    _keeper: Child,
-    _input: ChildStdin,
+    _keepers: Vec<Keeper>,
+}
+
+/// Who ends a process: its input is closed when it is dropped, and when this process ends.
+struct Keeper {
+    process: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.process.wait();
+    }
 }
 
 impl Kind {
@@ -54,25 +66,27 @@ impl Kind {
             let port = free_port();
             let prefix = format!("forebay-{}-", self.file);
             let folder = tempfile::Builder::new().prefix(&prefix).tempdir().unwrap().keep();
-            let mut keeper = Command::new("sh")
-                .args(["-c", KEEPER, "sh"])
-                .args([&folder, &program])
-                .args((self.arguments)(port, &folder))
-                .envs(self.environment.iter().copied())
-                .stdin(Stdio::piped())
-                .spawn()
-                .expect("sh is there");
-            let input = keeper.stdin.take().expect("it is piped");
+            let keep = |arguments: Vec<OsString>| {
+                let mut process = Command::new("sh")
+                    .args(["-c", KEEPER, "sh"])
+                    .args([&folder, &program])
+                    .args(arguments)
+                    .envs(self.environment.iter().copied())
+                    .stdin(Stdio::piped())
+                    .spawn()
+                    .expect("sh is there");
+                Keeper { input: process.stdin.take(), process }
+            };
+            let keepers = (self.processes)(port, &folder).into_iter().map(keep).collect();
             if is_ready(port, self.ready) {
                 let endpoint = format!("http://127.0.0.1:{port}");
-                return Some(Server { endpoint, _keeper: keeper, _input: input });
+                return Some(Server { endpoint, _keepers: keepers });
             }
             let mut log = String::new();
             if let Ok(mut file) = std::fs::File::open(folder.join("log")) {
                 let _ = file.read_to_string(&mut log);
             }
-            drop(input);
-            let _ = keeper.wait();
+            drop(keepers);
             eprintln!("{} did not start on port {port}:\n{log}", self.name);
         }
         panic!("{} did not start", self.name);

@@ -100,6 +100,9 @@ pub(super) async fn deleted_objects_are_gone(f: &Fixture) {
         Ok(()) => assert!(!f.tells_missing_deletes),
         Err(e) => assert_eq!(e, f.bucket.object_not_found("x/y/z")),
     }
+    if f.keeps_folders {
+        return;
+    }
     // The name above is free again: keys have no folders.
     f.backend.put("x", PutBody::from_bytes("2")).await.unwrap();
     assert_eq!(read(&*f.backend, "x").await.unwrap(), "2");
@@ -117,7 +120,7 @@ pub(super) async fn a_missing_bucket_is_named_by_every_call(f: &Fixture) {
         failure(b.head_bucket().await),
         failure(b.stat("x").await),
         failure(b.get("x", None, None).await),
-        failure(b.list("", "", 10).await),
+        failure(b.list("", "".into(), 10).await),
         failure(b.delete("x").await),
         failure(b.put("x", PutBody::from_bytes("x")).await),
     ];
@@ -173,7 +176,7 @@ async fn put_tricky(f: &Fixture) -> Vec<String> {
 
 pub(super) async fn names_come_in_byte_order(f: &Fixture) {
     let expected = put_tricky(f).await;
-    let page = f.backend.list("", "", 1000).await.unwrap();
+    let page = f.backend.list("", "".into(), 1000).await.unwrap();
     assert!(!page.more);
     let listed: Vec<_> = page.entries.iter().map(|e| e.name.clone()).collect();
     assert_eq!(listed, expected);
@@ -191,7 +194,7 @@ pub(super) async fn pages_together_are_the_whole_listing(f: &Fixture) {
         let listed: Vec<_> = pages.into_iter().map(|e| e.name).collect();
         assert_eq!(listed, expected, "pages of {limit}");
     }
-    let exact = f.backend.list("", "", expected.len()).await.unwrap();
+    let exact = f.backend.list("", "".into(), expected.len()).await.unwrap();
     assert!(!exact.more, "nothing follows a page that holds the last name");
 }
 
@@ -205,7 +208,7 @@ pub(super) async fn prefix_and_after_select_by_bytes(f: &Fixture) {
         for after in afters {
             let expected: Vec<_> =
                 names.iter().filter(|n| n.starts_with(prefix) && n.as_str() > after).collect();
-            let page = f.backend.list(prefix, after, 1000).await.unwrap();
+            let page = f.backend.list(prefix, after.into(), 1000).await.unwrap();
             let listed: Vec<_> = page.entries.iter().map(|e| &e.name).collect();
             assert_eq!(listed, expected, "prefix {prefix:?}, after {after:?}");
         }

@@ -14,9 +14,9 @@ const KIND: Kind = Kind {
     variable: "FOREBAY_BIN",
     required: "FOREBAY_REQUIRE_BIN",
     file: "forebay",
-    arguments: |port, folder| {
+    processes: |port, folder| {
         let place = [folder.join("data").into(), "--port".into(), port.to_string().into()];
-        ["serve".into(), "--dir".into()].into_iter().chain(place).collect()
+        vec![["serve".into(), "--dir".into()].into_iter().chain(place).collect()]
     },
     environment: &[],
     ready: "/readyz",
@@ -30,8 +30,12 @@ async fn endpoint() -> Option<String> {
 }
 
 async fn fixture() -> Option<Fixture> {
+    Some(open(endpoint().await?).await)
+}
+
+/// A new bucket of the cluster behind a URL, which need not be a Forebay.
+pub(super) async fn open(endpoint: String) -> Fixture {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let endpoint = endpoint().await?;
     let name = format!("bucket-{}", COUNT.fetch_add(1, Ordering::Relaxed));
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     // A gateway is ready before its target has joined it.
@@ -47,7 +51,7 @@ async fn fixture() -> Option<Fixture> {
         let settings = RemoteSettings::default();
         RemoteBackend::new(attached(name), name, Some(&endpoint), settings).unwrap()
     };
-    Some(Fixture {
+    Fixture {
         bucket: attached(&name),
         backend: std::sync::Arc::new(over(&name)),
         missing: std::sync::Arc::new(over("no-such-bucket")),
@@ -56,9 +60,10 @@ async fn fixture() -> Option<Fixture> {
         tells_missing_deletes: true,
         keeps_custom: false,
         keeps_content_type: false,
+        keeps_folders: false,
         tells_times: false,
         _folder: None,
-    })
+    }
 }
 
 conformance!(fixture);

@@ -66,6 +66,7 @@ async fn fixture() -> Option<Fixture> {
         tells_missing_deletes: false,
         keeps_custom: true,
         keeps_content_type: true,
+        keeps_folders: false,
         tells_times: true,
         _folder: None,
     })
@@ -153,7 +154,7 @@ async fn who_pays_is_said_with_every_request_where_it_is_wanted() {
             ("s3:GetObject", failure(s3.get("x", None, None).await)),
             ("s3:PutObject", failure(s3.put("x", PutBody::from_bytes("x")).await)),
             ("s3:DeleteObject", failure(s3.delete("x").await)),
-            ("s3:ListBucket", failure(s3.list("", "", 1).await)),
+            ("s3:ListBucket", failure(s3.list("", "".into(), 1).await)),
         ] {
             assert_eq!(error.code, ErrorCode::AccessDenied, "{error}");
             assert!(error.hint.unwrap().contains(right), "{right}");
@@ -186,7 +187,7 @@ async fn wrong_credentials_say_which_variables_to_set() {
         failure(backend.head_bucket().await),
         failure(backend.stat("x").await),
         failure(backend.get("x", None, None).await),
-        failure(backend.list("", "", 1).await),
+        failure(backend.list("", "".into(), 1).await),
         failure(backend.put("x", PutBody::from_bytes("x")).await),
     ];
     for error in errors {
@@ -194,6 +195,44 @@ async fn wrong_credentials_say_which_variables_to_set() {
         let text = error.to_string();
         for word in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "some-bucket", &endpoint] {
             assert!(text.contains(word), "{word} is not in: {text}");
+        }
+        assert!(!format!("{error:?}").contains("not the secret"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_may_have_a_path() {
+    for (path, expected) in
+        [("", "/far/x"), ("/", "/far/x"), ("/s3", "/s3/far/x"), ("/s3/", "/s3/far/x")]
+    {
+        let (endpoint, seen) = scripted::serve(|_| ("404 X".into(), String::new()));
+        let settings = settings(&format!("{endpoint}{path}"), SECRET_KEY);
+        let client = S3Clients::new(settings).client(None).await.unwrap();
+        let s3 = S3Backend::new(client, Bucket::new(Provider::Aws, "far").unwrap(), "far");
+        failure(s3.get("x", None, None).await);
+        let line = seen.lock().unwrap()[0].clone();
+        assert_eq!(line.split([' ', '?']).nth(1), Some(expected), "{path}: {line}");
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_wrong_is_said_to_be() {
+    for date in ["Sat, 21 Nov 2020 03:51:51 GMT", "Sat, 21 Nov 2099 03:51:51 GMT", ""] {
+        let (endpoint, _) = scripted::serve(move |_| {
+            let code = if date.is_empty() { "RequestTimeTooSkewed" } else { "AccessDenied" };
+            let text = format!("<Error><Code>{code}</Code><Message>No.</Message></Error>");
+            (format!("403 X\r\ndate: {date}"), text)
+        });
+        let client = S3Clients::new(settings(&endpoint, SECRET_KEY)).client(None).await.unwrap();
+        let s3 = S3Backend::new(client, Bucket::new(Provider::Aws, "far").unwrap(), "far");
+        let mut errors = vec![failure(s3.get("x", None, None).await)];
+        // Of a refused HEAD only the time tells.
+        errors.extend((!date.is_empty()).then_some(failure(s3.stat("x").await)));
+        for error in errors {
+            assert_eq!(error.code, ErrorCode::AccessDenied, "{error}");
+            assert!(error.message.contains("s3://far"), "{error}");
+            assert!(error.hint.as_ref().unwrap().contains("clock"), "{error}");
+            assert!(!format!("{error:?}").contains(SECRET_KEY), "{error:?}");
         }
     }
 }

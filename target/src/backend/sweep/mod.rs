@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::samples::{Samples, common};
-use super::{Backend, RemoteEntry, RemotePage};
+use super::{After, Backend, RemoteEntry, RemotePage};
 
 /// How a bucket is swept.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +96,8 @@ struct Range {
     id: u64,
     at: String,
     until: Option<String>,
+    /// Of the page that ended at `at`.
+    token: Option<String>,
     /// A call is under way.
     busy: bool,
     /// Nothing of it came yet: it is a guess.
@@ -109,8 +111,18 @@ struct Range {
 impl Range {
     fn new(id: u64, at: String, until: Option<String>) -> Self {
         let (guess, rows) = (id > 0, VecDeque::new());
-        Self { id, at, until, busy: false, guess, over: false, first: None, rows }
+        let token = None;
+        Self { id, at, until, token, busy: false, guess, over: false, first: None, rows }
     }
+}
+
+/// A page to be asked for.
+struct Call {
+    /// Id of its range.
+    range: u64,
+    /// The name it comes after, and the token of the page before, if that was of the range.
+    after: String,
+    token: Option<String>,
 }
 
 struct State {
@@ -139,8 +151,8 @@ impl State {
         }
     }
 
-    /// The next call: of which range, and behind which name.
-    fn pick(&mut self, prefix: &str, options: &SweepOptions) -> Option<(u64, String)> {
+    /// The next call.
+    fn pick(&mut self, prefix: &str, options: &SweepOptions) -> Option<Call> {
         let (many, too_many) =
             (self.waiting >= options.waiting, self.waiting >= options.waiting * 2);
         let head = self.ranges.iter().position(|range| !range.over)?;
@@ -165,10 +177,10 @@ impl State {
         if many { None } else { self.guess(head..self.ranges.len(), prefix, options) }
     }
 
-    fn take(&mut self, n: usize) -> (u64, String) {
+    fn take(&mut self, n: usize) -> Call {
         let range = &mut self.ranges[n];
         range.busy = true;
-        (range.id, range.at.clone())
+        Call { range: range.id, after: range.at.clone(), token: range.token.take() }
     }
 
     /// Parts the widest of these ranges that can be parted.
@@ -177,7 +189,7 @@ impl State {
         among: std::ops::Range<usize>,
         prefix: &str,
         options: &SweepOptions,
-    ) -> Option<(u64, String)> {
+    ) -> Option<Call> {
         if !self.may_guess(options.page) {
             return None;
         }
@@ -228,7 +240,7 @@ impl State {
             return Err(Error::internal("a range of a listing is gone"));
         };
         range.busy = false;
-        let RemotePage { mut entries, more } = page;
+        let RemotePage { mut entries, more, token } = page;
         let ascending = entries.is_sorted_by(|a, b| a.name < b.name);
         if !ascending || entries.first().is_some_and(|e| e.name <= range.at) {
             return Err(Error::internal("a backend lists its names out of order"));
@@ -247,6 +259,7 @@ impl State {
         };
         range.guess = false;
         range.at.clone_from(&last.name);
+        range.token = token;
         range.over |= range.until.as_ref().is_some_and(|until| range.at >= *until);
         self.rows += entries.len() as u64;
         self.waiting += entries.len();
@@ -293,14 +306,15 @@ impl Sweep {
                 }
                 state.pick(&self.prefix, &self.options)
             };
-            let Some((id, after)) = picked else {
+            let Some(Call { range, after, token }) = picked else {
                 changed.await;
                 continue;
             };
-            let page = self.backend.list(&self.prefix, &after, self.options.page).await;
+            let after = After { name: &after, token: token.as_deref() };
+            let page = self.backend.list(&self.prefix, after, self.options.page).await;
             {
                 let mut state = self.lock();
-                let taken = page.and_then(|page| state.take_in(id, page));
+                let taken = page.and_then(|page| state.take_in(range, page));
                 if let Err(e) = taken {
                     state.failed.get_or_insert(e);
                 }

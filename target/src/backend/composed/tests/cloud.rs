@@ -11,7 +11,7 @@ use forebay_core::size::ByteRange;
 use futures::StreamExt;
 use futures::stream;
 
-use crate::backend::{Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use crate::backend::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 type Hook = Box<dyn FnOnce(&Cloud) + Send>;
 
@@ -107,7 +107,7 @@ impl Backend for Cloud {
         self.objects.lock().unwrap().remove(name).map(drop).ok_or_else(|| missing(name))
     }
 
-    async fn list(&self, _: &str, _: &str, _: usize) -> Result<RemotePage> {
+    async fn list(&self, _: &str, _: After<'_>, _: usize) -> Result<RemotePage> {
         Err(Error::unsupported("not needed"))
     }
 

@@ -1,0 +1,226 @@
+//! Listings of an AIStore, whose order is not that of bytes.
+//!
+//! It walks folder by folder: `a/b` comes before `a-b`, although `-` is the smaller byte. So a page says
+//! nothing of the next one's names, and to go on behind a name loses some. Here a folder is walked once
+//! by the tokens of one listing, sorted, and kept as long as somebody reads on in it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use forebay_core::error::{Error, ErrorCode, Result};
+use tokio::time::{Instant, sleep};
+
+use crate::backend::{RemoteEntry, RemotePage};
+
+/// A listing that nobody read on in for so long is forgotten,
+const KEPT: Duration = Duration::from_secs(10);
+/// and one of this age is not read on in.
+const OLD: Duration = Duration::from_secs(60);
+/// More names than this are not kept in memory.
+const MOST: usize = 1_000_000;
+
+/// The folders that were walked of one bucket.
+#[derive(Clone)]
+pub(super) struct Walks {
+    /// How long a walk is kept that nobody reads on in.
+    keep_for: Duration,
+    /// Held by who walks: those who come meanwhile have what comes of it.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    kept: Arc<Mutex<HashMap<String, Kept>>>,
+}
+
+struct Kept {
+    /// When its walk began.
+    begun: Instant,
+    used: Instant,
+    names: Arc<Vec<RemoteEntry>>,
+}
+
+/// The folder that all names with this prefix are in: AIStore takes a prefix for one.
+pub(super) fn folder(prefix: &str) -> &str {
+    prefix.rfind('/').map_or("", |slash| &prefix[..=slash])
+}
+
+impl Default for Walks {
+    fn default() -> Self {
+        Self { keep_for: KEPT, turn: Arc::default(), kept: Arc::default() }
+    }
+}
+
+impl Walks {
+    /// A page as [`crate::backend::Backend::list`] has it. `walk` lists a folder in any order; the
+    /// beginning of a listing always walks.
+    pub(super) async fn list<F>(
+        &self,
+        (prefix, after, limit): (&str, &str, usize),
+        walk: impl FnOnce(String) -> F,
+    ) -> Result<RemotePage>
+    where
+        F: Future<Output = Result<Vec<RemoteEntry>>>,
+    {
+        let folder = folder(prefix);
+        let known = if after.is_empty() { None } else { self.kept(folder) };
+        let names = match known {
+            Some(names) => names,
+            None => {
+                let asked = Instant::now();
+                let _turn = self.turn.lock().await;
+                match self.kept_since(folder, asked) {
+                    Some(names) => names,
+                    None => {
+                        let begun = Instant::now();
+                        self.keep(folder, begun, walk(folder.to_owned()).await?)
+                    }
+                }
+            }
+        };
+        Ok(page(&names, prefix, after, limit))
+    }
+
+    fn kept(&self, folder: &str) -> Option<Arc<Vec<RemoteEntry>>> {
+        let mut all = self.all();
+        let kept = all.get_mut(folder).filter(|kept| kept.begun.elapsed() < OLD)?;
+        kept.used = Instant::now();
+        Some(kept.names.clone())
+    }
+
+    /// One whose walk began after `asked`.
+    fn kept_since(&self, folder: &str, asked: Instant) -> Option<Arc<Vec<RemoteEntry>>> {
+        self.all().get(folder).filter(|kept| kept.begun > asked).map(|kept| kept.names.clone())
+    }
+
+    fn keep(
+        &self,
+        folder: &str,
+        begun: Instant,
+        mut names: Vec<RemoteEntry>,
+    ) -> Arc<Vec<RemoteEntry>> {
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        names.dedup_by(|a, b| a.name == b.name);
+        let names = Arc::new(names);
+        let kept = Kept { begun, used: Instant::now(), names: names.clone() };
+        self.all().insert(folder.to_owned(), kept);
+        tokio::spawn(forgotten(self.clone(), folder.to_owned(), Arc::downgrade(&names)));
+        names
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets a walk once nobody reads on in it; another one of that folder is not its concern.
+async fn forgotten(walks: Walks, folder: String, names: std::sync::Weak<Vec<RemoteEntry>>) {
+    loop {
+        sleep(walks.keep_for).await;
+        let mut all = walks.all();
+        match all.get(&folder) {
+            Some(kept) if std::ptr::eq(Arc::as_ptr(&kept.names), names.as_ptr()) => {
+                if kept.used.elapsed() >= walks.keep_for {
+                    all.remove(&folder);
+                    return;
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+fn page(names: &[RemoteEntry], prefix: &str, after: &str, limit: usize) -> RemotePage {
+    let from = names.partition_point(|e| e.name.as_str() <= after || e.name.as_str() < prefix);
+    let mut rest = names[from..].iter().take_while(|e| e.name.starts_with(prefix));
+    let entries = rest.by_ref().take(limit).cloned().collect();
+    RemotePage { entries, more: rest.next().is_some(), token: None }
+}
+
+/// Refuses what would not fit into memory.
+pub(super) fn check_count(of: &str, count: usize) -> Result<()> {
+    if count <= MOST {
+        return Ok(());
+    }
+    let text = format!(
+        "{of} is in an AIStore and has more than {MOST} names: it lists in an order that cannot be gone on in"
+    );
+    Err(Error::new(ErrorCode::InvalidArgument, text)
+        .hint("list one folder of it at a time: prefix folder/"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn entries(names: &[&str]) -> Vec<RemoteEntry> {
+        let entry = |name: &&str| RemoteEntry {
+            name: (*name).to_owned(),
+            size: 1,
+            version: "1".into(),
+            etag: String::new(),
+            mtime_ns: 0,
+        };
+        names.iter().map(entry).collect()
+    }
+
+    /// A bucket that is walked folder by folder, and how often that was.
+    struct Bucket {
+        walks: Walks,
+        walked: AtomicUsize,
+    }
+
+    impl Bucket {
+        async fn list(&self, prefix: &str, after: &str, limit: usize) -> (Vec<String>, bool) {
+            let walk = |folder: String| async move {
+                self.walked.fetch_add(1, Ordering::Relaxed);
+                let all = entries(&["a/b", "a/c/d", "a/c-d", "a-b", "a0", "b"]);
+                Ok(all.into_iter().filter(|e| e.name.starts_with(&folder)).collect())
+            };
+            let page = self.walks.list((prefix, after, limit), walk).await.unwrap();
+            (page.entries.into_iter().map(|e| e.name).collect(), page.more)
+        }
+    }
+
+    fn bucket() -> Bucket {
+        Bucket { walks: Walks::default(), walked: AtomicUsize::new(0) }
+    }
+
+    #[tokio::test]
+    async fn pages_come_in_the_order_of_bytes_from_one_walk() {
+        let bucket = bucket();
+        let (mut all, mut after) = (Vec::new(), String::new());
+        loop {
+            let (names, more) = bucket.list("a", &after, 2).await;
+            after = names.last().unwrap().clone();
+            all.extend(names);
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(all, ["a-b", "a/b", "a/c-d", "a/c/d", "a0"]);
+        assert_eq!(bucket.walked.load(Ordering::Relaxed), 1);
+        assert_eq!(bucket.list("a/c", "", 9).await.0, ["a/c-d", "a/c/d"]);
+    }
+
+    #[tokio::test]
+    async fn a_listing_begins_with_a_walk_of_its_own_and_what_nobody_reads_is_forgotten() {
+        let mut bucket = bucket();
+        bucket.walks.keep_for = Duration::from_millis(20);
+        bucket.list("", "", 1).await;
+        bucket.list("", "", 1).await;
+        assert_eq!(bucket.walked.load(Ordering::Relaxed), 2);
+        while !bucket.walks.all().is_empty() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        bucket.list("", "a0", 1).await;
+        assert_eq!(bucket.walked.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn more_names_than_memory_is_for_are_refused_with_a_way_out() {
+        assert!(check_count("ais://@far/b", MOST).is_ok());
+        let error = check_count("ais://@far/b", MOST + 1).unwrap_err();
+        assert!(error.message.contains("ais://@far/b") && error.hint.is_some());
+    }
+}

@@ -1,0 +1,108 @@
+//! Listings of a target that was away: what was removed meanwhile still lies there until the target is
+//! repaired, and is left out by what the others noted.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::intra::{ListPage, ListRequest};
+use forebay_core::list_page::Detail;
+use forebay_core::state::Node;
+use forebay_core::{Error, Result, history};
+use futures::future::try_join_all;
+
+use super::ObjectService;
+use super::list::entries;
+use crate::store::Record;
+
+/// Where targets list the records that they hold.
+const LIST_PATH: &str = "/internal/v1/list";
+/// Removals asked for at once.
+const STEP: usize = 1000;
+
+impl ObjectService {
+    /// The bucket of an id, where this target may have missed removals of its objects.
+    pub(super) fn may_have_missed(&self, bucket_id: u64) -> Option<Arc<BucketInfo>> {
+        let state = self.state();
+        if !self.lags(&state) {
+            return None;
+        }
+        state.buckets.values().find(|info| info.id == bucket_id && info.has_copies()).cloned()
+    }
+
+    /// A page of the records held here, without those that others know to be removed.
+    pub(super) async fn page_of_the_rest(
+        &self,
+        info: &BucketInfo,
+        request: &ListRequest,
+    ) -> Result<ListPage> {
+        let mut after = request.after.clone();
+        loop {
+            let (page, more) = self.records_here(request, &after).await?;
+            let Some(last) = page.last().map(|record| record.name.clone()) else {
+                return Ok(ListPage { entries: Vec::new(), more });
+            };
+            let removed = self.removals_elsewhere(info, request, &after, &last).await?;
+            let mut rest = Vec::with_capacity(page.len());
+            for record in page {
+                if !removed.contains(&record.name) || !self.is_removed(info, &record).await? {
+                    rest.push(record);
+                }
+            }
+            // An empty page says that there is nothing behind it.
+            if !rest.is_empty() || !more {
+                return Ok(ListPage { entries: entries(rest), more });
+            }
+            after = last;
+        }
+    }
+
+    /// Whether the newest that others know of an object is its removal, after what lies here.
+    async fn is_removed(&self, info: &BucketInfo, record: &Record) -> Result<bool> {
+        let (there, removed) = self.newest_elsewhere(info, &record.name).await?;
+        Ok(removed > there.max(Some(record.stamp())))
+    }
+
+    /// Names between `after` and `last` that the other targets noted as removed.
+    async fn removals_elsewhere(
+        &self,
+        info: &BucketInfo,
+        request: &ListRequest,
+        after: &str,
+        last: &str,
+    ) -> Result<BTreeSet<String>> {
+        let state = self.state();
+        let others = state.holding_targets().filter(|n| n.alive && n.id != *self.me());
+        let asked = others.map(|node| self.removals_at(node, info, request, (after, last)));
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
+    }
+
+    async fn removals_at(
+        &self,
+        node: &Node,
+        info: &BucketInfo,
+        request: &ListRequest,
+        (after, last): (&str, &str),
+    ) -> Result<Vec<String>> {
+        let mut request = ListRequest {
+            bucket_id: history::tombstones(info.id),
+            prefix: request.prefix.clone(),
+            after: after.to_owned(),
+            until: Some(last.to_owned()),
+            limit: STEP,
+            archive: false,
+            detail: Detail::All,
+        };
+        let mut names = Vec::new();
+        loop {
+            let peer = &self.0.parts.peer;
+            let page = peer.post_for_bytes(&node.url, LIST_PATH, &request).await;
+            let page = ListPage::decode(&page.map_err(Error::from)?, Detail::All)?;
+            names.extend(page.entries.into_iter().map(|entry| entry.name));
+            match names.last().filter(|_| page.more) {
+                Some(last) => request.after.clone_from(last),
+                None => return Ok(names),
+            }
+        }
+    }
+}
