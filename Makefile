@@ -113,9 +113,9 @@ bench: binary python ## Measure beside the peers that are installed; JSON in bui
 	build/venv/bin/python bench/store.py --bin build/release/forebay --out build/bench \
 	  --load build/release/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS); \
 	build/venv/bin/python bench/batch.py --bin build/release/forebay --out build/bench; \
-	build/venv/bin/python bench/clouds.py --bin build/release/forebay --out build/bench \
-	  $${minio:+--minio "$$minio"}; \
 	fake_gcs="$$(ci/fake_gcs.sh)" || fake_gcs=; \
+	build/venv/bin/python bench/clouds.py --bin build/release/forebay --out build/bench \
+	  $${minio:+--minio "$$minio"} $${fake_gcs:+--fake-gcs "$$fake_gcs"}; \
 	build/venv/bin/python bench/feed.py --bin build/release/forebay --out build/bench \
 	  $${minio:+--minio "$$minio"} $${fake_gcs:+--fake-gcs "$$fake_gcs"}; \
 	build/venv/bin/python bench/checkpoint.py --bin build/release/forebay --out build/bench \

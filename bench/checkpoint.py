@@ -223,6 +223,46 @@ def growth(endpoint: str, size: int) -> int:
     return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
+STEPS = """
+import json, statistics, sys, time, torch, forebay
+from forebay_torch import Checkpoint
+torch.set_num_threads(1)
+checkpoint = Checkpoint(bucket_name=sys.argv[2], storage_client=forebay.Client(sys.argv[1]))
+state = {str(i): torch.full((int(sys.argv[3]) // 64,), float(i)) for i in range(16)}
+weight = torch.randn(384, 384)
+def step():
+    start = time.perf_counter()
+    for _ in range(4):
+        torch.mm(weight, weight)
+    return time.perf_counter() - start
+quiet, busy, copying = [], [], []
+for turn in range(4):
+    alone = [step() for _ in range(100)]
+    start = time.perf_counter()
+    saving = checkpoint.save_async(state, "step.pt")
+    copied = time.perf_counter() - start
+    beside = []
+    while not saving.done():
+        beside.append(step())
+    saving.result()
+    if turn > 0:  # the first turn warms caches
+        quiet += alone; busy += beside; copying.append(copied)
+checkpoint.remove("step.pt")
+print(json.dumps({
+    "quiet_s": statistics.median(quiet), "busy_s": statistics.median(busy),
+    "quiet_mean_s": statistics.mean(quiet), "busy_mean_s": statistics.mean(busy),
+    "steps": len(busy), "copying_s": statistics.median(copying),
+}))
+"""
+
+
+def steps(endpoint: str, size: int) -> Row:
+    """How long steps of training on one core take, and while so many bytes are saved beside them."""
+    command = [sys.executable, "-c", STEPS, endpoint, f"ais://{NATIVE}", str(size)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(done.stdout))
+
+
 @contextlib.contextmanager
 def running(options: argparse.Namespace, folder: Path) -> Iterator[tuple[dict[str, Way], str]]:
     """All ways with their servers, and where ours is."""
@@ -281,6 +321,12 @@ def main() -> None:
                 rows = measure(size, ways, options.rounds, folder)
                 show(rows, floors)
                 result["states"] += rows
+            result["steps"] = beside = steps(endpoint, min(298 * MB, most))
+            ratios = [beside[f"busy{of}_s"] / beside[f"quiet{of}_s"] for of in ("", "_mean")]
+            print(
+                f"\n{beside['steps']} steps beside saves: {ratios[0]:.2f} x the median of quiet ones, "
+                f"{ratios[1]:.2f} x their mean; copying first took {beside['copying_s']:.2f} s"
+            )
             large = GROWTH_BYTES // 8 if options.quick else GROWTH_BYTES
             grown = growth(endpoint, large)
             result["growth"] = {"bytes": large, "grown": grown}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -27,7 +28,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import peers
-from peers import MINIO_PASSWORD, MINIO_USER, Forebay, free_port, minio_client
+from key_space import BUCKET as GENERATED
+from key_space import PAGE, Generated
+from peers import MINIO_PASSWORD, MINIO_USER, Forebay, Minio, free_port, minio_client
 
 Row = dict[str, object]
 Read = Callable[[list[str]], int]
@@ -37,7 +40,9 @@ S3_BUCKET, GCS_BUCKET = "clouds-aws", "clouds-gcp"
 BUCKETS = {"aws": S3_BUCKET, "gcp": GCS_BUCKET}
 DELAY = 0.030
 KIB, MIB = 1 << 10, 1 << 20
-SUITES = ("epoch", "compose", "one", "list")
+ONE_STREAM_READS = 10
+"""Of so many objects, one stream reads one."""
+SUITES = ("epoch", "compose", "one", "list", "vast")
 
 
 async def pass_on(
@@ -73,24 +78,15 @@ async def serve(port: int, to: int, passed: object) -> None:
     await server.serve_forever()
 
 
-class Away:
-    """A proxy, a process of its own, before a server; requests arrive there 30 ms later."""
+class Away(peers.Beside):
+    """A proxy before a server; requests arrive there 30 ms later."""
 
     def __init__(self, to: int) -> None:
-        self.port = free_port(1)
-        self.passed = multiprocessing.Value("Q", 0)
-        self.process = multiprocessing.Process(
-            target=lambda: asyncio.run(serve(self.port, to, self.passed)), daemon=True
-        )
+        super().__init__("the delaying proxy")
+        self.to, self.passed = to, multiprocessing.Value("Q", 0)
 
-    def __enter__(self) -> Away:
-        self.process.start()
-        peers.wait(lambda: peers.listens(self.port), "the delaying proxy")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.join()
+    async def run(self) -> None:
+        await serve(self.port, self.to, self.passed)
 
 
 def in_threads(workers: int, read_one: Callable[[str], int]) -> Read:
@@ -202,6 +198,7 @@ class Bench:
         self.direct: dict[str, int] = {}
         self.away: dict[str, Away] = {}
         self.server: Forebay | None = None
+        self.minio: Minio
 
     def add(self, suite: str, who: str, value: float, unit: str, ratio: float, of: str) -> None:
         row = {"suite": suite, "who": who, "value": value, "unit": unit, "ratio": ratio, "of": of}
@@ -249,24 +246,29 @@ class Bench:
         names = [f"e/{n:06d}" for n in range(count)]
         self.fill(provider, names, size)
         ours = forebay_reader(self.server, provider, 1024)
-        times: dict[str, list[float]] = {}
+        rates: dict[str, list[float]] = {}
         readers: dict[str, Read] = {}
         for who, make in self.readers(provider).items():
             try:
                 readers[who] = make()
             except ImportError as e:
                 print(f"not measured: {e.name} is not installed", file=sys.stderr)
+
+        def measure(who: str, read: Read, names: list[str]) -> None:
+            rates.setdefault(who, []).append(len(names) / timed(read, names, size, who))
+
         for _ in range(self.options.rounds):
             for who, read in readers.items():
-                times.setdefault(who, []).append(timed(read, names, size, who))
+                # One stream reads each as slowly as the next: a part of them tells its rate.
+                measure(who, read, names[:: ONE_STREAM_READS if who.endswith("one stream") else 1])
             evict(self.server, provider)
-            times.setdefault("Forebay, cold", []).append(timed(ours, names, size, "Forebay"))
-            times.setdefault("Forebay, warm", []).append(timed(ours, names, size, "Forebay"))
-        medians = {who: statistics.median(all_of) for who, all_of in times.items()}
-        cold = medians["Forebay, cold"]
-        for who, took in medians.items():
-            name = f"epoch, {provider}, {count} x 100 KiB"
-            self.add(name, who, count / took, "objects/s", cold / took, "our cold epoch")
+            measure("Forebay, cold", ours, names)
+            measure("Forebay, warm", ours, names)
+        cold = statistics.median(rates["Forebay, cold"])
+        for who, all_of in rates.items():
+            name, rate = f"epoch, {provider}, {count} x 100 KiB", statistics.median(all_of)
+            spread = f"our cold epoch ({min(all_of):,.0f} to {max(all_of):,.0f})"
+            self.add(name, who, rate, "objects/s", rate / cold, spread)
 
     def compose(self) -> None:
         """1,024 small cold objects of Google's, one by one and composed; with what Google bills."""
@@ -282,28 +284,36 @@ class Bench:
         ways = {"one by one": "off", "composed": "on"}
         times: dict[str, list[float]] = {way: [] for way in ways}
         bills: dict[str, dict[str, int]] = {}
+
+        def counted() -> dict[str, int]:
+            bill = bucket.info()["bill"]["requests"]
+            return {"reads of objects": self.server.backend_calls("gcp", "get"), **bill}
+
         for _ in range(self.options.rounds):
             for way, value in ways.items():
                 set_props = {"action": "set-bprops", "value": {"cloud": {"compose": value}}}
                 peers.call("PATCH", url, set_props)
                 evict(self.server, "gcp")
-                before = bucket.info()["bill"]["requests"]
+                before = counted()
                 times[way].append(timed(read, names, size, f"Forebay, {way}"))
-                after = bucket.info()["bill"]["requests"]
+                after = counted()
                 bills[way] = {key: after[key] - before[key] for key in after}
         base = statistics.median(times["one by one"])
         suite = f"cold, gcp, {count} x {size // KIB} KiB"
         for way, took in times.items():
             middle = statistics.median(took)
             self.add(suite, f"Forebay, {way}", count / middle, "objects/s", base / middle, "one by one")
-            for name in ("a", "b"):
-                requests = bills[way][name]
-                ratio = requests / bills["one by one"]["b"]
-                self.add(suite, f"  class {name.upper()}, {way}", requests, "requests", ratio, "its reads")
+            for what in ("reads of objects", "a", "b"):
+                requests = bills[way][what]
+                ratio = requests / bills["one by one"]["reads of objects"]
+                told = f"class {what.upper()}" if len(what) == 1 else what
+                self.add(suite, f"  {told}, {way}", requests, "requests", ratio, "reads one by one")
 
     def one(self) -> None:
         """64 clients ask for one cold object."""
         assert self.server is not None
+        import forebay
+
         size = self.options.large * MIB
         self.fill("aws", ["large"], size)
         url = f"{self.server.endpoint}/v1/objects/{S3_BUCKET}/large?provider=aws"
@@ -318,20 +328,26 @@ class Bench:
                 pass
             return took
 
-        bare = first_byte(lambda: direct.get_object(Bucket=S3_BUCKET, Key="large")["Body"])
-        evict(self.server, "aws")
-        before = self.away["aws"].passed.value
-        alone = first_byte(lambda: urllib.request.urlopen(url))
+        # A bucket that is not known yet is looked up first.
+        forebay.Client(self.server.endpoint).bucket(S3_BUCKET, provider="aws").head()
+        bare, alone = [], []
+        for _ in range(self.options.rounds):
+            from_cloud = lambda: direct.get_object(Bucket=S3_BUCKET, Key="large")["Body"]  # noqa: E731
+            bare.append(first_byte(from_cloud))
+            evict(self.server, "aws")
+            before = self.away["aws"].passed.value
+            alone.append(first_byte(lambda: urllib.request.urlopen(url)))
         evict(self.server, "aws")
         middle = self.away["aws"].passed.value
         with ThreadPoolExecutor(64) as pool:
             each = list(pool.map(lambda _: first_byte(lambda: urllib.request.urlopen(url)), range(64)))
         cost = (self.away["aws"].passed.value - middle) / size
         suite = f"one cold object, {self.options.large} MiB"
-        self.add(suite, "the cloud, first byte", bare * 1000, "ms", 1.0, "the cloud")
-        self.add(suite, "Forebay, first byte, alone", alone * 1000, "ms", alone / bare, "the cloud")
-        median = statistics.median(each)
-        self.add(suite, "Forebay, first byte, 64 clients", median * 1000, "ms", median / bare, "the cloud")
+        cloud = statistics.median(bare)
+        firsts = {"the cloud": bare, "Forebay, alone": alone, "Forebay, 64 clients": each}
+        for who, times in firsts.items():
+            median = statistics.median(times)
+            self.add(suite, f"first byte, {who}", median * 1000, "ms", median / cloud, "the cloud")
         self.add(suite, "bytes from the cloud, alone", (middle - before) / size, "objects", 1.0, "the object")
         self.add(suite, "bytes from the cloud, 64 clients", cost, "objects", cost, "the object")
 
@@ -343,7 +359,8 @@ class Bench:
         count = self.options.names
         folder = {0: "logs/2024", 1: "a"}
         names = [f"l/{folder.get(n % 100, 'datasets/train/hot')}/{n * 7919 % count:08x}" for n in range(count)]
-        self.fill("aws", names, 0)
+        self.fill("aws", ["other"], 0)
+        self.minio.fill_with_empty(S3_BUCKET, names)
         client = minio_client(self.ports["aws"])
 
         def by_boto3() -> int:
@@ -351,10 +368,19 @@ class Bench:
             return sum(len(page.get("Contents", ())) for page in pages)
 
         bucket = forebay.Client(self.server.endpoint).bucket(S3_BUCKET, provider="aws")
+        url = f"{self.server.endpoint}/v1/buckets/{S3_BUCKET}?provider=aws"
+
+        def ours(age: str) -> int:
+            set_props = {"action": "set-bprops", "value": {"cloud": {"list_max_age_ms": age}}}
+            peers.call("PATCH", url, set_props)
+            return len(bucket.list_snapshot(prefix="l/"))
+
         ways = {
             "boto3's paginator": by_boto3,
-            "Forebay, list_snapshot": lambda: len(bucket.list_snapshot(prefix="l/")),
+            "Forebay, list_snapshot": lambda: ours("0"),
+            "Forebay, list_snapshot, once more": lambda: ours("10m"),
         }
+        bucket.head()
         took: dict[str, list[float]] = {}
         for _ in range(self.options.rounds):
             for who, way in ways.items():
@@ -368,6 +394,43 @@ class Bench:
             self.add(f"list {count} skewed names", who, count / middle, "names/s", base / middle, "boto3")
 
 
+    def vast(self) -> None:
+        """More names than fit into memory, made by a server that counts the calls for them."""
+        assert self.server is not None
+        import forebay
+
+        count = self.options.vast
+        with Generated(count, DELAY) as cloud:
+            backend = {"type": "s3", "endpoint": f"http://127.0.0.1:{cloud.port}", "bucket": GENERATED}
+            url = f"{self.server.endpoint}/v1/buckets/vast"
+            peers.call("POST", url, {"action": "create-bck", "value": {"backend": backend}})
+            bucket = forebay.Client(self.server.endpoint).bucket("vast")
+            nodes = {"target": self.server.pid, "gateway": self.server.gateway_pid}
+            before = {node: memory(pid, "VmRSS") for node, pid in nodes.items()}
+            for pid in nodes.values():
+                Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak is counted anew
+            start = time.perf_counter()
+            listed = (entry.name for entry in bucket.list_objects())
+            for n, (got, name) in enumerate(itertools.zip_longest(listed, cloud.space.keys())):
+                if got != name:
+                    sys.exit(f"error: name {n} of {count} is {got}, not {name}")
+            took = time.perf_counter() - start
+            calls, pages = cloud.calls.value, -(-count // PAGE)
+        suite = f"list {count} generated names"
+        self.add(suite, "Forebay, list_objects", count / took, "names/s", 1.0, "itself")
+        self.add(suite, "  calls to the cloud", calls, "calls", calls / pages, "pages")
+        for node, pid in nodes.items():
+            grown = max(memory(pid, "VmHWM") - before[node], 0)
+            self.add(suite, f"  most memory, {node}", grown / MIB, "MiB", grown / count, "bytes a name")
+
+
+def memory(pid: int, which: str) -> int:
+    """Bytes of a process: `VmRSS` now, `VmHWM` at most so far."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (found,) = (line for line in status.splitlines() if line.startswith(f"{which}:"))
+    return int(found.split()[1]) * KIB
+
+
 @contextlib.contextmanager
 def clouds(options: argparse.Namespace, folder: Path) -> Iterator[Bench]:
     """The clouds behind their delays, and a cluster before them."""
@@ -375,8 +438,8 @@ def clouds(options: argparse.Namespace, folder: Path) -> Iterator[Bench]:
     with contextlib.ExitStack() as stack:
         env = {"AWS_ACCESS_KEY_ID": MINIO_USER, "AWS_SECRET_ACCESS_KEY": MINIO_PASSWORD}
         env["AWS_REGION"] = "us-east-1"
-        minio = stack.enter_context(peers.minio(options.minio, folder / "minio"))
-        bench.direct["aws"] = int(minio.address.rpartition(":")[2])
+        bench.minio = stack.enter_context(peers.minio(options.minio, folder / "minio"))
+        bench.direct["aws"] = int(bench.minio.address.rpartition(":")[2])
         if options.fake_gcs:
             port = bench.direct["gcp"] = free_port(1)
             command = [options.fake_gcs, "-backend", "memory", "-scheme", "http"]
@@ -410,6 +473,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--objects", type=int, default=10_000)
     parser.add_argument("--names", type=int, default=1_000_000)
+    parser.add_argument("--vast", type=int, default=10_000_000, help="names that are generated")
     parser.add_argument("--large", type=int, default=1024, help="MiB of the large object")
     options = parser.parse_args()
     if not options.minio:
@@ -417,6 +481,7 @@ def main() -> None:
         return
     if options.quick:
         options.rounds, options.objects, options.names, options.large = 1, 300, 5_000, 64
+        options.vast = 100_000
     suites = options.only or SUITES
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.out) as folder, clouds(options, Path(folder)) as bench:
@@ -429,6 +494,8 @@ def main() -> None:
             bench.one()
         if "list" in suites:
             bench.list()
+        if "vast" in suites:
+            bench.vast()
     (options.out / "clouds.json").write_text(json.dumps(bench.rows, indent=1) + "\n")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -13,9 +15,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 MINIO_USER = "benchuser"
 MINIO_PASSWORD = "benchsecret"
@@ -85,6 +88,27 @@ def answers(url: str) -> bool:
     return False
 
 
+class Beside:
+    """A server of the bench's own, in a process of its own while the context lasts."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.port = name, free_port(1)
+        self.process = multiprocessing.Process(target=lambda: asyncio.run(self.run()), daemon=True)
+
+    async def run(self) -> None:
+        """Serves at the port for good."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self.process.start()
+        wait(lambda: listens(self.port), self.name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.join()
+
+
 @dataclass
 class Server:
     """One server as the load generator sees it: straight at the process that has the objects."""
@@ -133,6 +157,13 @@ class Forebay(Server):
         through = Server("Forebay by S3, gateway", self.front, self.pid, path)
         through.helpers = [self.gateway_pid]
         return [straight, through]
+
+    def backend_calls(self, provider: str, op: str) -> int:
+        """Calls of one kind to a cloud that succeeded so far."""
+        labels = f'op="{op}",provider="{provider}",result="ok"'
+        wanted = f"forebay_backend_requests_total{{{labels}}} "
+        lines = call("GET", f"http://{self.address}/metrics").decode().splitlines()
+        return sum(int(line.removeprefix(wanted)) for line in lines if line.startswith(wanted))
 
     def look_up(self) -> None:
         """Takes the map and its grant."""
@@ -293,6 +324,20 @@ class Minio(Server):
         client = minio_client(int(self.address.rpartition(":")[2]))
         client.create_bucket(Bucket=name)
         open_to_all(client, name)
+
+    def fill_with_empty(self, bucket: str, names: Iterable[str]) -> None:
+        """Objects without bytes, written as the server writes them: each is a folder with one small
+        file, which does not tell the name. Many times faster than so many PUTs."""
+        client = minio_client(int(self.address.rpartition(":")[2]))
+        client.put_object(Bucket=bucket, Key="first", Body=b"")
+        assert self.folder is not None
+        content = (self.folder / bucket / "first/xl.meta").read_bytes()
+        client.delete_object(Bucket=bucket, Key="first")
+        for name in names:
+            folder = f"{self.folder}/{bucket}/{name}"
+            os.makedirs(folder)
+            with open(f"{folder}/xl.meta", "wb") as file:
+                file.write(content)
 
 
 @contextlib.contextmanager

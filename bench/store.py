@@ -137,6 +137,8 @@ class Bench:
         rounds: dict[str, list[Row]] = {s.name: [] for s in servers}
         for turn in range(self.options.rounds + 1):
             for server in servers:
+                # No disk has to write behind one what another one has left to it.
+                os.sync()
                 row = self.load(server, load, 1 if turn == 0 else self.options.seconds)
                 if turn > 0:  # the first turn warms caches
                     rounds[server.name].append(row)

@@ -51,6 +51,7 @@ def small() -> list[Row]:
         Row(
             "1k-map", "1 KiB, map style, shuffled, batch 64, workers 0", "small",
             (
+                spec("MapDataset, ThreadLoader 0", ours.map_style, threads=0, **of),
                 spec("MapDataset", ours.map_style, **of),
                 spec("MapDataset, ThreadLoader 2", ours.map_style, threads=2, **of),
                 spec("AIStore get-batch", theirs.aistore_map, "aistore", get_batch=True, **of),
@@ -184,6 +185,7 @@ def shards_and_lines() -> list[Row]:
         Row(
             "shards", "shards of 1 KiB samples, batch 256", "shards",
             (
+                spec("ShardReader, ThreadLoader 0", ours.shards, threads=0, **of),
                 spec("ShardReader", ours.shards, **of),
                 spec("ShardReader, ThreadLoader 2", ours.shards, threads=2, **of),
                 spec("ShardMapDataset, shuffled", ours.shards, by_number=True, **of),
