@@ -110,7 +110,11 @@ def main() -> None:
         bucket.create(exist_ok=True)
     for world_size in arguments.processes:
         with tempfile.TemporaryDirectory() as folder:
-            torch.multiprocessing.spawn(train, (world_size, folder, arguments), world_size)
+            # Processes of a fork server end without taking an interpreter down under the threads
+            # of gloo, which outlive the model's mesh.
+            torch.multiprocessing.start_processes(
+                train, (world_size, folder, arguments), world_size, start_method="forkserver"
+            )
     print(f"newest {Checkpoint().latest(arguments.folder + '/')}")
 
 

@@ -88,8 +88,12 @@ def main() -> None:
     parser.add_argument("--then", type=int, default=1, help="processes of the second job")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        # gloo's threads outlive the model of DDP. Processes of a fork server end without taking an
+        # interpreter down under them, which now and then aborts.
         for world_size, stop in ((2, arguments.stop), (arguments.then, 0)):
-            torch.multiprocessing.spawn(train, (world_size, folder, arguments, stop), world_size)
+            torch.multiprocessing.start_processes(
+                train, (world_size, folder, arguments, stop), world_size, start_method="forkserver"
+            )
         names = (Path(folder) / "seen").read_text().splitlines()
         print(f"{len(names)} samples in all, {len(set(names))} of them different")
 
