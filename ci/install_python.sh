@@ -52,12 +52,16 @@ if [ "$(cat "$venv/.base" 2>/dev/null)" != "$base $venv" ]; then
     printf '%s\n' "$base $venv" >"$venv/.base"
 fi
 
+# pip builds in the package's folder: a relative path would be one in there.
+target=${CARGO_TARGET_DIR:-build}
+case $target in /*) ;; *) target=$root/$target ;; esac
+
 start=$SECONDS
 say "building the packages forebay and forebay-torch"
 packages=("$root/sdk")
 [ -f "$root/pytorch/pyproject.toml" ] && packages+=("$root/pytorch")
 # maturin, the build backend of sdk/, is a program in the shared environment.
-PATH=$base/bin:$PATH CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/build} \
+PATH=$base/bin:$PATH CARGO_TARGET_DIR=$target \
     "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --quiet \
     --no-build-isolation --no-deps --force-reinstall "${packages[@]}" >&2
 rm -rf "$root/pytorch/build"
