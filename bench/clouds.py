@@ -27,17 +27,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import cloud_readers
 import peers
+from cloud_readers import BUCKETS, GCS_BUCKET, S3_BUCKET, Read, forebay_reader
 from key_space import BUCKET as GENERATED
 from key_space import PAGE, Generated
 from peers import MINIO_PASSWORD, MINIO_USER, Forebay, Minio, free_port, minio_client
 
 Row = dict[str, object]
-Read = Callable[[list[str]], int]
-"""Reads all objects of these names; their bytes."""
 
-S3_BUCKET, GCS_BUCKET = "clouds-aws", "clouds-gcp"
-BUCKETS = {"aws": S3_BUCKET, "gcp": GCS_BUCKET}
 DELAY = 0.030
 KIB, MIB = 1 << 10, 1 << 20
 ONE_STREAM_READS = 10
@@ -87,89 +85,6 @@ class Away(peers.Beside):
 
     async def run(self) -> None:
         await serve(self.port, self.to, self.passed)
-
-
-def in_threads(workers: int, read_one: Callable[[str], int]) -> Read:
-    def read(names: list[str]) -> int:
-        with ThreadPoolExecutor(workers) as pool:
-            return sum(pool.map(read_one, names))
-
-    return read
-
-
-def boto3_reader(port: int, workers: int) -> Read:
-    client = minio_client(port)
-    return in_threads(
-        workers, lambda name: len(client.get_object(Bucket=S3_BUCKET, Key=name)["Body"].read())
-    )
-
-
-def s3torchconnector_reader(port: int, workers: int) -> Read:
-    from s3torchconnector._s3client import S3Client
-
-    os.environ |= {"AWS_ACCESS_KEY_ID": MINIO_USER, "AWS_SECRET_ACCESS_KEY": MINIO_PASSWORD}
-    from s3torchconnector import S3ClientConfig
-
-    config = S3ClientConfig(force_path_style=True)
-    client = S3Client("us-east-1", endpoint=f"http://127.0.0.1:{port}", s3client_config=config)
-    return in_threads(workers, lambda name: len(client.get_object(S3_BUCKET, name).read()))
-
-
-def s3fs_reader(port: int, workers: int) -> Read:
-    import s3fs
-
-    system = s3fs.S3FileSystem(
-        key=MINIO_USER, secret=MINIO_PASSWORD, endpoint_url=f"http://127.0.0.1:{port}"
-    )
-
-    def read(names: list[str]) -> int:
-        paths = [f"{S3_BUCKET}/{name}" for name in names]
-        found = system.cat(paths, batch_size=workers)
-        return sum(len(data) for data in found.values())
-
-    return read
-
-
-def gcsfs_reader(port: int, workers: int) -> Read:
-    import gcsfs
-
-    system = gcsfs.GCSFileSystem(token="anon", endpoint_url=f"http://127.0.0.1:{port}")
-
-    def read(names: list[str]) -> int:
-        paths = [f"{GCS_BUCKET}/{name}" for name in names]
-        return sum(len(data) for data in system.cat(paths, batch_size=workers).values())
-
-    return read
-
-
-def dataflux_reader(port: int, workers: int) -> Read:
-    from dataflux_core.download import download_single
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import storage
-
-    client = storage.Client(
-        project="bench",
-        credentials=AnonymousCredentials(),
-        client_options={"api_endpoint": f"http://127.0.0.1:{port}"},
-    )
-    return in_threads(workers, lambda name: len(download_single(client, GCS_BUCKET, name)))
-
-
-def forebay_reader(server: Forebay, provider: str, batch: int) -> Read:
-    import forebay
-
-    bucket = forebay.Client(server.endpoint).bucket(BUCKETS[provider], provider=provider)
-
-    def read(names: list[str]) -> int:
-        total = 0
-        for at in range(0, len(names), batch):
-            reader = bucket.client.batch(bucket=bucket)
-            for name in names[at : at + batch]:
-                reader.add(name)
-            total += sum(len(data) for _, data in reader.get_all())
-        return total
-
-    return read
 
 
 def evict(server: Forebay, provider: str) -> None:
@@ -225,20 +140,6 @@ class Bench:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(write, names))
 
-    def readers(self, provider: str) -> dict[str, Callable[[], Read]]:
-        port, workers = self.ports[provider], self.options.workers
-        if provider == "aws":
-            return {
-                "boto3, one stream": lambda: boto3_reader(port, 1),
-                f"boto3, {workers} threads": lambda: boto3_reader(port, workers),
-                f"s3torchconnector, {workers} threads": lambda: s3torchconnector_reader(port, workers),
-                f"s3fs, {workers} at once": lambda: s3fs_reader(port, workers),
-            }
-        return {
-            f"gcsfs, {workers} at once": lambda: gcsfs_reader(port, workers),
-            f"Dataflux, {workers} threads": lambda: dataflux_reader(port, workers),
-        }
-
     def epoch(self, provider: str) -> None:
         """A cold epoch by every reader, and a warm one through the cluster."""
         assert self.server is not None
@@ -248,7 +149,8 @@ class Bench:
         ours = forebay_reader(self.server, provider, 1024)
         rates: dict[str, list[float]] = {}
         readers: dict[str, Read] = {}
-        for who, make in self.readers(provider).items():
+        port, workers = self.ports[provider], self.options.workers
+        for who, make in cloud_readers.readers(provider, port, workers).items():
             try:
                 readers[who] = make()
             except ImportError as e:

@@ -214,7 +214,7 @@ def aistore(binary: str, folder: Path) -> Iterator[Aistore]:
         place = folder / role
         (place / "log").mkdir(parents=True)
         config = place / "ais.json"
-        config.write_text(json.dumps(aistore_config(endpoint)))
+        config.write_text(AISTORE_CONFIG.read_text().replace("PRIMARY", endpoint))
         ports = [str(port + index + step) for step in (0, 2, 4)]
         names = ("port", "port_intra_control", "port_intra_data")
         hosts = ("hostname", "hostname_intra_control", "hostname_intra_data")
@@ -247,44 +247,8 @@ def aistore(binary: str, folder: Path) -> Iterator[Aistore]:
         yield server
 
 
-def aistore_config(primary: str) -> dict[str, object]:
-    http = {
-        "use_https": False, "server_crt": "server.crt", "server_key": "server.key",
-        "domain_tls": "", "client_ca_tls": "", "client_auth_tls": 0, "idle_conn_time": "6s",
-        "idle_conns_per_host": 32, "idle_conns": 256, "write_buffer_size": 65536,
-        "read_buffer_size": 65536, "chunked_transfer": True, "skip_verify": False,
-    }  # fmt: skip
-    return {
-        "backend": {},
-        "features": "0",
-        "timeout": {
-            "cplane_operation": "2s", "max_keepalive": "5s", "cold_get_conflict": "5s",
-            "max_host_busy": "20s", "startup_time": "1m", "join_startup_time": "3m",
-            "send_file_time": "5m", "ec_streams_time": "10m", "object_md": "2h",
-        },
-        "proxy": {
-            "primary_url": primary, "original_url": primary, "discovery_url": "",
-            "non_electable": False,
-        },
-        "space": {
-            "cleanupwm": 80, "lowwm": 90, "highwm": 95, "out_of_space": 98,
-            "batch_size": 32768, "dont_cleanup_time": "120m",
-        },
-        "resilver": {"enabled": True},
-        "memsys": {
-            "min_free": "2gb", "default_buf": "32kb", "to_gc": "4gb", "hk_time": "3m",
-            "min_pct_total": 0, "min_pct_free": 0,
-        },
-        "versioning": {"enabled": True, "validate_warm_get": False},
-        "net": {"l4": {"proto": "tcp", "sndrcv_buf_size": 131072}, "http": http, "use_ipv6": False},
-        "auth": {},
-        "distributed_sort": {
-            "duplicated_records": "ignore", "missing_shards": "ignore",
-            "ekm_malformed_line": "abort", "ekm_missing_key": "abort",
-            "default_max_mem_usage": "80%", "call_timeout": "10m",
-            "dsorter_mem_threshold": "100GB", "compression": "never", "bundle_multiplier": 4,
-        },
-    }  # fmt: skip
+AISTORE_CONFIG = Path(__file__).parent.parent / "tests/data/aistore.json"
+"""Values of AIStore's own development setup; PRIMARY stands for its proxy."""
 
 
 def open_to_all(client, bucket: str) -> None:  # noqa: ANN001: boto3 has no types of its own
