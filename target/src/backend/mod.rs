@@ -127,6 +127,9 @@ pub struct RemotePage {
     pub more: bool,
     /// By which the backend goes on faster than by the last name, for whoever lists on from here now.
     pub token: Option<String>,
+    /// The token leads into a listing that the backend makes of all names behind the place where it was
+    /// begun. Whoever begins elsewhere has it make another one.
+    pub walked: bool,
 }
 
 /// Where a page begins.

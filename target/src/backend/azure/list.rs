@@ -68,11 +68,11 @@ impl AzureBackend {
             }
             // Azure may answer with an empty page that is not the last.
             match (entries.last(), next) {
-                (_, None) => return Ok(RemotePage { entries, more: false, token: None }),
+                (_, None) => return Ok(RemotePage { entries, ..RemotePage::default() }),
                 (None, next) => marker = next,
                 (Some(last), Some(next)) => {
                     self.markers.keep(prefix, &last.name, next);
-                    return Ok(RemotePage { entries, more: true, token: None });
+                    return Ok(RemotePage { entries, more: true, ..RemotePage::default() });
                 }
             }
         }

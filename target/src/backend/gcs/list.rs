@@ -116,7 +116,7 @@ impl GcsBackend {
             entries.truncate(limit);
             // Google may answer with an empty page that is not the last.
             if !entries.is_empty() || !more {
-                return Ok(RemotePage { entries, more, token: None });
+                return Ok(RemotePage { entries, more, ..RemotePage::default() });
             }
             token = listing.next_page_token;
         }

@@ -324,6 +324,10 @@ impl Backend for RemoteBackend {
             // A full page is never called the last one.
             more = !self.page(from(&last.name, 1)).await?.entries.is_empty();
         }
-        Ok(RemotePage { entries: page.entries.into_iter().map(entry).collect(), more, token: None })
+        Ok(RemotePage {
+            entries: page.entries.into_iter().map(entry).collect(),
+            more,
+            ..RemotePage::default()
+        })
     }
 }

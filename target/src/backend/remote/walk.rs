@@ -131,7 +131,7 @@ fn page(names: &[RemoteEntry], prefix: &str, after: &str, limit: usize) -> Remot
     let from = names.partition_point(|e| e.name.as_str() <= after || e.name.as_str() < prefix);
     let mut rest = names[from..].iter().take_while(|e| e.name.starts_with(prefix));
     let entries = rest.by_ref().take(limit).cloned().collect();
-    RemotePage { entries, more: rest.next().is_some(), token: None }
+    RemotePage { entries, more: rest.next().is_some(), ..RemotePage::default() }
 }
 
 /// Refuses what would not fit into memory.

@@ -14,6 +14,8 @@ use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::DateTime;
 use aws_sdk_s3::types::{EncodingType, RequestPayer, ServerSideEncryption};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use forebay_core::bill::RequestClass;
 use forebay_core::bucket::BackendKind;
 use forebay_core::error::{Error, ErrorCode, Result};
@@ -32,6 +34,8 @@ use error::Errors;
 
 /// Entries that S3 gives at most per listing call.
 const PAGE: usize = 1000;
+/// What MinIO writes behind the name in its tokens.
+const MINIO_MARK: &[u8] = b"[minio_cache:";
 /// Rights, as policies of S3 name them.
 const READ: &str = "s3:GetObject";
 const WRITE: &str = "s3:PutObject";
@@ -297,8 +301,15 @@ impl S3Backend {
         }
         let more = out.is_truncated().unwrap_or(false) && !entries.is_empty();
         let token = out.next_continuation_token().filter(|_| more).map(str::to_owned);
-        Ok(RemotePage { entries, more, token })
+        let walked = token.as_deref().is_some_and(is_of_minio);
+        Ok(RemotePage { entries, more, token, walked })
     }
+}
+
+/// Whether a token leads into a listing that MinIO keeps: it is the last name and this mark.
+fn is_of_minio(token: &str) -> bool {
+    let text = BASE64_STANDARD.decode(token).unwrap_or_default();
+    text.ends_with(b"]") && text.windows(MINIO_MARK.len()).any(|part| part == MINIO_MARK)
 }
 
 /// A key as listings spell it: by the rules of HTML forms where `encoding-type=url` was obeyed.

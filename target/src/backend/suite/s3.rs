@@ -216,6 +216,17 @@ async fn an_endpoint_may_have_a_path() {
 }
 
 #[tokio::test]
+async fn a_page_of_minio_says_that_its_server_walked_to_it() {
+    let Some(Opened { backend, .. }) = open().await else { return };
+    for name in ["a", "b", "c"] {
+        backend.put(name, PutBody::from_bytes("x")).await.unwrap();
+    }
+    let pages = [backend.list("", "".into(), 2).await, backend.list("", "".into(), 3).await];
+    let walked = pages.map(|page| page.unwrap().walked);
+    assert_eq!(walked, [true, false], "a last page leads nowhere");
+}
+
+#[tokio::test]
 async fn a_clock_that_is_wrong_is_said_to_be() {
     for date in ["Sat, 21 Nov 2020 03:51:51 GMT", "Sat, 21 Nov 2099 03:51:51 GMT", ""] {
         let (endpoint, _) = scripted::serve(move |_| {

@@ -42,6 +42,10 @@ impl Default for SweepOptions {
 /// Share of the pages that came which guesses may cost, and pages that they may cost anyway.
 const GUESSES: f64 = 0.15;
 const FREE_GUESSES: f64 = 4.0;
+/// Where a backend walks anew for each place where a listing begins, pages that come before the first
+/// range that is parted off; each following one is after so many times as many.
+const BEFORE_A_WALK: f64 = 64.0;
+const FURTHER: f64 = 3.0;
 /// What the end of a range costs: a page that its neighbour lists, too.
 const END: f64 = 0.5;
 /// Pages of the first range that wait for a reader who is slow.
@@ -134,6 +138,10 @@ struct State {
     rows: u64,
     /// Rows that the reader has not taken.
     waiting: usize,
+    /// Ranges that were parted off and go on behind their first page.
+    parted: usize,
+    /// The backend walks to the end for each of them.
+    walks: bool,
     samples: Samples,
     failed: Option<Error>,
 }
@@ -146,6 +154,8 @@ impl State {
             calls: 0,
             rows: 0,
             waiting: 0,
+            parted: 0,
+            walks: false,
             samples: Samples::default(),
             failed: None,
         }
@@ -213,7 +223,9 @@ impl State {
             guesses += if range.guess { 1.0 } else { 0.0 };
         }
         let cost = self.calls as f64 - pages + ends + guesses;
-        cost + END <= GUESSES * pages + FREE_GUESSES
+        let begun = (self.parted as f64 + guesses) as i32;
+        let may_walk = !self.walks || pages >= BEFORE_A_WALK * FURTHER.powi(begun);
+        may_walk && cost + END <= GUESSES * pages + FREE_GUESSES
     }
 
     /// Where a range that is listed now is to be parted, and how narrow it is.
@@ -240,7 +252,8 @@ impl State {
             return Err(Error::internal("a range of a listing is gone"));
         };
         range.busy = false;
-        let RemotePage { mut entries, more, token } = page;
+        let RemotePage { mut entries, more, token, walked } = page;
+        self.walks |= walked;
         let ascending = entries.is_sorted_by(|a, b| a.name < b.name);
         if !ascending || entries.first().is_some_and(|e| e.name <= range.at) {
             return Err(Error::internal("a backend lists its names out of order"));
@@ -257,6 +270,7 @@ impl State {
             range.over = true;
             return Ok(());
         };
+        self.parted += usize::from(range.guess && !range.over);
         range.guess = false;
         range.at.clone_from(&last.name);
         range.token = token;

@@ -22,6 +22,8 @@ struct Names {
     calls: AtomicU64,
     /// Those of them that went on by a token.
     by_token: AtomicUsize,
+    /// Says that it walks for each of the others, as MinIO does.
+    walks: bool,
     fail_at: u64,
 }
 
@@ -37,6 +39,7 @@ impl Names {
             latency: 1,
             calls: AtomicU64::new(0),
             by_token: AtomicUsize::new(0),
+            walks: false,
             fail_at: u64::MAX,
         }
     }
@@ -102,7 +105,8 @@ impl Backend for Names {
         let more = entries.len() > limit;
         entries.truncate(limit);
         let token = entries.last().cloned();
-        Ok(RemotePage { entries: entries.into_iter().map(entry).collect(), more, token })
+        let entries = entries.into_iter().map(entry).collect();
+        Ok(RemotePage { entries, more, token, walked: self.walks && more })
     }
 }
 
@@ -249,4 +253,15 @@ async fn a_range_is_listed_on_by_the_token_of_its_last_page() {
     let calls = names.calls.load(Ordering::SeqCst) as usize;
     let by_token = names.by_token.load(Ordering::SeqCst);
     assert!(by_token < calls && by_token * 10 > calls * 7, "{by_token} of {calls}");
+}
+
+#[tokio::test]
+async fn a_backend_that_walks_for_each_range_gets_few() {
+    for (space, names) in key_spaces(100_000) {
+        let names = Arc::new(Names { walks: true, ..Arc::into_inner(names).unwrap() });
+        assert!(calls_per_page(&names, 100).await <= 1.2, "{space}");
+        let calls = names.calls.load(Ordering::SeqCst) as usize;
+        let begun = calls - names.by_token.load(Ordering::SeqCst);
+        assert!((2..20).contains(&begun), "{space}: {begun} ranges for {calls} calls");
+    }
 }
