@@ -15,6 +15,12 @@ use crate::state::{ClusterState, Node, Role};
 
 /// Header on every answer of a node: the version of the state it acts by.
 pub const MAP_HEADER: &str = "forebay-map";
+/// Where a target lists the records that it holds: [`ListRequest`], answered by a page in the form
+/// of its detail.
+pub const LIST_PATH: &str = "/internal/v1/list";
+/// Where a target lists what a backend has: [`BackendListRequest`], answered in the same way. A page
+/// that has nothing and says that more follow asks for patience.
+pub const BACKEND_LIST_PATH: &str = "/internal/v1/backend/list";
 
 /// `GET /api/v1/map`: everything a client needs to go directly to owners.
 #[derive(Clone, Debug, Serialize, Deserialize)]

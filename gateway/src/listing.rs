@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use forebay_core::cloud_rules::CloudRule;
-use forebay_core::intra::{BackendListRequest, ListRequest, listers};
+use forebay_core::intra::{BACKEND_LIST_PATH, BackendListRequest, ListRequest, listers};
 use forebay_core::list_columns::{ColumnRow, Columns};
 use forebay_core::list_page::Detail;
 use forebay_core::object::ListEntry;
@@ -17,7 +17,6 @@ use crate::list_merge::{Drift, Level, Merged, Page, Part, Row, Rows, Shard, leve
 use crate::route::Found;
 use crate::targets::{self, Targets};
 
-const BACKEND_LIST: &str = "/internal/v1/backend/list";
 /// Records asked for at once when most of them may fold into directories.
 const FOLDED_STEP: usize = 1_000;
 /// A listing of shards ends its page after this time, with what it has.
@@ -235,7 +234,8 @@ async fn records<P: Page>(
     merge(shards, usize::MAX)
 }
 
-/// What the backend holds, as the first target that can reach it says.
+/// What the backend holds, as the first target that can reach it says. Waits for as long as that
+/// target answers that the backend still works on it.
 async fn backend<P: Page>(
     targets: &Targets,
     found: &Found,
@@ -243,14 +243,22 @@ async fn backend<P: Page>(
 ) -> Result<Part<P::Rows>> {
     let mut last = None;
     for node in listers(&found.state, &found.info.bucket) {
-        match targets.post_for_bytes(node, BACKEND_LIST, request).await {
-            Ok(bytes) => {
-                let (page, more) = P::decode(&bytes, request.detail)?;
-                let shard = Shard { target: node.id.clone(), page, more };
-                return merge(vec![shard], request.limit);
+        loop {
+            match targets.post_for_bytes(node, BACKEND_LIST_PATH, request).await {
+                Ok(bytes) => {
+                    let (page, more) = P::decode(&bytes, request.detail)?;
+                    if more && page.count() == 0 {
+                        continue;
+                    }
+                    let shard = Shard { target: node.id.clone(), page, more };
+                    return merge(vec![shard], request.limit);
+                }
+                Err(e) if e.code.is_transient() => {
+                    last = Some(e);
+                    break;
+                }
+                Err(e) => return Err(e),
             }
-            Err(e) if e.code.is_transient() => last = Some(e),
-            Err(e) => return Err(e),
         }
     }
     Err(last.unwrap_or_else(|| Error::unavailable("no target could reach the backend")))

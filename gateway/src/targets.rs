@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::intra::ListRequest;
+use forebay_core::intra::{LIST_PATH, ListRequest};
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::auth::REDIRECT_VERSION;
@@ -90,7 +90,7 @@ impl Targets {
         nodes: &[&Node],
         request: &ListRequest,
     ) -> Vec<Answer<Bytes>> {
-        let path = self.versioned("/internal/v1/list");
+        let path = self.versioned(LIST_PATH);
         let asked = nodes.iter().map(|node| async {
             let answer = self.peer.post_for_bytes(&node.url, &path, request);
             (node.id.clone(), within(node, answer).await)

@@ -10,7 +10,7 @@ use forebay_core::job::{JobKind, JobState, Selection};
 use forebay_core::v1::list::{ListMsg, flags};
 use forebay_tests::cluster::{cloud, folder_backend, native, run_job};
 use forebay_tests::data::content;
-use forebay_tests::{Cluster, Minio, Options, wait};
+use forebay_tests::{Cluster, Gate, Minio, Options, wait};
 use futures::{StreamExt, stream};
 use serde_json::json;
 
@@ -154,4 +154,28 @@ async fn a_sync_drops_copies_of_what_is_gone_and_fetches_what_changed() {
     assert_eq!(client.get_bytes(&bucket, &all[12], None).await.unwrap(), "changed");
     wait::until("MinIO has counted its reads", SOON, || minio.count("GetObject") >= before + 5);
     assert_eq!(minio.count("GetObject") - before, 5, "only what changed was read again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cloud_that_takes_longer_to_list_than_a_client_waits_in_silence_is_listed() {
+    let Some(minio) = Minio::start() else { return };
+    let waits = Duration::from_secs(12);
+    let gate = Gate::start(&minio.url, None, move |request| {
+        if request.target.contains("list-type=2") {
+            std::thread::sleep(waits);
+        }
+        Ok(())
+    });
+    let env = minio.env().into_iter().map(|(name, value)| match name.starts_with("AWS_ENDPOINT") {
+        true => (name, gate.url.clone()),
+        false => (name, value),
+    });
+    let cluster = Cluster::start(Options { env: env.collect(), ..Options::default() });
+    minio.create_bucket("slow").await;
+    minio.put("slow", "a", content("a", 10)).await;
+    let impatient =
+        ClientConfig { idle_timeout: waits * 2 / 3, ..ClientConfig::new(&cluster.endpoint) };
+    let client = Client::new(impatient).unwrap();
+    assert_eq!(names(&client, &cloud("slow"), "").await, ["a"]);
+    assert_eq!(minio.count("ListObjectsV2"), 1, "nobody had to ask again");
 }

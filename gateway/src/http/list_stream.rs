@@ -2,6 +2,7 @@
 //! the next one is made.
 
 use std::io;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
@@ -9,7 +10,9 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use forebay_core::list_columns::{Columns, MAX_ROWS, MEDIA_TYPE};
 use forebay_core::{Error, Result};
+use futures::future::BoxFuture;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::list_merge::Part;
 use crate::listing::{self, Want};
@@ -18,34 +21,62 @@ use crate::targets::Targets;
 
 /// Blocks that wait for a slow client.
 const AHEAD: usize = 2;
+/// A client that waits for rows gets a block without any this often: it knows then that there is
+/// still somebody who lists.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
 /// Everything behind `want.after`, whatever `want.limit` says. A failure before the first block is an
 /// answer of its own; a later one breaks the stream, which then has no last block.
 pub(super) async fn answer(targets: &Targets, found: &Found, want: Want) -> Result<Response> {
-    let mut rest = Rest {
+    let mut blocks = Blocks::of(Rest {
         targets: targets.clone(),
         found: found.clone(),
         want: Want { limit: MAX_ROWS, whole: Some(listing::youngest(found)), ..want },
-    };
-    let first = rest.next().await?;
-    let (blocks, mut written) = mpsc::channel(AHEAD);
+    });
+    let mut next = blocks.next().await.transpose()?.map(Ok);
+    let (to_client, mut written) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
-        let mut next = Ok(first);
-        loop {
-            let over = !matches!(next, Ok(Part { more: true, .. }));
-            let block = next.map(|Part { rows, more }| Bytes::from(rows.encode(more)));
+        while let Some(block) = next {
             // Without a reader there is nothing left to do.
-            if blocks.send(block.map_err(io::Error::other)).await.is_err() || over {
+            if to_client.send(block.map_err(io::Error::other)).await.is_err() {
                 return;
             }
-            next = rest.next().await;
+            next = blocks.next().await;
         }
     });
     let stream = futures::stream::poll_fn(move |cx| written.poll_recv(cx));
     Ok(([(CONTENT_TYPE, MEDIA_TYPE)], Body::from_stream(stream)).into_response())
 }
 
-/// What of a listing was not sent yet.
+/// The blocks of a listing that were not sent yet.
+struct Blocks {
+    /// What comes next; nothing behind the last one, or a failure.
+    asked: Option<BoxFuture<'static, (Rest, Result<Part<Columns>>)>>,
+}
+
+impl Blocks {
+    fn of(rest: Rest) -> Self {
+        Self { asked: Some(Box::pin(rest.next())) }
+    }
+
+    /// The next block, empty where it takes long.
+    async fn next(&mut self) -> Option<Result<Bytes>> {
+        let asked = self.asked.as_mut()?;
+        let Ok((rest, part)) = timeout(SIGN_OF_LIFE, asked).await else {
+            return Some(Ok(Columns::default().encode(true).into()));
+        };
+        self.asked = None;
+        let block = part.map(|Part { rows, more }| {
+            if more {
+                *self = Self::of(rest);
+            }
+            rows.encode(more).into()
+        });
+        Some(block)
+    }
+}
+
+/// What of a listing was not asked for yet.
 struct Rest {
     targets: Targets,
     found: Found,
@@ -53,8 +84,13 @@ struct Rest {
 }
 
 impl Rest {
-    async fn next(&mut self) -> Result<Part<Columns>> {
-        let part = listing::sizes(&self.targets, &self.found, &self.want).await?;
+    async fn next(mut self) -> (Self, Result<Part<Columns>>) {
+        let part = listing::sizes(&self.targets, &self.found, &self.want).await;
+        let part = part.and_then(|part| self.move_on(part));
+        (self, part)
+    }
+
+    fn move_on(&mut self, part: Part<Columns>) -> Result<Part<Columns>> {
         if part.more {
             let last = part.rows.last_name().filter(|last| *last > self.want.after.as_str());
             let stuck = || {

@@ -10,7 +10,8 @@ use axum::{Json, Router};
 use forebay_client::PeerClient;
 use forebay_core::NodeId;
 use forebay_core::intra::{
-    BackendHeadRequest, BackendListRequest, ListPage, ListRequest, NodeUsage,
+    BACKEND_LIST_PATH, BackendHeadRequest, BackendListRequest, LIST_PATH, ListPage, ListRequest,
+    NodeUsage,
 };
 use forebay_core::job::{JobSpec, JobState, JobStatus};
 use forebay_core::object::ListEntry;
@@ -96,9 +97,9 @@ fn page(
 
 fn router(holds: Arc<Mutex<Holdings>>) -> Router {
     Router::new()
-        .route("/internal/v1/list", post(list))
+        .route(LIST_PATH, post(list))
         .route("/internal/v1/backend/head", post(backend_head))
-        .route("/internal/v1/backend/list", post(backend_list))
+        .route(BACKEND_LIST_PATH, post(backend_list))
         .route("/internal/v1/job", post(start_job).get(jobs))
         .route("/internal/v1/job/{id}", get(job).delete(stop_job))
         .route("/internal/v1/bucket/{id}", delete(drop_bucket))

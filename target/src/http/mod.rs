@@ -24,7 +24,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use forebay_client::PeerClient;
 use forebay_core::Result;
-use forebay_core::intra::MAP_HEADER;
+use forebay_core::intra::{BACKEND_LIST_PATH, LIST_PATH, MAP_HEADER};
 use forebay_core::v1::query::Query;
 use forebay_node::auth::{self, REDIRECT_VERSION};
 use forebay_node::identity::Identity;
@@ -126,10 +126,10 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/state", post(intra::state))
         .layer(middleware::from_fn_with_state(context.clone(), nodes_only));
     let internal = Router::new()
-        .route("/internal/v1/list", post(intra::list))
+        .route(LIST_PATH, post(intra::list))
         .route("/internal/v1/uploads", post(uploads::list))
         .route("/internal/v1/backend/head", post(intra::backend_head))
-        .route("/internal/v1/backend/list", post(intra::backend_list))
+        .route(BACKEND_LIST_PATH, post(intra::backend_list))
         .route("/internal/v1/backend/changes", post(intra::backend_changes))
         .route("/internal/v1/backend/bill", post(intra::backend_bill))
         .route("/internal/v1/job", post(intra::start_job).get(intra::jobs))

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forebay_core::bucket::BucketInfo;
-use forebay_core::intra::{ListPage, ListRequest};
+use forebay_core::intra::{LIST_PATH, ListPage, ListRequest};
 use forebay_core::list_page::Detail;
 use forebay_core::state::Node;
 use forebay_core::{Error, Result, history};
@@ -13,10 +13,9 @@ use futures::future::try_join_all;
 
 use super::ObjectService;
 use super::list::entries;
+use super::neighbor::Elsewhere;
 use crate::store::Record;
 
-/// Where targets list the records that they hold.
-const LIST_PATH: &str = "/internal/v1/list";
 /// Removals asked for at once.
 const STEP: usize = 1000;
 
@@ -59,7 +58,8 @@ impl ObjectService {
 
     /// Whether the newest that others know of an object is its removal, after what lies here.
     async fn is_removed(&self, info: &BucketInfo, record: &Record) -> Result<bool> {
-        let (there, removed) = self.newest_elsewhere(info, &record.name).await?;
+        let Elsewhere { there, removed } = self.newest_elsewhere(info, &record.name).await?;
+        let there = there.map(|(_, stamp)| stamp);
         Ok(removed > there.max(Some(record.stamp())))
     }
 

@@ -24,6 +24,14 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// What another target says of an object.
 type Answer = (Node, Result<CopyLook>);
 
+/// What the others know of an object.
+pub(super) struct Elsewhere {
+    /// Who has the newest copy, and when it was written.
+    pub(super) there: Option<(Node, Stamp)>,
+    /// The last removal.
+    pub(super) removed: Option<Stamp>,
+}
+
 /// What became of an object here.
 #[derive(Clone, Copy)]
 pub(super) enum News<'a> {
@@ -152,37 +160,32 @@ impl ObjectService {
             Some(record) => record,
             None => return Ok(None),
         };
-        let others = self.who_may_know(info, &name);
-        let answers = self.look_elsewhere(info, &name, others).await;
-        if let Some(e) = silent(info, &name, &answers) {
-            return Err(e);
-        }
-        let (there, removed) = newest(&answers);
+        let Elsewhere { there, removed } = self.newest_elsewhere(info, &name).await?;
         if let Some(removed) = removed.filter(|removed| {
-            *removed > record.stamp() && there.is_none_or(|(_, stamp)| stamp < *removed)
+            *removed > record.stamp() && there.as_ref().is_none_or(|(_, stamp)| stamp < removed)
         }) {
             self.remove_older(info, &name, removed).await?;
             return Ok(None);
         }
         match there.filter(|(_, stamp)| *stamp > record.stamp()) {
-            Some((node, _)) => self.fetch_copy(info, &name, node, false).await.map(Some),
+            Some((node, _)) => self.fetch_copy(info, &name, &node, false).await.map(Some),
             None => Ok(Some(record)),
         }
     }
 
-    /// The newest copy that the others have of an object, and its last removal that they know of.
+    /// What those know of an object who may know more of it than this target.
     pub(super) async fn newest_elsewhere(
         &self,
         info: &BucketInfo,
         name: &str,
-    ) -> Result<(Option<Stamp>, Option<Stamp>)> {
+    ) -> Result<Elsewhere> {
         let others = self.who_may_know(info, name);
         let answers = self.look_elsewhere(info, name, others).await;
         if let Some(e) = silent(info, name, &answers) {
             return Err(e);
         }
         let (there, removed) = newest(&answers);
-        Ok((there.map(|(_, stamp)| stamp), removed))
+        Ok(Elsewhere { there: there.map(|(node, stamp)| (node.clone(), stamp)), removed })
     }
 
     /// Has a target send what it has of an object; `anew`: though it be no newer than what is here.

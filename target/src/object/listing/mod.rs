@@ -41,6 +41,8 @@ const CHANGES: &str = "/internal/v1/backend/changes";
 const REST: Duration = Duration::from_secs(10);
 /// More objects of which it is not known what became of them are not asked for one by one.
 const MOST_UNKNOWN: usize = 256;
+/// A page is given as far as it came after this time.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Listings that a page is looked for in, one after the other.
 const TURNS: usize = 4;
 
@@ -84,9 +86,9 @@ impl ObjectService {
                     continue;
                 }
             };
-            let page: (B, bool) = listing.page(&overlay, prefix, after, limit).await?;
-            // It may have ended before them.
-            if page.0.count() > 0 || !page.1 {
+            let page: (B, bool) = listing.page(&overlay, prefix, after, limit, PATIENCE).await?;
+            // It may have ended before them; or the backend takes its time, and who asks is told.
+            if page.0.count() > 0 || !page.1 || listing.is_under_way() {
                 return Ok(page);
             }
         }

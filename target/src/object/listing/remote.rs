@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::intra::ListPage;
-use forebay_core::intra::{BackendListRequest, listers};
+use forebay_core::intra::{BACKEND_LIST_PATH, BackendListRequest, ListPage, listers};
 use forebay_core::list_columns::MAX_ROWS;
 use forebay_core::list_page::Detail;
 use forebay_core::object::ListEntry;
 use futures::Stream;
 
 use crate::object::ObjectService;
-
-const LIST: &str = "/internal/v1/backend/list";
 
 impl ObjectService {
     /// All that a backend has of a prefix behind `after`, in order, as it was at `since_ns` or later.
@@ -40,14 +37,11 @@ impl ObjectService {
             |(service, request)| async move {
                 let Some(mut request) = request else { return Ok(None) };
                 let page = service.listed_page(&request).await?;
-                let next = match page.entries.last() {
-                    Some(last) if page.more => {
-                        request.after.clone_from(&last.name);
-                        Some(request)
-                    }
-                    _ => None,
-                };
-                Ok(Some((page.entries, (service, next))))
+                // Nothing, and more to follow: the backend takes its time.
+                if let Some(last) = page.entries.last() {
+                    request.after.clone_from(&last.name);
+                }
+                Ok(Some((page.entries, (service, page.more.then_some(request)))))
             },
         )
     }
@@ -59,7 +53,8 @@ impl ObjectService {
             if node.id == *self.me() {
                 break;
             }
-            let asked = self.0.parts.peer.post_for_bytes(&node.url, LIST, request).await;
+            let asked =
+                self.0.parts.peer.post_for_bytes(&node.url, BACKEND_LIST_PATH, request).await;
             match asked.map_err(forebay_core::Error::from) {
                 Ok(bytes) => return ListPage::decode(&bytes, request.detail),
                 Err(e) if e.code.is_transient() => {

@@ -10,6 +10,7 @@ use forebay_core::object::ListEntry;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
 use tokio::sync::watch;
+use tokio::time::timeout_at;
 
 use super::overlay::Overlay;
 use super::rows::{Rows, RowsBuilder};
@@ -206,8 +207,8 @@ impl Snapshot {
         Ok(true)
     }
 
-    /// Block `at`, once it is there; whether there is none because all names were told.
-    async fn block(&self, at: usize, tags: bool) -> Result<(Option<Rows>, bool)> {
+    /// Block `at`, if it is there before `until`; whether there is none because all names were told.
+    async fn block(&self, at: usize, tags: bool, until: Instant) -> Result<(Option<Rows>, bool)> {
         self.touch();
         let mut progress = self.progress.subscribe();
         let there = |p: &Progress| match p {
@@ -215,9 +216,10 @@ impl Snapshot {
             Progress::UnderWay(blocks) => *blocks > at,
             _ => true,
         };
-        let progress = match progress.wait_for(there).await {
-            Ok(progress) => progress.clone(),
-            Err(_) => Progress::GivenUp,
+        let progress = match timeout_at(until.into(), progress.wait_for(there)).await {
+            Ok(Ok(progress)) => progress.clone(),
+            Ok(Err(_)) => Progress::GivenUp,
+            Err(_) => return Ok((None, false)),
         };
         self.touch();
         let (block, file) = {
@@ -240,20 +242,22 @@ impl Snapshot {
     }
 
     /// Up to `limit` names of `prefix` behind `after`, with what was written since; whether more
-    /// follow. May be fewer where it ends.
+    /// follow. Fewer, or none, where it ends or more do not come within `patience`.
     pub(super) async fn page<B: RowsBuilder>(
         &self,
         overlay: &Overlay,
         prefix: &str,
         after: &str,
         limit: usize,
+        patience: Duration,
     ) -> Result<(B, bool)> {
+        let until = Instant::now() + patience;
         let start = |block: &Block| block.last.as_str() <= after || block.last.as_str() < prefix;
         let mut at = self.lock().all.partition_point(start);
         let mut page = B::default();
         let mut told = after.to_owned();
         loop {
-            let (rows, over) = self.block(at, B::TAGS).await?;
+            let (rows, over) = self.block(at, B::TAGS, until).await?;
             let Some(rows) = rows else {
                 if over {
                     // What was written behind the last name.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::intra::{BackendListRequest, Change, Changed};
@@ -27,6 +28,8 @@ fn request(info: BucketInfo, prefix: &str, after: &str, limit: usize) -> Backend
         detail: Detail::All,
     }
 }
+
+const LONG: Duration = Duration::from_secs(60);
 
 fn entry(name: &str, size: u64) -> ListEntry {
     let meta =
@@ -63,7 +66,8 @@ proptest! {
         }
         now.retain(|name, _| name.starts_with(&prefix));
         let entries: Vec<ListEntry> = listed.iter().map(|(name, size)| entry(name, *size)).collect();
-        let (pages, columns) = futures_executor::block_on(async {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (pages, columns) = runtime.block_on(async {
             snapshot.begin(Overlay::default());
             for rows in entries.chunks(block) {
                 let open = async || unreachable!("it is small");
@@ -73,9 +77,9 @@ proptest! {
             let (mut all, mut columns) = (Vec::new(), Columns::default());
             let mut after = String::new();
             loop {
-                let asked = snapshot.page::<Vec<ListEntry>>(&overlay, &prefix, &after, limit);
+                let asked = snapshot.page::<Vec<ListEntry>>(&overlay, &prefix, &after, limit, LONG);
                 let (page, more) = asked.await.unwrap();
-                let asked = snapshot.page::<Columns>(&overlay, &prefix, &after, limit);
+                let asked = snapshot.page::<Columns>(&overlay, &prefix, &after, limit, LONG);
                 let (same, also) = asked.await.unwrap();
                 assert_eq!((page.len(), more), (same.len(), also));
                 assert!(page.len() <= limit);
@@ -149,4 +153,24 @@ async fn a_kept_listing_is_read_again_until_it_is_too_old() {
     all.pop();
     std::fs::remove_file(bench.folder().join("d/0100")).unwrap();
     assert_eq!(names(&bench, &info, &[900], later).await, all, "what we wrote is seen at once");
+}
+
+#[tokio::test]
+async fn a_page_that_does_not_come_says_so_and_comes_later() {
+    let bucket = Bucket::new(Provider::Aws, "b").unwrap();
+    let asked = request(BucketInfo::requested(bucket, None), "", "", 10);
+    let snapshot = Snapshot::new(&asked, 5);
+    snapshot.begin(Overlay::default());
+    let page = async |after: &str| {
+        let patience = Duration::from_millis(10);
+        snapshot.page::<Vec<ListEntry>>(&Overlay::default(), "", after, 10, patience).await.unwrap()
+    };
+    let nothing_yet = (Vec::new(), true);
+    assert_eq!(page("").await, nothing_yet);
+    let open = async || unreachable!("it is small");
+    assert!(snapshot.add(&[entry("a", 1), entry("b", 2)], &mut None, open).await.unwrap());
+    assert_eq!(page("").await, (vec![entry("a", 1), entry("b", 2)], true), "as far as it came");
+    assert_eq!(page("b").await, nothing_yet);
+    snapshot.end(Progress::Whole);
+    assert_eq!(page("b").await, (Vec::new(), false));
 }
