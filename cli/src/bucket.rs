@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use forebay_core::bucket::{BackendKind, BackendSpec};
+use forebay_core::list_columns::ColumnRow;
 use forebay_core::origin::Origin;
 use forebay_core::size::ByteSize;
 use forebay_core::v1::list::{ListMsg, MAX_PAGE, entry_flags, flags};
@@ -125,6 +126,7 @@ async fn is_empty(session: &Session, bucket: &Bucket) -> Result<bool, Failure> {
   forebay ls s3://                 those of one kind
   forebay ls ais://images/cat/     objects whose names start with cat/
   forebay ls s3://data --cached    only what is in the cluster
+  forebay ls s3://data --fresh     as the cloud is now, whatever listing the bucket may keep
   forebay ls ais://images -o name | wc -l")]
 pub(crate) struct ListArgs {
     /// A bucket, perhaps with a prefix; all buckets without it
@@ -133,6 +135,9 @@ pub(crate) struct ListArgs {
     /// Only objects whose bytes are in the cluster
     #[arg(long)]
     cached: bool,
+    /// Ask the cloud anew although a listing of it is kept (see cloud.list_max_age_ms)
+    #[arg(long, conflicts_with = "cached")]
+    fresh: bool,
 }
 
 /// Lists buckets or objects.
@@ -152,36 +157,64 @@ pub(crate) async fn list(session: &Session, args: &ListArgs) -> Result<(), Failu
             }
             rows.finish()
         }
-        Listing::Objects(bucket, prefix) => {
-            list_objects(session, &bucket, prefix, args.cached).await
+        Listing::Objects(bucket, prefix) if args.cached => {
+            list_cached(session, &bucket, prefix).await
+        }
+        Listing::Objects(bucket, prefix) => list_objects(session, &bucket, &prefix, args).await,
+    }
+}
+
+const OBJECT_COLUMNS: [Column; 3] =
+    [Column("SIZE", true), Column("CACHED", false), Column("NAME", false)];
+
+fn object_row(name: &str, size: u64, present: bool) -> Row {
+    let mark = if present { "yes" } else { "no" };
+    let cells = vec![ByteSize(size).to_string(), mark.into(), name.escape_debug().to_string()];
+    let json = json!({ "name": name, "size": size, "cached": present });
+    Row { name: name.to_owned(), cells, json }
+}
+
+/// All objects, as one stream: a cloud is listed by many calls at once for it.
+async fn list_objects(
+    session: &Session,
+    bucket: &Bucket,
+    prefix: &str,
+    args: &ListArgs,
+) -> Result<(), Failure> {
+    let mut rows = Rows::new(session.format, &OBJECT_COLUMNS);
+    let client = if args.fresh { &session.fresh()? } else { &session.client };
+    let mut unwritten = None;
+    let listed = client.list_blocks(bucket, prefix, |block| {
+        let write = |row: ColumnRow<'_>| rows.push(object_row(row.name, row.size, row.present));
+        block.rows().try_for_each(write).map_err(|e| {
+            unwritten = Some(e);
+            Error::internal("nobody reads the listing")
+        })
+    });
+    let listed = listed.await;
+    match unwritten {
+        Some(e) => Err(e),
+        None => {
+            listed?;
+            rows.finish()
         }
     }
 }
 
-async fn list_objects(
-    session: &Session,
-    bucket: &Bucket,
-    prefix: String,
-    cached: bool,
-) -> Result<(), Failure> {
-    let columns = [Column("SIZE", true), Column("CACHED", false), Column("NAME", false)];
-    let mut rows = Rows::new(session.format, &columns);
+async fn list_cached(session: &Session, bucket: &Bucket, prefix: String) -> Result<(), Failure> {
+    let mut rows = Rows::new(session.format, &OBJECT_COLUMNS);
     let mut msg = ListMsg {
         prefix,
         page_size: MAX_PAGE,
         props: "name,size,cached".into(),
-        flags: if cached { flags::CACHED } else { 0 },
+        flags: flags::CACHED,
         ..ListMsg::default()
     };
     loop {
         let page = session.client.list_page(bucket, &msg).await?;
         for entry in page.entries {
             let present = entry.flags & entry_flags::PRESENT != 0;
-            let size = ByteSize(entry.size).to_string();
-            let mark = if present { "yes" } else { "no" };
-            let json = json!({ "name": entry.name, "size": entry.size, "cached": present });
-            let cells = vec![size, mark.into(), entry.name.escape_debug().to_string()];
-            rows.push(Row { name: entry.name, cells, json })?;
+            rows.push(object_row(&entry.name, entry.size, present))?;
         }
         if page.token.is_empty() || page.token == msg.token {
             return rows.finish();

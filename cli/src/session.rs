@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use forebay_client::{Client, ClientConfig, DEFAULT_ENDPOINT};
 use forebay_core::Error;
+use forebay_core::cloud_rules::FRESH_LISTING;
 use forebay_core::size::parse_duration;
 
 use crate::failure::{Failure, exit};
@@ -58,6 +59,7 @@ fn seconds(text: &str) -> Result<Duration, Error> {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: Client,
+    config: ClientConfig,
     pub(crate) endpoint: String,
     pub(crate) format: Format,
     pub(crate) quiet: bool,
@@ -71,14 +73,21 @@ impl Session {
         let endpoint = set.or_else(foreign).filter(|e| !e.trim().is_empty());
         let endpoint = endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned());
         let config = ClientConfig { deadline: args.timeout, ..ClientConfig::new(endpoint) };
-        let client = Client::new(config)?;
+        let client = Client::new(config.clone())?;
         Ok(Self {
             endpoint: client.endpoint().to_owned(),
             client,
+            config,
             format: args.output,
             quiet: args.quiet,
             yes: args.yes,
         })
+    }
+
+    /// A client for whom no kept listing of a cloud is young enough.
+    pub(crate) fn fresh(&self) -> Result<Client, Failure> {
+        let cloud_retry = Some(FRESH_LISTING.to_owned());
+        Ok(Client::new(ClientConfig { cloud_retry, ..self.config.clone() })?)
     }
 
     /// Tells a person something that is not a result.

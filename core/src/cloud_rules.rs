@@ -14,6 +14,8 @@ use crate::size::{ByteSize, parse_duration};
 /// Header by which a request says how its calls to a backend are tried again:
 /// `attempts=3,first_pause_ms=500`.
 pub const RETRY_HEADER: &str = "forebay-cloud-retry";
+/// Its value for a request for which no kept listing is young enough.
+pub const FRESH_LISTING: &str = "list_max_age_ms=0";
 
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,6 +319,12 @@ mod tests {
         assert_eq!(KEYS[CloudRule::RangesAbove as usize].name(), "ranges_above");
         assert_eq!(KEYS[CloudRule::ListMaxAgeMs as usize].name(), "list_max_age_ms");
         assert_eq!(KEYS[CloudRule::Compose as usize].name(), "compose");
+    }
+
+    #[test]
+    fn a_fresh_listing_has_no_age() {
+        let rules = CloudRules::parse_header(FRESH_LISTING).unwrap();
+        assert_eq!(rules.time(CloudRule::ListMaxAgeMs), Some(Duration::ZERO));
     }
 
     #[test]

@@ -118,6 +118,13 @@ impl Cluster {
         Client::new(config).unwrap()
     }
 
+    /// What `forebay` prints when it works on this cluster, and its exit code.
+    pub fn cli(&self, args: &[&str]) -> (String, i32) {
+        let done = command(args).env("FOREBAY_ENDPOINT", &self.endpoint).output().unwrap();
+        let text = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+        (text.into_owned(), done.status.code().unwrap())
+    }
+
     /// URL of an object, on the gateway.
     pub fn object_url(&self, bucket: &str, object: &str) -> String {
         format!("{}/v1/objects/{bucket}/{object}", self.endpoint)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::intra::{DiskAction, DiskCommand, DiskState};
 use forebay_core::{Bucket, NodeId};
-use forebay_tests::cluster::{command, native};
+use forebay_tests::cluster::native;
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::{Cluster, Options, http, wait};
 use serde_json::{Value, json};
@@ -78,13 +78,6 @@ fn first_disk(cluster: &Cluster) -> PathBuf {
     cluster.dir().join(&cluster.targets[0].id).join("disk1")
 }
 
-/// What `forebay` prints, and its exit code.
-fn cli(cluster: &Cluster, args: &[&str]) -> (String, i32) {
-    let done = command(args).env("FOREBAY_ENDPOINT", &cluster.endpoint).output().unwrap();
-    let text = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
-    (text.into_owned(), done.status.code().unwrap())
-}
-
 #[tokio::test]
 async fn disks_are_changed_by_commands_of_v1_and_stay_changed_after_a_restart() {
     let cluster = one_target();
@@ -125,24 +118,24 @@ async fn a_disk_is_disabled_and_enabled_by_the_command_line() {
     let (old, new) = (first_disk(&cluster), new_folder(&cluster, "new-disk"));
     let target = cluster.targets[0].id.as_str();
     let (old, path) = (old.to_str().unwrap(), new.to_str().unwrap());
-    let (text, code) = cli(&cluster, &["disk", "attach", target, path, "--size", "1GiB"]);
+    let (text, code) = cluster.cli(&["disk", "attach", target, path, "--size", "1GiB"]);
     assert_eq!(code, 0, "{text}");
     fill(&cluster, &bucket, 0..OBJECTS).await;
 
-    let (text, code) = cli(&cluster, &["disk", "disable", target, old]);
+    let (text, code) = cluster.cli(&["disk", "disable", target, old]);
     assert_eq!(code, 0, "{text}");
     all_there(&cluster, &bucket);
     shows(&cluster, "disabled", &[Path::new(old)]);
-    let (text, code) = cli(&cluster, &["disk", "ls"]);
+    let (text, code) = cluster.cli(&["disk", "ls"]);
     let line = text.lines().find(|line| line.contains(old)).unwrap_or_default();
     assert!(code == 0 && line.contains("disabled"), "{text}");
-    let (text, code) = cli(&cluster, &["disk", "enable", target, old]);
+    let (text, code) = cluster.cli(&["disk", "enable", target, old]);
     assert_eq!(code, 0, "{text}");
     all_there(&cluster, &bucket);
 
-    let (text, code) = cli(&cluster, &["disk", "detach", target, "/no/such/disk"]);
+    let (text, code) = cluster.cli(&["disk", "detach", target, "/no/such/disk"]);
     assert!(code == 4 && text.contains("no disk of this target"), "{code}: {text}");
-    let (text, code) = cli(&cluster, &["disk", "detach", target, path, "--force"]);
+    let (text, code) = cluster.cli(&["disk", "detach", target, path, "--force"]);
     assert!(code == 2 && text.contains("--yes"), "{code}: {text}");
     let node = NodeId::new(target).unwrap();
     let show = DiskCommand::new(DiskAction::Show, "");
@@ -193,7 +186,7 @@ async fn a_disk_that_is_away_is_told_of_and_its_objects_are_not_said_to_be_missi
     let summed = http::get(&format!("{}/metrics", cluster.endpoint)).text();
     assert_eq!(http::metric(&summed, "forebay_disks", &["state=\"away\""]), 1.0, "{summed}");
     shows(&cluster, "disabled", &[&new]);
-    let (text, code) = cli(&cluster, &["doctor"]);
+    let (text, code) = cluster.cli(&["doctor"]);
     let line = text.lines().find(|line| line.contains("not in use")).unwrap_or_default();
     assert!(code == 1 && line.contains("FAIL") && line.contains("new-disk"), "{code}: {text}");
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay_client::{Client, ClientConfig};
 use forebay_core::Bucket;
+use forebay_core::cloud_rules::FRESH_LISTING;
 use forebay_core::job::{JobKind, JobState, Selection};
 use forebay_core::v1::list::{ListMsg, flags};
 use forebay_tests::cluster::{cloud, folder_backend, native, run_job};
@@ -74,15 +75,23 @@ async fn the_second_listing_asks_the_cloud_nothing_and_has_what_we_wrote_since()
     minio.put("kept", "d/00000-theirs", b"theirs".to_vec()).await;
     assert_eq!(names(&client, &bucket, "").await, all);
     let fresh = ClientConfig {
-        cloud_retry: Some("list_max_age_ms=0".into()),
+        cloud_retry: Some(FRESH_LISTING.into()),
         ..ClientConfig::new(&cluster.endpoint)
     };
     let fresh = names(&Client::new(fresh).unwrap(), &bucket, "").await;
     assert!(fresh.contains(&"d/00000-theirs".to_owned()));
     minio.put("kept", "d/00001-theirs", b"theirs".to_vec()).await;
+    // The same by the command line.
+    let theirs = |args: &[&str]| {
+        let (text, code) = cluster.cli(&[&["ls", "s3://kept/d/0000", "-o", "name"], args].concat());
+        assert_eq!(code, 0, "{text}");
+        text.lines().filter(|name| name.ends_with("theirs")).count()
+    };
+    assert_eq!((theirs(&[]), theirs(&["--fresh"])), (1, 2));
+    minio.put("kept", "d/00002-theirs", b"theirs".to_vec()).await;
     client.set_bucket(&bucket, json!({"cloud": {"list_max_age_ms": 700}})).await.unwrap();
     wait::until_async("the listing is too old", SOON, || async {
-        names(&client, &bucket, "").await.contains(&"d/00001-theirs".to_owned())
+        names(&client, &bucket, "").await.contains(&"d/00002-theirs".to_owned())
     })
     .await;
 }
