@@ -45,7 +45,7 @@ const FREE_GUESSES: f64 = 4.0;
 /// Where a backend walks anew for each place where a listing begins, pages that come before the first
 /// range that is parted off; each following one is after so many times as many.
 const BEFORE_A_WALK: f64 = 64.0;
-const FURTHER: f64 = 3.0;
+const FURTHER: f64 = 2.0;
 /// What the end of a range costs: a page that its neighbour lists, too.
 const END: f64 = 0.5;
 /// Pages of the first range that wait for a reader who is slow.

@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+const DECIMAL: &str = "0123456789";
+const HEXADECIMAL: &str = "0123456789abcdef";
+
 /// What the names that came say of those that did not: the first and the last of every page.
 #[derive(Default)]
 pub(super) struct Samples {
@@ -61,7 +64,7 @@ impl Samples {
                     return Some(format!("{}{}", &at[..place], self.beyond()?));
                 }
                 let before_end = |c: char| end.is_none_or(|end| c.to_string().as_str() < end);
-                let above = self.likely(&at[..place], |c| c > here && before_end(c));
+                let above = self.likely(&at[..place], here, |c| c > here && before_end(c));
                 if !above.is_empty() {
                     return Some(format!("{}{}", &at[..place], above[above.len() / 2]));
                 }
@@ -83,12 +86,18 @@ impl Samples {
         None
     }
 
-    /// Characters that may stand behind a prefix, by those that do.
-    fn likely(&self, prefix: &str, fits: impl Fn(char) -> bool) -> Vec<char> {
-        let seen = self.seen_behind(prefix);
+    /// Characters that may stand behind a prefix, by those that do; `here` is one of them.
+    fn likely(&self, prefix: &str, here: char, fits: impl Fn(char) -> bool) -> Vec<char> {
+        let mut seen = self.seen_behind(prefix);
         let of = |class: &str| -> Vec<char> { class.chars().filter(|c| fits(*c)).collect() };
-        for class in ["0123456789", "0123456789abcdef"] {
-            if seen.iter().all(|c| class.contains(*c)) {
+        let are = |seen: &[char], class: &str| seen.iter().all(|c| class.contains(*c));
+        // The first digit of numbers to the base of 16 comes to its letters last.
+        let next = self.seen_behind(&format!("{prefix}{here}"));
+        if are(&seen, HEXADECIMAL) && are(&next, HEXADECIMAL) && !are(&next, DECIMAL) {
+            seen.extend(next);
+        }
+        for class in [DECIMAL, HEXADECIMAL] {
+            if are(&seen, class) {
                 return of(class);
             }
         }
@@ -117,4 +126,20 @@ impl Samples {
 pub(super) fn common(a: &str, b: &str) -> usize {
     let same = a.chars().zip(b.chars()).take_while(|(a, b)| a == b);
     same.map(|(c, _)| c.len_utf8()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_has_letters_below_may_have_them_here() {
+        let middle = |names: &[&str], at| {
+            let mut samples = Samples::default();
+            names.iter().for_each(|name| samples.add(name));
+            samples.middle(names[0], at, Some("x/z"), "").unwrap_or_default()
+        };
+        assert_eq!(middle(&["x/00", "x/1f", "x/2a", "x/2b"], "x/2b"), "x/9");
+        assert_eq!(middle(&["x/00", "x/15", "x/21", "x/24"], "x/24"), "x/6");
+    }
 }
