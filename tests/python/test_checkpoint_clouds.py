@@ -90,6 +90,12 @@ def client_before(
     return forebay.Client(start_cluster(targets=targets, env=env).endpoint, timeout=30)
 
 
+def written_back(client: forebay.Client, to: str) -> tuple[forebay.Bucket, Checkpoint]:
+    """A new native bucket, and checkpoints in it that go to a cloud."""
+    native = client.bucket("checkpoints").create()
+    return native, Checkpoint(bucket_name=native.uri, storage_client=client, write_back=to)
+
+
 def test_DF14_DF17_a_checkpoint_in_a_cloud_is_saved_there_and_read_cold(
     start_cluster: Callable[..., Cluster], minio: Minio
 ) -> None:
@@ -166,10 +172,7 @@ def test_X18_what_the_cloud_refuses_is_told_and_goes_with_the_next_checkpoint(
     name, own = bucket_in(minio)
     url, told = door
     client = client_before(start_cluster, {**minio.env, "AWS_ENDPOINT_URL": url})
-    native = client.bucket("checkpoints").create()
-    checkpoint = Checkpoint(
-        bucket_name=native.uri, storage_client=client, write_back=f"s3://{name}"
-    )
+    _, checkpoint = written_back(client, f"s3://{name}")
     told.refuses = True
     checkpoint.save("first", "1.pt")
     for _ in range(2):
@@ -191,10 +194,7 @@ def test_X18_a_folder_of_a_distributed_checkpoint_is_whole_in_the_cloud_or_not_o
 
     name, own = bucket_in(minio)
     client = client_before(start_cluster, minio.env, targets=2)
-    native = client.bucket("checkpoints").create()
-    checkpoint = Checkpoint(
-        bucket_name=native.uri, storage_client=client, write_back=f"s3://{name}"
-    )
+    native, checkpoint = written_back(client, f"s3://{name}")
     state = {"weight": WEIGHT, "step": torch.tensor(7)}
     folder = f"{native.uri}/run/step=1"
     dcp.save(state, storage_writer=StorageWriter(folder, storage_client=client))

@@ -11,7 +11,7 @@ use forebay_core::job::{JobKind, JobState, Selection};
 use forebay_core::v1::list::{ListMsg, flags};
 use forebay_tests::cluster::{cloud, folder_backend, native, run_job};
 use forebay_tests::data::content;
-use forebay_tests::{Cluster, Gate, Minio, Options, wait};
+use forebay_tests::{Cluster, Gate, Minio, Options, minio, wait};
 use futures::{StreamExt, stream};
 use serde_json::json;
 
@@ -175,11 +175,8 @@ async fn a_cloud_that_takes_longer_to_list_than_a_client_waits_in_silence_is_lis
         }
         Ok(())
     });
-    let env = minio.env().into_iter().map(|(name, value)| match name.starts_with("AWS_ENDPOINT") {
-        true => (name, gate.url.clone()),
-        false => (name, value),
-    });
-    let cluster = Cluster::start(Options { env: env.collect(), ..Options::default() });
+    let env = minio::env(&gate.url, "minioadmin", "minioadmin");
+    let cluster = Cluster::start(Options { env, ..Options::default() });
     minio.create_bucket("slow").await;
     minio.put("slow", "a", content("a", 10)).await;
     let impatient =
