@@ -18,6 +18,8 @@ use crate::{os, pid_file};
 
 /// Tasks of a stopping node have this long to finish what they do.
 const GRACE: Duration = Duration::from_secs(8);
+/// How long others may take to hear that a node stops; it answers until then.
+const FAREWELL: Duration = Duration::from_secs(7);
 
 /// Exit codes of servers.
 pub(crate) mod exit {
@@ -175,8 +177,10 @@ async fn stop_on_signal(lifecycle: Lifecycle) {
     };
     signals.next().await;
     tracing::info!("stopping; a second signal stops at once");
-    lifecycle.token().cancel();
-    signals.next().await;
+    tokio::select! {
+        () = lifecycle.stop(FAREWELL) => signals.next().await,
+        () = signals.next() => {}
+    }
     std::process::exit(i32::from(exit::FAILED));
 }
 

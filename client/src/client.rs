@@ -19,6 +19,7 @@ use crate::map::MapCache;
 use crate::objects::Route;
 use crate::pace::Pace;
 use crate::retry::Attempts;
+use crate::standby::{self, SecondAsks};
 use crate::transport::{self, Download, Transport};
 
 /// Where a cluster started without settings listens.
@@ -81,6 +82,7 @@ struct Inner {
     transport: Transport,
     maps: Arc<MapCache>,
     pace: Pace,
+    second_asks: SecondAsks,
 }
 
 /// A request about one object, as often as it must be sent.
@@ -130,7 +132,14 @@ impl Client {
             .with_cloud_retry(config.cloud_retry.as_deref())?;
         let maps = Arc::new(MapCache::new(&transport, config.idle_timeout, endpoints));
         Ok(Self {
-            inner: Arc::new(Inner { config, endpoint, transport, maps, pace: Pace::default() }),
+            inner: Arc::new(Inner {
+                config,
+                endpoint,
+                transport,
+                maps,
+                pace: Pace::default(),
+                second_asks: SecondAsks::default(),
+            }),
         })
     }
 
@@ -178,6 +187,25 @@ impl Client {
         &self.inner.transport
     }
 
+    pub(crate) fn second_asks(&self) -> &SecondAsks {
+        &self.inner.second_asks
+    }
+
+    /// Begins a request straight to a target.
+    pub(crate) fn direct(
+        &self,
+        call: &ObjectCall<'_>,
+        node: &Node,
+        map: &MapReply,
+    ) -> http::request::Builder {
+        let path = format!("{}{}", call.route.path(call.bucket, call.name), call.query);
+        let mut builder = transport::direct(call.method.clone(), &node.url, &path, map);
+        if let Some(headers) = builder.headers_mut() {
+            headers.extend(call.headers.iter().map(|(k, v)| (k.clone(), v.clone())));
+        }
+        builder
+    }
+
     /// Asks the owner of an object until it answers with success, or for good.
     pub(crate) async fn ask_owner(
         &self,
@@ -209,21 +237,15 @@ impl Client {
                 return Err(e.into());
             }
         };
-        let path = format!("{}{}", call.route.path(call.bucket, call.name), call.query);
-        let mut builder = transport::direct(call.method.clone(), &node.url, &path, &map);
-        if let Some(headers) = builder.headers_mut() {
-            headers.extend(call.headers.iter().map(|(k, v)| (k.clone(), v.clone())));
-        }
         let (upload, progress) = match call.body {
             Some(body) => body.open().await?,
             None => (Upload::empty(), Arc::<Progress>::default()),
         };
         let turn = self.inner.pace.turn().await;
-        let answer = if call.driven {
-            let request = transport::finish(builder, Bytes::new())?;
-            self.transport().send_ok_driven(&node.url, request).await
+        let answer = if standby::is_read(call) {
+            self.send_to_either(call, &map, node).await
         } else {
-            let request = transport::finish(builder, upload)?;
+            let request = transport::finish(self.direct(call, node, &map), upload)?;
             self.transport().send_ok(&node.url, request, Some(&progress)).await
         };
         turn.end(answer.as_ref().err().map(|(e, _)| e.code()));

@@ -43,6 +43,7 @@ mod rows;
 #[cfg(test)]
 mod scripted_server;
 mod shards;
+mod standby;
 mod transport;
 mod upload;
 

@@ -76,6 +76,19 @@ impl MapCache {
         self.fetch().await
     }
 
+    /// A map that is no older than `age`.
+    pub(crate) async fn younger_than(&self, age: Duration) -> Result<Arc<MapReply>> {
+        let young = || self.current.load_full().filter(|known| known.fetched.elapsed() < age);
+        if let Some(known) = young() {
+            return Ok(known.reply.clone());
+        }
+        let _one = self.fetching.lock().await;
+        match young() {
+            Some(known) => Ok(known.reply.clone()),
+            None => self.fetch().await,
+        }
+    }
+
     /// A node acts by `version`: if that is newer than what is known here, a fetch begins that
     /// nobody waits for.
     pub(crate) fn saw(self: &Arc<Self>, version: u64) {

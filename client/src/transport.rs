@@ -35,6 +35,9 @@ const KEEP_IDLE: Duration = Duration::from_secs(30);
 /// How often an answer that is slow to start is looked at.
 const GLANCE: Duration = Duration::from_secs(1);
 
+/// An answer that is a success, or its error beside the version of the state by which the node gave it.
+pub(crate) type Answered = Result<Response<Download>, (Error, Option<u64>)>;
+
 /// A pool of connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
@@ -115,7 +118,7 @@ impl Transport {
         base: &str,
         request: Request<Upload>,
         progress: Option<&Progress>,
-    ) -> Result<Response<Download>, (Error, Option<u64>)> {
+    ) -> Answered {
         let head = request.method() == Method::HEAD;
         let answer = self.send(base, request, progress).await.map_err(|e| (e, None))?;
         successful(answer, head).await
@@ -123,11 +126,7 @@ impl Transport {
 
     /// As [`Self::send_ok`], for a request that may arrive twice and has a long answer: who reads it
     /// moves the bytes as well, so that nothing of it comes ahead of the reader.
-    pub(crate) async fn send_ok_driven(
-        &self,
-        base: &str,
-        mut request: Request<Bytes>,
-    ) -> Result<Response<Download>, (Error, Option<u64>)> {
+    pub(crate) async fn send_ok_driven(&self, base: &str, mut request: Request<Bytes>) -> Answered {
         self.mark(&mut request);
         let head = request.method() == Method::HEAD;
         let answer = tokio::time::timeout(self.idle, self.driven.send(request)).await;
@@ -151,10 +150,7 @@ impl Transport {
     }
 }
 
-async fn successful(
-    answer: Response<Download>,
-    head: bool,
-) -> Result<Response<Download>, (Error, Option<u64>)> {
+async fn successful(answer: Response<Download>, head: bool) -> Answered {
     if answer.status().is_success() {
         return Ok(answer);
     }

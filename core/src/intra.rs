@@ -15,6 +15,9 @@ use crate::state::{ClusterState, Node, Role};
 
 /// Header on every answer of a node: the version of the state it acts by.
 pub const MAP_HEADER: &str = "forebay-map";
+/// Header of a read that goes to the target which answers next for an object, while the one that answers
+/// for it is silent.
+pub const STANDBY_HEADER: &str = "forebay-standby";
 /// Where a target lists the records that it holds: [`ListRequest`], answered by a page in the form
 /// of its detail.
 pub const LIST_PATH: &str = "/internal/v1/list";
@@ -30,6 +33,19 @@ pub struct MapReply {
     /// Goes into the `Forebay-Grant` header of direct requests.
     pub grant: String,
     pub grant_expires_s: u64,
+}
+
+/// What a gateway says of its part in the group (`GET /api/v1/leader`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaderReply {
+    /// It leads, and a majority confirmed that a moment ago.
+    pub leads: bool,
+    /// The term in which it leads; no two gateways ever lead in the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub term: Option<u64>,
+    /// The gateway that it takes for the leader, or did last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary: Option<NodeId>,
 }
 
 /// `POST /internal/v1/join`.
@@ -62,6 +78,10 @@ pub struct HeartbeatReply {
     /// The gateway that leads has heard of the node.
     #[serde(default)]
     pub lease: bool,
+    /// How long ago, in milliseconds, a majority of the gateways confirmed that it leads; the lease
+    /// counts from then.
+    #[serde(default)]
+    pub confirmed_ms: u64,
     /// The node is not a member: it must join (again).
     #[serde(default)]
     pub unknown: bool,
@@ -71,6 +91,17 @@ pub struct HeartbeatReply {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LeaveRequest {
     pub id: NodeId,
+    /// It still answers for a moment: others take over what they have copies of before it goes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub yields: bool,
+}
+
+/// Answer to a [`LeaveRequest`]; older gateways say nothing.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LeaveReply {
+    /// The state without the node, by which it sends on whoever still comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ClusterState>,
 }
 
 /// What a node reports of itself.

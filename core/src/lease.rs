@@ -6,13 +6,19 @@ use std::collections::BTreeMap;
 
 use crate::name::NodeId;
 
-/// A node counts as dead this long after its last heartbeat.
-pub const DEAD_AFTER_MS: u64 = 3_000;
-/// So long after its last report a node may be sure that nobody takes it for dead.
-pub const LEASE_MS: u64 = 2_000;
+/// A node counts as dead this long after its last heartbeat. Reads do not wait for that where there is
+/// a second copy, so a short pause of a machine moves nothing.
+pub const DEAD_AFTER_MS: u64 = 5_500;
+/// So long after its report, or after a majority of the gateways last confirmed the leader that took
+/// it if that is earlier, a node may be sure that nobody takes it for dead. Who is cut off from the
+/// majority writes nothing 2 s later.
+pub const LEASE_MS: u64 = 1_800;
+/// How long a request waits for a lease that ran out: an election of gateways takes no longer on
+/// most days.
+pub const LEASE_BACK_WITHIN_MS: u64 = 1_000;
 /// A silent node whose machine refuses connections counts as dead this long after its last heartbeat.
-/// By then no lease of it lasts, also none that a leader gave which did not know of its successor yet.
-pub const REFUSED_AFTER_MS: u64 = 2_600;
+/// By then no lease of it lasts.
+pub const REFUSED_AFTER_MS: u64 = 2_200;
 /// A flapping node changes the map at most once in this time.
 pub const FLAP_HOLD_MS: u64 = 10_000;
 /// Pause between two heartbeats of a node.
@@ -100,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_of_three_seconds_is_death() {
+    fn a_silent_node_dies_in_its_time_and_not_before() {
         let id = NodeId::new("target-01").unwrap();
         let mut l = Leases::default();
         assert!(l.heard(&id, 0));
@@ -113,10 +119,10 @@ mod tests {
         let id = NodeId::new("target-01").unwrap();
         let mut l = Leases::default();
         l.heard(&id, 0);
-        assert_eq!(l.overdue([&id].into_iter(), 5_000).len(), 1);
-        assert!(!l.heard(&id, 6_000));
-        assert!(!l.heard(&id, 14_999));
-        assert!(l.heard(&id, 15_000));
+        assert_eq!(l.overdue([&id].into_iter(), DEAD_AFTER_MS).len(), 1);
+        assert!(!l.heard(&id, DEAD_AFTER_MS + 1_000));
+        assert!(!l.heard(&id, DEAD_AFTER_MS + FLAP_HOLD_MS - 1));
+        assert!(l.heard(&id, DEAD_AFTER_MS + FLAP_HOLD_MS));
     }
 
     #[test]
@@ -137,8 +143,8 @@ mod tests {
         let id = NodeId::new("target-01").unwrap();
         let mut l = Leases::default();
         l.heard(&id, 0);
-        l.overdue([&id].into_iter(), 5_000);
-        l.joined(&id, 6_000);
-        assert!(l.heard(&id, 6_700));
+        l.overdue([&id].into_iter(), DEAD_AFTER_MS);
+        l.joined(&id, DEAD_AFTER_MS + 1_000);
+        assert!(l.heard(&id, DEAD_AFTER_MS + 1_700));
     }
 }

@@ -111,6 +111,16 @@ fn answering<'a>(holders: &[&'a Node]) -> Option<&'a Node> {
     whole.or(first).copied()
 }
 
+/// The target that may show an object with copies while the one that answers for it is silent: the
+/// second of its holders, if all that hold anything are there and missed nothing. Every write
+/// that anybody saw has reached it, as long as it has a lease.
+pub fn standby<'a>(state: &'a ClusterState, info: &BucketInfo, object: &str) -> Option<&'a Node> {
+    if !info.has_copies() || !state.is_calm() {
+        return None;
+    }
+    holders(state, info, object_digest(&info.bucket.uname(), object)).get(1).copied()
+}
+
 /// The target that must answer for an object now.
 ///
 /// Buckets with a backend skip dead targets (a stand-in can fetch the object again); a native
@@ -245,6 +255,19 @@ mod tests {
         let found = holders(state, &info, object_digest(&info.bucket.uname(), name));
         let ids = [found[0].id.clone(), found[1].id.clone()];
         (info, ids)
+    }
+
+    #[test]
+    fn the_second_copy_stands_by_while_nobody_missed_anything() {
+        let mut s = state(&THREE);
+        let (info, [first, second]) = twice(&s, "x");
+        assert_eq!(standby(&s, &info, "x").unwrap().id, second);
+        assert!(standby(&s, &native("b"), "x").is_none(), "there is one copy");
+        for id in [&first, &second] {
+            s.nodes.get_mut(id).unwrap().lagging = true;
+            assert!(standby(&s, &info, "x").is_none(), "{id} missed something");
+            s.nodes.get_mut(id).unwrap().lagging = false;
+        }
     }
 
     #[test]

@@ -145,7 +145,7 @@ mod tests {
     fn who_is_dead_or_alive_moves_nothing() {
         let old = cluster(&[1; 4]);
         let mut new = old.clone();
-        new.apply(9, Command::SetAlive { id: id(1), alive: false }).unwrap();
+        new.apply(9, Command::SetAlive { id: id(1), alive: false, yields: false }).unwrap();
         assert!(arrivals(&old, &new, 10_000).is_empty());
     }
 

@@ -120,6 +120,9 @@ pub enum Command {
     SetAlive {
         id: NodeId,
         alive: bool,
+        /// It is about to stop: from now on the others answer for the objects of which they have copies.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        yields: bool,
     },
     /// The node's data is gone for good.
     Remove {
@@ -232,14 +235,14 @@ impl ClusterState {
                 };
                 self.nodes.insert(id, node);
             }
-            Command::SetAlive { id, alive } => {
+            Command::SetAlive { id, alive, yields } => {
                 let has_copies = self.has_copies();
                 let node = self.nodes.get_mut(&id).ok_or_else(|| unknown_node(&id))?;
                 if alive && !node.alive {
                     node.alive_since = index;
                     node.lagging &= has_copies;
                 }
-                node.lagging |= !alive && node.role == Role::Target;
+                node.lagging |= (!alive || yields && has_copies) && node.role == Role::Target;
                 node.alive = alive;
             }
             Command::Remove { id } => {
@@ -378,7 +381,8 @@ impl ClusterState {
         self.settled >= self.targets_changed
     }
 
-    fn has_copies(&self) -> bool {
+    /// Whether a bucket has several copies of its objects.
+    pub fn has_copies(&self) -> bool {
         self.buckets.values().any(|info| info.has_copies())
     }
 
@@ -596,7 +600,7 @@ mod tests {
         let bucket = Bucket::new(Provider::Ais, "b").unwrap();
         let mut info = BucketInfo::requested(bucket.clone(), None);
         let id = NodeId::new("target-01").unwrap();
-        let alive = |alive| Command::SetAlive { id: id.clone(), alive };
+        let alive = |alive| Command::SetAlive { id: id.clone(), alive, yields: false };
         s.apply(3, Command::CreateBucket { info: info.clone().into(), now_ns: 1 }).unwrap();
         s.apply(4, alive(false)).unwrap();
         s.apply(5, alive(true)).unwrap();
@@ -616,6 +620,10 @@ mod tests {
         assert!(s.needs_repair(), "it was away since");
         s.apply(11, repaired(9)).unwrap();
         assert!(s.is_calm());
+        let yields = Command::SetAlive { id: id.clone(), alive: true, yields: true };
+        s.apply(12, yields).unwrap();
+        let node = s.node(&id).unwrap();
+        assert!(node.alive && node.lagging, "it hears of writes, and others answer");
     }
 
     #[test]
@@ -710,7 +718,7 @@ mod tests {
         let mut s = ClusterState::default();
         s.apply(1, join("target-01")).unwrap();
         let id = NodeId::new("target-01").unwrap();
-        s.apply(2, Command::SetAlive { id: id.clone(), alive: false }).unwrap();
+        s.apply(2, Command::SetAlive { id: id.clone(), alive: false, yields: false }).unwrap();
         assert_eq!(s.alive_targets().count(), 0);
         assert_eq!(s.targets().count(), 1);
         s.apply(3, join("target-01")).unwrap();

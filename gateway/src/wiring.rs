@@ -235,6 +235,7 @@ impl Parts {
             .merge(api::router(api::Api {
                 maps: maps.clone(),
                 view,
+                standing: standing.clone(),
                 identity: identity.clone(),
                 metrics: metrics.clone(),
             }))

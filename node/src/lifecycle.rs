@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::activity::Activity;
 
@@ -14,6 +15,8 @@ use crate::activity::Activity;
 pub struct Lifecycle {
     token: CancellationToken,
     tracker: TaskTracker,
+    going: CancellationToken,
+    farewells: TaskTracker,
     activity: Activity,
 }
 
@@ -25,6 +28,25 @@ impl Lifecycle {
     /// Cancelled when the node begins to stop.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
+    }
+
+    /// Cancelled a little before [`Self::token`], when the process is asked to stop in good order: who
+    /// has others take over holds a [`Self::farewell`] until they have.
+    pub fn going(&self) -> CancellationToken {
+        self.going.clone()
+    }
+
+    /// While this lives, [`Self::stop`] waits.
+    pub fn farewell(&self) -> TaskTrackerToken {
+        self.farewells.token()
+    }
+
+    /// Has the node begin to stop, after all farewells, which may take until `within`.
+    pub async fn stop(&self, within: Duration) {
+        self.going.cancel();
+        self.farewells.close();
+        let _ = tokio::time::timeout(within, self.farewells.wait()).await;
+        self.token.cancel();
     }
 
     /// Who uses this process.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use forebay_core::NodeId;
-use forebay_core::lease::LEASE_MS;
+use forebay_core::lease::{LEASE_BACK_WITHIN_MS, LEASE_MS};
 use forebay_core::state::ClusterState;
-use tokio::sync::watch;
+use forebay_core::{Error, NodeId, Result};
+use tokio::sync::{Notify, watch};
 
 use crate::clock::{Clock, SystemClock};
 
@@ -23,6 +23,7 @@ struct Inner {
     version: watch::Sender<u64>,
     /// Milliseconds of `clock` until which this node's lease lasts; 0: it never had one.
     lease: AtomicU64,
+    leased: Notify,
     clock: SystemClock,
 }
 
@@ -33,6 +34,7 @@ impl Default for Maps {
             primary: ArcSwapOption::empty(),
             version: watch::channel(0).0,
             lease: AtomicU64::new(0),
+            leased: Notify::new(),
             clock: SystemClock::default(),
         }))
     }
@@ -68,16 +70,44 @@ impl Maps {
         self.0.version.subscribe()
     }
 
-    /// A leading gateway has heard of this node; how long ago it was told is `ago`. Until the lease
+    /// A leading gateway has heard of this node; since when the lease counts is `ago`. Until it
     /// ends nobody takes this node for dead.
     pub fn heard(&self, ago: Duration) {
         let until = (self.0.clock.now_ms() + LEASE_MS).saturating_sub(ago.as_millis() as u64);
         self.0.lease.fetch_max(until, Ordering::Relaxed);
+        self.0.leased.notify_waiters();
+    }
+
+    /// Waits a moment for a lease that ran out; 503 where none comes. Costs nothing while there
+    /// is one.
+    pub async fn leased(&self) -> Result<()> {
+        if self.has_lease() {
+            return Ok(());
+        }
+        let comes = async {
+            loop {
+                let heard = self.0.leased.notified();
+                if self.has_lease() {
+                    return;
+                }
+                heard.await;
+            }
+        };
+        let within = Duration::from_millis(LEASE_BACK_WITHIN_MS);
+        tokio::time::timeout(within, comes).await.map_err(|_| {
+            Error::unavailable("this node hears from no gateway that a majority follows")
+                .retry_after(1)
+        })
     }
 
     /// Whether this node may answer for what others would answer for in its place.
     pub fn has_lease(&self) -> bool {
         self.0.clock.now_ms() < self.0.lease.load(Ordering::Relaxed)
+    }
+
+    /// Takes a lease that does not end: of a node that has no cluster to be cut off from, as in tests.
+    pub fn lease_for_good(&self) {
+        self.0.lease.store(u64::MAX, Ordering::Relaxed);
     }
 
     /// The gateway that leads, or the last one that was heard to.
@@ -91,6 +121,7 @@ impl Maps {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -104,6 +135,19 @@ mod tests {
         assert!(maps.has_lease());
         maps.heard(Duration::from_secs(60));
         assert!(maps.has_lease(), "an older report takes nothing back");
+    }
+
+    #[tokio::test]
+    async fn who_has_no_lease_waits_for_one_and_is_told_when_none_comes() {
+        let maps = Maps::default();
+        assert!(maps.leased().await.is_err());
+        let waiting = tokio::spawn({
+            let maps = maps.clone();
+            async move { maps.leased().await }
+        });
+        tokio::time::sleep(Duration::from_millis(LEASE_BACK_WITHIN_MS / 2)).await;
+        maps.heard(Duration::ZERO);
+        waiting.await.unwrap().unwrap();
     }
 
     #[test]

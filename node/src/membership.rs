@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use forebay_client::PeerClient;
-use forebay_core::intra::{Heartbeat, HeartbeatReply, JoinRequest, LeaveRequest, NodeUsage};
+use forebay_core::intra::{
+    Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest, NodeUsage,
+};
 use forebay_core::lease::HEARTBEAT_MS;
+use forebay_core::state::Role;
 use forebay_core::{Error, Result};
 use tokio::sync::Notify;
 
@@ -23,8 +26,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const KNOCK_AGAIN: Duration = Duration::from_millis(100);
 /// A report that was not taken is made again after this: the lease must outlast an election.
 const REPORT_AGAIN: Duration = Duration::from_millis(200);
-/// A node that stops does not wait longer than this for somebody to hear of it.
-const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+/// A node that stops does not wait longer than this for all to hear of it.
+const LEAVE_WITHIN: Duration = Duration::from_secs(3);
+/// So long a target that left answers those whom gateways had sent to it before they heard.
+const LINGERS: Duration = Duration::from_millis(300);
 
 pub const JOIN_PATH: &str = "/internal/v1/join";
 pub const HEARTBEAT_PATH: &str = "/internal/v1/heartbeat";
@@ -35,7 +40,7 @@ pub const LEAVE_PATH: &str = "/internal/v1/leave";
 pub trait Door: Send + Sync {
     async fn join(&self, request: &JoinRequest) -> Result<HeartbeatReply>;
     async fn heartbeat(&self, beat: &Heartbeat) -> Result<HeartbeatReply>;
-    async fn leave(&self, request: &LeaveRequest) -> Result<()>;
+    async fn leave(&self, request: &LeaveRequest) -> Result<LeaveReply>;
 
     /// Who answers there, for the log.
     fn name(&self) -> String;
@@ -96,16 +101,32 @@ pub fn follow_through(
     usage: UsageFn,
     lifecycle: &Lifecycle,
 ) -> (Refresher, impl Future<Output = ()> + Send + 'static) {
-    let stop = lifecycle.token();
+    let (stop, going, farewell) = (lifecycle.token(), lifecycle.going(), lifecycle.farewell());
     let wake = Arc::new(Notify::new());
     let refresher = Refresher { maps: maps.clone(), wake: wake.clone() };
     let follower = Follower { identity, maps, door, usage, wake };
     let following = async move {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = follower.run() => {}
+        {
+            let mut run = std::pin::pin!(follower.run());
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = going.cancelled() => {}
+                () = run.as_mut() => {}
+            }
+            if follower.has_a_stand_in() {
+                // It still hears of changes, and has its lease.
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = run.as_mut() => {}
+                    () = follower.give_way() => {}
+                }
+            }
         }
         follower.leave().await;
+        if follower.has_a_stand_in() {
+            let _ = tokio::time::timeout(LINGERS, stop.cancelled()).await;
+        }
+        drop(farewell);
     };
     (refresher, following)
 }
@@ -134,7 +155,7 @@ impl Door for Gateways {
         Ok(self.peer.post_json(self.url(), HEARTBEAT_PATH, beat).await?)
     }
 
-    async fn leave(&self, request: &LeaveRequest) -> Result<()> {
+    async fn leave(&self, request: &LeaveRequest) -> Result<LeaveReply> {
         Ok(self.peer.post_json(self.url(), LEAVE_PATH, request).await?)
     }
 
@@ -174,6 +195,7 @@ impl Follower {
                     joined = !reply.unknown;
                     self.maps.set_primary(reply.primary);
                     leased = reply.lease;
+                    let confirmed = Duration::from_millis(reply.confirmed_ms);
                     if let Some(state) = reply.state {
                         let version = state.version;
                         if self.maps.offer(state) {
@@ -182,7 +204,7 @@ impl Follower {
                     }
                     // Only now: the lease is for who acts by the state that came with it.
                     if leased {
-                        self.maps.heard(reported.elapsed());
+                        self.maps.heard(reported.elapsed() + confirmed);
                     }
                 }
                 Err(e) => {
@@ -225,12 +247,32 @@ impl Follower {
         within(ANSWER_WITHIN, self.door.heartbeat(&beat)).await
     }
 
+    /// Whether there is another target, that may answer for something in this one's place.
+    fn has_a_stand_in(&self) -> bool {
+        let state = self.maps.load();
+        self.identity.role == Role::Target
+            && state.alive_targets().any(|node| node.id != self.identity.id)
+    }
+
+    /// Has others answer for what they have copies of, while this node still takes part.
+    async fn give_way(&self) {
+        let request = LeaveRequest { id: self.identity.id.clone(), yields: true };
+        match within(LEAVE_WITHIN, self.door.leave(&request)).await {
+            // Requests that came before are answered by then, those on their way are sent on.
+            Ok(_) => tokio::time::sleep(LINGERS).await,
+            Err(e) => tracing::debug!(error = %e, "nobody hears that this node is about to stop"),
+        }
+    }
+
     async fn leave(&self) {
-        let request = LeaveRequest { id: self.identity.id.clone() };
-        if self.maps.version() > 0
-            && let Err(e) = within(LEAVE_WITHIN, self.door.leave(&request)).await
-        {
-            tracing::debug!(error = %e, "could not say goodbye");
+        if self.maps.version() == 0 {
+            return;
+        }
+        let request = LeaveRequest { id: self.identity.id.clone(), yields: false };
+        match within(LEAVE_WITHIN, self.door.leave(&request)).await {
+            Ok(LeaveReply { state: Some(state) }) => drop(self.maps.offer(state)),
+            Ok(LeaveReply { state: None }) => {}
+            Err(e) => tracing::debug!(error = %e, "could not say goodbye"),
         }
     }
 }

@@ -114,6 +114,18 @@ struct Way {
     lost_deletes: usize,
 }
 
+impl Way {
+    /// With all reads done that fit what is there: they change nothing, so none is better done later.
+    fn with_reads(mut self, acts: &[Act], open: &BTreeSet<usize>) -> Self {
+        let fits = |at: &&usize| {
+            let act = &acts[**at];
+            !writes(act) && apply(act, self.value).is_some()
+        };
+        self.done.extend(open.iter().filter(fits).copied().collect::<Vec<_>>());
+        self
+    }
+}
+
 /// Whether some order of the requests, each at a moment between its begin and its end, explains all
 /// answers.
 pub fn linearize(acts: &[Act]) -> Result<(), String> {
@@ -166,8 +178,8 @@ fn answer(
     answered: usize,
 ) -> HashSet<Way> {
     let mut left = HashSet::new();
-    let mut seen = ways.clone();
-    let mut next: Vec<Way> = ways.into_iter().collect();
+    let mut next: Vec<Way> = ways.into_iter().map(|way| way.with_reads(acts, open)).collect();
+    let mut seen: HashSet<Way> = next.iter().cloned().collect();
     while let Some(way) = next.pop() {
         if way.done.contains(&answered) {
             let mut way = way;
@@ -177,20 +189,26 @@ fn answer(
         }
         let mut more: Vec<Way> = open
             .iter()
-            .filter(|at| !way.done.contains(at))
+            .filter(|at| !way.done.contains(at) && writes(&acts[**at]))
             .filter_map(|&at| {
                 let value = apply(&acts[at], way.value)?;
                 let mut done = way.done.clone();
                 done.insert(at);
-                Some(Way { value, done, ..way })
+                Some(Way { value, done, ..way }.with_reads(acts, open))
             })
             .collect();
         if way.value.is_some() && way.lost_deletes < lost_deletes {
-            more.push(Way { value: None, lost_deletes: way.lost_deletes + 1, ..way });
+            let lost_deletes = way.lost_deletes + 1;
+            more.push(Way { value: None, lost_deletes, ..way }.with_reads(acts, open));
         }
         next.extend(more.into_iter().filter(|way| seen.insert(way.clone())));
     }
     left
+}
+
+/// Whether a request may change what is there; all others read.
+fn writes(act: &Act) -> bool {
+    act.kind != Kind::Get && act.told != Told::Missing
 }
 
 /// What is there after a request, if its answer fits what was there before.
@@ -270,6 +288,17 @@ mod tests {
         assert!(linearize(&again).is_err());
         let delete = act(Kind::Delete, Told::Done, 11, 20);
         assert!(linearize(&[put(1, 0, 10), delete, get(1, 30, 31)]).is_err(), "it comes back");
+    }
+
+    #[test]
+    fn many_requests_that_all_wait_for_the_same_target_are_soon_checked() {
+        let waiting = |n: u64| [put(n, 10 * n, 50_000 + n), missing(10 * n, 50_000 + n)];
+        let mut acts: Vec<Act> = (1..12).flat_map(waiting).collect();
+        acts.extend((1..200).map(|n| missing(10 * n, 49_000 + n)));
+        acts.push(get(11, 60_000, 60_001));
+        assert!(linearize(&acts).is_ok());
+        acts.push(get(5, 60_002, 60_003));
+        assert!(linearize(&acts).is_err());
     }
 
     #[test]

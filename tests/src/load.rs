@@ -1,5 +1,6 @@
 //! A load of reads, writes, removals and listings that goes on at its rate whatever the cluster
 //! does, as clients of no particular kind make it: redirects are followed, nothing is tried again.
+//! Beside it our own client reads some of the keys, in its own way.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +22,8 @@ use crate::ledger::{Act, Kind, Ledger, Listing, Micros, Told};
 /// A request that is not answered by then has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
 const KIB: u64 = 1024;
+/// Reads of our own client, a second.
+const OWN_READS: u32 = 20;
 
 /// How many requests there are.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +78,8 @@ pub struct Load {
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub samples: Vec<Sample>,
+    /// Reads by our own client; those that it gave up have the status 503.
+    pub own: Vec<Sample>,
     pub ledger: Ledger,
 }
 
@@ -83,6 +88,8 @@ struct World {
     http: Http<HttpConnector, Full<Bytes>>,
     began: Instant,
     values: AtomicU64,
+    /// Keys that were written and stay as they are.
+    still: Mutex<Vec<String>>,
     outcome: Mutex<Outcome>,
 }
 
@@ -106,7 +113,7 @@ fn value_of(key: &str, bytes: &[u8]) -> Option<u64> {
 }
 
 impl Load {
-    /// Starts it on the runtime of the caller; `client` is what lists, once a second.
+    /// Starts it on the runtime of the caller; `client` is our own, which lists once a second and reads.
     pub fn start(plan: Plan, client: Client) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -115,13 +122,15 @@ impl Load {
             http: Http::builder(TokioExecutor::new()).build(connector),
             began: Instant::now(),
             values: AtomicU64::new(1),
+            still: Mutex::default(),
             outcome: Mutex::default(),
             plan,
         });
         let stop = Arc::new(AtomicBool::new(false));
         let tasks = vec![
             tokio::spawn(requests(world.clone(), stop.clone())),
-            tokio::spawn(listings(world.clone(), stop.clone(), client)),
+            tokio::spawn(listings(world.clone(), stop.clone(), client.clone())),
+            tokio::spawn(own_reads(world.clone(), stop.clone(), client)),
         ];
         Self { world, stop, tasks }
     }
@@ -199,7 +208,47 @@ async fn listings(world: Arc<World>, stop: Arc<AtomicBool>, client: Client) {
     }
 }
 
+async fn own_reads(world: Arc<World>, stop: Arc<AtomicBool>, client: Client) {
+    let mut under_way = tokio::task::JoinSet::new();
+    let mut random = Random::new(world.plan.seed ^ u64::from(OWN_READS));
+    let mut ticks = tokio::time::interval(Duration::from_secs(1) / OWN_READS);
+    while !stop.load(Ordering::SeqCst) {
+        ticks.tick().await;
+        let key = world.choose_own(&mut random);
+        let (world, client) = (world.clone(), client.clone());
+        under_way.spawn(async move { world.read_own(&client, key).await });
+        while under_way.try_join_next().is_some() {}
+    }
+    while let Some(done) = under_way.join_next().await {
+        done.unwrap();
+    }
+}
+
 impl World {
+    /// Half of what our client reads is written all the time, half is not.
+    fn choose_own(&self, random: &mut Random) -> String {
+        let still = self.still.lock().unwrap();
+        match random.below(2) {
+            0 if !still.is_empty() => still[random.below(still.len() as u64) as usize].clone(),
+            _ => format!("hot/{:03}", random.below(self.plan.keys)),
+        }
+    }
+
+    async fn read_own(&self, client: &Client, key: String) {
+        let begin = self.now();
+        let found = client.get_bytes(&self.plan.bucket, &key, None).await;
+        let (told, status) = match found {
+            Ok(bytes) => (self.told_by(&key, &bytes), 200),
+            Err(e) if e.code() == forebay_core::ErrorCode::ObjectNotFound => (Told::Missing, 404),
+            Err(_) => (Told::Nothing, 503),
+        };
+        let (kind, end) = (Kind::Get, self.now());
+        self.note(&key, Act { kind, told, begin, end });
+        let by = String::new();
+        let sample = Sample { key, kind, via: 0, begin, end, status, by, retry_after: false };
+        self.outcome.lock().unwrap().own.push(sample);
+    }
+
     fn now(&self) -> Micros {
         self.began.elapsed().as_micros() as Micros
     }
@@ -252,6 +301,9 @@ impl World {
             (Kind::Get | Kind::Delete, Some((404, ..))) => Told::Missing,
             _ => Told::Nothing,
         };
+        if told == Told::Done && key.starts_with("once/") {
+            self.still.lock().unwrap().push(key.clone());
+        }
         let sample = Sample { key, kind, via, begin, end, status, by, retry_after };
         self.note(&sample.key, Act { kind, told, begin, end });
         self.outcome.lock().unwrap().samples.push(sample);

@@ -128,6 +128,33 @@ async fn with_two_copies_the_death_of_a_target_loses_nothing_and_is_a_short_gap(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_does_not_wait_for_a_target_that_hangs_where_there_is_another_copy() {
+    let cluster = Cluster::start(Options { targets: 3, ..Options::default() });
+    let client = cluster.client_with_deadline(Duration::from_secs(60));
+    let bucket = with_copies(&cluster, "hangs", 2).await;
+    let names = names(40);
+    fill(&client, &bucket, &names).await;
+    mended(&cluster, &client, 2 * names.len()).await;
+    let before = cluster.map().state;
+    let victim = cluster.owner(&bucket, &names[0]).id;
+    signal(cluster.pid(&victim), "STOP");
+    let name = &names[0];
+    let got = client.get_bytes(&bucket, name, None).await.unwrap();
+    assert_same(name, &got, &content(name, SIZE));
+    let part = client.get_bytes(&bucket, name, Some(RangeSpec::From(100, Some(199)))).await;
+    assert_eq!(part.unwrap(), content(name, SIZE)[100..200]);
+    assert_eq!(client.head(&bucket, name).await.unwrap().size, SIZE as u64);
+    let now = cluster.map().state;
+    assert_eq!(now.version, before.version, "nobody was taken for dead meanwhile");
+    // The copy of nobody else is asked: what is not there has one who can say so.
+    signal(cluster.pid(&victim), "CONT");
+    let e = client.get_bytes(&bucket, "nothing", None).await.unwrap_err();
+    assert_eq!(e.code(), ErrorCode::ObjectNotFound, "{e}");
+    client.put(&bucket, name, "newer", None).await.unwrap();
+    assert_eq!(client.get_bytes(&bucket, name, None).await.unwrap(), "newer");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_missed_something_says_nothing_about_it_alone() {
     let cluster = Cluster::start(Options { targets: 2, ..Options::default() });
     let client = cluster.client_with_deadline(Duration::from_secs(60));

@@ -191,6 +191,10 @@ async fn the_last_of_three_gateways_answers_reads_and_changes_nothing() {
         }
     }
     assert!(knows(&gateway, BUCKET));
+    let answer = http::request("PUT", &format!("{gateway}/v1/objects/{BUCKET}/new"));
+    let answer = answer.body("bytes").follow();
+    assert_eq!(answer.status, 503, "others may decide who answers for it: {}", answer.text());
+    assert!(answer.header("retry-after").is_some());
     cluster.restart(&gone[0]);
     wait::until("two make a majority", SOON, || create(&gateway, "third").status == 200);
     assert!(knows(&url(&cluster, &gone[0]), "third"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_client::PeerClient;
-use forebay_core::intra::{Heartbeat, HeartbeatReply, JoinRequest, LeaveRequest};
+use forebay_core::intra::{Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest};
 use forebay_core::{Error, Result};
 use forebay_node::maps::Maps;
 use forebay_node::membership::{Door, HEARTBEAT_PATH, JOIN_PATH, LEAVE_PATH};
@@ -19,6 +19,8 @@ use super::standing::{Standing, StandingWatch};
 pub(crate) const PASSED_ON: &str = "passed-on=1";
 /// Less than a node waits: a leader that is silent must not look like a silent gateway.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
+/// A goodbye is answered when all have heard of it.
+const LEAVE_WITHIN: Duration = Duration::from_millis(2_500);
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -65,13 +67,14 @@ impl Desk {
                 primary,
                 state: Some(state.as_ref().clone()),
                 lease: false,
+                confirmed_ms: 0,
                 unknown: false,
             }),
             (answer, _) => answer,
         }
     }
 
-    pub(crate) async fn leave(&self, request: LeaveRequest, passed_on: bool) -> Result<()> {
+    pub(crate) async fn leave(&self, request: LeaveRequest, passed_on: bool) -> Result<LeaveReply> {
         match self.leader(passed_on)? {
             Ok(members) => members.leave(request).await,
             Err(url) => self.pass_on(&url, LEAVE_PATH, &request).await,
@@ -98,8 +101,9 @@ impl Desk {
         B: DeserializeOwned,
     {
         let path = format!("{path}?{PASSED_ON}");
+        let limit = if path.starts_with(LEAVE_PATH) { LEAVE_WITHIN } else { ANSWER_WITHIN };
         let asked = self.peer.post_json(url, &path, request);
-        match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+        match tokio::time::timeout(limit, asked).await {
             Ok(answer) => answer.map_err(Into::into),
             Err(_) => Err(Error::unavailable(format!("the leading gateway {url} is silent"))),
         }
@@ -123,8 +127,12 @@ impl Door for OwnDoor {
         self.desk.heartbeat(beat.clone(), false).await
     }
 
-    async fn leave(&self, request: &LeaveRequest) -> Result<()> {
-        if self.alone { Ok(()) } else { self.desk.leave(request.clone(), false).await }
+    async fn leave(&self, request: &LeaveRequest) -> Result<LeaveReply> {
+        if self.alone {
+            Ok(LeaveReply::default())
+        } else {
+            self.desk.leave(request.clone(), false).await
+        }
     }
 
     fn name(&self) -> String {

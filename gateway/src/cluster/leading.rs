@@ -21,6 +21,9 @@ use crate::meta::MetaLog;
 use crate::meta::group::{Group, Leader};
 use crate::targets::Targets;
 
+/// How often a leader asks the others whether it is one still: leases count from the last time that a
+/// majority said so.
+const CONFIRM_EVERY: Duration = Duration::from_millis(200);
 /// Pause before a new leader tries again to learn what was acknowledged before it.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -61,7 +64,7 @@ impl Leading {
                     drop(term.take());
                     tell.send_replace(Standing::Waiting);
                     let life = self.lifecycle.child();
-                    match self.take_over(&life).await {
+                    match self.take_over(number, &life).await {
                         Ok(lead) => {
                             tracing::info!(term = number, "this gateway leads");
                             tell.send_replace(Standing::Leading(Arc::new(lead)));
@@ -98,7 +101,7 @@ impl Leading {
     }
 
     /// A leader must know all that was acknowledged before it, and the cluster must have a name.
-    async fn take_over(&self, life: &Lifecycle) -> Result<Lead> {
+    async fn take_over(&self, term: u64, life: &Lifecycle) -> Result<Lead> {
         self.group.catch_up().await?;
         if self.maps.load().cluster_id.is_empty() {
             let init = Command::Init { cluster_id: ids::mint(""), now_ns: unix_ns() };
@@ -116,6 +119,7 @@ impl Leading {
         ));
         self.maps.set_primary(self.me.clone());
         life.spawn(liveness::watch(members.clone(), life.clone()));
+        life.spawn(confirm(self.group.clone(), members.clone(), life.clone()));
         life.spawn(publisher.clone().run(life.clone()));
         let keeper = Keeper {
             meta: Arc::new(self.group.clone()),
@@ -124,6 +128,26 @@ impl Leading {
             jobs: self.jobs.clone(),
         };
         life.spawn(keeper.run(life.clone()));
-        Ok(Lead { members, publisher })
+        Ok(Lead { term, members, publisher })
+    }
+}
+
+/// Has the members know when a majority last said that this gateway leads.
+async fn confirm(group: Group, members: Arc<Members>, life: Lifecycle) {
+    let stop = life.token();
+    loop {
+        // An answer holds for the time of the question.
+        let asked = members.now_ms();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            led = group.catch_up() => match led {
+                Ok(()) => members.confirmed(asked),
+                Err(e) => tracing::debug!(error = %e, "no majority confirms this leader"),
+            },
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(CONFIRM_EVERY) => {}
+        }
     }
 }

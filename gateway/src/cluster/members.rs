@@ -1,10 +1,13 @@
 //! Joins, heartbeats and leaves, as the leading gateway answers them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_core::intra::{Heartbeat, HeartbeatReply, JoinRequest, LeaveRequest, NodeUsage};
-use forebay_core::lease::Leases;
+use forebay_core::intra::{
+    Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest, NodeUsage,
+};
+use forebay_core::lease::{LEASE_MS, Leases};
 use forebay_core::state::Command;
 use forebay_core::{Error, NodeId, Result};
 use forebay_node::clock::Clock;
@@ -22,6 +25,8 @@ pub(crate) struct Members {
     meta: Arc<dyn MetaLog>,
     publisher: Publisher,
     clock: Arc<dyn Clock>,
+    /// When, by the clock, a majority confirmed that this gateway leads.
+    confirmed: AtomicU64,
     table: Mutex<Table>,
 }
 
@@ -46,7 +51,18 @@ impl Members {
             leases.assume(&node.id, now);
         }
         let table = Table { leases, usage: BTreeMap::new(), looked_ms: now };
-        Self { me, meta, publisher, clock, table: Mutex::new(table) }
+        let confirmed = AtomicU64::new(now);
+        Self { me, meta, publisher, clock, confirmed, table: Mutex::new(table) }
+    }
+
+    /// The time by which [`Self::confirmed`] goes.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+
+    /// Asked at `at_ms`, or later, a majority of the gateways said that this one leads.
+    pub(crate) fn confirmed(&self, at_ms: u64) {
+        self.confirmed.fetch_max(at_ms, Ordering::Relaxed);
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -88,6 +104,7 @@ impl Members {
                 primary: self.me.clone(),
                 state: None,
                 lease: false,
+                confirmed_ms: 0,
                 unknown: true,
             });
         };
@@ -98,8 +115,7 @@ impl Members {
         };
         self.publisher.note(&id, beat.version);
         if !settled && may_live {
-            let version =
-                self.meta.propose(Command::SetAlive { id: id.clone(), alive: true }).await?;
+            let version = self.meta.propose(set_alive(&id, true)).await?;
             tracing::info!(node = %id, version, "node is alive again");
         }
         self.reply(&id, beat.version)
@@ -112,23 +128,43 @@ impl Members {
         if newer {
             self.publisher.note(id, version);
         }
+        let confirmed_ms =
+            self.clock.now_ms().saturating_sub(self.confirmed.load(Ordering::Relaxed));
         Ok(HeartbeatReply {
             version,
             primary: self.me.clone(),
             state: newer.then(|| state.as_ref().clone()),
-            lease: true,
+            lease: confirmed_ms < LEASE_MS,
+            confirmed_ms,
             unknown: false,
         })
     }
 
-    /// A node stops on purpose: it is down now, not in three seconds.
-    pub(crate) async fn leave(&self, request: LeaveRequest) -> Result<()> {
+    /// A node stops on purpose: it is down now, not in some seconds. One that yields is there for a
+    /// moment more, and answers for nothing that others have too once all have heard of it.
+    pub(crate) async fn leave(&self, request: LeaveRequest) -> Result<LeaveReply> {
         let id = request.id;
+        if request.yields {
+            self.give_way(id).await?;
+            return Ok(LeaveReply::default());
+        }
         self.table().leases.left(&id);
         if self.meta.state().node(&id).is_some_and(|n| n.alive) {
-            let version =
-                self.meta.propose(Command::SetAlive { id: id.clone(), alive: false }).await?;
+            let version = self.meta.propose(set_alive(&id, false)).await?;
             tracing::info!(node = %id, version, "node left");
+            self.publisher.settled(version).await;
+        }
+        Ok(LeaveReply { state: Some(self.meta.state().as_ref().clone()) })
+    }
+
+    async fn give_way(&self, id: NodeId) -> Result<()> {
+        let state = self.meta.state();
+        let answers = state.node(&id).is_some_and(|n| n.alive && !n.lagging) && state.has_copies();
+        if answers {
+            let yields = Command::SetAlive { id: id.clone(), alive: true, yields: true };
+            let version = self.meta.propose(yields).await?;
+            tracing::info!(node = %id, version, "node is about to leave");
+            self.publisher.settled(version).await;
         }
         Ok(())
     }
@@ -161,7 +197,7 @@ impl Members {
             }
         }
         for id in dead {
-            match self.meta.propose(Command::SetAlive { id: id.clone(), alive: false }).await {
+            match self.meta.propose(set_alive(&id, false)).await {
                 Ok(version) => tracing::warn!(node = %id, version, "node is silent, marked dead"),
                 Err(e) => tracing::error!(node = %id, error = %e, "cannot mark node dead"),
             }
@@ -174,11 +210,16 @@ impl Members {
     }
 }
 
+fn set_alive(id: &NodeId, alive: bool) -> Command {
+    Command::SetAlive { id: id.clone(), alive, yields: false }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use forebay_core::lease::DEAD_AFTER_MS;
     use forebay_core::sign::ClusterSecret;
     use forebay_core::state::{ClusterState, Role};
     use forebay_node::identity::Identity;
@@ -268,7 +309,7 @@ mod tests {
     async fn a_silent_node_dies_and_its_heartbeat_revives_it_after_the_hold() {
         let w = world().await;
         w.members.join(join()).await.unwrap();
-        w.pass(2_750).await;
+        w.pass(DEAD_AFTER_MS - 250).await;
         assert!(alive(&w));
         w.pass(250).await;
         assert!(!alive(&w));
@@ -287,9 +328,9 @@ mod tests {
         let w = world().await;
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         w.members.join(JoinRequest { url: format!("http://{closed}"), ..join() }).await.unwrap();
-        w.pass(2_500).await;
+        w.pass(LEASE_MS + 200).await;
         assert!(alive(&w), "its lease may last");
-        w.pass(250).await;
+        w.pass(500).await;
         assert!(!alive(&w));
     }
 
@@ -300,17 +341,33 @@ mod tests {
         let version = w.state().version;
         let reply = w.members.join(join()).await.unwrap();
         assert_eq!((w.state().version, reply.state.unwrap().version), (version, version));
-        w.pass(3_000).await;
+        w.pass(DEAD_AFTER_MS).await;
         assert!(!alive(&w));
         w.members.join(join()).await.unwrap();
         assert!(alive(&w));
     }
 
     #[tokio::test]
+    async fn a_lease_counts_from_when_a_majority_confirmed_the_leader() {
+        let w = world().await;
+        w.members.join(join()).await.unwrap();
+        w.pass(1_000).await;
+        let reply = w.beat(&id()).await;
+        assert_eq!((reply.lease, reply.confirmed_ms), (true, 1_000));
+        w.pass(1_000).await;
+        assert!(!w.beat(&id()).await.lease, "who hears of no majority gives none");
+        w.members.confirmed(w.members.now_ms() - 250);
+        let reply = w.beat(&id()).await;
+        assert_eq!((reply.lease, reply.confirmed_ms), (true, 250));
+    }
+
+    #[tokio::test]
     async fn a_leave_counts_at_once() {
         let w = world().await;
         w.members.join(join()).await.unwrap();
-        w.members.leave(LeaveRequest { id: id() }).await.unwrap();
+        let leave = LeaveRequest { id: id(), yields: false };
+        let state = w.members.leave(leave).await.unwrap().state.unwrap();
+        assert!(!state.node(&id()).unwrap().alive, "it hears of that itself");
         assert!(!alive(&w));
         assert_eq!(w.state().targets().count(), 1, "it stays a member");
     }
@@ -331,7 +388,7 @@ mod tests {
         w.clock.0.fetch_add(60_000, Ordering::SeqCst);
         w.members.check().await;
         assert!(alive(&w));
-        w.pass(3_000).await;
+        w.pass(DEAD_AFTER_MS).await;
         assert!(!alive(&w));
     }
 

@@ -9,6 +9,7 @@ use super::publish::Publisher;
 
 /// What only the leading gateway has.
 pub(crate) struct Lead {
+    pub(crate) term: u64,
     pub(crate) members: Arc<Members>,
     pub(crate) publisher: Publisher,
 }

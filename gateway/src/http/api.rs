@@ -1,10 +1,10 @@
-//! What our own clients ask of a gateway: the map with a grant, and how the cluster fares.
+//! What our own clients ask of a gateway: the map with a grant, who leads, and how the cluster fares.
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
-use forebay_core::intra::MapReply;
+use forebay_core::intra::{LeaderReply, MapReply};
 use forebay_core::sign::GRANT_TTL_S;
 use forebay_core::{Error, Result};
 use forebay_node::clock::unix_s;
@@ -15,12 +15,14 @@ use forebay_node::reply::json;
 
 use super::counted;
 use crate::cluster::desk::PASSED_ON;
+use crate::cluster::standing::{Standing, StandingWatch};
 use crate::cluster_view::ClusterView;
 
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) maps: Maps,
     pub(crate) view: ClusterView,
+    pub(crate) standing: StandingWatch,
     pub(crate) identity: Identity,
     pub(crate) metrics: Metrics,
 }
@@ -29,6 +31,7 @@ pub(crate) fn router(state: Api) -> Router {
     Router::new()
         .route("/api/v1/map", get(map))
         .route("/api/v1/cluster", get(cluster))
+        .route("/api/v1/leader", get(leader))
         .with_state(state)
 }
 
@@ -50,6 +53,15 @@ fn read_map(state: &Api) -> Result<Response> {
         grant: state.identity.secret.grant(now),
         grant_expires_s: now + GRANT_TTL_S,
     }))
+}
+
+async fn leader(State(state): State<Api>) -> Response {
+    let term = match state.standing.now() {
+        Standing::Leading(lead) => Some(lead.term),
+        Standing::Following(_) | Standing::Waiting => None,
+    };
+    let reply = LeaderReply { leads: term.is_some(), term, primary: state.maps.primary() };
+    counted(&state.metrics, "api", "leader", Ok(json(&reply)))
 }
 
 async fn cluster(State(state): State<Api>, request: Request) -> Response {

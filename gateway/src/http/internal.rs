@@ -15,7 +15,6 @@ use forebay_node::maps::Maps;
 use forebay_node::membership::{HEARTBEAT_PATH, JOIN_PATH, LEAVE_PATH};
 use forebay_node::reply::{Failure, json};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::{MAX_CONTROL, read_body};
 use crate::changes::Changes;
@@ -64,10 +63,7 @@ async fn handle(State(state): State<Internal>, request: Request) -> Result<Respo
     Ok(match parts.uri.path() {
         JOIN_PATH => json(&desk.join(parse(&body)?, passed_on).await?),
         HEARTBEAT_PATH => json(&desk.heartbeat(parse(&body)?, passed_on).await?),
-        LEAVE_PATH => {
-            desk.leave(parse(&body)?, passed_on).await?;
-            json(&Value::Null)
-        }
+        LEAVE_PATH => json(&desk.leave(parse(&body)?, passed_on).await?),
         COMMAND_PATH => json(&state.changes.commit_relayed(parse::<Command>(&body)?).await?),
         // What a leader publishes was acknowledged by a majority, so it is true, whoever leads.
         _ => {

@@ -19,6 +19,8 @@ use forebay_node::maps::Maps;
 pub(crate) const COMMAND_PATH: &str = "/internal/v1/command";
 /// The leader waits for other nodes to hear of the change, so this is longer than that wait.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// So long an answer may still come of a leader that another one has replaced.
+const LATE_ANSWER: Duration = Duration::from_millis(300);
 /// Pause before another try, unless the leader changes earlier.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
@@ -71,7 +73,11 @@ impl RaftMeta {
             )))
         };
         let asked = self.peer.post_json(url, COMMAND_PATH, command);
-        match timeout(ANSWER_WITHIN, asked).await {
+        let answer = tokio::select! {
+            answer = timeout(ANSWER_WITHIN, asked) => answer,
+            () = self.leads_no_more(url) => return Err(unknown("it does not lead any more")),
+        };
+        match answer {
             Ok(Ok(CommandReply::Done { version, state })) => {
                 self.maps.offer(*state);
                 Ok(version)
@@ -86,6 +92,16 @@ impl RaftMeta {
             Ok(Err(e)) => Err(unknown(&e.message())),
             Err(_) => Err(unknown("time-out")),
         }
+    }
+
+    /// Returns a moment after this gateway has heard that another one leads, or none: it may have
+    /// been cut off, and its answer never comes.
+    async fn leads_no_more(&self, url: &str) {
+        let mut standing = self.standing.clone();
+        while matches!(standing.now(), Standing::Following(leader) if leader == url) {
+            standing.changed().await;
+        }
+        tokio::time::sleep(LATE_ANSWER).await;
     }
 }
 

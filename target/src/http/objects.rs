@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::intra::MAP_HEADER;
+use forebay_core::intra::{MAP_HEADER, STANDBY_HEADER};
 use forebay_core::object::{ObjectMeta, SYSTEM_PREFIX, is_system_key};
 use forebay_core::sign::GRANT_HEADER;
 use forebay_core::v1::action::ActionMsg;
@@ -50,6 +50,8 @@ static HEEDED: [HeaderName; 5] = [
     HeaderName::from_static(v1::CHECKSUM_TYPE),
     HeaderName::from_static(v1::CHECKSUM_VALUE),
 ];
+
+static STANDBY: HeaderName = HeaderName::from_static(STANDBY_HEADER);
 
 /// Largest control message.
 const MAX_ACTION: usize = 1 << 20;
@@ -198,7 +200,9 @@ fn decode(context: &Context, parts: Parts) -> Result<Begun> {
     let bucket = query.bucket(&bucket)?;
     let name = ObjectName::new(name)?;
     let info = context.maps.load().bucket(&bucket)?.clone().heeding(&parts.headers)?;
-    if caller != Caller::Node
+    if reads && caller == Caller::Client && parts.headers.contains_key(&STANDBY) {
+        context.objects.check_standby(&info, name.as_str())?;
+    } else if caller != Caller::Node
         && let Some(elsewhere) =
             owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?
     {

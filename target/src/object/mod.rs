@@ -367,7 +367,7 @@ impl ObjectService {
     ) -> Result<()> {
         self.take_over(info, name).await?;
         let _guard = self.0.locks.lock(&Key::new(info, name)).await;
-        self.check_owner(&self.state(), info, name)?;
+        self.may_write(info, name).await?;
         let record: Option<Record> = self.store().get(info.id, name).await?;
         let record = record.ok_or_else(|| self.missing(info, name))?;
         // Copies are compared by their stamps, so that a change of metadata is a version, too.

@@ -4,6 +4,7 @@
 //! it before that is acknowledged.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_core::bucket::BucketInfo;
@@ -40,26 +41,29 @@ pub(super) enum News<'a> {
 }
 
 impl ObjectService {
-    /// An error where a native object is another target's to write by now. Asked under the object's
+    /// The state by which an object is written now; an error where a native one is another target's to
+    /// write, or may be, because this one hears of no majority. Asked under the object's
     /// lock, so that whoever takes the lock later under a newer state knows that nothing is written
     /// here any more.
-    pub(super) fn check_owner(
+    pub(super) async fn may_write(
         &self,
-        state: &ClusterState,
         info: &BucketInfo,
         name: &str,
-    ) -> Result<()> {
+    ) -> Result<Arc<ClusterState>> {
+        if !info.has_backend() {
+            self.leased().await?;
+        }
+        let state = self.state();
         let uname = info.bucket.uname();
         let known = state.buckets.get(&uname).filter(|b| b.id == history::bucket_id(info.id));
-        let Some(info) = known.filter(|b| !b.has_backend()) else { return Ok(()) };
+        let Some(info) = known.filter(|b| !b.has_backend()) else { return Ok(state) };
         let writes = if info.has_copies() {
-            self.check_lease()?;
-            placement::owner(state, info, name)?.id == *self.me()
+            placement::owner(&state, info, name)?.id == *self.me()
         } else {
-            rebalance::duty(state, info, name, self.me()).stays
+            rebalance::duty(&state, info, name, self.me()).stays
         };
         if writes {
-            return Ok(());
+            return Ok(state);
         }
         let uri = info.bucket.object_uri(name);
         Err(Error::unavailable(format!("{uri} belongs to another target by now")).retry_after(1))
@@ -67,11 +71,8 @@ impl ObjectService {
 
     /// An error when no leading gateway was heard for so long that others may answer for this
     /// target's objects.
-    fn check_lease(&self) -> Result<()> {
-        if self.0.parts.maps.has_lease() {
-            return Ok(());
-        }
-        Err(Error::unavailable("this target hears from no leading gateway").retry_after(1))
+    async fn leased(&self) -> Result<()> {
+        self.0.parts.maps.leased().await
     }
 
     /// Whether this target may have missed what became of objects that have copies.
@@ -86,6 +87,19 @@ impl ObjectService {
             || self.0.parts.maps.has_lease()
                 && !self.is_unsettled(info, name)
                 && !self.lags(&self.state())
+    }
+
+    /// An error unless this target may show what it has of an object that another one answers for,
+    /// which is silent: the client waits for that one then.
+    pub(crate) fn check_standby(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        let stands_by = self.0.parts.maps.has_lease()
+            && placement::standby(&self.state(), info, name).is_some_and(|n| n.id == *self.me())
+            && self.store().find(info.id, name)?.is_some();
+        if stands_by {
+            return Ok(());
+        }
+        let uri = info.bucket.object_uri(name);
+        Err(Error::unavailable(format!("this target does not stand in for the owner of {uri}")))
     }
 
     /// Whether nobody may have an older state of any object than its owner knows of.
@@ -129,7 +143,7 @@ impl ObjectService {
         name: &str,
     ) -> Result<Option<Record>> {
         if info.has_copies() {
-            self.check_lease()?;
+            self.leased().await?;
             self.settle(info, name).await?;
         }
         let others = self.who_has_what_is_missing(info, name)?;
@@ -154,7 +168,7 @@ impl ObjectService {
         info: &BucketInfo,
         record: Record,
     ) -> Result<Option<Record>> {
-        self.check_lease()?;
+        self.leased().await?;
         let name = record.name.clone();
         let record = match self.settled(info, &name, record).await? {
             Some(record) => record,
@@ -217,7 +231,10 @@ impl ObjectService {
             if !node.alive {
                 return (node, Err(Error::unavailable("it is down")));
             }
-            let answer = self.0.parts.peer.post_json(&node.url, LOOK_PATH, &request).await;
+            let answer = tokio::select! {
+                answer = self.0.parts.peer.post_json(&node.url, LOOK_PATH, &request) => answer,
+                () = self.death_of(&node.id) => return (node, Err(Error::unavailable("it died"))),
+            };
             (node, answer.map_err(Error::from))
         });
         join_all(asked).await
@@ -235,10 +252,14 @@ impl ObjectService {
     ) -> Result<()> {
         let (begun, mut know) = (Instant::now(), BTreeSet::new());
         loop {
-            let state = self.state();
-            if info.has_copies() {
-                self.check_owner(&state, info, name)?;
-            }
+            let state = match info.has_copies() {
+                true => self.may_write(info, name).await?,
+                // What took long to be written may be another's by now.
+                false => {
+                    self.leased().await?;
+                    self.state()
+                }
+            };
             let holders = match info.has_copies() {
                 true => rebalance::duty(&state, info, name, self.me()).others,
                 false => Vec::new(),
@@ -314,8 +335,7 @@ impl ObjectService {
 
     /// Removes a native object, wherever it lies; whether there was one. The caller has its lock.
     pub(super) async fn erase(&self, info: &BucketInfo, name: &str) -> Result<bool> {
-        let state = self.state();
-        self.check_owner(&state, info, name)?;
+        let state = self.may_write(info, name).await?;
         let here = self.store().get(info.id, name).await?;
         if let Some(stamp) = self.untold_removal(info, name).filter(|_| here.is_none()) {
             self.tell_others(info, name, News::Removed(stamp)).await?;

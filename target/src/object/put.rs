@@ -231,8 +231,7 @@ impl ObjectService {
         name: &str,
         making: Making,
     ) -> Result<RecordMeta> {
-        let state = self.state();
-        self.check_owner(&state, info, name)?;
+        let state = self.may_write(info, name).await?;
         let before = self.store().get(info.id, name).await?;
         let before = before.as_ref();
         let mut last = before.map(Record::stamp).max(self.untold_removal(info, name));

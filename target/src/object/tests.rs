@@ -94,6 +94,7 @@ impl Bench {
             zone: String::new(),
         };
         state.apply(2, join).unwrap();
+        maps.lease_for_good();
         maps.offer(state);
         let service = service(dir.path(), "disk", budget, &maps, &backend_gets).await;
         Self { dir, service, maps, backend_gets, budget }
@@ -228,8 +229,8 @@ async fn after_an_absence_a_copy_is_compared_before_it_counts_as_fresh() {
     std::fs::write(&file, "before").unwrap();
     assert_eq!(bench.read(&info, "o").await.unwrap().0, "before");
     std::fs::write(&file, "written by a stand-in").unwrap();
-    bench.change(Command::SetAlive { id: id(), alive: false });
-    bench.change(Command::SetAlive { id: id(), alive: true });
+    bench.change(Command::SetAlive { id: id(), alive: false, yields: false });
+    bench.change(Command::SetAlive { id: id(), alive: true, yields: false });
     assert_eq!(bench.read(&info, "o").await.unwrap().0, "written by a stand-in");
 }
 

@@ -229,7 +229,7 @@ impl ObjectService {
     ) -> Result<Removed> {
         self.take_over(info, name).await?;
         let _guard = self.0.locks.lock(&Key::new(info, name)).await;
-        self.check_owner(&self.state(), info, name)?;
+        self.may_write(info, name).await?;
         let now = self.store().get(info.id, name).await?;
         let is_now = now.as_ref().is_some_and(|r| version_of(&r.meta.custom) == version);
         let found = if is_now { now.clone() } else { self.find_older(info, name, version).await? };

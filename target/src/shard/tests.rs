@@ -70,6 +70,7 @@ impl Bench {
             zone: String::new(),
         };
         state.apply(2, join).unwrap();
+        maps.lease_for_good();
         maps.offer(state);
         let lifecycle = Lifecycle::new();
         let objects = ObjectService::new(Parts {

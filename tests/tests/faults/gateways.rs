@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use forebay_core::intra::LeaderReply;
 use forebay_tests::cluster::native;
 use forebay_tests::figures::success;
 use forebay_tests::lab_cluster::LabNode;
@@ -27,6 +28,34 @@ fn knows(gateway: &LabNode, bucket: &str) -> bool {
     let url = format!("{}/v1/buckets/{bucket}", gateway.url);
     let answer = http::request("HEAD", &url).within(Duration::from_secs(5)).try_send();
     answer.is_ok_and(|answer| answer.status == 200)
+}
+
+/// Asks all gateways all the time who leads, until told to stop. Whoever still leads in an earlier term
+/// after another one led in a later is a second leader; the first that was seen is returned.
+fn second_leader(cluster: &LabCluster, stop: &AtomicBool) -> Option<String> {
+    let latest = std::sync::Mutex::new((0, String::new()));
+    let follow = |gateway: &LabNode| {
+        let url = format!("{}/api/v1/leader", gateway.url);
+        while !stop.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(20));
+            let (before, by) = latest.lock().unwrap().clone();
+            let asked = http::request("GET", &url).within(Duration::from_secs(1)).try_send();
+            let Ok(answer) = asked else { continue };
+            let said: LeaderReply = serde_json::from_slice(&answer.body).unwrap();
+            let Some(term) = said.term else { continue };
+            if term < before {
+                return Some(format!("{} in term {term} after {by} in {before}", gateway.id));
+            }
+            let mut latest = latest.lock().unwrap();
+            *latest = std::mem::take(&mut *latest).max((term, gateway.id.clone()));
+        }
+        None
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            cluster.gateways.iter().map(|gateway| scope.spawn(|| follow(gateway))).collect();
+        threads.into_iter().find_map(|thread| thread.join().unwrap())
+    })
 }
 
 /// Makes buckets through a gateway until one is made; how long that took.
@@ -88,6 +117,11 @@ async fn row_05_a_minority_acknowledges_nothing_after_its_lease_and_heals_by_its
     let minority = [cluster.gateways[leader].at, victim.at];
     let majority: Vec<u8> =
         cluster.nodes().map(|node| node.at).filter(|at| !minority.contains(at)).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let watch = std::thread::spawn({
+        let (cluster, stop) = (cluster.clone(), stop.clone());
+        move || second_leader(&cluster, &stop)
+    });
     let fault = scene.load.now();
     let resumed = tokio::task::block_in_place(|| {
         cluster.lab.cut(&minority, &majority);
@@ -122,6 +156,8 @@ async fn row_05_a_minority_acknowledges_nothing_after_its_lease_and_heals_by_its
         cluster.is_in(victim);
         heal
     });
+    stop.store(true, Ordering::SeqCst);
+    let second = watch.join().unwrap();
     let story = scene.end().await;
     let address = http::split(&story.cluster.targets[0].url).0.to_owned();
     let late: Vec<&Sample> = story
@@ -136,6 +172,7 @@ async fn row_05_a_minority_acknowledges_nothing_after_its_lease_and_heals_by_its
     figures.add("writes by the minority after 2 s", late.len());
     figures.add_seconds("heal s", micros(heal));
     figures.write();
+    assert_eq!(second, None, "two gateways led at once");
     assert!(late.is_empty(), "the cut-off target acknowledged {:?}", late.first());
     assert!(success(&story.samples, &(0..story.end)) > 40.0);
 }

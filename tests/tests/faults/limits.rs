@@ -27,7 +27,7 @@ async fn crowd(cluster: &LabCluster, name: &str, clients: u32, time: Duration) -
     let client = cluster.client(PATIENT);
     let load = Load::start(plan, client.clone());
     tokio::time::sleep(time).await;
-    let Outcome { samples, ledger } = load.finish(&client).await;
+    let Outcome { samples, ledger, .. } = load.finish(&client).await;
     assert_eq!(ledger.violations(), Vec::<String>::new());
     samples
 }

@@ -63,7 +63,7 @@ impl Scene {
             keys: 64,
             seed: seed(),
         };
-        let load = Load::start(plan, cluster.client(Duration::from_secs(5)));
+        let load = Load::start(plan, cluster.client(Duration::from_secs(20)));
         let watch = Watch::start(cluster.clone());
         tokio::time::sleep(length() / 4).await;
         Some(Self { cluster, bucket, load, watch })
@@ -81,13 +81,13 @@ impl Scene {
         self.until_quarter(4).await;
         let end = self.load.now();
         let client = self.cluster.client(PATIENT);
-        let Outcome { samples, ledger } = self.load.finish(&client).await;
+        let Outcome { samples, own, ledger } = self.load.finish(&client).await;
         let seen = self.watch.end();
         let violations = ledger.violations();
         let first = violations.first().cloned().unwrap_or_default();
         assert!(violations.is_empty(), "{} violations; the first: {first}", violations.len());
         assert!(!ledger.listings.is_empty(), "it was listed");
-        Story { cluster: self.cluster, bucket: self.bucket, samples, seen, end }
+        Story { cluster: self.cluster, bucket: self.bucket, samples, own, seen, end }
     }
 }
 
@@ -101,6 +101,8 @@ struct Story {
     cluster: Arc<LabCluster>,
     bucket: Bucket,
     samples: Vec<Sample>,
+    /// Reads by our own client.
+    own: Vec<Sample>,
     /// Who was alive by the newest map, time after time.
     seen: Vec<BTreeSet<String>>,
     end: Micros,
@@ -134,6 +136,7 @@ impl Story {
         figures.add("requests", self.samples.len());
         figures.add_service("quiet", &self.samples, &(SECOND..fault));
         figures.add_service("fault", &self.samples, &(fault..self.end));
+        figures.add_service("our client's reads", &self.own, &(fault..self.end));
         figures.add("map changes", changes(&self.seen));
         figures
     }

@@ -8,7 +8,7 @@ use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::{Bucket, ObjectName};
 use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::figures::{Figures, percentile, success};
-use forebay_tests::{LabCluster, Shape};
+use forebay_tests::{LabCluster, Shape, wait};
 use futures::StreamExt;
 
 use super::{PATIENT, SECOND, Scene, gaps};
@@ -137,15 +137,25 @@ async fn row_03_no_request_fails_while_a_target_joins_and_leaves_and_all_nodes_r
     };
     tokio::task::block_in_place(|| remove(&fifth.id));
     let left = scene.load.now();
-    for node in cluster.gateways.iter().chain(&cluster.targets[..4]) {
+    // A gateway that does not listen answers nobody: whoever asks it meanwhile should ask another one.
+    let mut shut = Vec::new();
+    for (at, node) in cluster.gateways.iter().chain(&cluster.targets[..4]).enumerate() {
+        let begin = scene.load.now();
         tokio::task::block_in_place(|| {
             cluster.stop(node);
             cluster.start_node(node);
             cluster.calm();
         });
+        shut.push((at, begin..scene.load.now()));
     }
     let restarted = scene.load.now();
-    let story = scene.end().await;
+    let mut story = scene.end().await;
+    story.samples.retain(|sample| {
+        let begun_at_a_shut_one = |(at, times): &(usize, std::ops::Range<u64>)| {
+            sample.via == *at && times.contains(&sample.begin)
+        };
+        !shut[..3].iter().any(begun_at_a_shut_one)
+    });
     let mut figures: Figures = story.figures("3 join, leave, rolling restart", fault);
     for (name, within) in
         [("join", fault..joined), ("leave", joined..left), ("restart", left..restarted)]
@@ -155,7 +165,12 @@ async fn row_03_no_request_fails_while_a_target_joins_and_leaves_and_all_nodes_r
     }
     figures.write();
     assert_eq!(success(&story.samples, &(fault..left)), 100.0, "join and leave");
-    assert!(success(&story.samples, &(left..restarted)) > 90.0, "rolling restart");
+    let failed = story.samples.iter().filter(|sample| sample.begin > left && !sample.is_ok());
+    for sample in failed.take(10) {
+        eprintln!("failed: {sample:?}, restarts: {shut:?}");
+    }
+    assert_eq!(success(&story.samples, &(left..restarted)), 100.0, "rolling restart");
+    assert_eq!(success(&story.own, &(fault..restarted)), 100.0, "our own client");
     assert!(percentile(&story.samples, &(fault..restarted), 0.5) < SECOND);
 }
 
@@ -166,6 +181,10 @@ async fn row_11_a_paused_target_stales_nothing_and_holds_nobody_up_for_long() {
     let fault = scene.load.now();
     let victim = &scene.cluster.targets[0];
     victim.pause();
+    tokio::task::block_in_place(|| {
+        wait::until("it is found dead", PATIENT, || !scene.cluster.is_alive(&victim.id));
+    });
+    let dead = scene.load.now();
     tokio::time::sleep(Duration::from_secs(10).min(super::length() / 2)).await;
     victim.go_on();
     let back = scene.load.now();
@@ -174,12 +193,21 @@ async fn row_11_a_paused_target_stales_nothing_and_holds_nobody_up_for_long() {
     let story = scene.end().await;
     let (own, others) = story.by_owner(0);
     let away = fault..back;
+    // Nobody writes these: of others a write may be under way that the silent one has to hear of.
+    let still: Vec<_> =
+        story.own.iter().filter(|sample| sample.key.starts_with("once/")).cloned().collect();
     let mut figures = story.figures("11 a target is paused", fault);
     let (reads, writes) = gaps(&own, &away);
     figures.add_seconds("gap of its reads s", reads);
     figures.add_seconds("gap of its writes s", writes);
     figures.add_service("others", &others, &away);
+    figures.add_service("our client's reads while it is not dead", &still, &(fault..dead));
+    figures.add_seconds("dead after s", dead - fault);
     figures.add_seconds("heal s", healed - back);
     figures.write();
-    assert!(reads.max(writes) < 9 * SECOND, "the next copy answers");
+    assert!(dead - fault > 5 * SECOND, "a pause of five seconds moves nothing");
+    assert_eq!(success(&story.own, &(fault..back)), 100.0, "our client reads another copy");
+    let slowest = percentile(&still, &(fault..dead), 0.99);
+    assert!(slowest < 3 * SECOND, "it does not wait for the end of the pause: {slowest} µs");
+    assert!(reads.max(writes) < 15 * SECOND, "the next copy answers");
 }

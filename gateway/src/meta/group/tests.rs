@@ -77,7 +77,8 @@ fn command() -> impl Strategy<Value = Command> {
             weight: 1,
             zone: String::new(),
         }),
-        (0u8..3, any::<bool>()).prop_map(move |(n, alive)| Command::SetAlive { id: id(n), alive }),
+        (0u8..3, any::<bool>(), any::<bool>())
+            .prop_map(move |(n, alive, yields)| Command::SetAlive { id: id(n), alive, yields }),
         (0u8..3).prop_map(move |n| Command::Remove { id: id(n) }),
     ]
 }

@@ -102,6 +102,7 @@ impl Rig {
         info.freshness = Freshness::Never;
         state.apply(3, Command::CreateBucket { info: Box::new(info), now_ns: 1 }).unwrap();
         let info = state.bucket(&bucket).unwrap().clone();
+        maps.lease_for_good();
         maps.offer(state);
         let evictor = CancellationToken::new();
         let marks = Watermarks { high: 90, low: 70 };
@@ -359,7 +360,7 @@ async fn after_an_absence_parts_are_compared_before_they_count_as_fresh() {
     for alive in [false, true] {
         let mut state = (*rig.maps.load()).clone();
         let id = NodeId::new("target-01").unwrap();
-        state.apply(state.version + 1, Command::SetAlive { id, alive }).unwrap();
+        state.apply(state.version + 1, Command::SetAlive { id, alive, yields: false }).unwrap();
         rig.maps.offer(state);
     }
     assert!(rig.read("o", asked).await.unwrap().0 == expected(asked, 2));
