@@ -2,7 +2,7 @@
 # Runs tests of faults in network namespaces (tests/tests/faults), one after the other.
 #
 #   ci/faults.sh all     every row, 60 s each; figures go to build/faults and are printed
-#   ci/faults.sh three   three rows of 20 s, others at each commit
+#   ci/faults.sh three   three rows of 20 s, others at each commit; a missed deadline gets a second try
 #
 # They need root and iproute2, some also python3, loop devices, memory cgroups or faketime: what
 # cannot run says so and is skipped. FOREBAY_FAULT_SECONDS, FOREBAY_SEED: see docs/book/README.md.
@@ -39,6 +39,14 @@ three)
     for n in 0 1 2; do
         chosen+=("${rows[$(((first + n) % ${#rows[@]}))]}")
     done
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    run --nocapture --exact "${chosen[@]}" 2>&1 | tee "$log" && exit 0
+    # A machine that others slow down may miss a deadline; a broken rule is one however busy it is.
+    if grep -Eq 'violations; the first|led at once|acknowledged (Some|Sample)' "$log"; then
+        exit 1
+    fi
+    echo "faults: a row failed without a broken rule; once more"
     run --nocapture --exact "${chosen[@]}"
     ;;
 *)
