@@ -111,11 +111,13 @@ fn answering<'a>(holders: &[&'a Node]) -> Option<&'a Node> {
     whole.or(first).copied()
 }
 
-/// The target that may show an object with copies while the one that answers for it is silent: the
-/// second of its holders, if all that hold anything are there and missed nothing. Every write
-/// that anybody saw has reached it, as long as it has a lease.
+/// The target that may show an object with two copies while the one that answers for it is silent: the
+/// other holder, if all that hold anything are there and missed nothing. Every write
+/// that anybody saw has reached it, as long as it has a lease; and what it shows of a write that is
+/// under way survives either of the two. With a third holder, which may not have that write yet, the death of both
+/// would take back what was seen.
 pub fn standby<'a>(state: &'a ClusterState, info: &BucketInfo, object: &str) -> Option<&'a Node> {
-    if !info.has_copies() || !state.is_calm() {
+    if info.copies != 2 || info.has_backend() || !state.is_calm() {
         return None;
     }
     holders(state, info, object_digest(&info.bucket.uname(), object)).get(1).copied()
@@ -263,6 +265,8 @@ mod tests {
         let (info, [first, second]) = twice(&s, "x");
         assert_eq!(standby(&s, &info, "x").unwrap().id, second);
         assert!(standby(&s, &native("b"), "x").is_none(), "there is one copy");
+        let thrice = BucketInfo { copies: 3, ..info.clone() };
+        assert!(standby(&s, &thrice, "x").is_none(), "the third may not have what it shows");
         for id in [&first, &second] {
             s.nodes.get_mut(id).unwrap().lagging = true;
             assert!(standby(&s, &info, "x").is_none(), "{id} missed something");
