@@ -5,6 +5,10 @@
 Every server runs for the whole time and is loaded in turns, so that a machine that is busy for a
 while is busy for all. Client and server share the machine's cores: beside each rate stands the CPU
 time that the server spent on it. Only ratios mean something.
+
+A guest whose host takes free memory back pays for every page that a write touches for the first time,
+up to three times the write itself, in some rounds and not in others. So beside the medians stands the
+ratio of the best rounds: nothing makes a server faster than it is.
 """
 
 from __future__ import annotations
@@ -158,6 +162,7 @@ def summary(load: Load, name: str, rounds: list[Row]) -> Row:
         "load": load.name,
         "server": name,
         **middle,
+        "best_ops_per_s": max(rates),
         "spread": max(rates) / max(min(rates), 1e-9),
         "server_us_per_op": ticks * 10_000 / ops,
         "server_ticks_per_gb": ticks / (max(sum(r["bytes"] for r in rounds), 1) / 1e9),
@@ -173,18 +178,19 @@ def show(load: Load, rows: list[Row]) -> None:
     cost = "ticks/GB" if load.large else "us/op"
     print(
         f"  {'':<16} {unit:>9} {'p50 us':>8} {'p99 us':>8} {'CPU ' + cost:>13}"
-        f" {'client ' + cost:>15} {'spread':>7} {'Forebay is':>11} {'at CPU':>8}"
+        f" {'client ' + cost:>15} {'spread':>7} {'Forebay is':>11} {'at best':>9} {'at CPU':>8}"
     )
     ours = rows[0]
     for row in rows:
         rate = f"{row['bytes_per_s'] / 1e9:.2f}" if load.large else f"{row['ops_per_s']:,.0f}"
         per = 100 / (load.size / 1e9) / 1e6 if load.large else 1
         ratio = ours["ops_per_s"] / max(row["ops_per_s"], 1e-9)
+        best = ours["best_ops_per_s"] / max(row["best_ops_per_s"], 1e-9)
         spent = ours["server_us_per_op"] / max(row["server_us_per_op"], 1e-9)
         print(
             f"  {row['server']:<16} {rate:>9} {row['p50_us']:>8.0f} {row['p99_us']:>8.0f}"
             f" {row['server_us_per_op'] * per:>13.1f} {row['client_us_per_op'] * per:>15.1f}"
-            f" {row['spread']:>7.2f} {ratio:>9.2f} x {spent:>6.2f} x"
+            f" {row['spread']:>7.2f} {ratio:>9.2f} x {best:>7.2f} x {spent:>6.2f} x"
         )
     sys.stdout.flush()
 
@@ -207,7 +213,9 @@ def sync_roof(folder: Path, seconds: float) -> float:
 
 def used(folder: Path) -> int:
     """Bytes of the disk's blocks under a folder, folders counted too."""
-    done = subprocess.run(["du", "-sB1", folder], stdout=subprocess.PIPE, check=True, text=True)
+    # It fails where a file goes meanwhile (MinIO empties its trash), and counts the others.
+    command = ["du", "-sB1", folder]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return int(done.stdout.split()[0])
 
 

@@ -38,6 +38,11 @@ use forebay_core::job::JobKind;
 use crate::failure::{Failure, exit};
 use crate::session::{ClientArgs, Session};
 
+/// What one thread allocates is freed by another all the time here: bodies come by a connection's
+/// thread and go by a disk's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A storage cache between cloud buckets and training loops.
 #[derive(Debug, Parser)]
 #[command(
