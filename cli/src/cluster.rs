@@ -6,6 +6,7 @@ use forebay_core::size::ByteSize;
 use forebay_core::state::{Node, Role};
 use serde_json::json;
 
+use crate::backup::{self, BackupArgs, RestoreArgs};
 use crate::failure::Failure;
 use crate::job;
 use crate::output::{self, Column, Format, Row, Rows};
@@ -26,6 +27,10 @@ pub(crate) enum ClusterCommand {
         #[arg(long)]
         wait: bool,
     },
+    /// Write buckets, settings and members to a file
+    Backup(BackupArgs),
+    /// Begin the metadata of a gateway from a backup, when all gateways lost theirs
+    Restore(RestoreArgs),
     /// Attach and detach other clusters, whose buckets are then ais://@ALIAS/BUCKET
     #[command(subcommand)]
     Remote(RemoteCommand),
@@ -54,6 +59,8 @@ pub(crate) async fn run(session: &Session, command: &ClusterCommand) -> Result<(
         ClusterCommand::Info => info(session).await,
         ClusterCommand::Map => map(session).await,
         ClusterCommand::Rebalance { wait } => rebalance(session, *wait).await,
+        ClusterCommand::Backup(args) => backup::backup(session, args).await,
+        ClusterCommand::Restore(args) => backup::restore(session, args),
         ClusterCommand::Remote(command) => remote(session, command).await,
     }
 }

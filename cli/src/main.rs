@@ -1,5 +1,6 @@
 //! The `forebay` command: its grammar, and which module answers which subcommand.
 
+mod backup;
 mod bucket;
 mod bucket_props;
 mod cluster;

@@ -24,4 +24,4 @@ mod s3;
 mod targets;
 mod wiring;
 
-pub use wiring::run;
+pub use wiring::{restore, run};

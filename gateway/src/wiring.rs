@@ -8,6 +8,7 @@ use axum::Router;
 use forebay_core::config::{NodeConfig, S3Config};
 use forebay_core::intra::NodeUsage;
 use forebay_core::state::Role;
+use forebay_core::state::backup::Backup;
 use forebay_core::{Error, Result};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
@@ -29,6 +30,7 @@ use crate::http::{
     internal, jobs, objects,
 };
 use crate::job_control::JobControl;
+use crate::meta;
 use crate::meta::front::RaftMeta;
 use crate::meta::group::Group;
 use crate::route::Route;
@@ -254,6 +256,15 @@ impl Parts {
         let easy = easy_url::router(&router);
         GatewayFront { s3, routes: Routes::new(router.merge(easy)) }
     }
+}
+
+/// Makes the metadata of the gateway of this configuration from a backup; it does not run meanwhile,
+/// and has none yet. Every gateway of the group needs the same before the first of them starts.
+/// Blocks on the disk.
+pub fn restore(config: &NodeConfig, backup: Backup) -> Result<()> {
+    let identity = Identity::load(config, Role::Gateway)?;
+    let (path, gateways) = (meta_path(config)?, &config.cluster.gateways);
+    meta::restore::restore(&path, &identity.url, gateways, backup.restored())
 }
 
 fn meta_path(config: &NodeConfig) -> Result<PathBuf> {

@@ -1,7 +1,6 @@
 //! Destroyed buckets: their data goes as soon as this target learns that the bucket is no more,
 //! also when it was down at that moment.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use forebay_core::history;
@@ -73,8 +72,7 @@ async fn drop_unknown(objects: &ObjectService, maps: &Maps, node_dir: &Path) {
     if !is_our_cluster(node_dir, &state).await {
         return;
     }
-    let known: BTreeSet<u64> = state.buckets.values().map(|b| b.id).collect();
-    for id in held.into_iter().filter(|id| !known.contains(&history::bucket_id(*id))) {
+    for id in held.into_iter().filter(|id| state.is_destroyed(history::bucket_id(*id))) {
         if let Err(e) = objects.drop_bucket(id).await {
             tracing::warn!(bucket_id = id, error = %e, "cannot drop a destroyed bucket yet");
         }

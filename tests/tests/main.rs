@@ -3,6 +3,7 @@
 
 mod admin;
 mod azure;
+mod backup;
 mod bad_input;
 mod batch;
 mod batch_faults;

@@ -101,10 +101,9 @@ impl Group {
             opened.map_err(|e| Error::internal(format!("opening the metadata log: {e}")))??;
         let (mine, group) = (my_url.to_owned(), gateways.clone());
         let me = on_disk(file.clone(), move |file| member(&file, &mine, &group)).await?;
-        let urls = Arc::new(if gateways.len() == 1 {
-            BTreeMap::from([(me, my_url.to_owned())])
-        } else {
-            gateways.iter().map(|url| (placement::digest(url), url.clone())).collect()
+        let urls = Arc::new(match gateways.len() {
+            1 => BTreeMap::from([(me, my_url.to_owned())]),
+            _ => members(&gateways),
         });
         check_membership(&file, &urls)?;
         let closing = file.closing();
@@ -266,7 +265,7 @@ fn settings() -> Result<openraft::Config> {
 }
 
 /// The URLs of the group in one form each.
-fn group_of(gateways: &[String], my_url: &str) -> Result<Vec<String>> {
+pub(super) fn group_of(gateways: &[String], my_url: &str) -> Result<Vec<String>> {
     if gateways.is_empty() {
         return Ok(vec![my_url.to_owned()]);
     }
@@ -288,6 +287,11 @@ fn group_of(gateways: &[String], my_url: &str) -> Result<Vec<String>> {
         );
     }
     Ok(urls)
+}
+
+/// Ids and URLs of a new group's members.
+pub(super) fn members(gateways: &[String]) -> BTreeMap<u64, String> {
+    gateways.iter().map(|url| (placement::digest(url), url.clone())).collect()
 }
 
 /// The id of this gateway in its group; made from its URL at the first start and kept.

@@ -3,7 +3,8 @@
 //! The gateways of a cluster are one Raft group. Each keeps the log and its vote in `meta.redb`
 //! ([`file`], [`log_store`]) and the state that the log makes in memory, with a snapshot of it in
 //! the same file ([`state_machine`]). [`group`] runs the group's member here and says who leads;
-//! [`front`] is the [`MetaLog`] of every gateway: it decides here or has the leader decide.
+//! [`front`] is the [`MetaLog`] of every gateway: it decides here or has the leader decide. [`restore`] begins a
+//! group's files from a backup.
 //!
 //! Only the files of this folder know `openraft`.
 
@@ -13,6 +14,7 @@ pub(crate) mod group;
 pub(crate) mod log_store;
 pub(crate) mod network;
 pub(crate) mod record;
+pub(crate) mod restore;
 pub(crate) mod state_machine;
 
 use std::sync::Arc;

@@ -32,7 +32,7 @@ pub(crate) fn decode<T: DeserializeOwned>(record: &[u8], what: &str) -> Result<T
 /// The error for a file that must not be used.
 pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
     Error::internal(format!("the cluster's metadata is damaged: {what}"))
-        .hint("restore meta.redb from a backup, or move it away to start a new, empty cluster")
+        .hint("move meta.redb away; the other gateways have it too, else `forebay cluster restore` begins one from a backup")
 }
 
 #[cfg(test)]

@@ -1,0 +1,141 @@
+//! `forebay cluster backup` and `restore`: what the gateways know, outside of the cluster and back.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use forebay_core::state::Role;
+use forebay_core::state::backup::Backup;
+use forebay_node::config_load;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::output;
+use crate::session::Session;
+
+/// A standard stream instead of a file.
+const STREAM: &str = "-";
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What targets keep is not in it: native objects stay where they are, cached ones come again.
+
+Examples:
+  forebay cluster backup cluster.forebay
+  forebay cluster backup - | forebay put - s3://backups/cluster.forebay"
+)]
+pub(crate) struct BackupArgs {
+    /// Where to write it; - is standard output
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Run it where each gateway of the new group is to run, before the first of them starts; its
+node.dir must have no meta.redb. Targets that have the disks of the lost cluster come back by themselves.
+Buckets made after the backup are not known any more; their objects stay on the disks.
+
+Examples:
+  forebay cluster restore cluster.forebay --dry-run
+  forebay cluster restore cluster.forebay --config /etc/forebay/gateway.toml"
+)]
+pub(crate) struct RestoreArgs {
+    /// What `forebay cluster backup` wrote; - is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Settings of the gateway (TOML), which does not run yet
+    #[arg(long, value_name = "FILE", required_unless_present = "dry_run")]
+    config: Option<PathBuf>,
+    /// Only check the backup and say what is in it
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Writes the newest state of the cluster to a file, whole or not at all.
+pub(crate) async fn backup(session: &Session, args: &BackupArgs) -> Result<(), Failure> {
+    let map = session.client.refresh_map().await?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let backup = Backup { taken_ns: since.as_nanos() as u64, state: map.state.clone() };
+    let bytes = backup.encode()?;
+    if args.file == Path::new(STREAM) {
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(&bytes).and_then(|()| out.flush());
+        return written.map_err(|e| Failure::local("stdout", &e));
+    }
+    write(&args.file, &bytes).map_err(|e| Failure::local(args.file.display(), &e))?;
+    let what = json!({ "file": args.file, "bytes": bytes.len(), "version": backup.state.version });
+    shown(session, &backup, "written", &args.file, what)
+}
+
+/// Makes a gateway's metadata from a backup.
+pub(crate) fn restore(session: &Session, args: &RestoreArgs) -> Result<(), Failure> {
+    let bytes = read(&args.file).map_err(|e| Failure::local(args.file.display(), &e))?;
+    let backup = Backup::decode(&bytes)?;
+    let summary = backup.clone();
+    let verb = match &args.config {
+        Some(config) if !args.dry_run => {
+            let config = config_load::load(Some(config), &[])?;
+            forebay_gateway::restore(&config, backup)?;
+            let of_group = config.cluster.gateways.len() > 1;
+            if of_group {
+                session.note("do the same for every gateway of the group, then start them");
+            }
+            "restored"
+        }
+        _ => "readable",
+    };
+    let what = json!({ "file": args.file, "restored": verb == "restored" });
+    shown(session, &summary, verb, &args.file, what)
+}
+
+fn shown(
+    session: &Session,
+    backup: &Backup,
+    verb: &'static str,
+    file: &Path,
+    mut what: serde_json::Value,
+) -> Result<(), Failure> {
+    let state = &backup.state;
+    let targets = state.nodes.values().filter(|node| node.role == Role::Target).count();
+    let lines = [
+        (verb, file.display().to_string()),
+        ("cluster", state.cluster_id.clone()),
+        ("taken", output::time(backup.taken_ns)),
+        ("version", state.version.to_string()),
+        ("buckets", state.buckets.len().to_string()),
+        ("targets", targets.to_string()),
+    ];
+    what["cluster_id"] = json!(state.cluster_id);
+    what["taken"] = output::time_json(backup.taken_ns);
+    what["version"] = json!(state.version);
+    what["buckets"] = json!(state.buckets.len());
+    what["targets"] = json!(targets);
+    output::one(session.format, &state.cluster_id, &lines, &what)
+}
+
+fn read(file: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match file == Path::new(STREAM) {
+        true => std::io::stdin().lock().read_to_end(&mut bytes)?,
+        false => File::open(file)?.read_to_end(&mut bytes)?,
+    };
+    Ok(bytes)
+}
+
+/// A file that is there is replaced only by a whole one.
+fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let mut to = File::create(&part)?;
+    let written = to.write_all(bytes).and_then(|()| to.sync_all());
+    let written = written.and_then(|()| std::fs::rename(&part, file));
+    if written.is_err() {
+        // Whatever is left of it is in nobody's way.
+        drop(std::fs::remove_file(&part));
+    }
+    written
+}
