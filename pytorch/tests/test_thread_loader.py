@@ -146,15 +146,17 @@ def test_the_next_batches_come_while_the_loop_is_at_one(
     cluster: Any, threads: int
 ) -> None:
     bucket = forebay.Client(cluster.endpoint, timeout=20).bucket(f"ahead-{threads}").create()
-    bucket.put_many((name, name.encode()) for name in NAMES)
+    # More than are ever on their way: at most 16 batches by one request, and two of those.
+    many = [f"o/{i:03}" for i in range(200)]
+    bucket.put_many((name, name.encode()) for name in many)
     loader = ThreadLoader(MapDataset(bucket), batch_size=2, threads=threads, prefetch=2)
     loop = iter(loader)
-    assert next(loop)[0] == tuple(NAMES[:2])
+    assert next(loop)[0] == tuple(many[:2])
     time.sleep(1)
-    for name in NAMES:
+    for name in many:
         bucket.object(name).delete()
-    assert next(loop)[1] == (NAMES[2].encode(), NAMES[3].encode())
-    assert next(loop)[1] == (NAMES[4].encode(), NAMES[5].encode())
+    assert next(loop)[1] == (many[2].encode(), many[3].encode())
+    assert next(loop)[1] == (many[4].encode(), many[5].encode())
     with pytest.raises(forebay.NotFound, match="o/"):
         list(loop)
     bucket.delete()
@@ -165,10 +167,39 @@ def test_what_is_fetched_ahead_is_fetched_once(filled: forebay.Bucket, threads: 
     dataset = MapDataset(filled)
     loader = ThreadLoader(dataset, batch_size=4, shuffle=True, threads=threads, prefetch=3)
     assert sorted(names(loader)) == NAMES
-    assert (dataset.stats().requests, dataset.stats().objects) == (11, TOTAL)
+    # 1, 2, 4 and the last 4 of its 11 batches come together.
+    assert (dataset.stats().requests, dataset.stats().objects) == (4, TOTAL)
     for _ in loader:
         break
     assert sorted(names(loader)) == NAMES, "what a loop left behind is not in the way"
+
+
+def test_what_takes_a_thread_of_python_is_left_to_its_turn(filled: forebay.Bucket) -> None:
+    dataset = MapDataset(filled, snapshot=True)
+    loop = iter(ThreadLoader(dataset, batch_size=4, threads=0))
+    assert next(loop)[0] == tuple(NAMES[:4])
+    assert dataset.stats().objects == 4
+    assert not [t for t in threading.enumerate() if t.name.startswith("forebay-ahead")]
+
+
+@pytest.mark.parametrize("threads", COUNTS)
+def test_of_batches_that_come_together_one_that_fails_does_so_alone(
+    filled: forebay.Bucket, threads: int
+) -> None:
+    batches = [[0], [1, 2], [3, TOTAL], [4], [5, 6], [7], [8]]
+    loop = iter(ThreadLoader(MapDataset(filled), batch_sampler=batches, threads=threads))
+    assert [next(loop)[0] for _ in range(2)] == [(NAMES[0],), (NAMES[1], NAMES[2])]
+    with pytest.raises(IndexError):
+        next(loop)
+    dataset = MapDataset(filled)
+    filled.object(NAMES[6]).delete()
+    try:
+        loop = iter(ThreadLoader(dataset, batch_sampler=[[n] for n in range(12)], threads=threads))
+        assert [next(loop)[0][0] for _ in range(6)] == NAMES[:6]
+        with pytest.raises(forebay.NotFound, match="o/06"):
+            next(loop)
+    finally:
+        filled.put_many([(NAMES[6], NAMES[6].encode() * 3)])
 
 
 def test_an_error_comes_in_its_batchs_place() -> None:

@@ -2,70 +2,161 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+import itertools
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from forebay_torch.map_dataset import BaseMapDataset
 
 __all__ = ["FetchedAhead", "Wait"]
 
 Wait: TypeAlias = Callable[[], Sequence[Any]]
-"""Waits for a batch that was asked for."""
+"""Waits for the contents that were asked for."""
+Named: TypeAlias = tuple[Sequence[str], Sequence[Any]]
+"""Names and contents of a batch."""
+_Batch = TypeVar("_Batch")
 
 # Threads for batches that the native core cannot fetch by itself.
 _THREADS = 4
+# Small batches come together: a request goes on with the next one until it has so many objects,
+_TOGETHER = 512
+# or bytes.
+_TOGETHER_BYTES = 1 << 20
 
 
 class FetchedAhead:
-    """Batches on their way; whoever asks for one of them gets what came.
+    """Batches of a dataset on their way; whoever asks for one of them gets what came.
 
-    At most ``batches`` are in memory or under way, beside the one that is due: one that nobody takes
-    goes when a later one is asked for.
+    At most ``most`` are in memory or under way, beside the one that is due: one that nobody takes
+    goes when later ones are asked for.
     """
 
     def __init__(
-        self,
-        begin: Callable[[Sequence[int]], Wait | None],
-        fetch: Callable[[Sequence[int]], Sequence[Any]],
-        batches: int,
-        closed: Callable[[FetchedAhead], None],
+        self, dataset: BaseMapDataset, batches: int, together: int, limit: int | None
     ) -> None:
         """Nothing is on its way yet.
 
         Args:
-            begin: Has a batch come while this thread goes on; None if only ``fetch`` can have it.
-            fetch: Fetches a batch in the thread that calls.
-            closed: Told when this ends.
+            dataset: What the batches are of.
+            batches: How many are asked for before their turn.
+            together: How many small ones one request may have; they then come before their turn,
+                too.
+            limit: Batches of more bytes are left to their turn, and those that a thread of Python
+                would have to fetch; None leaves none.
         """
-        self._begin = begin
-        self._fetch = fetch
-        self._most = batches
-        self._closed = closed
+        self._dataset = dataset
+        self._ahead = batches
+        self._together = together
+        self._limit = limit
+        self._most = batches + 2 * together
         self._threads: ThreadPoolExecutor | None = None
-        self._batches: OrderedDict[tuple[int, ...], Wait] = OrderedDict()
+        self._batches: OrderedDict[tuple[int, ...], Callable[[], Named]] = OrderedDict()
 
-    def ask(self, batch: Sequence[int] | None) -> None:
-        """Fetches a batch, later; None is no batch."""
-        if batch is None:
-            return
-        rows = tuple(int(index) for index in batch)
-        self._batches[rows] = self._begin(rows) or self._in_thread(rows)
-        while len(self._batches) > self._most + 1:
-            self._batches.popitem(last=False)
+    def along(self, batches: Iterable[_Batch]) -> Iterator[_Batch]:
+        """``batches``, each of which is on its way by the time that it is given, as are the next."""
+        coming = iter(batches)
+        waiting: deque[_Batch] = deque()
+        # The first is not kept waiting by others that come with it; then as many as the loop is worth.
+        count = 1
+        while True:
+            while len(waiting) <= self._ahead and (group := self._begin_group(coming, count)):
+                waiting.extend(group)
+                count = min(2 * count, self._together)
+            if len(waiting) <= count:
+                waiting.extend(self._begin_group(coming, count))
+                count = min(2 * count, self._together)
+            if not waiting:
+                return
+            yield waiting.popleft()
 
-    def take(self, rows: Sequence[int]) -> Sequence[Any] | None:
-        """What was fetched for these rows, or None if nobody asked for them."""
+    def take(self, rows: Sequence[int]) -> Named | None:
+        """Names and contents that were fetched for these rows, or None if nobody asked for them."""
         wait = self._batches.pop(tuple(rows), None)
         return None if wait is None else wait()
 
     def close(self) -> None:
         """Forgets what was not taken."""
-        self._closed(self)
+        self._dataset.forget(self)
         self._batches.clear()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _in_thread(self, rows: Sequence[int]) -> Wait:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(min(self._most, _THREADS), "forebay-ahead")
-        return self._threads.submit(self._fetch, rows).result
+    def _begin_group(self, coming: Iterator[_Batch], count: int) -> list[_Batch]:
+        """Has the next batches come, at most so many: as many as make one request worth it."""
+        group: list[_Batch] = []
+        wanted: list[tuple[int, ...]] = []
+        objects = total = 0
+        for batch in itertools.islice(coming, count):
+            group.append(batch)
+            rows = self._rows(batch)
+            size = self._dataset.bytes_of(rows)
+            if rows and (self._limit is None or size <= self._limit):
+                wanted.append(tuple(rows))
+                objects += len(rows)
+                total += size
+            if objects >= _TOGETHER or total >= _TOGETHER_BYTES:
+                break
+        if wanted:
+            self._begin(wanted)
+        return group
+
+    def _rows(self, batch: Any) -> list[int]:
+        """The rows of a batch; none of one with an index that is none, an error in its own turn."""
+        try:
+            return self._dataset.rows(batch)
+        except (IndexError, TypeError):
+            return []
+
+    def _begin(self, wanted: Sequence[tuple[int, ...]]) -> None:
+        """Has these batches come, by one request if that is possible."""
+        together = list(itertools.chain.from_iterable(wanted))
+        names = self._dataset.names_of(together)
+        wait = self._dataset.begin(together, names)
+        shared = None if wait is None else _Shared(wait, names)
+        start = 0
+        for rows in wanted:
+            end = start + len(rows)
+            if shared is not None:
+                self._batches[rows] = partial(shared.part, start, end)
+            elif alone := self._alone(rows, names[start:end]):
+                self._batches[rows] = partial(alone.part, 0, len(rows))
+            start = end
+        while len(self._batches) > self._most + 1:
+            self._batches.popitem(last=False)
+
+    def _alone(self, rows: Sequence[int], names: Sequence[str]) -> _Shared | None:
+        """Has one batch come; None if it is left to its turn."""
+        wait = self._dataset.begin(rows, names)
+        if wait is None and self._limit is None:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(min(self._ahead, _THREADS), "forebay-ahead")
+            wait = self._threads.submit(self._dataset.fetch_now, rows, names).result
+        return None if wait is None else _Shared(wait, names)
+
+
+class _Shared:
+    """The answers to one request for some batches, which threads may take parts of."""
+
+    def __init__(self, wait: Wait, names: Sequence[str]) -> None:
+        self._names = names
+        self._wait: Wait | None = wait
+        self._lock = threading.Lock()
+        self._answers: Sequence[Any] = ()
+        self._error: Exception | None = None
+
+    def part(self, start: int, end: int) -> Named:
+        with self._lock:
+            if self._wait is not None:
+                wait, self._wait = self._wait, None
+                try:
+                    self._answers = wait()
+                except Exception as e:
+                    self._error = e
+        if self._error is not None:
+            raise self._error
+        return self._names[start:end], self._answers[start:end]

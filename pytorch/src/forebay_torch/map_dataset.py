@@ -139,38 +139,46 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
         """What was read in batches so far, over this process and all its workers."""
         return self._counters.total()
 
-    def fetching_ahead(self, batches: int) -> FetchedAhead:
+    def fetching_ahead(
+        self, batches: int, together: int = 1, limit: int | None = None
+    ) -> FetchedAhead:
         """What fetches batches of rows before this process asks for them, as ``prefetch_order`` and
         ThreadLoader do; to be closed."""
-        ahead = FetchedAhead(self._begin, self._fetch_now, batches, self._forget)
+        ahead = FetchedAhead(self, batches, together, limit)
         self._ahead = (*self._ahead, ahead)
         return ahead
-
-    def comes_at_once(self, rows: Sequence[int], most: int) -> bool:
-        """Whether these rows have at most ``most`` bytes and come by one request, for which no thread
-        of Python need wait."""
-        limit = min(most, self._config.batch_bytes)
-        return limit > 0 and not self._index.is_special and self._bytes(rows) <= limit
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_ahead": ()}
 
-    def _forget(self, closed: FetchedAhead) -> None:
+    def forget(self, closed: FetchedAhead) -> None:
+        """What fetched ahead ended."""
         self._ahead = tuple(ahead for ahead in self._ahead if ahead is not closed)
 
-    def _fetch(self, rows: Sequence[int], names: Sequence[str] | None = None) -> Sequence[Answer]:
+    def _fetch(self, rows: Sequence[int]) -> Sequence[Answer]:
         """As ``fetch``; in place of what cannot be had, why."""
+        return self._named(rows)[1]
+
+    def _named(self, rows: Sequence[int]) -> tuple[Sequence[str], Sequence[Answer]]:
+        """The names of these rows, and as ``fetch``; in place of what cannot be had, why."""
         for ahead in self._ahead:
             known = ahead.take(rows)
             if known is not None:
                 return known
-        return self._fetch_now(rows, names)
+        names = self.names_of(rows)
+        return names, self.fetch_now(rows, names)
 
-    def _begin(self, rows: Sequence[int]) -> Wait | None:
-        """Has these rows come while this thread goes on; None if that takes a thread."""
-        if not self.comes_at_once(rows, self._config.batch_bytes):
+    def names_of(self, rows: Sequence[int]) -> list[str]:
+        """The names of these objects."""
+        return self._index.listing.names_at(rows)
+
+    def begin(self, rows: Sequence[int], names: Sequence[str]) -> Wait | None:
+        """Has these rows, of these names, come while this thread goes on; None if that takes a thread
+        of Python."""
+        limit = self._config.batch_bytes
+        if limit == 0 or self._index.is_special or self.bytes_of(rows) > limit:
             return None
-        wait = self._index.submit_many(rows, as_bytes=self._as_bytes)
+        wait = self._index.submit_many(rows, names, as_bytes=self._as_bytes)
 
         def waited() -> Sequence[Answer]:
             begun = time.perf_counter()
@@ -178,14 +186,17 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
 
         return waited
 
-    def _bytes(self, rows: Sequence[int]) -> int:
+    def bytes_of(self, rows: Sequence[int]) -> int:
+        """The bytes of these objects, as they were listed."""
         return sum(map(self._index.listing.sizes.__getitem__, rows))
 
-    def _fetch_now(
+    def fetch_now(
         self, rows: Sequence[int], names: Sequence[str] | None = None
     ) -> Sequence[Answer]:
+        """The contents of these rows, fetched in the thread that calls; in place of what cannot be
+        had, why."""
         begun = time.perf_counter()
-        if self._bytes(rows) <= self._config.batch_bytes:
+        if self.bytes_of(rows) <= self._config.batch_bytes:
             contents, rounds = self._index.try_many(rows, names, as_bytes=self._as_bytes), 1
         else:
             contents, rounds = self._fetch_in_rounds(rows)
@@ -220,8 +231,10 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
 
     def rows(self, indices: Iterable[SupportsIndex]) -> list[int]:
         """``row`` of each of them."""
-        count = len(self)
-        return [i if type(i) is int and 0 <= i < count else self.row(i) for i in indices]
+        wanted: list[Any] = list(indices)
+        if set(map(type, wanted)) == {int} and min(wanted) >= 0 and max(wanted) < len(self):
+            return wanted
+        return list(map(self.row, wanted))
 
     def row(self, index: SupportsIndex) -> int:
         """``index`` as a number from 0 to ``len(self) - 1``.
@@ -350,8 +363,7 @@ class MapDataset(BaseMapDataset):
         if self._config.batch_bytes == 0:
             return [self[index] for index in indices]
         rows = self.rows(indices)
-        names = self._index.listing.names_at(rows)
-        answers = self._fetch(rows, names)
+        names, answers = self._named(rows)
         if self._format.is_plain and set(map(type, answers)) == {bytes}:
             return list(zip(names, answers, strict=True))
         return list(map(self._sample, rows, answers, names))

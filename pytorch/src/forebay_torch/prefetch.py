@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,15 +34,10 @@ class PrefetchOrder(Sampler[Any]):
         warmer.reached(0)
         fetched = self._dataset.fetching_ahead(self._batches) if self._batches else None
         entries: Iterable[Any] = self._sampler if self._is_known else order
-        waiting = deque[Any](itertools.islice(iter(order), self._batches))
-        later = itertools.islice(iter(order), self._batches, None)
+        told = iter(fetched.along(order)) if fetched is not None else iter(())
         try:
             for number, entry in enumerate(entries):
-                if fetched is not None:
-                    if number == 0:
-                        for batch in waiting:
-                            fetched.ask(batch)
-                    fetched.ask(next(later, None))
+                next(told, None)
                 warmer.reached(ends[number] if number < len(ends) else len(flat))
                 yield entry
         finally:

@@ -160,13 +160,13 @@ class ObjectIndex:
         return client.get_many(wanted, on_error="return")
 
     def submit_many(
-        self, rows: Sequence[int], *, as_bytes: bool = False
+        self, rows: Sequence[int], names: Sequence[str] | None = None, *, as_bytes: bool = False
     ) -> Callable[[], Sequence[Answer]]:
         """What waits for ``try_many`` of these rows; objects that are read as they are stored come
         meanwhile."""
         if self.is_special or not rows:
-            return partial(self.try_many, rows)
-        wanted = self._wanted(rows)
+            return partial(self.try_many, rows, names)
+        wanted = self._wanted(rows, names)
         as_bytes = as_bytes and self._is_small(rows)
         return wanted[0][0].client.submit_many(wanted, as_bytes=as_bytes).result
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +22,8 @@ __all__ = ["LoaderStats", "ThreadLoader"]
 
 # A batch of more bytes is not fetched before its turn: it takes its time anyway, and memory.
 _AHEAD_BYTES = 16 << 20
+# Batches of small objects that may come by one request.
+_TOGETHER = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class ThreadLoader(AsyncSamples):
     Batches come in the order of the sampler, or of the epoch of an iterable dataset, whatever the
     number of threads. At most ``threads * prefetch`` batches are in memory or in the making; of a
     map-style dataset of ``forebay_torch``, ``prefetch`` more are on their way from the cluster, if
-    they have no more than 16 MiB each.
+    they have no more than 16 MiB each; small ones come together, up to 16 of them, which have 1 MiB.
 
     An exception of a dataset is raised in its batch's place. Ctrl-C ends the loop at once, and
     leaving a loop early stops the threads.
@@ -235,22 +234,9 @@ class ThreadLoader(AsyncSamples):
         if begin is None:
             yield from (partial(self._fetched, indices) for indices in self._batches)
             return
-        ahead = begin(self._threads + self._prefetch)
-
-        def asked(indices: list[int]) -> list[int]:
-            # An index that is none is an error in its batch's place.
-            with contextlib.suppress(IndexError, TypeError):
-                rows = self.dataset.rows(indices)
-                if self.dataset.comes_at_once(rows, _AHEAD_BYTES):
-                    ahead.ask(rows)
-            return indices
-
-        coming = map(asked, self._batches)
-        waiting = deque(itertools.islice(coming, self._prefetch))
+        ahead = begin(self._threads + self._prefetch, _TOGETHER, _AHEAD_BYTES)
         try:
-            while waiting:
-                waiting.extend(itertools.islice(coming, 1))
-                yield partial(self._fetched, waiting.popleft())
+            yield from (partial(self._fetched, indices) for indices in ahead.along(self._batches))
         finally:
             ahead.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -188,20 +190,28 @@ class Client:
 
     def _wanted(
         self, objects: Iterable[tuple[Bucket, str]]
-    ) -> tuple[list[str], list[int], list[str]]:
-        """Buckets, and of each object which of them it is in, and its name."""
+    ) -> tuple[list[str], list[int] | None, list[str]]:
+        """Buckets; of each object which of them it is in, None if there is only one; and its name."""
+        pairs = list(objects)
+        if not pairs:
+            return [], None, []
+        buckets_of, names = zip(*pairs, strict=True)
+        first: Bucket = buckets_of[0]
+        if all(map(operator.is_, buckets_of, itertools.repeat(first))):
+            return [self._uri_of(first)], None, list(names)
         buckets: dict[str, int] = {}
-        names: list[str] = []
         bucket_of: list[int] = []
         last, at = None, 0
-        for bucket, name in objects:
+        for bucket in buckets_of:
             if bucket is not last:
-                if bucket.client.endpoint != self.endpoint:
-                    raise ValueError(f"{bucket} is in the cluster at {bucket.client.endpoint}")
-                last, at = bucket, buckets.setdefault(bucket.uri, len(buckets))
+                last, at = bucket, buckets.setdefault(self._uri_of(bucket), len(buckets))
             bucket_of.append(at)
-            names.append(name)
-        return list(buckets), bucket_of, names
+        return list(buckets), bucket_of, list(names)
+
+    def _uri_of(self, bucket: Bucket) -> str:
+        if bucket.client.endpoint != self.endpoint:
+            raise ValueError(f"{bucket} is in the cluster at {bucket.client.endpoint}")
+        return bucket.uri
 
     def shard_indexes(
         self, shards: Iterable[Object], *, concurrency: int = 16
