@@ -84,12 +84,16 @@ pub struct CopyRequest {
     /// Send: what is there is damaged, so that the copy is wanted though it is not newer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
+    /// Look: what is on a disk that is not in use counts as missing; otherwise that is an error.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_part: bool,
 }
 
 impl CopyRequest {
     pub fn new(bucket: &Bucket, name: &str) -> Self {
         let (bucket, name) = (bucket.clone(), name.to_owned());
-        Self { bucket, name, stamp: Stamp::default(), by: None, anew: false }
+        let stamp = Stamp::default();
+        Self { bucket, name, stamp, by: None, anew: false, in_part: false }
     }
 }
 

@@ -267,7 +267,7 @@ pub struct ClusterInfo {
 }
 
 /// `POST /internal/v1/list` on a target: the records it holds of one bucket, in name order.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ListRequest {
     /// Id of the bucket: a bucket created again under the same name is another one.
     pub bucket_id: u64,
@@ -286,6 +286,9 @@ pub struct ListRequest {
     /// The answer is a [`ListPage`] encoded so.
     #[serde(default)]
     pub detail: Detail,
+    /// What is on a disk that is not in use may be left out; otherwise that is an error.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_part: bool,
 }
 
 /// `POST /internal/v1/backend/list` on a target: what the backend has of one bucket.

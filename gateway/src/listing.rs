@@ -147,10 +147,10 @@ impl Want {
             bucket_id: found.info.id,
             prefix: self.prefix.clone(),
             after: after.to_owned(),
-            until: None,
             limit,
             archive: self.archive,
             detail: if self.diff { Detail::All } else { self.detail },
+            ..ListRequest::default()
         }
     }
 }

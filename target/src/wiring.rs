@@ -28,7 +28,7 @@ use crate::download::Downloads;
 use crate::etl::{self, Etls};
 use crate::http::{Context, Front};
 use crate::job::build::builds::Builds;
-use crate::job::{Jobs, Notes};
+use crate::job::{Jobs, Notes, make_up_for_losses};
 use crate::object::{ObjectService, Parts};
 use crate::promote::Promotions;
 use crate::s3::S3;
@@ -137,6 +137,7 @@ pub async fn run(
         job_notes,
     );
     jobs.take_up(noted_jobs);
+    lifecycle.spawn(make_up_for_losses(jobs.clone(), lifecycle.token()));
     let builds = Builds::new(objects.clone(), peer.clone(), lifecycle.clone());
     let root = &config.promote.root;
     let promotions = Promotions::new(objects.clone(), jobs.clone(), root, lifecycle.clone());

@@ -1,10 +1,12 @@
 //! Objects with copies on several targets: one of those may die without a loss or a long wait.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_client::Client;
+use forebay_core::intra::{DiskAction, DiskCommand};
 use forebay_core::job::JobState;
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, ErrorCode, NodeId, placement};
@@ -43,6 +45,28 @@ async fn fill(client: &Client, bucket: &Bucket, names: &[String]) {
     for name in names {
         client.put(bucket, name, content(name, SIZE), None).await.unwrap();
     }
+}
+
+/// Gives up a disk of the first target on which about half of its copies lie.
+async fn lose_a_disk(cluster: &Cluster, path: &Path) {
+    let target = NodeId::new(&cluster.targets[0].id).unwrap();
+    let path = path.display().to_string();
+    let command = DiskCommand { force: true, ..DiskCommand::new(DiskAction::Detach, &path) };
+    cluster.client().act_on_disk(&target, &command).await.unwrap();
+}
+
+/// Three targets, the first of which has a second disk; a bucket with two copies of what `names` are.
+async fn with_two_disks(names: &[String]) -> (Cluster, Bucket, PathBuf) {
+    let cluster = Cluster::start(Options { targets: 3, ..Options::default() });
+    let target = NodeId::new(&cluster.targets[0].id).unwrap();
+    let disk = cluster.dir().join("second-disk");
+    std::fs::create_dir(&disk).unwrap();
+    let attach = DiskCommand::new(DiskAction::Attach, disk.display().to_string());
+    cluster.client().act_on_disk(&target, &attach).await.unwrap();
+    let bucket = with_copies(&cluster, "on-disks", 2).await;
+    fill(&cluster.client(), &bucket, names).await;
+    mended(&cluster, &cluster.client(), 2 * names.len()).await;
+    (cluster, bucket, disk)
 }
 
 async fn check(client: &Client, bucket: &Bucket, names: &[String], when: &str) {
@@ -270,6 +294,48 @@ async fn copies_follow_targets_that_come_and_go() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     mended(&cluster, &client, 2 * names.len()).await;
     check(&client, &bucket, &names, "one target less").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_written_over_copies_that_went_with_a_disk_is_newer_than_those_of_others() {
+    let names = names(60);
+    let (cluster, bucket, disk) = with_two_disks(&names).await;
+    let client = cluster.client_with_deadline(Duration::from_secs(60));
+    // Several versions of each, all under one state of the cluster.
+    fill(&client, &bucket, &names).await;
+    fill(&client, &bucket, &names).await;
+    lose_a_disk(&cluster, &disk).await;
+    let (removed, written) = names.split_at(20);
+    for name in &names {
+        client.put(&bucket, name, content(name, 2 * SIZE), None).await.unwrap();
+    }
+    for name in removed {
+        client.delete(&bucket, name).await.unwrap();
+        let again = client.delete(&bucket, name).await.unwrap_err();
+        assert_eq!(again.code(), ErrorCode::ObjectNotFound, "{name}: {again}");
+    }
+    cluster.kill9(&cluster.targets[0].id);
+    for name in written {
+        let got = client.get_bytes(&bucket, name, None).await.unwrap();
+        assert_same(name, &got, &content(name, 2 * SIZE));
+    }
+    for name in removed {
+        let gone = client.get_bytes(&bucket, name, None).await.unwrap_err();
+        assert_eq!(gone.code(), ErrorCode::ObjectNotFound, "{name}: {gone}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_that_went_with_a_disk_are_made_again_without_being_asked_for() {
+    let names = names(60);
+    let (cluster, bucket, disk) = with_two_disks(&names).await;
+    let client = cluster.client_with_deadline(Duration::from_secs(60));
+    lose_a_disk(&cluster, &disk).await;
+    let jobs = || cluster.cli(&["job", "ls"]).0;
+    wait::until("a job for it", MENDED, || jobs().contains("resilver"));
+    mended(&cluster, &client, 2 * names.len()).await;
+    cluster.kill9(&cluster.targets[1].id);
+    check(&client, &bucket, &names, "another target is dead").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -282,10 +282,9 @@ impl Run<'_> {
             bucket_id: self.download.info.id,
             prefix: prefix.to_owned(),
             after: String::new(),
-            until: None,
             limit: PAGE,
-            archive: false,
             detail: Detail::Size,
+            ..ListRequest::default()
         };
         loop {
             let page = objects.page_here(&request).await?;

@@ -18,7 +18,7 @@ pub(super) async fn look(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    Ok(json(&context.objects.look(&info, &request.name).await?))
+    Ok(json(&context.objects.look(&info, &request).await?))
 }
 
 pub(super) async fn peek(
@@ -26,7 +26,7 @@ pub(super) async fn peek(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    Ok(json(&context.objects.peek(&info, &request.name).await?))
+    Ok(json(&context.objects.peek(&info, &request).await?))
 }
 
 pub(super) async fn send(

@@ -31,7 +31,9 @@ pub(super) async fn list(
     State(context): State<Shared>,
     Json(request): Json<ListRequest>,
 ) -> Result<Response, Failure> {
-    if let Err(e) = context.objects.check_whole() {
+    if let Err(e) = context.objects.check_whole()
+        && !request.in_part
+    {
         let id = history::bucket_id(request.bucket_id);
         let state = context.maps.load();
         // A part of what lives only here would be missing without a word.

@@ -37,6 +37,7 @@ use crate::shard::Shards;
 
 pub(crate) use self::notes::Notes;
 pub(crate) use self::request::{Registration, RequestJob};
+pub(crate) use self::upkeep::make_up_for_losses;
 
 /// Failures that are kept in words.
 const MESSAGES: usize = 8;

@@ -1,10 +1,22 @@
 //! Jobs about a target as a whole. Much of what they ask for goes on by itself here: then they
 //! hurry it, or are over at once.
 
+use std::time::Duration;
+
 use forebay_core::Result;
 use forebay_core::job::JobKind;
+use tokio_util::sync::CancellationToken;
 
-use super::{Job, Jobs, rebalance};
+use super::{Job, Jobs, Registration, rebalance};
+use crate::pace::Pace;
+
+/// Rest after objects were lost with a disk, which may come back with them.
+const SETTLING: Duration = Duration::from_secs(10);
+/// Pause before copies that did not come are fetched again; it doubles up to the longest.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// Bytes of lost copies that come to a target in a second at most: reads and writes go on meanwhile.
+const BYTES_PER_SECOND: f64 = (64u64 << 20) as f64;
 
 /// Whether a kind is about the target and not about chosen objects.
 pub(super) fn is_upkeep(kind: JobKind) -> bool {
@@ -40,4 +52,61 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
         _ => {}
     }
     Ok(())
+}
+
+/// Has copies that went with a disk of this target come again from others, until `stop` is cancelled.
+pub(crate) async fn make_up_for_losses(jobs: Jobs, stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = jobs.refill_after_losses() => {}
+    }
+}
+
+impl Jobs {
+    async fn refill_after_losses(&self) {
+        let objects = &self.0.objects;
+        objects.until_alive().await;
+        let (mut losses, mut pause) = (objects.losses(), AGAIN_AFTER);
+        loop {
+            losses.mark_unchanged();
+            if !objects.may_have_lost() {
+                pause = AGAIN_AFTER;
+                if losses.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            if tokio::time::timeout(SETTLING, losses.changed()).await.is_ok() {
+                continue;
+            }
+            match self.refill().await {
+                Ok(true) => continue,
+                Ok(false) => tracing::info!("not all copies that were lost are here again yet"),
+                Err(e) => tracing::warn!(error = %e, "copies that were lost did not come yet"),
+            }
+            let _ = tokio::time::timeout(pause, losses.changed()).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Fetches what is missing here, as a job that is seen where there is something to do.
+    async fn refill(&self) -> Result<bool> {
+        let objects = &self.0.objects;
+        let pace = Pace::new(BYTES_PER_SECOND, 1);
+        if !objects.state().has_copies() {
+            return objects.refill(&pace, &|_| {}).await;
+        }
+        let job = self.register(Registration::new(JobKind::Resilver))?;
+        let stop = job.stop_token();
+        let note = |came: Result<u64>| match came {
+            Ok(bytes) => job.done(bytes),
+            Err(e) => job.failed(&e),
+        };
+        let filled = tokio::select! {
+            () = stop.cancelled() => Ok(false),
+            filled = objects.refill(&pace, &note) => filled,
+        };
+        job.end(filled.as_ref().map(drop).map_err(Clone::clone));
+        filled
+    }
 }

@@ -240,10 +240,9 @@ impl Walk<'_> {
             bucket_id: self.info.id,
             prefix: prefix.to_owned(),
             after: after.to_owned(),
-            until: None,
             limit: PAGE,
-            archive: false,
             detail: Detail::Size,
+            ..ListRequest::default()
         };
         self.objects().page_here(&request).await
     }

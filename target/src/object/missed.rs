@@ -90,8 +90,7 @@ impl ObjectService {
             after: after.to_owned(),
             until: Some(last.to_owned()),
             limit: STEP,
-            archive: false,
-            detail: Detail::All,
+            ..ListRequest::default()
         };
         let mut names = Vec::new();
         loop {

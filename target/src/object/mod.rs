@@ -25,6 +25,7 @@ mod partial;
 mod prefetch;
 mod put;
 mod ranges;
+mod refill;
 mod scratch;
 mod stored;
 #[cfg(test)]
@@ -40,6 +41,7 @@ mod versions;
 mod write_back;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
@@ -122,6 +124,8 @@ struct Inner {
     listings: listing::Listings,
     lost: heal::Lost,
     mending: mend::Mending,
+    /// Up to which loss of the store all copies are here again.
+    refilled: AtomicU64,
     uploads: upload::Uploads,
     appends: append::Appends,
 }
@@ -144,6 +148,7 @@ impl ObjectService {
             listings: listing::Listings::default(),
             lost: heal::Lost::default(),
             mending: mend::Mending::default(),
+            refilled: AtomicU64::new(0),
             uploads: upload::Uploads::default(),
             appends: append::Appends::default(),
         }))

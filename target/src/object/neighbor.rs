@@ -23,7 +23,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(6);
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// What another target says of an object.
-type Answer = (Node, Result<CopyLook>);
+pub(super) type Answer = (Node, Result<CopyLook>);
 
 /// What the others know of an object.
 pub(super) struct Elsewhere {
@@ -132,6 +132,7 @@ impl ObjectService {
         }
         if !info.has_copies() || others.is_empty() {
             self.store().check_absent(info.id, name)?;
+            self.check_never_lost(info, name)?;
         }
         Ok(others)
     }
@@ -226,13 +227,17 @@ impl ObjectService {
         name: &str,
         others: Vec<Node>,
     ) -> Vec<Answer> {
-        let request = CopyRequest::new(&info.bucket, name);
+        self.ask_for(&CopyRequest::new(&info.bucket, name), others).await
+    }
+
+    /// What others say to a look.
+    pub(super) async fn ask_for(&self, look: &CopyRequest, others: Vec<Node>) -> Vec<Answer> {
         let asked = others.into_iter().map(async |node| {
             if !node.alive {
                 return (node, Err(Error::unavailable("it is down")));
             }
             let answer = tokio::select! {
-                answer = self.0.parts.peer.post_json(&node.url, LOOK_PATH, &request) => answer,
+                answer = self.0.parts.peer.post_json(&node.url, LOOK_PATH, look) => answer,
                 () = self.death_of(&node.id) => return (node, Err(Error::unavailable("it died"))),
             };
             (node, answer.map_err(Error::from))
@@ -376,7 +381,7 @@ impl ObjectService {
 }
 
 /// The newest copy that was found, and the last removal.
-fn newest(answers: &[Answer]) -> (Option<(&Node, Stamp)>, Option<Stamp>) {
+pub(super) fn newest(answers: &[Answer]) -> (Option<(&Node, Stamp)>, Option<Stamp>) {
     let looks = || answers.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().ok()?)));
     let there = looks().filter_map(|(node, look)| Some((node, look.there?)));
     let removed = looks().filter_map(|(_, look)| look.removed).max();
@@ -384,7 +389,7 @@ fn newest(answers: &[Answer]) -> (Option<(&Node, Stamp)>, Option<Stamp>) {
 }
 
 /// What is to be said where nobody has an object and somebody did not answer.
-fn silent(info: &BucketInfo, name: &str, answers: &[Answer]) -> Option<Error> {
+pub(super) fn silent(info: &BucketInfo, name: &str, answers: &[Answer]) -> Option<Error> {
     let (node, e) =
         answers.iter().find_map(|(node, answer)| Some((node, answer.as_ref().err()?)))?;
     let uri = info.bucket.object_uri(name);

@@ -238,6 +238,9 @@ impl ObjectService {
         if !state.is_calm() {
             last = last.max(self.tombstone(info, name).await?);
         }
+        if before.is_none() {
+            last = last.max(self.last_elsewhere(&state, info, name).await?);
+        }
         let stamp = last.unwrap_or_default().next(state.version);
         // What a front keeps of the former bytes says nothing of these.
         let kept = || {

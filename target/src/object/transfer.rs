@@ -35,7 +35,7 @@ pub(crate) const SENT_WITHIN: Duration = Duration::from_secs(300);
 /// Above this many bytes the receiver is asked first whether it wants them.
 const LOOK_FIRST: u64 = 256 << 10;
 /// What moving an object costs beside its bytes, as bytes: many small ones are work, too.
-const COST_OF_ONE: u64 = 16 << 10;
+pub(super) const COST_OF_ONE: u64 = 16 << 10;
 
 /// Which record of a bucket is meant: its object of a name, or an older version of one.
 #[derive(Clone, Copy, Debug)]
@@ -85,15 +85,16 @@ impl Which<'_> {
 
 impl ObjectService {
     /// What lies here of an object, once those who change it now are done.
-    pub(crate) async fn look(&self, info: &BucketInfo, name: &str) -> Result<CopyLook> {
-        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
-        self.peek(info, name).await
+    pub(crate) async fn look(&self, info: &BucketInfo, request: &CopyRequest) -> Result<CopyLook> {
+        let _guard = self.0.locks.lock(&Key::new(info, &request.name)).await;
+        self.peek(info, request).await
     }
 
     /// What lies here of an object at this moment.
-    pub(crate) async fn peek(&self, info: &BucketInfo, name: &str) -> Result<CopyLook> {
+    pub(crate) async fn peek(&self, info: &BucketInfo, request: &CopyRequest) -> Result<CopyLook> {
+        let name = request.name.as_str();
         let record = self.store().get(info.id, name).await?;
-        if record.is_none() {
+        if record.is_none() && !request.in_part {
             self.store().check_absent(info.id, name)?;
         }
         let damaged =

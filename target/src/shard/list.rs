@@ -296,7 +296,7 @@ mod tests {
             until: until.map(Into::into),
             limit,
             archive: true,
-            detail: Detail::default(),
+            ..ListRequest::default()
         }
     }
 

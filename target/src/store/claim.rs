@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use forebay_core::{Error, Result, placement};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::DiskSettings;
@@ -52,6 +53,8 @@ pub(crate) struct Setting {
     pub(crate) spots: Arc<Spots>,
     /// Some other disk is not in use.
     pub(crate) degraded: Arc<AtomicBool>,
+    /// Counts the times that objects were lost.
+    pub(crate) losses: Arc<watch::Sender<u64>>,
 }
 
 impl Claim {
@@ -81,7 +84,7 @@ impl Claim {
 
     /// Opens the disk; also returned: keys just learned from the log.
     pub(crate) fn open(mut self, setting: Setting) -> Result<(Volume, Replayed)> {
-        let Setting { number, opens, sequence, bell, spots, degraded } = setting;
+        let Setting { number, opens, sequence, bell, spots, degraded, losses } = setting;
         let (root, io) = (self.settings.path.clone(), self.io.clone());
         create_folders(&*io, &root.join("objects"))?;
         let budget = match self.settings.budget {
@@ -133,6 +136,7 @@ impl Claim {
             observer: OnceLock::new(),
             left_behind: AtomicBool::new(false),
             degraded,
+            losses,
             failed: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
             leaving: AtomicBool::new(false),

@@ -42,6 +42,8 @@ pub(crate) struct Disks {
     change: Mutex<Change>,
     /// Counts comings and goings of disks.
     turns: watch::Sender<u64>,
+    /// Counts the times that objects went with a disk, or with their bytes on it.
+    losses: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Default)]
@@ -89,6 +91,7 @@ impl Disks {
             degraded: Arc::default(),
             change: Mutex::new(Change { opens, slots, ..Change::default() }),
             turns: watch::Sender::new(0),
+            losses: Arc::default(),
         };
         let mut first_error = None;
         for (number, claim) in claims.into_iter().enumerate() {
@@ -135,6 +138,7 @@ impl Disks {
             bell: self.bell.clone(),
             spots: self.spots.clone(),
             degraded: self.degraded.clone(),
+            losses: self.losses.clone(),
         };
         let (volume, replayed) = claim.open(site)?;
         let volume = Arc::new(volume);
@@ -226,6 +230,11 @@ impl Disks {
                 tracing::error!(disk = %volume.path().display(), "out of use: {standing}");
             }
             _ => tracing::info!(disk = %volume.path().display(), "out of use: {standing}"),
+        }
+        let was = &change.slots[volume.number()].standing;
+        if *was != Standing::Leaving || standing.hides_objects() {
+            // Before anybody looks for one of its objects and does not find it.
+            self.losses.send_modify(|n| *n += 1);
         }
         self.stand(&mut change, volume.number(), standing);
         let slot = &mut change.slots[volume.number()];
@@ -354,6 +363,11 @@ impl Disks {
     /// Counts comings and goings of disks.
     pub(crate) fn turns(&self) -> watch::Receiver<u64> {
         self.turns.subscribe()
+    }
+
+    /// Counts the times that objects went with a disk, or with their bytes on it.
+    pub(crate) fn losses(&self) -> &watch::Sender<u64> {
+        &self.losses
     }
 
     /// Has those who watch the set of disks look at it again.

@@ -379,6 +379,16 @@ impl Store {
         self.disks.turns()
     }
 
+    /// Counts the times that objects went with a disk, or with their bytes on it.
+    pub(crate) fn losses(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.disks.losses().subscribe()
+    }
+
+    /// How many [`Self::losses`] there were.
+    pub(crate) fn lost_so_far(&self) -> u64 {
+        *self.disks.losses().borrow()
+    }
+
     /// Bytes used and wanted on each disk.
     pub(crate) fn demands(&self) -> Vec<Demand> {
         self.disks.online().iter().map(|v| v.demand()).collect()

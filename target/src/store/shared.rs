@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use forebay_core::{Error, ErrorCode, Result};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::checked::Checked;
@@ -54,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) left_behind: AtomicBool,
     /// Some other disk is not in use: what is written or removed here may have an older copy there.
     pub(crate) degraded: Arc<AtomicBool>,
+    /// Counts the times that objects were lost.
+    pub(crate) losses: Arc<watch::Sender<u64>>,
     /// A sync failed: what the disk holds is unknown until it is opened again.
     pub(crate) failed: AtomicBool,
     /// The file system takes no writes just now.

@@ -348,6 +348,7 @@ impl Volume {
         }
         let (name, bucket_id) = (&record.name, record.bucket_id);
         tracing::warn!(name, bucket_id, generation = record.generation, "object lost its bytes");
+        self.shared.losses.send_modify(|n| *n += 1);
         self.remove_all_blocking(std::slice::from_ref(&now)).map(drop)
     }
 

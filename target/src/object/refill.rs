@@ -1,0 +1,145 @@
+//! Copies that are not here any more, because a disk went with them, or their bytes on it did. They are
+//! fetched again from the other targets that have them. Until all were, this target does not take what is
+//! missing here for never written.
+
+use std::sync::atomic::Ordering;
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::copies::{CopyRequest, Stamp};
+use forebay_core::intra::{LIST_PATH, ListPage, ListRequest};
+use forebay_core::list_page::Detail;
+use forebay_core::state::{ClusterState, Node};
+use forebay_core::{Error, ErrorCode, Result, rebalance};
+use futures::StreamExt;
+use tokio::sync::watch;
+
+use super::ObjectService;
+use super::neighbor::{newest, silent};
+use super::transfer::COST_OF_ONE;
+use crate::pace::Pace;
+
+/// Names taken from a listing at once.
+const PAGE: usize = 1000;
+/// Objects fetched at once.
+const PARALLEL: usize = 8;
+
+/// What became of one object, in bytes that came.
+pub(crate) type Note<'a> = &'a (dyn Fn(Result<u64>) + Sync);
+
+impl ObjectService {
+    /// Counts the times that objects went with a disk.
+    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
+        self.store().losses()
+    }
+
+    /// Whether copies that belong here may be missing, because they were lost since this target is
+    /// in the cluster.
+    pub(crate) fn may_have_lost(&self) -> bool {
+        self.store().lost_so_far() != self.0.refilled.load(Ordering::SeqCst)
+    }
+
+    /// An error for an object that is not here, if its copy may have been lost and nobody else can tell.
+    pub(super) fn check_never_lost(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        if !info.has_copies() || !self.may_have_lost() {
+            return Ok(());
+        }
+        let uri = info.bucket.object_uri(name);
+        let text =
+            format!("{uri} may have been on a disk that was lost, and no other target tells");
+        Err(Error::unavailable(text).retry_after(1))
+    }
+
+    /// The last change of an object that is not here, as those know it who have copies, too; a
+    /// write that was taken for the first one would be older than theirs. The caller has its lock.
+    pub(super) async fn last_elsewhere(
+        &self,
+        state: &ClusterState,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<Option<Stamp>> {
+        if !info.has_copies() || !self.may_have_lost() {
+            return Ok(None);
+        }
+        let others = rebalance::duty(state, info, name, self.me()).others;
+        let others = others.into_iter().filter(|n| n.alive).cloned().collect();
+        // One that is on a disk of theirs which is not in use is known to be older when that is back.
+        let request = CopyRequest { in_part: true, ..CopyRequest::new(&info.bucket, name) };
+        let answers = self.ask_for(&request, others).await;
+        if let Some(e) = silent(info, name, &answers) {
+            return Err(e);
+        }
+        let (there, removed) = newest(&answers);
+        Ok(there.map(|(_, stamp)| stamp).max(removed))
+    }
+
+    /// Fetches the copies that belong here and are not. False: some target could not tell of all
+    /// that it has, or some copy did not come.
+    pub(crate) async fn refill(&self, pace: &Pace, note: Note<'_>) -> Result<bool> {
+        let losses = self.store().lost_so_far();
+        let state = self.state();
+        let mut all = true;
+        for info in state.buckets.values().filter(|info| info.has_copies()) {
+            for node in state.holding_targets().filter(|n| n.id != *self.me()) {
+                all &= node.alive && self.refill_from(node, info, pace, note).await?;
+            }
+        }
+        if all {
+            self.0.refilled.fetch_max(losses, Ordering::SeqCst);
+        }
+        Ok(all)
+    }
+
+    async fn refill_from(
+        &self,
+        node: &Node,
+        info: &BucketInfo,
+        pace: &Pace,
+        note: Note<'_>,
+    ) -> Result<bool> {
+        let (bucket_id, limit, detail) = (info.id, PAGE, Detail::Size);
+        let mut request = ListRequest { bucket_id, limit, detail, ..ListRequest::default() };
+        let mut all = true;
+        loop {
+            let asked = self.0.parts.peer.post_for_bytes(&node.url, LIST_PATH, &request).await;
+            let page = match asked.map_err(Error::from) {
+                // A disk of its own may be away.
+                Err(e) if e.code == ErrorCode::Unavailable && !request.in_part => {
+                    (request.in_part, all) = (true, false);
+                    continue;
+                }
+                page => ListPage::decode(&page?, detail)?,
+            };
+            let Some(last) = page.entries.last() else { return Ok(all) };
+            request.after.clone_from(&last.name);
+            let state = self.state();
+            let mut missing = Vec::new();
+            for entry in &page.entries {
+                if rebalance::duty(&state, info, &entry.name, self.me()).stays
+                    && self.store().get(info.id, &entry.name).await?.is_none()
+                {
+                    missing.push((entry.name.clone(), entry.meta.size));
+                }
+            }
+            let came = futures::stream::iter(missing)
+                .map(async |(name, size)| {
+                    let cost = size.saturating_add(COST_OF_ONE);
+                    pace.pass(usize::try_from(cost).unwrap_or(usize::MAX)).await;
+                    self.adopt_from_neighbor(info, &name).await
+                })
+                .buffer_unordered(PARALLEL);
+            let mut came = std::pin::pin!(came);
+            while let Some(came) = came.next().await {
+                all &= came.is_ok();
+                match came {
+                    Ok(Some(record)) => note(Ok(record.size)),
+                    // Removed meanwhile.
+                    Ok(None) => {}
+                    Err(e) => note(Err(e)),
+                }
+            }
+            if !page.more {
+                return Ok(all);
+            }
+        }
+    }
+}
