@@ -77,7 +77,7 @@ pub const REDIRECT_VERSION: &str = "fbv";
 
 /// `Location` of a redirect to `target_url`: the same path and query, the version of the state that
 /// chose it, and a signature of the decoded path (clients may re-encode it, which must not void
-/// the signature).
+/// the signature). What an earlier redirect said of these is left out.
 pub fn redirect_location(
     identity: &Identity,
     version: u64,
@@ -87,7 +87,13 @@ pub fn redirect_location(
 ) -> Result<String> {
     let path = decode_path(uri.path())?;
     let proof = identity.secret.sign_redirect(method.as_str(), &path, unix_s());
-    let query = uri.query().map(|q| format!("{q}&")).unwrap_or_default();
+    let own = [REDIRECT_VERSION, REDIRECT_EXPIRY, REDIRECT_SIGNATURE];
+    let is_own = |pair: &str| own.contains(&pair.split('=').next().unwrap_or_default());
+    let mut query = String::new();
+    for pair in uri.query().unwrap_or_default().split('&').filter(|p| !p.is_empty() && !is_own(p)) {
+        query.push_str(pair);
+        query.push('&');
+    }
     Ok(format!("{target_url}{}?{query}{REDIRECT_VERSION}={version}&{proof}", uri.path()))
 }
 
@@ -128,5 +134,19 @@ mod tests {
         assert_eq!(caller(&Method::DELETE, &followed, &none, &me), Caller::Anonymous);
         let other: Uri = location.replace("a%20", "c%20").parse().unwrap();
         assert_eq!(caller(&Method::PUT, &other, &none, &me), Caller::Anonymous);
+    }
+
+    #[test]
+    fn of_two_redirects_the_later_one_says_what_state_is_needed() {
+        let me = identity();
+        let uri: Uri = "/v1/objects/b/o?archpath=a%26b&fresh".parse().unwrap();
+        let first = redirect_location(&me, 7, &Method::PUT, &uri, "").unwrap();
+        let first: Uri = first.parse().unwrap();
+        let second = redirect_location(&me, 8, &Method::PUT, &first, "http://t:2").unwrap();
+        let expected = "http://t:2/v1/objects/b/o?archpath=a%26b&fresh&fbv=8&fbx=";
+        assert!(second.starts_with(expected), "{second}");
+        assert_eq!(second.matches("fbs=").count(), 1, "{second}");
+        let second: Uri = second.parse().unwrap();
+        assert_eq!(caller(&Method::PUT, &second, &HeaderMap::new(), &me), Caller::Redirected);
     }
 }

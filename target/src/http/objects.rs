@@ -78,6 +78,7 @@ pub(super) struct ObjectRequest {
     pub(super) query: Query,
     pub(super) caller: Caller,
     method: Method,
+    uri: Uri,
     pub(super) headers: HeaderMap,
 }
 
@@ -183,7 +184,14 @@ fn later<'a>(
 
 fn finish(context: &Context, method: &Method, result: Result<Response>) -> Response {
     context.metrics.object_request(method, result_of(&result));
-    result.unwrap_or_else(|e| Failure(e).into_response())
+    result.unwrap_or_else(|e| {
+        let code = match e.code {
+            // Who was not sent there comes again.
+            ErrorCode::WrongOwner => ErrorCode::Unavailable,
+            code => code,
+        };
+        Failure(Error { code, ..e }).into_response()
+    })
 }
 
 fn decode(context: &Context, parts: Parts) -> Result<Begun> {
@@ -208,8 +216,8 @@ fn decode(context: &Context, parts: Parts) -> Result<Begun> {
     {
         return Ok(Begun::Answered(elsewhere));
     }
-    let (method, headers) = (parts.method, parts.headers);
-    let mut request = ObjectRequest { info, name, query, caller, method, headers };
+    let (method, uri, headers) = (parts.method, parts.uri, parts.headers);
+    let mut request = ObjectRequest { info, name, query, caller, method, uri, headers };
     if request.method != Method::GET {
         return Ok(Begun::Other(request));
     }
@@ -404,7 +412,10 @@ async fn put_object(context: &Context, request: ObjectRequest, sent: Sent) -> Re
     request.check_new_name()?;
     let announced = v1::announced_checksum(&request.headers)?;
     let put = PutRequest { announced, ..sent.put() };
-    let meta = context.objects.put(&request.info, request.name.as_str(), put).await?;
+    let meta = match context.objects.put(&request.info, request.name.as_str(), put).await {
+        Err(e) => return moved_meanwhile(context, &request, e),
+        Ok(meta) => meta,
+    };
     let mut response = Response::new(Body::empty());
     if let Some(meta) = meta {
         v1::put_object_meta(response.headers_mut(), &meta);
@@ -419,7 +430,11 @@ async fn delete(context: &Context, request: ObjectRequest, body: Body) -> Result
         "" | "delete" if request.caller == Caller::Node => {
             context.objects.delete_local(&request.info, name).await?;
         }
-        "" | "delete" => context.objects.delete(&request.info, name).await?,
+        "" | "delete" => {
+            if let Err(e) = context.objects.delete(&request.info, name).await {
+                return moved_meanwhile(context, &request, e);
+            }
+        }
         "evict-listrange" => {
             context.objects.evict(&request.info, name).await?;
         }
@@ -439,8 +454,22 @@ async fn patch(context: &Context, request: ObjectRequest, body: Body) -> Result<
             .hint(format!("keys that begin with \"{SYSTEM_PREFIX}\" are the S3 front's own")));
     }
     let replace = request.query.flag("set-new-custom");
-    context.objects.set_custom(&request.info, request.name.as_str(), pairs, replace).await?;
-    Ok(Response::new(Body::empty()))
+    let name = request.name.as_str();
+    match context.objects.set_custom(&request.info, name, pairs, replace).await {
+        Err(e) => moved_meanwhile(context, &request, e),
+        Ok(()) => Ok(Response::new(Body::empty())),
+    }
+}
+
+/// Sends a write on whose object got another owner while it was on its way, before anything was done.
+fn moved_meanwhile(context: &Context, request: &ObjectRequest, e: Error) -> Result<Response> {
+    let ObjectRequest { info, name, caller, method, uri, .. } = request;
+    match e.code {
+        ErrorCode::WrongOwner if *caller != Caller::Node => {
+            owned_elsewhere(context, info, name, *caller, method, uri)?.ok_or(e)
+        }
+        _ => Err(e),
+    }
 }
 
 async fn post(context: &Context, request: ObjectRequest, body: Body) -> Result<Response> {

@@ -41,8 +41,8 @@ pub(super) enum News<'a> {
 }
 
 impl ObjectService {
-    /// The state by which an object is written now; an error where a native one is another target's to
-    /// write, or may be, because this one hears of no majority. Asked under the object's
+    /// The state by which an object is written now; [`ErrorCode::WrongOwner`] where a native one is another
+    /// target's to write, and another error where it may be, because this one hears of no majority. Asked under the object's
     /// lock, so that whoever takes the lock later under a newer state knows that nothing is written
     /// here any more.
     pub(super) async fn may_write(
@@ -66,7 +66,8 @@ impl ObjectService {
             return Ok(state);
         }
         let uri = info.bucket.object_uri(name);
-        Err(Error::unavailable(format!("{uri} belongs to another target by now")).retry_after(1))
+        let text = format!("{uri} belongs to another target by now");
+        Err(Error::new(ErrorCode::WrongOwner, text).retry_after(1))
     }
 
     /// An error when no leading gateway was heard for so long that others may answer for this
@@ -258,7 +259,11 @@ impl ObjectService {
         let (begun, mut know) = (Instant::now(), BTreeSet::new());
         loop {
             let state = match info.has_copies() {
-                true => self.may_write(info, name).await?,
+                // Not for the other one to do once more: some may have heard of it.
+                true => self.may_write(info, name).await.map_err(|e| match e.code {
+                    ErrorCode::WrongOwner => Error { code: ErrorCode::Unavailable, ..e },
+                    _ => e,
+                })?,
                 // What took long to be written may be another's by now.
                 false => {
                     self.leased().await?;

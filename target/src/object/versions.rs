@@ -197,6 +197,7 @@ impl ObjectService {
             return Box::pin(self.delete(info, name)).await.map(|()| Removed::default());
         }
         history::check_name(name)?;
+        self.may_write(info, name).await?;
         let new = new_version(info);
         self.keep_replaced(info, name, &new).await?;
         self.put_marker(info, name, &new).await?;

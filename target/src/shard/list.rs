@@ -254,7 +254,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use forebay_core::archive::{Member, Stat};
-    use forebay_core::list_page::Detail;
     use futures::FutureExt;
     use proptest::prelude::*;
 
