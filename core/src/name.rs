@@ -86,6 +86,9 @@ impl fmt::Display for Provider {
     }
 }
 
+/// Names up to this length together are joined without memory from the heap.
+const JOINED: usize = 128;
+
 /// Second level of a bucket's identity: another cluster's id and a name; both empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Namespace {
@@ -135,6 +138,20 @@ fn namespace_or_null<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Arc<Names
     Ok(Arc::new(Option::<Namespace>::deserialize(d)?.unwrap_or_default()))
 }
 
+/// What `f` makes of texts behind one another; short ones take no memory from the heap.
+pub(crate) fn joined<const N: usize, R>(parts: [&str; N], f: impl FnOnce(&[u8]) -> R) -> R {
+    let mut room = [0; JOINED];
+    let mut end = 0;
+    for part in parts {
+        let Some(to) = room.get_mut(end..end + part.len()) else {
+            return f(parts.concat().as_bytes());
+        };
+        to.copy_from_slice(part.as_bytes());
+        end += part.len();
+    }
+    f(&room[..end])
+}
+
 impl Bucket {
     /// A bucket in the global namespace, its name checked.
     pub fn new(provider: Provider, name: &str) -> Result<Self> {
@@ -151,8 +168,21 @@ impl Bucket {
 
     /// `provider/@uuid#ns/name/`: the text that placement hashes before the object's name.
     pub fn uname(&self) -> String {
+        self.with_uname(str::to_owned)
+    }
+
+    /// What `f` makes of [`Self::uname`], mostly without memory for it: each request needs it more
+    /// than once.
+    pub fn with_uname<R>(&self, f: impl FnOnce(&str) -> R) -> R {
         let ns = &self.namespace;
-        format!("{}/@{}#{}/{}/", self.provider.as_str(), ns.uuid, ns.name, self.name)
+        joined(
+            [self.provider.as_str(), "/@", &ns.uuid, "#", &ns.name, "/", &self.name, "/"],
+            |bytes| match std::str::from_utf8(bytes) {
+                Ok(uname) => f(uname),
+                // Texts that are joined are a text.
+                Err(_) => f(&String::from_utf8_lossy(bytes)),
+            },
+        )
     }
 
     /// Parses [`Self::uname`], with or without an object name behind it.
@@ -357,6 +387,19 @@ mod tests {
         assert_eq!(b.uname(), "aws/@#/data/");
         assert_eq!(b.not_found().message, "aws bucket \"s3://data\" does not exist");
         assert_eq!(b.object_not_found("a/b").message, "s3://data/a/b does not exist");
+    }
+
+    #[test]
+    fn a_uname_is_the_same_however_long_the_name_is() {
+        for len in [1, JOINED - 8, JOINED - 7, 2 * JOINED] {
+            let name = "b".repeat(len);
+            let bucket = Bucket {
+                name: name.as_str().into(),
+                ..Bucket::from_parts("b", "ais", "").unwrap()
+            };
+            assert_eq!(bucket.uname(), format!("ais/@#/{name}/"));
+            assert_eq!(bucket.with_uname(str::len), "ais/@#//".len() + len);
+        }
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! With equal weights this is, bit for bit, the function that clients of AIStore v1 compute
 //! themselves for direct reads (wire reference §3.4).
 
-use xxhash_rust::xxh64::{Xxh64, xxh64};
+use xxhash_rust::xxh64::xxh64;
 
 use crate::bucket::BucketInfo;
 use crate::error::{Error, Result};
+use crate::name::{Bucket, joined};
 use crate::state::{ClusterState, Node};
 
 /// Seed of every digest that placement uses.
@@ -19,10 +20,13 @@ pub fn digest(text: &str) -> u64 {
 
 /// Digest of `bucket uname + object name` without joining them.
 pub fn object_digest(bucket_uname: &str, object: &str) -> u64 {
-    let mut h = Xxh64::new(SEED);
-    h.update(bucket_uname.as_bytes());
-    h.update(object.as_bytes());
-    h.digest()
+    // Of names as short as most are, at once: half the time of one piece after the other.
+    joined([bucket_uname, object], |name| xxh64(name, SEED))
+}
+
+/// [`object_digest`] of an object of a bucket.
+pub fn digest_in(bucket: &Bucket, object: &str) -> u64 {
+    bucket.with_uname(|uname| object_digest(uname, object))
 }
 
 /// The published mixing function of the rendezvous: two rounds of a 64-bit finaliser.
@@ -120,7 +124,7 @@ pub fn standby<'a>(state: &'a ClusterState, info: &BucketInfo, object: &str) -> 
     if info.copies != 2 || info.has_backend() || !state.is_calm() {
         return None;
     }
-    holders(state, info, object_digest(&info.bucket.uname(), object)).get(1).copied()
+    holders(state, info, digest_in(&info.bucket, object)).get(1).copied()
 }
 
 /// The target that must answer for an object now.
@@ -128,8 +132,7 @@ pub fn standby<'a>(state: &'a ClusterState, info: &BucketInfo, object: &str) -> 
 /// Buckets with a backend skip dead targets (a stand-in can fetch the object again); a native
 /// object belongs to those that have it even while they are dead, which is an error worth a retry.
 pub fn owner<'a>(state: &'a ClusterState, info: &BucketInfo, object: &str) -> Result<&'a Node> {
-    let digest = object_digest(&info.bucket.uname(), object);
-    owner_by_digest(state, info, digest, object)
+    owner_by_digest(state, info, digest_in(&info.bucket, object), object)
 }
 
 /// As [`owner`], for callers that hash many names of one bucket.
@@ -231,6 +234,10 @@ mod tests {
         assert_eq!(mix(0), 1905207664160064169);
         assert_eq!(mix(4573842), 5026071747115404967);
         assert_eq!(digest("hello"), 8439239763374124237);
+        let (bucket, long) = ("ais/@#/b/", "x".repeat(500));
+        for object in ["", "o", &long] {
+            assert_eq!(object_digest(bucket, object), digest(&format!("{bucket}{object}")));
+        }
         assert_eq!(digest("TGTaaaa1"), 12508783534370897408);
         assert_eq!(digest("TGTbbbb2"), 12256665944835498190);
         assert_eq!(digest("TGTcccc3"), 9305318365114316365);

@@ -24,7 +24,7 @@ pub struct Duty<'a> {
 /// What becomes of a copy that lies on target `me`. Where it does not stay it goes when all others
 /// have it.
 pub fn duty<'a>(state: &'a ClusterState, info: &BucketInfo, name: &str, me: &NodeId) -> Duty<'a> {
-    let digest = placement::object_digest(&info.bucket.uname(), name);
+    let digest = placement::digest_in(&info.bucket, name);
     let mut others = match info.copies {
         // The usual case, without a list of all.
         1 => Vec::from_iter(placement::highest(state.owning_targets(), digest)),
@@ -38,7 +38,7 @@ pub fn duty<'a>(state: &'a ClusterState, info: &BucketInfo, name: &str, me: &Nod
 
 /// What has to be sent so that an object, which lies where `old` has it, lies where `new` does.
 pub fn plan(old: &ClusterState, new: &ClusterState, info: &BucketInfo, name: &str) -> Vec<Move> {
-    let digest = placement::object_digest(&info.bucket.uname(), name);
+    let digest = placement::digest_in(&info.bucket, name);
     let had = placement::holders(old, info, digest);
     let has = placement::holders(new, info, digest);
     let comes: Vec<_> = has.iter().filter(|n| had.iter().all(|h| h.id != n.id)).collect();

@@ -473,7 +473,7 @@ impl ClusterState {
 
     /// The bucket, or the error that says it is not there; cheap to keep.
     pub fn bucket(&self, bucket: &Bucket) -> Result<&Arc<BucketInfo>> {
-        self.buckets.get(&bucket.uname()).ok_or_else(|| bucket.not_found())
+        bucket.with_uname(|uname| self.buckets.get(uname)).ok_or_else(|| bucket.not_found())
     }
 
     /// What a request to create `bucket` asks for, with the cluster's defaults for new buckets.

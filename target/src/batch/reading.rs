@@ -405,6 +405,13 @@ impl Reading {
         self.largest = self.largest.max(size);
         self.held = self.held - slot.cost + cost;
         slot.cost = cost;
+        if slot.again.is_empty() && !self.repeats.comes_again(position) {
+            slot.state = State::Ready(answer);
+            if !self.ordered {
+                self.ready.push_back(position);
+            }
+            return;
+        }
         let again = std::mem::take(&mut slot.again);
         let short = match &answer {
             Ok(Loaded::Whole(bytes)) => Some(Ok(bytes.clone())),

@@ -54,8 +54,8 @@ impl ObjectService {
             self.leased().await?;
         }
         let state = self.state();
-        let uname = info.bucket.uname();
-        let known = state.buckets.get(&uname).filter(|b| b.id == history::bucket_id(info.id));
+        let known = state.bucket(&info.bucket).ok();
+        let known = known.filter(|b| b.id == history::bucket_id(info.id));
         let Some(info) = known.filter(|b| !b.has_backend()) else { return Ok(state) };
         let writes = if info.has_copies() {
             placement::owner(&state, info, name)?.id == *self.me()

@@ -172,8 +172,11 @@ impl Spots {
         let mut known = None;
         for way in &self.slots[self.set(digest)] {
             let slot: Slot = std::array::from_fn(|n| way[n].load(Ordering::Relaxed));
+            if is_of(&slot, digest) {
+                known = Some(Known::unpack(slot));
+                break;
+            }
             ticket.room |= is_empty(&slot);
-            known = known.or_else(|| is_of(&slot, digest).then(|| Known::unpack(slot)));
         }
         fence(Ordering::Acquire);
         let is_whole = turn.is_multiple_of(2) && stripe.turn.load(Ordering::Relaxed) == turn;
