@@ -74,6 +74,11 @@ impl Request {
     }
 
     pub fn try_send(self) -> std::io::Result<Answer> {
+        self.send_in_halves(|| {})
+    }
+
+    /// Sends it, with something else done when half of the body is on its way.
+    pub fn send_in_halves(self, between: impl FnOnce()) -> std::io::Result<Answer> {
         let (address, path) = split(&self.url);
         let mut stream = match (self.within, address.parse()) {
             (Some(patience), Ok(address)) => TcpStream::connect_timeout(&address, patience)?,
@@ -90,7 +95,10 @@ impl Request {
         head.push_str("connection: close\r\n\r\n");
         stream.write_all(head.as_bytes())?;
         // A server may answer (a redirect, an error) without reading all of the body.
-        let sent = stream.write_all(&self.body);
+        let (first, rest) = self.body.split_at(self.body.len() / 2);
+        let sent = stream.write_all(first);
+        between();
+        let sent = sent.and_then(|()| stream.write_all(rest));
         read_answer(stream, &self.method).or_else(|e| sent.and(Err(e)))
     }
 

@@ -231,6 +231,32 @@ fn node(cluster: &Cluster, words: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_whose_object_gets_another_owner_while_it_comes_is_sent_on() {
+    let cluster = Cluster::plain();
+    let client = cluster.client();
+    let bucket = filled(&client, "sent-on", &[], 0).await;
+    let (name, bytes) = ("o", content("sent on", 400_000));
+    let owner = cluster.owner(&bucket, name);
+    let sent_away = http::request("PUT", &cluster.object_url(&bucket.name, name)).send();
+    assert_eq!(sent_away.status, 307);
+    let there = sent_away.header("location").unwrap().to_owned();
+    assert!(there.starts_with(&owner.url), "{there}");
+    let read = format!("{}/v1/objects/{}/{name}", owner.url, bucket.name);
+    let put = http::request("PUT", &there).body(bytes.clone());
+    let answer = put.clone().send_in_halves(|| {
+        node(&cluster, &["drain", &owner.id]);
+        wait::until("the former owner knows", MOVED, || http::get(&read).status == 301);
+    });
+    let answer = answer.unwrap();
+    assert_eq!(answer.status, 307, "{}", answer.text());
+    let next = answer.header("location").unwrap();
+    assert!(next.starts_with(&cluster.owner(&bucket, name).url) && !next.starts_with(&owner.url));
+    let done = http::request("PUT", next).body(bytes.clone()).send();
+    assert_eq!(done.status, 200, "{}", done.text());
+    assert_same(name, &client.get_bytes(&bucket, name, None).await.unwrap(), &bytes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_is_drained_given_back_and_removed_with_nothing_lost() {
     let cluster = Cluster::plain();
     let client = cluster.client();
