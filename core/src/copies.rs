@@ -97,6 +97,14 @@ impl CopyRequest {
     }
 }
 
+/// `POST /internal/v1/copy/survey`: what a target has of each of these objects, as [`CopyLook`]s in this
+/// order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SurveyRequest {
+    pub bucket: Bucket,
+    pub names: Vec<String>,
+}
+
 /// What a target has of an object; nothing of it is being changed while it answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyLook {
@@ -115,6 +123,11 @@ impl CopyLook {
             self.there.is_some_and(|there| there > stamp || there == stamp && !self.damaged);
         there || self.removed >= Some(stamp)
     }
+
+    /// Whether it is there, sound, as of this stamp or a later one, and nothing is known of a removal.
+    pub fn has(&self, stamp: Stamp) -> bool {
+        self.there >= Some(stamp) && !self.damaged && self.removed.is_none()
+    }
 }
 
 #[cfg(test)]
@@ -131,6 +144,9 @@ mod tests {
         assert!(!damaged.knows(stamp(5)) && damaged.knows(stamp(4)));
         let removed = CopyLook { removed: Some(stamp(5)), ..damaged };
         assert!(removed.knows(stamp(5)) && !CopyLook::default().knows(stamp(0)));
+        let sound = CopyLook { removed: None, ..look };
+        assert!(sound.has(stamp(5)) && sound.has(stamp(4)) && !sound.has(stamp(6)));
+        assert!(!look.has(stamp(4)) && !CopyLook { damaged: true, ..sound }.has(stamp(4)));
     }
 
     #[test]

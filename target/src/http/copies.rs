@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use forebay_core::copies::{COPY_HEADER, CopyHead, CopyRequest};
+use forebay_core::copies::{COPY_HEADER, CopyHead, CopyRequest, SurveyRequest};
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ObjectName};
 use forebay_node::reply::{Failure, json};
@@ -27,6 +27,14 @@ pub(super) async fn peek(
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
     Ok(json(&context.objects.peek(&info, &request).await?))
+}
+
+pub(super) async fn survey(
+    State(context): State<Shared>,
+    Json(request): Json<SurveyRequest>,
+) -> Result<Response, Failure> {
+    let info = context.maps.load().bucket(&request.bucket)?.clone();
+    Ok(json(&context.objects.survey(&info, &request).await?))
 }
 
 pub(super) async fn send(

@@ -138,6 +138,7 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/job/{id}/forget", post(intra::forget_job))
         .route("/internal/v1/stop", post(intra::stop))
         .route("/internal/v1/copy/look", post(copies::look))
+        .route("/internal/v1/copy/survey", post(copies::survey))
         .route("/internal/v1/copy/peek", post(copies::peek))
         .route("/internal/v1/copy/send", post(copies::send))
         .route("/internal/v1/copy/remove", post(copies::remove))

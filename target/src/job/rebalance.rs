@@ -81,6 +81,10 @@ impl Moving<'_> {
             let (page, more) = objects.names_here(id, &after, PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after.clone_from(last);
+            let page = match older {
+                true => page,
+                false => objects.still_to_spread(info, page).await,
+            };
             futures::stream::iter(page)
                 .for_each_concurrent(PARALLEL, |name| async move {
                     let which = Which { info, name: &name, older };

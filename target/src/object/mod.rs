@@ -28,6 +28,7 @@ mod ranges;
 mod refill;
 mod scratch;
 mod stored;
+mod survey;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tombstone;
