@@ -3,16 +3,17 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use forebay_core::state::Role;
 use forebay_core::state::backup::Backup;
+use forebay_node::clock::unix_ns;
 use forebay_node::config_load;
 use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output;
+use crate::part::Part;
 use crate::session::Session;
 
 /// A standard stream instead of a file.
@@ -57,8 +58,7 @@ pub(crate) struct RestoreArgs {
 /// Writes the newest state of the cluster to a file, whole or not at all.
 pub(crate) async fn backup(session: &Session, args: &BackupArgs) -> Result<(), Failure> {
     let map = session.client.refresh_map().await?;
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let backup = Backup { taken_ns: since.as_nanos() as u64, state: map.state.clone() };
+    let backup = Backup { taken_ns: unix_ns(), state: map.state.clone() };
     let bytes = backup.encode()?;
     if args.file == Path::new(STREAM) {
         let mut out = std::io::stdout().lock();
@@ -66,7 +66,7 @@ pub(crate) async fn backup(session: &Session, args: &BackupArgs) -> Result<(), F
         return written.map_err(|e| Failure::local("stdout", &e));
     }
     write(&args.file, &bytes).map_err(|e| Failure::local(args.file.display(), &e))?;
-    let what = json!({ "file": args.file, "bytes": bytes.len(), "version": backup.state.version });
+    let what = json!({ "file": args.file, "bytes": bytes.len() });
     shown(session, &backup, "written", &args.file, what)
 }
 
@@ -127,15 +127,9 @@ fn read(file: &Path) -> std::io::Result<Vec<u8>> {
 
 /// A file that is there is replaced only by a whole one.
 fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut part = file.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let mut to = File::create(&part)?;
-    let written = to.write_all(bytes).and_then(|()| to.sync_all());
-    let written = written.and_then(|()| std::fs::rename(&part, file));
-    if written.is_err() {
-        // Whatever is left of it is in nobody's way.
-        drop(std::fs::remove_file(&part));
-    }
-    written
+    let part = Part::beside(file);
+    let mut to = File::create_new(part.path())?;
+    to.write_all(bytes)?;
+    to.sync_all()?;
+    std::fs::rename(part.path(), file)
 }

@@ -14,6 +14,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use crate::failure::{Failure, exit};
 use crate::object::parse_range;
 use crate::output::{self, Format};
+use crate::part::Part;
 use crate::session::Session;
 use crate::uri::{self, Place};
 use crate::{progress, standard};
@@ -125,30 +126,11 @@ async fn into_file(
         return copy(session, bucket, name, range, &mut file, bar, failed).await;
     }
     let part = Part::beside(path);
-    let mut file = tokio::fs::File::create_new(&part.0).await.map_err(failed)?;
+    let mut file = tokio::fs::File::create_new(part.path()).await.map_err(failed)?;
     let size = copy(session, bucket, name, range, &mut file, bar, failed).await?;
     drop(file);
-    tokio::fs::rename(&part.0, path).await.map_err(failed)?;
+    tokio::fs::rename(part.path(), path).await.map_err(failed)?;
     Ok(size)
-}
-
-/// A file that is being filled; gone when it is dropped before it got its real name.
-struct Part(PathBuf);
-
-impl Part {
-    fn beside(path: &Path) -> Self {
-        let own = path.file_name().unwrap_or_default().to_string_lossy();
-        // A file name has at most 255 bytes.
-        let own = &own[..own.floor_char_boundary(180)];
-        let unique = format!(".{own}.{:08x}.forebay-part", rand::random::<u32>());
-        Self(path.with_file_name(unique))
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 /// Copies an object's bytes; returns how many.

@@ -19,6 +19,7 @@ mod nodes;
 mod object;
 mod os;
 mod output;
+mod part;
 mod pid_file;
 mod probe;
 mod progress;

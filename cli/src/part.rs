@@ -1,0 +1,27 @@
+//! Files that are there whole or not at all.
+
+use std::path::{Path, PathBuf};
+
+/// A file that is being filled; gone when it is dropped before it got its real name.
+pub(crate) struct Part(PathBuf);
+
+impl Part {
+    /// For what is to be `path`, in the same folder.
+    pub(crate) fn beside(path: &Path) -> Self {
+        let own = path.file_name().unwrap_or_default().to_string_lossy();
+        // A file name has at most 255 bytes.
+        let own = &own[..own.floor_char_boundary(180)];
+        let unique = format!(".{own}.{:08x}.forebay-part", rand::random::<u32>());
+        Self(path.with_file_name(unique))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
