@@ -245,13 +245,4 @@ mod tests {
         assert_eq!(file_path(Path::new("new/"), "1.jpg").unwrap(), Path::new("new/1.jpg"));
         assert!(file_path(to, "cat/").is_err());
     }
-
-    #[test]
-    fn an_unfinished_file_does_not_stay() {
-        let dir = tempfile::tempdir().unwrap();
-        let part = Part::beside(&dir.path().join("é".repeat(200)));
-        std::fs::write(&part.0, "half").unwrap();
-        drop(part);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
 }

@@ -25,3 +25,18 @@ impl Drop for Part {
         let _ = std::fs::remove_file(&self.0);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unfinished_file_does_not_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let part = Part::beside(&dir.path().join("é".repeat(200)));
+        std::fs::write(&part.0, "half").unwrap();
+        drop(part);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -12,7 +12,7 @@ use crate::object::Which;
 use crate::pace::Pace;
 
 /// Objects that move at once.
-const PARALLEL: usize = 8;
+const PARALLEL: usize = 4;
 /// Names taken from a listing at once.
 const PAGE: usize = 1000;
 /// Bytes that leave a target in a second at most: reads and writes go on meanwhile.

@@ -122,11 +122,11 @@ impl ObjectService {
     }
 
     /// The other targets that may have an object which is not here. What has copies may be missing
-    /// here because a disk is, or was replaced: those are asked who surely have it then. An error
-    /// where only a disk that is not in use could tell.
+    /// here because a disk is, or was: those are asked who surely have it then. An error where only a
+    /// disk that is not in use could tell.
     fn who_has_what_is_missing(&self, info: &BucketInfo, name: &str) -> Result<Vec<Node>> {
         let mut others = self.who_may_know(info, name);
-        if info.has_copies() && others.is_empty() {
+        if info.has_copies() && others.is_empty() && self.may_lack() {
             let state = self.state();
             let all = rebalance::duty(&state, info, name, self.me()).others;
             others = all.into_iter().filter(|n| n.alive && !n.lagging).cloned().collect();

@@ -38,6 +38,11 @@ impl ObjectService {
         self.store().lost_so_far() != self.0.refilled.load(Ordering::SeqCst)
     }
 
+    /// Whether a copy that belongs here may be somewhere else only.
+    pub(super) fn may_lack(&self) -> bool {
+        self.store().check_whole().is_err() || self.may_have_lost()
+    }
+
     /// An error for an object that is not here, if its copy may have been lost and nobody else can tell.
     pub(super) fn check_never_lost(&self, info: &BucketInfo, name: &str) -> Result<()> {
         if !info.has_copies() || !self.may_have_lost() {

@@ -100,6 +100,8 @@ impl Disks {
                 let mut change = disks.lock();
                 tracing::error!(disk = %change.slots[number].settings.path.display(), "not in use: {e}");
                 change.slots[number].standing = Standing::Away(e.to_string());
+                // Another one may come in its place.
+                disks.losses.send_modify(|n| *n += 1);
                 first_error = first_error.or(Some(e));
             }
         }
