@@ -41,10 +41,10 @@ pub(super) enum News<'a> {
 }
 
 impl ObjectService {
-    /// The state by which an object is written now; [`ErrorCode::WrongOwner`] where a native one is another
-    /// target's to write, and another error where it may be, because this one hears of no majority. Asked under the object's
-    /// lock, so that whoever takes the lock later under a newer state knows that nothing is written
-    /// here any more.
+    /// The state by which an object is written now; [`ErrorCode::WrongOwner`] where a native one is
+    /// another target's to write, and another error where it may be, because this one hears of no
+    /// majority. Asked under the object's lock, so that whoever takes the lock later under a newer
+    /// state knows that nothing is written here any more.
     pub(super) async fn may_write(
         &self,
         info: &BucketInfo,
