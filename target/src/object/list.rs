@@ -1,12 +1,12 @@
 //! Listings: of what is here, and of what the backend has.
 
-use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cloud_rules::Compose;
-use forebay_core::history;
-use forebay_core::intra::{ListPage, ListRequest};
+use forebay_core::intra::{LIST_PATH, ListPage, ListRequest};
 use forebay_core::list_columns::{Columns, MAX_ROWS};
 use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
+use forebay_core::state::Node;
+use forebay_core::{Error, Result, history};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
@@ -38,6 +38,12 @@ impl ObjectService {
     ) -> Result<(Vec<Record>, bool)> {
         let ListRequest { bucket_id, prefix, until, limit, .. } = request;
         self.store().list(*bucket_id, prefix, start(after), until.as_deref(), *limit).await
+    }
+
+    /// A page of the records that another target holds.
+    pub(super) async fn page_at(&self, node: &Node, request: &ListRequest) -> Result<ListPage> {
+        let page = self.0.parts.peer.post_for_bytes(&node.url, LIST_PATH, request).await;
+        ListPage::decode(&page.map_err(Error::from)?, request.detail)
     }
 
     /// Names of what lies here under an id, after a name; and whether there are more.

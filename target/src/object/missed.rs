@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forebay_core::bucket::BucketInfo;
-use forebay_core::intra::{LIST_PATH, ListPage, ListRequest};
-use forebay_core::list_page::Detail;
+use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::state::Node;
-use forebay_core::{Error, Result, history};
+use forebay_core::{Result, history};
 use futures::future::try_join_all;
 
 use super::ObjectService;
@@ -94,9 +93,7 @@ impl ObjectService {
         };
         let mut names = Vec::new();
         loop {
-            let peer = &self.0.parts.peer;
-            let page = peer.post_for_bytes(&node.url, LIST_PATH, &request).await;
-            let page = ListPage::decode(&page.map_err(Error::from)?, Detail::All)?;
+            let page = self.page_at(node, &request).await?;
             names.extend(page.entries.into_iter().map(|entry| entry.name));
             match names.last().filter(|_| page.more) {
                 Some(last) => request.after.clone_from(last),

@@ -23,7 +23,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(6);
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// What another target says of an object.
-pub(super) type Answer = (Node, Result<CopyLook>);
+type Answer = (Node, Result<CopyLook>);
 
 /// What the others know of an object.
 pub(super) struct Elsewhere {
@@ -196,8 +196,18 @@ impl ObjectService {
         name: &str,
     ) -> Result<Elsewhere> {
         let others = self.who_may_know(info, name);
-        let answers = self.look_elsewhere(info, name, others).await;
-        if let Some(e) = silent(info, name, &answers) {
+        self.elsewhere(info, &CopyRequest::new(&info.bucket, name), others).await
+    }
+
+    /// What others know of an object; an error where one of them does not say.
+    pub(super) async fn elsewhere(
+        &self,
+        info: &BucketInfo,
+        look: &CopyRequest,
+        others: Vec<Node>,
+    ) -> Result<Elsewhere> {
+        let answers = self.ask_for(look, others).await;
+        if let Some(e) = silent(info, &look.name, &answers) {
             return Err(e);
         }
         let (there, removed) = newest(&answers);
@@ -232,7 +242,7 @@ impl ObjectService {
     }
 
     /// What others say to a look.
-    pub(super) async fn ask_for(&self, look: &CopyRequest, others: Vec<Node>) -> Vec<Answer> {
+    async fn ask_for(&self, look: &CopyRequest, others: Vec<Node>) -> Vec<Answer> {
         let asked = others.into_iter().map(async |node| {
             if !node.alive {
                 return (node, Err(Error::unavailable("it is down")));
@@ -386,7 +396,7 @@ impl ObjectService {
 }
 
 /// The newest copy that was found, and the last removal.
-pub(super) fn newest(answers: &[Answer]) -> (Option<(&Node, Stamp)>, Option<Stamp>) {
+fn newest(answers: &[Answer]) -> (Option<(&Node, Stamp)>, Option<Stamp>) {
     let looks = || answers.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().ok()?)));
     let there = looks().filter_map(|(node, look)| Some((node, look.there?)));
     let removed = looks().filter_map(|(_, look)| look.removed).max();
@@ -394,7 +404,7 @@ pub(super) fn newest(answers: &[Answer]) -> (Option<(&Node, Stamp)>, Option<Stam
 }
 
 /// What is to be said where nobody has an object and somebody did not answer.
-pub(super) fn silent(info: &BucketInfo, name: &str, answers: &[Answer]) -> Option<Error> {
+fn silent(info: &BucketInfo, name: &str, answers: &[Answer]) -> Option<Error> {
     let (node, e) =
         answers.iter().find_map(|(node, answer)| Some((node, answer.as_ref().err()?)))?;
     let uri = info.bucket.object_uri(name);

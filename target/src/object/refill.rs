@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{CopyRequest, Stamp};
-use forebay_core::intra::{LIST_PATH, ListPage, ListRequest};
+use forebay_core::intra::ListRequest;
 use forebay_core::list_page::Detail;
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, Result, rebalance};
@@ -14,7 +14,7 @@ use futures::StreamExt;
 use tokio::sync::watch;
 
 use super::ObjectService;
-use super::neighbor::{newest, silent};
+use super::neighbor::Elsewhere;
 use super::transfer::COST_OF_ONE;
 use crate::pace::Pace;
 
@@ -69,11 +69,7 @@ impl ObjectService {
         let others = others.into_iter().filter(|n| n.alive).cloned().collect();
         // One that is on a disk of theirs which is not in use is known to be older when that is back.
         let request = CopyRequest { in_part: true, ..CopyRequest::new(&info.bucket, name) };
-        let answers = self.ask_for(&request, others).await;
-        if let Some(e) = silent(info, name, &answers) {
-            return Err(e);
-        }
-        let (there, removed) = newest(&answers);
+        let Elsewhere { there, removed } = self.elsewhere(info, &request, others).await?;
         Ok(there.map(|(_, stamp)| stamp).max(removed))
     }
 
@@ -105,14 +101,13 @@ impl ObjectService {
         let mut request = ListRequest { bucket_id, limit, detail, ..ListRequest::default() };
         let mut all = true;
         loop {
-            let asked = self.0.parts.peer.post_for_bytes(&node.url, LIST_PATH, &request).await;
-            let page = match asked.map_err(Error::from) {
+            let page = match self.page_at(node, &request).await {
                 // A disk of its own may be away.
                 Err(e) if e.code == ErrorCode::Unavailable && !request.in_part => {
                     (request.in_part, all) = (true, false);
                     continue;
                 }
-                page => ListPage::decode(&page?, detail)?,
+                page => page?,
             };
             let Some(last) = page.entries.last() else { return Ok(all) };
             request.after.clone_from(&last.name);
