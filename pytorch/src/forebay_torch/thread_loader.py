@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, default_collate, default_convert
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
+from forebay_torch.ahead import FetchedAhead
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch.resume import Cursor
 from forebay_torch.shard_sampler import DistributedShardSampler
@@ -218,7 +219,10 @@ class ThreadLoader(AsyncSamples):
 
     def _start(self) -> ThreadPass:
         if not self._is_iterable:
-            return ThreadPass(self._threads, self._prefetch, self._ordered, jobs=self._jobs())
+            ahead = self._ahead()
+            return ThreadPass(
+                self._threads, self._prefetch, self._ordered, jobs=self._jobs(ahead), ahead=ahead
+            )
         if self._threads == 0:
             own = [self._grouped(self.dataset)]
         elif isinstance(getattr(self.dataset, "_cursor", None), Cursor):
@@ -227,18 +231,19 @@ class ThreadLoader(AsyncSamples):
             own = [self._grouped(self.dataset)]
         return ThreadPass(self._threads, self._prefetch, self._ordered, own=own)
 
-    def _jobs(self) -> Iterator[Callable[[], Made]]:
-        """Makes each batch of a map-style dataset. Where that can be had, the next ones come from the
-        cluster meanwhile: without a thread that waits for them, and so also where there is none."""
+    def _ahead(self) -> FetchedAhead | None:
+        """What has the next batches of a map-style dataset come from the cluster meanwhile, where that
+        can be had: without a thread that waits for them, and so also where there is none."""
         begin = getattr(self.dataset, "fetching_ahead", None)
         if begin is None:
-            yield from (partial(self._fetched, indices) for indices in self._batches)
-            return
-        ahead = begin(self._threads + self._prefetch, _TOGETHER, _AHEAD_BYTES)
-        try:
-            yield from (partial(self._fetched, indices) for indices in ahead.along(self._batches))
-        finally:
-            ahead.close()
+            return None
+        ahead: FetchedAhead = begin(self._threads + self._prefetch, _TOGETHER, _AHEAD_BYTES)
+        return ahead
+
+    def _jobs(self, ahead: FetchedAhead | None) -> Iterator[Callable[[], Made]]:
+        """Makes each batch of a map-style dataset."""
+        batches = self._batches if ahead is None else ahead.along(self._batches)
+        yield from (partial(self._fetched, indices) for indices in batches)
 
     def _fetched(self, indices: list[int]) -> Made:
         """The batch of these samples of a map-style dataset."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from forebay_torch import place
+from forebay_torch.ahead import FetchedAhead
 
 __all__ = ["Made", "ThreadPass"]
 
@@ -37,7 +38,10 @@ class ThreadPass:
         *,
         jobs: Iterator[Callable[[], Made]] | None = None,
         own: list[Iterator[Made]] | None = None,
+        ahead: FetchedAhead | None = None,
     ) -> None:
+        # What jobs read from. It outlives the last job that is taken: others may be under way.
+        self._ahead = ahead
         self._jobs = jobs
         self._own = own or []
         self._ordered = ordered
@@ -96,6 +100,8 @@ class ThreadPass:
                 self._jobs.close()
             self._made.clear()
             self._changed.notify_all()
+        if self._ahead is not None:
+            self._ahead.close()
         _live.discard(self)
 
     def join(self, deadline: float) -> None:
