@@ -3,6 +3,8 @@
 //! A stream has a task that fetches and a thread that unpacks ([`reader`]); both run ahead of who
 //! reads by a bounded number of bytes ([`pipe`]) and end when the stream is dropped.
 
+use std::vec;
+
 use http::{HeaderMap, Method};
 use tokio::task::AbortHandle;
 
@@ -100,29 +102,44 @@ impl Client {
         name: &ObjectName,
         options: ShardOptions,
     ) -> ShardStream {
-        let (sender, items) = pipe::channel(options.read_ahead / 2);
+        let (sender, runs) = pipe::channel(options.read_ahead / 2);
         let (client, bucket, name) = (self.clone(), bucket.clone(), name.clone());
         let job = reader::Job { client, bucket, name, options };
         let task = tokio::spawn(reader::run(job, sender)).abort_handle();
-        ShardStream { items, task }
+        ShardStream { runs, run: Vec::new().into_iter(), task }
     }
 }
 
 /// A shard being read.
 pub struct ShardStream {
-    items: pipe::Receiver<ShardItem>,
+    runs: pipe::Receiver<reader::Run>,
+    /// What is left of the last one.
+    run: vec::IntoIter<ShardItem>,
     task: AbortHandle,
 }
 
 impl ShardStream {
     /// The next item; `None` at the end.
     pub async fn next(&mut self) -> Option<ShardItem> {
-        self.items.next().await
+        loop {
+            match self.run.next() {
+                Some(item) => return Some(item),
+                None => self.run = self.runs.next().await?.into_iter(),
+            }
+        }
     }
 
     /// The same if there is no need to wait for it: `Some(None)` is the end.
     pub fn try_next(&mut self) -> Option<Option<ShardItem>> {
-        self.items.try_next()
+        loop {
+            match self.run.next() {
+                Some(item) => return Some(Some(item)),
+                None => match self.runs.try_next()? {
+                    Some(run) => self.run = run.into_iter(),
+                    None => return Some(None),
+                },
+            }
+        }
     }
 }
 

@@ -132,6 +132,62 @@ def test_a_bad_sample_is_an_error_of_its_own(bucket: forebay.Bucket) -> None:
     assert list(stream) == []
 
 
+def runs(stream: forebay.ShardStream, like: Any = None) -> list[Any]:
+    """What is left of a stream, by its runs."""
+    got = []
+    while run := stream.next_run(like):
+        assert 1 <= len(run) <= 256
+        got += run
+    return got
+
+
+def test_samples_that_are_there_come_together(bucket: forebay.Bucket) -> None:
+    shard = bucket.object("a.tar")
+    shard.put(pack(MEMBERS, ".tar"))
+    assert runs(shard.samples()) == list(SAMPLES.items())
+    stream = shard.samples()
+    first = next(stream)
+    assert [first, *runs(stream)] == list(SAMPLES.items())
+    assert stream.next_run() == []
+    with pytest.raises(TypeError, match="members come one by one"):
+        shard.members().next_run()
+
+
+def test_parts_come_in_dicts_like_the_one_that_is_given(bucket: forebay.Bucket) -> None:
+    class Parts(dict[str, bytes]):
+        __slots__ = ("key", "origin")
+
+        def __init__(self) -> None:
+            raise AssertionError("no code runs for a sample")
+
+    like = Parts.__new__(Parts)
+    like.origin = "here"
+    shard = bucket.object("a.tar")
+    shard.put(pack(MEMBERS, ".tar"))
+    for (key, parts), wanted in zip(runs(shard.samples(), like), SAMPLES.items(), strict=True):
+        assert (key, parts) == wanted
+        assert type(parts) is Parts
+        assert (parts.key, parts.origin) == (key, "here")
+
+
+def test_a_bad_sample_ends_a_run_and_is_raised_in_its_place(bucket: forebay.Bucket) -> None:
+    names = ["1.a", "2.a", "2.a", "3.a", "1.c", "4.a"]
+    shard = bucket.object("a.tar")
+    shard.put(tar([(name, name.encode()) for name in names]))
+    stream = shard.samples()
+    events: list[Any] = []
+    while True:
+        try:
+            run = stream.next_run()
+        except forebay.InvalidArgument as error:
+            events.append("two" if "has two" in str(error) else "apart")
+            continue
+        if not run:
+            break
+        events += [key for key, _ in run]
+    assert events == ["1", "two", "3", "apart", "4"]
+
+
 def test_a_stream_stays_with_the_process_that_opened_it(bucket: forebay.Bucket) -> None:
     bucket.object("a.tar").put(tar(MEMBERS))
     stream = bucket.object("a.tar").samples()

@@ -80,23 +80,29 @@ pub(crate) fn channel<T>(bytes: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 /// A [`Receiver`] of bytes as a reader, for a thread that may block.
-pub(crate) struct PipeReader {
+pub(crate) struct PipeReader<F> {
     pieces: Receiver<Result<Bytes, Error>>,
     piece: Bytes,
+    /// Called before it waits for bytes.
+    before_wait: F,
 }
 
-impl From<Receiver<Result<Bytes, Error>>> for PipeReader {
-    fn from(pieces: Receiver<Result<Bytes, Error>>) -> Self {
-        Self { pieces, piece: Bytes::new() }
+impl<F: FnMut()> PipeReader<F> {
+    pub(crate) fn new(pieces: Receiver<Result<Bytes, Error>>, before_wait: F) -> Self {
+        Self { pieces, piece: Bytes::new(), before_wait }
     }
 }
 
-impl Read for PipeReader {
+impl<F: FnMut()> Read for PipeReader<F> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
-            match self.pieces.channel.blocking_recv() {
-                Some((Ok(piece), _)) => self.piece = piece,
-                Some((Err(e), _)) => return Err(into_io(e)),
+            let next = self.pieces.try_next().unwrap_or_else(|| {
+                (self.before_wait)();
+                self.pieces.channel.blocking_recv().map(|(next, _)| next)
+            });
+            match next {
+                Some(Ok(piece)) => self.piece = piece,
+                Some(Err(e)) => return Err(into_io(e)),
                 None => return Ok(0),
             }
         }
@@ -128,10 +134,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_reader_says_that_it_waits_when_nothing_is_there() {
+        let (sender, receiver) = channel(64);
+        sender.send(Ok("ab".into()), 2).await.unwrap();
+        let (waits, waited) = std::sync::mpsc::channel();
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut reader = PipeReader::new(receiver, || waits.send(()).unwrap());
+            let mut buf = [0; 2];
+            reader.read_exact(&mut buf).unwrap();
+            (reader.read(&mut buf).unwrap(), buf)
+        });
+        tokio::task::spawn_blocking(move || waited.recv().unwrap()).await.unwrap();
+        drop(sender);
+        assert_eq!(reading.await.unwrap(), (0, *b"ab"));
+    }
+
+    #[tokio::test]
     async fn a_reader_gets_all_bytes_and_then_the_error() {
         let (sender, receiver) = channel(64);
         let reading = tokio::task::spawn_blocking(move || {
-            let mut reader = PipeReader::from(receiver);
+            let mut reader = PipeReader::new(receiver, || {});
             let mut text = String::new();
             let error = reader.read_to_string(&mut text).unwrap_err();
             (text, forebay_core::archive::from_io(error))

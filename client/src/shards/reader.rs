@@ -2,8 +2,10 @@
 //! samples, all of it away from Python.
 
 use std::io::{self, Read};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use forebay_core::archive::{ArchiveFormat, Limits, TarReader, decompress, from_io};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::{Bucket, Error, ErrorCode, ObjectName, Result};
@@ -26,6 +28,11 @@ const HEAD: usize = 512;
 const TAIL: u64 = 1 << 20;
 /// Members of a zip archive that are asked for at once.
 const BATCH: usize = 2048;
+/// Items go to who reads several at a time: to send one costs more than to find it. They are at most so
+/// many,
+const RUN: usize = 256;
+/// and have no more than about this many bytes.
+const RUN_BYTES: usize = 128 << 10;
 
 /// What is read, and how.
 #[derive(Clone, Debug)]
@@ -50,14 +57,19 @@ pub struct ShardOptions {
 /// A sample, or a member alone. A failure may be that of one sample, after which others come.
 pub type ShardItem = Result<Sample<Vec<u8>>>;
 
+/// Items that come together.
+pub(crate) type Run = Vec<ShardItem>;
+
 /// Reads all of it into `out`.
-pub(crate) async fn run(job: Job, out: Sender<ShardItem>) {
+pub(crate) async fn run(job: Job, out: Sender<Run>) {
     if let Err(e) = read(&job, &out).await {
-        let _ = send(&out, &job, Err(e)).await;
+        let mut outbox = Outbox::new(&job, out);
+        outbox.add(Err(e));
+        let _ = outbox.send().await;
     }
 }
 
-async fn read(job: &Job, out: &Sender<ShardItem>) -> Result<()> {
+async fn read(job: &Job, out: &Sender<Run>) -> Result<()> {
     let named = job.options.format.or_else(|| ArchiveFormat::from_name(job.name.as_str()));
     if named == Some(ArchiveFormat::Zip) {
         return zip(job, out).await;
@@ -85,7 +97,7 @@ async fn read(job: &Job, out: &Sender<ShardItem>) -> Result<()> {
     let (to_parser, pieces) = pipe::channel(job.options.read_ahead / 2);
     let (parsed, sink) = (job.clone(), out.clone());
     let mut parsing =
-        tokio::task::spawn_blocking(move || parse(&parsed, format, pieces.into(), &sink));
+        tokio::task::spawn_blocking(move || parse(&parsed, format, pieces, sink));
     let feeding = async move {
         if !head.is_empty() {
             let size = head.len();
@@ -110,10 +122,30 @@ async fn read(job: &Job, out: &Sender<ShardItem>) -> Result<()> {
 fn parse(
     job: &Job,
     format: ArchiveFormat,
-    input: PipeReader,
-    out: &Sender<ShardItem>,
+    input: pipe::Receiver<Result<Bytes>>,
+    out: Sender<Run>,
 ) -> Result<()> {
     let runtime = Handle::current();
+    let outbox = Arc::new(Mutex::new(Outbox::new(job, out)));
+    let send = || runtime.block_on(lock(&outbox).send());
+    // What is there does not wait for what is still to come.
+    let (waiting, handle) = (outbox.clone(), runtime.clone());
+    let input = PipeReader::new(input, move || drop(handle.block_on(lock(&waiting).send())));
+    let parsed = unpack(job, format, input, |item| {
+        let is_full = lock(&outbox).add(item);
+        !is_full || send().is_ok()
+    });
+    let _ = send();
+    parsed
+}
+
+/// Gives `take` the items of a TAR, for as long as it wants them.
+fn unpack(
+    job: &Job,
+    format: ArchiveFormat,
+    input: impl Read + Send,
+    mut take: impl FnMut(ShardItem) -> bool,
+) -> Result<()> {
     let limits = Limits::default();
     let mut plain = decompress(format, input, &limits)?;
     let mut tar = TarReader::new(&mut plain, limits);
@@ -124,22 +156,23 @@ fn parse(
         }
         let data = tar.read_member(MAX_SAMPLE)?;
         if let Some(item) = assembler.add(&member.name, data)?
-            && runtime.block_on(send(out, job, item)).is_err()
+            && !take(item)
         {
             return Ok(());
         }
     }
     io::copy(&mut plain.take(TAIL), &mut io::sink()).map_err(from_io)?;
     if let Some(item) = assembler.finish() {
-        let _ = runtime.block_on(send(out, job, item));
+        take(item);
     }
     Ok(())
 }
 
 /// Reads a zip archive, whose table of contents is at its end: through the shard's index.
-async fn zip(job: &Job, out: &Sender<ShardItem>) -> Result<()> {
+async fn zip(job: &Job, out: &Sender<Run>) -> Result<()> {
     let index =
         job.client.shard_index(&job.bucket, &job.name).await.map_err(ClientError::into_core)?;
+    let mut outbox = Outbox::new(job, out.clone());
     let mut assembler = Assembler::new(job.options.naming);
     for window in index.members.chunks(BATCH) {
         let wanted: Vec<_> = window.iter().filter(|(name, ..)| assembler.wants(name)).collect();
@@ -153,37 +186,85 @@ async fn zip(job: &Job, out: &Sender<ShardItem>) -> Result<()> {
             ordered: true,
         };
         let mut answers = job.client.batch(&request).map_err(ClientError::into_core)?;
-        while let Some(BatchItem { index, result }) = answers.next().await {
-            let Some((name, _, size)) = wanted.get(index) else { continue };
-            let data = result?;
-            if data.len() as u64 != *size {
-                let text = format!("the shard changed while \"{name}\" was read from it");
-                return Err(Error::new(ErrorCode::ObjectChanged, text));
-            }
-            if let Some(item) = assembler.add(name, data.into())?
-                && send(out, job, item).await.is_err()
-            {
+        while let Some(run) = answers.next_run().await {
+            let taken = take_in(&mut assembler, &mut outbox, &wanted, run);
+            if outbox.send().await.is_err() {
                 return Ok(());
             }
+            taken?;
         }
     }
     if let Some(item) = assembler.finish() {
-        let _ = send(out, job, item).await;
+        outbox.add(item);
+    }
+    let _ = outbox.send().await;
+    Ok(())
+}
+
+/// Makes items of members that came together.
+fn take_in(
+    assembler: &mut Assembler,
+    outbox: &mut Outbox,
+    wanted: &[&(String, u64, u64)],
+    run: Vec<BatchItem>,
+) -> Result<()> {
+    for BatchItem { index, result } in run {
+        let Some((name, _, size)) = wanted.get(index) else { continue };
+        let data = result?;
+        if data.len() as u64 != *size {
+            let text = format!("the shard changed while \"{name}\" was read from it");
+            return Err(Error::new(ErrorCode::ObjectChanged, text));
+        }
+        if let Some(item) = assembler.add(name, data.into())? {
+            outbox.add(item);
+        }
     }
     Ok(())
 }
 
-async fn send(out: &Sender<ShardItem>, job: &Job, mut item: ShardItem) -> Result<(), pipe::Gone> {
-    if let Err(e) = &mut item {
+fn lock(outbox: &Mutex<Outbox>) -> MutexGuard<'_, Outbox> {
+    outbox.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Items on their way out.
+struct Outbox {
+    /// The shard, for errors.
+    uri: String,
+    out: Sender<Run>,
+    run: Run,
+    bytes: usize,
+    /// Bytes that are worth sending.
+    enough: usize,
+}
+
+impl Outbox {
+    fn new(job: &Job, out: Sender<Run>) -> Self {
         let uri = job.bucket.object_uri(job.name.as_str());
-        if !e.message.contains(&uri) {
-            e.message = format!("{uri}: {}", e.message);
-        }
+        let enough = RUN_BYTES.min(job.options.read_ahead / 8);
+        Self { uri, out, run: Vec::new(), bytes: 0, enough }
     }
-    let size = item.as_ref().map_or(0, |sample| {
-        sample.parts.iter().map(|(extension, data)| extension.len() + data.len()).sum()
-    });
-    out.send(item, size).await
+
+    /// Adds an item; whether it is time to send.
+    fn add(&mut self, mut item: ShardItem) -> bool {
+        if let Err(e) = &mut item
+            && !e.message.contains(&self.uri)
+        {
+            e.message = format!("{}: {}", self.uri, e.message);
+        }
+        self.bytes += item.as_ref().map_or(0, |sample| {
+            sample.parts.iter().map(|(extension, data)| extension.len() + data.len()).sum()
+        });
+        self.run.push(item);
+        self.run.len() >= RUN || self.bytes >= self.enough
+    }
+
+    /// Sends what is there; waits until there is room for it.
+    async fn send(&mut self) -> Result<(), pipe::Gone> {
+        if self.run.is_empty() {
+            return Ok(());
+        }
+        self.out.send(mem::take(&mut self.run), mem::take(&mut self.bytes)).await
+    }
 }
 
 /// Makes items of members, in whichever of the two ways.

@@ -1,9 +1,10 @@
 //! Members that come one after the other, grouped into samples; and the same over a whole index.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 use forebay_core::{Error, Result};
+use hashbrown::{DefaultHashBuilder, HashSet};
 
 use super::naming::Naming;
 
@@ -23,10 +24,13 @@ pub(crate) struct Grouper<T> {
     problem: Option<Error>,
     /// Keys of all samples so far, hashed: 8 bytes each, however long they are.
     seen: HashSet<u64>,
-    /// Extensions of the current sample, hashed.
+    /// Extensions of the current sample, hashed, once it has many parts.
     extensions: HashSet<u64>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
 }
+
+/// Parts of a sample that are looked through one by one.
+const FEW: usize = 16;
 
 impl<T> Grouper<T> {
     pub(crate) fn new() -> Self {
@@ -35,7 +39,7 @@ impl<T> Grouper<T> {
             problem: None,
             seen: HashSet::new(),
             extensions: HashSet::new(),
-            hasher: RandomState::new(),
+            hasher: DefaultHashBuilder::default(),
         }
     }
 
@@ -58,7 +62,17 @@ impl<T> Grouper<T> {
         if self.problem.is_some() {
             return;
         }
-        if !self.extensions.insert(self.hasher.hash_one(extension)) {
+        let parts = &sample.parts;
+        let is_new = if parts.len() < FEW {
+            parts.iter().all(|(known, _)| known != extension)
+        } else {
+            if self.extensions.is_empty() {
+                let known = parts.iter().map(|(known, _)| self.hasher.hash_one(known.as_str()));
+                self.extensions.extend(known);
+            }
+            self.extensions.insert(self.hasher.hash_one(extension))
+        };
+        if !is_new {
             self.problem = Some(twice(&sample.key, extension));
             sample.parts.clear();
         } else {

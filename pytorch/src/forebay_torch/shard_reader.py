@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Literal
 
 from forebay import (
@@ -199,7 +199,7 @@ class ShardReader(BaseIterDataset):
             generator = self._generator("samples", stage=self._place.stage)
             samples = shuffled(samples, self._shuffle_buffer, generator)
         # What a worker has delivered of this pass before is made again and passed over.
-        samples = itertools.islice(samples, skip, None)
+        samples = islice(samples, skip, None)
         yield from self._counted(samples) if self._counts_late else samples
 
     def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
@@ -290,11 +290,11 @@ class ShardReader(BaseIterDataset):
         by_uri = {self._index.object(row).uri: row for row in rows}
         uris: Iterable[str] = by_uri
         if self._nodesplitter is None:
-            uris = itertools.islice(uris, rank, None, world_size)
+            uris = islice(uris, rank, None, world_size)
         else:
             uris = self._nodesplitter(uris)
         if self._workersplitter is None:
-            uris = itertools.islice(uris, worker.id, None, worker.total)
+            uris = islice(uris, worker.id, None, worker.total)
         else:
             uris = self._workersplitter(uris)
         return [Item(by_uri[uri]) for uri in uris]
@@ -373,13 +373,15 @@ class ShardReader(BaseIterDataset):
     def _read_as_is(self, stream: Opened) -> Iterator[tuple[str, Any]]:
         """As ``_read``, of all samples with their contents as they are: little is done for each."""
         deliver = None if self._counts_late else self._cursor.deliver
-        fill, uri = self._fill, stream.uri
+        uri = stream.uri
+        like = Fields(None, self._fill, "", uri)
         while True:
             try:
-                for key, parts in stream:
-                    if deliver is not None:
-                        deliver()
-                    yield key, Fields(parts, fill, key, uri)
+                while run := _next_run(stream, like):
+                    for sample in run:
+                        if deliver is not None:
+                            deliver()
+                        yield sample
                 return
             except Exception as error:
                 if not self._failed(uri, error):
@@ -425,6 +427,13 @@ class ShardReader(BaseIterDataset):
         else:
             warnings.warn(f"left out of {name}: {error}", stacklevel=2)
         return True
+
+
+def _next_run(stream: Opened, like: Fields) -> list[tuple[str, dict[str, Any]]]:
+    """The samples that are there, at least one, with parts as Fields; none at the end."""
+    if isinstance(stream, ShardStream):
+        return stream.next_run(like)
+    return [(key, Fields(parts, like.fill, key, like.url)) for key, parts in islice(stream, 1)]
 
 
 def _only(index: ObjectIndex, row: int) -> memoryview:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -257,14 +258,10 @@ class ThreadLoader(AsyncSamples):
             for sample in dataset:
                 yield self._finished(sample, 1)
             return
-        group: list[Any] = []
-        for sample in dataset:
-            group.append(sample)
-            if len(group) == self.batch_size:
+        samples = iter(dataset)
+        while group := list(islice(samples, self.batch_size)):
+            if len(group) == self.batch_size or not self._drop_last:
                 yield self._finished(group, len(group))
-                group = []
-        if group and not self._drop_last:
-            yield self._finished(group, len(group))
 
     def _finished(self, samples: Any, count: int) -> Made:
         batch = self._collate(samples)

@@ -201,7 +201,7 @@ class ShardStream(Iterator[tuple[str, Any]]):
     is damaged or cut off is an error that names the shard and the byte, and the end.
     """
 
-    __slots__ = ("uri", "_native")
+    __slots__ = ("uri", "_native", "_members")
 
     def __init__(
         self, shard: Object, mime: str | None, keys: Keys | None, lowercase: bool, read_ahead: int
@@ -209,6 +209,7 @@ class ShardStream(Iterator[tuple[str, Any]]):
         if read_ahead < 1:
             raise ValueError(f"read_ahead must be a positive number of bytes, not {read_ahead}")
         self.uri = shard.uri
+        self._members = keys is None
         bucket = shard.bucket
         self._native = bucket.client._native.open_shard(
             bucket.uri, shard.name, mime, keys, lowercase, read_ahead
@@ -219,6 +220,22 @@ class ShardStream(Iterator[tuple[str, Any]]):
 
     def __next__(self) -> tuple[str, Any]:
         return next(self._native)
+
+    def next_run(self, like: dict[str, Any] | None = None) -> list[tuple[str, dict[str, Any]]]:
+        """The next samples that are there already, and at least one: a loop over them is cheaper than
+        ``next()`` for each.
+
+        Args:
+            like: Parts come in dicts of this one's class. Where that has ``__slots__``, they get what
+                stands in its slots; a slot ``key`` gets the sample's key. Nothing is called for it.
+
+        Returns:
+            At most 256 pairs of key and parts; none at the end. What ``next()`` would raise in place
+            of a sample is raised by the call after the samples before it.
+        """
+        if self._members:
+            raise TypeError("members come one by one: next_run() is for samples")
+        return self._native.next_run({} if like is None else like)
 
     def close(self) -> None:
         """Stops reading; what was read ahead is dropped."""

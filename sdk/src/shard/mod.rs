@@ -2,18 +2,24 @@
 //! buffers.
 
 mod index;
+mod parts;
 
 use std::sync::{Mutex, PoisonError};
 
-use forebay_client::{ShardItem, ShardStream as NativeStream};
+use forebay_client::{Sample, ShardItem, ShardStream as NativeStream};
+use forebay_core::Error;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::error::raise;
 use crate::runtime::{self, Owned};
+use parts::Parts;
 
 pub(crate) use index::{answer, archive_format, fetch, sample_layout, split_member};
+
+/// Most samples of a run.
+const RUN: usize = 256;
 
 /// Iterator over the samples of a shard, as key and parts by extension, or over its members, as
 /// name and content. After the failure of one sample it goes on with the next. Only the process
@@ -21,27 +27,67 @@ pub(crate) use index::{answer, archive_format, fetch, sample_layout, split_membe
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct ShardStream {
     /// Taken out while an item is awaited, so that the lock is never held without the GIL.
-    stream: Mutex<Option<Owned<NativeStream>>>,
+    reading: Mutex<Option<Owned<Reading>>>,
     /// Whether items are members.
     flat: bool,
 }
 
-impl ShardStream {
-    pub(crate) fn new(stream: NativeStream, flat: bool) -> Self {
-        Self { stream: Mutex::new(Some(Owned::new(stream))), flat }
+struct Reading {
+    stream: NativeStream,
+    /// Came behind the last run, and is raised in the place of the next.
+    failure: Option<Error>,
+}
+
+impl Reading {
+    /// The next item; waits for it.
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<ShardItem>> {
+        if let Some(failure) = self.failure.take() {
+            return Ok(Some(Err(failure)));
+        }
+        match self.stream.try_next() {
+            Some(next) => Ok(next),
+            None => runtime::block_on(py, self.stream.next()),
+        }
     }
 
-    fn item<'py>(&self, py: Python<'py>, item: ShardItem) -> PyResult<(String, Bound<'py, PyAny>)> {
-        let mut sample = item.map_err(|e| raise(py, e))?;
-        if self.flat {
-            let data = sample.parts.pop().map(|(_, data)| data).unwrap_or_default();
-            return Ok((sample.key, PyBytes::new(py, &data).into_any()));
+    /// The samples behind `first` that need not be waited for, up to the first failure.
+    fn run(&mut self, first: Sample<Vec<u8>>) -> Vec<Sample<Vec<u8>>> {
+        let mut run = vec![first];
+        while run.len() < RUN
+            && let Some(Some(item)) = self.stream.try_next()
+        {
+            match item {
+                Ok(sample) => run.push(sample),
+                Err(e) => {
+                    self.failure = Some(e);
+                    break;
+                }
+            }
         }
-        let parts = PyDict::new(py);
-        for (extension, data) in sample.parts {
-            parts.set_item(extension, PyBytes::new(py, &data))?;
-        }
-        Ok((sample.key, parts.into_any()))
+        run
+    }
+}
+
+impl ShardStream {
+    pub(crate) fn new(stream: NativeStream, flat: bool) -> Self {
+        let reading = Reading { stream, failure: None };
+        Self { reading: Mutex::new(Some(Owned::new(reading))), flat }
+    }
+
+    /// What `read` reads; `None` at the end.
+    fn with<T>(
+        &self,
+        read: impl FnOnce(&mut Reading) -> PyResult<Option<T>>,
+    ) -> PyResult<Option<T>> {
+        let slot = || self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut owned) = slot().take() else { return Ok(None) };
+        let Some(reading) = owned.get_mut() else {
+            *slot() = Some(owned);
+            return Err(PyRuntimeError::new_err("this shard was opened by the parent process"));
+        };
+        let Some(item) = read(reading)? else { return Ok(None) };
+        *slot() = Some(owned);
+        Ok(Some(item))
     }
 }
 
@@ -52,23 +98,42 @@ impl ShardStream {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(String, Bound<'py, PyAny>)>> {
-        let slot = || self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut stream) = slot().take() else { return Ok(None) };
-        let Some(native) = stream.get_mut() else {
-            *slot() = Some(stream);
-            return Err(PyRuntimeError::new_err("this shard was opened by the parent process"));
-        };
-        let next = match native.try_next() {
-            Some(next) => next,
-            None => runtime::block_on(py, native.next())?,
-        };
-        let Some(item) = next else { return Ok(None) };
-        *slot() = Some(stream);
-        self.item(py, item).map(Some)
+        let Some(item) = self.with(|reading| reading.next(py))? else { return Ok(None) };
+        let mut sample = item.map_err(|e| raise(py, e))?;
+        if self.flat {
+            let data = sample.parts.pop().map(|(_, data)| data).unwrap_or_default();
+            return Ok(Some((sample.key, PyBytes::new(py, &data).into_any())));
+        }
+        let parts = PyDict::new(py);
+        for (extension, data) in sample.parts {
+            parts.set_item(extension, PyBytes::new(py, &data))?;
+        }
+        Ok(Some((sample.key, parts.into_any())))
+    }
+
+    /// The next samples that are there, at least one, as key and parts in a dict like `like`; none
+    /// at the end.
+    fn next_run<'py>(
+        &self,
+        py: Python<'py>,
+        like: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let run = self.with(|reading| {
+            let first = reading.next(py)?;
+            Ok(first.map(|first| first.map(|first| reading.run(first))))
+        });
+        let Some(run) = run? else { return Ok(PyList::empty(py)) };
+        let parts = Parts::like(like)?;
+        let mut made = Vec::with_capacity(RUN);
+        for sample in run.map_err(|e| raise(py, e))? {
+            let key = PyString::new(py, &sample.key);
+            made.push((parts.of(&key, sample.parts)?, key));
+        }
+        PyList::new(py, made.into_iter().map(|(parts, key)| (key, parts)))
     }
 
     /// Stops reading.
     fn close(&self) {
-        drop(self.stream.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.reading.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

@@ -68,7 +68,13 @@ impl<R: Read> TarReader<R> {
                 self.left
             )));
         }
-        let mut data = Vec::with_capacity(self.left.min(FIRST) as usize);
+        if self.left <= FIRST {
+            let mut data = vec![0; self.left as usize];
+            self.fill(&mut data)?;
+            self.left = 0;
+            return Ok(data);
+        }
+        let mut data = Vec::with_capacity(FIRST as usize);
         self.read_to_end(&mut data).map_err(from_io)?;
         Ok(data)
     }

@@ -1,0 +1,90 @@
+//! Dicts with the parts of samples, made like one that is given: of its class, with its attributes.
+
+use std::cell::RefCell;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+
+/// Extensions whose texts are kept.
+const KEPT: usize = 16;
+
+/// Makes dicts. None of them runs code of Python, so that a sample costs little more than its bytes.
+pub(crate) struct Parts<'py> {
+    py: Python<'py>,
+    /// What a dict is made by, and of: `dict.__new__` of the class. `None`: plain ones are made.
+    class: Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
+    /// Attributes that all have.
+    attributes: Vec<(Bound<'py, PyString>, Bound<'py, PyAny>)>,
+    /// The attribute for the sample's key.
+    key: Option<Bound<'py, PyString>>,
+    extensions: RefCell<Vec<(String, Bound<'py, PyString>)>>,
+}
+
+impl<'py> Parts<'py> {
+    /// Makes dicts like this one: those of a class with `__slots__` get what stands in them, but in
+    /// `key`, which gets the key of the sample.
+    pub(crate) fn like(like: &Bound<'py, PyDict>) -> PyResult<Self> {
+        let py = like.py();
+        let mut parts = Self {
+            py,
+            class: None,
+            attributes: Vec::new(),
+            key: None,
+            extensions: RefCell::new(Vec::new()),
+        };
+        let class = like.get_type();
+        if class.is(py.get_type::<PyDict>()) {
+            return Ok(parts);
+        }
+        let new = class.getattr(intern!(py, "__new__"))?;
+        for slot in class.getattr(intern!(py, "__slots__"))?.try_iter()? {
+            let slot = slot?.cast_into::<PyString>()?;
+            if slot == "key" {
+                parts.key = Some(slot);
+            } else {
+                let value = like.getattr(&slot)?;
+                parts.attributes.push((slot, value));
+            }
+        }
+        parts.class = Some((new, class.into_any()));
+        Ok(parts)
+    }
+
+    /// The dict of one sample.
+    pub(crate) fn of(
+        &self,
+        key: &Bound<'py, PyString>,
+        sample: Vec<(String, Vec<u8>)>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let made = match &self.class {
+            None => PyDict::new(self.py),
+            Some((new, class)) => {
+                let arguments = PyTuple::new(self.py, [class])?;
+                new.call1(arguments)?.cast_into::<PyDict>()?
+            }
+        };
+        for (name, value) in &self.attributes {
+            made.setattr(name, value)?;
+        }
+        if let Some(name) = &self.key {
+            made.setattr(name, key)?;
+        }
+        for (extension, data) in sample {
+            made.set_item(self.extension(extension), PyBytes::new(self.py, &data))?;
+        }
+        Ok(made)
+    }
+
+    fn extension(&self, text: String) -> Bound<'py, PyString> {
+        let mut kept = self.extensions.borrow_mut();
+        if let Some((_, known)) = kept.iter().find(|(known, _)| *known == text) {
+            return known.clone();
+        }
+        let made = PyString::new(self.py, &text);
+        if kept.len() < KEPT {
+            kept.push((text, made.clone()));
+        }
+        made
+    }
+}
