@@ -95,6 +95,57 @@ impl Destination {
     }
 }
 
+/// A `bytes` object that is filled before anybody else sees it.
+pub(crate) struct Unfilled {
+    bytes: Py<PyBytes>,
+    /// Its memory, so many bytes of it, and how many of these are written.
+    start: *mut u8,
+    len: usize,
+    filled: usize,
+}
+
+// SAFETY: the memory belongs to `bytes`, which is kept, does not move and is not read before `finish`;
+// nothing but `append`, through a unique borrow, writes to it.
+#[allow(unsafe_code)]
+unsafe impl Send for Unfilled {}
+
+impl Unfilled {
+    /// Room for `len` bytes; it takes memory as it is filled.
+    #[allow(unsafe_code)]
+    pub(crate) fn new(py: Python<'_>, len: u64) -> PyResult<Self> {
+        let size = ffi::Py_ssize_t::try_from(len)?;
+        // SAFETY: without a source, Python returns a new `bytes` object whose memory is not written
+        // yet, or null with an exception set, which `from_owned_ptr_or_err` takes.
+        let (bytes, start) = unsafe {
+            let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
+            let made = Bound::from_owned_ptr_or_err(py, made)?;
+            let start = ffi::PyBytes_AsString(made.as_ptr()).cast::<u8>();
+            (made.cast_into_unchecked::<PyBytes>(), start)
+        };
+        Ok(Self { bytes: bytes.unbind(), start, len: size as usize, filled: 0 })
+    }
+
+    /// Writes behind what is there; false if there is no room for it.
+    #[allow(unsafe_code)]
+    pub(crate) fn append(&mut self, piece: &[u8]) -> bool {
+        if piece.len() > self.len - self.filled {
+            return false;
+        }
+        // SAFETY: `filled + piece.len()` bytes are within the memory that `new` got, and nobody else
+        // has it, so `piece` does not overlap it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(piece.as_ptr(), self.start.add(self.filled), piece.len());
+        }
+        self.filled += piece.len();
+        true
+    }
+
+    /// The object, if all of it was written.
+    pub(crate) fn finish(self) -> Option<Py<PyBytes>> {
+        (self.filled == self.len).then_some(self.bytes)
+    }
+}
+
 /// Readable memory of a Python object, which cannot move or go while this lives.
 pub(crate) struct Source {
     buffer: PyBuffer<u8>,

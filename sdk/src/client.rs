@@ -202,6 +202,20 @@ impl Client {
         Ok(bytes.into())
     }
 
+    /// The same as a `bytes` object, which is what the bytes are received into.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        bucket: &str,
+        name: String,
+        byte_range: Option<&str>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bucket = parse_bucket(py, bucket)?;
+        let range = object::parse_range(byte_range).map_err(|e| raise(py, e))?;
+        let reply = self.call(py, |c| async move { c.get(&bucket, &name, range).await })?;
+        object::received(py, reply)
+    }
+
     /// The same, by several ranges at once; with a pin (size, version, checksum) only of that
     /// content.
     #[allow(clippy::too_many_arguments)]

@@ -4,15 +4,18 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use forebay_client::{Body, Client, ObjectStream as NativeStream, Result as ClientResult};
+use forebay_client::{
+    Body, Client, GetReply, ObjectStream as NativeStream, Result as ClientResult,
+};
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, Error, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Unfilled};
 use crate::error::raise;
 use crate::runtime::{self, Owned};
 
@@ -29,6 +32,23 @@ pub(crate) fn parse_range(value: Option<&str>) -> Result<Option<RangeSpec>> {
         None => Err(Error::invalid(format!("invalid range \"{value}\""))
             .hint("for example bytes=0-99 or bytes=-10")),
     }
+}
+
+/// What is still to come of an object, in a `bytes` object.
+pub(crate) fn received(py: Python<'_>, reply: GetReply) -> PyResult<Bound<'_, PyBytes>> {
+    let odd = || Error::internal("an object has another length than was said");
+    let (mut bytes, mut stream) = (Unfilled::new(py, reply.range.len())?, reply.stream);
+    let filled = runtime::block_on(py, async move {
+        while let Some(piece) = stream.try_next().await? {
+            if !bytes.append(&piece) {
+                return Err(odd().into());
+            }
+        }
+        Ok(bytes)
+    })?;
+    let filled = filled.map_err(|e: forebay_client::Error| raise(py, e))?;
+    let made = filled.finish().ok_or_else(|| raise(py, odd()))?;
+    Ok(made.into_bound(py))
 }
 
 /// Stores the objects, so many at a time, and stops at the first failure.

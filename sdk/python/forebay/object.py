@@ -111,8 +111,13 @@ class Object:
                 uri, name, wanted, buffer, offset, _RANGE_BYTES, max(1, num_workers)
             )
 
-        size = self._length if wanted is None else None
-        return Reader(load, lambda: map(memoryview, native.open(uri, name, wanted)), receive, size)
+        return Reader(
+            load,
+            lambda: map(memoryview, native.open(uri, name, wanted)),
+            receive,
+            self._length if wanted is None else None,
+            None if num_workers > 1 else lambda: native.read(uri, name, wanted),
+        )
 
     def get_range_reader(
         self,
@@ -257,6 +262,7 @@ class Reader(Positioned, io.BufferedIOBase):
         stream: Callable[[], Iterator[_View]] | None = None,
         receive: Callable[[Buffer, int], int] | None = None,
         size: Callable[[], int] | None = None,
+        read: Callable[[], bytes] | None = None,
     ) -> None:
         """A reader of what ``load`` returns; called at most once, when it is first needed.
 
@@ -264,12 +270,14 @@ class Reader(Positioned, io.BufferedIOBase):
             stream: The same content piece by piece, for iteration.
             receive: Writes the same content over a buffer from an offset on; how many bytes.
             size: How many bytes there are.
+            read: The same content as ``bytes``, instead of a copy of what ``load`` returns.
         """
         super().__init__()
         self._load = load
         self._stream = stream
         self._receive = receive
         self._size = size
+        self._read = read
         self._content: _View | None = None
         self._position = 0
 
@@ -281,7 +289,13 @@ class Reader(Positioned, io.BufferedIOBase):
 
     def read_all(self) -> bytes:
         """The whole content."""
-        return bytes(self.memoryview())
+        if self._content is None and self._read is not None:
+            self._content = memoryview(self._read())
+        content = self.memoryview()
+        whole = content.obj
+        if isinstance(whole, bytes) and len(whole) == content.nbytes:
+            return whole
+        return bytes(content)
 
     def read_into(self, buffer: Buffer, offset: int = 0) -> int:
         """Receives the whole content into ``buffer`` from ``offset`` on; how many bytes that were.
