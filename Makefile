@@ -43,6 +43,10 @@ help: ## List these commands
 binary: ## Build build/release/forebay
 	cargo build --release $(CARGO_FLAGS) -p forebay-cli
 
+.PHONY: shipped
+shipped: ## Build build/dist/forebay, the program that is shipped and measured (takes minutes)
+	cargo build --profile dist $(CARGO_FLAGS) -p forebay-cli
+
 .PHONY: python
 python: ## Build both Python packages into build/venv
 	@ci/install_python.sh
@@ -107,24 +111,26 @@ fix: ## Format, and apply what the lints can mend by themselves
 	cargo clippy --release $(CARGO_FLAGS) --workspace --all-targets --fix --allow-dirty --allow-staged
 
 .PHONY: bench
-bench: binary python ## Measure beside the peers that are installed; JSON in build/bench
-	cargo build --release $(CARGO_FLAGS) -p forebay-load
+bench: shipped ## Measure beside the peers that are installed; JSON in build/bench
+	cargo build --profile dist $(CARGO_FLAGS) -p forebay-load
+	@PROFILE=dist ci/install_python.sh
 	@minio="$$(ci/minio.sh)" || minio=; \
-	build/venv/bin/python bench/run.py --bin build/release/forebay --out build/bench \
+	build/venv/bin/python bench/run.py --bin build/dist/forebay --out build/bench \
 	  $${minio:+--minio "$$minio"}; \
-	build/venv/bin/python bench/store.py --bin build/release/forebay --out build/bench \
-	  --load build/release/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS); \
-	build/venv/bin/python bench/batch.py --bin build/release/forebay --out build/bench; \
+	build/venv/bin/python bench/store.py --bin build/dist/forebay --out build/bench \
+	  --load build/dist/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS); \
+	build/venv/bin/python bench/batch.py --bin build/dist/forebay --out build/bench; \
 	fake_gcs="$$(ci/fake_gcs.sh)" || fake_gcs=; \
-	build/venv/bin/python bench/clouds.py --bin build/release/forebay --out build/bench \
+	build/venv/bin/python bench/clouds.py --bin build/dist/forebay --out build/bench \
 	  $${minio:+--minio "$$minio"} $${fake_gcs:+--fake-gcs "$$fake_gcs"}; \
-	build/venv/bin/python bench/feed.py --bin build/release/forebay --out build/bench \
+	build/venv/bin/python bench/feed.py --bin build/dist/forebay --out build/bench \
 	  $${minio:+--minio "$$minio"} $${fake_gcs:+--fake-gcs "$$fake_gcs"}; \
-	build/venv/bin/python bench/checkpoint.py --bin build/release/forebay --out build/bench \
+	build/venv/bin/python bench/checkpoint.py --bin build/dist/forebay --out build/bench \
 	  $${minio:+--minio "$$minio"}
 
 .PHONY: release
-release: binary ## One binary in build/release, Python wheels in build/wheels
+release: shipped ## One binary in build/release, Python wheels in build/wheels
+	@mkdir -p build/release && install -m 755 build/dist/forebay build/release/forebay
 	@ci/wheels.sh
 	@ls -l build/release/forebay
 

@@ -1,6 +1,6 @@
 """Side by side with the peers that are installed: batches of objects and of shard members.
 
-    python bench/batch.py --bin build/release/forebay --aisnode AISNODE
+    python bench/batch.py --bin build/dist/forebay --aisnode AISNODE
 
 Forebay and AIStore, one target each, get the same objects and are read in turns, by AIStore's own
 client on both and by ours on Forebay. In the same turns the roofs are measured (`roofs.py`): AIStore's

@@ -1,6 +1,6 @@
 """Side by side with the peers that are installed: checkpoints saved and loaded.
 
-    python bench/checkpoint.py --bin build/release/forebay --minio MINIO
+    python bench/checkpoint.py --bin build/dist/forebay --minio MINIO
 
 The same state goes by `torch.save` and `torch.load` through s3fs and s3torchconnector to MinIO, and
 through `forebay_torch.Checkpoint` to a native bucket and to a bucket of the same MinIO, written

@@ -1,6 +1,6 @@
 """Side by side with the peers that are installed: a cloud 30 ms away, read cold, warm, and listed.
 
-    python bench/clouds.py --bin build/release/forebay --minio ~/.cache/forebay/bin/minio
+    python bench/clouds.py --bin build/dist/forebay --minio ~/.cache/forebay/bin/minio
 
 The cloud is MinIO on this machine behind a proxy that adds the delay; with --fake-gcs the readers of
 Google Cloud Storage have fake-gcs-server behind another one. Every reader reads the same objects

@@ -1,6 +1,6 @@
 """Side by side with the peers that are installed: what feeds a training loop.
 
-    python bench/feed.py --bin build/release/forebay --minio MINIO --fake-gcs FAKE_GCS
+    python bench/feed.py --bin build/dist/forebay --minio MINIO --fake-gcs FAKE_GCS
 
 Datasets, loaders and samplers, each in a process of its own, read the same data in turns, so that a
 machine that is busy for a while is busy for all. Client and server share the machine's cores: with

@@ -1,6 +1,6 @@
 """Side by side with the peers that are installed: whole-object reads of small and middle objects.
 
-    python bench/run.py --bin build/release/forebay --out build/bench
+    python bench/run.py --bin build/dist/forebay --out build/bench
 
 Every reader gets the same objects from the same disk in the same run, in turns, so that a machine
 that is busy for a while is busy for all. Only ratios mean something: the table gives each reader's

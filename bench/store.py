@@ -1,6 +1,6 @@
 """Side by side with the peers that are installed: the store under HTTP load, at the owner.
 
-    python bench/store.py --bin build/release/forebay --load build/release/forebay-load
+    python bench/store.py --bin build/dist/forebay --load build/dist/forebay-load
 
 Every server runs for the whole time and is loaded in turns, so that a machine that is busy for a
 while is busy for all. Client and server share the machine's cores: beside each rate stands the CPU

@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # Builds ./sdk and ./pytorch and installs them into build/venv, an environment of this checkout
 # that sees everything of the shared one (python_env.sh). Prints its path. When no source has
-# changed since the last time it answers at once.
+# changed since the last time it answers at once. PROFILE=dist builds the native core as it is shipped.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 base=$("$here/python_env.sh")
 venv=$root/build/venv
 stamp=$venv/.installed
+profile=${PROFILE:-release}
 
 say() { printf 'install_python: %s\n' "$*" >&2; }
 
 # Everything that ends up in the two packages: their own files and the crates under the native core.
 sources() {
     cd "$root"
-    echo "$base $venv"
+    echo "$base $venv $profile"
     find core client sdk pytorch Cargo.toml Cargo.lock .cargo \
         \( -name __pycache__ -o -name '*.egg-info' -o -name tests -o -name '.*_cache' -o -name build -o -name dist \) -prune \
         -o -type f ! -name '*.so' ! -name '*.pyc' -print0 |
@@ -61,7 +62,7 @@ say "building the packages forebay and forebay-torch"
 packages=("$root/sdk")
 [ -f "$root/pytorch/pyproject.toml" ] && packages+=("$root/pytorch")
 # maturin, the build backend of sdk/, is a program in the shared environment.
-PATH=$base/bin:$PATH CARGO_TARGET_DIR=$target \
+PATH=$base/bin:$PATH CARGO_TARGET_DIR=$target MATURIN_PEP517_ARGS="--profile $profile" \
     "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --quiet \
     --no-build-isolation --no-deps --force-reinstall "${packages[@]}" >&2
 rm -rf "$root/pytorch/build"

@@ -2,7 +2,7 @@
 # Wheels of both Python packages into build/wheels; that of forebay has the program `forebay` in it,
 # so that `pip install forebay` also brings the command and the local server.
 #
-#   ci/wheels.sh                     for this machine, with the build/release/forebay that is there
+#   ci/wheels.sh                     for this machine, with the build/dist/forebay that is there
 #   ci/wheels.sh x86_64 aarch64      manylinux_2_28 wheels for these processors, program included,
 #                                    cross-built by zig. Needs `pip install ziglang` and, for each,
 #                                    `rustup target add PROCESSOR-unknown-linux-gnu`
@@ -27,10 +27,10 @@ pack() {
     local program=$1 other made
     shift
     made=$(mktemp -d)
-    maturin build --quiet --release --manifest-path sdk/Cargo.toml --out "$made" \
+    maturin build --quiet --profile dist --manifest-path sdk/Cargo.toml --out "$made" \
         --interpreter "$base/bin/python" "$@"
     for other in ${OTHER_PYTHONS:-}; do
-        maturin build --quiet --release --manifest-path sdk/Cargo.toml --out "$made" \
+        maturin build --quiet --profile dist --manifest-path sdk/Cargo.toml --out "$made" \
             --interpreter "$other" --no-default-features "$@"
     done
     for wheel in "$made"/*.whl; do
@@ -43,8 +43,8 @@ pack() {
 mkdir -p "$wheels"
 rm -f "$wheels"/forebay-*.whl "$wheels"/forebay_torch-*.whl
 if [ $# = 0 ]; then
-    program=$CARGO_TARGET_DIR/release/forebay
-    [ -x "$program" ] || { say "$program is missing; run \`make binary\`"; exit 1; }
+    program=$CARGO_TARGET_DIR/dist/forebay
+    [ -x "$program" ] || { say "$program is missing; run \`make shipped\`"; exit 1; }
     pack "$program" --compatibility linux
 fi
 for processor in "$@"; do
@@ -53,8 +53,8 @@ for processor in "$@"; do
     # The version behind the dot is the oldest glibc that it shall run with.
     cargo zigbuild --version >/dev/null 2>&1 ||
         { say "cargo-zigbuild is missing: pip install cargo-zigbuild ziglang"; exit 1; }
-    cargo zigbuild --release --locked -p forebay-cli --target "$target.2.28"
-    pack "$CARGO_TARGET_DIR/$target/release/forebay" \
+    cargo zigbuild --profile dist --locked -p forebay-cli --target "$target.2.28"
+    pack "$CARGO_TARGET_DIR/$target/dist/forebay" \
         --target "$target" --zig --compatibility manylinux_2_28
 done
 "$base/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \

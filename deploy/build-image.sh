@@ -49,13 +49,13 @@ image=${IMAGE:-localhost/forebay}:$version
 
 # The C library is linked in. With glibc rather than musl: its allocator and its DNS client are the
 # ones that everything here is tested with, and it needs no second toolchain. Only the last link
-# differs from `make binary`, so what that compiled is used again; the next `make binary` links anew.
+# differs from `make shipped`, so what that compiled is used again; the next one links anew.
 binary=${BINARY:-}
 if [ -z "$binary" ]; then
     out=${CARGO_TARGET_DIR:-$root/build}
-    (cd "$root" && CARGO_TARGET_DIR=$out cargo rustc --release --locked -p forebay-cli --bin forebay -- \
+    (cd "$root" && CARGO_TARGET_DIR=$out cargo rustc --profile dist --locked -p forebay-cli --bin forebay -- \
         -C target-feature=+crt-static) >&2
-    binary=$out/release/forebay
+    binary=$out/dist/forebay
 fi
 # Of a static program ldd says "statically linked", or fails.
 if linked=$(ldd "$binary" 2>/dev/null) && [[ $linked != *"statically linked"* ]]; then

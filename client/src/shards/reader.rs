@@ -96,8 +96,7 @@ async fn read(job: &Job, out: &Sender<Run>) -> Result<()> {
     }
     let (to_parser, pieces) = pipe::channel(job.options.read_ahead / 2);
     let (parsed, sink) = (job.clone(), out.clone());
-    let mut parsing =
-        tokio::task::spawn_blocking(move || parse(&parsed, format, pieces, sink));
+    let mut parsing = tokio::task::spawn_blocking(move || parse(&parsed, format, pieces, sink));
     let feeding = async move {
         if !head.is_empty() {
             let size = head.len();
