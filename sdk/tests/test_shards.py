@@ -170,6 +170,26 @@ def test_parts_come_in_dicts_like_the_one_that_is_given(bucket: forebay.Bucket) 
         assert (parts.key, parts.origin) == (key, "here")
 
 
+def test_a_run_needs_no_slots_and_loses_nothing_to_a_bad_one(bucket: forebay.Bucket) -> None:
+    class Plain(dict[str, bytes]):
+        pass
+
+    class One(dict[str, bytes]):
+        __slots__ = "key"
+
+    class Unset(dict[str, bytes]):
+        __slots__ = ("origin",)
+
+    shard = bucket.object("a.tar")
+    shard.put(pack(MEMBERS, ".tar"))
+    assert runs(shard.samples(), Plain()) == list(SAMPLES.items())
+    assert [parts.key for _, parts in runs(shard.samples(), One())] == list(SAMPLES)
+    stream = shard.samples()
+    with pytest.raises(AttributeError, match="origin"):
+        stream.next_run(Unset())
+    assert runs(stream) == list(SAMPLES.items())
+
+
 def test_a_bad_sample_ends_a_run_and_is_raised_in_its_place(bucket: forebay.Bucket) -> None:
     names = ["1.a", "2.a", "2.a", "3.a", "1.c", "4.a"]
     shard = bucket.object("a.tar")

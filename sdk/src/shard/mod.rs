@@ -118,12 +118,12 @@ impl ShardStream {
         py: Python<'py>,
         like: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyList>> {
+        let parts = Parts::like(like)?;
         let run = self.with(|reading| {
             let first = reading.next(py)?;
             Ok(first.map(|first| first.map(|first| reading.run(first))))
         });
         let Some(run) = run? else { return Ok(PyList::empty(py)) };
-        let parts = Parts::like(like)?;
         let mut made = Vec::with_capacity(RUN);
         for sample in run.map_err(|e| raise(py, e))? {
             let key = PyString::new(py, &sample.key);

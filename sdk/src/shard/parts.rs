@@ -38,8 +38,17 @@ impl<'py> Parts<'py> {
             return Ok(parts);
         }
         let new = class.getattr(intern!(py, "__new__"))?;
-        for slot in class.getattr(intern!(py, "__slots__"))?.try_iter()? {
-            let slot = slot?.cast_into::<PyString>()?;
+        let slots: Vec<Bound<'py, PyString>> = match class.getattr_opt(intern!(py, "__slots__"))? {
+            None => Vec::new(),
+            Some(slots) => match slots.cast_into::<PyString>() {
+                Ok(only) => vec![only],
+                Err(e) => {
+                    let slots = e.into_inner().try_iter()?;
+                    slots.map(|slot| Ok(slot?.cast_into()?)).collect::<PyResult<_>>()?
+                }
+            },
+        };
+        for slot in slots {
             if slot == "key" {
                 parts.key = Some(slot);
             } else {
