@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from shard_files import tar
 
 import forebay
 from forebay import aio
@@ -71,6 +72,18 @@ def test_X20_objects_go_in_and_out_concurrently(own: aio.AsyncBucket) -> None:
         with pytest.raises(forebay.NotFound):
             await own.object("none").head()
         await own.object("p").delete()
+
+    run(work())
+
+
+def test_X20_samples_of_a_shard_come_together(own: aio.AsyncBucket) -> None:
+    async def work() -> None:
+        shard = own.object("s.tar")
+        await shard.put(tar([(f"{n}.txt", str(n).encode()) for n in range(9)]))
+        stream, got = shard.samples(), []
+        while run := await stream.next_run():
+            got += run
+        assert got == [(str(n), {"txt": str(n).encode()}) for n in range(9)]
 
     run(work())
 

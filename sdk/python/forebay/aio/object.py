@@ -175,5 +175,10 @@ class AsyncShardStream(Wrapped[ShardStream]):
     def __aiter__(self) -> AsyncIterator[tuple[str, Any]]:
         return self._threads.iterate(lambda: iter(self._sync))
 
+    async def next_run(
+        self, like: dict[str, Any] | None = None
+    ) -> list[tuple[str, dict[str, Any]]]:
+        return await self._threads.call(self._sync.next_run, like)
+
     def close(self) -> None:
         self._sync.close()
