@@ -32,6 +32,9 @@ pub(crate) struct ShardStream {
     flat: bool,
 }
 
+/// Key and parts of a sample, or name and content of a member.
+type Item<'py> = (Bound<'py, PyString>, Bound<'py, PyAny>);
+
 struct Reading {
     stream: NativeStream,
     /// Came behind the last run, and is raised in the place of the next.
@@ -97,18 +100,16 @@ impl ShardStream {
         slf
     }
 
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(String, Bound<'py, PyAny>)>> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Item<'py>>> {
         let Some(item) = self.with(|reading| reading.next(py))? else { return Ok(None) };
         let mut sample = item.map_err(|e| raise(py, e))?;
+        let key = PyString::new(py, &sample.key);
         if self.flat {
             let data = sample.parts.pop().map(|(_, data)| data).unwrap_or_default();
-            return Ok(Some((sample.key, PyBytes::new(py, &data).into_any())));
+            return Ok(Some((key, PyBytes::new(py, &data).into_any())));
         }
-        let parts = PyDict::new(py);
-        for (extension, data) in sample.parts {
-            parts.set_item(extension, PyBytes::new(py, &data))?;
-        }
-        Ok(Some((sample.key, parts.into_any())))
+        let parts = Parts::plain(py).of(&key, sample.parts)?;
+        Ok(Some((key, parts.into_any())))
     }
 
     /// The next samples that are there, at least one, as key and parts in a dict like `like`; none

@@ -22,17 +22,17 @@ pub(crate) struct Parts<'py> {
 }
 
 impl<'py> Parts<'py> {
+    /// Makes plain dicts.
+    pub(crate) fn plain(py: Python<'py>) -> Self {
+        let (attributes, extensions) = (Vec::new(), RefCell::default());
+        Self { py, class: None, attributes, key: None, extensions }
+    }
+
     /// Makes dicts like this one: those of a class with `__slots__` get what stands in them, but in
     /// `key`, which gets the key of the sample.
     pub(crate) fn like(like: &Bound<'py, PyDict>) -> PyResult<Self> {
         let py = like.py();
-        let mut parts = Self {
-            py,
-            class: None,
-            attributes: Vec::new(),
-            key: None,
-            extensions: RefCell::new(Vec::new()),
-        };
+        let mut parts = Self::plain(py);
         let class = like.get_type();
         if class.is(py.get_type::<PyDict>()) {
             return Ok(parts);
