@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
+import socket
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from feeding import samples
@@ -70,6 +72,22 @@ def ready_lines(endpoint: str, bucket: str, batch: int, size: int, count: int = 
     return lambda: samples.of_contents(loader)
 
 
+def sent_lines(endpoint: str, bucket: str, batch: int, size: int, count: int = 10_000) -> Epoch:
+    """The same, of a text that a second process sends through a loopback connection: no server and no
+    protocol, received by one call into what is split."""
+    from torch.utils.data import IterableDataset
+
+    text = (b"x" * (size - 1) + b"\n") * count
+    connection = sent(lambda: text)
+
+    class Sent(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[bytes]:
+            yield from connection.recv(len(text), socket.MSG_WAITALL).splitlines()
+
+    loader = samples.data_loader(Sent(), batch)
+    return lambda: samples.of_contents(loader)
+
+
 def ready_images(
     endpoint: str, bucket: str, batch: int, workers: int, count: int = 640
 ) -> Epoch:
@@ -107,24 +125,26 @@ def tar_in_memory(endpoint: str, bucket: str, size: int, count: int = 10_000) ->
     return epoch
 
 
-def loopback(endpoint: str, bucket: str, size: int) -> Epoch:
-    """Pieces of `size` bytes that a second process sends through a loopback connection."""
-    import multiprocessing
-    import socket
-
+def sent(piece: Callable[[], bytes]) -> socket.socket:
+    """A loopback connection through which a second process sends the same piece without end."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def send() -> None:
         to, _ = listener.accept()
-        piece = bytes(min(size, 256 << 10))
+        content = piece()
         try:
             while True:
-                to.sendall(piece)
+                to.sendall(content)
         except OSError:
             return
 
     multiprocessing.get_context("fork").Process(target=send, daemon=True).start()
-    connection = socket.create_connection(listener.getsockname())
+    return socket.create_connection(listener.getsockname())
+
+
+def loopback(endpoint: str, bucket: str, size: int) -> Epoch:
+    """Pieces of `size` bytes that a second process sends through a loopback connection."""
+    connection = sent(lambda: bytes(min(size, 256 << 10)))
 
     def epoch() -> Iterator[Counts]:
         while True:

@@ -209,6 +209,7 @@ def shards_and_lines() -> list[Row]:
                 spec("s3torchconnector", theirs.s3torch_lines, "minio", **lines),
                 spec("s3fs", theirs.s3fs_lines, "minio", **lines),
                 spec("DataLoader, ready lines", roofs.ready_lines, "", size=LINE, **lines),
+                spec("DataLoader, lines sent by a process", roofs.sent_lines, "", size=LINE, **lines),
             ),
             {BEST: 5},
         ),

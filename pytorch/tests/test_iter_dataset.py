@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from io import BytesIO
@@ -12,10 +13,14 @@ from typing import Any
 import pytest
 import torch
 from forebay_fixture import Cluster
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import forebay
 from forebay_torch import BaseIterDataset, Config, IterableDataset, IterDataset
+from forebay_torch.fetched import ObjectAhead
+from forebay_torch.groups import fitting
 
 CONTENTS = {f"o/{i:02}": os.urandom(50 + i) for i in range(25)}
 PAIRS = sorted(CONTENTS.items())
@@ -237,3 +242,90 @@ def test_AI8_the_cifar_dataset_of_the_article_runs_unchanged(
         assert images.shape[1:] == (32, 32, 3)
         seen += batch_labels.tolist()
     assert sorted(seen) == sorted(label for part in labels.values() for label in part)
+
+
+@pytest.fixture
+def large(bucket: forebay.Bucket) -> dict[str, bytes]:
+    contents = {f"large/{i}": os.urandom(3 << 20) for i in range(4)}
+    bucket.put_many(contents.items())
+    return contents
+
+
+def test_who_reads_large_objects_whole_finds_the_next_there(
+    bucket: forebay.Bucket, large: dict[str, bytes]
+) -> None:
+    objects = IterableDataset(bucket).worker_objects()
+    assert next(objects).get().read_all() == large["large/0"]
+    second = next(objects)
+    assert isinstance(second, ObjectAhead) and second._coming is not None
+    second._coming.result(timeout=60)
+    bucket.object("large/1").delete()
+    assert second.get().read_all() == large["large/1"]
+    with pytest.raises(forebay.NotFound):
+        second.get().read_all()  # nothing is kept
+
+
+def test_what_cannot_be_fetched_ahead_fails_where_it_is_read(
+    bucket: forebay.Bucket, large: dict[str, bytes]
+) -> None:
+    objects = IterableDataset(bucket).worker_objects()
+    bucket.object("large/1").delete()
+    assert next(objects).get().read_all() == large["large/0"]
+    second = next(objects)
+    with pytest.raises(forebay.NotFound, match="large/1"):
+        second.get().read_all()
+    assert next(objects).get().read_all() == large["large/2"]
+
+
+def test_who_reads_large_objects_as_streams_or_in_part_gets_nothing_ahead(
+    bucket: forebay.Bucket, large: dict[str, bytes]
+) -> None:
+    objects = IterableDataset(bucket).worker_objects()
+    assert b"".join(next(objects).get()) == large["large/0"]
+    second = next(objects)
+    assert second.get(byte_range=(5, 10)).read_all() == large["large/1"][5:15]
+    third = next(objects)
+    assert isinstance(third, ObjectAhead) and third._coming is None
+    assert pickle.loads(pickle.dumps(third)) == third
+
+
+def test_a_worker_does_not_wait_for_what_the_process_before_it_began(
+    bucket: forebay.Bucket, large: dict[str, bytes]
+) -> None:
+    class Lengths(BaseIterDataset):
+        def __iter__(self) -> Iterator[int]:
+            for each in self.worker_objects():
+                yield len(each.get().read_all())
+
+    dataset = Lengths(bucket)
+    assert next(iter(dataset)) == 3 << 20
+    loader = DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")
+    assert sum(loader) == 3 * (3 << 20)
+
+
+def test_a_large_object_is_let_go_before_the_next_one_comes(
+    bucket: forebay.Bucket, large: dict[str, bytes]
+) -> None:
+    class Watched(IterableDataset):
+        handed_out: list[weakref.ref[memoryview]] = []
+
+        def _get(self, row: int) -> list[Any]:
+            assert [content() for content in self.handed_out] == [None] * len(self.handed_out)
+            answers = super()._get(row)
+            self.handed_out += map(weakref.ref, answers)
+            return answers
+
+    total = 0
+    for sample in Watched(bucket, zero_copy=True):
+        total += len(sample[1])
+        del sample
+    assert (len(Watched.handed_out), total) == (4, 4 * (3 << 20))
+
+
+@given(st.lists(st.integers(0, 50), min_size=1), st.integers(0, 100))
+def test_as_many_objects_as_fit_are_fetched_together_and_one_at_least(
+    sizes: list[int], limit: int
+) -> None:
+    count = fitting(sizes, limit)
+    assert count == 1 or sum(sizes[:count]) <= limit
+    assert count == len(sizes) or sum(sizes[: count + 1]) > limit

@@ -162,6 +162,21 @@ def test_the_next_batches_come_while_the_loop_is_at_one(
     bucket.delete()
 
 
+def test_a_first_large_batch_shares_its_way_with_no_other(bucket: forebay.Bucket) -> None:
+    bucket.put_many((f"large/{i}", os.urandom(1 << 20)) for i in range(8))
+    dataset = MapDataset(bucket)
+    begun: list[int] = []
+    begin = dataset.begin
+    dataset.begin = lambda rows, names: begun.append(len(rows)) or begin(rows, names)  # type: ignore
+    ahead = dataset.fetching_ahead(3, 16, 16 << 20)
+    batches = ahead.along([[2 * i, 2 * i + 1] for i in range(4)], beside=0)
+    assert (next(batches), begun) == ([0, 1], [2])
+    taken = ahead.take([0, 1])
+    assert taken is not None and [len(content) for content in taken[1]] == [1 << 20, 1 << 20]
+    assert (next(batches), begun) == ([2, 3], [2, 2, 2, 2])
+    ahead.close()
+
+
 @pytest.mark.parametrize("threads", COUNTS)
 def test_what_is_fetched_ahead_is_fetched_once(filled: forebay.Bucket, threads: int) -> None:
     dataset = MapDataset(filled)

@@ -31,6 +31,18 @@ def test_listing_is_a_sequence_of_pairs() -> None:
         listing[-4]
 
 
+@pytest.mark.parametrize("rows", [range(3), range(1, 3), range(0, 3, 2), [2, 0], range(1, 1)])
+def test_listing_has_the_names_of_rows(rows: range | list[int]) -> None:
+    listing = Listing.from_pairs(ROWS)
+    assert listing.names_at(rows) == [ROWS[row][0] for row in rows]
+
+
+@pytest.mark.parametrize("rows", [range(2, 4), [3], range(0, 5, 3)])
+def test_listing_has_no_name_of_a_row_that_is_not_there(rows: range | list[int]) -> None:
+    with pytest.raises(IndexError):
+        Listing.from_pairs(ROWS).names_at(rows)
+
+
 def test_listing_joins_and_pickles() -> None:
     both = Listing.concat([Listing.from_pairs(rows) for rows in (ROWS, [], ROWS)])
     assert list(both) == ROWS + ROWS

@@ -54,30 +54,46 @@ class FetchedAhead:
         self._together = together
         self._limit = limit
         self._most = batches + 2 * together
+        self._came = 0
+        self._is_large = False
         self._threads: ThreadPoolExecutor | None = None
         self._batches: OrderedDict[tuple[int, ...], Callable[[], Named]] = OrderedDict()
 
-    def along(self, batches: Iterable[_Batch]) -> Iterator[_Batch]:
-        """``batches``, each of which is on its way by the time that it is given, as are the next."""
+    def along(self, batches: Iterable[_Batch], beside: int = 1) -> Iterator[_Batch]:
+        """``batches``, each of which is on its way by the time that it is given, as are the next.
+
+        Args:
+            batches: What there is to come.
+            beside: How many large ones may come beside the first, which the loop waits for.
+        """
         coming = iter(batches)
         waiting: deque[_Batch] = deque()
-        # The first is not kept waiting by others that come with it; then as many as the loop is worth.
+        # The first is not kept waiting by others that come with it, nor, if they are large, by those
+        # behind it: both become more with each that came.
         count = 1
-        while True:
-            while len(waiting) <= self._ahead and (group := self._begin_group(coming, count)):
-                waiting.extend(group)
-                count = min(2 * count, self._together)
-            if len(waiting) <= count:
-                waiting.extend(self._begin_group(coming, count))
-                count = min(2 * count, self._together)
-            if not waiting:
-                return
+
+        def begin() -> bool:
+            nonlocal count
+            group = self._begin_group(coming, count)
+            count = min(2 * count, self._together)
+            waiting.extend(group)
+            return bool(group)
+
+        while waiting or begin():
+            ahead = min(beside + self._came, self._ahead) if self._is_large else self._ahead
+            while len(waiting) <= ahead and begin():
+                pass
+            if ahead and len(waiting) <= count:
+                begin()
             yield waiting.popleft()
 
     def take(self, rows: Sequence[int]) -> Named | None:
         """Names and contents that were fetched for these rows, or None if nobody asked for them."""
         wait = self._batches.pop(tuple(rows), None)
-        return None if wait is None else wait()
+        taken = None if wait is None else wait()
+        # Threads may overlook one another here: it only has to grow.
+        self._came += 1
+        return taken
 
     def close(self) -> None:
         """Forgets what was not taken."""
@@ -102,6 +118,7 @@ class FetchedAhead:
             if objects >= _TOGETHER or total >= _TOGETHER_BYTES:
                 break
         if wanted:
+            self._is_large = total >= _TOGETHER_BYTES
             self._begin(wanted)
         return group
 

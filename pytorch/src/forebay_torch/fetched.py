@@ -1,13 +1,15 @@
-"""An object whose content came, or will come, with a batch."""
+"""Objects whose content came, or will come, before it is read."""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import Future
 
 from forebay import ArchiveConfig, Object, Reader
 
-__all__ = ["FetchedObject"]
+__all__ = ["FetchedObject", "ObjectAhead"]
 
 
 class FetchedObject(Object):
@@ -48,5 +50,39 @@ class FetchedObject(Object):
             )
         return Reader(self._content)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Object, (self.bucket, self.name, self.size)
+
+class ObjectAhead(Object):
+    """An object like any other, but that what follows it in a pass is asked for when it was read whole:
+    whoever does that with one large object does it with the next."""
+
+    __slots__ = ("_then", "_coming", "_process")
+
+    def __init__(self, plain: Object, then: Callable[[], None]) -> None:
+        """As ``plain``; ``then`` asks for what follows."""
+        super().__init__(plain.bucket, plain.name, plain.size)
+        self._then = then
+        self._coming: Future[bytes] | None = None
+        self._process = os.getpid()
+
+    def begin(self) -> None:
+        """Fetches the object for the next who reads it whole."""
+        if self._coming is None:
+            coming: Future[bytes] = Future()
+            self._coming = coming
+            threading.Thread(target=self._fetch, args=(coming,), daemon=True).start()
+
+    def _fetch(self, coming: Future[bytes]) -> None:
+        try:
+            coming.set_result(super()._read_whole())
+        except BaseException as error:
+            coming.set_exception(error)
+
+    def _read_whole(self, byte_range: str | None = None) -> bytes:
+        # What a process began that this one was forked off does not come here.
+        if byte_range is not None or self._process != os.getpid():
+            return super()._read_whole(byte_range)
+        # Who reads it twice reads it anew: it is not kept here.
+        coming, self._coming = self._coming, None
+        content = super()._read_whole() if coming is None else coming.result()
+        self._then()
+        return content

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Self
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
@@ -15,7 +16,7 @@ from forebay_torch import order, place
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
-from forebay_torch.groups import Group, pairs
+from forebay_torch.groups import Group, fitting, pairs
 from forebay_torch.map_dataset import SampleFormat, sources_of
 from forebay_torch.order import EqualLength
 from forebay_torch.policy import LEFT_OUT, Counters, DatasetStats, OnError, Policy
@@ -50,7 +51,8 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
     The objects are listed once, when the dataset is made, and not again by any worker. In an epoch
     each is delivered exactly once: by one worker of one rank. Order: by name within a source, or
     shuffled by ``(seed, epoch)``; rank and worker take every n-th position of it. ``len()`` counts
-    the objects of this rank. Objects are fetched in batches when the first of them is read.
+    the objects of this rank. Objects are fetched in batches when the first of them is read; of large
+    ones that are read by ``read_all``, up to 32 MiB each, the next comes while one is used.
 
     Args:
         ais_source_list: As for BaseMapDataset; ``sources`` is another name for it.
@@ -216,7 +218,7 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
             rows, group.after = group.rows, after
             if len(rows) == 1:
                 self._cursor.deliver()
-                yield index.object(rows[0])
+                yield group.alone()
                 continue
             for number, row in enumerate(rows):
                 self._cursor.deliver()
@@ -234,20 +236,20 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
 
     def _groups(self, rows: Sequence[int]) -> Iterator[Sequence[int]]:
         """Rows to fetch together. Large objects stay alone: they are better streamed."""
-        sizes = self._index.listing.sizes
         limit = min(_GROUP_BYTES, self._config.batch_bytes)
         start = 0
         while start < len(rows):
-            end, total = start + 1, sizes[rows[start]]
-            while (
-                end < len(rows)
-                and end - start < _GROUP_OBJECTS
-                and total + sizes[rows[end]] <= limit
-            ):
-                total += sizes[rows[end]]
-                end += 1
-            yield rows[start:end]
-            start = end
+            group = rows[start : start + _GROUP_OBJECTS]
+            count = fitting(self._sizes_at(group), limit)
+            yield group[:count]
+            start += count
+
+    def _sizes_at(self, rows: Sequence[int]) -> Sequence[int]:
+        """The sizes of the objects in these rows."""
+        sizes = self._index.listing.sizes
+        if isinstance(rows, range) and rows.step > 0:
+            return sizes[rows.start : rows.stop : rows.step]
+        return [sizes[row] for row in rows]
 
 
 class IterableDataset(BaseIterDataset):
@@ -354,11 +356,18 @@ class IterableDataset(BaseIterDataset):
 
     def _samples(self) -> Iterator[Any]:
         self.reset()
-        listing = self._index.listing
-        for rows, answers in self._fetched():
-            names = listing.names_at(rows)
-            for row, name, answer in zip(rows, names, answers, strict=True):
-                self._cursor.deliver()
+        deliver = self._cursor.deliver
+        for rows, names, answers in self._fetched():
+            if self._are_samples(answers):
+                for sample in zip(names, _drained(answers), strict=True):
+                    deliver()
+                    yield sample
+                continue
+            drained = _drained(answers)
+            for row, name in zip(rows, names, strict=True):
+                # Nothing here holds on to a content that was handed out, while the next one comes.
+                answer = next(drained)
+                deliver()
                 try:
                     if isinstance(answer, ForebayError):
                         raise answer
@@ -366,8 +375,15 @@ class IterableDataset(BaseIterDataset):
                 except Exception as error:
                     again = partial(self._again, row)
                     sample = self._policy.instead(name, error, again=again)
+                del answer
                 if sample is not LEFT_OUT:
                     yield sample
+                del sample
+
+    def _are_samples(self, answers: Iterable[Answer]) -> bool:
+        """Whether these are contents of small objects that only lack their names."""
+        is_plain = self._format.is_plain and isinstance(answers, list) and len(answers) > 1
+        return is_plain and set(map(type, answers)) == {bytes}
 
     def _again(self, row: int) -> Any:
         """The sample at ``row``, read once more."""
@@ -401,21 +417,25 @@ class IterableDataset(BaseIterDataset):
         """What was read so far, over this process and all its workers."""
         return self._counters.total()
 
-    def _fetched(self) -> Iterator[tuple[Sequence[int], Iterable[Answer]]]:
-        """The rows of a pass with their contents, or why they cannot be had."""
-        take = None
+    def _fetched(self) -> Iterator[tuple[Sequence[int], list[str], Iterable[Answer]]]:
+        """The rows of a pass, their names, and their contents or why they cannot be had."""
+        names_at, coming = self._index.listing.names_at, None
         for rows, after in pairs(self._due_groups()):
-            answers = self._fetch(rows) if take is None else self._counted(take)
-            take = self._submit(after)
-            yield rows, answers
+            names = names_at(rows) if coming is None else coming[0]
+            answers = self._fetch(rows) if coming is None else self._counted(coming[1])
+            coming = None
+            if after is not None and self._is_due_early(after):
+                names_after = names_at(after)
+                take = self._index.submit_many(after, names_after, as_bytes=self._as_bytes)
+                coming = names_after, take
+            yield rows, names, answers
+            del answers
 
-    def _submit(self, rows: Sequence[int] | None) -> Callable[[], Sequence[Answer]] | None:
-        """Asks for these rows ahead of their turn, if they are small enough."""
-        if rows is None or len(rows) < 2 or self._index.is_special:
-            return None
-        if sum(map(self._index.listing.sizes.__getitem__, rows)) > _GROUP_BYTES:
-            return None
-        return self._index.submit_many(rows, as_bytes=self._as_bytes)
+    def _is_due_early(self, rows: Sequence[int]) -> bool:
+        """Whether these rows are small enough to be asked for ahead of their turn."""
+        if len(rows) < 2 or self._index.is_special:
+            return False
+        return sum(self._sizes_at(rows)) <= _GROUP_BYTES
 
     def _fetch(self, rows: Sequence[int]) -> Iterable[Answer]:
         """The contents of these rows, or why they cannot be had."""
@@ -429,18 +449,26 @@ class IterableDataset(BaseIterDataset):
         except ForebayError as error:
             return [error]
 
-    def _counted(self, take: Callable[[], Sequence[Answer]]) -> Sequence[Answer]:
+    def _counted(self, take: Callable[[], Sequence[Answer]]) -> list[Answer]:
         """What ``take`` returns, counted."""
         begun = time.perf_counter()
-        answers = take()
-        arrived = [len(answer) for answer in answers if not isinstance(answer, ForebayError)]
+        answers = list(take())
+        arrived = [answer for answer in answers if not isinstance(answer, ForebayError)]
         self._counters.add(
             objects=len(arrived),
-            bytes=sum(arrived),
+            bytes=sum(map(len, arrived)),
             requests=1,
             fetch_s=time.perf_counter() - begun,
         )
         return answers
+
+
+def _drained(answers: Iterable[Answer]) -> Iterator[Answer]:
+    """Takes the answers out of a list one by one, so that it holds none that was taken."""
+    if not isinstance(answers, list):
+        return iter(answers)
+    answers.reverse()
+    return map(list.pop, repeat(answers, len(answers)))
 
 
 IterDataset = IterableDataset

@@ -243,7 +243,9 @@ class ThreadLoader(AsyncSamples):
 
     def _jobs(self, ahead: FetchedAhead | None) -> Iterator[Callable[[], Made]]:
         """Makes each batch of a map-style dataset."""
-        batches = self._batches if ahead is None else ahead.along(self._batches)
+        # A thread asks for the second when it has the first; without one nobody does meanwhile.
+        beside = 0 if self._threads else 1
+        batches = self._batches if ahead is None else ahead.along(self._batches, beside)
         yield from (partial(self._fetched, indices) for indices in batches)
 
     def _fetched(self, indices: list[int]) -> Made:

@@ -88,6 +88,11 @@ class Listing(Sequence[tuple[str, int]]):
             IndexError: There is no such row.
         """
         names, offsets = self._names, self._offsets
+        if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start < rows.stop:
+            if rows.stop > len(self):
+                raise IndexError(f"there is no row {rows.stop - 1}")
+            ends = offsets[rows.start : rows.stop + 1]
+            return [names[start:end].decode() for start, end in pairwise(ends)]
         return [names[offsets[row] : offsets[row + 1]].decode() for row in rows]
 
     def names(self) -> Iterator[str]:

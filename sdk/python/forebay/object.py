@@ -116,8 +116,12 @@ class Object:
             lambda: map(memoryview, native.open(uri, name, wanted)),
             receive,
             self._length if wanted is None else None,
-            None if num_workers > 1 else lambda: native.read(uri, name, wanted),
+            None if num_workers > 1 else lambda: self._read_whole(wanted),
         )
+
+    def _read_whole(self, byte_range: str | None = None) -> bytes:
+        """The content, or a range of it, received into what is returned."""
+        return self.bucket.client._native.read(self.bucket.uri, self.name, byte_range)
 
     def get_range_reader(
         self,
