@@ -90,6 +90,11 @@ test-py: binary python ## Python packages, other clients, the README
 		build/venv/bin/python -m pytest tests/seeds $(PYTEST_ARGS) \
 		|| [ $$? = 5 ] # none chosen
 
+.PHONY: sim
+sim: ## Run the cluster's rules under a simulator: SEEDS=1..1000, or SEED=17 with its last events
+	cargo run --release $(CARGO_FLAGS) -p forebay-sim -- \
+		$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1..1000) --all)
+
 .PHONY: faults
 faults: binary ## Break machines, disks and networks under load; needs root; JSON in build/faults
 	@ci/faults.sh $(FAULTS)

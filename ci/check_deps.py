@@ -22,7 +22,8 @@ ALLOWED: dict[str, set[str]] = {
     "target": {"core", "client", "node"},
     "cli": {"core", "client", "node", "gateway", "target"},
     "sdk": {"core", "client"},
-    "tests": {"core", "client"},
+    "tests": {"core", "client", "sim"},
+    "sim": {"core"},
     "load": set(),
     "scale": {"core"},
 }

@@ -17,8 +17,8 @@ use crate::session::Session;
 use crate::uri;
 
 /// What can be set.
-const KEYS: [&str; 8] =
-    ["freshness", "class", "copies", "checksum", "pin", "share", "ttl", "admission"];
+const KEYS: [&str; 9] =
+    ["freshness", "class", "copies", "ec", "checksum", "pin", "share", "ttl", "admission"];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BucketCommand {
@@ -44,6 +44,8 @@ pub(crate) struct BucketArgs {
   freshness=AGE      age after which a copy is compared with its backend: 10m, always, never
   class=CLASS        owned: synced before the answer; cache: not synced
   copies=N           on how many targets each object of a native bucket lies
+  ec=D+P             its large objects lie in D data and P parity slices on other targets, beside
+                     the whole; \"4+2,1MiB\": objects of at most 1 MiB are copied instead; off
   checksum=KIND      of objects written from now on
   pin=true           copies are never dropped for want of room
   share=PERCENT      of each disk's budget that copies may take at most
@@ -59,6 +61,7 @@ pub(crate) struct BucketArgs {
 
 Examples:
   forebay bucket set ais://results copies=2
+  forebay bucket set ais://models ec=4+2
   forebay bucket set s3://data pin=true
   forebay bucket set s3://logs share=20% ttl=2d admission=second-miss
   forebay bucket set gs://train cloud.concurrency=16 cloud.bytes_per_second=200MiB")]
@@ -107,6 +110,7 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
             "freshness" => drop(props.insert("freshness".into(), freshness(value)?)),
             "class" => drop(props.insert("class".into(), json!(value))),
             "copies" => drop(props.insert("mirror".into(), copies(value)?)),
+            "ec" => drop(props.insert("ec".into(), erasure(value)?)),
             "checksum" => drop(props.insert("checksum".into(), json!({ "type": value }))),
             key @ ("pin" | "share" | "ttl" | "admission") => {
                 drop(cache.insert(key.into(), json!(value)));
@@ -146,6 +150,26 @@ fn copies(value: &str) -> Result<Value, Failure> {
     }
 }
 
+/// `D+P`, with the size up to which objects are copied instead behind a comma; or `off`.
+fn erasure(value: &str) -> Result<Value, Failure> {
+    if value == "off" {
+        return Ok(json!({ "enabled": false }));
+    }
+    let bad = || Failure::usage(format!("\"{value}\" is no number of slices"), "for example 4+2");
+    let (slices, limit) = value.split_once(',').map_or((value, None), |(s, l)| (s, Some(l)));
+    let (data, parity) = slices.split_once('+').ok_or_else(bad)?;
+    let number = |text: &str| text.trim().parse::<u8>().map_err(|_| bad());
+    let mut section = Map::new();
+    section.insert("enabled".into(), json!(true));
+    section.insert("data_slices".into(), json!(number(data)?));
+    section.insert("parity_slices".into(), json!(number(parity)?));
+    if let Some(limit) = limit {
+        let limit = ByteSize::parse(limit).map_err(|_| bad())?;
+        section.insert("objsize_limit".into(), json!(limit.0));
+    }
+    Ok(Value::Object(section))
+}
+
 fn freshness(value: &str) -> Result<Value, Failure> {
     if matches!(value, "always" | "never") {
         return Ok(json!(value));
@@ -169,6 +193,14 @@ pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
     if props.pointer("/mirror/enabled").and_then(Value::as_bool) == Some(true) {
         let copies = props.pointer("/mirror/copies").and_then(Value::as_u64);
         lines.extend(copies.map(|n| ("copies", n.to_string())));
+    }
+    if props.pointer("/ec/enabled").and_then(Value::as_bool) == Some(true) {
+        let number = |key: &str| props["ec"][key].as_i64().unwrap_or_default();
+        let mut text = format!("{}+{}", number("data_slices"), number("parity_slices"));
+        if let Ok(limit) = u64::try_from(number("objsize_limit")) {
+            text.push_str(&format!(",{}", ByteSize(limit)));
+        }
+        lines.push(("ec", text));
     }
     let age = props.pointer("/freshness/age").and_then(Value::as_u64).map(show_seconds);
     let cache = props.get("cache").cloned();
@@ -238,6 +270,10 @@ mod tests {
         let mirror = json!({ "mirror": { "enabled": true, "copies": 3 } });
         assert_eq!(parsed(&["copies=3"]).unwrap(), mirror);
         assert_eq!(parsed(&["copies=1"]).unwrap()["mirror"]["enabled"], json!(false));
+        let ec = json!({ "enabled": true, "data_slices": 4, "parity_slices": 2 });
+        assert_eq!(parsed(&["ec=4+2"]).unwrap(), json!({ "ec": ec }));
+        assert_eq!(parsed(&["ec=2+1,1MiB"]).unwrap()["ec"]["objsize_limit"], json!(1 << 20));
+        assert_eq!(parsed(&["ec=off"]).unwrap()["ec"], json!({ "enabled": false }));
         assert_eq!(parsed(&["freshness=always"]).unwrap(), json!({ "freshness": "always" }));
     }
 
@@ -248,6 +284,8 @@ mod tests {
             ("shares=4", "share"),
             ("share=0", "1 to 100"),
             ("copies=none", "number of copies"),
+            ("ec=4", "number of slices"),
+            ("ec=4+x", "4+2"),
             ("freshness=soon", "10m"),
             ("admission=maybe", "second-miss"),
             ("cloud.attempts=0", "from 1 to 100"),
@@ -262,12 +300,14 @@ mod tests {
     fn what_is_shown_can_be_set_again() {
         let cache = json!({ "pin": false, "share": 20, "ttl": 172_800, "admission": "always" });
         let cloud = json!({ "attempts": 3, "jitter": 0.25, "bytes_per_second": 1_048_576 });
+        let ec = json!({ "enabled": true, "data_slices": 4, "parity_slices": 2,
+            "objsize_limit": 1 << 20 });
         let props = json!({ "class": "cache", "freshness": { "age": 600 }, "cache": cache,
-            "cloud": cloud });
+            "cloud": cloud, "ec": ec });
         let shown = lines(&props);
         let again: Vec<String> = shown.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let set = parse(&again).unwrap();
-        assert_eq!(set["freshness"], props["freshness"]);
+        assert_eq!((&set["freshness"], &set["ec"]), (&props["freshness"], &ec));
         let mut rules = CacheRules::default();
         rules.apply(&set["cache"]).unwrap();
         assert_eq!(json!(rules), cache);

@@ -1,5 +1,6 @@
 //! The `forebay` command: its grammar, and which module answers which subcommand.
 
+mod allocator;
 mod backup;
 mod bucket;
 mod bucket_props;
@@ -39,11 +40,6 @@ use forebay_core::job::JobKind;
 
 use crate::failure::{Failure, exit};
 use crate::session::{ClientArgs, Session};
-
-/// What one thread allocates is freed by another all the time here: bodies come by a connection's
-/// thread and go by a disk's.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A storage cache between cloud buckets and training loops.
 #[derive(Debug, Parser)]
@@ -103,7 +99,7 @@ enum Command {
     /// Look at the cluster
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    /// Take targets out of use and back, let them leave the cluster
+    /// Take targets out of use and back, let nodes leave the cluster
     #[command(subcommand)]
     Node(nodes::NodeCommand),
     /// Look at the disks of targets, attach and detach them

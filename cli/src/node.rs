@@ -14,7 +14,7 @@ use forebay_node::config_load;
 use forebay_node::lifecycle::Lifecycle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::{os, pid_file};
+use crate::{allocator, os, pid_file};
 
 /// Tasks of a stopping node have this long to finish what they do.
 const GRACE: Duration = Duration::from_secs(8);
@@ -143,6 +143,7 @@ fn start(role: Role, file: &Path, rebuild_index: bool) -> Result<(), Stopped> {
 
 /// The runtime of a server process, which may have as many files open as the system allows.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Stopped> {
+    allocator::keep_freed_memory();
     match os::raise_open_files() {
         Ok(limit) => tracing::debug!(limit, "open files"),
         Err(e) => tracing::warn!("the limit of open files stays as it is: {e}"),

@@ -18,10 +18,12 @@ pub(crate) enum NodeCommand {
     Drain(DrainArgs),
     /// Take a drained target back into use
     Uncordon(NodeArgs),
-    /// Drain a target; when nothing lies there any more it stops and is no member any more
+    /// Drain a target; when nothing lies there any more it stops and is no member any more. A gateway
+    /// leaves at once
     #[command(after_help = "Example:
   forebay node remove target-02 --wait
-  forebay node remove target-02 --lost         it is down for good; what only it had is lost")]
+  forebay node remove target-02 --lost         it is down for good; what only it had is lost
+  forebay node remove gateway-3                dead or alive, as long as a majority is left")]
     Remove(RemoveArgs),
 }
 

@@ -1,5 +1,4 @@
-//! The few calls to the operating system that the standard library does not offer, and therefore
-//! the only unsafe code of this crate.
+//! The few calls to the operating system that the standard library does not offer.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;

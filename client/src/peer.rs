@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use futures::{Stream, TryStreamExt};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt};
 use http::request::Builder;
 use http::{HeaderMap, Method, Request, Response};
 use serde::Serialize;
@@ -77,6 +78,20 @@ impl PeerClient {
         let body = to_json(body)?;
         let answer = self.send(Method::POST, url, path, HeaderMap::new(), Some(body)).await?;
         answer.into_body().collect().await
+    }
+
+    /// POSTs a JSON document; the headers of the answer, and its bytes as they come. The stream fails
+    /// where the connection breaks.
+    pub async fn post_for_stream<Req: Serialize + ?Sized>(
+        &self,
+        url: &str,
+        path: &str,
+        body: &Req,
+    ) -> Result<(HeaderMap, BoxStream<'static, Result<Bytes>>)> {
+        let body = to_json(body)?;
+        let answer = self.send(Method::POST, url, path, HeaderMap::new(), Some(body)).await?;
+        let (parts, body) = answer.into_parts();
+        Ok((parts.headers, body.boxed()))
     }
 
     /// GETs a JSON document.

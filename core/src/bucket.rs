@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache_rules::CacheRules;
 use crate::checksum::ChecksumKind;
 use crate::cloud_rules::CloudRules;
+use crate::erasure::Erasure;
 use crate::error::{Error, Result};
 use crate::name::{Bucket, Provider};
 use crate::s3::acl::Acl;
@@ -129,6 +130,9 @@ pub struct BucketInfo {
     /// On how many targets an object of a native bucket lies.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub copies: u32,
+    /// Objects of a native bucket lie in slices on several targets, beside the whole on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub erasure: Option<Erasure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendSpec>,
     #[serde(default)]
@@ -169,9 +173,19 @@ impl BucketInfo {
         if cloud == self.cloud { self } else { self.with_cloud(cloud) }
     }
 
-    /// Whether objects lie on several targets.
+    /// Whether objects lie on several targets, as copies or in slices.
     pub fn has_copies(&self) -> bool {
-        self.copies > 1 && !self.has_backend()
+        (self.copies > 1 || self.erasure.is_some()) && !self.has_backend()
+    }
+
+    /// On how many targets something of an object lies.
+    pub fn places(&self) -> usize {
+        self.erasure.map_or(self.copies as usize, |erasure| erasure.width())
+    }
+
+    /// On how many targets something of every object lies: one of them answers for it.
+    pub fn tellers(&self) -> usize {
+        self.erasure.map_or(self.copies as usize, |erasure| erasure.tellers())
     }
 
     /// Checks what single properties cannot tell.
@@ -193,6 +207,9 @@ impl BucketInfo {
                 self.bucket
             )));
         }
+        if let Some(erasure) = &self.erasure {
+            self.validate_erasure(erasure)?;
+        }
         if !self.has_backend() && !self.cache.is_default() {
             return Err(Error::invalid(format!(
                 "bucket \"{}\" has no backend: its objects are never dropped, so rules of the cache \
@@ -209,6 +226,29 @@ impl BucketInfo {
         Ok(())
     }
 
+    fn validate_erasure(&self, erasure: &Erasure) -> Result<()> {
+        erasure.validate()?;
+        let bucket = &self.bucket;
+        if self.has_backend() {
+            return Err(Error::invalid(format!(
+                "bucket \"{bucket}\" has a backend, which keeps its objects: they are not erasure coded"
+            )));
+        }
+        if self.copies > 1 {
+            return Err(Error::invalid(format!(
+                "bucket \"{bucket}\" has {} copies of each object: it cannot be erasure coded as well",
+                self.copies
+            ))
+            .hint("set copies to 1 in the same request, or first"));
+        }
+        if self.s3.versioning != Versioning::Unset {
+            return Err(Error::invalid(format!(
+                "bucket \"{bucket}\" keeps versions of its objects: those are not erasure coded"
+            )));
+        }
+        Ok(())
+    }
+
     /// What a request to create `bucket` asks for, before the cluster gives it an id.
     pub fn requested(bucket: Bucket, backend: Option<BackendSpec>) -> Self {
         let backend = backend.or_else(|| implied_backend(&bucket));
@@ -220,6 +260,7 @@ impl BucketInfo {
             created_version: 0,
             class,
             copies: 1,
+            erasure: None,
             backend,
             freshness: Freshness::default(),
             checksum: ChecksumKind::default(),
@@ -273,6 +314,27 @@ mod tests {
         ] {
             assert!(bad.validate().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn erasure_coding_is_for_native_buckets_of_one_copy_that_keep_no_versions() {
+        let erasure = Some(Erasure::default());
+        let coded = BucketInfo { erasure, ..info(Provider::Ais) };
+        coded.validate().unwrap();
+        assert!(coded.has_copies());
+        assert_eq!((coded.places(), coded.tellers()), (5, 3));
+        let mut versioned = coded.clone();
+        versioned.s3.versioning = Versioning::Enabled;
+        for (bad, word) in [
+            (BucketInfo { erasure, ..info(Provider::Aws) }, "backend"),
+            (BucketInfo { copies: 2, ..coded.clone() }, "copies"),
+            (versioned, "versions"),
+        ] {
+            let e = bad.validate().unwrap_err();
+            assert!(e.message.contains(word), "{e}");
+        }
+        let plain = serde_json::to_value(info(Provider::Ais)).unwrap();
+        assert!(plain.get("erasure").is_none(), "an older version sees what it knows");
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub struct NodeConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct ClusterConfig {
     pub name: String,
-    /// URLs of all gateways, which hold the cluster's metadata together; the same on every node.
+    /// URLs of gateways, which hold the cluster's metadata together. All of them for a new cluster, the
+    /// same on every node; later some that live are enough, for new gateways too.
     pub gateways: Vec<String>,
     /// File with the secret that nodes of one cluster share.
     pub secret_file: String,

@@ -5,6 +5,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 
+use crate::checksum::Checksum;
+use crate::erasure::{Form, Slice};
 use crate::error::{Error, Result};
 use crate::name::{Bucket, NodeId};
 use crate::object::ObjectMeta;
@@ -36,6 +38,15 @@ impl Stamp {
     pub fn next(self, epoch: u64) -> Self {
         Self { epoch: self.epoch.max(epoch), version: self.version + 1 }
     }
+
+    /// The greatest of all that are less.
+    #[must_use]
+    pub fn before(self) -> Self {
+        match self.version.checked_sub(1) {
+            Some(version) => Self { version, ..self },
+            None => Self { epoch: self.epoch.saturating_sub(1), version: u64::MAX },
+        }
+    }
 }
 
 /// A copy without its bytes.
@@ -49,6 +60,12 @@ pub struct CopyHead {
     /// It is written at this moment, by who sends it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub written: bool,
+    /// What is sent is this slice of the object, and its checksum behind it; `meta` is of the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<Slice>,
+    /// Checksum of the slice, where it is known ahead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice_sum: Option<Checksum>,
 }
 
 impl CopyHead {
@@ -81,19 +98,47 @@ pub struct CopyRequest {
     /// Remove: who deletes or writes it at this moment. Send: who is to have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<NodeId>,
+    /// Remove: what overtook it is a copy of this stamp, which may come here too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub written: bool,
     /// Send: what is there is damaged, so that the copy is wanted though it is not newer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
     /// Look: what is on a disk that is not in use counts as missing; otherwise that is an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_part: bool,
+    /// Remove: what is newer lies with all that are to have it; nothing was deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replaced: bool,
+    /// Remove: exactly what has this stamp goes; nobody can have been told that it was written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undone: bool,
+    /// Read a slice: which one, of the state that `stamp` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<Slice>,
 }
 
 impl CopyRequest {
     pub fn new(bucket: &Bucket, name: &str) -> Self {
         let (bucket, name) = (bucket.clone(), name.to_owned());
         let stamp = Stamp::default();
-        Self { bucket, name, stamp, by: None, anew: false, in_part: false }
+        Self {
+            bucket,
+            name,
+            stamp,
+            by: None,
+            written: false,
+            anew: false,
+            in_part: false,
+            replaced: false,
+            undone: false,
+            slice: None,
+        }
+    }
+
+    /// Remove: the stamp of the last that is gone.
+    pub fn gone(&self) -> Stamp {
+        if self.written { self.stamp.before() } else { self.stamp }
     }
 }
 
@@ -106,7 +151,7 @@ pub struct SurveyRequest {
 }
 
 /// What a target has of an object; nothing of it is being changed while it answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyLook {
     pub there: Option<Stamp>,
     /// Of its removal, where the target remembers one.
@@ -114,14 +159,58 @@ pub struct CopyLook {
     /// What is there is damaged, and is being mended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub damaged: bool,
+    /// A disk went with what was on it, and not all of that came back yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_lack: bool,
+    /// The slices of it that are there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<SliceLook>,
+}
+
+/// A slice that a target has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceLook {
+    pub slice: Slice,
+    /// Of the object that it is a slice of.
+    pub stamp: Stamp,
 }
 
 impl CopyLook {
+    /// The newest state of the object of which anything is there.
+    pub fn newest(&self) -> Option<Stamp> {
+        self.slices.iter().map(|slice| slice.stamp).max().max(self.there)
+    }
+
+    /// Whether that form of the object is of no use there: it is there as of this stamp or a later
+    /// one, or a removal is known that came after it.
+    pub fn knows_form(&self, form: Form, stamp: Stamp) -> bool {
+        match form {
+            Form::Whole => self.knows(stamp),
+            Form::Slice(slice) => {
+                let there = |s: &SliceLook| s.slice == slice && s.stamp >= stamp;
+                self.slices.iter().any(there) || self.removed >= Some(stamp)
+            }
+        }
+    }
+
+    /// As [`Self::has`], for that form of the object.
+    pub fn has_form(&self, form: Form, stamp: Stamp) -> bool {
+        match form {
+            Form::Whole => self.has(stamp),
+            Form::Slice(_) => self.removed.is_none() && self.knows_form(form, stamp),
+        }
+    }
+
     /// Whether a copy of this stamp is of no use there: it is there, or what came after it is.
     pub fn knows(&self, stamp: Stamp) -> bool {
         let there =
             self.there.is_some_and(|there| there > stamp || there == stamp && !self.damaged);
         there || self.removed >= Some(stamp)
+    }
+
+    /// Whether something newer than this stamp is known there.
+    pub fn is_after(&self, stamp: Stamp) -> bool {
+        self.newest().max(self.removed) > Some(stamp)
     }
 
     /// Whether it is there, sound, as of this stamp or a later one, and nothing is known of a removal.
@@ -130,23 +219,63 @@ impl CopyLook {
     }
 }
 
+/// What [`CopyRequest`] to have all of an object where it belongs came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ensured {
+    /// The state of the object that lies where it belongs now; none where there is no such object.
+    pub stamp: Option<Stamp>,
+    /// All that are to have something of it are there, and have it.
+    pub all: bool,
+    /// Its last removal, where there is no such object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<Stamp>,
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     #[test]
+    fn what_a_write_overtook_is_gone_and_the_write_is_not() {
+        let bucket = Bucket::new(crate::name::Provider::Ais, "b").unwrap();
+        let stamp = Stamp { epoch: 5, version: 3 };
+        let request = CopyRequest { stamp, written: true, ..CopyRequest::new(&bucket, "o") };
+        let look = CopyLook { removed: Some(request.gone()), ..CopyLook::default() };
+        assert!(look.knows(Stamp { version: 2, ..stamp }) && !look.knows(stamp));
+        assert_eq!(CopyRequest { written: false, ..request }.gone(), stamp);
+        assert!(Stamp { version: 0, ..stamp }.before() < Stamp { version: 0, ..stamp });
+    }
+
+    #[test]
     fn a_damaged_copy_is_wanted_anew_and_an_older_one_is_not() {
         let stamp = |epoch| Stamp::new(epoch, "1");
-        let look = CopyLook { there: Some(stamp(5)), removed: Some(stamp(2)), damaged: false };
+        let look =
+            CopyLook { there: Some(stamp(5)), removed: Some(stamp(2)), ..CopyLook::default() };
         assert!(look.knows(stamp(5)) && look.knows(stamp(4)) && !look.knows(stamp(6)));
-        let damaged = CopyLook { damaged: true, ..look };
+        assert!(look.is_after(stamp(4)) && !look.is_after(stamp(5)));
+        let damaged = CopyLook { damaged: true, ..look.clone() };
         assert!(!damaged.knows(stamp(5)) && damaged.knows(stamp(4)));
-        let removed = CopyLook { removed: Some(stamp(5)), ..damaged };
+        let removed = CopyLook { removed: Some(stamp(5)), ..damaged.clone() };
         assert!(removed.knows(stamp(5)) && !CopyLook::default().knows(stamp(0)));
-        let sound = CopyLook { removed: None, ..look };
+        let sound = CopyLook { removed: None, ..look.clone() };
         assert!(sound.has(stamp(5)) && sound.has(stamp(4)) && !sound.has(stamp(6)));
         assert!(!look.has(stamp(4)) && !CopyLook { damaged: true, ..sound }.has(stamp(4)));
+    }
+
+    #[test]
+    fn slices_count_by_what_they_are_and_by_the_object_they_are_of() {
+        let (slice, stamp) = (Slice { data: 2, parity: 1, number: 1 }, Stamp::new(5, "2"));
+        let look = CopyLook { slices: vec![SliceLook { slice, stamp }], ..CopyLook::default() };
+        let (form, older) = (Form::Slice(slice), Stamp::new(5, "1"));
+        assert_eq!(look.newest(), Some(stamp));
+        assert!(look.has_form(form, stamp) && look.has_form(form, older));
+        assert!(!look.has_form(form, Stamp::new(6, "1")) && !look.knows_form(Form::Whole, stamp));
+        for other in [Slice { number: 2, ..slice }, Slice { data: 3, ..slice }] {
+            assert!(!look.knows_form(Form::Slice(other), stamp));
+        }
+        let removed = CopyLook { removed: Some(stamp), ..CopyLook::default() };
+        assert!(removed.knows_form(form, stamp) && !removed.has_form(form, stamp));
     }
 
     #[test]
@@ -163,7 +292,7 @@ mod tests {
     fn a_head_survives_its_way_and_a_bad_one_is_refused() {
         let custom = [("k".to_owned(), "ü\n,=".to_owned())].into();
         let meta = ObjectMeta { size: 5, version: "3".into(), custom, ..Default::default() };
-        let head = CopyHead { meta, epoch: 8, from: None, written: true };
+        let head = CopyHead { meta, epoch: 8, written: true, ..CopyHead::default() };
         let read = CopyHead::from_header(head.to_header().unwrap().as_bytes()).unwrap();
         assert_eq!((read.stamp(), &read), (Stamp { epoch: 8, version: 3 }, &head));
         for bad in ["", "bm8ganNvbg==", "%"] {

@@ -1,6 +1,7 @@
 //! Where older versions of objects lie: a bucket's history is a bucket of its own to the store,
 //! whose names say object and version.
 
+use crate::erasure::BUCKET;
 use crate::error::{Error, ErrorCode, Result};
 use crate::name::MAX_OBJECT_NAME;
 
@@ -35,9 +36,9 @@ pub fn is_tombstones(id: u64) -> bool {
     id & TOMBSTONES != 0
 }
 
-/// The bucket whose history or tombstones these are; itself when it is neither.
+/// The bucket whose history, tombstones or slices these are; itself when it is none of them.
 pub fn bucket_id(id: u64) -> u64 {
-    id & !(HISTORY | TOMBSTONES)
+    id & BUCKET
 }
 
 /// Id of a version made at this time (unix nanoseconds): later ones sort first.

@@ -94,6 +94,9 @@ pub struct LeaveRequest {
     /// It still answers for a moment: others take over what they have copies of before it goes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub yields: bool,
+    /// Since when the process lives that says it, as [`Node::alive_since`] of its state tells; 0 from older nodes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: u64,
 }
 
 /// Answer to a [`LeaveRequest`]; older gateways say nothing.
@@ -289,6 +292,13 @@ pub struct ListRequest {
     /// What is on a disk that is not in use may be left out; otherwise that is an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_part: bool,
+    /// Version of the cluster's state by which it was chosen who is asked; 0 where no other target is.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub chosen_by: u64,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// `POST /internal/v1/backend/list` on a target: what the backend has of one bucket.

@@ -62,6 +62,15 @@ impl Leases {
         self.seen.remove(id);
     }
 
+    /// Whether a node may have a lease. One that was taken for dead may not until it counts as alive
+    /// again: its death may be on its way into the state while it reports.
+    pub fn may_lease(&self, id: &NodeId) -> bool {
+        let seen = self.seen.get(id);
+        seen.is_none_or(|seen| {
+            seen.died_ms.is_none_or(|died| seen.last_ms.saturating_sub(died) >= FLAP_HOLD_MS)
+        })
+    }
+
     /// Those among `alive` that said nothing for so long that a refused connection is their death.
     pub fn silent<'a>(&self, alive: impl Iterator<Item = &'a NodeId>, now_ms: u64) -> Vec<NodeId> {
         let silent = |id: &&NodeId| {
@@ -136,6 +145,19 @@ mod tests {
         assert!(!l.refused(&id, REFUSED_AFTER_MS + 1), "it reported while it was knocked at");
         assert!(l.refused(&id, 2 * REFUSED_AFTER_MS));
         assert!(!l.heard(&id, 2 * REFUSED_AFTER_MS + 1), "dead as any other");
+    }
+
+    #[test]
+    fn who_reports_while_it_is_taken_for_dead_gets_no_lease() {
+        let id = NodeId::new("target-01").unwrap();
+        let mut l = Leases::default();
+        l.heard(&id, 0);
+        assert!(l.may_lease(&id));
+        assert_eq!(l.overdue([&id].into_iter(), DEAD_AFTER_MS).len(), 1);
+        l.heard(&id, DEAD_AFTER_MS + 1);
+        assert!(!l.may_lease(&id), "the change of the state may come after this report");
+        l.heard(&id, DEAD_AFTER_MS + FLAP_HOLD_MS);
+        assert!(l.may_lease(&id));
     }
 
     #[test]

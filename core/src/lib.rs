@@ -2,8 +2,8 @@
 //! and errors. Nothing here opens a socket or a file, reads a clock or spawns a task; time comes in
 //! as an argument, so that all of it can be tested by the million.
 //!
-//! Where to look: a name or a bucket in [`name`]; who owns an object in [`placement`]; what the
-//! gateways agree on in [`state`]; the AIStore v1 protocol in [`v1`]; S3 in [`s3`]; node-to-node messages in
+//! Where to look: a name or a bucket in [`name`]; who owns an object in [`placement`]; what a
+//! target may do with it in [`native`]; what the gateways agree on in [`state`]; the AIStore v1 protocol in [`v1`]; S3 in [`s3`]; node-to-node messages in
 //! [`intra`].
 
 pub mod archive;
@@ -20,6 +20,7 @@ pub mod copies;
 pub mod download;
 pub mod dsort;
 pub mod egress;
+pub mod erasure;
 pub mod error;
 pub mod etl;
 pub mod history;
@@ -30,7 +31,9 @@ pub mod job;
 pub mod lease;
 pub mod list_columns;
 pub mod list_page;
+pub mod membership;
 pub mod name;
+pub mod native;
 mod node_id;
 pub mod object;
 pub mod origin;

@@ -80,14 +80,14 @@ fn best<'a>(nodes: impl Iterator<Item = Scored<'a>> + Clone) -> Option<&'a Node>
     weighted.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(node, _)| node)
 }
 
-/// The targets that have an object of a native bucket, dead or alive, by rank: as many as the bucket
-/// has copies, in different zones as far as there are so many.
+/// The targets that have something of an object of a native bucket, dead or alive, by rank: as many as
+/// the bucket has copies, or with its slices, in different zones as far as there are so many.
 pub fn holders<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
     object_digest: u64,
 ) -> Vec<&'a Node> {
-    let copies = info.copies as usize;
+    let copies = info.places();
     let mut left = Vec::with_capacity(state.nodes.len());
     left.extend(state.owning_targets().map(|node| Scored::new(node, object_digest)));
     let mut chosen: Vec<&Node> = Vec::with_capacity(copies);
@@ -105,6 +105,11 @@ pub fn holders<'a>(
         chosen.push(next);
     }
     chosen
+}
+
+/// The holders, by rank, that have something of every object of the bucket, whatever its size.
+pub fn tellers<'n, 'a>(info: &BucketInfo, holders: &'n [&'a Node]) -> &'n [&'a Node] {
+    &holders[..holders.len().min(info.tellers())]
 }
 
 /// The one of several holders that answers for an object: the first that is there and missed
@@ -144,7 +149,7 @@ pub fn owner_by_digest<'a>(
 ) -> Result<&'a Node> {
     if info.has_copies() {
         let holders = holders(state, info, object_digest);
-        return match answering(&holders) {
+        return match answering(tellers(info, &holders)) {
             Some(node) => Ok(node),
             None if holders.is_empty() => Err(none_at_all(state)),
             None => Err(Error::unavailable(format!(
@@ -317,6 +322,22 @@ mod tests {
         }
         let more = BucketInfo { copies: 5, ..native("b") };
         assert_eq!(holders(&s, &more, 7).len(), 3, "there are no more targets");
+    }
+
+    #[test]
+    fn of_slices_those_answer_that_know_of_small_objects_too() {
+        let ids = ["TGTaaaa1", "TGTbbbb2", "TGTcccc3", "TGTdddd4", "TGTeeee5"];
+        let mut s = state(&ids.map(|id| (id, true, 1)));
+        let erasure = Some(crate::erasure::Erasure { data: 2, parity: 1, limit: 0 });
+        let info = BucketInfo { erasure, ..native("b") };
+        let held = holders(&s, &info, digest_in(&info.bucket, "x"));
+        let ids: Vec<NodeId> = held.iter().map(|n| n.id.clone()).collect();
+        assert_eq!(ids.len(), 4);
+        for (dead, answers) in ids.iter().zip([ids.get(1), None]) {
+            s.nodes.get_mut(dead).unwrap().alive = false;
+            assert_eq!(owner(&s, &info, "x").ok().map(|n| &n.id), answers);
+        }
+        assert!(standby(&state(&THREE), &info, "x").is_none());
     }
 
     #[test]

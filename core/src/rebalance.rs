@@ -1,9 +1,13 @@
 //! What has to move when the places of native objects change: a pure function of two states.
 
+use std::collections::BTreeMap;
+
 use crate::bucket::BucketInfo;
+use crate::erasure::Form;
+use crate::error::{Error, Result};
 use crate::name::NodeId;
 use crate::placement;
-use crate::state::{ClusterState, Node};
+use crate::state::{ClusterState, Command, Node};
 
 /// One object that goes from one target to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +29,7 @@ pub struct Duty<'a> {
 /// have it.
 pub fn duty<'a>(state: &'a ClusterState, info: &BucketInfo, name: &str, me: &NodeId) -> Duty<'a> {
     let digest = placement::digest_in(&info.bucket, name);
-    let mut others = match info.copies {
+    let mut others = match info.places() {
         // The usual case, without a list of all.
         1 => Vec::from_iter(placement::highest(state.owning_targets(), digest)),
         _ => placement::holders(state, info, digest),
@@ -34,6 +38,62 @@ pub fn duty<'a>(state: &'a ClusterState, info: &BucketInfo, name: &str, me: &Nod
     others.retain(|node| node.id != *me);
     // Where nobody is to have it, it is left alone.
     Duty { stays: others.len() < all || all == 0, others }
+}
+
+/// Those of [`Duty::others`] that have something of every object, so that together they know of all.
+pub fn tellers<'a>(
+    state: &'a ClusterState,
+    info: &BucketInfo,
+    name: &str,
+    me: &NodeId,
+) -> Vec<&'a Node> {
+    if info.erasure.is_none() {
+        return duty(state, info, name, me).others;
+    }
+    let holders = placement::holders(state, info, placement::digest_in(&info.bucket, name));
+    let tellers = placement::tellers(info, &holders).iter().copied();
+    tellers.filter(|node| node.id != *me).collect()
+}
+
+/// Which form of an object of this size each target is to have, by rank.
+pub fn forms<'a>(
+    state: &'a ClusterState,
+    info: &BucketInfo,
+    name: &str,
+    size: u64,
+) -> Vec<(&'a Node, Form)> {
+    let holders = placement::holders(state, info, placement::digest_in(&info.bucket, name));
+    let form = |rank| match &info.erasure {
+        Some(erasure) => erasure.form(rank, size),
+        None => Some(Form::Whole),
+    };
+    holders.into_iter().enumerate().filter_map(|(rank, node)| Some((node, form(rank)?))).collect()
+}
+
+/// Which targets there are and since when they live: who restarts in between may have missed
+/// something.
+pub type Lives = BTreeMap<NodeId, (bool, u64)>;
+
+pub fn lives(state: &ClusterState) -> Lives {
+    state.targets().map(|n| (n.id.clone(), (n.alive, n.alive_since))).collect()
+}
+
+/// What is decided when all targets have found nothing left to send since the places changed at
+/// `placed`. `before`: who lived when they were told to look. An error where something may lie
+/// elsewhere still.
+pub fn settled(now: &ClusterState, placed: u64, before: &Lives) -> Result<Command> {
+    if now.targets_changed != placed {
+        return Err(Error::unavailable("the places of objects changed again meanwhile"));
+    }
+    if let Some(dead) = now.holding_targets().find(|n| !n.alive) {
+        let text = format!("target {} is down: what it has stays there for now", dead.id);
+        return Err(Error::unavailable(text));
+    }
+    if lives(now) != *before {
+        return Err(Error::unavailable("a target restarted meanwhile"));
+    }
+    let repaired = now.targets().map(|n| (n.id.clone(), n.alive_since)).collect();
+    Ok(Command::Settled { placed, repaired })
 }
 
 /// What has to be sent so that an object, which lies where `old` has it, lies where `new` does.
@@ -54,13 +114,11 @@ pub fn plan(old: &ClusterState, new: &ClusterState, info: &BucketInfo, name: &st
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
 
     use super::*;
     use crate::name::{Bucket, Provider};
-    use crate::state::{Command, Role};
+    use crate::state::Role;
 
     fn info() -> BucketInfo {
         BucketInfo::requested(Bucket::new(Provider::Ais, "b").unwrap(), None)
@@ -147,6 +205,25 @@ mod tests {
         let mut new = old.clone();
         new.apply(9, Command::SetAlive { id: id(1), alive: false, yields: false }).unwrap();
         assert!(arrivals(&old, &new, 10_000).is_empty());
+    }
+
+    #[test]
+    fn all_is_settled_only_when_the_same_targets_lived_from_begin_to_end() {
+        let state = cluster(&[1; 3]);
+        let (placed, before) = (state.targets_changed, lives(&state));
+        assert!(settled(&state, placed, &before).is_ok());
+        assert!(settled(&state, placed - 1, &before).is_err());
+        let mut dead = state.clone();
+        dead.apply(9, Command::SetAlive { id: id(1), alive: false, yields: false }).unwrap();
+        assert!(settled(&dead, placed, &lives(&dead)).is_err(), "what it has nobody looked at");
+        let mut back = dead;
+        back.apply(10, Command::SetAlive { id: id(1), alive: true, yields: false }).unwrap();
+        assert!(settled(&back, placed, &before).is_err());
+        let Command::Settled { repaired, .. } = settled(&back, placed, &lives(&back)).unwrap()
+        else {
+            panic!("another command")
+        };
+        assert!(repaired.contains(&(id(1), 10)));
     }
 
     proptest! {

@@ -260,6 +260,7 @@ impl ClusterState {
             Command::CreateBucket { mut info, now_ns } => {
                 let uname = info.bucket.uname();
                 self.check_free(&info.bucket)?;
+                self.check_width(&info)?;
                 info.id = self.next_bucket_id;
                 info.created_ns = now_ns;
                 info.created_version = index;
@@ -267,12 +268,16 @@ impl ClusterState {
                 self.buckets.insert(uname, info.into());
             }
             Command::SetBucket { info } => {
+                let now = self.buckets.get(&info.bucket.uname());
+                if now.is_some_and(|now| now.erasure != info.erasure) {
+                    self.check_width(&info)?;
+                }
                 let known = self
                     .buckets
                     .get_mut(&info.bucket.uname())
                     .filter(|known| known.id == info.id)
                     .ok_or_else(|| info.bucket.not_found())?;
-                let moves = known.copies != info.copies;
+                let moves = known.copies != info.copies || known.erasure != info.erasure;
                 *known = info.into();
                 if moves {
                     self.targets_changed = index;
@@ -393,7 +398,22 @@ impl ClusterState {
         self.settled >= self.targets_changed
     }
 
-    /// Whether a bucket has several copies of its objects.
+    /// An error where there are not as many targets as a bucket's erasure coding needs.
+    fn check_width(&self, info: &BucketInfo) -> Result<()> {
+        let Some(erasure) = &info.erasure else { return Ok(()) };
+        let (needed, there) = (erasure.width(), self.owning_targets().count());
+        if needed <= there {
+            return Ok(());
+        }
+        let (bucket, data, parity) = (&info.bucket, erasure.data, erasure.parity);
+        Err(Error::invalid(format!(
+            "bucket \"{bucket}\": {data} data and {parity} parity slices beside the whole object need \
+             {needed} targets, and there are {there}"
+        ))
+        .hint("use fewer slices, or start more targets first"))
+    }
+
+    /// Whether a bucket has several copies of its objects, or slices.
     pub fn has_copies(&self) -> bool {
         self.buckets.values().any(|info| info.has_copies())
     }

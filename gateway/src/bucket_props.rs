@@ -58,6 +58,12 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
             "cache" => info.cache.apply(&value)?,
             "cloud" => info.cloud.apply(&value)?,
             "backend_bck" => no_backend_bucket(&value)?,
+            "ec" if info.has_backend() && is_on(&value) => {
+                return Err(Error::invalid(format!(
+                    "bucket \"{}\" has a backend, which keeps its objects: they are not erasure coded",
+                    info.bucket
+                )));
+            }
             key if FIXED.contains(&key) => {}
             key => {
                 let value = settings::parse_of_bucket(key, &value)?;
@@ -69,6 +75,12 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
         }
     }
     info.validate()
+}
+
+/// Whether a section of properties turns on what it is about.
+fn is_on(section: &Value) -> bool {
+    let enabled = section.get("enabled");
+    enabled.is_some_and(|on| on.as_bool() == Some(true) || on.as_str() == Some("true"))
 }
 
 /// An `ais` bucket gets its backend when it is made.
@@ -109,6 +121,7 @@ pub(crate) fn reset(info: &mut BucketInfo, state: &ClusterState) {
 mod tests {
     use forebay_core::bucket::Freshness;
     use forebay_core::checksum::ChecksumKind;
+    use forebay_core::erasure::Erasure;
     use forebay_core::state::Command;
     use forebay_core::{Bucket, Provider};
     use serde_json::json;
@@ -135,6 +148,36 @@ mod tests {
         assert_eq!(shown(&info)["mirror"]["enabled"], json!(true), "a later change merges");
         reset(&mut info, &ClusterState::default());
         assert_eq!(shown(&info)["mirror"]["copies"], json!(2));
+    }
+
+    #[test]
+    fn erasure_coding_is_set_in_parts_and_read_back() {
+        let mut info = info();
+        apply(&mut info, &json!({"ec": {"data_slices": 4}})).unwrap();
+        assert_eq!(info.erasure, None, "it is not turned on");
+        let set = json!({"ec": {"enabled": true, "data_slices": 3, "parity_slices": 1}});
+        apply(&mut info, &set).unwrap();
+        let limit = forebay_core::erasure::DEFAULT_LIMIT;
+        assert_eq!(info.erasure, Some(Erasure { data: 3, parity: 1, limit }));
+        apply(&mut info, &json!({"ec": {"objsize_limit": 1 << 20}})).unwrap();
+        assert_eq!(info.erasure.unwrap().limit, 1 << 20);
+        let ec = &shown(&info)["ec"];
+        assert_eq!((&ec["enabled"], &ec["data_slices"]), (&json!(true), &json!(3)));
+        assert_eq!((&ec["parity_slices"], &ec["objsize_limit"]), (&json!(1), &json!(1 << 20)));
+        for (bad, word) in [
+            (json!({"ec": {"data_slices": 9}}), "1 to 8"),
+            (json!({"mirror": {"enabled": true}}), "copies"),
+        ] {
+            let e = apply(&mut info.clone(), &bad).unwrap_err();
+            assert!(e.to_string().contains(word) || e.hint.unwrap().contains(word));
+        }
+        apply(&mut info, &json!({"ec": {"enabled": false}})).unwrap();
+        assert_eq!((info.erasure, &shown(&info)["ec"]["enabled"]), (None, &json!(false)));
+        let mut cloud = BucketInfo::requested(Bucket::new(Provider::Aws, "b").unwrap(), None);
+        let e = apply(&mut cloud, &json!({"ec": {"enabled": true}})).unwrap_err();
+        assert!(e.message.contains("backend"), "{e}");
+        reset(&mut info, &ClusterState::default());
+        assert_eq!(shown(&info)["ec"]["data_slices"], json!(2));
     }
 
     #[test]

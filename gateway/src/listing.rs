@@ -150,6 +150,7 @@ impl Want {
             limit,
             archive: self.archive,
             detail: if self.diff { Detail::All } else { self.detail },
+            chosen_by: found.state.version,
             ..ListRequest::default()
         }
     }

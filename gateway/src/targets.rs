@@ -7,7 +7,7 @@ use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{LIST_PATH, ListRequest};
 use forebay_core::state::{ClusterState, Node};
-use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_core::{Error, ErrorCode, NodeId, Result, native};
 use forebay_node::auth::REDIRECT_VERSION;
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
@@ -153,15 +153,7 @@ pub(crate) fn holders<'a>(state: &'a ClusterState, info: &BucketInfo) -> Result<
     if info.has_backend() {
         return alive(state);
     }
-    if info.has_copies() && state.is_in_place(info) {
-        let whole = |n: &&Node| n.alive && !n.lagging;
-        let (here, missing): (Vec<_>, Vec<_>) = state.holding_targets().partition(whole);
-        let copies = (info.copies as usize).min(state.owning_targets().count());
-        if !here.is_empty() && missing.len() < copies {
-            return Ok(here);
-        }
-    }
-    all_members(state)
+    native::who_can_list(state, info).map_or_else(|| all_members(state), Ok)
 }
 
 /// The targets that answer now; an error when there is none.

@@ -43,8 +43,8 @@ const START_WITHIN: Duration = Duration::from_secs(5);
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs one gateway until `lifecycle` is cancelled. `ready` is called once it listens, with its
-/// URL. The gateways of the configuration hold the cluster's metadata together, each a copy in its
-/// `node.dir`; one that no configuration lists holds them alone.
+/// URL. The gateways of a cluster hold its metadata together, each a copy in its `node.dir`; those that
+/// the configuration lists make a new group, or take this one into theirs.
 pub async fn run(
     config: NodeConfig,
     lifecycle: Lifecycle,
@@ -81,14 +81,15 @@ pub async fn run(
     };
     let membership = lifecycle.spawn(parts.membership());
     let front = parts.front(&config.s3);
-    let forming = form(group.clone(), lifecycle.clone());
+    let finding = find_place(group.clone(), lifecycle.clone());
     if group.is_alone() {
         // Nobody else has a say, so it is a matter of milliseconds until all is known here.
-        forming.await;
+        finding.await;
         wait_until_member(&maps, &identity).await;
     } else {
-        lifecycle.spawn(forming);
+        lifecycle.spawn(finding);
     }
+    lifecycle.spawn(keep_place(group.clone(), lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
     listener::serve(listener, front, identity, maps, lifecycle).await;
@@ -97,21 +98,31 @@ pub async fn run(
         tracing::error!(error = %e, "could not leave the cluster");
     }
     group.stop().await;
+    let ended = group.ended();
     drop((group, standing));
     if !closing.done(CLOSE_WITHIN).await {
         tracing::warn!(path = %path.display(), "the metadata log is still in use");
     }
-    Ok(())
+    ended.map_or(Ok(()), Err)
 }
 
-/// Makes a new group. A failure leaves a gateway that answers from what it knows.
-async fn form(group: Group, lifecycle: Lifecycle) {
+/// Makes a group or enters one. A failure leaves a gateway that answers from what it knows.
+async fn find_place(group: Group, lifecycle: Lifecycle) {
     let stop = lifecycle.token();
     tokio::select! {
         () = stop.cancelled() => {}
-        formed = group.form() => if let Err(e) = formed {
+        found = group.find_place() => if let Err(e) = found {
             tracing::error!(error = %e, "cannot start the metadata log");
         },
+    }
+}
+
+/// Looks whether the others go on without this gateway.
+async fn keep_place(group: Group, lifecycle: Lifecycle) {
+    let stop = lifecycle.token();
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = group.keep_place() => {}
     }
 }
 
@@ -144,7 +155,7 @@ impl Parts {
             machine: machine(),
             ..NodeUsage::default()
         };
-        let door = OwnDoor { desk: self.desk.clone(), alone: self.group.is_alone() };
+        let door = OwnDoor { desk: self.desk.clone(), group: self.group.clone() };
         let (identity, maps) = (self.identity.clone(), self.maps.clone());
         let (door, usage) = (Arc::new(door), Arc::new(usage));
         membership::follow_through(identity, maps, door, usage, &self.lifecycle).1
@@ -230,7 +241,13 @@ impl Parts {
                 disks: disks_front,
                 view: view.clone(),
                 jobs: jobs_front,
-                admin: admin::Admin { maps: maps.clone(), changes: changes.clone() },
+                admin: admin::Admin {
+                    maps: maps.clone(),
+                    changes: changes.clone(),
+                    group: group.clone(),
+                    standing: standing.clone(),
+                    peer: targets.peer().clone(),
+                },
                 identity: identity.clone(),
                 metrics: metrics.clone(),
             }))
@@ -252,6 +269,7 @@ impl Parts {
                 maps: maps.clone(),
                 identity: identity.clone(),
                 metrics: metrics.clone(),
+                group: group.clone(),
             }));
         let easy = easy_url::router(&router);
         GatewayFront { s3, routes: Routes::new(router.merge(easy)) }

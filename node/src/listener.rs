@@ -33,7 +33,7 @@ use crate::maps::Maps;
 use crate::patience::{HeadTimer, Patience};
 use crate::quick::QuickServer;
 use crate::reply::Failure;
-use crate::unread::Unread;
+use crate::unread::{Unread, Waits};
 use crate::wire::{Answered, Told, Wire};
 
 pub use crate::head::Asked;
@@ -172,13 +172,13 @@ async fn connection(stream: TcpStream, peer: Peer, server: Arc<Server<impl Handl
         if user.get().is_none() && !request.headers().contains_key(NODE_AUTH_HEADER) {
             server.meet(&user);
         }
-        let expects = request.headers().contains_key(header::EXPECT);
+        let waits = Waits::new(request.headers().contains_key(header::EXPECT));
         let request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
-            false => Body::new(Unread::new(body, expects)),
+            false => Body::new(Unread::new(body, waits.clone())),
         });
         async move {
-            let response = server.answer(request, peer, expects).await;
+            let response = server.answer(request, peer, waits).await;
             Ok::<_, Infallible>(response.map(|body| Told::new(body, answered)))
         }
     });
@@ -218,18 +218,17 @@ impl<H: Handler> Server<H> {
         user.get_or_init(|| self.lifecycle.activity().enter());
     }
 
-    /// Runs the handler, then gives the answer what every answer has. `expects`: the client waits to
-    /// be told to send.
-    async fn answer(&self, request: Request, peer: Peer, expects: bool) -> Response {
+    /// Runs the handler, then gives the answer what every answer has.
+    async fn answer(&self, request: Request, peer: Peer, waits: Waits) -> Response {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        let unasked = expects && request.body().is_end_stream();
         let answer = async { self.handler.answer(request, peer).await };
         let mut response = self.finished(answer, &method, uri.path()).await;
         let version = HeaderValue::from(self.maps.version());
         response.headers_mut().insert(&OWN_MAP, version);
-        if unasked {
-            // Nothing was to come, so no `100 Continue` was sent. The AWS command line then takes
-            // this status for that of the connection's next answer, too, and waits without end.
+        if waits.still() {
+            // No `100 Continue` was sent, so the client may leave its body out: what it sends next
+            // on this connection could be that body or another request. The AWS command line, too,
+            // takes this status for that of the connection's next answer, and waits without end.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response

@@ -87,7 +87,7 @@ pub fn follow(
     usage: UsageFn,
     lifecycle: &Lifecycle,
 ) -> Refresher {
-    let door = Gateways { peer, urls: gateways, at: AtomicUsize::new(0) };
+    let door = Gateways { peer, configured: gateways, maps: maps.clone(), at: AtomicUsize::new(0) };
     let (refresher, following) = follow_through(identity, maps, Arc::new(door), usage, lifecycle);
     lifecycle.spawn(following);
     refresher
@@ -131,40 +131,56 @@ pub fn follow_through(
     (refresher, following)
 }
 
-/// The gateways of the configuration, one after the other.
+/// The gateways of the configuration and those that came after it was written, one after the other.
 struct Gateways {
     peer: PeerClient,
-    urls: Vec<String>,
-    /// Index of the gateway that answered last.
+    configured: Vec<String>,
+    maps: Maps,
+    /// Position of the gateway that answered last.
     at: AtomicUsize,
 }
 
 impl Gateways {
-    fn url(&self) -> &str {
-        self.urls.get(self.at.load(Ordering::Relaxed)).map_or("", String::as_str)
+    fn urls(&self) -> Vec<String> {
+        let mut urls = self.configured.clone();
+        for node in self.maps.load().gateways().filter(|node| node.alive) {
+            if !urls.iter().any(|url| url.trim_end_matches('/') == node.url) {
+                urls.push(node.url.clone());
+            }
+        }
+        urls
+    }
+
+    fn url(&self) -> String {
+        let mut urls = self.urls();
+        match urls.len() {
+            0 => String::new(),
+            several => urls.swap_remove(self.at.load(Ordering::Relaxed) % several),
+        }
     }
 }
 
 #[async_trait]
 impl Door for Gateways {
     async fn join(&self, request: &JoinRequest) -> Result<HeartbeatReply> {
-        Ok(self.peer.post_json(self.url(), JOIN_PATH, request).await?)
+        Ok(self.peer.post_json(&self.url(), JOIN_PATH, request).await?)
     }
 
     async fn heartbeat(&self, beat: &Heartbeat) -> Result<HeartbeatReply> {
-        Ok(self.peer.post_json(self.url(), HEARTBEAT_PATH, beat).await?)
+        Ok(self.peer.post_json(&self.url(), HEARTBEAT_PATH, beat).await?)
     }
 
     async fn leave(&self, request: &LeaveRequest) -> Result<LeaveReply> {
-        Ok(self.peer.post_json(self.url(), LEAVE_PATH, request).await?)
+        Ok(self.peer.post_json(&self.url(), LEAVE_PATH, request).await?)
     }
 
     fn name(&self) -> String {
-        self.url().to_owned()
+        self.url()
     }
 
     fn failed(&self) {
-        let next = (self.at.load(Ordering::Relaxed) + 1) % self.urls.len().max(1);
+        // The order may have changed since; whoever is skipped by that is asked in the next round.
+        let next = (self.at.load(Ordering::Relaxed) + 1) % self.urls().len().max(1);
         self.at.store(next, Ordering::Relaxed);
     }
 }
@@ -254,9 +270,15 @@ impl Follower {
             && state.alive_targets().any(|node| node.id != self.identity.id)
     }
 
+    fn goodbye(&self, yields: bool) -> LeaveRequest {
+        let id = self.identity.id.clone();
+        let since = self.maps.load().node(&id).map_or(0, |node| node.alive_since);
+        LeaveRequest { id, yields, since }
+    }
+
     /// Has others answer for what they have copies of, while this node still takes part.
     async fn give_way(&self) {
-        let request = LeaveRequest { id: self.identity.id.clone(), yields: true };
+        let request = self.goodbye(true);
         match within(LEAVE_WITHIN, self.door.leave(&request)).await {
             // Requests that came before are answered by then, those on their way are sent on.
             Ok(_) => tokio::time::sleep(LINGERS).await,
@@ -268,7 +290,7 @@ impl Follower {
         if self.maps.version() == 0 {
             return;
         }
-        let request = LeaveRequest { id: self.identity.id.clone(), yields: false };
+        let request = self.goodbye(false);
         match within(LEAVE_WITHIN, self.door.leave(&request)).await {
             Ok(LeaveReply { state: Some(state) }) => drop(self.maps.offer(state)),
             Ok(LeaveReply { state: None }) => {}
@@ -281,5 +303,44 @@ async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T>>) -> 
     match tokio::time::timeout(limit, answer).await {
         Ok(answer) => answer,
         Err(_) => Err(Error::unavailable(format!("no answer within {limit:?}"))),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use forebay_core::NodeId;
+    use forebay_core::sign::ClusterSecret;
+    use forebay_core::state::{ClusterState, Command};
+
+    use super::*;
+
+    #[test]
+    fn a_node_turns_to_gateways_that_came_after_its_configuration() {
+        let maps = Maps::default();
+        let door = Gateways {
+            peer: PeerClient::new(ClusterSecret::new("0123456789abcdef").unwrap()),
+            configured: vec!["http://a:1/".into()],
+            maps: maps.clone(),
+            at: AtomicUsize::new(0),
+        };
+        door.failed();
+        assert_eq!(door.url(), "http://a:1/");
+        let mut state = ClusterState::default();
+        for (index, (id, url)) in
+            [("gateway-1", "http://a:1"), ("gateway-2", "http://b:1")].iter().enumerate()
+        {
+            let (id, role) = (NodeId::new(id).unwrap(), Role::Gateway);
+            let (url, zone) = ((*url).to_owned(), String::new());
+            state
+                .apply(index as u64 + 1, Command::Join { id, role, url, weight: 1, zone })
+                .unwrap();
+        }
+        maps.offer(state);
+        assert_eq!(door.url(), "http://a:1/");
+        door.failed();
+        assert_eq!(door.url(), "http://b:1");
+        door.failed();
+        assert_eq!(door.url(), "http://a:1/");
     }
 }

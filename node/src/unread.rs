@@ -5,6 +5,8 @@
 //! body that a handler drops is read and thrown away, as far as it is short.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,17 +20,37 @@ const MOST: usize = 8 << 20;
 /// Longest time that a client may take to send them.
 const WITHIN: Duration = Duration::from_secs(5);
 
+/// Whether the client of a request sends nothing before it is told to, which reading does.
+#[derive(Clone)]
+pub(crate) struct Waits(Option<Arc<AtomicBool>>);
+
+impl Waits {
+    /// `expects`: the request has `Expect: 100-continue`.
+    pub(crate) fn new(expects: bool) -> Self {
+        Self(expects.then(|| Arc::new(AtomicBool::new(true))))
+    }
+
+    /// The client was not told to send, yet.
+    pub(crate) fn still(&self) -> bool {
+        self.0.as_ref().is_some_and(|waits| waits.load(Ordering::Relaxed))
+    }
+
+    fn told(&self) {
+        if let Some(waits) = &self.0 {
+            waits.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
 /// A body whose rest is read when it is dropped.
 pub(crate) struct Unread {
     body: Option<Incoming>,
-    /// The client sends nothing before it is told to, which reading does.
-    waits: bool,
+    waits: Waits,
 }
 
 impl Unread {
-    /// `expects`: the request has `Expect: 100-continue`.
-    pub(crate) fn new(body: Incoming, expects: bool) -> Self {
-        Self { body: Some(body), waits: expects }
+    pub(crate) fn new(body: Incoming, waits: Waits) -> Self {
+        Self { body: Some(body), waits }
     }
 }
 
@@ -40,7 +62,7 @@ impl Body for Unread {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        self.waits = false;
+        self.waits.told();
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let polled = Pin::new(body).poll_frame(context);
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
@@ -61,7 +83,7 @@ impl Body for Unread {
 impl Drop for Unread {
     fn drop(&mut self) {
         let Some(body) = self.body.take() else { return };
-        if self.waits || body.is_end_stream() {
+        if self.waits.still() || body.is_end_stream() {
             return;
         }
         if let Ok(runtime) = Handle::try_current() {

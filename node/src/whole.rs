@@ -26,17 +26,23 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// `len`: bytes of the body, at most [`MOST`].
-    pub(crate) fn new(len: u64, taker: Taker) -> Self {
+    /// `len`: bytes of the body, at most [`MOST`]; what of it was read ahead is taken.
+    pub(crate) fn new(len: u64, taker: Taker, ahead: &mut BytesMut) -> Self {
         let len = len.min(MOST) as usize;
-        Self { body: BytesMut::with_capacity(len), len, taker }
+        let body = if len <= ahead.len() {
+            ahead.split_to(len)
+        } else {
+            let mut body = BytesMut::with_capacity(len);
+            body.extend_from_slice(ahead);
+            ahead.clear();
+            body
+        };
+        Self { body, len, taker }
     }
 
-    /// Takes of what was read ahead; how much.
-    pub(crate) fn fill(&mut self, ahead: &[u8]) -> usize {
-        let n = ahead.len().min(self.missing());
-        self.body.extend_from_slice(&ahead[..n]);
-        n
+    /// Bytes of the body.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     fn missing(&self) -> usize {

@@ -12,19 +12,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use futures::future::BoxFuture;
 use httparse::EMPTY_HEADER;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_util::io::poll_read_buf;
 
 use crate::head::{self, Asked, HEADERS, Kind, Message, Next};
 use crate::outgoing::{Direct, Outgoing, Streamed};
 use crate::patience::Patience;
 use crate::whole::{self, Taker, Whole};
 
-/// Bytes of requests that are read ahead; a longer head is left to `hyper`.
+/// Bytes of requests that are read ahead, at least; a longer head is left to `hyper`.
 const AHEAD: usize = 8 << 10;
 /// Requests answered in one turn, before other connections get theirs.
 const TURN: usize = 32;
@@ -110,10 +111,10 @@ pub(crate) struct Wire<Q> {
     answered: Arc<Answered>,
     patience: Arc<Patience>,
     at: At,
-    /// What was read and given to nobody: `ahead[start..end]`.
-    ahead: Vec<u8>,
-    start: usize,
-    end: usize,
+    /// What was read and given to nobody.
+    ahead: BytesMut,
+    /// Bytes that are read ahead: a request like the last one, whole, so that its body is not copied.
+    room: usize,
     out: Outgoing,
     /// A request that was taken, and whose body is being read.
     whole: Option<Whole>,
@@ -143,9 +144,9 @@ impl<Q: Quick> Wire<Q> {
         answered: Arc<Answered>,
         patience: Arc<Patience>,
     ) -> Self {
-        let (at, ahead, start, end) = (At::Between, Vec::new(), 0, 0);
+        let (at, ahead, room) = (At::Between, BytesMut::new(), AHEAD);
         let (out, whole, coming, waits) = (Outgoing::default(), None, None, false);
-        Self { stream, quick, answered, patience, at, ahead, start, end, out, whole, coming, waits }
+        Self { stream, quick, answered, patience, at, ahead, room, out, whole, coming, waits }
     }
 
     /// Ends what was begun before anything else. The connection is not at rest meanwhile.
@@ -177,7 +178,7 @@ impl<Q: Quick> Wire<Q> {
             self.coming = None;
             match (answer, request) {
                 (Some(answer), request) => {
-                    self.start += request.unwrap_or(0);
+                    self.ahead.advance(request.unwrap_or(0));
                     self.out.stream(answer);
                 }
                 (None, Some(request)) => self.at = At::Within(request as u64),
@@ -202,7 +203,7 @@ impl<Q: Quick> Wire<Q> {
     fn poll_turn(&mut self, cx: &mut Context<'_>, answered: &mut usize) -> Poll<io::Result<()>> {
         while matches!(self.at, At::Between) {
             let mut headers = [EMPTY_HEADER; HEADERS];
-            match head::next(&self.ahead[self.start..self.end], &mut headers) {
+            match head::next(&self.ahead, &mut headers) {
                 Next::Message(message) => {
                     let Message { head, body, kind } = message;
                     let answer = match &kind {
@@ -216,16 +217,17 @@ impl<Q: Quick> Wire<Q> {
                     };
                     match answer {
                         Some(Begun::Answer(Direct::Whole(content))) => {
-                            self.start += head;
+                            self.ahead.advance(head);
+                            self.room = AHEAD;
                             self.out.add(content);
                         }
                         Some(Begun::Answer(Direct::Streamed(answer))) => {
                             self.coming = Some(Coming { answer, request: Some(head) });
                         }
                         Some(Begun::Taken(taker)) => {
-                            let mut whole = Whole::new(body, taker);
-                            self.start += head;
-                            self.start += whole.fill(&self.ahead[self.start..self.end]);
+                            self.ahead.advance(head);
+                            let whole = Whole::new(body, taker, &mut self.ahead);
+                            self.room = room_of(head + whole.len());
                             self.whole = Some(whole);
                         }
                         None => {
@@ -240,7 +242,7 @@ impl<Q: Quick> Wire<Q> {
                         return Poll::Pending;
                     }
                 }
-                Next::More if self.end - self.start < AHEAD => {
+                Next::More if self.ahead.len() < AHEAD => {
                     if ready!(self.poll_ahead(cx))? == 0 {
                         self.at = At::Through;
                     }
@@ -253,18 +255,8 @@ impl<Q: Quick> Wire<Q> {
 
     /// Reads ahead, at least a byte but for the end of what the client sends.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        } else if self.end == self.ahead.len() {
-            self.ahead.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        self.ahead.resize(AHEAD, 0);
-        let mut room = ReadBuf::new(&mut self.ahead[self.end..]);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut room))?;
-        let read = room.filled().len();
-        self.end += read;
-        Poll::Ready(Ok(read))
+        self.ahead.reserve(self.room.saturating_sub(self.ahead.len()).max(1));
+        poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.ahead)
     }
 
     /// Gives `hyper` at most `most` bytes; how many.
@@ -275,10 +267,9 @@ impl<Q: Quick> Wire<Q> {
         most: u64,
     ) -> Poll<io::Result<u64>> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        if self.start < self.end {
-            let n = most.min(self.end - self.start).min(to.remaining());
-            to.put_slice(&self.ahead[self.start..self.start + n]);
-            self.start += n;
+        if !self.ahead.is_empty() {
+            let n = most.min(self.ahead.len()).min(to.remaining());
+            to.put_slice(&self.ahead.split_to(n));
             return Poll::Ready(Ok(n as u64));
         }
         let stream = Pin::new(&mut self.stream);
@@ -295,6 +286,12 @@ impl<Q: Quick> Wire<Q> {
     }
 }
 
+/// Room for a request of so many bytes and a few more: what fills its room leaves open whether more
+/// is there, which takes another call of the system to learn.
+fn room_of(request: usize) -> usize {
+    (request + 1).next_multiple_of(4 << 10).max(AHEAD)
+}
+
 impl<Q: Quick + Unpin> AsyncRead for Wire<Q> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -305,7 +302,7 @@ impl<Q: Quick + Unpin> AsyncRead for Wire<Q> {
         ready!(me.poll_out(cx))?;
         ready!(me.poll_requests(cx))?;
         match me.at {
-            At::Within(0) if me.start < me.end => {
+            At::Within(0) if !me.ahead.is_empty() => {
                 // The next request is here before this one's answer is out; then hyper is woken.
                 Poll::Pending
             }

@@ -200,6 +200,16 @@ impl Cluster {
     }
 
     fn start_node(&self, node: &NodeHandle, more: &str) {
+        self.launch(node, more);
+        let ready = format!("{}/readyz", node.url);
+        wait::until(&format!("{} is alive again", node.id), SOON, || {
+            let answer = http::request("GET", &ready).try_send();
+            answer.is_ok_and(|answer| answer.status == 200) && self.is_alive(&node.id)
+        });
+    }
+
+    /// Starts a node by the command in its folder and waits for nothing.
+    pub fn launch(&self, node: &NodeHandle, more: &str) {
         let dir = self.dir().join(&node.id);
         let line = fs::read_to_string(dir.join("cmd")).unwrap();
         let log = OpenOptions::new().append(true).open(dir.join("log")).unwrap();
@@ -209,11 +219,30 @@ impl Cluster {
         command.stdout(log.try_clone().unwrap()).stderr(log);
         set_env(&mut command, &self.options.env);
         self.again.lock().unwrap().push(command.spawn().unwrap());
-        let ready = format!("{}/readyz", node.url);
-        wait::until(&format!("{} is alive again", node.id), SOON, || {
-            let answer = http::request("GET", &ready).try_send();
-            answer.is_ok_and(|answer| answer.status == 200) && self.is_alive(&node.id)
+    }
+
+    /// Starts a gateway that was not there before, which knows of those at `known`, and waits until
+    /// it is ready. It is not in [`Self::gateways`].
+    pub fn add_gateway(&self, id: &str, known: &[&str]) -> NodeHandle {
+        let (model, to) = (&self.gateways[0], self.dir().join(id));
+        let from = self.dir().join(&model.id);
+        let node =
+            NodeHandle { id: id.to_owned(), url: format!("http://127.0.0.1:{}", ports::free(1)) };
+        let (old, new) = (http::split(&model.url).0, http::split(&node.url).0);
+        let settings = fs::read_to_string(from.join("forebay.toml")).unwrap();
+        let settings = settings.lines().map(|line| match line.split(" = ").next() {
+            Some("gateways") => format!("gateways = {known:?}"),
+            Some("http") => line.replace(old, new),
+            _ => line.replace(&model.id, id),
         });
+        let settings: Vec<String> = settings.collect();
+        let command = fs::read_to_string(from.join("cmd")).unwrap().replace(&model.id, id);
+        fs::create_dir(&to).unwrap();
+        fs::write(to.join("forebay.toml"), settings.join("\n")).unwrap();
+        fs::write(to.join("cmd"), command).unwrap();
+        fs::write(to.join("log"), "").unwrap();
+        self.start_node(&node, "");
+        node
     }
 
     /// Starts a target that was not there before, with the settings of the others, and waits until

@@ -91,7 +91,8 @@ async fn mended(cluster: &Cluster, client: &Client, objects: usize) {
     .await;
 }
 
-fn holders(cluster: &Cluster, bucket: &Bucket, name: &str) -> Vec<NodeId> {
+/// Targets with something of an object, by rank.
+pub(crate) fn holders(cluster: &Cluster, bucket: &Bucket, name: &str) -> Vec<NodeId> {
     let state = cluster.map().state;
     let info = state.bucket(bucket).unwrap();
     let digest = placement::object_digest(&info.bucket.uname(), name);

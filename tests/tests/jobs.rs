@@ -216,7 +216,7 @@ async fn what_makes_no_sense_is_the_clients_mistake() {
         (act("PUT", "bad", "", "archive", json!({"archname": "a.tar", "mime": ".zip"})), 400),
         (act("DELETE", "bad", "", "delete-listrange", json!({"template": "o-{0..10000000}"})), 400),
         (act("DELETE", "bad", "", "delete-listrange", json!({"objnames": [1]})), 400),
-        (act("POST", "bad", "", "ec-encode", json!({})), 501),
+        (act("POST", "bad", "", "ec-encode", json!({})), 400),
         (act("POST", "bad", "", "make-n-copies", json!(99)), 400),
         (act("POST", "bad", "", "make-n-copies", json!(0)), 400),
         (act("POST", "bad", "", "make-n-copies", json!("x")), 400),

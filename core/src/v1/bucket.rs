@@ -1,8 +1,9 @@
 //! Bucket properties as v1 clients read and write them (§5.6–5.7).
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::bucket::{BackendSpec, BucketInfo, Freshness};
+use crate::erasure::Erasure;
 use crate::error::{Error, Result};
 
 /// All permissions: access is not restricted per bucket yet.
@@ -12,6 +13,7 @@ const ACCESS_ALL: &str = "18446744073709551615";
 /// clients decode the whole into a typed structure.
 pub fn props_json(info: &BucketInfo) -> Value {
     let rate = |burst: &str, n: u32| json!({"interval": "1m", "max_tokens": 1000, "enabled": false, burst: n});
+    let coding = info.erasure.unwrap_or_default();
     let mut props = json!({
         "backend_bck": {"name": "", "provider": "", "namespace": {"uuid": "", "name": ""}},
         "write_policy": {"data": "immediate", "md": "immediate"},
@@ -21,8 +23,8 @@ pub fn props_json(info: &BucketInfo) -> Value {
         "extra": {"aws": {}, "gcp": {}, "oci": {}},
         "rate_limit": {"backend": rate("num_retries", 3), "frontend": rate("burst_size", 375)},
         "ec": {"compression": "never", "bundle_multiplier": 2, "burst_buffer": 512,
-            "objsize_limit": 262_144, "data_slices": 2, "parity_slices": 2,
-            "enabled": false, "disk_only": false},
+            "objsize_limit": size_limit(&coding), "data_slices": coding.data,
+            "parity_slices": coding.parity, "enabled": info.erasure.is_some(), "disk_only": false},
         "chunks": {"objsize_limit": "0B", "max_monolithic_size": "1TiB", "chunk_size": "1GiB"},
         "mirror": {"copies": info.copies.max(2), "burst_buffer": 512, "enabled": info.copies > 1},
         "lru": {"dont_evict_time": "2h0m", "capacity_upd_time": "10m", "batch_size": 32768,
@@ -43,6 +45,32 @@ pub fn props_json(info: &BucketInfo) -> Value {
         }
     }
     props
+}
+
+/// The size as clients know it, in which -1 stands for all.
+fn size_limit(erasure: &Erasure) -> i64 {
+    i64::try_from(erasure.limit).unwrap_or(-1)
+}
+
+/// Takes the `ec` section of a native bucket.
+fn heed_erasure(info: &mut BucketInfo, set: &Map<String, Value>) {
+    let mut erasure = info.erasure.unwrap_or_default();
+    let slices = |key: &str| {
+        let n = set.get(key).and_then(Value::as_u64)?;
+        // What is too many is refused with the bucket.
+        Some(u8::try_from(n).unwrap_or(u8::MAX))
+    };
+    erasure.data = slices("data_slices").unwrap_or(erasure.data);
+    erasure.parity = slices("parity_slices").unwrap_or(erasure.parity);
+    if let Some(limit) = set.get("objsize_limit").and_then(Value::as_i64) {
+        erasure.limit = u64::try_from(limit).unwrap_or(u64::MAX);
+    }
+    match set.get("enabled").and_then(Value::as_bool) {
+        Some(true) => info.erasure = Some(erasure),
+        Some(false) => info.erasure = None,
+        None if info.erasure.is_some() => info.erasure = Some(erasure),
+        None => {}
+    }
 }
 
 /// What of a section of `extra` has a meaning here moves to where it has it.
@@ -73,6 +101,11 @@ pub fn heed(info: &mut BucketInfo, section: &str) {
                 (None, Some(copies)) if info.copies > 1 => info.copies = copies as u32,
                 (None, _) => {}
             }
+        }
+        "ec" if !backed => {
+            let set = set.clone();
+            heed_erasure(info, &set);
+            return;
         }
         "lru" if backed => {
             if let Some(Value::Bool(enabled)) = set.remove("enabled") {

@@ -17,6 +17,12 @@ pub const BUCKET_NAME: &str = "ais-bucket-name";
 pub const BUCKET_PROVIDER: &str = "ais-bucket-provider";
 pub const LOCATION: &str = "ais-location";
 pub const MIRROR_COPIES: &str = "ais-mirror-copies";
+/// Of an object in an erasure coded bucket: which state of it, its slices, and whether it is copied
+/// instead.
+pub const EC_GENERATION: &str = "ais-ec-generation";
+pub const EC_DATA: &str = "ais-ec-data";
+pub const EC_PARITY: &str = "ais-ec-parity";
+pub const EC_REPLICATED: &str = "ais-ec-replicated";
 /// Parts of an object that was uploaded in parts, and bytes of the largest.
 pub const CHUNKS_COUNT: &str = "ais-chunks-count";
 pub const CHUNKS_MAX_SIZE: &str = "ais-chunks-max-chunk-size";

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::members::Members;
 use super::standing::{Standing, StandingWatch};
+use crate::meta::group::Group;
 
 /// Marks a request that one gateway passed on, so that two never play ball with it.
 pub(crate) const PASSED_ON: &str = "passed-on=1";
@@ -113,8 +114,7 @@ impl Desk {
 /// This gateway's own way into the cluster: its desk.
 pub(crate) struct OwnDoor {
     pub(crate) desk: Desk,
-    /// There is nobody who should hear that it leaves.
-    pub(crate) alone: bool,
+    pub(crate) group: Group,
 }
 
 #[async_trait]
@@ -128,7 +128,8 @@ impl Door for OwnDoor {
     }
 
     async fn leave(&self, request: &LeaveRequest) -> Result<LeaveReply> {
-        if self.alone {
+        // There may be nobody who should hear that it leaves.
+        if self.group.is_alone() {
             Ok(LeaveReply::default())
         } else {
             self.desk.leave(request.clone(), false).await

@@ -10,6 +10,7 @@ use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use tokio::sync::watch;
 
+use super::gateways::Gateways;
 use super::liveness;
 use super::members::Members;
 use super::publish::Publisher;
@@ -128,6 +129,13 @@ impl Leading {
             jobs: self.jobs.clone(),
         };
         life.spawn(keeper.run(life.clone()));
+        let gateways = Gateways {
+            me: self.me.clone(),
+            group: self.group.clone(),
+            maps: self.maps.clone(),
+            peer: self.targets.peer().clone(),
+        };
+        life.spawn(gateways.keep(life.clone()));
         Ok(Lead { term, members, publisher })
     }
 }

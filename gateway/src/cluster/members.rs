@@ -8,8 +8,8 @@ use forebay_core::intra::{
     Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest, NodeUsage,
 };
 use forebay_core::lease::{LEASE_MS, Leases};
-use forebay_core::state::Command;
-use forebay_core::{Error, NodeId, Result};
+use forebay_core::state::{Command, Role};
+use forebay_core::{Error, NodeId, Result, membership};
 use forebay_node::clock::Clock;
 
 use super::knock;
@@ -27,6 +27,9 @@ pub(crate) struct Members {
     clock: Arc<dyn Clock>,
     /// When, by the clock, a majority confirmed that this gateway leads.
     confirmed: AtomicU64,
+    /// Held from the decision who is alive until it is in the log: a node that joins meanwhile has a lease, and
+    /// must not be found dead by what was known before.
+    turn: tokio::sync::Mutex<()>,
     table: Mutex<Table>,
 }
 
@@ -52,7 +55,8 @@ impl Members {
         }
         let table = Table { leases, usage: BTreeMap::new(), looked_ms: now };
         let confirmed = AtomicU64::new(now);
-        Self { me, meta, publisher, clock, confirmed, table: Mutex::new(table) }
+        let turn = tokio::sync::Mutex::default();
+        Self { me, meta, publisher, clock, confirmed, turn, table: Mutex::new(table) }
     }
 
     /// The time by which [`Self::confirmed`] goes.
@@ -78,17 +82,16 @@ impl Members {
             return Err(Error::invalid(format!("node {id} has no usable URL: \"{url}\""))
                 .hint("set listen.advertise to http://host:port"));
         }
-        let known = self.meta.state().node(&id).cloned();
-        let unchanged = known.as_ref().is_some_and(|n| {
-            n.alive && n.role == request.role && n.url == url && n.zone == request.zone
-        });
+        if request.role == Role::Gateway && id != self.me && !self.meta.has_voter(&url) {
+            let text = format!("gateway {url} is not in the group of gateways");
+            return Err(Error::unavailable(text).retry_after(1));
+        }
+        let request = JoinRequest { url, ..request };
+        let _turn = self.turn.lock().await;
         self.publisher.forget(&id);
-        if !unchanged {
-            let weight = known.map_or(1, |n| n.weight);
-            let (role, zone) = (request.role, request.zone);
-            let join = Command::Join { id: id.clone(), role, url: url.clone(), weight, zone };
-            let version = self.meta.propose(join).await?;
-            tracing::info!(node = %id, url, version, "node joined");
+        for command in membership::join(&self.meta.state(), &request) {
+            let version = self.meta.propose(command).await?;
+            tracing::info!(node = %id, url = request.url, version, "node joined");
         }
         self.table().leases.joined(&id, self.clock.now_ms());
         self.reply(&id, 0)
@@ -118,7 +121,9 @@ impl Members {
             let version = self.meta.propose(set_alive(&id, true)).await?;
             tracing::info!(node = %id, version, "node is alive again");
         }
-        self.reply(&id, beat.version)
+        let mut reply = self.reply(&id, beat.version)?;
+        reply.lease &= self.table().leases.may_lease(&id);
+        Ok(reply)
     }
 
     fn reply(&self, id: &NodeId, has: u64) -> Result<HeartbeatReply> {
@@ -143,14 +148,20 @@ impl Members {
     /// A node stops on purpose: it is down now, not in some seconds. One that yields is there for a
     /// moment more, and answers for nothing that others have too once all have heard of it.
     pub(crate) async fn leave(&self, request: LeaveRequest) -> Result<LeaveReply> {
+        let turn = self.turn.lock().await;
+        let leaves = membership::may_leave(&self.meta.state(), &request);
         let id = request.id;
         if request.yields {
-            self.give_way(id).await?;
+            drop(turn);
+            if leaves {
+                self.give_way(id).await?;
+            }
             return Ok(LeaveReply::default());
         }
-        self.table().leases.left(&id);
-        if self.meta.state().node(&id).is_some_and(|n| n.alive) {
+        if leaves {
+            self.table().leases.left(&id);
             let version = self.meta.propose(set_alive(&id, false)).await?;
+            drop(turn);
             tracing::info!(node = %id, version, "node left");
             self.publisher.settled(version).await;
         }
@@ -174,7 +185,7 @@ impl Members {
     pub(crate) async fn check(&self) {
         let state = self.meta.state();
         let alive = || state.nodes.values().filter(|n| n.alive && n.id != self.me).map(|n| &n.id);
-        let overdue = {
+        {
             let now = self.clock.now_ms();
             let mut table = self.table();
             let away = now.saturating_sub(std::mem::replace(&mut table.looked_ms, now));
@@ -183,15 +194,16 @@ impl Members {
                     table.leases.heard(id, now);
                 }
             }
-            table.leases.overdue(alive(), now)
-        };
-        let mut dead = overdue;
+        }
         let silent = self.table().leases.silent(alive(), self.clock.now_ms());
         let knocks = silent
             .iter()
             .filter_map(|id| state.node(id))
             .map(async |node| knock::is_refused(&node.url).await.then(|| node.id.clone()));
-        for id in futures::future::join_all(knocks).await.into_iter().flatten() {
+        let refused = futures::future::join_all(knocks).await;
+        let _turn = self.turn.lock().await;
+        let mut dead = self.table().leases.overdue(alive(), self.clock.now_ms());
+        for id in refused.into_iter().flatten() {
             if !dead.contains(&id) && self.table().leases.refused(&id, self.clock.now_ms()) {
                 dead.push(id);
             }
@@ -221,7 +233,7 @@ mod tests {
 
     use forebay_core::lease::DEAD_AFTER_MS;
     use forebay_core::sign::ClusterSecret;
-    use forebay_core::state::{ClusterState, Role};
+    use forebay_core::state::ClusterState;
     use forebay_node::identity::Identity;
 
     use super::*;
@@ -365,11 +377,47 @@ mod tests {
     async fn a_leave_counts_at_once() {
         let w = world().await;
         w.members.join(join()).await.unwrap();
-        let leave = LeaveRequest { id: id(), yields: false };
+        let leave = LeaveRequest { id: id(), yields: false, since: 0 };
         let state = w.members.leave(leave).await.unwrap().state.unwrap();
         assert!(!state.node(&id()).unwrap().alive, "it hears of that itself");
         assert!(!alive(&w));
         assert_eq!(w.state().targets().count(), 1, "it stays a member");
+    }
+
+    #[tokio::test]
+    async fn a_leave_of_the_process_before_does_not_end_the_one_that_has_a_lease() {
+        let w = world().await;
+        w.members.join(join()).await.unwrap();
+        let since = w.state().node(&id()).unwrap().alive_since;
+        w.pass(DEAD_AFTER_MS).await;
+        w.members.join(join()).await.unwrap();
+        let late = LeaveRequest { id: id(), yields: false, since };
+        w.members.leave(late).await.unwrap();
+        assert!(alive(&w));
+    }
+
+    #[tokio::test]
+    async fn a_join_waits_for_a_death_that_is_on_its_way_into_the_log() {
+        let w = world().await;
+        w.members.join(join()).await.unwrap();
+        let turn = w.members.turn.lock().await;
+        let mut again = std::pin::pin!(w.members.join(join()));
+        assert!(futures::poll!(again.as_mut()).is_pending());
+        w.meta.propose(set_alive(&id(), false)).await.unwrap();
+        drop(turn);
+        again.await.unwrap();
+        assert!(alive(&w), "who has a lease is not dead by the log");
+    }
+
+    #[tokio::test]
+    async fn who_reports_while_it_is_found_dead_gets_no_lease() {
+        let w = world().await;
+        w.members.join(join()).await.unwrap();
+        w.members.confirmed(w.members.now_ms());
+        assert!(w.beat(&id()).await.lease);
+        // As `check` does before its change is in the log.
+        w.members.table().leases.overdue([&id()].into_iter(), DEAD_AFTER_MS);
+        assert!(alive(&w) && !w.beat(&id()).await.lease);
     }
 
     #[tokio::test]

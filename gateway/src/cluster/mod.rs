@@ -2,6 +2,7 @@
 //! is alive, who has heard of the newest state.
 
 pub(crate) mod desk;
+pub(crate) mod gateways;
 mod knock;
 pub(crate) mod leading;
 pub(crate) mod liveness;

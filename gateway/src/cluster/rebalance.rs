@@ -1,13 +1,13 @@
 //! Has native objects moved after their places changed, notes when all lie where they belong, and
 //! lets targets go that nothing lies on any more. Only the leader does.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_core::job::{JobKind, JobSpec, JobState, JobStatus};
+use forebay_core::rebalance::{Lives, lives, settled};
 use forebay_core::state::{ClusterState, Command, Leaving, Node};
-use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 
@@ -36,14 +36,6 @@ pub(crate) struct Keeper {
 /// The id of the rebalance after the change of this version.
 pub(crate) fn job_id(placed: u64) -> String {
     format!("g{placed}")
-}
-
-/// Which targets there are and since when they live: who restarts in between may have missed
-/// something.
-type Lives = BTreeMap<NodeId, (bool, u64)>;
-
-fn lives(state: &ClusterState) -> Lives {
-    state.targets().map(|n| (n.id.clone(), (n.alive, n.alive_since))).collect()
 }
 
 impl Keeper {
@@ -129,15 +121,7 @@ impl Keeper {
         if now.targets_changed != placed {
             return Ok(false);
         }
-        if let Some(dead) = now.holding_targets().find(|n| !n.alive) {
-            let text = format!("target {} is down: what it has stays there for now", dead.id);
-            return Err(Error::unavailable(text));
-        }
-        if lives(&now) != before {
-            return Err(Error::unavailable("a target restarted meanwhile"));
-        }
-        let repaired = now.targets().map(|n| (n.id.clone(), n.alive_since)).collect();
-        let version = self.meta.propose(Command::Settled { placed, repaired }).await?;
+        let version = self.meta.propose(settled(&now, placed, &before)?).await?;
         let (objects, bytes) = (status.objects, status.bytes);
         tracing::info!(version, objects, bytes, "all objects are where they belong");
         Ok(true)

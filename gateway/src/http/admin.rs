@@ -2,6 +2,7 @@
 
 use axum::http::HeaderMap;
 use axum::response::Response;
+use forebay_client::PeerClient;
 use forebay_core::settings::{self, Change};
 use forebay_core::state::{Command, Leaving, Node, Role};
 use forebay_core::v1::action::lower_keys;
@@ -13,9 +14,11 @@ use forebay_node::maps::Maps;
 use forebay_node::reply::text;
 use serde_json::Value;
 
-use super::done;
+use super::{done, removal};
 use crate::changes::Changes;
 use crate::cluster::rebalance::job_id;
+use crate::cluster::standing::StandingWatch;
+use crate::meta::group::Group;
 
 /// Parameters of a request to set the configuration that are not settings themselves.
 const NOT_SETTINGS: [&str; 2] = ["transient", "provider"];
@@ -37,6 +40,9 @@ const NOTHING_TO_DO: [&str; 4] = ["rotate-logs", "reset-stats", "clear-lcache", 
 pub(crate) struct Admin {
     pub(crate) maps: Maps,
     pub(crate) changes: Changes,
+    pub(crate) group: Group,
+    pub(crate) standing: StandingWatch,
+    pub(crate) peer: PeerClient,
 }
 
 impl Admin {
@@ -134,7 +140,18 @@ impl Admin {
     /// goes at once, with what only it had, if that is said to be wanted.
     async fn decommission(&self, value: &Value) -> Result<Response> {
         let nodes = self.named(value)?;
-        if nodes.iter().all(|n| n.alive && n.role == Role::Target) {
+        match nodes.as_slice() {
+            [gateway] if gateway.role == Role::Gateway => {
+                removal::of_gateway(self, gateway).await?;
+                return Ok(done());
+            }
+            nodes if nodes.iter().any(|n| n.role == Role::Gateway) => {
+                return Err(Error::invalid("a gateway leaves by itself, others are named with it")
+                    .hint("take out one gateway after the other"));
+            }
+            _ => {}
+        }
+        if nodes.iter().all(|n| n.alive) {
             return self.maintain(value, Use::Leaving(Leaving::Remove)).await;
         }
         let state = self.maps.load();
@@ -145,7 +162,7 @@ impl Admin {
                     .hint("decommission those that are down by themselves"));
             }
             let owned = state.buckets.values().find(|b| !b.has_backend());
-            let owned = owned.filter(|_| !node.emptied && node.role == Role::Target);
+            let owned = owned.filter(|_| !node.emptied);
             if let (Some(bucket), false) =
                 (owned, lower_keys(value.clone())["rm_user_data"] == Value::Bool(true))
             {
@@ -166,11 +183,10 @@ impl Admin {
     }
 
     fn may_go(&self, node: &Node, goes: bool) -> Result<()> {
-        let leads = self.maps.primary().is_some_and(|p| p == node.id);
-        if goes && (leads || node.role == Role::Gateway) {
-            let what = if leads { "is the current primary" } else { "is a gateway" };
-            return Err(Error::invalid(format!("node {} {what}, it cannot be taken out", node.id))
-                .hint("stop its process instead: the other gateways go on without it"));
+        if goes && node.role == Role::Gateway {
+            let what = format!("node {} is a gateway: there is nothing on it to move", node.id);
+            return Err(Error::invalid(what)
+                .hint("stop its process, or take it out of the cluster by `forebay node remove`"));
         }
         Ok(())
     }

@@ -8,11 +8,12 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::etl::EtlCall;
 use forebay_core::job::{CopyTask, JobKind, JobSpec, Task};
 use forebay_core::state::Command;
+use forebay_core::v1::action::lower_keys;
 use forebay_core::v1::transfers::Fields;
 use forebay_core::{Bucket, Error, ErrorCode, Result, placement};
 use forebay_node::clock::unix_ns;
 use forebay_node::reply::text;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::buckets::{Buckets, Call};
 use crate::bucket_props;
@@ -226,13 +227,48 @@ pub(super) async fn make_copies(state: &Buckets, call: &Call) -> Result<Response
     Ok(text(state.jobs.start(&found, spec(JobKind::MakeCopies)).await?))
 }
 
+/// In which slices each object lies from now on; the job makes what is missing, and drops what is too
+/// much. It does that as well where nothing changes, as after a loss.
+pub(super) async fn encode(state: &Buckets, call: &Call) -> Result<Response> {
+    let found = state.route.bucket(&call.bucket()?).await?;
+    let mut info = Arc::unwrap_or_clone(found.info.clone());
+    let mut section = erasure_section(&call.action.value)?;
+    // Asked for, it is on, unless the request says that it is not.
+    let on = info.erasure.is_some() && section.is_empty();
+    if !on {
+        section.entry("enabled").or_insert(Value::Bool(true));
+        bucket_props::apply(&mut info, &serde_json::json!({ "ec": section }))?;
+    }
+    if info != *found.info {
+        state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
+    }
+    let found = state.route.bucket(&found.info.bucket).await?;
+    Ok(text(state.jobs.start(&found, spec(JobKind::EcEncode)).await?))
+}
+
+/// What an `ec-encode` says of slices: an object, or a text that holds one; nothing at all is fine.
+fn erasure_section(value: &Value) -> Result<Map<String, Value>> {
+    let bad = || {
+        Error::invalid(
+            "ec-encode: the value must be a JSON object such as {\"data_slices\": 4, \"parity_slices\": 2}",
+        )
+    };
+    let value = match value {
+        Value::String(text) if text.is_empty() => Value::Null,
+        Value::String(text) => serde_json::from_str(text).map_err(|_| bad())?,
+        other => other.clone(),
+    };
+    match lower_keys(value) {
+        Value::Null => Ok(Map::new()),
+        Value::Object(section) => Ok(section),
+        _ => Err(bad()),
+    }
+}
+
 /// What this version does not have at all.
 pub(super) async fn lacking(state: &Buckets, call: &Call) -> Result<Response> {
     state.route.bucket(&call.bucket()?).await?;
-    Err(match call.action.action.as_str() {
-        "ec-encode" => Error::unsupported("erasure coding is not supported")
-            .hint("an object has one copy, on the target that owns it"),
-        action => Error::unsupported(format!("{action} is not supported"))
-            .hint("objects lie in pieces as the store sees fit"),
-    })
+    let action = &call.action.action;
+    Err(Error::unsupported(format!("{action} is not supported"))
+        .hint("objects lie in pieces as the store sees fit"))
 }

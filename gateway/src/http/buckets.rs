@@ -199,7 +199,8 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
         ("POST", "index-shard") => bucket_jobs::each(state, JobKind::IndexShard, &call).await,
         ("POST", "write-back") => bucket_jobs::write_back(state, &call).await,
         ("POST", "make-n-copies") => bucket_jobs::make_copies(state, &call).await,
-        ("POST", "ec-encode" | "rechunk") => bucket_jobs::lacking(state, &call).await,
+        ("POST", "ec-encode") => bucket_jobs::encode(state, &call).await,
+        ("POST", "rechunk") => bucket_jobs::lacking(state, &call).await,
         ("DELETE", "evict-listrange") => bucket_jobs::each(state, JobKind::Evict, &call).await,
         ("DELETE", "delete-listrange") => bucket_jobs::each(state, JobKind::Delete, &call).await,
         (_, other) => {

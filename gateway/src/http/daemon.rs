@@ -14,6 +14,8 @@ use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::with_type;
 
+use crate::meta::MetaLog;
+use crate::meta::group::Group;
 use crate::metric_sums;
 use crate::raw_http;
 
@@ -25,6 +27,7 @@ pub(crate) struct Daemon {
     pub(crate) maps: Maps,
     pub(crate) identity: Identity,
     pub(crate) metrics: Metrics,
+    pub(crate) group: Group,
 }
 
 pub(crate) fn router(state: Daemon) -> Router {
@@ -36,9 +39,11 @@ pub(crate) fn router(state: Daemon) -> Router {
         .with_state(state)
 }
 
-/// Ready once the cluster's state is known here.
+/// Ready once the cluster's state is known here and this gateway votes: whoever stops gateways one after
+/// the other waits for that, or would leave too few to decide anything.
 fn readiness(state: &Daemon) -> Response {
-    let ready = state.maps.version() > 0 && state.maps.primary().is_some();
+    let knows = state.maps.version() > 0 && state.maps.primary().is_some();
+    let ready = knows && state.group.has_voter(&state.identity.url);
     if ready { "ok\n".into_response() } else { StatusCode::SERVICE_UNAVAILABLE.into_response() }
 }
 

@@ -1,11 +1,11 @@
 //! What nodes ask of a gateway: to be let in, to stay, to leave; and gateways of each other: votes,
-//! log entries, decisions, the newest state.
+//! log entries, decisions, the newest state, who is one of them.
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use bytes::Bytes;
 use forebay_core::state::{ClusterState, Command};
 use forebay_core::{Error, Result};
@@ -23,6 +23,7 @@ use crate::cluster::publish::STATE_PATH;
 use crate::meta::front::COMMAND_PATH;
 use crate::meta::group::Group;
 use crate::meta::network::{APPEND_PATH, SNAPSHOT_PATH, VOTE_PATH};
+use crate::meta::view::{ENTER_PATH, GROUP_PATH, REMOVE_PATH, REMOVED_PATH};
 
 #[derive(Clone)]
 pub(crate) struct Internal {
@@ -43,6 +44,10 @@ pub(crate) fn router(state: Internal) -> Router {
         .route(APPEND_PATH, post(raft))
         .route(VOTE_PATH, post(raft))
         .route(SNAPSHOT_PATH, post(raft))
+        .route(GROUP_PATH, get(group))
+        .route(ENTER_PATH, post(handle))
+        .route(REMOVE_PATH, post(handle))
+        .route(REMOVED_PATH, post(handle))
         .layer(middleware::from_fn_with_state(state.identity.clone(), nodes_only))
         .with_state(state)
 }
@@ -64,6 +69,9 @@ async fn handle(State(state): State<Internal>, request: Request) -> Result<Respo
         JOIN_PATH => json(&desk.join(parse(&body)?, passed_on).await?),
         HEARTBEAT_PATH => json(&desk.heartbeat(parse(&body)?, passed_on).await?),
         LEAVE_PATH => json(&desk.leave(parse(&body)?, passed_on).await?),
+        ENTER_PATH => json(&state.group.enter(parse(&body)?).await?),
+        REMOVE_PATH => json(&state.group.remove(parse(&body)?).await?),
+        REMOVED_PATH => json(&state.group.was_removed(parse(&body)?).await?),
         COMMAND_PATH => json(&state.changes.commit_relayed(parse::<Command>(&body)?).await?),
         // What a leader publishes was acknowledged by a majority, so it is true, whoever leads.
         _ => {
@@ -71,6 +79,11 @@ async fn handle(State(state): State<Internal>, request: Request) -> Result<Respo
             json(&state.maps.version())
         }
     })
+}
+
+/// Who is in the group, as far as this gateway knows.
+async fn group(State(state): State<Internal>) -> Response {
+    json(&state.group.view())
 }
 
 /// Messages of Raft.

@@ -155,10 +155,12 @@ async fn start(state: &JobsFront, question: &Question) -> Result<Response> {
             let node = now.targets().find(|n| n.id == *id).ok_or_else(unknown)?;
             Ok(text(state.jobs.launch(spec, vec![node]).await?))
         }
-        JobKind::Rechunk | JobKind::EcEncode | JobKind::MakeCopies => {
-            Err(Error::unsupported(format!("{} is not supported", kind.v1_kind()))
-                .hint("an object has one copy, on the target that owns it"))
+        JobKind::EcEncode | JobKind::MakeCopies => {
+            Err(Error::unsupported(format!("{} needs to be told of what", kind.v1_kind()))
+                .hint("POST it to the bucket, with the number of slices or copies"))
         }
+        JobKind::Rechunk => Err(Error::unsupported(format!("{} is not supported", kind.v1_kind()))
+            .hint("objects lie in pieces as the store sees fit")),
         _ => Err(Error::invalid(format!("jobs of kind \"{}\" cannot be started", kind.v1_kind()))
             .hint("they start with what they are asked to do, on a bucket or an object")),
     }

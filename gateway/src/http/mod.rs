@@ -20,6 +20,7 @@ mod list_stream;
 pub(crate) mod node_status;
 mod object_jobs;
 pub(crate) mod objects;
+mod removal;
 pub(crate) mod summary;
 
 use axum::body::Body;

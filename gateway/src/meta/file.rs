@@ -160,6 +160,11 @@ impl MetaFile {
         Ok(read()?)
     }
 
+    /// Whether the gateway has taken part in no group by this file.
+    pub(crate) fn is_blank(&self) -> Result<bool> {
+        Ok(self.vote()?.is_none() && self.last()?.is_none() && self.snapshot()?.is_none())
+    }
+
     /// The members that the file knows last; none before the group was made.
     pub(crate) fn membership(&self) -> Result<Option<Membership>> {
         let entries = self.entries(..)?;

@@ -131,4 +131,8 @@ impl MetaLog for RaftMeta {
     fn state(&self) -> Arc<ClusterState> {
         self.maps.load()
     }
+
+    fn has_voter(&self, url: &str) -> bool {
+        self.group.has_voter(url)
+    }
 }

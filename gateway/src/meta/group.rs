@@ -1,38 +1,39 @@
-//! This gateway's part in the Raft group: opens it, forms it, says who leads, decides commands.
+//! This gateway's part in the Raft group: opens it, says who leads, decides commands. How a gateway
+//! comes in is in `enter`, how the group changes in `change`.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use axum::http::HeaderMap;
 use bytes::Bytes;
 use forebay_client::PeerClient;
 use forebay_core::state::{ClusterState, Command};
-use forebay_core::{Error, Result, placement};
+use forebay_core::{Error, Result};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use openraft::error::RaftError;
 use openraft::{BasicNode, RaftMetrics, ServerState, SnapshotPolicy};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
 
+use super::change::Asked;
 use super::file::{Closing, MetaFile};
 use super::log_store::{LogStore, on_disk};
-use super::network::{self, Network};
+use super::member::{Beginning, Mine};
+use super::network::{self, Network, VOTE_PATH};
 use super::state_machine::StateMachine;
 use super::{MetaLog, Raft, Verdict};
-use crate::raw_http;
 
 /// A leader says that it is there about every 1.5 times this.
 const HEARTBEAT_MS: u64 = 200;
 /// A follower that hears nothing for the greater one and then a time between both asks for votes.
 const ELECTION_MS: (u64, u64) = (450, 700);
 /// A leader that no majority has confirmed for so long does not count as leader: a little less
-/// than the earliest time at which the others may have another.
+/// than the earliest time at which a follower asks for votes. A candidate that was cut off before may be
+/// elected 0.3 s earlier: then two act for that long, and only one of them has a majority for what it decides.
 const LEASE_MS: u64 = ELECTION_MS.0 + ELECTION_MS.1 - 150;
 /// Entries between two snapshots, and how many stay in the log for gateways that lag.
 const SNAPSHOT_EVERY: u64 = 1_000;
@@ -41,15 +42,6 @@ const KEEP: u64 = 500;
 pub(crate) const DECIDE_WITHIN: Duration = Duration::from_secs(5);
 /// A new leader that has not caught up by then looks again whether it still leads.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
-/// A new group waits so long for a majority to be up before its first election.
-const FORM_WITHIN: Duration = Duration::from_secs(3);
-
-/// Who this gateway is in its group, for good.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Member {
-    id: u64,
-    url: String,
-}
 
 /// Who leads the group, as this gateway sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,17 +67,31 @@ pub(crate) enum Undecided {
 /// The member of the group that runs here; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Group {
-    raft: Raft,
-    maps: Maps,
-    me: u64,
-    /// URLs of all members by id.
-    urls: Arc<BTreeMap<u64, String>>,
-    leader: watch::Receiver<Leader>,
+    pub(super) raft: Raft,
+    pub(super) maps: Maps,
+    pub(super) peer: PeerClient,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) me: u64,
+    pub(super) my_url: String,
+    pub(super) mine: Mine,
+    pub(super) beginning: Arc<Beginning>,
+    /// The other gateways that the configuration names.
+    pub(super) configured: Arc<Vec<String>>,
+    pub(super) leader: watch::Receiver<Leader>,
+    /// Held while a gateway comes in or goes: there is one change at a time.
+    pub(super) changing: Arc<Mutex<Asked>>,
+    /// Whether a gateway that remembers nothing may vote all the same.
+    pub(super) lends_vote: Arc<AtomicBool>,
+    /// Why this gateway ended by itself.
+    pub(super) ended: Arc<OnceLock<Error>>,
+    /// Whether it matters to others how far the log is committed here.
+    several: Arc<AtomicBool>,
 }
 
 impl Group {
-    /// Opens the metadata in `path`. `gateways` are the URLs of the group; none means a group of
-    /// this gateway alone. The second value tells at the end when the file is closed.
+    /// Opens the metadata in `path`. `gateways` are the URLs of the configuration: of all gateways of
+    /// a new group, or of some of one that is there; none means a group of this gateway alone. The
+    /// second value tells at the end when the file is closed.
     pub(crate) async fn open(
         path: &Path,
         my_url: &str,
@@ -94,66 +100,70 @@ impl Group {
         maps: Maps,
         lifecycle: &Lifecycle,
     ) -> Result<(Self, Closing)> {
-        let gateways = group_of(gateways, my_url)?;
         let path = path.to_owned();
-        let opened = tokio::task::spawn_blocking(move || MetaFile::open(&path)).await;
-        let file =
-            opened.map_err(|e| Error::internal(format!("opening the metadata log: {e}")))??;
-        let (mine, group) = (my_url.to_owned(), gateways.clone());
-        let me = on_disk(file.clone(), move |file| member(&file, &mine, &group)).await?;
-        let urls = Arc::new(match gateways.len() {
-            1 => BTreeMap::from([(me, my_url.to_owned())]),
-            _ => members(&gateways),
+        let opened = tokio::task::spawn_blocking({
+            let path = path.clone();
+            move || MetaFile::open(&path)
         });
-        check_membership(&file, &urls)?;
+        let file = opened
+            .await
+            .map_err(|e| Error::internal(format!("opening the metadata log: {e}")))??;
+        let (url, listed) = (my_url.to_owned(), gateways.to_vec());
+        let (mine, beginning) =
+            on_disk(file.clone(), move |file| Mine::open(&file, &path, &url, &listed)).await?;
+        let me = mine.id();
         let closing = file.closing();
-        let log = LogStore::new(file.clone(), urls.len() > 1);
+        let several = Arc::new(AtomicBool::new(false));
+        let log = LogStore::new(file.clone(), several.clone());
         let shown = maps.clone();
         let machine = on_disk(file, move |file| StateMachine::open(file, shown)).await?;
-        let network = Network::new(peer, urls.as_ref().clone());
+        let network = Network::new(peer.clone());
         let raft = Raft::new(me, Arc::new(settings()?), network, log, machine).await;
         let raft = raft.map_err(|e| Error::internal(format!("metadata log: {e}")))?;
         let (seen, leader) = watch::channel(Leader::Unknown);
-        let group = Self { raft, maps, me, urls, leader };
+        let configured = gateways.iter().map(|url| url.trim_end_matches('/').to_owned());
+        let group = Self {
+            raft,
+            maps,
+            peer,
+            lifecycle: lifecycle.clone(),
+            me,
+            my_url: my_url.to_owned(),
+            mine,
+            beginning: Arc::new(beginning),
+            configured: Arc::new(configured.filter(|url| url != my_url).collect()),
+            leader,
+            changing: Arc::default(),
+            lends_vote: Arc::default(),
+            ended: Arc::default(),
+            several,
+        };
+        // From then on it is known who is in the group. One of several asks first whether it still is.
+        let began = group.raft.is_initialized().await;
+        began.map_err(|e| Error::internal(format!("metadata log: {e}")))?;
+        group.raft.runtime_config().elect(group.is_alone());
         lifecycle.spawn(group.clone().watch(seen, lifecycle.clone()));
         Ok((group, closing))
     }
 
+    /// Where this gateway is.
+    pub(crate) fn url(&self) -> &str {
+        &self.my_url
+    }
+
     /// Whether this gateway is the whole group.
     pub(crate) fn is_alone(&self) -> bool {
-        self.urls.len() == 1
-    }
-
-    /// Makes the group at its very first start; does nothing later. All gateways do this with the
-    /// same members, so it does not matter which of them is first.
-    pub(crate) async fn form(&self) -> Result<()> {
-        let failed = |e: &dyn std::fmt::Display| Error::internal(format!("metadata log: {e}"));
-        if self.raft.is_initialized().await.map_err(|e| failed(&e))? {
-            return Ok(());
-        }
-        self.wait_for_majority().await;
-        let nodes: BTreeMap<u64, BasicNode> =
-            self.urls.iter().map(|(id, url)| (*id, BasicNode::new(url))).collect();
-        match self.raft.initialize(nodes).await {
-            // Another one was first, and its log has come here already.
-            Ok(()) | Err(RaftError::APIError(_)) => Ok(()),
-            Err(RaftError::Fatal(e)) => Err(failed(&e)),
+        match self.seats().as_slice() {
+            [] => matches!(&*self.beginning, Beginning::Form(urls) if urls.len() == 1),
+            seats => seats.iter().all(|seat| seat.id == self.me),
         }
     }
 
-    /// An election among gateways that do not listen yet costs a second.
-    async fn wait_for_majority(&self) {
-        let deadline = Instant::now() + FORM_WITHIN;
-        let headers = HeaderMap::new();
-        while Instant::now() < deadline {
-            let others = self.urls.iter().filter(|(id, _)| **id != self.me);
-            let asked = others
-                .map(|(_, url)| raw_http::get(url, "/healthz", &headers, Duration::from_secs(1)));
-            let up = futures::future::join_all(asked).await.iter().filter(|a| a.is_ok()).count();
-            if up + 1 > self.urls.len() / 2 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+    /// The gateways with which this one would make a group.
+    pub(super) fn planned(&self) -> &[String] {
+        match &*self.beginning {
+            Beginning::Form(urls) => urls,
+            Beginning::GoOn | Beginning::Enter => &[],
         }
     }
 
@@ -173,7 +183,9 @@ impl Group {
                 {
                     tracing::error!(error = %e, "metadata log failed; no more changes go through here");
                 }
-                leader_of(&metrics, self.me, &self.urls)
+                self.several
+                    .store(metrics.membership_config.nodes().count() > 1, Ordering::Relaxed);
+                leader_of(&metrics, self.me)
             };
             seen.send_if_modified(|before| {
                 let changed = *before != now;
@@ -226,6 +238,9 @@ impl Group {
 
     /// Answers a message of another member.
     pub(crate) async fn answer(&self, path: &str, body: &Bytes) -> Result<Value> {
+        if path == VOTE_PATH && !self.may_vote() {
+            return Err(Error::unavailable("this gateway has no vote: it is not in the group yet"));
+        }
         network::answer(&self.raft, path, body).await
     }
 
@@ -234,6 +249,7 @@ impl Group {
         if let Err(e) = self.raft.shutdown().await {
             tracing::error!(error = %e, "metadata log did not stop cleanly");
         }
+        self.mine.close();
     }
 }
 
@@ -249,6 +265,10 @@ impl MetaLog for Group {
     fn state(&self) -> Arc<ClusterState> {
         self.maps.load()
     }
+
+    fn has_voter(&self, url: &str) -> bool {
+        self.seats().iter().any(|seat| seat.votes && seat.url == url)
+    }
 }
 
 fn settings() -> Result<openraft::Config> {
@@ -257,6 +277,7 @@ fn settings() -> Result<openraft::Config> {
         heartbeat_interval: HEARTBEAT_MS,
         election_timeout_min: ELECTION_MS.0,
         election_timeout_max: ELECTION_MS.1,
+        enable_elect: false,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_EVERY),
         max_in_snapshot_log_to_keep: KEEP,
         ..openraft::Config::default()
@@ -264,74 +285,7 @@ fn settings() -> Result<openraft::Config> {
     settings.validate().map_err(|e| Error::internal(format!("settings of the metadata log: {e}")))
 }
 
-/// The URLs of the group in one form each.
-pub(super) fn group_of(gateways: &[String], my_url: &str) -> Result<Vec<String>> {
-    if gateways.is_empty() {
-        return Ok(vec![my_url.to_owned()]);
-    }
-    let urls: Vec<String> = gateways.iter().map(|u| u.trim_end_matches('/').to_owned()).collect();
-    if let Some(twice) = urls.iter().find(|url| urls.iter().filter(|u| u == url).count() > 1) {
-        return Err(Error::invalid(format!("cluster.gateways names {twice} twice")));
-    }
-    if !urls.iter().any(|url| url == my_url) {
-        return Err(Error::invalid(format!(
-            "cluster.gateways ({}) does not name this gateway, {my_url}",
-            urls.join(" ")
-        ))
-        .hint("list the URL of every gateway, as listen.advertise of each says it"));
-    }
-    if urls.len().is_multiple_of(2) {
-        tracing::warn!(
-            gateways = urls.len(),
-            "an even number of gateways survives no more failures than one less; use 1, 3 or 5"
-        );
-    }
-    Ok(urls)
-}
-
-/// Ids and URLs of a new group's members.
-pub(super) fn members(gateways: &[String]) -> BTreeMap<u64, String> {
-    gateways.iter().map(|url| (placement::digest(url), url.clone())).collect()
-}
-
-/// The id of this gateway in its group; made from its URL at the first start and kept.
-fn member(file: &MetaFile, my_url: &str, gateways: &[String]) -> Result<u64> {
-    let Some(known) = file.member::<Member>()? else {
-        let member = Member { id: placement::digest(my_url), url: my_url.to_owned() };
-        file.set_member(&member)?;
-        return Ok(member.id);
-    };
-    // The others know a member by its URL. One that is alone may move.
-    if known.url != my_url && gateways.len() > 1 {
-        return Err(Error::invalid(format!(
-            "this gateway was {} and is now to be {my_url}",
-            known.url
-        ))
-        .hint("gateways of one group keep their URLs; start it where it was"));
-    }
-    Ok(known.id)
-}
-
-/// Refuses another set of gateways than the group was made with.
-fn check_membership(file: &MetaFile, urls: &BTreeMap<u64, String>) -> Result<()> {
-    let Some(members) = file.membership()? else { return Ok(()) };
-    if members.voter_ids().eq(urls.keys().copied()) {
-        return Ok(());
-    }
-    let list = |urls: Vec<&str>| urls.join(" ");
-    Err(Error::invalid(format!(
-        "the metadata belongs to the gateways {}, cluster.gateways names {}",
-        list(members.nodes().map(|(_, node)| node.addr.as_str()).collect()),
-        list(urls.values().map(String::as_str).collect())
-    ))
-    .hint("a group keeps the gateways it was made with; put back the list"))
-}
-
-fn leader_of(
-    metrics: &RaftMetrics<u64, BasicNode>,
-    me: u64,
-    urls: &BTreeMap<u64, String>,
-) -> Leader {
+fn leader_of(metrics: &RaftMetrics<u64, BasicNode>, me: u64) -> Leader {
     if metrics.running_state.is_err() {
         return Leader::Unknown;
     }
@@ -344,7 +298,10 @@ fn leader_of(
                 Leader::Unknown
             }
         }
-        Some(id) => urls.get(&id).map_or(Leader::Unknown, |url| Leader::At(url.clone())),
+        Some(id) => {
+            let node = metrics.membership_config.membership().get_node(&id);
+            node.map_or(Leader::Unknown, |node| Leader::At(node.addr.clone()))
+        }
         None => Leader::Unknown,
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 use std::ops::RangeBounds;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_core::{Error, Result};
 use openraft::storage::{LogFlushed, RaftLogStorage};
@@ -16,11 +18,11 @@ pub(crate) struct LogStore {
     file: MetaFile,
     /// Whether to note how far the log is committed. A group of one needs no note: all that it has
     /// is committed.
-    notes_committed: bool,
+    notes_committed: Arc<AtomicBool>,
 }
 
 impl LogStore {
-    pub(crate) fn new(file: MetaFile, notes_committed: bool) -> Self {
+    pub(crate) fn new(file: MetaFile, notes_committed: Arc<AtomicBool>) -> Self {
         Self { file, notes_committed }
     }
 
@@ -84,7 +86,7 @@ impl RaftLogStorage<Types> for LogStore {
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> StorageResult<()> {
-        if !self.notes_committed {
+        if !self.notes_committed.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.write(move |file| file.set_committed(committed)).await.map_err(writing)

@@ -3,19 +3,24 @@
 //! The gateways of a cluster are one Raft group. Each keeps the log and its vote in `meta.redb`
 //! ([`file`], [`log_store`]) and the state that the log makes in memory, with a snapshot of it in
 //! the same file ([`state_machine`]). [`group`] runs the group's member here and says who leads;
-//! [`front`] is the [`MetaLog`] of every gateway: it decides here or has the leader decide. [`restore`] begins a
-//! group's files from a backup.
+//! [`front`] is the [`MetaLog`] of every gateway: it decides here or has the leader decide. [`enter`] is how a
+//! gateway finds its place in a group, [`change`] how the leader takes gateways in and out, [`view`] what they
+//! say to each other of that. [`restore`] begins a group's files from a backup.
 //!
 //! Only the files of this folder know `openraft`.
 
+pub(crate) mod change;
+pub(crate) mod enter;
 pub(crate) mod file;
 pub(crate) mod front;
 pub(crate) mod group;
 pub(crate) mod log_store;
+pub(crate) mod member;
 pub(crate) mod network;
 pub(crate) mod record;
 pub(crate) mod restore;
 pub(crate) mod state_machine;
+pub(crate) mod view;
 
 use std::sync::Arc;
 
@@ -37,6 +42,9 @@ pub(crate) trait MetaLog: Send + Sync {
 
     /// The newest state known here.
     fn state(&self) -> Arc<ClusterState>;
+
+    /// Whether the gateway at this URL votes in the group.
+    fn has_voter(&self, url: &str) -> bool;
 }
 
 openraft::declare_raft_types!(

@@ -1,6 +1,5 @@
 //! How the gateways of a group talk: signed POSTs, one path per kind of message.
 
-use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::time::Duration;
 
@@ -83,22 +82,19 @@ fn checksum(record: &[u8]) -> Option<u32> {
 /// Makes the ways to other gateways.
 pub(crate) struct Network {
     peer: PeerClient,
-    /// Gateways of the group by id. The configuration says where they are, not the log.
-    group: BTreeMap<u64, String>,
 }
 
 impl Network {
-    pub(crate) fn new(peer: PeerClient, group: BTreeMap<u64, String>) -> Self {
-        Self { peer, group }
+    pub(crate) fn new(peer: PeerClient) -> Self {
+        Self { peer }
     }
 }
 
 impl RaftNetworkFactory<Types> for Network {
     type Network = Link;
 
-    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Link {
-        let url = self.group.get(&target).unwrap_or(&node.addr).clone();
-        Link { peer: self.peer.clone(), url, silent: false }
+    async fn new_client(&mut self, _target: u64, node: &BasicNode) -> Link {
+        Link { peer: self.peer.clone(), url: node.addr.clone(), silent: false }
     }
 }
 

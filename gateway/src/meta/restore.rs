@@ -11,7 +11,7 @@ use forebay_core::{Error, ErrorCode, Result};
 use openraft::{BasicNode, CommittedLeaderId, StoredMembership};
 
 use super::file::MetaFile;
-use super::group::{group_of, members};
+use super::member::{group_of, members};
 use super::{LogId, SnapshotMeta, SnapshotRecord, Vote};
 
 /// Term of the snapshot; the first election is of a later one.
@@ -29,7 +29,7 @@ pub(crate) fn restore(
     let first = urls.keys().next().copied();
     let first = first.ok_or_else(|| Error::internal("a group without a gateway"))?;
     let file = MetaFile::open(path)?;
-    if file.vote()?.is_some() || file.last()?.is_some() || file.snapshot()?.is_some() {
+    if !file.is_blank()? {
         let what = format!("{} holds the metadata of a cluster", path.display());
         return Err(Error::new(ErrorCode::Conflict, what)
             .hint("if it is the one to be replaced, move the file away and restore again"));

@@ -104,6 +104,9 @@ async fn strangers_get_no_word_in() {
         "raft/append",
         "raft/vote",
         "raft/snapshot",
+        "raft/enter",
+        "raft/remove",
+        "raft/removed",
     ] {
         let path = format!("/internal/v1/{path}");
         send(w.url(), "POST", &path, &[], "{}").await.expect(403);

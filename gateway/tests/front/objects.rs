@@ -108,11 +108,17 @@ fn read_head(stream: &mut std::net::TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_sends_its_whole_body_first_still_sees_the_answer() {
+/// A cluster with a bucket, and where its gateway listens.
+async fn with_bucket() -> (World, String) {
     let w = World::new(1, 1).await;
     act(w.url(), "POST", "/v1/buckets/b", "create-bck", Value::Null).await.expect(200);
     let address = w.url().strip_prefix("http://").unwrap().to_owned();
+    (w, address)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_sends_its_whole_body_first_still_sees_the_answer() {
+    let (_world, address) = with_bucket().await;
     tokio::task::spawn_blocking(move || {
         let size = 48 << 20;
         let mut stream = std::net::TcpStream::connect(&address).unwrap();
@@ -138,9 +144,7 @@ async fn a_client_that_sends_its_whole_body_first_still_sees_the_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_announced_body_that_never_comes_does_not_hold_the_answer_up() {
-    let w = World::new(1, 1).await;
-    act(w.url(), "POST", "/v1/buckets/b", "create-bck", Value::Null).await.expect(200);
-    let address = w.url().strip_prefix("http://").unwrap().to_owned();
+    let (_world, address) = with_bucket().await;
     tokio::task::spawn_blocking(move || {
         for extra in ["Connection: close\r\n", "Expect: 100-continue\r\n"] {
             let mut stream = std::net::TcpStream::connect(&address).unwrap();
@@ -153,6 +157,27 @@ async fn an_announced_body_that_never_comes_does_not_hold_the_answer_up() {
             assert!(head.starts_with("HTTP/1.1 307"), "{head}");
             assert!(asked.elapsed() < Duration::from_secs(3));
         }
+    })
+    .await
+    .unwrap();
+}
+
+/// What comes next could be the body that was announced, or the next request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_ends_with_the_answer_to_a_body_that_was_not_asked_for() {
+    let (_world, address) = with_bucket().await;
+    tokio::task::spawn_blocking(move || {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        let put = "PUT /v1/objects/b/o HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\
+                   Expect: 100-continue\r\n\r\n";
+        stream.write_all(put.as_bytes()).unwrap();
+        let head = read_head(&mut stream);
+        assert!(head.starts_with("HTTP/1.1 307"), "{head}");
+        assert!(head.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{head}");
+        let _ = stream.write_all(b"GET /v1/daemon?what=smap HTTP/1.1\r\nHost: x\r\n\r\n");
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        assert_eq!(String::from_utf8_lossy(&rest), "");
     })
     .await
     .unwrap();

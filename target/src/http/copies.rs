@@ -2,7 +2,10 @@
 //! that it was overtaken.
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_LENGTH;
 use axum::response::Response;
 use forebay_core::copies::{COPY_HEADER, CopyHead, CopyRequest, SurveyRequest};
 use forebay_core::v1::query::{Query, split_path};
@@ -11,7 +14,7 @@ use forebay_node::reply::{Failure, json};
 use futures::{StreamExt, TryStreamExt};
 
 use super::Shared;
-use crate::object::{OLDER, Which};
+use crate::object::{OLDER, Which, headers_of};
 
 pub(super) async fn look(
     State(context): State<Shared>,
@@ -51,9 +54,28 @@ pub(super) async fn remove(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    let CopyRequest { name, stamp, by, .. } = request;
-    context.objects.overtaken(&info, &name, stamp, by.as_ref()).await?;
+    context.objects.overtaken(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
+}
+
+pub(super) async fn ensure(
+    State(context): State<Shared>,
+    Json(request): Json<CopyRequest>,
+) -> Result<Response, Failure> {
+    let info = context.maps.load().bucket(&request.bucket)?.clone();
+    Ok(json(&context.objects.ensure(&info, &request).await?))
+}
+
+pub(super) async fn slice(
+    State(context): State<Shared>,
+    Json(request): Json<CopyRequest>,
+) -> Result<Response, Failure> {
+    let info = context.maps.load().bucket(&request.bucket)?.clone();
+    let (head, len, body) = context.objects.read_slice(&info, &request).await?;
+    let mut response = Response::new(Body::from_stream(body));
+    *response.headers_mut() = headers_of(&head)?;
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(len));
+    Ok(response)
 }
 
 pub(super) async fn take(
@@ -73,6 +95,10 @@ pub(super) async fn take(
         .into_data_stream()
         .map_err(|e| Error::invalid(format!("the other target stopped sending: {e}")))
         .boxed();
+    if let Some(slice) = head.slice {
+        context.objects.accept_slice((&info, name.as_str()), head, slice, body).await?;
+        return Ok(json(&serde_json::Value::Null));
+    }
     let which = Which { info: &info, name: name.as_str(), older: query.flag(OLDER) };
     context.objects.accept_copy(which, head, body).await?;
     Ok(json(&serde_json::Value::Null))

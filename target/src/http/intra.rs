@@ -4,7 +4,6 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_core::bill::BillRequest;
-use forebay_core::history;
 use forebay_core::intra::{
     BackendChangesRequest, BackendHeadRequest, BackendListRequest, DiskCommand, ListPage,
     ListRequest,
@@ -13,6 +12,7 @@ use forebay_core::job::JobSpec;
 use forebay_core::list_page::Detail;
 use forebay_core::shard_build::{BuildRequest, HoldRequest, UnpackRequest};
 use forebay_core::state::ClusterState;
+use forebay_core::{history, native};
 use forebay_node::reply::{Failure, json, with_type};
 
 use super::Shared;
@@ -31,14 +31,15 @@ pub(super) async fn list(
     State(context): State<Shared>,
     Json(request): Json<ListRequest>,
 ) -> Result<Response, Failure> {
-    if let Err(e) = context.objects.check_whole()
-        && !request.in_part
-    {
-        let id = history::bucket_id(request.bucket_id);
-        let state = context.maps.load();
+    let id = history::bucket_id(request.bucket_id);
+    let state = context.maps.load();
+    if state.buckets.values().any(|info| info.id == id && !info.has_backend()) {
         // A part of what lives only here would be missing without a word.
-        if state.buckets.values().any(|info| info.id == id && !info.has_backend()) {
-            return Err(e.into());
+        if !request.in_part {
+            context.objects.check_whole()?;
+        }
+        if request.chosen_by > 0 {
+            native::check_choice(&state, request.chosen_by, context.objects.me())?;
         }
     }
     if request.detail == Detail::Size && !request.archive {

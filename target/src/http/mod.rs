@@ -41,7 +41,7 @@ use crate::download::Downloads;
 use crate::etl::Etls;
 use crate::job::Jobs;
 use crate::job::build::builds::Builds;
-use crate::object::ObjectService;
+use crate::object::{ENSURE_PATH, ObjectService, READ_PATH};
 use crate::promote::Promotions;
 use crate::s3::{self, S3};
 use crate::shard::Shards;
@@ -142,6 +142,8 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/copy/peek", post(copies::peek))
         .route("/internal/v1/copy/send", post(copies::send))
         .route("/internal/v1/copy/remove", post(copies::remove))
+        .route(ENSURE_PATH, post(copies::ensure))
+        .route(READ_PATH, post(copies::slice))
         .route("/internal/v1/copies/{*name}", put(copies::take))
         .route("/internal/v1/shard/build", post(intra::start_build))
         .route("/internal/v1/shard/build/{id}", get(intra::build).delete(intra::stop_build))

@@ -334,6 +334,12 @@ fn write_props(
     if wants("copies") {
         v1::set(headers, v1::MIRROR_COPIES, "1");
     }
+    if let Some(erasure) = request.info.erasure.filter(|_| wants("ec")) {
+        v1::set(headers, v1::EC_GENERATION, &meta.mtime_ns.to_string());
+        v1::set(headers, v1::EC_DATA, &erasure.data.to_string());
+        v1::set(headers, v1::EC_PARITY, &erasure.parity.to_string());
+        v1::set(headers, v1::EC_REPLICATED, &erasure.copies(meta.size).to_string());
+    }
     if wants("chunked") && !meta.parts.is_empty() {
         v1::set(headers, v1::CHUNKS_COUNT, &meta.parts.count().to_string());
         v1::set(headers, v1::CHUNKS_MAX_SIZE, &meta.parts.largest().to_string());

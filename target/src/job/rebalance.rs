@@ -41,6 +41,7 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
             moving.tombstones(info).await?;
             moving.bucket(info, false).await?;
             moving.bucket(info, true).await?;
+            moving.slices(info).await?;
         }
     }
     Ok(())
@@ -97,6 +98,45 @@ impl Moving<'_> {
                 .await;
             if !more {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Looks after the slices here of a bucket's objects.
+    async fn slices(&self, info: &BucketInfo) -> Result<()> {
+        let objects = &self.jobs.0.objects;
+        for id in objects.slice_ids(info.id).await? {
+            let mut after = String::new();
+            loop {
+                let (page, more) = objects.names_here(id, &after, PAGE).await?;
+                let Some(last) = page.last() else { break };
+                after.clone_from(last);
+                futures::stream::iter(objects.slices_to_mend(info, id, page).await)
+                    .for_each_concurrent(PARALLEL, |name| async move {
+                        match self.one_slice(info, id, &name).await {
+                            Ok(Some(bytes)) => self.job.done(bytes),
+                            Ok(None) => {}
+                            Err(e) => self.job.failed(&e),
+                        }
+                    })
+                    .await;
+                if !more {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn one_slice(&self, info: &BucketInfo, id: u64, name: &str) -> Result<Option<u64>> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.jobs.0.objects.mend_slice(info, id, name, &self.pace).await {
+                Err(e) if tries < TRIES && may_pass(&e) => {
+                    tokio::time::sleep(PAUSE * tries).await;
+                }
+                done => return done,
             }
         }
     }

@@ -29,6 +29,7 @@ pub(super) fn is_upkeep(kind: JobKind) -> bool {
             | JobKind::MoveBucket
             | JobKind::LoadMetadata
             | JobKind::MakeCopies
+            | JobKind::EcEncode
     )
 }
 
@@ -40,7 +41,7 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
             let moved = objects.move_to_their_disks().await?;
             job.count(moved, 0);
         }
-        JobKind::MoveBucket | JobKind::Rebalance | JobKind::MakeCopies => {
+        JobKind::MoveBucket | JobKind::Rebalance | JobKind::MakeCopies | JobKind::EcEncode => {
             rebalance::run(jobs, job).await?;
         }
         JobKind::Cleanup => {

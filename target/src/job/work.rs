@@ -244,7 +244,10 @@ impl Walk<'_> {
             detail: Detail::Size,
             ..ListRequest::default()
         };
-        self.objects().page_here(&request).await
+        match self.job.spec.kind {
+            JobKind::Scrub => self.objects().page_of_anything(&request).await,
+            _ => self.objects().page_here(&request).await,
+        }
     }
 
     /// Works on some objects. Fails where the job may not go on after one that failed.
@@ -405,22 +408,26 @@ impl Walk<'_> {
     /// Somebody waits for it, so it does not pause as the scrub that always runs does.
     async fn scrub(&self, name: &str) -> Result<Option<u64>> {
         let (objects, info) = (self.objects(), &self.info);
-        let Some(record) = objects.record(info, name).await? else { return Ok(None) };
-        match objects.check(&record, |_, _, _| Duration::ZERO).await? {
-            Verdict::Sound => Ok(Some(record.size)),
-            Verdict::Gone => Ok(None),
-            Verdict::Healed => {
-                let uri = info.bucket.object_uri(name);
-                let text = format!("{uri}: a damaged copy was dropped; its backend has the object");
-                self.job.note(text);
-                Ok(Some(record.size))
+        let mut checked = None;
+        for record in objects.anything_of(info, name).await? {
+            match objects.check(&record, |_, _, _| Duration::ZERO).await? {
+                Verdict::Sound => {}
+                Verdict::Gone => continue,
+                Verdict::Healed => {
+                    let uri = info.bucket.object_uri(name);
+                    self.job.note(format!(
+                        "{uri}: a damaged copy was dropped; its backend has the object"
+                    ));
+                }
+                Verdict::Lost => {
+                    let uri = info.bucket.object_uri(name);
+                    return Err(Error::new(ErrorCode::Corrupt, format!("{uri} is damaged"))
+                        .hint("there is no other copy: write the object again, or delete it"));
+                }
             }
-            Verdict::Lost => {
-                let uri = info.bucket.object_uri(name);
-                Err(Error::new(ErrorCode::Corrupt, format!("{uri} is damaged"))
-                    .hint("there is no other copy: write the object again, or delete it"))
-            }
+            checked = Some(checked.unwrap_or(0) + record.size);
         }
+        Ok(checked)
     }
 
     /// Has the index of a shard made, if it is one.

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::bucket::BucketInfo;
+use forebay_core::erasure::Slice;
 use forebay_core::size::ByteRange;
-use forebay_core::{Error, ErrorCode, Result};
+use forebay_core::{Error, ErrorCode, Result, history};
 use forebay_node::metrics::CheckPath;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
@@ -227,7 +228,12 @@ impl ObjectService {
         mut rest: impl FnMut(u64, Duration, bool) -> Duration + Send,
     ) -> Result<Verdict> {
         let state = self.state();
-        let Some(info) = state.buckets.values().find(|b| b.id == record.bucket_id) else {
+        let is_slice = Slice::of_id(record.bucket_id).is_some();
+        let bucket_id = match is_slice {
+            true => history::bucket_id(record.bucket_id),
+            false => record.bucket_id,
+        };
+        let Some(info) = state.buckets.values().find(|b| b.id == bucket_id) else {
             // A bucket that is no more; its data is on its way out.
             return Ok(Verdict::Gone);
         };
@@ -263,12 +269,32 @@ impl ObjectService {
                 if now.is_none_or(|now| now.generation != record.generation) {
                     return Ok(Verdict::Gone);
                 }
+                if is_slice {
+                    return Ok(self.damaged_slice(info, record, e).await);
+                }
                 match self.damaged(info, record, CheckPath::Scrub, e).await {
                     Ok(()) => Ok(Verdict::Healed),
                     Err(_) => Ok(Verdict::Lost),
                 }
             }
             Err(e) => Err(e),
+        }
+    }
+
+    /// Deals with a slice that turned out damaged.
+    async fn damaged_slice(&self, info: &BucketInfo, record: &Record, damage: Error) -> Verdict {
+        self.metrics().damaged(CheckPath::Scrub);
+        match self.mend_damaged_slice(info, record).await {
+            Ok(true) => {
+                self.metrics().healed(CheckPath::Scrub);
+                Verdict::Healed
+            }
+            done => {
+                // What is left of it is no loss while enough others are sound.
+                let uri = info.bucket.object_uri(&record.name);
+                tracing::warn!(uri, "a damaged slice stays: {}, {done:?}", damage.message);
+                Verdict::Lost
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use crate::backend::sweep::{SweepOptions, sweep};
 use crate::store::{Record, Usage};
 
 /// The empty name means "from the beginning".
-fn start(after: &str) -> Option<&str> {
+pub(super) fn start(after: &str) -> Option<&str> {
     (!after.is_empty()).then_some(after)
 }
 
@@ -37,6 +37,10 @@ impl ObjectService {
         after: &str,
     ) -> Result<(Vec<Record>, bool)> {
         let ListRequest { bucket_id, prefix, until, limit, .. } = request;
+        let ids = self.ids_to_list(*bucket_id).await?;
+        if !ids.is_empty() {
+            return self.records_of_all(request, after, &ids).await;
+        }
         self.store().list(*bucket_id, prefix, start(after), until.as_deref(), *limit).await
     }
 
@@ -65,6 +69,11 @@ impl ObjectService {
             let request = ListRequest { limit, ..request.clone() };
             let ListPage { entries, more } = self.page_of_the_rest(&info, &request).await?;
             return Ok((Columns::from(&entries[..]), more));
+        }
+        if !self.ids_to_list(*bucket_id).await?.is_empty() {
+            let request = ListRequest { limit, ..request.clone() };
+            let (records, more) = self.records_here(&request, after).await?;
+            return Ok((Columns::from(&self::entries(records)[..]), more));
         }
         self.store().list_sizes(*bucket_id, prefix, start(after), until.as_deref(), limit).await
     }
@@ -114,6 +123,9 @@ impl ObjectService {
         let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
         self.store().remove_bucket(history::id(bucket_id)).await?;
         self.store().remove_bucket(history::tombstones(bucket_id)).await?;
+        for id in self.slice_ids(bucket_id).await? {
+            self.store().remove_bucket(id).await?;
+        }
         tracing::info!(bucket_id, objects, bytes, "dropped the data of a bucket");
         Ok(())
     }

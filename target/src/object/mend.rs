@@ -78,6 +78,13 @@ impl ObjectService {
                 }
             }
         }
+        if self.rebuild_damaged(info, record).await && self.is_replaced(record).await {
+            let uri = info.bucket.object_uri(name);
+            tracing::warn!(%uri, "a damaged object was mended from its slices");
+            self.0.lost.forget(&key);
+            self.metrics().healed(path);
+            return true;
+        }
         false
     }
 

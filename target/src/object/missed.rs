@@ -57,7 +57,7 @@ impl ObjectService {
 
     /// Whether the newest that others know of an object is its removal, after what lies here.
     async fn is_removed(&self, info: &BucketInfo, record: &Record) -> Result<bool> {
-        let Elsewhere { there, removed } = self.newest_elsewhere(info, &record.name).await?;
+        let Elsewhere { there, removed, .. } = self.newest_elsewhere(info, &record.name).await?;
         let there = there.map(|(_, stamp)| stamp);
         Ok(removed > there.max(Some(record.stamp())))
     }

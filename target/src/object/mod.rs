@@ -27,6 +27,7 @@ mod put;
 mod ranges;
 mod refill;
 mod scratch;
+mod slices;
 mod stored;
 mod survey;
 #[cfg(test)]
@@ -59,6 +60,7 @@ use tokio::sync::{Notify, Semaphore};
 use self::neighbor::News;
 use crate::backend::{Announced, Backend, Backends, COMPOSED};
 use crate::cache::{CacheWatch, Gate};
+use crate::pace::Pace;
 use crate::store::{Record, Store};
 
 pub(crate) use append::Stash;
@@ -71,11 +73,15 @@ pub(crate) use many::DiskOrder;
 pub(crate) use prefetch::Brought;
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
 pub(crate) use scratch::Scratch;
+pub(crate) use slices::{ENSURE_PATH, READ_PATH};
 pub(crate) use stored::Stored;
-pub(crate) use transfer::{OLDER, Which};
+pub(crate) use transfer::{OLDER, Which, headers_of};
 pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};
 pub(crate) use versions::{Removed, is_marker, keeps_versions, shown_version};
 pub(crate) use write_back::WrittenBack;
+
+/// Bytes that a target sends in a second at most of what others ask it to make anew.
+const REPAIR_BYTES_PER_SECOND: f64 = (64u64 << 20) as f64;
 
 /// What an object is called inside this target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -125,6 +131,11 @@ struct Inner {
     listings: listing::Listings,
     lost: heal::Lost,
     mending: mend::Mending,
+    /// The turns of those who make an object of slices, and of those who have it where it belongs.
+    rebuilding: lock::KeyLocks,
+    ensuring: lock::KeyLocks,
+    repair_pace: Pace,
+    slice_ids: slices::SliceIds,
     /// Up to which loss of the store all copies are here again.
     refilled: AtomicU64,
     uploads: upload::Uploads,
@@ -149,6 +160,10 @@ impl ObjectService {
             listings: listing::Listings::default(),
             lost: heal::Lost::default(),
             mending: mend::Mending::default(),
+            rebuilding: lock::KeyLocks::default(),
+            ensuring: lock::KeyLocks::default(),
+            repair_pace: Pace::new(REPAIR_BYTES_PER_SECOND, 1),
+            slice_ids: slices::SliceIds::default(),
             refilled: AtomicU64::new(0),
             uploads: upload::Uploads::default(),
             appends: append::Appends::default(),

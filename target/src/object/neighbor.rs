@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{CopyLook, CopyRequest, Stamp};
+use forebay_core::native::Audience;
 use forebay_core::state::{ClusterState, Node};
-use forebay_core::{Error, ErrorCode, NodeId, Result, history, placement, rebalance};
+use forebay_core::{Error, ErrorCode, NodeId, Result, history, native, placement};
 use futures::future::join_all;
 
 use super::ObjectService;
@@ -31,12 +32,16 @@ pub(super) struct Elsewhere {
     pub(super) there: Option<(Node, Stamp)>,
     /// The last removal.
     pub(super) removed: Option<Stamp>,
+    /// Somebody has slices of it.
+    cut: bool,
 }
 
 /// What became of an object here.
 #[derive(Clone, Copy)]
 pub(super) enum News<'a> {
     Written(&'a Record),
+    /// All have what was written: what was before may go.
+    Replaced(Stamp),
     Removed(Stamp),
 }
 
@@ -57,17 +62,10 @@ impl ObjectService {
         let known = state.bucket(&info.bucket).ok();
         let known = known.filter(|b| b.id == history::bucket_id(info.id));
         let Some(info) = known.filter(|b| !b.has_backend()) else { return Ok(state) };
-        let writes = if info.has_copies() {
-            placement::owner(&state, info, name)?.id == *self.me()
-        } else {
-            rebalance::duty(&state, info, name, self.me()).stays
-        };
-        if writes {
+        if native::writes(&state, info, name, self.me())? {
             return Ok(state);
         }
-        let uri = info.bucket.object_uri(name);
-        let text = format!("{uri} belongs to another target by now");
-        Err(Error::new(ErrorCode::WrongOwner, text).retry_after(1))
+        Err(Error { code: ErrorCode::WrongOwner, ..native::belongs_elsewhere(info, name) })
     }
 
     /// An error when no leading gateway was heard for so long that others may answer for this
@@ -78,7 +76,7 @@ impl ObjectService {
 
     /// Whether this target may have missed what became of objects that have copies.
     pub(super) fn lags(&self, state: &ClusterState) -> bool {
-        state.node(self.me()).is_none_or(|n| n.lagging)
+        native::lags(state, self.me())
     }
 
     /// Whether a copy here, looked up before, is the newest there is and may be shown, as far as this
@@ -109,27 +107,24 @@ impl ObjectService {
     }
 
     /// The other targets that may know more of an object than this one.
-    fn who_may_know(&self, info: &BucketInfo, name: &str) -> Vec<Node> {
+    pub(super) fn who_may_know(&self, info: &BucketInfo, name: &str) -> Vec<Node> {
         let state = self.state();
-        if !state.is_in_place(info) {
-            return state.holding_targets().filter(|n| n.id != *self.me()).cloned().collect();
-        }
-        if info.has_copies() && self.lags(&state) {
-            let others = rebalance::duty(&state, info, name, self.me()).others;
-            return others.into_iter().cloned().collect();
-        }
-        Vec::new()
+        native::who_may_know(&state, info, name, self.me()).into_iter().cloned().collect()
     }
 
     /// The other targets that may have an object which is not here. What has copies may be missing
     /// here because a disk is, or was: those are asked who surely have it then. An error where only a
     /// disk that is not in use could tell.
-    fn who_has_what_is_missing(&self, info: &BucketInfo, name: &str) -> Result<Vec<Node>> {
+    pub(super) fn who_has_what_is_missing(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<Vec<Node>> {
         let mut others = self.who_may_know(info, name);
         if info.has_copies() && others.is_empty() && self.may_lack() {
             let state = self.state();
-            let all = rebalance::duty(&state, info, name, self.me()).others;
-            others = all.into_iter().filter(|n| n.alive && !n.lagging).cloned().collect();
+            let all = native::who_has_copies(&state, info, name, self.me());
+            others = all.into_iter().cloned().collect();
         }
         if !info.has_copies() || others.is_empty() {
             self.store().check_absent(info.id, name)?;
@@ -148,20 +143,54 @@ impl ObjectService {
             self.leased().await?;
             self.settle(info, name).await?;
         }
+        if info.erasure.is_some() || self.told_by_slices(info, name).await?.is_some() {
+            return Box::pin(self.newest_form(info, name)).await;
+        }
         let others = self.who_has_what_is_missing(info, name)?;
-        if others.is_empty() || self.tombstone(info, name).await?.is_some() {
+        let gone = self.tombstone(info, name).await?;
+        let last = |gone| native::is_last_word(&self.state(), info, gone, self.me());
+        if others.is_empty() || gone.is_some_and(last) {
             // It may have come just before all was found to be in its place.
             return self.store().get(info.id, name).await;
         }
         let answers = self.look_elsewhere(info, name, others).await;
-        let (there, removed) = newest(&answers);
-        match there.filter(|(_, stamp)| removed.is_none_or(|r| r < *stamp)) {
-            Some((node, _)) => self.fetch_copy(info, name, node, false).await.map(Some),
-            None => match silent(info, name, &answers) {
-                Some(e) => Err(e),
-                None => self.store().get(info.id, name).await,
-            },
+        if is_cut(&answers) {
+            return Box::pin(self.newest_form(info, name)).await;
         }
+        let (there, removed) = newest(&answers);
+        let removed = removed.max(gone);
+        match (
+            there.filter(|(_, stamp)| removed.is_none_or(|r| r < *stamp)),
+            silent(info, name, &answers),
+        ) {
+            (Some((node, _)), Some(e)) if native::may_be_older(info, node) => Err(e),
+            (Some((node, _)), _) => self.fetch_copy(info, name, node, false).await.map(Some),
+            (None, Some(e)) => Err(e),
+            (None, None) => {
+                self.tell_of_removal(info, name, &answers, removed).await?;
+                self.store().get(info.id, name).await
+            }
+        }
+    }
+
+    /// Has those drop what they have of an object who did not hear that it was removed, because who
+    /// removed it gave up: a listing would show it.
+    async fn tell_of_removal(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        answers: &[Answer],
+        removed: Option<Stamp>,
+    ) -> Result<()> {
+        let Some(stamp) = removed else { return Ok(()) };
+        let request = CopyRequest { stamp, ..CopyRequest::new(&info.bucket, name) };
+        for (node, look) in answers {
+            let newest = look.as_ref().ok().and_then(CopyLook::newest);
+            if newest.is_some_and(|newest| newest < stamp) {
+                let () = self.0.parts.peer.post_json(&node.url, REMOVE_PATH, &request).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The newest state of an object of which a copy lies here, where others may have a newer one.
@@ -176,7 +205,17 @@ impl ObjectService {
             Some(record) => record,
             None => return Ok(None),
         };
-        let Elsewhere { there, removed } = self.newest_elsewhere(info, &name).await?;
+        if info.erasure.is_some() {
+            return if self.lags(&self.state()) {
+                self.newest_form(info, &name).await
+            } else {
+                Ok(Some(record))
+            };
+        }
+        let Elsewhere { there, removed, cut } = self.newest_elsewhere(info, &name).await?;
+        if cut {
+            return self.newest_form(info, &name).await;
+        }
         if let Some(removed) = removed.filter(|removed| {
             *removed > record.stamp() && there.as_ref().is_none_or(|(_, stamp)| stamp < removed)
         }) {
@@ -211,7 +250,8 @@ impl ObjectService {
             return Err(e);
         }
         let (there, removed) = newest(&answers);
-        Ok(Elsewhere { there: there.map(|(node, stamp)| (node.clone(), stamp)), removed })
+        let there = there.map(|(node, stamp)| (node.clone(), stamp));
+        Ok(Elsewhere { there, removed, cut: is_cut(&answers) })
     }
 
     /// Has a target send what it has of an object; `anew`: though it be no newer than what is here.
@@ -280,26 +320,28 @@ impl ObjectService {
                     self.state()
                 }
             };
-            let holders = match info.has_copies() {
-                true => rebalance::duty(&state, info, name, self.me()).others,
-                false => Vec::new(),
+            let Audience { holders, all: mut others } =
+                native::audience(&state, info, name, self.me());
+            others.retain(|n| !know.contains(&n.id));
+            let told = match news {
+                News::Written(record) if info.erasure.is_some() => {
+                    self.tell_forms(&state, info, record, others).await
+                }
+                _ => {
+                    let told = others.into_iter().map(async |node| {
+                        let has_copy = holders.iter().any(|h| h.id == node.id);
+                        let told = tokio::select! {
+                            told = self.tell(node, info, name, news, has_copy) => Some(told),
+                            // It may hang, and then nobody waits for it any longer.
+                            () = self.death_of(&node.id) => None,
+                        };
+                        (&node.id, told)
+                    });
+                    join_all(told).await
+                }
             };
-            let mut others = holders.clone();
-            if !state.is_in_place(info) {
-                others = state.holding_targets().filter(|n| n.id != *self.me()).collect();
-            }
-            others.retain(|n| n.alive && !know.contains(&n.id));
-            let told = others.into_iter().map(async |node| {
-                let has_copy = holders.iter().any(|h| h.id == node.id);
-                let told = tokio::select! {
-                    told = self.tell(node, info, name, news, has_copy) => Some(told),
-                    // It may hang, and then nobody waits for it any longer.
-                    () = self.death_of(&node.id) => None,
-                };
-                (&node.id, told)
-            });
             let (mut failed, mut died) = (None, false);
-            for (id, told) in join_all(told).await {
+            for (id, told) in told {
                 match told {
                     Some(Ok(())) => drop(know.insert(id.clone())),
                     Some(Err(e)) => failed = Some((id, e)),
@@ -309,6 +351,18 @@ impl ObjectService {
             match failed {
                 None if died => {}
                 None => {
+                    if let News::Written(record) = news
+                        && info.erasure.is_some()
+                        && (record.stamp().version > 1 || !state.is_in_place(info))
+                    {
+                        // Only now may what was before go: until all have the new one, that is what
+                        // is left if this target dies.
+                        let news = News::Replaced(record.stamp());
+                        return Box::pin(self.tell_others(info, name, news)).await;
+                    }
+                    if let News::Replaced(stamp) = news {
+                        self.drop_slices(info, name, |of| of < stamp).await?;
+                    }
                     self.is_settled(info, name);
                     return Ok(());
                 }
@@ -323,7 +377,7 @@ impl ObjectService {
     }
 
     /// Returns when a node does not count as alive any more.
-    async fn death_of(&self, id: &NodeId) {
+    pub(super) async fn death_of(&self, id: &NodeId) {
         let mut changes = self.0.parts.maps.subscribe();
         while self.state().node(id).is_some_and(|node| node.alive) {
             if changes.changed().await.is_err() {
@@ -340,23 +394,28 @@ impl ObjectService {
         news: News<'_>,
         has_copy: bool,
     ) -> Result<()> {
-        let stamp = match news {
+        let (stamp, written) = match news {
             News::Written(record) if has_copy => {
                 let which = Which { info, name, older: false };
                 return self.send(node, which, record, Sent::Written).await.map(drop);
             }
-            News::Written(record) => record.stamp(),
-            News::Removed(stamp) => stamp,
+            News::Written(record) => (record.stamp(), true),
+            News::Removed(stamp) | News::Replaced(stamp) => (stamp, false),
         };
         let by = info.has_copies().then(|| self.me().clone());
-        let request = CopyRequest { stamp, by, ..CopyRequest::new(&info.bucket, name) };
+        let replaced = matches!(news, News::Replaced(_));
+        let new = CopyRequest::new(&info.bucket, name);
+        let request = CopyRequest { stamp, by, written, replaced, ..new };
         Ok(self.0.parts.peer.post_json(&node.url, REMOVE_PATH, &request).await?)
     }
 
     /// Removes a native object, wherever it lies; whether there was one. The caller has its lock.
     pub(super) async fn erase(&self, info: &BucketInfo, name: &str) -> Result<bool> {
         let state = self.may_write(info, name).await?;
-        let here = self.store().get(info.id, name).await?;
+        let mut here = self.store().get(info.id, name).await?;
+        if here.is_none() {
+            here = self.told_by_slices(info, name).await?;
+        }
         if let Some(stamp) = self.untold_removal(info, name).filter(|_| here.is_none()) {
             self.tell_others(info, name, News::Removed(stamp)).await?;
         }
@@ -370,12 +429,27 @@ impl ObjectService {
         let answers = self.look_elsewhere(info, name, others).await;
         let (there, removed) = newest(&answers);
         let there = there.map(|(_, stamp)| stamp);
+        // What lies here may be removed already, and only who does not answer knows.
+        if info.has_copies()
+            && self.lags(&state)
+            && let Some(e) = silent(info, name, &answers).filter(|_| here.is_some())
+        {
+            return Err(e);
+        }
         let gone = removed.max(self.tombstone(info, name).await?);
-        if here.is_none() && there <= gone {
-            // With a tombstone all is known; without one a silent target may have it.
-            return match silent(info, name, &answers).filter(|_| gone.is_none()) {
+        if !native::is_there(here.as_ref().map(Record::stamp), there, gone) {
+            if here.is_some() {
+                // Removed while this target was away.
+                self.store().remove(info.id, name).await?;
+                if self.may_have_slices(info) {
+                    self.drop_slices(info, name, |of| Some(of) <= gone).await?;
+                }
+            }
+            // Unless that removal is the last word, a silent target may have it.
+            let last = gone.is_some_and(|g| native::is_last_word(&state, info, g, self.me()));
+            return match silent(info, name, &answers).filter(|_| !last) {
                 Some(e) => Err(e),
-                None => Ok(false),
+                None => self.tell_of_removal(info, name, &answers, gone).await.map(|()| false),
             };
         }
         let last = here.as_ref().map(Record::stamp).max(there).max(gone);
@@ -386,6 +460,9 @@ impl ObjectService {
         }
         self.unsettle(info, name, Some(stamp));
         self.store().remove(info.id, name).await?;
+        if self.may_have_slices(info) {
+            self.drop_slices(info, name, |_| true).await?;
+        }
         self.tell_others(info, name, News::Removed(stamp)).await?;
         if !noted && !self.is_calm(&self.state()) {
             // Somebody went away just now and may not have heard.
@@ -398,13 +475,18 @@ impl ObjectService {
 /// The newest copy that was found, and the last removal.
 fn newest(answers: &[Answer]) -> (Option<(&Node, Stamp)>, Option<Stamp>) {
     let looks = || answers.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().ok()?)));
-    let there = looks().filter_map(|(node, look)| Some((node, look.there?)));
+    let there = looks().filter_map(|(node, look)| Some((node, look.newest()?)));
     let removed = looks().filter_map(|(_, look)| look.removed).max();
-    (there.max_by_key(|(_, stamp)| *stamp), removed)
+    (there.max_by_key(|(node, stamp)| (*stamp, !node.lagging)), removed)
+}
+
+/// Whether somebody has slices of an object.
+fn is_cut(answers: &[Answer]) -> bool {
+    answers.iter().any(|(_, answer)| answer.as_ref().is_ok_and(|look| !look.slices.is_empty()))
 }
 
 /// What is to be said where nobody has an object and somebody did not answer.
-fn silent(info: &BucketInfo, name: &str, answers: &[Answer]) -> Option<Error> {
+pub(super) fn silent(info: &BucketInfo, name: &str, answers: &[Answer]) -> Option<Error> {
     let (node, e) =
         answers.iter().find_map(|(node, answer)| Some((node, answer.as_ref().err()?)))?;
     let uri = info.bucket.object_uri(name);

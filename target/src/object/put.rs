@@ -8,6 +8,7 @@ use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cache_rules::Admission;
 use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
+use forebay_core::native::Past;
 use forebay_core::object::{ObjectMeta, PartSizes, is_system_key};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
@@ -232,16 +233,23 @@ impl ObjectService {
         making: Making,
     ) -> Result<RecordMeta> {
         let state = self.may_write(info, name).await?;
-        let before = self.store().get(info.id, name).await?;
+        let mut before = self.store().get(info.id, name).await?;
+        if before.is_none() {
+            before = self.told_by_slices(info, name).await?;
+        }
         let before = before.as_ref();
-        let mut last = before.map(Record::stamp).max(self.untold_removal(info, name));
+        let mut past = Past {
+            here: before.map(Record::stamp),
+            untold: self.untold_removal(info, name),
+            ..Past::default()
+        };
         if !state.is_calm() {
-            last = last.max(self.tombstone(info, name).await?);
+            past.buried = self.tombstone(info, name).await?;
         }
         if before.is_none() {
-            last = last.max(self.last_elsewhere(&state, info, name).await?);
+            past.elsewhere = self.last_elsewhere(&state, info, name).await?;
         }
-        let stamp = last.unwrap_or_default().next(state.version);
+        let stamp = past.next(&state);
         // What a front keeps of the former bytes says nothing of these.
         let kept = || {
             let custom = before.map(|r| r.meta.custom.clone()).unwrap_or_default();

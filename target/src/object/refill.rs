@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{CopyRequest, Stamp};
+use forebay_core::erasure::Form;
 use forebay_core::intra::ListRequest;
 use forebay_core::list_page::Detail;
 use forebay_core::state::{ClusterState, Node};
@@ -65,11 +66,11 @@ impl ObjectService {
         if !info.has_copies() || !self.may_have_lost() {
             return Ok(None);
         }
-        let others = rebalance::duty(state, info, name, self.me()).others;
+        let others = rebalance::tellers(state, info, name, self.me());
         let others = others.into_iter().filter(|n| n.alive).cloned().collect();
         // One that is on a disk of theirs which is not in use is known to be older when that is back.
         let request = CopyRequest { in_part: true, ..CopyRequest::new(&info.bucket, name) };
-        let Elsewhere { there, removed } = self.elsewhere(info, &request, others).await?;
+        let Elsewhere { there, removed, .. } = self.elsewhere(info, &request, others).await?;
         Ok(there.map(|(_, stamp)| stamp).max(removed))
     }
 
@@ -88,6 +89,17 @@ impl ObjectService {
             self.0.refilled.fetch_max(losses, Ordering::SeqCst);
         }
         Ok(all)
+    }
+
+    /// Whether an object lies here in that form.
+    async fn has_form(&self, info: &BucketInfo, name: &str, form: Form) -> Result<bool> {
+        match form {
+            Form::Whole => Ok(self.store().get(info.id, name).await?.is_some()),
+            Form::Slice(slice) => {
+                let here = self.look_at_slices(info, name).await?;
+                Ok(here.iter().any(|look| look.slice == slice))
+            }
+        }
     }
 
     async fn refill_from(
@@ -114,17 +126,26 @@ impl ObjectService {
             let state = self.state();
             let mut missing = Vec::new();
             for entry in &page.entries {
-                if rebalance::duty(&state, info, &entry.name, self.me()).stays
-                    && self.store().get(info.id, &entry.name).await?.is_none()
-                {
-                    missing.push((entry.name.clone(), entry.meta.size));
+                let size = entry.meta.size;
+                let forms = rebalance::forms(&state, info, &entry.name, size);
+                let due = forms.into_iter().find(|(node, _)| node.id == *self.me());
+                let Some((_, form)) = due else { continue };
+                if !self.has_form(info, &entry.name, form).await? {
+                    missing.push((entry.name.clone(), size, form));
                 }
             }
             let came = futures::stream::iter(missing)
-                .map(async |(name, size)| {
+                .map(async |(name, size, form)| {
                     let cost = size.saturating_add(COST_OF_ONE);
                     pace.pass(usize::try_from(cost).unwrap_or(usize::MAX)).await;
-                    self.adopt_from_neighbor(info, &name).await
+                    match form {
+                        Form::Whole => self.adopt_from_neighbor(info, &name).await,
+                        Form::Slice(_) => {
+                            // Who answers for the object makes it, and sends it here.
+                            self.have_ensured(info, &name, Stamp::default()).await?;
+                            self.told_by_slices(info, &name).await
+                        }
+                    }
                 })
                 .buffer_unordered(PARALLEL);
             let mut came = std::pin::pin!(came);

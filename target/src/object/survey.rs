@@ -5,13 +5,17 @@ use std::collections::BTreeMap;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{CopyLook, CopyRequest, Stamp, SurveyRequest};
+use forebay_core::erasure::Form;
 use forebay_core::state::Node;
 use forebay_core::{NodeId, Result, rebalance};
 
 use super::ObjectService;
 
 /// Where targets tell it.
-const PATH: &str = "/internal/v1/copy/survey";
+pub(super) const SURVEY_PATH: &str = "/internal/v1/copy/survey";
+
+/// An object that is asked about: its place among the names, and what of it is to be there.
+type Row = (usize, Stamp, Form);
 
 impl ObjectService {
     /// What lies here of each object at this moment, as far as disks are in use.
@@ -40,30 +44,30 @@ impl ObjectService {
             return names;
         }
         let state = self.state();
-        let mut asked: BTreeMap<&NodeId, (&Node, Vec<(usize, Stamp)>)> = BTreeMap::new();
+        let mut asked: BTreeMap<&NodeId, (&Node, Vec<Row>)> = BTreeMap::new();
         // Targets that may lack it, by name; those that nobody needs to be asked about stay.
         let mut lacking = vec![usize::MAX; names.len()];
         for (at, name) in names.iter().enumerate() {
-            let duty = rebalance::duty(&state, info, name, self.me());
             let Ok(Some(record)) = self.store().get(info.id, name).await else { continue };
-            if !duty.stays {
+            let mut forms = rebalance::forms(&state, info, name, record.size);
+            if !forms.iter().any(|(n, form)| n.id == *self.me() && *form == Form::Whole) {
                 continue;
             }
-            let others: Vec<&Node> = duty.others.into_iter().filter(|n| n.alive).collect();
-            lacking[at] = others.len();
-            for node in others {
+            forms.retain(|(node, _)| node.alive && node.id != *self.me());
+            lacking[at] = forms.len();
+            for (node, form) in forms {
                 let (_, rows) = asked.entry(&node.id).or_insert((node, Vec::new()));
-                rows.push((at, record.stamp()));
+                rows.push((at, record.stamp(), form));
             }
         }
         for (node, rows) in asked.into_values() {
-            let names = rows.iter().map(|(at, _)| names[*at].clone()).collect();
+            let names = rows.iter().map(|(at, ..)| names[*at].clone()).collect();
             let request = SurveyRequest { bucket: info.bucket.clone(), names };
-            let answer = self.0.parts.peer.post_json(&node.url, PATH, &request).await;
+            let answer = self.0.parts.peer.post_json(&node.url, SURVEY_PATH, &request).await;
             // A target that tells nothing is asked about each.
             let looks: Vec<CopyLook> = answer.unwrap_or_default();
-            for ((at, stamp), look) in rows.into_iter().zip(looks) {
-                if look.has(stamp) {
+            for ((at, stamp, form), look) in rows.into_iter().zip(looks) {
+                if look.has_form(form, stamp) {
                     lacking[at] -= 1;
                 }
             }

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::Stamp;
-use forebay_core::{Result, history};
+use forebay_core::{Result, history, native};
 use tokio_util::sync::CancellationToken;
 
 use super::ObjectService;
@@ -71,7 +71,7 @@ impl ObjectService {
                 let (page, more) = self.store().list(id, "", start, None, PAGE).await?;
                 let Some(last) = page.last() else { break };
                 after.clone_from(&last.name);
-                for old in page.iter().filter(|t| t.meta.epoch <= version) {
+                for old in page.iter().filter(|t| native::may_forget(t.stamp(), version)) {
                     let _guard = self.lock_key(history::bucket_id(id), &old.name).await;
                     // A newer one of the same name is another commit, and stays.
                     self.store().discard(old).await?;

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{COPY_HEADER, CopyHead, CopyLook, CopyRequest, Stamp};
+use forebay_core::native::Arrival;
 use forebay_core::size::ByteRange;
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::v1::query::object_uri;
-use forebay_core::{Error, ErrorCode, NodeId, Result, history, placement, rebalance};
+use forebay_core::{Error, ErrorCode, Result, history, native, placement, rebalance};
 use futures::StreamExt;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Key, ObjectService};
 use crate::backend::BodyStream;
@@ -21,13 +22,13 @@ use crate::store::{Record, RecordMeta};
 /// Where targets say what they have of an object, once those who change it are done.
 pub(crate) const LOOK_PATH: &str = "/internal/v1/copy/look";
 /// The same at once, whoever changes it.
-const PEEK_PATH: &str = "/internal/v1/copy/peek";
+pub(super) const PEEK_PATH: &str = "/internal/v1/copy/peek";
 /// Where they are asked to send it.
 pub(crate) const SEND_PATH: &str = "/internal/v1/copy/send";
 /// Where they are told that it was overtaken.
 pub(crate) const REMOVE_PATH: &str = "/internal/v1/copy/remove";
 /// Where they take copies from each other.
-const COPIES_PATH: &str = "/internal/v1/copies";
+pub(super) const COPIES_PATH: &str = "/internal/v1/copies";
 /// In the path of a copy that is an older version of its object, in the bucket's history.
 pub(crate) const OLDER: &str = "older";
 /// How long it may take from the last byte of a copy to its answer, or to have one sent.
@@ -73,13 +74,12 @@ impl Which<'_> {
         Key { bucket_id: self.bucket_id(), name: self.name.into() }
     }
 
-    fn uri(&self) -> String {
+    pub(super) fn uri(&self) -> String {
         self.info.bucket.object_uri(self.name)
     }
 
-    fn belongs_elsewhere(&self) -> Error {
-        Error::unavailable(format!("{} belongs to another target by now", self.uri()))
-            .retry_after(1)
+    pub(super) fn belongs_elsewhere(&self) -> Error {
+        native::belongs_elsewhere(self.info, self.name)
     }
 }
 
@@ -100,31 +100,38 @@ impl ObjectService {
         let damaged =
             record.as_ref().is_some_and(|now| self.0.mending.has(&Key::new(info, name), now));
         let there = record.map(|record| record.stamp());
-        Ok(CopyLook { there, damaged, removed: self.tombstone(info, name).await? })
+        let removed = self.tombstone(info, name).await?;
+        let slices = self.look_at_slices(info, name).await?;
+        let may_lack = info.erasure.is_some() && self.may_lack();
+        Ok(CopyLook { there, damaged, removed, slices, may_lack })
     }
 
-    /// Another target says that what is older than `stamp` was overtaken or removed; `by` does that
-    /// at this moment.
-    pub(crate) async fn overtaken(
-        &self,
-        info: &BucketInfo,
-        name: &str,
-        stamp: Stamp,
-        by: Option<&NodeId>,
-    ) -> Result<()> {
+    /// Another target says that what is older than the request's stamp was overtaken or removed; who it
+    /// says does that at this moment.
+    pub(crate) async fn overtaken(&self, info: &BucketInfo, request: &CopyRequest) -> Result<()> {
+        let CopyRequest { name, stamp, by, replaced, undone, .. } = request;
+        let (name, stamp) = (name.as_str(), *stamp);
         let _guard = self.0.locks.lock(&Key::new(info, name)).await;
         let state = self.state();
         if let Some(by) = by {
-            let which = Which { info, name, older: false };
-            check_writer(&state, which, by)?;
+            native::check_writer(&state, info, name, by)?;
+        }
+        if *undone {
+            return self.drop_slices(info, name, |of| of == stamp).await;
         }
         let found = self.store().get(info.id, name).await?;
-        let belongs = rebalance::duty(&state, info, name, self.me()).stays;
-        if belongs && !state.is_calm() && self.tombstone(info, name).await? < Some(stamp) {
-            self.bury(info, name, stamp).await?;
+        let gone = request.gone();
+        if !*replaced
+            && native::notes_removal(&state, info, name, self.me())
+            && self.tombstone(info, name).await? < Some(gone)
+        {
+            self.bury(info, name, gone).await?;
         }
         if found.is_some_and(|record| record.stamp() < stamp) {
             self.store().remove(info.id, name).await?;
+        }
+        if self.may_have_slices(info) {
+            self.drop_slices(info, name, |of| of < stamp).await?;
         }
         Ok(())
     }
@@ -136,10 +143,11 @@ impl ObjectService {
         name: &str,
         stamp: Stamp,
     ) -> Result<()> {
-        self.overtaken(info, name, stamp, None).await
+        let request = CopyRequest { stamp, ..CopyRequest::new(&info.bucket, name) };
+        self.overtaken(info, &request).await
     }
 
-    /// Has those to whom an object belongs know of its removal that is noted here.
+    /// Tells those of a removal that was noted here to whom the object belongs.
     pub(crate) async fn spread_tombstone(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let state = self.state();
         let others = rebalance::duty(&state, info, name, self.me()).others;
@@ -165,6 +173,9 @@ impl ObjectService {
             return Err(Error::unavailable(text));
         }
         let Some(record) = self.record_at_rest(which).await? else { return Ok(None) };
+        if which.info.erasure.is_some() {
+            return self.spread_or_drop(which, &record, pace).await;
+        }
         let mut bytes = None;
         for to in duty.others.iter().filter(|n| n.alive) {
             let why = Sent::Moved { alone: !which.info.has_copies() };
@@ -192,7 +203,7 @@ impl ObjectService {
         let to = to.ok_or_else(|| which.belongs_elsewhere())?;
         let Some(record) = self.record_at_rest(which).await? else { return Ok(()) };
         self.send(to, which, &record, Sent::Moved { alone: !anew }).await?;
-        if !duty.stays && duty.others.len() == 1 {
+        if !duty.stays && duty.others.len() == 1 && info.erasure.is_none() {
             self.drop_this(which, &record).await?;
         }
         Ok(())
@@ -205,7 +216,7 @@ impl ObjectService {
     }
 
     /// Drops a copy that is safe elsewhere, unless it was replaced meanwhile.
-    async fn drop_this(&self, which: Which<'_>, record: &Record) -> Result<()> {
+    pub(super) async fn drop_this(&self, which: Which<'_>, record: &Record) -> Result<()> {
         let _guard = self.0.locks.lock(&which.key()).await;
         let now = self.store().get(which.bucket_id(), which.name).await?;
         if now.is_some_and(|now| now.generation == record.generation) {
@@ -246,11 +257,9 @@ impl ObjectService {
             epoch: record.meta.epoch,
             from: Some(self.me().clone()),
             written: why == Sent::Written,
+            ..CopyHead::default()
         };
-        let value = HeaderValue::from_str(&head.to_header()?)
-            .map_err(|_| Error::internal("a copy's metadata cannot stand in a header"))?;
-        let mut headers = HeaderMap::new();
-        headers.insert(COPY_HEADER, value);
+        let headers = headers_of(&head)?;
         let mut path = object_uri(&which.info.bucket, which.name);
         path = path.replacen("/v1/objects", COPIES_PATH, 1);
         if which.older {
@@ -321,14 +330,23 @@ impl ObjectService {
     /// An error where a copy does not belong here, or its writer may not write it any more.
     fn check_arrival(&self, state: &ClusterState, which: Which<'_>, head: &CopyHead) -> Result<()> {
         if let Some(writer) = head.from.as_ref().filter(|_| head.written) {
-            check_writer(state, which, writer)?;
+            native::check_writer(state, which.info, which.object(), writer)?;
         }
-        let stays = rebalance::duty(state, which.info, which.object(), self.me()).stays;
+        let duty = rebalance::duty(state, which.info, which.object(), self.me());
+        // Of a coded object who has a slice takes the whole only if it may have to answer.
+        let stays = duty.stays
+            && (which.info.erasure.is_none() || self.tells(state, which.info, which.object()));
         stays.then_some(()).ok_or_else(|| which.belongs_elsewhere())
     }
 
+    /// Whether this target may have to answer for an object.
+    fn tells(&self, state: &ClusterState, info: &BucketInfo, name: &str) -> bool {
+        let holders = placement::holders(state, info, placement::digest_in(&info.bucket, name));
+        placement::tellers(info, &holders).iter().any(|node| node.id == *self.me())
+    }
+
     /// An error where nobody could tell that an object was removed since this copy of it was sent.
-    async fn check_not_removed(
+    pub(super) async fn check_not_removed(
         &self,
         state: &ClusterState,
         which: Which<'_>,
@@ -340,28 +358,37 @@ impl ObjectService {
         if !which.info.has_copies() {
             self.store().check_absent(which.bucket_id(), which.name)?;
         }
-        // Else there are tombstones.
-        if !state.is_in_place(which.info) || which.info.has_copies() && !state.is_calm() {
-            return Ok(());
-        }
-        let gone = || {
-            let text = format!("{}: the copy is not wanted any more", which.uri());
-            Error::new(ErrorCode::Conflict, text)
-        };
-        if !which.info.has_copies() {
-            return Err(gone());
-        }
-        // Who removes it does so where it was sent from, too, now or after this.
-        let from = head.from.as_ref().and_then(|from| state.node(from)).ok_or_else(gone)?;
-        if rebalance::duty(state, which.info, which.object(), &from.id).stays {
-            let request = CopyRequest::new(&which.info.bucket, which.name);
-            let look: CopyLook =
-                self.0.parts.peer.post_json(&from.url, PEEK_PATH, &request).await?;
-            if look.there == Some(head.stamp()) {
-                return Ok(());
+        let from = head.from.as_ref();
+        let arrival = native::arrival(state, which.info, which.object(), self.me(), from, false);
+        match arrival {
+            Arrival::Take => return Ok(()),
+            Arrival::Refuse => {}
+            Arrival::IfStillAt(from) => {
+                if self.peek_at(from, which).await?.there == Some(head.stamp()) {
+                    return Ok(());
+                }
+            }
+            // A version is never written a second time.
+            Arrival::IfNewest(_) if which.older => return Ok(()),
+            Arrival::IfNewest(others) => {
+                let looks = others.into_iter().map(|node| self.peek_at(node, which));
+                let looks = futures::future::try_join_all(looks).await?;
+                if !looks.iter().any(|look| look.is_after(head.stamp())) {
+                    return Ok(());
+                }
             }
         }
-        Err(gone())
+        let text = format!("{}: the copy is not wanted any more", which.uri());
+        Err(Error::new(ErrorCode::Conflict, text))
+    }
+
+    /// What lies at another target at this moment, though it be changing.
+    async fn peek_at(&self, node: &Node, which: Which<'_>) -> Result<CopyLook> {
+        if !node.alive {
+            return Err(Error::unavailable(format!("target {} is down", node.id)));
+        }
+        let request = CopyRequest::new(&which.info.bucket, which.name);
+        Ok(self.0.parts.peer.post_json(&node.url, PEEK_PATH, &request).await?)
     }
 
     /// Whether this copy, or what came after it, is known here.
@@ -374,7 +401,10 @@ impl ObjectService {
         let damaged = here.as_ref().is_some_and(|now| self.0.mending.has(&which.key(), now));
         let there = here.map(|record| record.stamp());
         let removed = self.tombstone(which.info, which.name).await?;
-        Ok(CopyLook { there, removed, damaged }.knows(head.stamp()))
+        let slices = self.look_at_slices(which.info, which.name).await?;
+        let look = CopyLook { there, removed, damaged, slices, may_lack: false };
+        // A whole beside a newer slice would be shown for what the object is.
+        Ok(look.knows(head.stamp()) || look.newest() > Some(head.stamp()))
     }
 
     /// Returns when all are done that are changing an object at this moment: whoever comes later
@@ -384,8 +414,9 @@ impl ObjectService {
     }
 }
 
-/// An error where `writer` is not who writes an object.
-fn check_writer(state: &ClusterState, which: Which<'_>, writer: &NodeId) -> Result<()> {
-    let owner = placement::owner(state, which.info, which.object())?;
-    if owner.id == *writer { Ok(()) } else { Err(which.belongs_elsewhere()) }
+/// The headers that a copy goes with, or a slice.
+pub(crate) fn headers_of(head: &CopyHead) -> Result<HeaderMap> {
+    let value = HeaderValue::from_str(&head.to_header()?)
+        .map_err(|_| Error::internal("a copy's metadata cannot stand in a header"))?;
+    Ok(HeaderMap::from_iter([(HeaderName::from_static(COPY_HEADER), value)]))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::checksum::ChecksumKind;
-use forebay_core::copies::{CopyHead, Stamp};
+use forebay_core::copies::{CopyHead, CopyRequest, Stamp};
 use forebay_core::object::ObjectMeta;
 use forebay_core::state::{Command, Role};
 use forebay_core::{ErrorCode, NodeId, Result, rebalance};
@@ -42,7 +42,7 @@ fn head(bytes: &str, epoch: u64, version: u64) -> CopyHead {
         checksum: hasher.finish(),
         ..ObjectMeta::default()
     };
-    CopyHead { meta, epoch, from: None, written: false }
+    CopyHead { meta, epoch, ..CopyHead::default() }
 }
 
 async fn arrives(
@@ -76,12 +76,36 @@ async fn a_copy_that_is_older_than_a_removal_stays_away() {
     let (bench, info, name) = moving().await;
     let object = (&info, name.as_str());
     arrives(&bench, object, head("old", 2, 4), "old").await.unwrap();
-    bench.service.overtaken(&info, &name, Stamp { epoch: 3, version: 5 }, None).await.unwrap();
+    bench.service.remove_older(&info, &name, Stamp { epoch: 3, version: 5 }).await.unwrap();
     assert_eq!(read(&bench, &info, &name).await, None);
     arrives(&bench, object, head("old", 2, 4), "old").await.unwrap();
     assert_eq!(read(&bench, &info, &name).await, None);
     arrives(&bench, object, head("new", 3, 6), "new").await.unwrap();
     assert_eq!(read(&bench, &info, &name).await.as_deref(), Some("new"));
+}
+
+#[tokio::test]
+async fn a_write_that_ends_elsewhere_after_its_object_belongs_here_is_taken_when_it_comes() {
+    let (bench, info, name) = moving().await;
+    let object = (&info, name.as_str());
+    let stamp = Stamp { epoch: 2, version: 5 };
+    let written = CopyRequest { stamp, written: true, ..CopyRequest::new(&info.bucket, &name) };
+    bench.service.overtaken(&info, &written).await.unwrap();
+    arrives(&bench, object, head("older", 2, 4), "older").await.unwrap();
+    assert_eq!(read(&bench, &info, &name).await, None);
+    arrives(&bench, object, head("written", 2, 5), "written").await.unwrap();
+    assert_eq!(read(&bench, &info, &name).await.as_deref(), Some("written"));
+}
+
+#[tokio::test]
+async fn an_old_tombstone_does_not_hide_what_another_target_may_have() {
+    let (bench, info, name) = moving().await;
+    let before = bench.service.state().targets_changed;
+    let gone = |epoch| Stamp { epoch, version: 5 };
+    bench.service.remove_older(&info, &name, gone(before - 1)).await.unwrap();
+    assert!(bench.service.adopt_from_neighbor(&info, &name).await.is_err(), "it may be there");
+    bench.service.remove_older(&info, &name, gone(before)).await.unwrap();
+    assert!(bench.service.adopt_from_neighbor(&info, &name).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -114,7 +138,7 @@ async fn a_removal_that_is_noted_when_all_has_come_to_its_place_leaves_no_note()
     let stop = CancellationToken::new();
     let watching = tokio::spawn(bench.service.clone().watch_tombstones(stop.clone()));
     let noted = || bench.service.tombstone(&info, &name);
-    bench.service.overtaken(&info, &name, Stamp { epoch: 2, version: 5 }, None).await.unwrap();
+    bench.service.remove_older(&info, &name, Stamp { epoch: 2, version: 5 }).await.unwrap();
     assert!(noted().await.unwrap().is_some());
     let placed = bench.service.state().targets_changed;
     let gone = async || {

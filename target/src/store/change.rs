@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::format;
+use super::observer::key_digest;
 use super::recency::Touch;
 use super::record::{Record, RecordMeta};
 use super::work::Filling;
@@ -39,15 +40,18 @@ pub(crate) struct Outcome {
 }
 
 impl Change {
-    pub(crate) fn key(&self) -> Option<Vec<u8>> {
+    /// A digest of the object that it is of.
+    pub(crate) fn digest(&self) -> Option<u64> {
         match self {
             Self::Put { record, .. } | Self::Update { record, .. } | Self::Move { record, .. } => {
-                Some(format::key(record.bucket_id, &record.name))
+                Some(record.digest())
             }
             Self::Remove { bucket_id, name, .. } | Self::Bury { bucket_id, name, .. } => {
-                Some(format::key(*bucket_id, name))
+                Some(key_digest(*bucket_id, name))
             }
-            Self::Unstray { key } => Some(key.clone()),
+            Self::Unstray { key } => {
+                format::parse_key(key).ok().map(|(bucket_id, name)| key_digest(bucket_id, name))
+            }
             Self::Times(_) | Self::Release { .. } => None,
         }
     }

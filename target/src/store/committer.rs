@@ -112,7 +112,7 @@ fn run(mut engine: Engine, mut receiver: mpsc::Receiver<Request>) {
         group.take(first);
         while !group.is_full() {
             match receiver.try_recv() {
-                Ok(request) if group.has_key_of(&request) => {
+                Ok(request) if group.has_object_of(&request) => {
                     next = Some(request);
                     break;
                 }
@@ -128,11 +128,12 @@ fn run(mut engine: Engine, mut receiver: mpsc::Receiver<Request>) {
     engine.end();
 }
 
-/// Requests that are written together; no key is in two of them.
+/// Requests that are written together; no object is in two of them.
 #[derive(Default)]
 struct Group {
     requests: Vec<Request>,
-    keys: HashSet<Vec<u8>>,
+    /// Digests of objects: two of one digest are taken for one.
+    objects: HashSet<u64>,
     changes: usize,
     bytes: usize,
 }
@@ -140,7 +141,7 @@ struct Group {
 impl Group {
     fn take(&mut self, request: Request) {
         for change in &request.changes {
-            self.keys.extend(change.key());
+            self.objects.extend(change.digest());
             self.changes += 1;
             self.bytes += change.payload();
         }
@@ -151,7 +152,8 @@ impl Group {
         self.bytes >= GROUP_BYTES || self.changes >= GROUP_CHANGES
     }
 
-    fn has_key_of(&self, request: &Request) -> bool {
-        request.changes.iter().filter_map(Change::key).any(|key| self.keys.contains(&key))
+    fn has_object_of(&self, request: &Request) -> bool {
+        let mut digests = request.changes.iter().filter_map(Change::digest);
+        digests.any(|digest| self.objects.contains(&digest))
     }
 }

@@ -64,6 +64,11 @@ fn uploads_dir(root: &Path) -> PathBuf {
 }
 
 impl UploadDir {
+    /// Where it is, below the root of its disk.
+    pub(crate) fn place(&self) -> String {
+        format!("uploads/{} of disk {}", self.id, self.disk)
+    }
+
     fn path(&self, root: &Path) -> PathBuf {
         uploads_dir(root).join(&self.id)
     }
@@ -189,6 +194,12 @@ impl Store {
         let (shared, dir) = (self.disk_of(dir)?.shared().clone(), dir.clone());
         blocking(move || {
             let path = dir.path(&shared.root);
+            // The journal goes last: parts without it could not be told from those of an upload
+            // whose journal is damaged, and would stay after a crash in between.
+            for part in list(&*shared.io, &path)?.into_iter().filter(|name| name != JOURNAL) {
+                let part = path.join(part);
+                shared.io.unlink(&part).map_err(failed("remove", &part))?;
+            }
             shared.io.remove_tree(&path).map_err(failed("remove", &path))
         })
         .await
@@ -253,18 +264,26 @@ fn list(io: &dyn Disk, dir: &Path) -> Result<Vec<String>> {
     }
 }
 
-/// Reads what is in the folder of an upload. Blocks.
-fn open(volume: &Arc<Volume>, dir: &UploadDir) -> Result<FoundUpload> {
-    let shared = volume.shared();
-    let path = dir.path(&shared.root);
-    let journal = path.join(JOURNAL);
-    let file = shared.io.open(&journal).map_err(failed("open", &journal))?;
-    let len = file.size().map_err(failed("measure", &journal))?;
+/// The bytes of a journal; none where the process ended before there was one. Blocks.
+fn read_journal(io: &dyn Disk, journal: &Path) -> Result<Vec<u8>> {
+    let file = match io.open(journal) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened.map_err(failed("open", journal))?,
+    };
+    let len = file.size().map_err(failed("measure", journal))?;
     if len > MAX_JOURNAL {
         return Err(Error::new(ErrorCode::Corrupt, format!("its journal has {len} bytes")));
     }
     let mut text = vec![0; len as usize];
-    file.read_exact_at(&mut text, 0).map_err(failed("read", &journal))?;
+    file.read_exact_at(&mut text, 0).map_err(failed("read", journal))?;
+    Ok(text)
+}
+
+/// Reads what is in the folder of an upload. Blocks.
+fn open(volume: &Arc<Volume>, dir: &UploadDir) -> Result<FoundUpload> {
+    let shared = volume.shared();
+    let path = dir.path(&shared.root);
+    let text = read_journal(&*shared.io, &path.join(JOURNAL))?;
     let lines = text.split(|b| *b == b'\n').filter(|line| !line.is_empty());
     let mut files = Vec::new();
     for name in list(&*shared.io, &path)? {

@@ -20,16 +20,18 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Gateways refuse to start with another list of gateways than their group was made with, and by
-then the upgrade has stopped the old ones. Sees the running release only when a cluster is asked. */}}
+{{/* A group of gateways may grow, but pods that go are still counted by it until they are taken out.
+Sees the running release only when a cluster is asked. */}}
 {{- define "forebay.keepsGateways" -}}
 {{- $name := printf "%s-gateway" (include "forebay.fullname" .) -}}
 {{- $live := lookup "v1" "ConfigMap" .Release.Namespace $name -}}
 {{- if and .Release.IsUpgrade $live -}}
 {{- $line := regexFind "(?m)^gateways = .*$" (index $live.data "gateway.toml" | default "") -}}
-{{- $new := printf "gateways = %s" (include "forebay.gatewayUrls" .) -}}
-{{- if and $line (ne $line $new) -}}
-{{- fail (printf "gateway.replicas, clusterDomain and the names of gateways cannot change: the group was made with %s. Put them back; or, if its volumes are new, delete ConfigMap %s first" (trimPrefix "gateways = " $line) $name) -}}
+{{- $new := include "forebay.gatewayUrls" . | fromJsonArray -}}
+{{- range $url := trimPrefix "gateways = " $line | default "[]" | fromJsonArray -}}
+{{- if not (has $url $new) -}}
+{{- fail (printf "gateway %s would be lost: clusterDomain and the names of gateways cannot change, and gateway.replicas only grows. Put them back; or, if it was taken out by `forebay node remove` or its volumes are new, delete ConfigMap %s first" $url $name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

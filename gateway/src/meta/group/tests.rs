@@ -8,6 +8,7 @@ use forebay_core::{Bucket, ErrorCode, NodeId, Provider};
 use proptest::prelude::*;
 
 use super::*;
+use crate::meta::view::{EnterReply, EnterRequest, RemoveReply, RemoveRequest};
 
 const URL: &str = "http://127.0.0.1:1";
 
@@ -30,13 +31,25 @@ impl Alone {
         let peer = PeerClient::new(secret);
         let (group, closing) =
             Group::open(path, url, gateways, peer, maps.clone(), &lifecycle).await?;
-        if group.is_alone() {
-            group.form().await?;
-            let mut leader = group.leader();
-            leader.wait_for(|l| matches!(l, Leader::Here { .. })).await.unwrap();
-            group.catch_up().await?;
+        let alone = Self { group, maps, closing, lifecycle };
+        if alone.group.is_alone() {
+            alone.lead().await?;
         }
-        Ok(Self { group, maps, closing, lifecycle })
+        Ok(alone)
+    }
+
+    /// Starts the only voter of a group in which others learn.
+    async fn start_among(path: &Path) -> Self {
+        let alone = Self::try_start(path, URL, &[]).await.unwrap();
+        alone.lead().await.unwrap();
+        alone
+    }
+
+    async fn lead(&self) -> Result<()> {
+        self.group.find_place().await?;
+        let mut leader = self.group.leader();
+        leader.wait_for(|l| matches!(l, Leader::Here { .. })).await.unwrap();
+        self.group.catch_up().await
     }
 
     async fn stop(self) {
@@ -200,18 +213,67 @@ async fn a_group_keeps_its_gateways() {
             e.message
         }
     };
-    let not_named = refused("new.redb", URL, &list(&[2, 3, 4])).await;
-    assert!(not_named.contains("does not name this gateway"), "{not_named}");
     assert!(refused("new.redb", URL, &list(&[1, 2, 2])).await.contains("twice"));
 
-    let alone = Alone::start(&dir.path().join("one.redb")).await;
-    alone.group.propose(create("b")).await.unwrap();
+    // What the log says counts, whatever the configuration names besides.
+    let path = dir.path().join("one.redb");
+    let alone = Alone::start(&path).await;
+    let version = alone.group.propose(create("b")).await.unwrap();
     alone.stop().await;
-    let grown = refused("one.redb", URL, &list(&[1, 2, 3])).await;
-    assert!(grown.contains(&format!("belongs to the gateways {URL}")), "{grown}");
-
-    let three = Alone::try_start(&dir.path().join("three.redb"), URL, &list(&[1, 2, 3])).await;
+    let again = Alone::try_start(&path, URL, &list(&[1, 2, 3])).await.unwrap();
+    assert!(again.group.is_alone() && again.maps.version() == version);
+    again.stop().await;
+    let path = dir.path().join("three.redb");
+    let state = forebay_core::state::ClusterState::default();
+    crate::meta::restore::restore(&path, URL, &list(&[1, 2, 3]), state).unwrap();
+    let three = Alone::try_start(&path, URL, &list(&[1, 2, 3])).await;
     three.unwrap().stop().await;
     let moved = refused("three.redb", "http://127.0.0.1:2", &list(&[1, 2, 3])).await;
     assert!(moved.contains("was http://127.0.0.1:1"), "{moved}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_only_gateway_stays_and_one_at_a_former_address_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("meta.redb");
+    Alone::start(&path).await.stop().await;
+    let elsewhere = "http://127.0.0.1:2";
+    let alone = Alone::try_start(&path, elsewhere, &[]).await.unwrap();
+    let only = RemoveRequest { url: elsewhere.into() };
+    let e = alone.group.remove(only).await.unwrap_err();
+    assert!(e.code == ErrorCode::Conflict && e.message.contains("the only gateway"), "{e}");
+    let unknown = RemoveRequest { url: "http://127.0.0.1:3".into() };
+    assert_eq!(alone.group.remove(unknown).await.unwrap(), RemoveReply::Done);
+    // It has the name that its first address gave it.
+    let id = forebay_core::placement::digest(URL);
+    let request = EnterRequest { id, url: URL.into(), blank: true };
+    let e = alone.group.enter(request).await.unwrap_err();
+    assert!(e.code == ErrorCode::Conflict && e.message.contains(elsewhere), "{e}");
+    assert_eq!(alone.group.seats().len(), 1);
+    alone.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_only_learns_counts_for_no_majority() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("meta.redb");
+    let alone = Alone::start(&path).await;
+    // Nobody is there: it began to enter, and ended.
+    let request = EnterRequest { id: 7, url: "http://127.0.0.1:9".into(), blank: true };
+    for _ in 0..2 {
+        assert_eq!(alone.group.enter(request.clone()).await.unwrap(), EnterReply::Learns);
+    }
+    assert!(!alone.group.is_alone());
+    alone.group.propose(create("b")).await.unwrap();
+    let half = EnterRequest { blank: false, ..request.clone() };
+    assert_eq!(alone.group.enter(half).await.unwrap(), EnterReply::Learns, "it has nothing yet");
+    alone.stop().await;
+    // Who leads next goes on, and can take it out.
+    let again = Alone::start_among(&path).await;
+    assert_eq!(
+        again.group.remove(RemoveRequest { url: request.url }).await.unwrap(),
+        RemoveReply::Done
+    );
+    assert!(again.group.is_alone());
+    again.stop().await;
 }

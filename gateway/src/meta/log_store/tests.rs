@@ -14,7 +14,7 @@ impl StoreBuilder<Types, LogStore, StateMachine, tempfile::TempDir> for Builder 
         let dir = tempfile::tempdir().unwrap();
         let file = MetaFile::open(&dir.path().join("meta.redb")).unwrap();
         let machine = StateMachine::open(file.clone(), Maps::default()).unwrap();
-        Ok((dir, LogStore::new(file, true), machine))
+        Ok((dir, LogStore::new(file, Arc::new(true.into())), machine))
     }
 }
 
@@ -29,7 +29,7 @@ async fn log_vote_and_marks_survive_a_reopening() {
     let path = dir.path().join("meta.redb");
     let vote = Vote::new_committed(3, 7);
     {
-        let mut store = LogStore::new(MetaFile::open(&path).unwrap(), true);
+        let mut store = LogStore::new(MetaFile::open(&path).unwrap(), Arc::new(true.into()));
         store.save_vote(&vote).await.unwrap();
         let entries: Vec<Entry> = (0..10).map(|i| blank_ent::<Types>(3, 7, i)).collect();
         store.blocking_append(entries).await.unwrap();
@@ -37,7 +37,7 @@ async fn log_vote_and_marks_survive_a_reopening() {
         store.truncate(log_id(3, 7, 8)).await.unwrap();
         store.save_committed(Some(log_id(3, 7, 6))).await.unwrap();
     }
-    let mut store = LogStore::new(MetaFile::open(&path).unwrap(), true);
+    let mut store = LogStore::new(MetaFile::open(&path).unwrap(), Arc::new(true.into()));
     assert_eq!(store.read_vote().await.unwrap(), Some(vote));
     assert_eq!(store.read_committed().await.unwrap(), Some(log_id(3, 7, 6)));
     let state = store.get_log_state().await.unwrap();

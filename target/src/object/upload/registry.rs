@@ -83,10 +83,10 @@ impl Live {
         }
     }
 
-    /// What was found on a disk; nothing where its journal does not say what it is.
-    fn recovered(found: FoundUpload) -> Option<Self> {
+    /// What was found on a disk, as it was found where its journal does not say what it is.
+    fn recovered(found: FoundUpload) -> std::result::Result<Self, FoundUpload> {
         let mut lines = found.lines.iter().map(|line| serde_json::from_slice(line));
-        let Some(Ok(Line::Upload { bucket_id, upload })) = lines.next() else { return None };
+        let Some(Ok(Line::Upload { bucket_id, upload })) = lines.next() else { return Err(found) };
         let live = Self::new(bucket_id, upload, found.dir);
         let mut files: HashMap<u64, PartFile> =
             found.files.into_iter().map(|file| (file.id, file)).collect();
@@ -98,7 +98,7 @@ impl Live {
                 live.keep(Kept { part, file });
             }
         }
-        Some(live)
+        Ok(live)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -223,9 +223,17 @@ impl ObjectService {
             for found in self.store().find_uploads().await? {
                 match Live::recovered(found) {
                     // The process that would have published it is no more.
-                    Some(live) if live.is_aside() => self.store().drop_upload(&live.dir).await?,
-                    Some(live) => uploads.insert(live),
-                    None => tracing::warn!("an upload on a disk cannot be read; it stays there"),
+                    Ok(live) if live.is_aside() => self.store().drop_upload(&live.dir).await?,
+                    Ok(live) => uploads.insert(live),
+                    // The process ended while it began or dropped it: nobody was told its id.
+                    Err(found) if found.files.is_empty() => {
+                        self.store().drop_upload(&found.dir).await?;
+                    }
+                    Err(found) => tracing::warn!(
+                        place = found.dir.place(),
+                        parts = found.files.len(),
+                        "the journal of an upload cannot be read; its parts stay on the disk"
+                    ),
                 }
             }
             Ok(())

@@ -317,6 +317,43 @@ async fn an_upload_outlives_a_restart() {
     assert_eq!(case.contents().await, whole);
 }
 
+/// A process may be killed between any two steps of beginning and of dropping an upload.
+#[tokio::test]
+async fn what_a_kill_leaves_of_an_upload_that_nobody_knows_is_gone_after_a_restart() {
+    let mut case = Case::new(false).await;
+    let uploads = case.bench.dir.path().join("disk/uploads");
+    for (id, journal) in [("0a", None), ("0b", Some("")), ("0c", Some("{\"upload\":{\"buck"))] {
+        std::fs::create_dir_all(uploads.join(id)).unwrap();
+        if let Some(text) = journal {
+            std::fs::write(uploads.join(id).join("journal"), text).unwrap();
+        }
+    }
+    case.bench.restart().await;
+    let kept = case.begin().await;
+    assert_eq!(case.left_behind(), 1, "only the one that began now");
+    // Parts that somebody was told of are not thrown away because the journal is damaged.
+    case.send(&kept, 1, b"part").await;
+    std::fs::write(uploads.join(&kept).join("journal"), "damaged").unwrap();
+    case.bench.restart().await;
+    case.begin().await;
+    assert_eq!(case.left_behind(), 2);
+}
+
+#[tokio::test]
+async fn a_drop_that_breaks_off_leaves_an_upload_that_can_be_dropped() {
+    let mut case = Case::new(false).await;
+    let id = case.begin().await;
+    case.send(&id, 1, b"part").await;
+    // Something cannot be removed, as if the process had ended there.
+    let dir = case.bench.dir.path().join("disk/uploads").join(&id);
+    std::fs::create_dir(dir.join("0")).unwrap();
+    case.bench.service.abort_upload(&case.info, "o", &id).await.unwrap();
+    std::fs::remove_dir(dir.join("0")).unwrap();
+    case.bench.restart().await;
+    case.bench.service.abort_upload(&case.info, "o", &id).await.unwrap();
+    assert_eq!(case.left_behind(), 0);
+}
+
 #[tokio::test]
 async fn with_a_backend_the_object_is_there_when_the_upload_is_complete() {
     let case = Case::new(true).await;

@@ -112,6 +112,8 @@ struct Way {
     done: BTreeSet<usize>,
     /// How many of the deletes that nobody answered were done; which ones makes no difference.
     lost_deletes: usize,
+    /// The same of the writes that nobody answered and nobody saw: what a delete found may be theirs.
+    lost_puts: usize,
 }
 
 impl Way {
@@ -133,9 +135,11 @@ pub fn linearize(acts: &[Act]) -> Result<(), String> {
         .iter()
         .filter_map(|act| if let Told::Found(value) = act.told { Some(value) } else { None })
         .collect();
+    let unseen = |act: &Act| {
+        act.told == Told::Nothing && matches!(act.kind, Kind::Put(value) if !read.contains(&value))
+    };
     let matters = |act: &Act| match act.kind {
-        // A write that nobody answered and nobody saw may as well not have been.
-        Kind::Put(value) => act.told != Told::Nothing || read.contains(&value),
+        Kind::Put(_) => true,
         Kind::Get => act.told != Told::Nothing,
         Kind::Delete => true,
     };
@@ -147,20 +151,21 @@ pub fn linearize(acts: &[Act]) -> Result<(), String> {
         }
     }
     moments.sort_unstable();
-    let first = Way { value: None, done: BTreeSet::new(), lost_deletes: 0 };
+    let first = Way { value: None, done: BTreeSet::new(), lost_deletes: 0, lost_puts: 0 };
     let mut ways = HashSet::from([first]);
-    let (mut open, mut lost_deletes) = (BTreeSet::new(), 0);
+    let (mut open, mut lost_deletes, mut lost_puts) = (BTreeSet::new(), 0, 0);
     for (_, answered, at) in moments {
         let act = &acts[at];
         if !answered {
             match (act.kind, act.told) {
                 (Kind::Delete, Told::Nothing) => lost_deletes += 1,
+                _ if unseen(act) => lost_puts += 1,
                 _ => drop(open.insert(at)),
             }
             continue;
         }
         let before = ways.clone();
-        ways = answer(acts, ways, &open, lost_deletes, at);
+        ways = answer(acts, ways, &open, (lost_deletes, lost_puts), at);
         open.remove(&at);
         if ways.is_empty() {
             return Err(explain(acts, act, &before));
@@ -169,12 +174,14 @@ pub fn linearize(acts: &[Act]) -> Result<(), String> {
     Ok(())
 }
 
+const DELETED: (Kind, Told) = (Kind::Delete, Told::Done);
+
 /// The ways that are left when a request is answered: it was done by now.
 fn answer(
     acts: &[Act],
     ways: HashSet<Way>,
     open: &BTreeSet<usize>,
-    lost_deletes: usize,
+    (lost_deletes, lost_puts): (usize, usize),
     answered: usize,
 ) -> HashSet<Way> {
     let mut left = HashSet::new();
@@ -197,6 +204,14 @@ fn answer(
                 Some(Way { value, done, ..way }.with_reads(acts, open))
             })
             .collect();
+        if way.value.is_none() && way.lost_puts < lost_puts {
+            let found = |at: &&usize| (acts[**at].kind, acts[**at].told) == DELETED;
+            more.extend(open.iter().filter(found).filter(|at| !way.done.contains(at)).map(|&at| {
+                let mut done = way.done.clone();
+                done.insert(at);
+                Way { done, lost_puts: way.lost_puts + 1, ..way }.with_reads(acts, open)
+            }));
+        }
         if way.value.is_some() && way.lost_deletes < lost_deletes {
             let lost_deletes = way.lost_deletes + 1;
             more.push(Way { value: None, lost_deletes, ..way }.with_reads(acts, open));
@@ -276,6 +291,10 @@ mod tests {
         assert!(linearize(&acts).is_ok());
         let back = [put(1, 0, 10), lost, get(2, 30, 31), get(1, 40, 41)];
         assert!(linearize(&back).is_err());
+        let removed = [missing(1, 2), lost, act(Kind::Delete, Told::Done, 21, 25)];
+        assert!(linearize(&removed).is_ok());
+        let again = act(Kind::Delete, Told::Done, 26, 27);
+        assert!(linearize(&[&removed[..], &[again]].concat()).is_err());
         let twice = [lost, get(2, 30, 31), put(1, 40, 41), get(1, 42, 43), get(2, 50, 51)];
         assert!(linearize(&twice).is_err());
     }

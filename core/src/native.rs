@@ -1,0 +1,382 @@
+//! What a target may do with an object of a native bucket, whom it asks and whom it tells: decided by
+//! the map and by stamps alone.
+//!
+//! While the places of objects change, what belongs on one target may still lie on a former owner; and
+//! a target that was away may have missed what those wrote that have copies.
+
+use crate::bucket::BucketInfo;
+use crate::copies::Stamp;
+use crate::error::{Error, Result};
+use crate::name::NodeId;
+use crate::placement;
+use crate::rebalance;
+use crate::state::{ClusterState, Node};
+
+/// Whether `me` is the target that writes an object now; an error where nobody does.
+pub fn writes(state: &ClusterState, info: &BucketInfo, name: &str, me: &NodeId) -> Result<bool> {
+    if info.has_copies() {
+        return Ok(placement::owner(state, info, name)?.id == *me);
+    }
+    Ok(rebalance::duty(state, info, name, me).stays)
+}
+
+/// An error where `writer`, who says that it writes an object at this moment, is not who does.
+pub fn check_writer(
+    state: &ClusterState,
+    info: &BucketInfo,
+    name: &str,
+    writer: &NodeId,
+) -> Result<()> {
+    let owner = placement::owner(state, info, name)?;
+    if owner.id == *writer { Ok(()) } else { Err(belongs_elsewhere(info, name)) }
+}
+
+/// The error for an object that is another target's by now.
+pub fn belongs_elsewhere(info: &BucketInfo, name: &str) -> Error {
+    let uri = info.bucket.object_uri(name);
+    Error::unavailable(format!("{uri} belongs to another target by now")).retry_after(1)
+}
+
+/// Whether target `me` may have missed what became of objects that have copies.
+pub fn lags(state: &ClusterState, me: &NodeId) -> bool {
+    state.node(me).is_none_or(|node| node.lagging)
+}
+
+/// The other targets that may know more of an object than `me`.
+pub fn who_may_know<'a>(
+    state: &'a ClusterState,
+    info: &BucketInfo,
+    name: &str,
+    me: &NodeId,
+) -> Vec<&'a Node> {
+    if !state.is_in_place(info) {
+        return state.holding_targets().filter(|node| node.id != *me).collect();
+    }
+    if info.has_copies() && lags(state, me) {
+        return rebalance::tellers(state, info, name, me);
+    }
+    Vec::new()
+}
+
+/// The other targets that surely have what `me` has lost of an object with copies.
+pub fn who_has_copies<'a>(
+    state: &'a ClusterState,
+    info: &BucketInfo,
+    name: &str,
+    me: &NodeId,
+) -> Vec<&'a Node> {
+    let mut others = rebalance::tellers(state, info, name, me);
+    others.retain(|node| node.alive && !node.lagging);
+    others
+}
+
+/// Who hears of a change of an object before it is acknowledged.
+#[derive(Clone, Debug)]
+pub struct Audience<'a> {
+    /// Those among `all` that get the new copy.
+    pub holders: Vec<&'a Node>,
+    /// Dead ones are not among them: what they have is found to be older when they are back.
+    pub all: Vec<&'a Node>,
+}
+
+/// Who has to hear from `me` what became of an object.
+pub fn audience<'a>(
+    state: &'a ClusterState,
+    info: &BucketInfo,
+    name: &str,
+    me: &NodeId,
+) -> Audience<'a> {
+    let holders = match info.has_copies() {
+        true => rebalance::duty(state, info, name, me).others,
+        false => Vec::new(),
+    };
+    let mut all = match state.is_in_place(info) {
+        true => holders.clone(),
+        false => state.holding_targets().filter(|node| node.id != *me).collect(),
+    };
+    all.retain(|node| node.alive);
+    Audience { holders, all }
+}
+
+/// What is known of an object's past where it is to be written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Past {
+    /// Of the copy that is replaced.
+    pub here: Option<Stamp>,
+    /// Of a removal that was made here and that others may not have heard of.
+    pub untold: Option<Stamp>,
+    /// Of a tombstone here.
+    pub buried: Option<Stamp>,
+    /// Of what others say, where the copy here may have been lost.
+    pub elsewhere: Option<Stamp>,
+}
+
+impl Past {
+    /// The stamp of a write that comes after all of it.
+    pub fn next(self, state: &ClusterState) -> Stamp {
+        let mut last = self.here.max(self.untold).max(self.elsewhere);
+        // In a calm cluster a tombstone is of no meaning, and about to go.
+        if !state.is_calm() {
+            last = last.max(self.buried);
+        }
+        last.unwrap_or_default().next(state.version)
+    }
+}
+
+/// Whether an object is there for who removes it: `here` is its copy where it is removed, `there` the
+/// newest one elsewhere, `gone` the last removal that anybody noted.
+pub fn is_there(here: Option<Stamp>, there: Option<Stamp>, gone: Option<Stamp>) -> bool {
+    here.max(there) > gone
+}
+
+/// Whether a removal of this stamp, noted at target `me`, is the last that became of an object. Where
+/// places changed since then, another target may have written the object, and where `me` was away,
+/// its other holders.
+pub fn is_last_word(state: &ClusterState, info: &BucketInfo, gone: Stamp, me: &NodeId) -> bool {
+    gone.epoch >= state.targets_changed && !(info.has_copies() && lags(state, me))
+}
+
+/// Whether the newest copy of those that were found, at `holder`, may be older than what a target
+/// that did not answer has.
+pub fn may_be_older(info: &BucketInfo, holder: &Node) -> bool {
+    info.has_copies() && holder.lagging
+}
+
+/// What becomes of a copy that arrives where it belongs and is new.
+#[derive(Clone, Debug)]
+pub enum Arrival<'a> {
+    Take,
+    /// Nobody could tell that the object was removed since the copy was sent.
+    Refuse,
+    /// Taken if this target, which sent it, has it still: who removes the object does so there too.
+    IfStillAt(&'a Node),
+    /// Taken if all of these answer and none knows anything newer: who sent it may have missed that, and
+    /// who takes it shows it as the newest there is.
+    IfNewest(Vec<&'a Node>),
+}
+
+/// Whether target `me` may take a copy that lay somewhere else, or (`written`) is being written just now.
+pub fn arrival<'a>(
+    state: &'a ClusterState,
+    info: &BucketInfo,
+    name: &str,
+    me: &NodeId,
+    from: Option<&NodeId>,
+    written: bool,
+) -> Arrival<'a> {
+    if written {
+        return Arrival::Take;
+    }
+    let sender = from.filter(|_| info.has_copies()).and_then(|from| state.node(from));
+    // Where objects move, or somebody is away, there are tombstones.
+    let buried = !state.is_in_place(info) || info.has_copies() && !state.is_calm();
+    match sender {
+        Some(node) if buried && node.lagging && !lags(state, me) => {
+            let others = state.holding_targets().filter(|n| n.id != *me && n.id != node.id);
+            Arrival::IfNewest(others.collect())
+        }
+        _ if buried => Arrival::Take,
+        Some(node) if rebalance::duty(state, info, name, &node.id).stays => {
+            Arrival::IfStillAt(node)
+        }
+        _ => Arrival::Refuse,
+    }
+}
+
+/// Whether target `me`, which hears of a removal, has to note it: an older copy may come to it later.
+pub fn notes_removal(state: &ClusterState, info: &BucketInfo, name: &str, me: &NodeId) -> bool {
+    !state.is_calm() && rebalance::duty(state, info, name, me).stays
+}
+
+/// Whether a tombstone is of no use any more, in a calm cluster of this version.
+pub fn may_forget(tombstone: Stamp, version: u64) -> bool {
+    tombstone.epoch <= version
+}
+
+/// The targets that know all objects of a native bucket together. Where objects have copies, so many
+/// may be missing that one of those is among the others who know of each. `None`: all members have to be there.
+pub fn who_can_list<'a>(state: &'a ClusterState, info: &BucketInfo) -> Option<Vec<&'a Node>> {
+    if !info.has_copies() || !state.is_in_place(info) {
+        return None;
+    }
+    let whole = |node: &&Node| node.alive && !node.lagging;
+    let (here, missing): (Vec<_>, Vec<_>) = state.holding_targets().partition(whole);
+    let copies = info.tellers().min(state.owning_targets().count());
+    (!here.is_empty() && missing.len() < copies).then_some(here)
+}
+
+/// An error where a listing would lack something without a word: whoever chose by a state of version
+/// `chosen_by` that `me` and others are asked may not know of a target that came since, or of an absence of `me`.
+pub fn check_choice(state: &ClusterState, chosen_by: u64, me: &NodeId) -> Result<()> {
+    let came = state.node(me).map_or(0, |node| node.alive_since);
+    if chosen_by >= state.targets_changed.max(came) {
+        return Ok(());
+    }
+    let text = format!("version {chosen_by} of the cluster's state is too old for a listing");
+    Err(Error::unavailable(text).retry_after(1))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::name::{Bucket, Provider};
+    use crate::state::{Command, Role};
+
+    fn id(n: usize) -> NodeId {
+        NodeId::new(&format!("target-{n:02}")).unwrap()
+    }
+
+    fn join(state: &mut ClusterState, n: usize) {
+        let (role, url, zone) = (Role::Target, format!("http://t{n}"), String::new());
+        apply(state, Command::Join { id: id(n), role, url, weight: 1, zone });
+    }
+
+    fn apply(state: &mut ClusterState, command: Command) {
+        state.apply(state.version + 1, command).unwrap();
+    }
+
+    /// Three targets and a bucket of two copies, all in place.
+    fn calm() -> (ClusterState, BucketInfo) {
+        let mut state = ClusterState::default();
+        (0..3).for_each(|n| join(&mut state, n));
+        let bucket = Bucket::new(Provider::Ais, "b").unwrap();
+        let info = BucketInfo { copies: 2, ..BucketInfo::requested(bucket.clone(), None) };
+        apply(&mut state, Command::CreateBucket { info: info.into(), now_ns: 1 });
+        let info = (**state.bucket(&bucket).unwrap()).clone();
+        assert!(state.is_calm());
+        (state, info)
+    }
+
+    fn holders(state: &ClusterState, info: &BucketInfo) -> (NodeId, NodeId) {
+        let digest = placement::digest_in(&info.bucket, "o");
+        let found = placement::holders(state, info, digest);
+        (found[0].id.clone(), found[1].id.clone())
+    }
+
+    fn ids(nodes: Vec<&Node>) -> Vec<NodeId> {
+        nodes.into_iter().map(|node| node.id.clone()).collect()
+    }
+
+    #[test]
+    fn the_first_holder_writes_and_tells_the_second_and_asks_nobody() {
+        let (state, info) = calm();
+        let (first, second) = holders(&state, &info);
+        assert!(writes(&state, &info, "o", &first).unwrap());
+        assert!(!writes(&state, &info, "o", &second).unwrap());
+        assert!(check_writer(&state, &info, "o", &second).is_err());
+        assert!(who_may_know(&state, &info, "o", &first).is_empty());
+        let heard = audience(&state, &info, "o", &first);
+        assert_eq!((ids(heard.holders), ids(heard.all)), (vec![second.clone()], vec![second]));
+    }
+
+    #[test]
+    fn while_objects_move_all_are_asked_and_told_and_dead_ones_only_asked() {
+        let (mut state, info) = calm();
+        join(&mut state, 3);
+        let (first, second) = holders(&state, &info);
+        apply(&mut state, Command::SetAlive { id: second.clone(), alive: false, yields: false });
+        assert_eq!(who_may_know(&state, &info, "o", &first).len(), 3);
+        let heard = audience(&state, &info, "o", &first);
+        assert_eq!((ids(heard.holders), heard.all.len()), (vec![second], 2));
+    }
+
+    #[test]
+    fn who_lags_asks_those_that_have_copies_and_is_not_asked_by_who_lost_some() {
+        let (mut state, info) = calm();
+        let (first, second) = holders(&state, &info);
+        apply(&mut state, Command::SetAlive { id: first.clone(), alive: true, yields: true });
+        assert_eq!(ids(who_may_know(&state, &info, "o", &first)), vec![second.clone()]);
+        assert!(who_has_copies(&state, &info, "o", &second).is_empty());
+        assert!(writes(&state, &info, "o", &second).unwrap());
+    }
+
+    #[test]
+    fn a_write_is_newer_than_a_removal_only_as_long_as_that_may_matter() {
+        let (mut state, _) = calm();
+        let buried = Some(Stamp { epoch: 99, version: 7 });
+        let past = Past { here: Some(Stamp { epoch: 2, version: 3 }), buried, ..Past::default() };
+        assert_eq!(past.next(&state), Stamp { epoch: state.version, version: 4 });
+        apply(&mut state, Command::SetAlive { id: id(0), alive: false, yields: false });
+        assert_eq!(past.next(&state), Stamp { epoch: 99, version: 8 });
+    }
+
+    #[test]
+    fn a_copy_that_may_have_been_removed_meanwhile_is_taken_only_with_a_witness() {
+        let (mut state, info) = calm();
+        let (first, second) = holders(&state, &info);
+        let stranger = (0..3).map(id).find(|id| *id != first && *id != second);
+        let from = |state: &ClusterState, from: Option<&NodeId>, written| match arrival(
+            state, &info, "o", &second, from, written,
+        ) {
+            Arrival::Take => "take",
+            Arrival::Refuse => "refuse",
+            Arrival::IfStillAt(_) => "ask",
+            Arrival::IfNewest(others) => {
+                assert!(!others.iter().any(|n| n.id == second || Some(&n.id) == from));
+                "ask all"
+            }
+        };
+        assert_eq!(from(&state, Some(&first), true), "take");
+        assert_eq!(from(&state, Some(&first), false), "ask");
+        assert_eq!(from(&state, stranger.as_ref(), false), "refuse");
+        assert_eq!(from(&state, None, false), "refuse");
+        assert!(!notes_removal(&state, &info, "o", &second));
+        join(&mut state, 3);
+        assert_eq!(from(&state, stranger.as_ref(), false), "take");
+        let (here, _) = holders(&state, &info);
+        assert!(notes_removal(&state, &info, "o", &here));
+        apply(&mut state, Command::SetAlive { id: first.clone(), alive: true, yields: true });
+        assert_eq!(from(&state, Some(&first), false), "ask all", "it may have missed something");
+        apply(&mut state, Command::SetAlive { id: second.clone(), alive: true, yields: true });
+        assert_eq!(from(&state, Some(&first), false), "take", "it asks before it shows anything");
+    }
+
+    #[test]
+    fn a_removal_is_the_last_word_until_places_change_or_who_noted_it_was_away() {
+        let (mut state, info) = calm();
+        let (first, _) = holders(&state, &info);
+        let gone = Stamp { epoch: state.version, version: 2 };
+        assert!(is_last_word(&state, &info, gone, &first));
+        let mut moved = state.clone();
+        join(&mut moved, 3);
+        assert!(!is_last_word(&moved, &info, gone, &first), "another may have written since");
+        apply(&mut state, Command::SetAlive { id: first.clone(), alive: true, yields: true });
+        assert!(!is_last_word(&state, &info, gone, &first));
+        assert!(may_be_older(&info, state.node(&first).unwrap()));
+        let once = BucketInfo { copies: 1, ..info };
+        assert!(is_last_word(&state, &once, gone, &first), "nobody else writes it");
+    }
+
+    #[test]
+    fn what_was_removed_after_all_copies_of_it_is_not_there_to_be_removed() {
+        let stamp = |epoch| Some(Stamp { epoch, version: 1 });
+        assert!(is_there(stamp(3), None, None) && is_there(None, stamp(3), stamp(2)));
+        assert!(!is_there(stamp(3), None, stamp(4)) && !is_there(None, None, None));
+    }
+
+    #[test]
+    fn a_listing_by_a_state_that_lacks_a_target_or_an_absence_is_refused() {
+        let (mut state, _) = calm();
+        let before = state.version;
+        assert!(check_choice(&state, before, &id(0)).is_ok());
+        apply(&mut state, Command::SetAlive { id: id(0), alive: false, yields: false });
+        apply(&mut state, Command::SetAlive { id: id(0), alive: true, yields: false });
+        assert!(check_choice(&state, before, &id(0)).is_err());
+        assert!(check_choice(&state, before, &id(1)).is_ok(), "it was there all the time");
+        join(&mut state, 3);
+        assert!(check_choice(&state, state.version - 1, &id(1)).is_err());
+    }
+
+    #[test]
+    fn a_listing_does_without_as_many_targets_as_leave_one_copy_of_each_object() {
+        let (mut state, info) = calm();
+        assert_eq!(who_can_list(&state, &info).unwrap().len(), 3);
+        apply(&mut state, Command::SetAlive { id: id(0), alive: false, yields: false });
+        assert_eq!(who_can_list(&state, &info).unwrap().len(), 2);
+        apply(&mut state, Command::SetAlive { id: id(1), alive: true, yields: true });
+        assert!(who_can_list(&state, &info).is_none(), "one of two copies may be missing");
+        let once = BucketInfo { copies: 1, ..info };
+        assert!(who_can_list(&calm().0, &once).is_none());
+    }
+}

@@ -1,0 +1,331 @@
+//! What nodes and clients of this version say to each other, byte for byte, and that they still understand
+//! what those of earlier versions say: in a rolling upgrade both are in one cluster.
+//!
+//! `wire/1/` has captures of the first version of the wire. They are never changed: what an earlier node
+//! sends is read for ever. Where a version begins to send something else, its capture comes into a folder
+//! of its own (`FOREBAY_NEW_CAPTURES=1` writes what is absent), and the old one is still read by a test.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::path::PathBuf;
+
+use forebay_core::batch::{BatchEntry, BatchRequest};
+use forebay_core::batch_stream::{Decoder, Encoder, Row};
+use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
+use forebay_core::checksum::{Checksum, ChecksumKind};
+use forebay_core::copies::{CopyHead, CopyLook, CopyRequest, Stamp, SurveyRequest};
+use forebay_core::etl::{Etl, Stage, Transformer};
+use forebay_core::intra::{
+    DiskState, DiskUsage, Heartbeat, HeartbeatReply, JoinRequest, LeaderReply, LeaveReply,
+    LeaveRequest, ListPage, ListRequest, Machine, MapReply, NodeUsage,
+};
+use forebay_core::list_page::Detail;
+use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
+use forebay_core::sign::ClusterSecret;
+use forebay_core::state::{ClusterState, Command, Leaving, Role};
+use forebay_core::{Bucket, Error, ErrorCode, NodeId, ObjectName, Provider};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// A moment in 2026.
+const NOW_S: u64 = 1_795_000_000;
+
+fn path_of(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/wire/1").join(name)
+}
+
+/// The capture of this name, which is what this version sends.
+fn captured(name: &str, sent: &[u8]) -> Vec<u8> {
+    let path = path_of(name);
+    if !path.exists() && std::env::var_os("FOREBAY_NEW_CAPTURES").is_some() {
+        fs::write(&path, sent).unwrap();
+    }
+    let capture = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&capture), text(sent), "{name}: this version sends something else");
+    assert_eq!(capture, sent, "{name}: this version sends something else");
+    capture
+}
+
+/// A message in JSON: sent as captured, and read to the same, also with a field that a later version adds.
+fn message<T: Serialize + DeserializeOwned>(name: &str, message: &T) -> T {
+    let capture = captured(name, &serde_json::to_vec_pretty(message).unwrap());
+    let mut value: Value = serde_json::from_slice(&capture).unwrap();
+    let read: T = serde_json::from_value(value.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), value, "{name} is read to something else");
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("of_a_later_version".into(), 7.into());
+        let later: T = serde_json::from_value(value).unwrap();
+        let known = serde_json::to_value(&later).unwrap();
+        assert_eq!(known, serde_json::to_value(&read).unwrap(), "{name} of a later version");
+    }
+    read
+}
+
+fn id(text: &str) -> NodeId {
+    NodeId::new(text).unwrap()
+}
+
+fn bucket(name: &str) -> Bucket {
+    Bucket::new(Provider::Ais, name).unwrap()
+}
+
+fn join(name: &str, role: Role, port: u16, zone: &str) -> Command {
+    let (url, zone) = (format!("http://10.0.0.1:{port}"), zone.to_owned());
+    Command::Join { id: id(name), role, url, weight: 1 + u32::from(port == 3), zone }
+}
+
+/// One command of each kind, as a log of a cluster that lives.
+fn commands() -> Vec<Command> {
+    let native = BucketInfo { copies: 2, ..BucketInfo::requested(bucket("train"), None) };
+    let backend = BackendSpec {
+        kind: BackendKind::S3,
+        bucket: "images".into(),
+        endpoint: Some("http://s3.test:9000".into()),
+        root: None,
+    };
+    let cached = BucketInfo::requested(bucket("images"), Some(backend));
+    let etl = Etl {
+        name: "resize".into(),
+        by: Transformer::Push { url: "http://10.0.0.9:80".into() },
+        object_timeout_ms: 45_000,
+        init_timeout_ms: 45_000,
+        stage: Stage::Running,
+        job: "etl-1".into(),
+        init: serde_json::json!({"id": "resize"}),
+    };
+    let stopped = Etl { stage: Stage::Stopped, ..etl.clone() };
+    vec![
+        Command::Init { cluster_id: "c0ffee".into(), now_ns: NOW_S * 1_000_000_000 },
+        join("gateway-1", Role::Gateway, 1, ""),
+        join("target-1", Role::Target, 2, "a"),
+        join("target-2", Role::Target, 3, "b"),
+        join("target-3", Role::Target, 4, "b"),
+        Command::CreateBucket { info: Box::new(native.clone()), now_ns: 11 },
+        Command::CreateBucket { info: Box::new(cached), now_ns: 12 },
+        Command::CreateBucket {
+            info: Box::new(BucketInfo::requested(bucket("gone"), None)),
+            now_ns: 13,
+        },
+        Command::SetBucket { info: Box::new(BucketInfo { id: 1, copies: 3, ..native }) },
+        Command::DestroyBucket { bucket: bucket("gone") },
+        Command::RenameBucket { from: bucket("train"), to: bucket("training") },
+        Command::Configure {
+            change: BTreeMap::from([("log.level".to_owned(), "3".to_owned())]),
+            reset: false,
+            now_ns: 14,
+        },
+        Command::SetAlive { id: id("target-2"), alive: false, yields: false },
+        Command::SetAlive { id: id("target-2"), alive: true, yields: false },
+        Command::SetAlive { id: id("target-3"), alive: false, yields: true },
+        Command::SetMaintenance { id: id("target-2"), on: true },
+        Command::SetMaintenance { id: id("target-2"), on: false },
+        Command::Retire { id: id("target-2"), leaving: Leaving::Remove },
+        Command::Settled { placed: 16, repaired: vec![(id("target-2"), 14)] },
+        Command::AttachCluster { alias: "other".into(), url: "http://10.0.1.1:1".into() },
+        Command::AttachCluster { alias: "former".into(), url: "http://10.0.2.1:1".into() },
+        Command::DetachCluster { alias: "former".into() },
+        Command::Remove { id: id("target-3") },
+        Command::CreateEtl { etl: Box::new(etl.clone()) },
+        Command::SetEtl { etl: Box::new(stopped) },
+        Command::CreateEtl { etl: Box::new(Etl { name: "passing".into(), ..etl }) },
+        Command::DeleteEtl { name: "passing".into() },
+    ]
+}
+
+/// The state that the log makes.
+fn applied(log: impl IntoIterator<Item = Command>) -> ClusterState {
+    let mut state = ClusterState::default();
+    for (index, command) in (1..).zip(log) {
+        state.apply(index, command.clone()).unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    }
+    state
+}
+
+#[test]
+fn a_log_of_commands_is_read_and_makes_the_state_that_it_always_made() {
+    let log = commands();
+    let lines: Vec<String> = log.iter().map(|c| serde_json::to_string(c).unwrap()).collect();
+    let capture = captured("commands.jsonl", (lines.join("\n") + "\n").as_bytes());
+    let read: Vec<Command> = String::from_utf8(capture)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(read, log);
+    // Two versions that apply one log hold the same, or gateways of a mixed cluster drift apart.
+    assert_eq!(message("state.json", &applied(read)), applied(log));
+}
+
+#[test]
+fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
+    let role = Role::Target;
+    let request =
+        JoinRequest { id: id("target-1"), role, url: "http://10.0.0.1:2".into(), zone: "a".into() };
+    message("join.json", &request);
+    let usage = NodeUsage {
+        uptime_s: 60,
+        objects: 3,
+        bytes: 4096,
+        budget: 1 << 30,
+        hit_bytes: 1,
+        miss_bytes: 2,
+        backend_reads: 3,
+        disks: vec!["/data/1".into()],
+        lost: 1,
+        lost_names: vec!["ais://train/a".into()],
+        machine: Machine { mem_used: 1 << 20, loads: [0.5, 1.0, 1.5], ..Machine::default() },
+        mountpaths: vec![DiskUsage {
+            path: "/data/1".into(),
+            used: 4096,
+            budget: 1 << 30,
+            state: DiskState::Mending,
+            why: "its index is made again".into(),
+        }],
+        tracker: BTreeMap::from([("get.n".to_owned(), 5)]),
+    };
+    message("heartbeat.json", &Heartbeat { id: id("target-1"), version: 26, usage });
+    let state = Some(applied(commands()));
+    let reply = HeartbeatReply {
+        version: 26,
+        primary: id("gateway-1"),
+        state: state.clone(),
+        lease: true,
+        confirmed_ms: 40,
+        unknown: false,
+    };
+    message("heartbeat-reply.json", &reply);
+    message("leave.json", &LeaveRequest { id: id("target-1"), yields: true, since: 0 });
+    message("leave-reply.json", &LeaveReply { state });
+    let leader = LeaderReply { leads: true, term: Some(3), primary: Some(id("gateway-1")) };
+    message("leader-reply.json", &leader);
+}
+
+#[test]
+fn clients_get_the_map_in_the_words_of_the_first_version() {
+    let reply = MapReply {
+        state: applied(commands()),
+        primary: id("gateway-1"),
+        grant: "g".into(),
+        grant_expires_s: NOW_S,
+    };
+    message("map-reply.json", &reply);
+}
+
+#[test]
+fn nodes_and_clients_know_each_other_by_the_signatures_of_the_first_version() {
+    let secret = ClusterSecret::new("0123456789abcdef").unwrap();
+    let redirect = secret.sign_redirect("GET", "/v1/objects/train/a", NOW_S);
+    let node = secret.sign_node("POST", "/internal/v1/join", NOW_S);
+    let lines = [redirect, secret.grant(NOW_S), node].join("\n");
+    let capture = String::from_utf8(captured("signatures.txt", lines.as_bytes())).unwrap();
+    let [redirect, grant, node] = capture.lines().collect::<Vec<_>>()[..] else {
+        panic!("three lines")
+    };
+    assert!(!redirect.is_empty() && !node.is_empty());
+    assert!(secret.verify_grant(grant, NOW_S + 1));
+}
+
+#[test]
+fn a_batch_is_asked_for_and_answered_in_the_bytes_of_the_first_version() {
+    let name = |text: &str| ObjectName::new(text).unwrap();
+    let member = BatchEntry {
+        archpath: "000/ä.jpg".into(),
+        range: Some((3, None)),
+        ..BatchEntry::whole(1, name("shard-0001.tar"))
+    };
+    let request = BatchRequest {
+        buckets: vec![bucket("train"), bucket("images")],
+        entries: vec![BatchEntry::whole(0, name("a/1")), member],
+        ordered: false,
+    };
+    message("batch-request.json", &request);
+
+    let gone = Error::new(ErrorCode::ObjectNotFound, "ais://train/b does not exist");
+    let rows = vec![
+        Row { index: 1, status: 0, more: true, total: 11, payload: "hello ".into() },
+        Row { index: 0, status: 0, more: false, total: 0, payload: "".into() },
+        Row { index: 1, status: 0, more: false, total: 11, payload: "world".into() },
+        Row::failure(2, &gone),
+    ];
+    let mut sent = Encoder::header(26).to_vec();
+    let mut encoder = Encoder::default();
+    for frame in rows.chunks(3) {
+        frame.iter().cloned().for_each(|row| encoder.push(row));
+        encoder.flush().iter().for_each(|part| sent.extend_from_slice(part));
+    }
+    sent.extend_from_slice(&encoder.end());
+    let capture = captured("batch-stream.bin", &sent);
+    let (mut decoder, mut read) = (Decoder::new(), VecDeque::new());
+    decoder.decode(&capture, &mut read).unwrap();
+    assert!(decoder.is_complete());
+    assert_eq!((decoder.map_version(), Vec::from(read)), (Some(26), rows));
+}
+
+fn meta() -> ObjectMeta {
+    ObjectMeta {
+        size: 5,
+        version: "7".into(),
+        checksum: Some(Checksum { kind: ChecksumKind::Xxhash2, value: "26c7827d889f6da3".into() }),
+        mtime_ns: 1_795_233_111_530_862_741,
+        custom: [("colour".to_owned(), "grün".to_owned())].into(),
+        present: true,
+        ..ObjectMeta::default()
+    }
+}
+
+#[test]
+fn pages_of_listings_are_those_of_the_first_version() {
+    let request = ListRequest {
+        bucket_id: 1,
+        prefix: "a".into(),
+        after: "a.tar".into(),
+        limit: 1000,
+        archive: true,
+        detail: Detail::Size,
+        ..ListRequest::default()
+    };
+    message("list-request.json", &request);
+    let shard = ListEntry { name: "a.tar".into(), meta: meta(), kind: RowKind::Shard };
+    let member = ListEntry { name: "a.tar/é".into(), kind: RowKind::Member, ..shard.clone() };
+    let bare = ListEntry { name: "b".into(), ..ListEntry::default() };
+    let page = ListPage { entries: vec![shard, member, bare], more: true };
+    let all = captured("list-page-all.msgpack", &page.encode(Detail::All).unwrap());
+    assert_eq!(ListPage::decode(&all, Detail::All).unwrap(), page);
+    let sizes = captured("list-page-size.bin", &page.encode(Detail::Size).unwrap());
+    let read = ListPage::decode(&sizes, Detail::Size).unwrap();
+    let told = |page: &ListPage| -> Vec<_> {
+        let row = |e: &ListEntry| (e.name.clone(), e.kind, e.meta.size, e.meta.mtime_ns);
+        page.entries.iter().map(row).collect()
+    };
+    assert_eq!((told(&read), read.more), (told(&page), true));
+}
+
+#[test]
+fn targets_speak_of_copies_in_the_words_of_the_first_version() {
+    let stamp = Stamp::new(26, "7");
+    let head = CopyHead {
+        meta: meta(),
+        epoch: 26,
+        from: Some(id("target-1")),
+        written: true,
+        ..CopyHead::default()
+    };
+    message("copy-head.json", &head);
+    assert_eq!(CopyHead::from_header(head.to_header().unwrap().as_bytes()).unwrap(), head);
+    let asked = CopyRequest {
+        stamp,
+        by: Some(id("target-2")),
+        anew: true,
+        ..CopyRequest::new(&bucket("train"), "a/1")
+    };
+    message("copy-request.json", &asked);
+    let names = vec!["a/1".into(), "ä".into()];
+    message("survey-request.json", &SurveyRequest { bucket: bucket("train"), names });
+    message(
+        "copy-look.json",
+        &CopyLook { there: Some(stamp), damaged: true, ..CopyLook::default() },
+    );
+}

@@ -1,0 +1,74 @@
+//! Takes a gateway out of the cluster, from whichever gateway that is asked of.
+
+use std::time::Duration;
+
+use forebay_core::state::Node;
+use forebay_core::{Error, Result};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::admin::Admin;
+use crate::cluster::standing::Standing;
+use crate::meta::view::{REMOVE_PATH, RemoveReply, RemoveRequest};
+
+/// The whole of it takes at most this long; an election may be among it.
+const WITHIN: Duration = Duration::from_secs(15);
+/// Pause before the leader is asked again.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Takes it out of the group, and waits until the map is without it. A gateway that is out already
+/// is no error, so this may be asked again.
+pub(super) async fn of_gateway(admin: &Admin, node: &Node) -> Result<()> {
+    let deadline = Instant::now() + WITHIN;
+    let request = RemoveRequest { url: node.url.clone() };
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let asked = async {
+            match admin.standing.now() {
+                Standing::Leading(_) => admin.group.remove(request.clone()).await,
+                Standing::Following(url) => {
+                    admin.peer.post_json(&url, REMOVE_PATH, &request).await.map_err(Error::from)
+                }
+                Standing::Waiting => Ok(RemoveReply::NotLeader { leader: None }),
+            }
+        };
+        let why = match timeout(left, asked).await {
+            Ok(Ok(RemoveReply::Done)) => break,
+            Ok(Ok(RemoveReply::NotLeader { .. })) => "no gateway leads just now".to_owned(),
+            Ok(Err(e)) if e.code != forebay_core::ErrorCode::Unavailable => return Err(e),
+            Ok(Err(e)) => e.message,
+            Err(_) => "time-out".to_owned(),
+        };
+        if Instant::now() + TRY_AGAIN_AFTER >= deadline {
+            return Err(Error::unavailable(format!(
+                "gateway {} may or may not be taken out: {why}",
+                node.id
+            ))
+            .hint("ask again: what is done already is not done twice"));
+        }
+        sleep(TRY_AGAIN_AFTER).await;
+    }
+    let mut versions = admin.maps.subscribe();
+    let gone = async {
+        tokio::select! {
+            _ = versions.wait_for(|_| admin.maps.load().node(&node.id).is_none()) => {}
+            () = is_out(admin, node) => {}
+        }
+    };
+    let left = deadline.saturating_duration_since(Instant::now());
+    match timeout(left, gone).await {
+        Ok(()) => Ok(()),
+        Err(_) => Err(Error::unavailable(format!(
+            "gateway {} left the group, but the map still names it: no gateway leads just now",
+            node.id
+        ))
+        .hint("it leaves the map when one leads again")),
+    }
+}
+
+/// Waits until this gateway, if it is the one that goes, knows that it is out: it may hear that before it
+/// gets a map without it, or instead.
+async fn is_out(admin: &Admin, node: &Node) {
+    while !(node.url == admin.group.url() && admin.group.is_out()) {
+        sleep(TRY_AGAIN_AFTER).await;
+    }
+}

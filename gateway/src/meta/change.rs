@@ -1,0 +1,270 @@
+//! How the group changes: the leader takes gateways in and out, one change at a time, and finishes
+//! what another leader began.
+//!
+//! A gateway comes in by two steps, first as one that only learns, then as one that votes. It asks
+//! until it votes, so a step that was lost is taken again. One that goes leaves by a joint
+//! membership of `openraft`, which any leader can finish.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use forebay_core::{Error, ErrorCode, Result};
+use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
+use openraft::{BasicNode, ChangeMembers};
+use tokio::sync::MutexGuard;
+use tokio::time::Instant;
+
+use super::group::{Group, Leader};
+use super::view::{
+    EnterReply, EnterRequest, GroupView, Look, RemoveReply, RemoveRequest, Seat, look,
+};
+
+/// Entries that a gateway may lag behind when it gets its vote.
+const LAG: u64 = 64;
+/// A gateway that learns is asked to ask again after this.
+const CATCH_UP_WITHIN: Duration = Duration::from_millis(1_500);
+/// A gateway that only learns and asks no more is forgotten after this.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+/// What the leader keeps of those who ask to be taken in: when each asked last.
+pub(super) type Asked = BTreeMap<u64, Instant>;
+
+impl Group {
+    /// Who is in the group, as far as this gateway knows.
+    pub(crate) fn seats(&self) -> Vec<Seat> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let members = metrics.membership_config.membership();
+        let voters: BTreeSet<u64> = members.voter_ids().collect();
+        let seat = |(id, node): (&u64, &BasicNode)| {
+            let url = if *id == self.me { self.my_url.clone() } else { node.addr.clone() };
+            Seat { id: *id, url, votes: voters.contains(id) }
+        };
+        members.nodes().map(seat).collect()
+    }
+
+    /// What this gateway says of the group.
+    pub(crate) fn view(&self) -> GroupView {
+        let seats = self.seats();
+        if seats.is_empty() {
+            let seat = |(id, url): (u64, String)| Seat { id, url, votes: true };
+            let gateways = super::member::members(self.planned()).into_iter().map(seat).collect();
+            return GroupView { gateways, ..GroupView::default() };
+        }
+        let leader = self.leader.borrow().clone();
+        GroupView {
+            formed: true,
+            leads: matches!(leader, Leader::Here { .. }),
+            leader: match leader {
+                Leader::At(url) => Some(url),
+                Leader::Here { .. } | Leader::Unknown => None,
+            },
+            gateways: seats,
+        }
+    }
+
+    /// URL of the leader where it is another; an error where this gateway may change the group.
+    fn elsewhere(&self) -> Option<Option<String>> {
+        match self.leader.borrow().clone() {
+            Leader::Here { .. } => None,
+            Leader::At(url) => Some(Some(url)),
+            Leader::Unknown => Some(None),
+        }
+    }
+
+    fn one_change(&self) -> Result<MutexGuard<'_, Asked>> {
+        self.changing.try_lock().map_err(|_| busy())
+    }
+
+    /// Takes a gateway a step further in. Goes on when nobody waits for the answer any more.
+    pub(crate) async fn enter(&self, request: EnterRequest) -> Result<EnterReply> {
+        let group = self.clone();
+        unhurried(async move { group.enter_here(request).await }).await
+    }
+
+    async fn enter_here(&self, request: EnterRequest) -> Result<EnterReply> {
+        if let Some(leader) = self.elsewhere() {
+            return Ok(EnterReply::NotLeader { leader });
+        }
+        let EnterRequest { id, url, blank } = request;
+        let mut asked = self.one_change()?;
+        self.finish().await?;
+        let seats = self.seats();
+        if let Some(other) = seats.iter().find(|seat| seat.id == id && seat.url != url) {
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                format!("gateway {} was once reached at {url}: its name there is taken", other.url),
+            )
+            .hint("start the new gateway at another address"));
+        }
+        // What a disk knew that is gone counts no more before the new one begins.
+        for seat in seats.iter().filter(|s| s.url == url && (s.id != id || blank)) {
+            tracing::info!(gateway = url, "gateway comes back without what it knew");
+            self.take_out(seat, &seats).await?;
+        }
+        asked.insert(id, Instant::now());
+        match self.seats().into_iter().find(|seat| seat.id == id) {
+            Some(seat) if seat.votes => return Ok(EnterReply::Votes),
+            Some(_) => {}
+            None => {
+                let added = self.raft.add_learner(id, BasicNode::new(&url), false).await;
+                added.map_err(refused)?;
+                tracing::info!(gateway = url, "a gateway enters: it gets what the others have");
+                return Ok(EnterReply::Learns);
+            }
+        }
+        if !self.has_caught_up(id).await {
+            return Ok(EnterReply::Learns);
+        }
+        let voter = ChangeMembers::AddVoterIds(BTreeSet::from([id]));
+        self.raft.change_membership(voter, false).await.map_err(refused)?;
+        asked.remove(&id);
+        let gateways = self.seats().iter().filter(|seat| seat.votes).count();
+        tracing::info!(gateway = url, gateways, "gateway votes from now on");
+        Ok(EnterReply::Votes)
+    }
+
+    async fn has_caught_up(&self, id: u64) -> bool {
+        let wait = self.raft.wait(Some(CATCH_UP_WITHIN));
+        let caught_up = wait.metrics(
+            |metrics| {
+                let has = metrics.replication.as_ref().and_then(|all| all.get(&id)).copied();
+                let has = has.flatten().map_or(0, |log| log.index);
+                has > 0 && has + LAG >= metrics.last_log_index.unwrap_or(0)
+            },
+            "a new gateway has what the others have",
+        );
+        caught_up.await.is_ok()
+    }
+
+    /// Takes the gateway at a URL out. One that is not in the group is out.
+    pub(crate) async fn remove(&self, request: RemoveRequest) -> Result<RemoveReply> {
+        let group = self.clone();
+        unhurried(async move { group.remove_here(request).await }).await
+    }
+
+    async fn remove_here(&self, request: RemoveRequest) -> Result<RemoveReply> {
+        if let Some(leader) = self.elsewhere() {
+            return Ok(RemoveReply::NotLeader { leader });
+        }
+        let _asked = self.one_change()?;
+        self.finish().await?;
+        let seats = self.seats();
+        for seat in seats.iter().filter(|seat| seat.url == request.url) {
+            self.take_out(seat, &seats).await?;
+            let gateways = self.seats().iter().filter(|seat| seat.votes).count();
+            tracing::info!(gateway = request.url, gateways, "gateway was taken out of the group");
+        }
+        Ok(RemoveReply::Done)
+    }
+
+    async fn take_out(&self, seat: &Seat, seats: &[Seat]) -> Result<()> {
+        let gone = BTreeSet::from([seat.id]);
+        let change = if seat.votes {
+            let rest: Vec<&Seat> = seats.iter().filter(|s| s.votes && s.id != seat.id).collect();
+            self.check_majority(seat, &rest).await?;
+            ChangeMembers::RemoveVoters(gone)
+        } else {
+            ChangeMembers::RemoveNodes(gone)
+        };
+        self.raft.change_membership(change, false).await.map(drop).map_err(refused)
+    }
+
+    /// Refuses to leave a group that could decide nothing.
+    async fn check_majority(&self, goes: &Seat, rest: &[&Seat]) -> Result<()> {
+        let conflict = |what: String| Error::new(ErrorCode::Conflict, what);
+        if rest.is_empty() {
+            return Err(conflict(format!(
+                "{} is the only gateway: without it the cluster has no metadata",
+                goes.url
+            ))
+            .hint(
+                "start another gateway that lists it in cluster.gateways, then remove this one",
+            ));
+        }
+        let looks = rest.iter().map(async |seat| {
+            seat.id == self.me || !matches!(look(&self.peer, &seat.url).await, Look::Silent)
+        });
+        let answers = futures::future::join_all(looks).await;
+        let silent = answers.iter().zip(rest).filter(|(answers, _)| !**answers);
+        let silent: Vec<&str> = silent.map(|(_, seat)| seat.url.as_str()).collect();
+        let (left, majority) = (rest.len(), rest.len() / 2 + 1);
+        if left - silent.len() >= majority {
+            return Ok(());
+        }
+        Err(conflict(format!(
+            "{} cannot be taken out: of the {left} gateways that would be left {} does not answer, \
+             and {majority} are needed to decide anything",
+            goes.url,
+            silent.join(" ")
+        ))
+        .hint("start it again, or take it out first"))
+    }
+
+    /// What a leader does beside: ends a change that another one began, keeps its own address right,
+    /// forgets who began to enter and asks no more. Says who is in the group then; nothing while
+    /// somebody comes or goes.
+    pub(crate) async fn tidy(&self) -> Result<Option<Vec<Seat>>> {
+        let Ok(mut asked) = self.changing.try_lock() else { return Ok(None) };
+        if self.elsewhere().is_some() {
+            return Ok(None);
+        }
+        self.finish().await?;
+        let (seats, now) = (self.seats(), Instant::now());
+        asked.retain(|id, _| seats.iter().any(|seat| seat.id == *id && !seat.votes));
+        for seat in seats.iter().filter(|seat| !seat.votes) {
+            let last = *asked.entry(seat.id).or_insert(now);
+            if now.duration_since(last) > FORGET_AFTER {
+                self.take_out(seat, &seats).await?;
+                tracing::warn!(
+                    gateway = seat.url,
+                    "gateway that was about to enter is silent, forgotten"
+                );
+            }
+        }
+        Ok(Some(self.seats()))
+    }
+
+    /// Ends a change that stopped half-way, and tells the others where this gateway is.
+    async fn finish(&self) -> Result<()> {
+        let members = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow();
+            metrics.membership_config.membership().clone()
+        };
+        if let [_, goal] = members.get_joint_config().as_slice() {
+            tracing::info!("a change of the gateways that was begun is finished");
+            let goal = ChangeMembers::ReplaceAllVoters(goal.clone());
+            self.raft.change_membership(goal, false).await.map_err(refused)?;
+        }
+        // Only who is alone may move, so nobody asks for it at the old address.
+        let moved = members.get_node(&self.me).is_some_and(|node| node.addr != self.my_url);
+        if moved && members.nodes().count() == 1 {
+            let here = BTreeMap::from([(self.me, BasicNode::new(&self.my_url))]);
+            let here = ChangeMembers::SetNodes(here);
+            self.raft.change_membership(here, true).await.map_err(refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a change to its end, whoever waits for it: half of one would be left otherwise.
+async fn unhurried<T: Send + 'static>(
+    change: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let done = tokio::spawn(change).await;
+    done.map_err(|e| Error::internal(format!("changing the group of gateways: {e}")))?
+}
+
+fn busy() -> Error {
+    Error::unavailable("another change of the gateways is under way").retry_after(1)
+}
+
+fn refused(e: RaftError<u64, ClientWriteError<u64, BasicNode>>) -> Error {
+    match e {
+        RaftError::APIError(ClientWriteError::ChangeMembershipError(
+            ChangeMembershipError::InProgress(_),
+        )) => busy(),
+        e => Error::unavailable(format!("the gateways cannot agree on who belongs to them: {e}")),
+    }
+}

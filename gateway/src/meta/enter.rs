@@ -1,0 +1,326 @@
+//! How a gateway finds its place: it makes a group with others, is taken in by one, or learns that
+//! it was taken out.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use forebay_core::state::ClusterState;
+use forebay_core::{Error, Result};
+use openraft::BasicNode;
+use openraft::error::RaftError;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::group::{Group, Leader};
+use super::member::{Beginning, Place};
+use super::view::{ENTER_PATH, EnterReply, EnterRequest, GroupView, Look, Seat, ask_leader, look};
+
+/// How often a new gateway asks the others whether all are there.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+/// From one step in to the next.
+const STEP_EVERY: Duration = Duration::from_millis(100);
+/// All gateways of a new group hear within this time that all are there.
+const HEAR_WITHIN: Duration = Duration::from_millis(60);
+/// A step in must be answered within this time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// A gateway that waits says so so often.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+/// How often a gateway looks whether it still belongs to those who have a leader.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A gateway that was taken out answers for so long those who were sent to it.
+const LINGERS: Duration = Duration::from_millis(500);
+/// Others have this long to hear that it stops.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Says now and then what is waited for.
+struct Complaints {
+    next: Instant,
+}
+
+impl Complaints {
+    fn new() -> Self {
+        Self { next: Instant::now() + Duration::from_secs(3) }
+    }
+
+    fn is_time(&mut self) -> bool {
+        let is_time = Instant::now() >= self.next;
+        if is_time {
+            self.next = Instant::now() + COMPLAIN_EVERY;
+        }
+        is_time
+    }
+}
+
+impl Group {
+    /// Finds this gateway's place in a group, at its start.
+    pub(crate) async fn find_place(&self) -> Result<()> {
+        match &*self.beginning {
+            Beginning::GoOn => {
+                let belongs = self.check_place(true).await;
+                self.raft.runtime_config().elect(self.may_vote());
+                belongs
+            }
+            Beginning::Form(urls) if urls.len() == 1 => self.form(urls).await,
+            Beginning::Form(urls) => self.form_or_enter(urls).await,
+            Beginning::Enter => self.come_in().await,
+        }
+    }
+
+    /// Looks whether the others go on without this gateway, until it stops.
+    pub(crate) async fn keep_place(&self) {
+        let mut doubts = 0;
+        loop {
+            sleep(LOOK_EVERY).await;
+            if self.mine.place() != Place::Inside {
+                return;
+            }
+            let known = self.maps.load();
+            let counted = known.version == 0 || known.gateways().any(|n| n.url == self.my_url);
+            let led = *self.leader.borrow() != Leader::Unknown;
+            doubts = if led && counted { 0 } else { doubts + 1 };
+            if doubts >= 2
+                && let Err(e) = self.check_place(false).await
+            {
+                tracing::warn!(error = %e, "cannot tell whether this gateway is in the group");
+            }
+        }
+    }
+
+    /// Whether a blank gateway may answer a candidate. Of two, the other one has everything that was
+    /// ever acknowledged.
+    pub(super) fn may_vote(&self) -> bool {
+        match self.mine.place() {
+            Place::Entering { blank: true } => self.lends_vote.load(Ordering::Relaxed),
+            Place::Entering { blank: false } | Place::Inside => true,
+            Place::Removed => false,
+        }
+    }
+
+    /// Asks the leader, if there is one, whether this gateway is in its group. One that was started
+    /// (`at_start`) though it is not ends with an error.
+    async fn check_place(&self, at_start: bool) -> Result<()> {
+        let Some(view) = ask_leader(&self.peer, &self.doors()).await else { return Ok(()) };
+        match view.seat(self.me) {
+            Some(Seat { votes: true, .. }) => Ok(()),
+            Some(_) => {
+                self.mine.set_place(Place::Entering { blank: false }).await?;
+                self.come_in().await
+            }
+            None if !at_start => self.go().await,
+            None => {
+                let urls: Vec<&str> = view.gateways.iter().map(|seat| seat.url.as_str()).collect();
+                let gone = self.end_membership().await?;
+                tracing::error!(
+                    gateways = urls.join(" "),
+                    hint = gone.hint.as_deref().unwrap_or(""),
+                    "{}",
+                    gone.message
+                );
+                let _ = self.ended.set(gone);
+                self.leave().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// The leader says that this gateway was taken out; `state` is the cluster without it.
+    pub(crate) async fn was_removed(&self, state: ClusterState) -> Result<()> {
+        let is_news = state.version >= self.maps.version();
+        let is_in = state.gateways().any(|node| node.url == self.my_url);
+        if is_news && !is_in {
+            self.go().await?;
+            self.maps.offer(state);
+        }
+        Ok(())
+    }
+
+    /// Whether this gateway knows that it was taken out.
+    pub(crate) fn is_out(&self) -> bool {
+        self.mine.place() == Place::Removed
+    }
+
+    /// Notes that this gateway was taken out, and stops when those who were sent to it have their answers.
+    async fn go(&self) -> Result<()> {
+        if self.mine.place() != Place::Inside {
+            return Ok(());
+        }
+        let gone = self.end_membership().await?;
+        tracing::info!(hint = gone.hint.as_deref().unwrap_or(""), "{}; it stops", gone.message);
+        let this = self.clone();
+        self.lifecycle.spawn(async move {
+            sleep(LINGERS).await;
+            this.leave().await;
+        });
+        Ok(())
+    }
+
+    /// Notes for good that this gateway was taken out; what there is to say of it.
+    async fn end_membership(&self) -> Result<Error> {
+        self.raft.runtime_config().elect(false);
+        self.mine.set_place(Place::Removed).await?;
+        Ok(self.mine.removed())
+    }
+
+    async fn leave(&self) {
+        self.lifecycle.stop(FAREWELL).await;
+    }
+
+    /// Why this gateway ended that was started though it had been taken out.
+    pub(crate) fn ended(&self) -> Option<Error> {
+        self.ended.get().cloned()
+    }
+
+    /// Where somebody may know of the group: who is in it by the log or the map, and the configuration.
+    fn doors(&self) -> Vec<String> {
+        let mut urls: Vec<String> = self.seats().into_iter().map(|seat| seat.url).collect();
+        let state = self.maps.load();
+        let alive = state.gateways().filter(|node| node.alive).map(|node| node.url.clone());
+        for url in alive.chain(self.configured.iter().cloned()) {
+            if !urls.contains(&url) {
+                urls.push(url);
+            }
+        }
+        urls.retain(|url| *url != self.my_url);
+        urls
+    }
+
+    /// Makes the group at its very first start. All its gateways do this with the same members, so it
+    /// does not matter which of them is first.
+    async fn form(&self, urls: &[String]) -> Result<()> {
+        let failed = |e: &dyn std::fmt::Display| Error::internal(format!("metadata log: {e}"));
+        self.mine.set_place(Place::Inside).await?;
+        self.raft.runtime_config().elect(true);
+        if urls.len() > 1 {
+            // An election among gateways that do not know yet costs half a second.
+            sleep(HEAR_WITHIN).await;
+        }
+        let nodes: std::collections::BTreeMap<u64, BasicNode> = super::member::members(urls)
+            .into_iter()
+            .map(|(id, url)| (id, BasicNode::new(url)))
+            .collect();
+        match self.raft.initialize(nodes).await {
+            // Another one was first, and its log has come here already.
+            Ok(()) | Err(RaftError::APIError(_)) => Ok(()),
+            Err(RaftError::Fatal(e)) => Err(failed(&e)),
+        }
+    }
+
+    /// Makes a group when all of `urls` are there and none of them has one; enters the group that
+    /// one of them has. Some without the others could make a second group beside the first.
+    async fn form_or_enter(&self, urls: &[String]) -> Result<()> {
+        let others: Vec<&String> = urls.iter().filter(|url| **url != self.my_url).collect();
+        let mut complaints = Complaints::new();
+        loop {
+            let looks = others.iter().map(|url| look(&self.peer, url));
+            let looks = futures::future::join_all(looks).await;
+            let is_formed = |look: &Look| matches!(look, Look::At(view) if view.formed);
+            if looks.iter().any(is_formed) || !self.seats().is_empty() {
+                return self.come_in().await;
+            }
+            let missing = others.iter().zip(&looks).filter(|(_, look)| !agrees(look, urls));
+            let missing: Vec<&str> = missing.map(|(url, _)| url.as_str()).collect();
+            if missing.is_empty() {
+                return self.form(urls).await;
+            }
+            if complaints.is_time() {
+                tracing::warn!(
+                    gateways = missing.join(" "),
+                    "a new group begins when all gateways are there with the same cluster.gateways; \
+                     these are not"
+                );
+            }
+            sleep(ASK_EVERY).await;
+        }
+    }
+
+    /// Asks to be taken in until this gateway votes.
+    async fn come_in(&self) -> Result<()> {
+        let mut complaints = Complaints::new();
+        let began = Instant::now();
+        let mut said = false;
+        loop {
+            match self.step_in().await {
+                Ok(EnterReply::Votes) => {
+                    self.mine.set_place(Place::Inside).await?;
+                    self.raft.runtime_config().elect(true);
+                    let ms = began.elapsed().as_millis() as u64;
+                    tracing::info!(ms, "this gateway is one of the group and votes");
+                    return Ok(());
+                }
+                Ok(EnterReply::Learns) => {
+                    self.mine.set_place(Place::Entering { blank: false }).await?;
+                    self.raft.runtime_config().elect(true);
+                    if !std::mem::replace(&mut said, true) {
+                        tracing::info!(
+                            "this gateway enters the group: it gets what the others have"
+                        );
+                    }
+                }
+                Ok(EnterReply::NotLeader { .. }) => {
+                    self.lend_vote().await;
+                    if complaints.is_time() {
+                        let doors = self.doors().join(" ");
+                        tracing::warn!(
+                            gateways = doors,
+                            "no gateway that leads takes this one in yet"
+                        );
+                    }
+                }
+                Err(e) => {
+                    if complaints.is_time() {
+                        tracing::warn!(error = %e, "this gateway is not taken in yet");
+                    }
+                }
+            }
+            sleep(STEP_EVERY).await;
+        }
+    }
+
+    /// One step in, at the leader. `NotLeader`: none was found.
+    async fn step_in(&self) -> Result<EnterReply> {
+        let blank = self.mine.place() == Place::Entering { blank: true };
+        let request = EnterRequest { id: self.me, url: self.my_url.clone(), blank };
+        let mut doors = self.doors();
+        let (mut at, mut failure) = (0, None);
+        while let Some(url) = doors.get(at).cloned() {
+            at += 1;
+            let asked = self.peer.post_json(&url, ENTER_PATH, &request);
+            match timeout(ANSWER_WITHIN, asked).await {
+                Ok(Ok(EnterReply::NotLeader { leader })) => {
+                    doors.extend(leader.filter(|url| !doors.contains(url) && *url != self.my_url));
+                }
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(e)) => failure = Some(Error::from(e)),
+                Err(_) => failure = Some(Error::unavailable(format!("gateway {url} is silent"))),
+            }
+        }
+        match failure {
+            Some(e) => {
+                self.lend_vote().await;
+                Err(e)
+            }
+            None => Ok(EnterReply::NotLeader { leader: None }),
+        }
+    }
+
+    /// Of a group of two, the other one cannot lead without this vote, and nothing that it lacks was
+    /// ever acknowledged.
+    async fn lend_vote(&self) {
+        if self.mine.place() != (Place::Entering { blank: true }) {
+            return;
+        }
+        for url in self.doors() {
+            let Look::At(view) = look(&self.peer, &url).await else { continue };
+            let voters = view.gateways.iter().filter(|seat| seat.votes).count();
+            let counted = view.gateways.iter().any(|s| s.votes && s.url == self.my_url);
+            if view.formed && voters == 2 && counted {
+                self.lends_vote.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Whether a gateway would make the group of just these.
+fn agrees(look: &Look, urls: &[String]) -> bool {
+    let Look::At(GroupView { formed: false, gateways, .. }) = look else { return false };
+    gateways.len() == urls.len() && gateways.iter().all(|seat| urls.contains(&seat.url))
+}

@@ -1,0 +1,121 @@
+//! What gateways tell each other of their group: who is in it, who leads, who wants in or out.
+
+use std::time::Duration;
+
+use forebay_client::PeerClient;
+use serde::{Deserialize, Serialize};
+
+/// GET: what a gateway knows of the group, a [`GroupView`].
+pub(crate) const GROUP_PATH: &str = "/internal/v1/raft/group";
+/// POST to the leader: takes a gateway in, step by step.
+pub(crate) const ENTER_PATH: &str = "/internal/v1/raft/enter";
+/// POST to the leader: takes a gateway out.
+pub(crate) const REMOVE_PATH: &str = "/internal/v1/raft/remove";
+/// POST to a gateway: it was taken out. Carries the state without it.
+pub(crate) const REMOVED_PATH: &str = "/internal/v1/raft/removed";
+
+/// A gateway that has not said by then what it knows counts as silent.
+pub(super) const LOOK_WITHIN: Duration = Duration::from_millis(700);
+
+/// The group as one gateway knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GroupView {
+    /// It is part of a group. If not, `gateways` are those with which it would make one.
+    pub(crate) formed: bool,
+    /// It leads, and a majority confirmed that a moment ago.
+    pub(crate) leads: bool,
+    /// URL of the leader that it follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) leader: Option<String>,
+    pub(crate) gateways: Vec<Seat>,
+}
+
+/// A gateway in the group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seat {
+    pub(crate) id: u64,
+    pub(crate) url: String,
+    /// Not yet while it catches up.
+    pub(crate) votes: bool,
+}
+
+impl GroupView {
+    pub(super) fn seat(&self, id: u64) -> Option<&Seat> {
+        self.gateways.iter().find(|seat| seat.id == id)
+    }
+}
+
+/// A gateway asks to be taken in; again and again, until it votes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct EnterRequest {
+    pub(crate) id: u64,
+    pub(crate) url: String,
+    /// It remembers nothing: what the group knows under its id was another disk.
+    pub(crate) blank: bool,
+}
+
+/// How far a gateway has come in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EnterReply {
+    /// Whoever was asked does not lead.
+    NotLeader {
+        leader: Option<String>,
+    },
+    /// It gets what the others have.
+    Learns,
+    Votes,
+}
+
+/// A gateway is to be taken out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RemoveRequest {
+    pub(crate) url: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RemoveReply {
+    NotLeader { leader: Option<String> },
+    Done,
+}
+
+/// What a gateway had to say.
+pub(super) enum Look {
+    At(GroupView),
+    /// It is there, but of a version that does not know the question.
+    Old,
+    Silent,
+}
+
+/// Asks one gateway what it knows of the group.
+pub(super) async fn look(peer: &PeerClient, url: &str) -> Look {
+    match tokio::time::timeout(LOOK_WITHIN, peer.get_json(url, GROUP_PATH)).await {
+        Ok(Ok(view)) => Look::At(view),
+        Ok(Err(forebay_client::Error::Api(_))) => Look::Old,
+        _ => Look::Silent,
+    }
+}
+
+/// Asks all of `urls`, and whoever they take for the leader, for the leader's own view.
+pub(super) async fn ask_leader(peer: &PeerClient, urls: &[String]) -> Option<GroupView> {
+    let mut asked: Vec<String> = Vec::new();
+    let mut next = urls.to_vec();
+    while !next.is_empty() {
+        let looks = next.iter().map(|url| look(peer, url));
+        let mut leaders = Vec::new();
+        for answer in futures::future::join_all(looks).await {
+            match answer {
+                Look::At(view) if view.leads => return Some(view),
+                Look::At(view) => leaders.extend(view.leader),
+                Look::Old | Look::Silent => {}
+            }
+        }
+        asked.append(&mut next);
+        leaders.retain(|url| !asked.contains(url));
+        leaders.sort_unstable();
+        leaders.dedup();
+        next = leaders;
+    }
+    None
+}

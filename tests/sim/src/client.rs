@@ -1,0 +1,197 @@
+//! Clients: each does one thing after the other, at the target that its map says, and notes what it was
+//! told. A read whose target is silent asks the second holder too, as our own client does.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use forebay_core::state::ClusterState;
+use forebay_core::{Error, ErrorCode, Result, native, placement};
+use futures::future::{Either, join_all, select};
+
+use crate::exec::{MS, Micros, SECOND};
+use crate::ledger::{Act, Kind, Listing, Told};
+use crate::object::missing_info;
+use crate::target::Key;
+use crate::world::{At, CLIENTS, W, World, at_of, info_in};
+
+/// After so much silence the second holder is asked, too.
+const HEDGED_AFTER: Micros = 250 * MS;
+const ANSWERED_WITHIN: Micros = 8 * SECOND;
+const AGAIN_AFTER: Micros = 100 * MS;
+
+/// What a client does with one object.
+#[derive(Clone, Copy)]
+enum Wish {
+    Get,
+    Put(u64),
+    Delete,
+}
+
+impl World {
+    /// One client's life, until faults end.
+    pub(crate) async fn client(self: W, n: usize) {
+        let owner = CLIENTS + n;
+        let mut map = Rc::new(ClusterState::default());
+        while self.exec.now() < self.plan.safety {
+            self.exec.sleep(self.exec.between(10 * MS, 400 * MS)).await;
+            if map.buckets.len() < self.plan.copies.len() || self.exec.percent(10) {
+                self.refresh(owner, &mut map).await;
+            }
+            let bucket = self.exec.below(self.plan.copies.len() as u64) as usize;
+            let key = (bucket, format!("o{}", self.exec.below(self.plan.keys)));
+            match self.exec.below(100) {
+                0..45 => {
+                    self.one(owner, &mut map, &key, Wish::Get).await;
+                }
+                45..80 => {
+                    let value = self.seen.next_value();
+                    self.one(owner, &mut map, &key, Wish::Put(value)).await;
+                }
+                80..94 => {
+                    self.one(owner, &mut map, &key, Wish::Delete).await;
+                }
+                _ => self.list(owner, bucket).await,
+            }
+        }
+    }
+
+    /// Reads every object once, when all faults are over; an error where one cannot be read.
+    pub(crate) async fn read_all(self: W) -> Result<()> {
+        let mut map = Rc::new(ClusterState::default());
+        self.refresh(CLIENTS, &mut map).await;
+        for key in self.seen.keys() {
+            if self.one(CLIENTS, &mut map, &key, Wish::Get).await == Told::Nothing {
+                return Err(Error::unavailable(format!("{key:?} cannot be read")));
+            }
+        }
+        for bucket in 0..self.plan.copies.len() {
+            self.list(CLIENTS, bucket).await;
+        }
+        Ok(())
+    }
+
+    async fn refresh(self: &W, owner: At, map: &mut Rc<ClusterState>) {
+        let gateway = self.exec.below(self.gateways.len() as u64) as At;
+        let world = self.clone();
+        let newest = async move { Ok(world.state_at(gateway)) };
+        if let Ok(newer) = self.call_within(SECOND, (owner, gateway), newest).await
+            && newer.version > map.version
+        {
+            *map = newer;
+        }
+    }
+
+    /// One request and its answer.
+    async fn one(self: &W, owner: At, map: &mut Rc<ClusterState>, key: &Key, wish: Wish) -> Told {
+        let kind = match wish {
+            Wish::Get => Kind::Get,
+            Wish::Put(value) => Kind::Put(value),
+            Wish::Delete => Kind::Delete,
+        };
+        let changes = kind != Kind::Get;
+        let begin = self.exec.now();
+        let begun = if changes { self.seen.begins(key, kind == Kind::Delete) } else { 0 };
+        let told = loop {
+            let answer = self.ask_owner(owner, map, key, wish).await;
+            let wrong = answer.as_ref().is_err_and(|e| e.code == ErrorCode::WrongOwner);
+            let late = self.exec.now() - begin > ANSWERED_WITHIN;
+            match answer {
+                Ok(told) => break told,
+                // Nothing was done: it may be asked again.
+                Err(_) if !late && (wrong || !changes) => {
+                    self.exec.sleep(AGAIN_AFTER).await;
+                    self.refresh(owner, map).await;
+                }
+                Err(_) => break Told::Nothing,
+            }
+        };
+        let act = Act { kind, told, begin, end: self.exec.now() };
+        self.note(|| format!("client {} was told of {key:?}: {kind:?} {told:?}", owner - CLIENTS));
+        self.seen.answered(key, act, begun);
+        self.check_kept(key);
+        told
+    }
+
+    async fn ask_owner(
+        self: &W,
+        owner: At,
+        map: &Rc<ClusterState>,
+        key: &Key,
+        wish: Wish,
+    ) -> Result<Told> {
+        let info = info_in(map, key.0).ok_or_else(missing_info)?;
+        let node = placement::owner(map, &info, &key.1);
+        let (to, version) = (node.map(|n| at_of(&n.id)), map.version);
+        // Who asks a target that is dead by its map has done nothing.
+        let to = to.map_err(|e| Error { code: ErrorCode::WrongOwner, ..e })?;
+        let (world, asked) = (self.clone(), key.clone());
+        match wish {
+            Wish::Put(value) => {
+                let put = async move { world.put(to, asked, value, version).await };
+                let put = self.call_within(ANSWERED_WITHIN, (owner, to), put).await;
+                put.map(|()| Told::Done)
+            }
+            Wish::Delete => {
+                let delete = async move { world.delete(to, asked, version).await };
+                let there = self.call_within(ANSWERED_WITHIN, (owner, to), delete).await?;
+                Ok(if there { Told::Done } else { Told::Missing })
+            }
+            Wish::Get => {
+                let found = |value: Option<u64>| value.map_or(Told::Missing, Told::Found);
+                let get = async move { world.get(to, asked, version).await };
+                let first = Box::pin(self.call_within(ANSWERED_WITHIN, (owner, to), get));
+                let standby = placement::standby(map, &info, &key.1).map(|n| at_of(&n.id));
+                let Some(second) = standby.filter(|at| *at != to) else {
+                    return first.await.map(found);
+                };
+                let late = Box::pin(self.exec.sleep(HEDGED_AFTER));
+                let first = match select(first, late).await {
+                    Either::Left((answer, _)) => return answer.map(found),
+                    Either::Right(((), first)) => first,
+                };
+                let (world, asked) = (self.clone(), key.clone());
+                let get = async move { world.stand_by(second, asked, version).await };
+                let second = Box::pin(self.call_within(ANSWERED_WITHIN, (owner, second), get));
+                match select(first, second).await {
+                    Either::Left((Ok(value), _)) | Either::Right((Ok(value), _)) => {
+                        Ok(found(value))
+                    }
+                    Either::Left((Err(_), second)) => second.await.map(found),
+                    Either::Right((Err(_), first)) => first.await.map(found),
+                }
+            }
+        }
+    }
+
+    /// A listing, merged by a gateway of what the targets have.
+    async fn list(self: &W, owner: At, bucket: usize) {
+        let (begin, gateway) = (self.exec.now(), self.exec.below(self.gateways.len() as u64) as At);
+        let world = self.clone();
+        let listed = async move { world.merged(gateway, bucket).await };
+        let listed = self.call_within(ANSWERED_WITHIN, (owner, gateway), listed).await;
+        if let Ok(keys) = listed {
+            let end = self.exec.now();
+            self.note(|| {
+                format!("client {} was told of bucket {bucket}: {keys:?}", owner - CLIENTS)
+            });
+            self.seen.listed(bucket, Listing { begin, end, keys });
+        }
+    }
+
+    async fn merged(self: &W, gateway: At, bucket: usize) -> Result<BTreeSet<String>> {
+        let state = self.state_at(gateway);
+        let info = info_in(&state, bucket).ok_or_else(missing_info)?;
+        let nodes = match native::who_can_list(&state, &info) {
+            Some(nodes) => nodes,
+            None if state.targets().all(|n| n.alive) => state.targets().collect(),
+            None => return Err(Error::unavailable("a target is down")),
+        };
+        let pages = nodes.into_iter().map(|node| {
+            let (world, at, version) = (self.clone(), at_of(&node.id), state.version);
+            let names = async move { world.names_at(at, bucket, version).await };
+            self.call_within(ANSWERED_WITHIN, (gateway, at), names)
+        });
+        let pages: Result<Vec<Vec<String>>> = join_all(pages).await.into_iter().collect();
+        Ok(pages?.into_iter().flatten().collect())
+    }
+}

@@ -1,0 +1,102 @@
+//! The simulated network: messages are late, overtake each other, are lost and sent again, and wait
+//! where a link is cut. Who has died refuses; who stands still says nothing.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::future::Future;
+
+use forebay_core::{Error, Result};
+use futures::channel::oneshot;
+
+use crate::exec::{MS, Micros, SECOND};
+use crate::world::{At, NETWORK, W, World};
+
+/// How long a message waits for a link that is cut before the connection counts as broken.
+const BROKEN_AFTER: Micros = 15 * SECOND;
+
+/// What is wrong with the links.
+#[derive(Default)]
+pub(crate) struct Net {
+    /// Pairs of nodes, the lower one first, that do not reach each other.
+    cut: RefCell<BTreeSet<(At, At)>>,
+    /// Of a hundred messages, how many are lost and sent again.
+    pub(crate) lossy: Cell<u64>,
+    /// What the longest usual delay is.
+    pub(crate) delay: Cell<Micros>,
+}
+
+impl Net {
+    pub(crate) fn cut(&self, a: At, b: At) {
+        self.cut.borrow_mut().insert((a.min(b), a.max(b)));
+    }
+
+    pub(crate) fn heal(&self) {
+        self.cut.borrow_mut().clear();
+        self.lossy.set(0);
+        self.delay.set(2 * MS);
+    }
+
+    pub(crate) fn is_cut(&self, a: At, b: At) -> bool {
+        self.cut.borrow().contains(&(a.min(b), a.max(b)))
+    }
+}
+
+/// The error of a connection that nobody takes, or that breaks.
+pub(crate) fn refused() -> Error {
+    Error::unavailable("the connection was refused or broke")
+}
+
+impl World {
+    /// False: the connection broke before the message was there.
+    async fn travel(&self, from: At, to: At) -> bool {
+        let net = &self.net;
+        let mut delay = self.exec.between(100, net.delay.get().max(200));
+        while self.exec.percent(net.lossy.get()) {
+            delay += 200 * MS;
+        }
+        self.exec.sleep(delay).await;
+        let begun = self.exec.now();
+        while net.is_cut(from, to) {
+            if self.exec.now() - begun > BROKEN_AFTER {
+                return false;
+            }
+            self.exec.sleep(self.exec.between(50 * MS, 300 * MS)).await;
+        }
+        true
+    }
+
+    /// Has `work` done by the process at `to`. A message that is on its way arrives even when nobody
+    /// waits for the answer any more.
+    pub(crate) async fn call<T: 'static>(
+        self: &W,
+        (from, to): (At, At),
+        work: impl Future<Output = Result<T>> + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let world = self.clone();
+        self.exec.spawn(NETWORK, async move {
+            if !world.travel(from, to).await || !world.is_up(to) {
+                world.travel(to, from).await;
+                let _ = answer.send(Err(refused()));
+                return;
+            }
+            let (done, result) = oneshot::channel();
+            world.exec.spawn(to, async move { drop(done.send(work.await)) });
+            let result = result.await.unwrap_or_else(|_| Err(refused()));
+            let came = world.travel(to, from).await;
+            let _ = answer.send(if came { result } else { Err(refused()) });
+        });
+        answered.await.unwrap_or_else(|_| Err(refused()))
+    }
+
+    /// The same; an error when no answer came within that time.
+    pub(crate) async fn call_within<T: 'static>(
+        self: &W,
+        limit: Micros,
+        way: (At, At),
+        work: impl Future<Output = Result<T>> + 'static,
+    ) -> Result<T> {
+        let late = || Error::unavailable("no answer in time");
+        self.exec.within(limit, self.call(way, work)).await.unwrap_or_else(|| Err(late()))
+    }
+}

@@ -1,0 +1,53 @@
+//! What a seed makes of a run: how large the cluster is, its buckets, its clients and its faults.
+
+use crate::exec::{Exec, Micros, SECOND};
+
+/// The shape of one run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub gateways: usize,
+    /// Targets that are there from the begin.
+    pub targets: usize,
+    /// With those that join later.
+    pub targets_at_most: usize,
+    /// Copies of the objects of each bucket.
+    pub copies: Vec<u32>,
+    pub keys: u64,
+    pub clients: usize,
+    /// How long faults are put in, and how long all may take to settle after that.
+    pub safety: Micros,
+    pub liveness: Micros,
+    /// Pause between two faults, on average.
+    pub fault_every: Micros,
+    /// Disks are lost: then all objects have copies.
+    pub disks: bool,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Self {
+        let chance = Exec::new(seed ^ 0x5eed);
+        let targets = chance.between(2, 5) as usize;
+        let disks = chance.percent(35);
+        let copies = match (disks, chance.below(4)) {
+            (true, 0..=2) => vec![2],
+            (true, _) => vec![2, 3],
+            (false, 0) => vec![1, 2],
+            (false, 1) => vec![1, 3],
+            (false, 2) => vec![1],
+            (false, _) => vec![2],
+        };
+        Self {
+            gateways: if chance.percent(80) { 3 } else { 1 },
+            targets,
+            targets_at_most: targets + chance.below(3) as usize,
+            copies,
+            keys: chance.between(2, 6),
+            clients: chance.between(2, 5) as usize,
+            safety: chance.between(25, 60) * SECOND,
+            liveness: 180 * SECOND,
+            fault_every: chance.between(2, 9) * SECOND,
+            disks,
+        }
+    }
+}

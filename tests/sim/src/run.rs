@@ -1,0 +1,212 @@
+//! One run of a seed: faults and rules that hold at every step, then no faults and a cluster that has
+//! to settle.
+
+use forebay_core::state::ClusterState;
+use forebay_core::{Result, placement};
+use serde::Serialize;
+
+use crate::broken::Broken;
+use crate::exec::{Micros, SECOND};
+use crate::plan::Plan;
+use crate::target::Target;
+use crate::world::{CLIENTS, NEMESIS, W, World, at_of, info_in};
+
+/// How long nothing may change at the end.
+const STABLE: Micros = 15 * SECOND;
+
+/// What came of a seed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    pub seed: u64,
+    /// How often a task went on.
+    pub steps: u64,
+    pub virtual_seconds: f64,
+    pub faults: u64,
+    /// Requests of clients, and those that were answered.
+    pub requests: u64,
+    pub answered: u64,
+    /// Entries of the gateways' log.
+    pub versions: usize,
+    /// After the last fault, until all had settled.
+    pub settled_after: f64,
+    pub events: u64,
+    /// Of all events: equal runs have equal ones.
+    pub digest: u64,
+    pub failure: Option<Failure>,
+}
+
+/// A rule that did not hold.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    pub step: u64,
+    pub why: String,
+    pub last_events: Vec<String>,
+}
+
+/// Events that a failure tells, unless more are asked for.
+pub const LAST: usize = 40;
+
+/// Runs a seed to its end, or to the first rule that does not hold.
+pub fn run(seed: u64, broken: Option<Broken>) -> Outcome {
+    run_and_tell(seed, broken, LAST)
+}
+
+/// The same; a failure tells this many events.
+pub fn run_and_tell(seed: u64, broken: Option<Broken>, last: usize) -> Outcome {
+    let world = World::new(Plan::of(seed), seed, broken, last);
+    let mut settled_after = 0;
+    let failure = safety(&world)
+        .or_else(|| liveness(&world, &mut settled_after))
+        .map(|why| Failure { step: world.exec.steps(), why, last_events: world.last_events() });
+    let (digest, events) = world.trace();
+    let outcome = Outcome {
+        seed,
+        steps: world.exec.steps(),
+        virtual_seconds: world.exec.now() as f64 / 1e6,
+        faults: world.faults.get(),
+        requests: world.seen.acts.get(),
+        answered: world.seen.answered.get(),
+        versions: world.group.len(),
+        settled_after: settled_after as f64 / 1e6,
+        events,
+        digest,
+        failure,
+    };
+    // Tasks know the world, and the world its tasks.
+    let owners = 0..world.gateways.len() + world.targets.len();
+    owners.chain(NETWORK_AND_CLIENTS).for_each(|owner| world.exec.kill(owner));
+    outcome
+}
+
+/// All owners that are no nodes.
+const NETWORK_AND_CLIENTS: std::ops::Range<usize> = 900..1_016;
+
+/// Goes on until `until`; the first rule that did not hold.
+fn go_on(world: &World, until: Micros) -> Option<String> {
+    while world.exec.step(until) {
+        world.check_step();
+        if let Some(why) = world.failure() {
+            return Some(why);
+        }
+    }
+    None
+}
+
+fn safety(world: &W) -> Option<String> {
+    for at in 0..world.gateways.len() + world.plan.targets {
+        world.start(at);
+    }
+    for n in 0..world.plan.clients {
+        world.exec.spawn(CLIENTS + n, world.clone().client(n));
+    }
+    world.exec.spawn(NEMESIS, world.clone().break_things());
+    go_on(world, world.plan.safety)
+}
+
+fn liveness(world: &W, settled_after: &mut Micros) -> Option<String> {
+    world.heal_all();
+    let begun = world.exec.now();
+    loop {
+        if let Some(why) = go_on(world, world.exec.now() + SECOND) {
+            return Some(why);
+        }
+        let unrest = unrest(world);
+        if unrest.is_none() {
+            break;
+        }
+        if world.exec.now() - begun > world.plan.liveness {
+            let limit = world.plan.liveness / SECOND;
+            let what = unrest.unwrap_or_default();
+            return Some(format!("{limit} s after the last fault {what}"));
+        }
+    }
+    *settled_after = world.exec.now() - begun;
+    // Who reads tells the others what a writer that gave up did not.
+    let read = std::rc::Rc::new(std::cell::RefCell::new(None));
+    let (told, reader) = (read.clone(), world.clone());
+    world.exec.spawn(CLIENTS, async move { *told.borrow_mut() = Some(reader.read_all().await) });
+    let version = world.group.newest().version;
+    if let Some(why) = go_on(world, world.exec.now() + STABLE) {
+        return Some(why);
+    }
+    let read: Option<Result<()>> = read.borrow().clone();
+    match read {
+        Some(Ok(())) => {}
+        Some(Err(e)) => return Some(format!("all has settled, and {}", e.message)),
+        None => return Some("all has settled, and reads do not end".to_owned()),
+    }
+    if world.group.newest().version != version {
+        return Some(format!("all had settled at version {version}, and the map changed"));
+    }
+    let mut wrong = world.seen.violations();
+    wrong.extend(misplaced(world));
+    wrong.extend(other_maps(world));
+    (!wrong.is_empty()).then(|| wrong.join("\n"))
+}
+
+/// What has not settled.
+fn unrest(world: &World) -> Option<String> {
+    let state = world.group.newest();
+    if !state.is_settled() {
+        return Some("objects still move".to_owned());
+    }
+    let away = |target: &&Target| {
+        let alive = state.node(&target.id).is_some_and(|node| node.alive);
+        let joined = target.up.get() && alive && target.process().joined.get();
+        state.node(&target.id).is_some() && !joined
+    };
+    if let Some(target) = world.targets.iter().find(away) {
+        return Some(format!("target {} is not let in", target.at));
+    }
+    // What an emptied one missed is made up for when it is given back.
+    if let Some(node) = state.holding_targets().find(|n| !n.alive || n.lagging) {
+        let what = if node.alive { "lags" } else { "is dead" };
+        return Some(format!("target {} {what}", node.id));
+    }
+    let lost = world.targets.iter().find(|t| t.up.get() && t.may_have_lost());
+    lost.map(|target| format!("target {} has not got again what it lost", target.at))
+}
+
+/// Objects that are not exactly where they belong, alike, and notes of removals that nobody needs.
+fn misplaced(world: &World) -> Vec<String> {
+    let state = world.group.newest();
+    let mut wrong = Vec::new();
+    for key in world.seen.keys() {
+        let Some(info) = info_in(&state, key.0) else { continue };
+        let digest = placement::digest_in(&info.bucket, &key.1);
+        let holders = placement::holders(&state, &info, digest);
+        let mut belongs: Vec<usize> = holders.iter().map(|n| at_of(&n.id)).collect();
+        belongs.sort_unstable();
+        // A writer that nobody heard any more shows nobody what it wrote, until it was told.
+        let waits = |t: &&Target| t.process().unsettled.borrow().contains_key(&key);
+        if world.targets.iter().any(|t| waits(&t)) {
+            continue;
+        }
+        let there = || world.targets.iter().filter_map(|t| Some((t.at, t.get(&key)?)));
+        let (at, stamps): (Vec<usize>, Vec<_>) = there().map(|(at, r)| (at, r.stamp)).unzip();
+        if !at.is_empty() && at != belongs {
+            wrong.push(format!("{key:?} lies on {at:?} and belongs on {belongs:?}"));
+        }
+        if stamps.windows(2).any(|two| two[0] != two[1]) {
+            wrong.push(format!("{key:?} has copies that differ: {stamps:?} on {at:?}"));
+        }
+        let buried = world.targets.iter().filter(|t| t.tombstone(&key).is_some());
+        wrong.extend(buried.map(|t| format!("target {} keeps a tombstone of {key:?}", t.at)));
+    }
+    wrong
+}
+
+/// Nodes that have another map than the newest, and a map that is another one after its way.
+fn other_maps(world: &World) -> Vec<String> {
+    let state = world.group.newest();
+    let behind = world.targets.iter().filter(|t| t.up.get() && *t.map() != *state);
+    let mut wrong: Vec<String> = behind
+        .map(|t| format!("target {} has another map of version {}", t.at, t.map().version))
+        .collect();
+    let text = serde_json::to_vec(&*state).ok();
+    let read: Option<ClusterState> = text.and_then(|text| serde_json::from_slice(&text).ok());
+    if read.as_ref() != Some(&*state) {
+        wrong.push(format!("the state of version {} is another one as it is sent", state.version));
+    }
+    wrong
+}

@@ -1,0 +1,248 @@
+//! A target: what lies on its disks and what its process knows, and how it becomes and stays a member.
+//! The lease is counted as nodes count it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use forebay_core::copies::Stamp;
+use forebay_core::intra::LeaveRequest;
+use forebay_core::lease::{HEARTBEAT_MS, LEASE_BACK_WITHIN_MS, LEASE_MS};
+use forebay_core::state::ClusterState;
+use forebay_core::{Error, NodeId, Result, native};
+
+use crate::broken::Broken;
+use crate::exec::{Bell, Locks, MS, Micros, SECOND};
+use crate::gateway::{Reply, Report, join_of};
+use crate::world::{At, W, World, id_of};
+
+const ANSWERED_WITHIN: Micros = 2 * SECOND;
+const KNOCK_AGAIN: Micros = 100 * MS;
+const REPORT_AGAIN: Micros = 200 * MS;
+const LEFT_WITHIN: Micros = 3 * SECOND;
+const LINGERS: Micros = 300 * MS;
+
+/// Number of a bucket, name of an object in it.
+pub(crate) type Key = (usize, String);
+
+/// An object on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) stamp: Stamp,
+    pub(crate) value: u64,
+    /// Tells commits of one object apart.
+    pub(crate) commit: u64,
+}
+
+/// One target.
+pub(crate) struct Target {
+    pub(crate) at: At,
+    pub(crate) id: NodeId,
+    pub(crate) up: Cell<bool>,
+    /// It said goodbye.
+    pub(crate) leaving: Cell<bool>,
+    /// What its disks have: it outlives the process.
+    pub(crate) records: RefCell<BTreeMap<Key, Record>>,
+    pub(crate) tombstones: RefCell<BTreeMap<Key, Stamp>>,
+    pub(crate) process: RefCell<Process>,
+    map: RefCell<Rc<ClusterState>>,
+    lease: Cell<Micros>,
+    pub(crate) changed: Bell,
+}
+
+/// What ends with the process.
+#[derive(Clone, Default)]
+pub(crate) struct Process {
+    pub(crate) locks: Locks<Key>,
+    /// Changes that not all holders are known to have, with the stamp of a removal.
+    pub(crate) unsettled: Rc<RefCell<BTreeMap<Key, Option<Stamp>>>>,
+    /// How often objects went with a disk, and up to which time they came again.
+    pub(crate) losses: Rc<Cell<u64>>,
+    pub(crate) refilled: Rc<Cell<u64>>,
+    pub(crate) moving: Locks<()>,
+    wake: Bell,
+    leased: Bell,
+    pub(crate) late_tombstones: Bell,
+    pub(crate) lost: Bell,
+    /// It was let in.
+    pub(crate) joined: Rc<Cell<bool>>,
+    /// It has said its last and reports no more.
+    silent: Rc<Cell<bool>>,
+}
+
+impl Target {
+    pub(crate) fn new(at: At) -> Self {
+        Self {
+            at,
+            id: id_of(at),
+            up: Cell::new(false),
+            leaving: Cell::new(false),
+            records: RefCell::default(),
+            tombstones: RefCell::default(),
+            process: RefCell::default(),
+            map: RefCell::default(),
+            lease: Cell::new(0),
+            changed: Bell::default(),
+        }
+    }
+
+    pub(crate) fn process(&self) -> Process {
+        self.process.borrow().clone()
+    }
+
+    /// A process starts: it knows what lies on the disks and nothing else.
+    pub(crate) fn forget(&self) {
+        *self.process.borrow_mut() = Process::default();
+        *self.map.borrow_mut() = Rc::default();
+        self.lease.set(0);
+    }
+
+    pub(crate) fn map(&self) -> Rc<ClusterState> {
+        self.map.borrow().clone()
+    }
+
+    /// Takes a state if it is newer than the one here.
+    pub(crate) fn offer(&self, state: &Rc<ClusterState>) {
+        if state.version > self.map.borrow().version {
+            *self.map.borrow_mut() = state.clone();
+            self.changed.ring();
+        }
+    }
+
+    pub(crate) fn lease_until(&self) -> Micros {
+        self.lease.get()
+    }
+
+    pub(crate) fn lags(&self, state: &ClusterState) -> bool {
+        native::lags(state, &self.id)
+    }
+
+    pub(crate) fn may_have_lost(&self) -> bool {
+        let process = self.process.borrow();
+        process.losses.get() != process.refilled.get()
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Record> {
+        self.records.borrow().get(key).copied()
+    }
+
+    pub(crate) fn tombstone(&self, key: &Key) -> Option<Stamp> {
+        self.tombstones.borrow().get(key).copied()
+    }
+}
+
+impl World {
+    pub(crate) fn has_lease(&self, at: At) -> bool {
+        self.is_broken(Broken::NoLease) || self.exec.now() < self.target(at).lease_until()
+    }
+
+    /// Waits a moment for a lease that ran out.
+    pub(crate) async fn leased(&self, at: At) -> Result<()> {
+        let comes = async {
+            while !self.has_lease(at) {
+                let leased = self.target(at).process().leased.rung();
+                leased.await;
+            }
+        };
+        let within = LEASE_BACK_WITHIN_MS * MS;
+        let no = || Error::unavailable("this node hears from no gateway that a majority follows");
+        self.exec.within(within, comes).await.ok_or_else(no)
+    }
+
+    /// Before anything else a target gets the state that the sender acted by.
+    pub(crate) async fn caught_up(&self, at: At, version: u64) -> Result<()> {
+        let target = self.target(at);
+        if target.map().version >= version {
+            return Ok(());
+        }
+        target.process().wake.ring();
+        let comes = async {
+            while target.map().version < version {
+                target.changed.rung().await;
+            }
+        };
+        let late = || Error::unavailable("this node cannot get the state that the sender has");
+        self.exec.within(ANSWERED_WITHIN, comes).await.ok_or_else(late)
+    }
+
+    /// Starts a target's process.
+    pub(crate) fn start_target(self: &W, at: At) {
+        let target = self.target(at);
+        target.forget();
+        target.up.set(true);
+        target.leaving.set(false);
+        self.exec.spawn(at, self.clone().report(at));
+        self.exec.spawn(at, self.clone().watch_tombstones(at));
+        self.exec.spawn(at, self.clone().make_up_for_losses(at));
+    }
+
+    /// Joins and reports as long as the process runs.
+    async fn report(self: W, at: At) {
+        let target = self.target(at);
+        let wake = target.process().wake.clone();
+        let joined = target.process().joined;
+        let mut gateway = self.exec.below(self.gateways.len() as u64) as At;
+        loop {
+            let reported = self.exec.now();
+            let report = match joined.get() {
+                true => Report::Beat { id: target.id.clone(), version: target.map().version },
+                false => Report::Join(join_of(at)),
+            };
+            let mut pause = if joined.get() { REPORT_AGAIN } else { KNOCK_AGAIN };
+            match self.say(at, gateway, report, ANSWERED_WITHIN).await {
+                Ok(reply) => {
+                    joined.set(!reply.unknown);
+                    target.offer(&reply.state);
+                    // Only now: the lease is for who acts by the state that came with it.
+                    if reply.lease {
+                        pause = HEARTBEAT_MS * MS;
+                        self.heard(at, reported, &reply);
+                    }
+                }
+                Err(_) => gateway = (gateway + 1) % self.gateways.len(),
+            }
+            self.exec.within(pause, wake.rung()).await;
+            if target.process().silent.get() {
+                return;
+            }
+        }
+    }
+
+    fn heard(&self, at: At, reported: Micros, reply: &Reply) {
+        let target = self.target(at);
+        let since = match self.is_broken(Broken::LeaseFromTheAnswer) {
+            true => self.exec.now(),
+            false => reported.saturating_sub(reply.confirmed_ms * MS),
+        };
+        target.lease.set(target.lease.get().max(since + LEASE_MS * MS));
+        target.process().leased.ring();
+    }
+
+    pub(crate) async fn say(
+        self: &W,
+        at: At,
+        gateway: At,
+        report: Report,
+        within: Micros,
+    ) -> Result<Reply> {
+        let world = self.clone();
+        let taken = async move { world.desk(gateway, report, false).await };
+        self.call_within(within, (at, gateway), taken).await
+    }
+
+    /// A clean stop: others answer first for what they have copies of. The process is to be ended
+    /// after that.
+    pub(crate) async fn leave(self: W, at: At) {
+        let id = || self.target(at).id.clone();
+        for yields in [true, false] {
+            self.target(at).process().silent.set(!yields);
+            let gateway = self.exec.below(self.gateways.len() as u64) as At;
+            let since = self.target(at).map().node(&id()).map_or(0, |node| node.alive_since);
+            let leave = Report::Leave(LeaveRequest { id: id(), yields, since });
+            if let Ok(reply) = self.say(at, gateway, leave, LEFT_WITHIN).await {
+                self.target(at).offer(&reply.state);
+                self.exec.sleep(LINGERS).await;
+            }
+        }
+    }
+}

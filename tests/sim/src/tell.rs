@@ -1,0 +1,136 @@
+//! What became of an object, told to all who have to hear of it, step by step as the target's object
+//! service does it. Who that is, is decided by the real [`native::audience`].
+
+use std::collections::BTreeSet;
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::copies::CopyRequest;
+use forebay_core::{Error, ErrorCode, Result, native};
+use futures::future::{Either, join_all, select};
+
+use crate::broken::Broken;
+use crate::copies::Sent;
+use crate::exec::{MS, Micros, SECOND};
+use crate::object::{ASKED_WITHIN, News};
+use crate::target::Key;
+use crate::world::{At, W, World, at_of};
+
+/// How long a write waits for a target that does not answer to be found dead.
+const HEARD_WITHIN: Micros = 6 * SECOND;
+const AGAIN_AFTER: Micros = 100 * MS;
+/// How long a reader waits for the writer that is at work.
+const WRITTEN_WITHIN: Micros = 7 * SECOND;
+
+impl World {
+    /// Tells others what became of an object; ends when all that live have heard.
+    pub(crate) async fn tell_others(
+        self: &W,
+        at: At,
+        info: &BucketInfo,
+        key: &Key,
+        news: News,
+    ) -> Result<()> {
+        if self.is_broken(Broken::AckTooEarly) {
+            let (world, info, key) = (self.clone(), info.clone(), key.clone());
+            self.exec.spawn(at, async move { drop(world.tell(at, &info, &key, news).await) });
+            self.target(at).process().unsettled.borrow_mut().clear();
+            return Ok(());
+        }
+        self.tell(at, info, key, news).await
+    }
+
+    async fn tell(self: &W, at: At, info: &BucketInfo, key: &Key, news: News) -> Result<()> {
+        let (begun, mut know) = (self.exec.now(), BTreeSet::new());
+        let me = self.target(at).id.clone();
+        loop {
+            let state = match info.has_copies() {
+                true => self.may_write(at, info, &key.1).await.map_err(|e| match e.code {
+                    ErrorCode::WrongOwner => Error { code: ErrorCode::Unavailable, ..e },
+                    _ => e,
+                })?,
+                false => {
+                    self.leased(at).await?;
+                    self.target(at).map()
+                }
+            };
+            let audience = native::audience(&state, info, &key.1, &me);
+            let others = audience.all.iter().filter(|n| !know.contains(&n.id));
+            let told = others.map(async |node| {
+                let has_copy = audience.holders.iter().any(|holder| holder.id == node.id);
+                let tell = self.tell_one(at, at_of(&node.id), info, key, news, has_copy);
+                let told = match select(Box::pin(tell), Box::pin(self.death_of(at, &node.id))).await
+                {
+                    Either::Left((told, _)) => Some(told),
+                    Either::Right(_) => None,
+                };
+                (node.id.clone(), told)
+            });
+            let (mut failed, mut died) = (None, false);
+            for (id, told) in join_all(told).await {
+                match told {
+                    Some(Ok(())) => drop(know.insert(id)),
+                    Some(Err(e)) => failed = Some(e),
+                    None => died = true,
+                }
+            }
+            match failed {
+                None if died => {}
+                None => {
+                    self.target(at).process().unsettled.borrow_mut().remove(key);
+                    return Ok(());
+                }
+                Some(e) if self.exec.now() - begun > HEARD_WITHIN => {
+                    return Err(Error::unavailable(e.message));
+                }
+                Some(_) => self.exec.sleep(AGAIN_AFTER).await,
+            }
+        }
+    }
+
+    async fn tell_one(
+        self: &W,
+        at: At,
+        to: At,
+        info: &BucketInfo,
+        key: &Key,
+        news: News,
+        has_copy: bool,
+    ) -> Result<()> {
+        let (stamp, written) = match news {
+            News::Written(record) if has_copy => {
+                return self.send(at, to, key, record, Sent::Written).await;
+            }
+            News::Written(record) => (record.stamp, true),
+            News::Removed(stamp) => (stamp, false),
+        };
+        let by = info.has_copies().then(|| self.target(at).id.clone());
+        let request = CopyRequest { stamp, by, written, ..CopyRequest::new(&info.bucket, &key.1) };
+        let (world, key, version) = (self.clone(), key.clone(), self.target(at).map().version);
+        let told = async move {
+            world.caught_up(to, version).await?;
+            world.overtaken(to, &key, &request).await
+        };
+        self.call_within(ASKED_WITHIN, (at, to), told).await
+    }
+
+    /// Before an object is shown: waits for the writer that is at work, and tells the others what one
+    /// that gave up did not.
+    pub(crate) async fn settle(self: &W, at: At, info: &BucketInfo, key: &Key) -> Result<()> {
+        if !info.has_copies() || !self.is_unsettled(at, key) {
+            return Ok(());
+        }
+        let process = self.target(at).process();
+        let lock = self.exec.within(WRITTEN_WITHIN, process.locks.lock(key)).await;
+        let _guard = lock.ok_or_else(|| Error::unavailable("it is being written"))?;
+        let unsettled = process.unsettled.borrow().get(key).copied();
+        let Some(removal) = unsettled else { return Ok(()) };
+        match (self.target(at).get(key), removal) {
+            (Some(record), _) => self.tell_others(at, info, key, News::Written(record)).await,
+            (None, Some(stamp)) => self.tell_others(at, info, key, News::Removed(stamp)).await,
+            (None, None) => {
+                process.unsettled.borrow_mut().remove(key);
+                Ok(())
+            }
+        }
+    }
+}

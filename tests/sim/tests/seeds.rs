@@ -1,0 +1,45 @@
+//! What the simulator must show: nothing on hundreds of seeds, the same again on the same seed, and each
+//! rule that is broken on purpose.
+#![allow(clippy::print_stdout)]
+
+use clap::ValueEnum;
+use forebay_sim::broken::Broken;
+use forebay_sim::run::run;
+
+/// Seeds of each test run; more by hand, with `make sim`.
+const SEEDS: u64 = 300;
+/// A broken rule must be found within so many.
+const FOUND_WITHIN: u64 = 250;
+
+#[test]
+fn hundreds_of_seeds_keep_all_rules() {
+    for seed in 1..=SEEDS {
+        let outcome = run(seed, None);
+        if let Some(failure) = outcome.failure {
+            let (why, events) = (failure.why, failure.last_events.join("\n"));
+            panic!("`make sim SEED={seed}` at step {}: {why}\n{events}", failure.step);
+        }
+        assert!(outcome.requests > 0 && outcome.answered > 0, "seed {seed}: nobody asked anything");
+    }
+}
+
+#[test]
+fn a_seed_runs_the_same_way_each_time_and_another_seed_does_not() {
+    for seed in [1, 17, 240] {
+        let (first, again) = (run(seed, None), run(seed, None));
+        assert_eq!((first.digest, first.events), (again.digest, again.events), "seed {seed}");
+        assert_eq!(first.steps, again.steps);
+        assert_ne!(first.digest, run(seed + 1, None).digest);
+    }
+}
+
+#[test]
+fn each_broken_rule_is_found() {
+    let missed = |rule: &&Broken| {
+        let found = (1..=FOUND_WITHIN).find(|seed| run(*seed, Some(**rule)).failure.is_some());
+        println!("{rule:?} is found by seed {found:?}");
+        found.is_none()
+    };
+    let missed: Vec<&Broken> = Broken::value_variants().iter().filter(missed).collect();
+    assert!(missed.is_empty(), "not found within {FOUND_WITHIN} seeds: {missed:?}");
+}
