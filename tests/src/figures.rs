@@ -96,7 +96,8 @@ mod tests {
 
     fn sample(kind: Kind, end: Micros, status: u16) -> Sample {
         let (key, by) = ("k".to_owned(), String::new());
-        Sample { key, kind, via: 0, begin: end - 1, end, status, by, retry_after: false }
+        let said = String::new();
+        Sample { key, kind, via: 0, begin: end - 1, end, status, by, retry_after: false, said }
     }
 
     #[test]

@@ -22,6 +22,8 @@ use crate::ledger::{Act, Kind, Ledger, Listing, Micros, Told};
 /// A request that is not answered by then has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
 const KIB: u64 = 1024;
+/// Characters of an answer that is no success, for whoever reads about it.
+const SAID: usize = 300;
 /// Reads of our own client, a second.
 const OWN_READS: u32 = 20;
 
@@ -59,6 +61,8 @@ pub struct Sample {
     /// Where it was answered, or failed to be; empty before a redirect.
     pub by: String,
     pub retry_after: bool,
+    /// The begin of an answer that is no success; why there is none.
+    pub said: String,
 }
 
 impl Sample {
@@ -237,15 +241,17 @@ impl World {
     async fn read_own(&self, client: &Client, key: String) {
         let begin = self.now();
         let found = client.get_bytes(&self.plan.bucket, &key, None).await;
-        let (told, status) = match found {
-            Ok(bytes) => (self.told_by(&key, &bytes), 200),
-            Err(e) if e.code() == forebay_core::ErrorCode::ObjectNotFound => (Told::Missing, 404),
-            Err(_) => (Told::Nothing, 503),
+        let (told, status, said) = match found {
+            Ok(bytes) => (self.told_by(&key, &bytes), 200, String::new()),
+            Err(e) if e.code() == forebay_core::ErrorCode::ObjectNotFound => {
+                (Told::Missing, 404, String::new())
+            }
+            Err(e) => (Told::Nothing, 503, e.to_string()),
         };
         let (kind, end) = (Kind::Get, self.now());
         self.note(&key, Act { kind, told, begin, end });
         let by = String::new();
-        let sample = Sample { key, kind, via: 0, begin, end, status, by, retry_after: false };
+        let sample = Sample { key, kind, via: 0, begin, end, status, by, retry_after: false, said };
         self.outcome.lock().unwrap().own.push(sample);
     }
 
@@ -291,25 +297,33 @@ impl World {
         let gateway = &self.plan.gateways[via];
         let mut by = String::new();
         let asked = self.follow(method, gateway, &key, body, &mut by);
-        let answer = tokio::time::timeout(PATIENCE, asked).await.ok().flatten();
+        let answer = match tokio::time::timeout(PATIENCE, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("nothing within {PATIENCE:?}")),
+        };
         let end = self.now();
         let status = answer.as_ref().map_or(0, |answer| answer.0);
-        let retry_after = answer.as_ref().is_some_and(|answer| answer.2);
+        let retry_after = answer.as_ref().is_ok_and(|answer| answer.2);
         let told = match (kind, &answer) {
-            (Kind::Get, Some((200, bytes, _))) => self.told_by(&key, bytes),
-            (_, Some((200..300, ..))) => Told::Done,
-            (Kind::Get | Kind::Delete, Some((404, ..))) => Told::Missing,
+            (Kind::Get, Ok((200, bytes, _))) => self.told_by(&key, bytes),
+            (_, Ok((200..300, ..))) => Told::Done,
+            (Kind::Get | Kind::Delete, Ok((404, ..))) => Told::Missing,
             _ => Told::Nothing,
+        };
+        let said = match answer {
+            Ok((200..300, ..)) => String::new(),
+            Ok((_, bytes, _)) => String::from_utf8_lossy(&bytes).chars().take(SAID).collect(),
+            Err(why) => why,
         };
         if told == Told::Done && key.starts_with("once/") {
             self.still.lock().unwrap().push(key.clone());
         }
-        let sample = Sample { key, kind, via, begin, end, status, by, retry_after };
+        let sample = Sample { key, kind, via, begin, end, status, by, retry_after, said };
         self.note(&sample.key, Act { kind, told, begin, end });
         self.outcome.lock().unwrap().samples.push(sample);
     }
 
-    /// Status, body and whether the answer says when to come again.
+    /// Status, body and whether the answer says when to come again, or why there is no answer.
     async fn follow(
         &self,
         method: &str,
@@ -317,12 +331,12 @@ impl World {
         key: &str,
         body: Bytes,
         by: &mut String,
-    ) -> Option<(u16, Bytes, bool)> {
+    ) -> Result<(u16, Bytes, bool), String> {
         let mut url = format!("{gateway}/v1/objects/{}/{key}", self.plan.bucket.name);
         for _ in 0..4 {
             let request = hyper::Request::builder().method(method).uri(&url);
-            let answer =
-                self.http.request(request.body(Full::new(body.clone())).ok()?).await.ok()?;
+            let request = request.body(Full::new(body.clone())).map_err(|e| e.to_string())?;
+            let answer = self.http.request(request).await.map_err(|e| format!("{e:?}"))?;
             let header = |name| answer.headers().get(name).and_then(|v| v.to_str().ok());
             let status = answer.status().as_u16();
             if let (301 | 307, Some(next)) = (status, header("location")) {
@@ -331,10 +345,10 @@ impl World {
                 continue;
             }
             let retry_after = header("retry-after").is_some();
-            let bytes = answer.into_body().collect().await.ok()?.to_bytes();
-            return Some((status, bytes, retry_after));
+            let body = answer.into_body().collect().await.map_err(|e| format!("{status}: {e:?}"));
+            return Ok((status, body?.to_bytes(), retry_after));
         }
-        None
+        Err(format!("one redirect after the other, the last to {url}"))
     }
 
     fn told_by(&self, key: &str, bytes: &[u8]) -> Told {
