@@ -211,7 +211,7 @@ impl ObjectService {
         let meta = self.native_meta(info, name, making).await?;
         let record = self.store().append_work(&record, work, meta).await?;
         self.0.lost.forget(&key);
-        self.tell_others(info, name, News::Written(&record)).await?;
+        drop(self.acknowledge(info, name, News::Written(&record), guard).await?);
         Ok(record.object_meta())
     }
 

@@ -138,13 +138,13 @@ impl ObjectService {
         let before = before.ok_or_else(|| info.bucket.object_not_found(name))?;
         self.copy((info, name), (info, to), CopyOptions::default()).await?;
         let key = Key::new(info, name);
-        let _guard = self.0.locks.lock(&key).await;
+        let guard = self.0.locks.lock(&key).await;
         let now = self.store().get(info.id, name).await?;
         let same = |now: &Record| {
             (now.generation, &now.meta.custom) == (before.generation, &before.meta.custom)
         };
         if now.as_ref().is_some_and(same) {
-            self.erase(info, name).await?;
+            let (_, _guard) = self.erase(info, name, guard).await?;
             self.0.lost.forget(&key);
         }
         Ok(())

@@ -9,6 +9,7 @@ mod blob;
 mod cold;
 mod copy;
 mod deliver;
+mod former_owner;
 mod get;
 mod heal;
 #[cfg(test)]
@@ -329,7 +330,7 @@ impl ObjectService {
             return self.delete_if(info, name, None).await.map(drop);
         }
         let key = Key::new(info, name);
-        let _guard = self.0.locks.lock(&key).await;
+        let guard = self.0.locks.lock(&key).await;
         if info.has_backend() {
             self.0.fetches.supersede(&key);
             let remote = self.backend(info).await?.delete(name).await;
@@ -340,7 +341,7 @@ impl ObjectService {
                 other => other,
             };
         }
-        let erased = self.erase(info, name).await?;
+        let (erased, _guard) = self.erase(info, name, guard).await?;
         self.0.lost.forget(&key);
         if erased { Ok(()) } else { Err(deleted_missing(info, name)) }
     }
@@ -387,7 +388,7 @@ impl ObjectService {
         replace: bool,
     ) -> Result<()> {
         self.take_over(info, name).await?;
-        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        let guard = self.0.locks.lock(&Key::new(info, name)).await;
         self.may_write(info, name).await?;
         let record: Option<Record> = self.store().get(info.id, name).await?;
         let record = record.ok_or_else(|| self.missing(info, name))?;
@@ -404,10 +405,10 @@ impl ObjectService {
             }
         });
         let changed = changed.await?;
-        match info.has_copies() {
-            true => self.tell_others(info, name, News::Written(&changed)).await,
-            false => Ok(()),
+        if info.has_copies() {
+            drop(self.acknowledge(info, name, News::Written(&changed), guard).await?);
         }
+        Ok(())
     }
 }
 

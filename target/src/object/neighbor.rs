@@ -15,13 +15,14 @@ use forebay_core::{Error, ErrorCode, NodeId, Result, history, native, placement}
 use futures::future::join_all;
 
 use super::ObjectService;
+use super::lock::KeyGuard;
 use super::transfer::{LOOK_PATH, REMOVE_PATH, SEND_PATH, SENT_WITHIN, Sent, Which};
 use crate::store::Record;
 
 /// How long a write waits for a target that does not answer to be found dead.
-const HEARD_WITHIN: Duration = Duration::from_secs(6);
+pub(super) const HEARD_WITHIN: Duration = Duration::from_secs(6);
 /// Pause before such a target is asked again.
-const AGAIN_AFTER: Duration = Duration::from_millis(100);
+pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// What another target says of an object.
 type Answer = (Node, Result<CopyLook>);
@@ -43,6 +44,24 @@ pub(super) enum News<'a> {
     /// All have what was written: what was before may go.
     Replaced(Stamp),
     Removed(Stamp),
+}
+
+impl News<'_> {
+    pub(super) fn stamp(self) -> Stamp {
+        match self {
+            Self::Written(record) => record.stamp(),
+            Self::Replaced(stamp) | Self::Removed(stamp) => stamp,
+        }
+    }
+}
+
+/// A failure of an owner that was one for a part of the change: not for the next one to do once more,
+/// because some may have heard of it.
+pub(super) fn for_others(e: Error) -> Error {
+    match e.code {
+        ErrorCode::WrongOwner => Error { code: ErrorCode::Unavailable, ..e },
+        _ => e,
+    }
 }
 
 impl ObjectService {
@@ -70,7 +89,7 @@ impl ObjectService {
 
     /// An error when no leading gateway was heard for so long that others may answer for this
     /// target's objects.
-    async fn leased(&self) -> Result<()> {
+    pub(super) async fn leased(&self) -> Result<()> {
         self.0.parts.maps.leased().await
     }
 
@@ -306,14 +325,21 @@ impl ObjectService {
         name: &str,
         news: News<'_>,
     ) -> Result<()> {
+        self.tell_as_owner(info, name, news).await.map_err(for_others)
+    }
+
+    /// The same; [`ErrorCode::WrongOwner`] when another target is the owner of an object with copies
+    /// before all have heard.
+    pub(super) async fn tell_as_owner(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        news: News<'_>,
+    ) -> Result<()> {
         let (begun, mut know) = (Instant::now(), BTreeSet::new());
         loop {
             let state = match info.has_copies() {
-                // Not for the other one to do once more: some may have heard of it.
-                true => self.may_write(info, name).await.map_err(|e| match e.code {
-                    ErrorCode::WrongOwner => Error { code: ErrorCode::Unavailable, ..e },
-                    _ => e,
-                })?,
+                true => self.may_write(info, name).await?,
                 // What took long to be written may be another's by now.
                 false => {
                     self.leased().await?;
@@ -358,7 +384,7 @@ impl ObjectService {
                         // Only now may what was before go: until all have the new one, that is what
                         // is left if this target dies.
                         let news = News::Replaced(record.stamp());
-                        return Box::pin(self.tell_others(info, name, news)).await;
+                        return Box::pin(self.tell_as_owner(info, name, news)).await;
                     }
                     if let News::Replaced(stamp) = news {
                         self.drop_slices(info, name, |of| of < stamp).await?;
@@ -409,8 +435,13 @@ impl ObjectService {
         Ok(self.0.parts.peer.post_json(&node.url, REMOVE_PATH, &request).await?)
     }
 
-    /// Removes a native object, wherever it lies; whether there was one. The caller has its lock.
-    pub(super) async fn erase(&self, info: &BucketInfo, name: &str) -> Result<bool> {
+    /// Removes a native object, wherever it lies; whether there was one. `guard` is the object's lock.
+    pub(super) async fn erase(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        guard: KeyGuard,
+    ) -> Result<(bool, KeyGuard)> {
         let state = self.may_write(info, name).await?;
         let mut here = self.store().get(info.id, name).await?;
         if here.is_none() {
@@ -424,7 +455,7 @@ impl ObjectService {
             None => self.who_has_what_is_missing(info, name)?,
         };
         if others.is_empty() && !info.has_copies() {
-            return Ok(self.store().remove(info.id, name).await?.is_some());
+            return Ok((self.store().remove(info.id, name).await?.is_some(), guard));
         }
         let answers = self.look_elsewhere(info, name, others).await;
         let (there, removed) = newest(&answers);
@@ -449,7 +480,10 @@ impl ObjectService {
             let last = gone.is_some_and(|g| native::is_last_word(&state, info, g, self.me()));
             return match silent(info, name, &answers).filter(|_| !last) {
                 Some(e) => Err(e),
-                None => self.tell_of_removal(info, name, &answers, gone).await.map(|()| false),
+                None => {
+                    let told = self.tell_of_removal(info, name, &answers, gone).await;
+                    told.map(|()| (false, guard))
+                }
             };
         }
         let last = here.as_ref().map(Record::stamp).max(there).max(gone);
@@ -463,12 +497,12 @@ impl ObjectService {
         if self.may_have_slices(info) {
             self.drop_slices(info, name, |_| true).await?;
         }
-        self.tell_others(info, name, News::Removed(stamp)).await?;
+        let guard = self.acknowledge(info, name, News::Removed(stamp), guard).await?;
         if !noted && !self.is_calm(&self.state()) {
             // Somebody went away just now and may not have heard.
             self.bury(info, name, stamp).await?;
         }
-        Ok(true)
+        Ok((true, guard))
     }
 }
 

@@ -153,7 +153,7 @@ impl ObjectService {
         if request.only_if.is_some() {
             self.take_over(info, name).await?;
         }
-        let _guard = self.0.locks.lock(&key).await;
+        let mut guard = self.0.locks.lock(&key).await;
         if let Some(only_if) = request.only_if {
             only_if(self.current(info, name).await?.as_ref())?;
         }
@@ -170,10 +170,11 @@ impl ObjectService {
             let meta = self.native_meta(info, name, making).await?;
             let record = self.store().commit(work, meta).await?;
             self.0.lost.forget(&key);
-            self.tell_others(info, name, News::Written(&record)).await?;
+            guard = self.acknowledge(info, name, News::Written(&record), guard).await?;
             record
         };
         self.keep_learned(learner, &record);
+        drop(guard);
         Ok(Some(record.object_meta()))
     }
 

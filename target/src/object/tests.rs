@@ -27,7 +27,7 @@ use crate::store::{DiskSettings, RealDisk, Store};
 pub(crate) struct Bench {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) service: ObjectService,
-    maps: Maps,
+    pub(crate) maps: Maps,
     /// GETs that reached the folder.
     backend_gets: Arc<AtomicU64>,
     budget: u64,

@@ -227,7 +227,7 @@ impl ObjectService {
 
     /// Whether a target has neither this copy nor what came after it. A removal that it knows of
     /// counts here, too.
-    async fn wants(&self, to: &Node, which: Which<'_>, record: &Record) -> Result<bool> {
+    pub(super) async fn wants(&self, to: &Node, which: Which<'_>, record: &Record) -> Result<bool> {
         let request = CopyRequest::new(&which.info.bucket, which.name);
         let look: CopyLook = self.0.parts.peer.post_json(&to.url, LOOK_PATH, &request).await?;
         let stamp = record.stamp();

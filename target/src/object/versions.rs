@@ -201,7 +201,7 @@ impl ObjectService {
         let new = new_version(info);
         self.keep_replaced(info, name, &new).await?;
         self.put_marker(info, name, &new).await?;
-        self.erase(info, name).await?;
+        drop(self.erase(info, name, guard).await?);
         Ok(Removed { version: Some(new), marker: true })
     }
 
@@ -229,7 +229,7 @@ impl ObjectService {
         only_if: Option<OnlyIf>,
     ) -> Result<Removed> {
         self.take_over(info, name).await?;
-        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        let mut guard = self.0.locks.lock(&Key::new(info, name)).await;
         self.may_write(info, name).await?;
         let now = self.store().get(info.id, name).await?;
         let is_now = now.as_ref().is_some_and(|r| version_of(&r.meta.custom) == version);
@@ -239,13 +239,14 @@ impl ObjectService {
         }
         let Some(found) = found else { return Ok(Removed::default()) };
         if is_now {
-            self.erase(info, name).await?;
+            (_, guard) = self.erase(info, name, guard).await?;
         } else {
             self.store().remove(found.bucket_id, &found.name).await?;
         }
         if is_now || now.is_none() {
             self.promote(info, name).await?;
         }
+        drop(guard);
         let marker = found.meta.custom.contains_key(MARKER);
         Ok(Removed { version: Some(version.to_owned()), marker })
     }

@@ -85,7 +85,7 @@ impl World {
         Ok(())
     }
 
-    async fn wants(self: &W, at: At, to: At, key: &Key, record: Record) -> Result<bool> {
+    pub(crate) async fn wants(self: &W, at: At, to: At, key: &Key, record: Record) -> Result<bool> {
         let (world, asked, version) = (self.clone(), key.clone(), self.target(at).map().version);
         let look = async move { world.look(to, asked, version).await };
         let look = self.call_within(ASKED_WITHIN, (at, to), look).await?;

@@ -27,6 +27,15 @@ pub(crate) enum News {
     Removed(Stamp),
 }
 
+impl News {
+    pub(crate) fn stamp(self) -> Stamp {
+        match self {
+            Self::Written(record) => record.stamp,
+            Self::Removed(stamp) => stamp,
+        }
+    }
+}
+
 pub(crate) fn missing_info() -> Error {
     Error::unavailable("there is no such bucket yet")
 }
@@ -120,7 +129,7 @@ impl World {
         let info = self.info(at, &key)?;
         self.check_owner(at, &info, &key.1)?;
         self.moment().await;
-        let _guard = self.target(at).process().locks.lock(&key).await;
+        let guard = self.target(at).process().locks.lock(&key).await;
         let state = self.may_write(at, &info, &key.1).await?;
         let here = self.target(at).get(&key);
         let mut past = Past {
@@ -138,7 +147,7 @@ impl World {
         let stamp = past.next(&state);
         self.unsettle(at, &info, &key, None);
         let record = self.commit(at, &key, stamp, value).await;
-        self.tell_others(at, &info, &key, News::Written(record)).await
+        self.acknowledge(at, &info, &key, News::Written(record), guard).await
     }
 
     /// A removal by a client; whether there was anything.
@@ -147,7 +156,7 @@ impl World {
         let info = self.info(at, &key)?;
         self.check_owner(at, &info, &key.1)?;
         let target = self.target(at);
-        let _guard = target.process().locks.lock(&key).await;
+        let guard = target.process().locks.lock(&key).await;
         let state = self.may_write(at, &info, &key.1).await?;
         let here = target.get(&key);
         if let Some(stamp) = self.untold_removal(at, &key).filter(|_| here.is_none()) {
@@ -191,7 +200,7 @@ impl World {
         }
         self.unsettle(at, &info, &key, Some(stamp));
         self.remove(at, &key).await;
-        self.tell_others(at, &info, &key, News::Removed(stamp)).await?;
+        self.acknowledge(at, &info, &key, News::Removed(stamp), guard).await?;
         if !noted && !target.map().is_calm() {
             // Somebody went away just now and may not have heard.
             self.bury(at, &key, stamp).await;

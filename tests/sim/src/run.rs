@@ -25,6 +25,8 @@ pub struct Outcome {
     /// Requests of clients, and those that were answered.
     pub requests: u64,
     pub answered: u64,
+    /// Changes that were acknowledged by one who was their objects' owner for a part of them.
+    pub passed_on: u64,
     /// Entries of the gateways' log.
     pub versions: usize,
     /// After the last fault, until all had settled.
@@ -66,6 +68,7 @@ pub fn run_and_tell(seed: u64, broken: Option<Broken>, last: usize) -> Outcome {
         faults: world.faults.get(),
         requests: world.seen.acts.get(),
         answered: world.seen.answered.get(),
+        passed_on: world.seen.passed_on.get(),
         versions: world.group.len(),
         settled_after: settled_after as f64 / 1e6,
         events,

@@ -20,6 +20,8 @@ pub(crate) struct Seen {
     values: Cell<u64>,
     pub(crate) acts: Cell<u64>,
     pub(crate) answered: Cell<u64>,
+    /// Changes whose object got another owner while others were told, and that were acknowledged.
+    pub(crate) passed_on: Cell<u64>,
 }
 
 #[derive(Clone, Copy, Default)]

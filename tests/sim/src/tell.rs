@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::CopyRequest;
-use forebay_core::{Error, ErrorCode, Result, native};
-use futures::future::{Either, join_all, select};
+use forebay_core::{Error, ErrorCode, Result, native, placement, rebalance};
+use futures::future::{Either, join_all, select, try_join_all};
 
 use crate::broken::Broken;
 use crate::copies::Sent;
-use crate::exec::{MS, Micros, SECOND};
+use crate::exec::{Locked, MS, Micros, SECOND};
 use crate::object::{ASKED_WITHIN, News};
 use crate::target::Key;
 use crate::world::{At, W, World, at_of};
@@ -20,6 +20,14 @@ const HEARD_WITHIN: Micros = 6 * SECOND;
 const AGAIN_AFTER: Micros = 100 * MS;
 /// How long a reader waits for the writer that is at work.
 const WRITTEN_WITHIN: Micros = 7 * SECOND;
+
+/// A failure that is not for the next owner to do once more: some may have heard.
+fn for_others(e: Error) -> Error {
+    match e.code {
+        ErrorCode::WrongOwner => Error { code: ErrorCode::Unavailable, ..e },
+        _ => e,
+    }
+}
 
 impl World {
     /// Tells others what became of an object; ends when all that live have heard.
@@ -36,7 +44,95 @@ impl World {
             self.target(at).process().unsettled.borrow_mut().clear();
             return Ok(());
         }
-        self.tell(at, info, key, news).await
+        self.tell(at, info, key, news).await.map_err(for_others)
+    }
+
+    /// As [`Self::tell_others`], whoever the object's owner is by the end. The lock is given back while
+    /// it is another target.
+    pub(crate) async fn acknowledge(
+        self: &W,
+        at: At,
+        info: &BucketInfo,
+        key: &Key,
+        news: News,
+        guard: Locked<Key>,
+    ) -> Result<()> {
+        if self.is_broken(Broken::AckTooEarly) {
+            return self.tell_others(at, info, key, news).await;
+        }
+        let lost = match self.tell(at, info, key, news).await {
+            Err(e) if e.code == ErrorCode::WrongOwner => for_others(e),
+            told => return told,
+        };
+        drop(guard);
+        let begun = self.exec.now();
+        loop {
+            self.leased(at).await?;
+            match self.pass_on(at, info, key, news).await {
+                Ok(true) => break,
+                Ok(false) => return Err(lost),
+                Err(_) if self.exec.now() - begun > HEARD_WITHIN => return Err(lost),
+                Err(_) => self.exec.sleep(AGAIN_AFTER).await,
+            }
+        }
+        self.seen.passed_on.set(self.seen.passed_on.get() + 1);
+        let process = self.target(at).process();
+        let _guard = process.locks.lock(key).await;
+        if self.target(at).get(key).is_none_or(|here| here.stamp <= news.stamp()) {
+            process.unsettled.borrow_mut().remove(key);
+        }
+        Ok(())
+    }
+
+    /// Has what was changed here where the object belongs by the state of this moment.
+    async fn pass_on(self: &W, at: At, info: &BucketInfo, key: &Key, news: News) -> Result<bool> {
+        let target = self.target(at);
+        let state = target.map();
+        let owner = placement::owner(&state, info, &key.1)?.id.clone();
+        if owner == target.id {
+            self.settle(at, info, key).await?;
+            return Ok(!matches!(news, News::Removed(_)));
+        }
+        match news {
+            News::Written(record) => {
+                let mut others = rebalance::duty(&state, info, &key.1, &target.id).others;
+                others.sort_by_key(|node| node.id == owner);
+                for node in others.into_iter().filter(|node| node.alive) {
+                    let to = at_of(&node.id);
+                    if self.wants(at, to, key, record).await? {
+                        self.send(at, to, key, record, Sent::Moved).await?;
+                    }
+                }
+            }
+            News::Removed(stamp) => {
+                if !state.is_calm() {
+                    let _guard = target.process().locks.lock(key).await;
+                    if target.tombstone(key) < Some(stamp) {
+                        self.bury(at, key, stamp).await;
+                    }
+                }
+            }
+        }
+        let written = matches!(news, News::Written(_));
+        let owner_at = at_of(&owner);
+        let (stamp, by) = (news.stamp(), Some(owner));
+        let request = CopyRequest { stamp, by, written, ..CopyRequest::new(&info.bucket, &key.1) };
+        let audience = native::audience(&state, info, &key.1, &target.id);
+        let told = audience.all.into_iter().map(|node| {
+            let (world, key, version) = (self.clone(), key.clone(), state.version);
+            let (to, request) = (at_of(&node.id), request.clone());
+            let told = async move {
+                world.caught_up(to, version).await?;
+                world.overtaken(to, &key, &request).await
+            };
+            self.call_within(ASKED_WITHIN, (at, to), told)
+        });
+        try_join_all(told).await?;
+        let News::Removed(stamp) = news else { return Ok(true) };
+        // Whether it was removed here, or there, or twice, nobody can tell who finds it changed since.
+        let (world, key, to) = (self.clone(), key.clone(), owner_at);
+        let look = async move { world.look(to, key, state.version).await };
+        Ok(!self.call_within(ASKED_WITHIN, (at, to), look).await?.is_after(stamp))
     }
 
     async fn tell(self: &W, at: At, info: &BucketInfo, key: &Key, news: News) -> Result<()> {
@@ -44,10 +140,7 @@ impl World {
         let me = self.target(at).id.clone();
         loop {
             let state = match info.has_copies() {
-                true => self.may_write(at, info, &key.1).await.map_err(|e| match e.code {
-                    ErrorCode::WrongOwner => Error { code: ErrorCode::Unavailable, ..e },
-                    _ => e,
-                })?,
+                true => self.may_write(at, info, &key.1).await?,
                 false => {
                     self.leased(at).await?;
                     self.target(at).map()

@@ -92,7 +92,7 @@ impl ObjectService {
         if completion.only_if.is_some() {
             self.take_over(info, name).await?;
         }
-        let _guard = self.0.locks.lock(&key).await;
+        let mut guard = self.0.locks.lock(&key).await;
         if let Some(only_if) = completion.only_if {
             only_if(self.current(info, name).await?.as_ref())?;
         }
@@ -121,9 +121,10 @@ impl ObjectService {
         }
         if !info.has_backend() {
             self.0.lost.forget(&key);
-            self.tell_others(info, name, News::Written(&record)).await?;
+            guard = self.acknowledge(info, name, News::Written(&record), guard).await?;
         }
         self.keep_learned(learner, &record);
+        drop(guard);
         Ok(record.object_meta())
     }
 

@@ -1,0 +1,243 @@
+//! A change whose object got another owner before all had heard of it. It stands where it was made, and
+//! some may have seen it, so that nobody may make it once more. It goes to where the object belongs now
+//! as any copy does that has to move, and is acknowledged when all that live have it, or what came after
+//! it, by a state in which that other target is the owner: stamps keep it from undoing what was written
+//! there meanwhile.
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::copies::CopyRequest;
+use forebay_core::{ErrorCode, NodeId, Result, native, placement, rebalance};
+use futures::future::try_join_all;
+
+use super::lock::KeyGuard;
+use super::neighbor::{AGAIN_AFTER, HEARD_WITHIN, News, for_others};
+use super::transfer::{REMOVE_PATH, Sent};
+use super::{ObjectService, Which};
+
+impl ObjectService {
+    /// Tells others what became of an object, as [`Self::tell_others`] does, whoever its owner is by the
+    /// end. The object's lock is given back while it is another target: that one may be at work on the
+    /// object, and wait for what is here.
+    pub(super) async fn acknowledge(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        news: News<'_>,
+        guard: KeyGuard,
+    ) -> Result<KeyGuard> {
+        let lost = match self.tell_as_owner(info, name, news).await {
+            Ok(()) => return Ok(guard),
+            Err(e) if e.code == ErrorCode::WrongOwner => for_others(e),
+            Err(e) => return Err(e),
+        };
+        if info.erasure.is_some() {
+            return Err(lost);
+        }
+        drop(guard);
+        let passing = async {
+            loop {
+                self.leased().await?;
+                match self.pass_on(info, name, news).await {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => return Err(lost.clone()),
+                    Err(_) => tokio::time::sleep(AGAIN_AFTER).await,
+                }
+            }
+        };
+        // One that hangs is waited for no longer than by an owner.
+        tokio::time::timeout(HEARD_WITHIN, passing).await.unwrap_or_else(|_| Err(lost.clone()))?;
+        let guard = self.lock_key(info.id, name).await;
+        let here = self.store().get(info.id, name).await?;
+        if here.is_none_or(|here| here.stamp() <= news.stamp()) {
+            self.is_settled(info, name);
+        }
+        Ok(guard)
+    }
+
+    /// Has what was changed here where the object belongs by the state of this moment. False where the
+    /// change cannot be acknowledged, though it was made.
+    async fn pass_on(&self, info: &BucketInfo, name: &str, news: News<'_>) -> Result<bool> {
+        let state = self.state();
+        let owner = &placement::owner(&state, info, name)?.id;
+        if owner == self.me() {
+            self.settle(info, name).await?;
+            return Ok(!matches!(news, News::Removed(_)));
+        }
+        let written = match news {
+            News::Written(record) => {
+                let which = Which { info, name, older: false };
+                let mut others = rebalance::duty(&state, info, name, self.me()).others;
+                // The owner last: what it shows must outlive it.
+                others.sort_by_key(|node| node.id == *owner);
+                for to in others.into_iter().filter(|node| node.alive) {
+                    if self.wants(to, which, record).await? {
+                        self.send(to, which, record, Sent::Moved { alone: false }).await?;
+                    }
+                }
+                true
+            }
+            News::Removed(stamp) => {
+                if !self.is_calm(&state) {
+                    let _guard = self.lock_key(info.id, name).await;
+                    if self.tombstone(info, name).await? < Some(stamp) {
+                        self.bury(info, name, stamp).await?;
+                    }
+                }
+                false
+            }
+            News::Replaced(_) => return Ok(false),
+        };
+        let (stamp, by) = (news.stamp(), Some(NodeId::clone(owner)));
+        let request = CopyRequest { stamp, by, written, ..CopyRequest::new(&info.bucket, name) };
+        let told = native::audience(&state, info, name, self.me()).all.into_iter().map(|node| {
+            let peer = &self.0.parts.peer;
+            let request = &request;
+            async move { peer.post_json::<_, ()>(&node.url, REMOVE_PATH, request).await }
+        });
+        try_join_all(told).await?;
+        let (News::Removed(stamp), Some(to)) = (news, state.node(owner)) else { return Ok(true) };
+        // Whether it was removed here, or there, or twice, nobody can tell who finds it changed since.
+        let mut looked = self.look_elsewhere(info, name, vec![to.clone()]).await;
+        looked.pop().map_or(Ok(false), |(_, look)| Ok(!look?.is_after(stamp)))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use axum::extract::Request;
+    use axum::http::StatusCode;
+    use axum::response::{IntoResponse, Response};
+    use axum::{Json, Router};
+    use bytes::Bytes;
+    use forebay_core::bucket::BucketInfo;
+    use forebay_core::copies::{COPY_HEADER, CopyHead, CopyLook, CopyRequest, Stamp};
+    use forebay_core::state::{Command, Role};
+    use forebay_core::{Bucket, ErrorCode, NodeId, Provider, placement};
+    use forebay_node::maps::Maps;
+
+    use super::super::PutRequest;
+    use super::super::tests::Bench;
+    use super::super::transfer::{LOOK_PATH, REMOVE_PATH};
+
+    /// The other target of two, which becomes the owner at the first word of a change.
+    #[derive(Clone)]
+    struct Other {
+        maps: Maps,
+        me: NodeId,
+        takes_over: Arc<AtomicBool>,
+        /// What it says it has.
+        look: Arc<Mutex<CopyLook>>,
+        heard: Arc<Mutex<Vec<Heard>>>,
+    }
+
+    #[derive(Debug, PartialEq)]
+    enum Heard {
+        Copy { written: bool },
+        Overtaken { stamp: Stamp, by: Option<String>, written: bool },
+    }
+
+    impl Other {
+        async fn answer(self, request: Request) -> Response {
+            let (parts, body) = request.into_parts();
+            let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+            if parts.uri.path() == LOOK_PATH {
+                return Json(self.look.lock().unwrap().clone()).into_response();
+            }
+            let heard = match parts.headers.get(COPY_HEADER) {
+                Some(head) => {
+                    let head = CopyHead::from_header(head.as_bytes()).unwrap();
+                    Heard::Copy { written: head.written }
+                }
+                None => {
+                    assert_eq!(parts.uri.path(), REMOVE_PATH);
+                    let CopyRequest { stamp, by, written, .. } =
+                        serde_json::from_slice(&body).unwrap();
+                    Heard::Overtaken { stamp, by: by.map(|by| by.to_string()), written }
+                }
+            };
+            self.heard.lock().unwrap().push(heard);
+            if !self.takes_over.swap(false, Ordering::SeqCst) {
+                return Json(()).into_response();
+            }
+            let mut state = (*self.maps.load()).clone();
+            let yields = Command::SetAlive { id: self.me, alive: true, yields: true };
+            state.apply(state.version + 1, yields).unwrap();
+            self.maps.offer(state);
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
+        }
+    }
+
+    /// An object of two copies that belongs here first, as it was written.
+    async fn written() -> (Bench, Other, BucketInfo, String) {
+        let bench = Bench::new(1 << 30).await;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let join = Command::Join {
+            id: NodeId::new("target-02").unwrap(),
+            role: Role::Target,
+            url: format!("http://{}", listener.local_addr().unwrap()),
+            weight: 1,
+            zone: String::new(),
+        };
+        bench.change(join);
+        let bucket = Bucket::new(Provider::Ais, "b").unwrap();
+        let info = BucketInfo { copies: 2, ..BucketInfo::requested(bucket.clone(), None) };
+        let state = bench.change(Command::CreateBucket { info: info.into(), now_ns: 1 });
+        let info = BucketInfo::clone(state.bucket(&bucket).unwrap());
+        let me = bench.service.me();
+        let first = |name: &String| placement::owner(&state, &info, name).unwrap().id == *me;
+        let name = (0..).map(|n| format!("o{n}")).find(first).unwrap();
+        let other = Other {
+            maps: bench.maps.clone(),
+            me: me.clone(),
+            takes_over: Arc::default(),
+            look: Arc::default(),
+            heard: Arc::default(),
+        };
+        let answering = other.clone();
+        let router = Router::new().fallback(move |request| answering.clone().answer(request));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let before = PutRequest::whole(Bytes::from_static(b"before"));
+        bench.service.put(&info, &name, before).await.unwrap();
+        other.heard.lock().unwrap().clear();
+        other.takes_over.store(true, Ordering::SeqCst);
+        (bench, other, info, name)
+    }
+
+    fn by_other(stamp: Stamp, written: bool) -> Heard {
+        Heard::Overtaken { stamp, by: Some("target-02".into()), written }
+    }
+
+    #[tokio::test]
+    async fn a_write_whose_object_gets_another_owner_on_the_way_is_acknowledged_when_that_one_has_it() {
+        let (bench, other, info, name) = written().await;
+        let put = PutRequest::whole(Bytes::from_static(b"after"));
+        bench.service.put(&info, &name, put).await.unwrap();
+        let stamp = bench.service.store().get(info.id, &name).await.unwrap().unwrap().stamp();
+        let copies = [true, false].map(|written| Heard::Copy { written });
+        let mut heard = other.heard.lock().unwrap();
+        assert_eq!(heard.pop(), Some(by_other(stamp, true)));
+        assert_eq!(heard[..], copies);
+        assert!(!bench.service.is_unsettled(&info, &name));
+    }
+
+    #[tokio::test]
+    async fn a_removal_is_acknowledged_unless_the_new_owner_changed_the_object_too() {
+        for overtaken in [false, true] {
+            let (bench, other, info, name) = written().await;
+            let before = bench.service.store().get(info.id, &name).await.unwrap().unwrap().stamp();
+            if overtaken {
+                let removed = Some(Stamp { epoch: u64::MAX, version: 1 });
+                *other.look.lock().unwrap() = CopyLook { removed, ..CopyLook::default() };
+            }
+            let done = bench.service.delete(&info, &name).await;
+            let code = done.err().map(|e| e.code);
+            assert_eq!(code, overtaken.then_some(ErrorCode::Unavailable));
+            let stamp = Stamp { version: before.version + 1, ..before };
+            assert_eq!(other.heard.lock().unwrap().last(), Some(&by_other(stamp, false)));
+        }
+    }
+}
