@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, ready};
 
 use forebay_core::batch::{self, BatchRequest, MAX_ENTRIES};
+use forebay_core::batch_stream::Rooms;
 use forebay_core::intra::MapReply;
 use forebay_core::{Error as CoreError, NodeId};
 
@@ -86,7 +87,7 @@ impl std::fmt::Debug for BatchStream {
 impl Client {
     /// Starts a batch. Memory stays bounded however large it is: targets wait for the reader.
     pub fn batch(&self, request: &BatchRequest) -> Result<BatchStream> {
-        let batch = Batch::new(self, request.clone())?;
+        let batch = Batch::new(self, request.clone(), None)?;
         let runs = futures::stream::unfold(batch, |mut batch| async move {
             batch.next_run().await.map(|run| (run, batch))
         });
@@ -103,21 +104,23 @@ impl Client {
                 all[item.index] = Some(item.result);
             }
         };
-        self.batch_runs(request.clone(), take).await?;
+        self.batch_runs(request.clone(), None, take).await?;
         let missing = || Err(CoreError::internal("an entry of the batch was left out"));
         Ok(all.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
     }
 
     /// Reads a whole batch; `take` gets the answers as they come, in any order, several at a time. What
-    /// it does meanwhile the targets go on with theirs.
+    /// it does meanwhile the targets go on with theirs. Bytes of large entries lie where `rooms` says,
+    /// if they come in one piece.
     ///
     /// Fails as [`Self::batch_all`] does.
     pub async fn batch_runs(
         &self,
         request: BatchRequest,
+        rooms: Option<Rooms>,
         mut take: impl FnMut(Vec<BatchItem>),
     ) -> Result<()> {
-        let mut batch = Batch::new(self, BatchRequest { ordered: false, ..request })?;
+        let mut batch = Batch::new(self, BatchRequest { ordered: false, ..request }, rooms)?;
         while let Some(run) = batch.next_run().await {
             take(run);
         }
@@ -151,6 +154,7 @@ struct Ready {
 struct Batch {
     client: Client,
     request: BatchRequest,
+    rooms: Option<Rooms>,
     tries: Attempts,
     slots: Vec<Slot>,
     handed: usize,
@@ -168,7 +172,7 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(client: &Client, request: BatchRequest) -> Result<Self> {
+    fn new(client: &Client, request: BatchRequest, rooms: Option<Rooms>) -> Result<Self> {
         let n = request.entries.len();
         if n > MAX_ENTRIES {
             let text = format!("a batch has at most {MAX_ENTRIES} entries, this one has {n}");
@@ -179,6 +183,7 @@ impl Batch {
             tries: client.attempts(),
             slots: vec![Slot::Todo; n],
             request,
+            rooms,
             handed: 0,
             ready: HashMap::new(),
             arrived: VecDeque::new(),
@@ -402,9 +407,9 @@ impl Batch {
         for &index in &entries {
             self.slots[index] = Slot::Asked(id);
         }
-        let regranted = self.tries.regranted.clone();
+        let (regranted, rooms) = (self.tries.regranted.clone(), self.rooms.clone());
         let mut source =
-            Source::new(&self.client, map.clone(), owner, &self.request, entries, regranted);
+            Source::new(&self.client, map.clone(), owner, &self.request, entries, regranted, rooms);
         source.allowance = allowance;
         self.sources.insert(id, source);
     }

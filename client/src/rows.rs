@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use futures::{Stream, ready};
 
-use forebay_core::batch_stream::{Decoder, Row};
+use forebay_core::batch_stream::{Decoder, Rooms, Row};
 
 use crate::error::{Error, Result};
 use crate::transport::Download;
@@ -22,8 +22,10 @@ pub struct RowStream {
 }
 
 impl RowStream {
-    pub(crate) fn new(body: Download) -> Self {
-        Self { body, decoder: Decoder::new(), ready: VecDeque::new(), over: false }
+    /// The rows in `body`; large entries lie where `rooms` says, if it is there.
+    pub(crate) fn new(body: Download, rooms: Option<Rooms>) -> Self {
+        let decoder = rooms.map_or_else(Decoder::new, Decoder::into_rooms);
+        Self { body, decoder, ready: VecDeque::new(), over: false }
     }
 
     /// Version of the cluster's state under which the target answers, once its first bytes came.

@@ -6,6 +6,7 @@
 //! the last. A stream that ends without the end frame is an error.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -168,18 +169,50 @@ struct Pending {
 /// Payloads up to this many bytes share a buffer: one of its own would cost more than the copy.
 const SHARED: usize = 16 << 10;
 
+/// Memory for one payload.
+pub trait Room: Send {
+    /// Writes behind what is there. No more comes than the room was made for.
+    fn append(&mut self, piece: &[u8]);
+
+    /// The payload, once all of it was written.
+    fn finish(self: Box<Self>) -> Bytes;
+}
+
+/// Makes room for the bytes of a whole entry of this size. `None`: the decoder's own will do.
+pub type Rooms = Arc<dyn Fn(usize) -> Option<Box<dyn Room>> + Send + Sync>;
+
+/// The room that the decoder makes by itself.
+struct Own {
+    buffer: Buffer,
+    filled: usize,
+}
+
+impl Room for Own {
+    fn append(&mut self, piece: &[u8]) {
+        let end = self.filled + piece.len();
+        self.buffer.bytes_mut()[self.filled..end].copy_from_slice(piece);
+        self.filled = end;
+    }
+
+    fn finish(self: Box<Self>) -> Bytes {
+        self.buffer.freeze()
+    }
+}
+
 /// Reads a stream as its bytes arrive.
 ///
 /// Payloads are copied out of what came, so that a connection has its buffer back at once and reads
 /// into memory that the CPU knows.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Decoder {
+    /// Asked for room for entries that are large and come in one piece.
+    rooms: Option<Rooms>,
     /// The beginning of a header or of a table.
     held: Vec<u8>,
     map_version: Option<u64>,
     rows: VecDeque<Pending>,
     /// The payload of the first row, as far as it came, and how far that is.
-    filling: Option<(Buffer, usize)>,
+    filling: Option<(Box<dyn Room>, usize)>,
     entries: u32,
     total: u64,
     ended: bool,
@@ -188,6 +221,11 @@ pub struct Decoder {
 impl Decoder {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One whose large entries lie where `rooms` says.
+    pub fn into_rooms(rooms: Rooms) -> Self {
+        Self { rooms: Some(rooms), ..Self::default() }
     }
 
     /// Takes in the next bytes from the network; the rows that are whole now are appended to `out`.
@@ -257,16 +295,17 @@ impl Decoder {
     /// The first row, whose payload has a buffer of its own; false when more bytes are needed.
     fn read_own(&mut self, input: &mut &[u8], out: &mut VecDeque<Row>) -> Result<bool> {
         let Some(row) = self.rows.front() else { return Ok(true) };
-        let (buffer, filled) = self.filling.get_or_insert_with(|| (Buffer::take(row.size), 0));
+        let (room, filled) =
+            self.filling.get_or_insert_with(|| (row.room(self.rooms.as_ref()), 0));
         let now = (row.size - *filled).min(input.len());
-        buffer.bytes_mut()[*filled..*filled + now].copy_from_slice(&input[..now]);
+        room.append(&input[..now]);
         *filled += now;
         *input = &input[now..];
         if *filled < row.size {
             return Ok(false);
         }
-        if let (Some(row), Some((buffer, _))) = (self.rows.pop_front(), self.filling.take()) {
-            out.push_back(row.finish(buffer.freeze(), &mut self.entries, &mut self.total)?);
+        if let (Some(row), Some((room, _))) = (self.rows.pop_front(), self.filling.take()) {
+            out.push_back(row.finish(room.finish(), &mut self.entries, &mut self.total)?);
         }
         Ok(true)
     }
@@ -337,7 +376,20 @@ impl Decoder {
     }
 }
 
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Decoder({} entries, {} bytes)", self.entries, self.total)
+    }
+}
+
 impl Pending {
+    /// Room for the payload.
+    fn room(&self, rooms: Option<&Rooms>) -> Box<dyn Room> {
+        let is_whole = self.status == 0 && !self.more && self.size as u64 == self.total;
+        let room = rooms.filter(|_| is_whole && self.size > SHARED).and_then(|room| room(self.size));
+        room.unwrap_or_else(|| Box::new(Own { buffer: Buffer::take(self.size), filled: 0 }))
+    }
+
     /// The row, counted, if these bytes are its payload.
     fn finish(&self, payload: Bytes, entries: &mut u32, total: &mut u64) -> Result<Row> {
         let Self { index, status, more, crc, total: size, .. } = *self;
@@ -441,6 +493,46 @@ mod tests {
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
         bytes.extend_from_slice(&encoder.end());
         assert_eq!(decode(&bytes, 5000).unwrap(), (rows, true));
+    }
+
+    #[test]
+    fn entries_that_are_large_and_come_in_one_piece_lie_in_the_callers_room() {
+        struct Lent(Vec<u8>);
+        impl Room for Lent {
+            fn append(&mut self, piece: &[u8]) {
+                self.0.extend_from_slice(piece);
+            }
+            fn finish(self: Box<Self>) -> Bytes {
+                self.0.into()
+            }
+        }
+        let row = |index: u32, status: u16, more: bool, size: usize, total: u64| {
+            let payload = Bytes::from(vec![index as u8; size]);
+            Row { index, status, more, total, payload }
+        };
+        let large = SHARED + 1;
+        let rows = vec![
+            row(0, 0, false, large, large as u64),
+            row(1, 0, false, SHARED, SHARED as u64),
+            row(2, 0, true, large, 2 * large as u64),
+            row(2, 0, false, large, 2 * large as u64),
+            row(3, 500, false, large, large as u64),
+            row(4, 0, false, 2 * large, 2 * large as u64),
+            row(5, 0, false, large + 5, large as u64 + 5),
+        ];
+        let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let noted = asked.clone();
+        let mut decoder = Decoder::into_rooms(Arc::new(move |size| {
+            noted.lock().unwrap().push(size);
+            // Who has no room leaves it to the decoder.
+            (size != large + 5).then(|| Box::new(Lent(Vec::with_capacity(size))) as Box<dyn Room>)
+        }));
+        let mut back = VecDeque::new();
+        for chunk in encode(&rows, 3).chunks(1000) {
+            decoder.decode(chunk, &mut back).unwrap();
+        }
+        assert_eq!(Vec::from(back), rows);
+        assert_eq!(*asked.lock().unwrap(), [large, 2 * large, large + 5]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! `_core.BatchStream`, the answers one by one, and `_core.PendingBatch`, all of them later.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use forebay_client::{BatchItem, BatchStream as NativeStream, Client, Result};
@@ -14,7 +14,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyList};
 use tokio::task::JoinHandle;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, BytesRooms, GIL_IS_FREE};
 use crate::client::parse_bucket;
 use crate::error::{exception, raise};
 use crate::runtime::{self, Owned};
@@ -91,11 +91,10 @@ fn one_of(
 
 /// Copies of so many bytes are made at once while a batch comes.
 const COPIED: usize = 512 << 10;
-/// Whoever waits longer than this for the GIL makes the rest at the end: another thread needs it.
-const GIL_IS_FREE: Duration = Duration::from_millis(1);
 
-/// Reads a batch; the answers in the order of the request. Where they are copied, that is done as
-/// they come: while they are in the CPU's caches, and while the targets send the rest.
+/// Reads a batch; the answers in the order of the request. Those that are to be `bytes` are received
+/// into them where they are large. The small ones are copied as they come: while they are in the CPU's
+/// caches, and while the targets send the rest.
 pub(crate) fn read_all<'py>(
     py: Python<'py>,
     client: Client,
@@ -103,32 +102,74 @@ pub(crate) fn read_all<'py>(
     content: Content,
     raises: bool,
 ) -> PyResult<Bound<'py, PyList>> {
-    let mut made: Vec<Option<PyResult<Py<PyAny>>>> = Vec::new();
-    made.resize_with(request.entries.len(), || None);
-    let mut make = |py: Python<'_>, run: Vec<BatchItem>| {
+    let mut answers = Answers::new(request.entries.len(), content, raises);
+    let rooms = answers.rooms.as_ref().map(BytesRooms::rooms);
+    let reading = client.batch_runs(request, rooms, |run| answers.take(run));
+    runtime::block_on(py, reading)?.map_err(|e| raise(py, e))?;
+    answers.finish(py)
+}
+
+/// The answers to a batch that is being read.
+struct Answers {
+    content: Content,
+    raises: bool,
+    made: Vec<Option<PyResult<Py<PyAny>>>>,
+    /// What came and is not made yet, and how many bytes that is.
+    waiting: Vec<BatchItem>,
+    bytes: usize,
+    rooms: Option<BytesRooms>,
+    /// Nobody else needs the GIL; else the rest is made at the end.
+    is_free: bool,
+}
+
+impl Answers {
+    fn new(count: usize, content: Content, raises: bool) -> Self {
+        let mut made = Vec::new();
+        made.resize_with(count, || None);
+        let is_free = content == Content::Bytes;
+        let rooms = is_free.then(BytesRooms::default);
+        Self { content, raises, made, waiting: Vec::new(), bytes: 0, rooms, is_free }
+    }
+
+    fn take(&mut self, run: Vec<BatchItem>) {
         for BatchItem { index, result } in run {
-            made[index] = Some(one_of(py, result, content, raises).map(Bound::unbind));
+            let result = match (result, &self.rooms) {
+                (Ok(bytes), Some(rooms)) => match rooms.take_out(bytes) {
+                    Ok(object) => {
+                        self.made[index] = Some(Ok(object.into_any()));
+                        continue;
+                    }
+                    Err(bytes) => Ok(bytes),
+                },
+                (result, _) => result,
+            };
+            self.bytes += result.as_ref().map_or(0, Bytes::len);
+            self.waiting.push(BatchItem { index, result });
         }
-    };
-    let (mut waiting, mut bytes, mut is_free) = (Vec::new(), 0, content == Content::Bytes);
-    let take = |mut run: Vec<BatchItem>| {
-        bytes += run.iter().map(|item| item.result.as_ref().map_or(0, Bytes::len)).sum::<usize>();
-        waiting.append(&mut run);
-        if is_free && bytes >= COPIED {
+        if self.is_free && self.bytes >= COPIED {
             let begun = Instant::now();
             Python::attach(|py| {
-                is_free = begun.elapsed() < GIL_IS_FREE;
-                make(py, std::mem::take(&mut waiting));
+                self.is_free = begun.elapsed() < GIL_IS_FREE;
+                self.make(py);
             });
-            bytes = 0;
         }
-    };
-    runtime::block_on(py, client.batch_runs(request, take))?.map_err(|e| raise(py, e))?;
-    make(py, waiting);
-    let missing = || Err(raise(py, Error::internal("an entry of the batch was left out")));
-    let made: Vec<Py<PyAny>> =
-        made.into_iter().map(|one| one.unwrap_or_else(missing)).collect::<PyResult<_>>()?;
-    PyList::new(py, made)
+    }
+
+    /// Makes what waits.
+    fn make(&mut self, py: Python<'_>) {
+        self.bytes = 0;
+        for BatchItem { index, result } in self.waiting.drain(..) {
+            let one = one_of(py, result, self.content, self.raises);
+            self.made[index] = Some(one.map(Bound::unbind));
+        }
+    }
+
+    fn finish(mut self, py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+        self.make(py);
+        let missing = || Err(raise(py, Error::internal("an entry of the batch was left out")));
+        let made = self.made.into_iter().map(|one| one.unwrap_or_else(missing));
+        PyList::new(py, made.collect::<PyResult<Vec<Py<PyAny>>>>()?)
+    }
 }
 
 /// All answers as Python gets them; `raises`: the first failure is raised.
@@ -145,7 +186,7 @@ pub(crate) fn answers(
     Ok(list)
 }
 
-type Answers = Result<Vec<forebay_core::Result<Bytes>>>;
+type Read = Result<Vec<forebay_core::Result<Bytes>>>;
 
 /// A batch that threads without the GIL read, whatever the one that asked for it does meanwhile.
 /// Only the process that sent it has the answers. Dropped, it ends.
@@ -156,7 +197,7 @@ pub(crate) struct PendingBatch {
     raises: bool,
 }
 
-struct Work(JoinHandle<Answers>);
+struct Work(JoinHandle<Read>);
 
 impl Drop for Work {
     fn drop(&mut self) {

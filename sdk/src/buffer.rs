@@ -1,9 +1,14 @@
 //! Bytes between Rust and Python without a copy: received ones as an object with the buffer
 //! protocol (`memoryview(buffer)`), and the memory of a Python object to receive into.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use forebay_core::batch_stream::{Room, Rooms};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -143,6 +148,99 @@ impl Unfilled {
     /// The object, if all of it was written.
     pub(crate) fn finish(self) -> Option<Py<PyBytes>> {
         (self.filled == self.len).then_some(self.bytes)
+    }
+}
+
+// SAFETY: as for `Send`; through a shared borrow the memory is read only.
+#[allow(unsafe_code)]
+unsafe impl Sync for Unfilled {}
+
+impl AsRef<[u8]> for Unfilled {
+    /// What was written.
+    #[allow(unsafe_code)]
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `append` wrote these bytes, and cannot write again while `self` is borrowed.
+        unsafe { std::slice::from_raw_parts(self.start, self.filled) }
+    }
+}
+
+/// `bytes` objects that a batch is received into. Whoever takes an answer out has the object that its
+/// bytes lie in.
+#[derive(Clone, Default)]
+pub(crate) struct BytesRooms {
+    /// By their address: objects that are full.
+    full: Arc<Mutex<HashMap<usize, Arc<Unfilled>>>>,
+    /// Another thread needs the GIL.
+    is_contended: Arc<AtomicBool>,
+}
+
+/// Whoever waits longer than this for the GIL leaves it to others.
+pub(crate) const GIL_IS_FREE: Duration = Duration::from_millis(1);
+
+impl BytesRooms {
+    /// Where the decoder of a batch has its payloads.
+    pub(crate) fn rooms(&self) -> Rooms {
+        let rooms = self.clone();
+        Arc::new(move |len| rooms.room(len))
+    }
+
+    fn room(&self, len: usize) -> Option<Box<dyn Room>> {
+        if self.is_contended.load(Ordering::Relaxed) {
+            return None;
+        }
+        let begun = Instant::now();
+        let bytes = Python::attach(|py| {
+            self.is_contended.store(begun.elapsed() > GIL_IS_FREE, Ordering::Relaxed);
+            Unfilled::new(py, len as u64).ok()
+        })?;
+        Some(Box::new(Receiving { bytes, full: self.full.clone() }))
+    }
+
+    fn full(&self) -> MutexGuard<'_, HashMap<usize, Arc<Unfilled>>> {
+        self.full.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object that these bytes lie in; the bytes themselves if it is none of these.
+    pub(crate) fn take_out(&self, content: Bytes) -> Result<Py<PyBytes>, Bytes> {
+        let Some(object) = self.full().remove(&(content.as_ptr() as usize)) else {
+            return Err(content);
+        };
+        if content.len() != object.len {
+            return Err(content);
+        }
+        drop(content);
+        // The length says that it is full.
+        Arc::try_unwrap(object)
+            .map(|only| only.bytes)
+            .map_err(|shared| Bytes::from_owner(Filled(shared)))
+    }
+}
+
+/// An object on its way.
+struct Receiving {
+    bytes: Unfilled,
+    full: Arc<Mutex<HashMap<usize, Arc<Unfilled>>>>,
+}
+
+impl Room for Receiving {
+    fn append(&mut self, piece: &[u8]) {
+        self.bytes.append(piece);
+    }
+
+    fn finish(self: Box<Self>) -> Bytes {
+        let object = Arc::new(self.bytes);
+        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        full.insert(object.start as usize, object.clone());
+        Bytes::from_owner(Filled(object))
+    }
+}
+
+/// The memory of an object as Rust sees it.
+struct Filled(Arc<Unfilled>);
+
+impl AsRef<[u8]> for Filled {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_ref().as_ref()
     }
 }
 

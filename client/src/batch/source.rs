@@ -13,7 +13,7 @@ use http::Method;
 use serde::Serialize;
 
 use forebay_core::batch::{BatchEntry, BatchRequest};
-use forebay_core::batch_stream::Row;
+use forebay_core::batch_stream::{Rooms, Row};
 use forebay_core::intra::MapReply;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode, NodeId};
 
@@ -61,11 +61,12 @@ impl Source {
         request: &BatchRequest,
         entries: Vec<usize>,
         regranted: Arc<AtomicBool>,
+        rooms: Option<Rooms>,
     ) -> Self {
         let url = map.state.node(owner).map(|n| n.url.clone()).unwrap_or_default();
         let map_version = map.state.version;
         let body = body(request, &entries);
-        let open = open(client.clone(), map, owner.clone(), body, regranted);
+        let open = open(client.clone(), map, owner.clone(), body, regranted, rooms);
         let stage = Stage::Opening(Box::pin(open));
         Self {
             url,
@@ -163,6 +164,7 @@ async fn open(
     owner: NodeId,
     body: Result<Vec<u8>>,
     regranted: Arc<AtomicBool>,
+    rooms: Option<Rooms>,
 ) -> Result<RowStream> {
     let node = map.state.node(&owner).ok_or_else(|| {
         Error::Api(CoreError::new(ErrorCode::Unavailable, format!("target {owner} left")))
@@ -174,7 +176,7 @@ async fn open(
             if let Some(version) = transport::map_version(answer.headers()) {
                 client.maps().saw(version);
             }
-            Ok(RowStream::new(answer.into_body()))
+            Ok(RowStream::new(answer.into_body(), rooms))
         }
         Err((e, version)) => Err(client.explain(e, version, &map, node, &regranted).await),
     }
