@@ -295,8 +295,7 @@ impl Decoder {
     /// The first row, whose payload has a buffer of its own; false when more bytes are needed.
     fn read_own(&mut self, input: &mut &[u8], out: &mut VecDeque<Row>) -> Result<bool> {
         let Some(row) = self.rows.front() else { return Ok(true) };
-        let (room, filled) =
-            self.filling.get_or_insert_with(|| (row.room(self.rooms.as_ref()), 0));
+        let (room, filled) = self.filling.get_or_insert_with(|| (row.room(self.rooms.as_ref()), 0));
         let now = (row.size - *filled).min(input.len());
         room.append(&input[..now]);
         *filled += now;
@@ -386,7 +385,8 @@ impl Pending {
     /// Room for the payload.
     fn room(&self, rooms: Option<&Rooms>) -> Box<dyn Room> {
         let is_whole = self.status == 0 && !self.more && self.size as u64 == self.total;
-        let room = rooms.filter(|_| is_whole && self.size > SHARED).and_then(|room| room(self.size));
+        let room =
+            rooms.filter(|_| is_whole && self.size > SHARED).and_then(|room| room(self.size));
         room.unwrap_or_else(|| Box::new(Own { buffer: Buffer::take(self.size), filled: 0 }))
     }
 

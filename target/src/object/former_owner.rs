@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_whose_object_gets_another_owner_on_the_way_is_acknowledged_when_that_one_has_it() {
+    async fn a_write_whose_owner_changes_on_the_way_is_acknowledged_when_the_new_one_has_it() {
         let (bench, other, info, name) = written().await;
         let put = PutRequest::whole(Bytes::from_static(b"after"));
         bench.service.put(&info, &name, put).await.unwrap();
