@@ -1,9 +1,12 @@
 //! What gateways ask of a target.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_core::bill::BillRequest;
+use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{
     BackendChangesRequest, BackendHeadRequest, BackendListRequest, DiskCommand, ListPage,
     ListRequest,
@@ -12,10 +15,10 @@ use forebay_core::job::JobSpec;
 use forebay_core::list_page::Detail;
 use forebay_core::shard_build::{BuildRequest, HoldRequest, UnpackRequest};
 use forebay_core::state::ClusterState;
-use forebay_core::{history, native};
+use forebay_core::{Error, history, native};
 use forebay_node::reply::{Failure, json, with_type};
 
-use super::Shared;
+use super::{Context, Shared};
 
 /// A newer state of the cluster, ahead of the next heartbeat.
 pub(super) async fn state(
@@ -31,31 +34,47 @@ pub(super) async fn list(
     State(context): State<Shared>,
     Json(request): Json<ListRequest>,
 ) -> Result<Response, Failure> {
+    check_listing(&context, &request).await?;
+    let response = listed(&context, &request).await?;
+    // What was removed while this target stood still, and counted as dead, is in what it read before.
+    check_listing(&context, &request).await?;
+    Ok(response)
+}
+
+/// An error where a part of what lives only in native buckets would be missing without a word, or what
+/// was removed would be listed.
+async fn check_listing(context: &Context, request: &ListRequest) -> Result<(), Error> {
     let id = history::bucket_id(request.bucket_id);
     let state = context.maps.load();
-    if state.buckets.values().any(|info| info.id == id && !info.has_backend()) {
-        // A part of what lives only here would be missing without a word.
-        if !request.in_part {
-            context.objects.check_whole()?;
-        }
-        if request.chosen_by > 0 {
-            native::check_choice(&state, request.chosen_by, context.objects.me())?;
-        }
+    let native = |info: &&Arc<BucketInfo>| info.id == id && !info.has_backend();
+    let Some(info) = state.buckets.values().find(native) else { return Ok(()) };
+    if !request.in_part {
+        context.objects.check_whole()?;
     }
+    if request.chosen_by == 0 {
+        return Ok(());
+    }
+    if info.has_copies() {
+        context.maps.leased().await?;
+    }
+    native::check_choice(&context.maps.load(), request.chosen_by, context.objects.me())
+}
+
+async fn listed(context: &Context, request: &ListRequest) -> Result<Response, Error> {
     if request.detail == Detail::Size && !request.archive {
-        let (sizes, more) = context.objects.sizes_here(&request).await?;
+        let (sizes, more) = context.objects.sizes_here(request).await?;
         return Ok(with_type(request.detail.media_type(), sizes.encode(more)));
     }
     let page = if request.archive {
         let state = context.maps.load();
         let info = state.buckets.values().find(|info| info.id == request.bucket_id);
         match info {
-            Some(info) => context.shards.page_here(&context.objects, info, &request).await?,
+            Some(info) => context.shards.page_here(&context.objects, info, request).await?,
             // Dropped meanwhile: nothing of it is served.
             None => ListPage::default(),
         }
     } else {
-        context.objects.page_here(&request).await?
+        context.objects.page_here(request).await?
     };
     Ok(with_type(request.detail.media_type(), page.encode(request.detail)?))
 }

@@ -11,7 +11,7 @@ use crate::broken::Broken;
 use crate::exec::{Micros, SECOND};
 use crate::object::ASKED_WITHIN;
 use crate::target::{Key, Record};
-use crate::world::{At, W, World, at_of};
+use crate::world::{At, W, World, at_of, info_in};
 
 /// Rest after objects were lost, and pause before those are fetched again that did not come.
 const LOST_SETTLING: Micros = 10 * SECOND;
@@ -313,6 +313,11 @@ impl World {
             }
             names.push(key.1);
         }
+        // What was removed while this target stood still is among them.
+        if info_in(&state, bucket).is_some_and(|info| info.has_copies()) {
+            self.leased(at).await?;
+        }
+        native::check_choice(&target.map(), version, &target.id)?;
         Ok(names)
     }
 

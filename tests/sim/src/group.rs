@@ -153,7 +153,8 @@ impl World {
             return;
         }
         self.note(|| format!("gateway {me} is elected in term {term}"));
-        self.group.term.set(term);
+        // One that stood still hears of its election when another has been elected since.
+        self.group.term.set(term.max(self.group.term.get()));
         member.leads.set(Some(term));
         member.leader.set(Some(me));
         member.confirmed.set(None);
