@@ -23,6 +23,16 @@ fn hundreds_of_seeds_keep_all_rules() {
     }
 }
 
+/// Each failed before its fault was mended: removals that two owners answered for, a listing by one who
+/// was dead, and elections that their winners heard of late.
+#[test]
+fn seeds_that_found_faults_keep_all_rules() {
+    for seed in [2_829, 6_646, 16_420, 18_058] {
+        let failure = run(seed, None).failure.map(|failure| failure.why);
+        assert_eq!(failure, None, "`make sim SEED={seed}`");
+    }
+}
+
 #[test]
 fn a_seed_runs_the_same_way_each_time_and_another_seed_does_not() {
     for seed in [1, 17, 240] {
