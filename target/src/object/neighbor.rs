@@ -4,6 +4,7 @@
 //! it before that is acknowledged.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,9 @@ use crate::store::Record;
 pub(super) const HEARD_WITHIN: Duration = Duration::from_secs(6);
 /// Pause before such a target is asked again.
 pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// How often an object is looked for that is somewhere else each time.
+const LOOKS: usize = 5;
 
 /// What another target says of an object.
 type Answer = (Node, Result<CopyLook>);
@@ -165,16 +169,31 @@ impl ObjectService {
         if info.erasure.is_some() || self.told_by_slices(info, name).await?.is_some() {
             return Box::pin(self.newest_form(info, name)).await;
         }
+        for _ in 0..LOOKS {
+            if let Break(found) = self.adopt_what_is_there(info, name).await? {
+                return Ok(found);
+            }
+        }
+        Err(is_being_moved(info, name))
+    }
+
+    /// What is to be shown of an object now; nothing where it moved on, or was removed, between the
+    /// look at who has it and its fetch.
+    async fn adopt_what_is_there(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<ControlFlow<Option<Record>>> {
         let others = self.who_has_what_is_missing(info, name)?;
         let gone = self.tombstone(info, name).await?;
         let last = |gone| native::is_last_word(&self.state(), info, gone, self.me());
         if others.is_empty() || gone.is_some_and(last) {
             // It may have come just before all was found to be in its place.
-            return self.store().get(info.id, name).await;
+            return self.store().get(info.id, name).await.map(Break);
         }
         let answers = self.look_elsewhere(info, name, others).await;
         if is_cut(&answers) {
-            return Box::pin(self.newest_form(info, name)).await;
+            return Box::pin(self.newest_form(info, name)).await.map(Break);
         }
         let (there, removed) = newest(&answers);
         let removed = removed.max(gone);
@@ -183,11 +202,14 @@ impl ObjectService {
             silent(info, name, &answers),
         ) {
             (Some((node, _)), Some(e)) if native::may_be_older(info, node) => Err(e),
-            (Some((node, _)), _) => self.fetch_copy(info, name, node, false).await.map(Some),
+            (Some((node, _)), _) => {
+                let fetched = self.try_to_fetch(info, name, node, false).await?;
+                Ok(fetched.map_or(Continue(()), |record| Break(Some(record))))
+            }
             (None, Some(e)) => Err(e),
             (None, None) => {
                 self.tell_of_removal(info, name, &answers, removed).await?;
-                self.store().get(info.id, name).await
+                self.store().get(info.id, name).await.map(Break)
             }
         }
     }
@@ -242,7 +264,10 @@ impl ObjectService {
             return Ok(None);
         }
         match there.filter(|(_, stamp)| *stamp > record.stamp()) {
-            Some((node, _)) => self.fetch_copy(info, &name, &node, false).await.map(Some),
+            Some((node, _)) => match self.try_to_fetch(info, &name, &node, false).await? {
+                Some(record) => Ok(Some(record)),
+                None => Box::pin(self.adopt_from_neighbor(info, &name)).await,
+            },
             None => Ok(Some(record)),
         }
     }
@@ -281,14 +306,29 @@ impl ObjectService {
         from: &Node,
         anew: bool,
     ) -> Result<Record> {
+        let fetched = self.try_to_fetch(info, name, from, anew).await?;
+        fetched.ok_or_else(|| is_being_moved(info, name))
+    }
+
+    /// The same; `None` where the object moved on, or was removed, meanwhile: the next look tells.
+    async fn try_to_fetch(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        from: &Node,
+        anew: bool,
+    ) -> Result<Option<Record>> {
         let by = Some(self.me().clone());
         let request = CopyRequest { by, anew, ..CopyRequest::new(&info.bucket, name) };
         let peer = self.0.parts.peer.with_idle_timeout(SENT_WITHIN);
-        let () = peer.post_json(&from.url, SEND_PATH, &request).await?;
-        // Moved on, or removed, meanwhile: the next look tells.
-        let moving =
-            || Error::unavailable(format!("{} is being moved", info.bucket.object_uri(name)));
-        self.store().get(info.id, name).await?.ok_or_else(|| moving().retry_after(1))
+        let sent: Result<()> =
+            peer.post_json(&from.url, SEND_PATH, &request).await.map_err(Error::from);
+        match sent {
+            // What came was not wanted here any more.
+            Err(e) if e.code == ErrorCode::Conflict => Ok(None),
+            Err(e) => Err(e),
+            Ok(()) => self.store().get(info.id, name).await,
+        }
     }
 
     pub(super) async fn look_elsewhere(
@@ -504,6 +544,11 @@ impl ObjectService {
         }
         Ok((true, guard))
     }
+}
+
+fn is_being_moved(info: &BucketInfo, name: &str) -> Error {
+    let uri = info.bucket.object_uri(name);
+    Error::unavailable(format!("{uri} is being moved")).retry_after(1)
 }
 
 /// The newest copy that was found, and the last removal.

@@ -242,11 +242,9 @@ impl ObjectService {
         let mut past = Past {
             here: before.map(Record::stamp),
             untold: self.untold_removal(info, name),
+            buried: self.tombstone(info, name).await?,
             ..Past::default()
         };
-        if !state.is_calm() {
-            past.buried = self.tombstone(info, name).await?;
-        }
         if before.is_none() {
             past.elsewhere = self.last_elsewhere(&state, info, name).await?;
         }

@@ -9,10 +9,11 @@ use forebay_core::checksum::ChecksumKind;
 use forebay_core::copies::{CopyHead, CopyRequest, Stamp};
 use forebay_core::object::ObjectMeta;
 use forebay_core::state::{Command, Role};
-use forebay_core::{ErrorCode, NodeId, Result, rebalance};
+use forebay_core::{Bucket, ErrorCode, NodeId, Provider, Result, rebalance};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
+use super::PutRequest;
 use super::tests::Bench;
 use super::transfer::Which;
 
@@ -155,4 +156,21 @@ async fn a_removal_that_is_noted_when_all_has_come_to_its_place_leaves_no_note()
     gone().await;
     stop.cancel();
     watching.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_written_after_a_removal_that_stayed_noted_is_there_to_be_removed() {
+    let bench = Bench::new(1 << 30).await;
+    let bucket = Bucket::new(Provider::Ais, "b").unwrap();
+    let info = BucketInfo { copies: 2, ..BucketInfo::requested(bucket.clone(), None) };
+    let state = bench.change(Command::CreateBucket { info: info.into(), now_ns: 1 });
+    let info = BucketInfo::clone(state.bucket(&bucket).unwrap());
+    // As while a disk of this target is away, in a cluster that is calm for the rest.
+    let removed = Stamp { epoch: state.version, version: 7 };
+    bench.service.bury(&info, "o", removed).await.unwrap();
+    let put = PutRequest::whole(Bytes::from_static(b"later"));
+    bench.service.put(&info, "o", put).await.unwrap();
+    let record = bench.service.store().get(info.id, "o").await.unwrap().unwrap();
+    assert!(record.stamp() > removed);
+    bench.service.delete(&info, "o").await.unwrap();
 }
