@@ -213,6 +213,12 @@ impl CopyLook {
         self.newest().max(self.removed) > Some(stamp)
     }
 
+    /// Whether anything is there of an older state of the object.
+    pub fn has_older(&self, stamp: Stamp) -> bool {
+        self.there.is_some_and(|there| there < stamp)
+            || self.slices.iter().any(|slice| slice.stamp < stamp)
+    }
+
     /// Whether it is there, sound, as of this stamp or a later one, and nothing is known of a removal.
     pub fn has(&self, stamp: Stamp) -> bool {
         self.there >= Some(stamp) && !self.damaged && self.removed.is_none()
@@ -274,6 +280,8 @@ mod tests {
         for other in [Slice { number: 2, ..slice }, Slice { data: 3, ..slice }] {
             assert!(!look.knows_form(Form::Slice(other), stamp));
         }
+        let beside = CopyLook { there: Some(older), ..look.clone() };
+        assert!(beside.has_older(stamp) && !beside.has_older(older) && !look.has_older(stamp));
         let removed = CopyLook { removed: Some(stamp), ..CopyLook::default() };
         assert!(removed.knows_form(form, stamp) && !removed.has_form(form, stamp));
     }

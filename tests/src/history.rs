@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use forebay_client::Client;
 use forebay_core::{Bucket, ErrorCode};
+use tokio::task::JoinHandle;
 
 use crate::data::{assert_same, content};
 
@@ -61,10 +62,49 @@ fn bytes(name: &str, (number, size): (u64, usize)) -> Vec<u8> {
     content(&format!("{name}#{number}"), size)
 }
 
+/// Writers at work.
+pub struct Writers {
+    stop: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<u64>>,
+}
+
+impl Writers {
+    /// Panics if a write failed, which ends its writer.
+    pub fn assert_none_failed(&self) {
+        assert!(self.tasks.iter().all(|task| !task.is_finished()), "a write failed");
+    }
+
+    /// Ends them; how many writes of each were acknowledged.
+    pub async fn stop(self) -> Vec<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut counts = Vec::new();
+        for task in self.tasks {
+            counts.push(task.await.unwrap());
+        }
+        counts
+    }
+}
+
 impl History {
+    /// Has a writer for each client at work, which needs a runtime.
+    pub fn writers(
+        &self,
+        clients: impl IntoIterator<Item = Client>,
+        bucket: &Bucket,
+        seed: u64,
+    ) -> Writers {
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = |(writer, client)| {
+            let (history, bucket, stop) = (self.clone(), bucket.clone(), stop.clone());
+            tokio::spawn(async move { history.write(client, bucket, writer, seed, stop).await })
+        };
+        let tasks = (0..).zip(clients).map(task).collect();
+        Writers { stop, tasks }
+    }
+
     /// Puts, overwrites and removes until `stop` is set or a write fails. Returns how many writes
     /// were acknowledged.
-    pub async fn write(
+    async fn write(
         &self,
         client: Client,
         bucket: Bucket,

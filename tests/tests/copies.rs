@@ -1,8 +1,6 @@
 //! Objects with copies on several targets: one of those may die without a loss or a long wait.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_client::Client;
@@ -109,15 +107,9 @@ async fn with_two_copies_the_death_of_a_target_loses_nothing_and_is_a_short_gap(
     fill(&client, &bucket, &names).await;
     // The promise is of a bucket whose copies were all made since it was told to have them.
     mended(&cluster, &client, 2 * names.len()).await;
-    let stop = Arc::new(AtomicBool::new(false));
     let history = History::default();
-    let writers: Vec<_> = (0..3)
-        .map(|n| {
-            let client = cluster.client_with_deadline(Duration::from_secs(60));
-            let (busy, history, stop) = (busy.clone(), history.clone(), stop.clone());
-            tokio::spawn(async move { history.write(client, busy, n, 11, stop).await })
-        })
-        .collect();
+    let clients = (0..3).map(|_| cluster.client_with_deadline(Duration::from_secs(60)));
+    let writers = history.writers(clients, &busy, 11);
     tokio::time::sleep(Duration::from_secs(1)).await;
 
     let victim = cluster.owner(&bucket, &names[0]).id;
@@ -133,12 +125,9 @@ async fn with_two_copies_the_death_of_a_target_loses_nothing_and_is_a_short_gap(
     client.put(&busy, "zz-written", "while it is dead", None).await.unwrap();
     assert!(died.elapsed() < GAP, "{:?}", died.elapsed());
     check(&client, &bucket, &names, "while it is dead").await;
-    assert!(writers.iter().all(|writer| !writer.is_finished()), "a write failed");
+    writers.assert_none_failed();
     client.delete(&busy, "zz-written").await.unwrap();
-    stop.store(true, Ordering::Relaxed);
-    for writer in writers {
-        assert!(writer.await.unwrap() > 0);
-    }
+    assert!(writers.stop().await.iter().all(|count| *count > 0));
     history.check(&client, &busy, "while it is dead").await;
 
     cluster.restart(&victim);

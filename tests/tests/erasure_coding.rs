@@ -1,8 +1,6 @@
 //! Objects in slices on several targets beside the whole on one: as many targets may die as there are
 //! parity slices, and everything is made again.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_client::Client;
@@ -165,25 +163,16 @@ async fn writers_go_on_while_a_target_dies_and_nothing_acknowledged_is_lost() {
     let cluster = targets(4);
     let client = cluster.client_with_deadline(Duration::from_secs(60));
     let bucket = coded(&cluster, "busy", "2+1").await;
-    let stop = Arc::new(AtomicBool::new(false));
     let history = History::default();
-    let writers: Vec<_> = (0..3)
-        .map(|n| {
-            let client = cluster.client_with_deadline(Duration::from_secs(60));
-            let (bucket, history, stop) = (bucket.clone(), history.clone(), stop.clone());
-            tokio::spawn(async move { history.write(client, bucket, n, 11, stop).await })
-        })
-        .collect();
+    let clients = (0..3).map(|_| cluster.client_with_deadline(Duration::from_secs(60)));
+    let writers = history.writers(clients, &bucket, 11);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let victim = cluster.targets[1].id.clone();
     cluster.kill9(&victim);
     client.put(&bucket, "zz", "while it is dead", None).await.unwrap();
     client.delete(&bucket, "zz").await.unwrap();
-    assert!(writers.iter().all(|writer| !writer.is_finished()), "a write failed");
-    stop.store(true, Ordering::Relaxed);
-    for writer in writers {
-        assert!(writer.await.unwrap() > 0);
-    }
+    writers.assert_none_failed();
+    assert!(writers.stop().await.iter().all(|count| *count > 0));
     history.check(&client, &bucket, "while it is dead").await;
     cluster.restart(&victim);
     history.check(&client, &bucket, "when it is back").await;

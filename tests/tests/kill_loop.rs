@@ -34,15 +34,7 @@ async fn a_target_killed_again_and_again_keeps_what_it_acknowledged() {
     for round in 0..rounds {
         let stop = Arc::new(AtomicBool::new(false));
         let impatient = || cluster.client_with_deadline(Duration::from_secs(1));
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let (history, client) = (history.clone(), impatient());
-                let (bucket, stop) = (own.clone(), stop.clone());
-                tokio::spawn(
-                    async move { history.write(client, bucket, writer, round, stop).await },
-                )
-            })
-            .collect();
+        let writers = history.writers((0..WRITERS).map(|_| impatient()), &own, round);
         let readers: Vec<_> = buckets
             .iter()
             .zip(SIZES)
@@ -55,9 +47,7 @@ async fn a_target_killed_again_and_again_keeps_what_it_acknowledged() {
         tokio::time::sleep(Duration::from_millis(load)).await;
         cluster::signal(cluster.pid("target01"), "KILL");
         stop.store(true, Ordering::Relaxed);
-        for writer in writers {
-            acknowledged += writer.await.unwrap();
-        }
+        acknowledged += writers.stop().await.iter().sum::<u64>();
         for reader in readers {
             reader.await.unwrap();
         }

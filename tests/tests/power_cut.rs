@@ -6,8 +6,6 @@
 //! `FOREBAY_REQUIRE_LOOP` is set. `FOREBAY_SEEDS` says how often the power is cut.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_tests::Options;
@@ -40,23 +38,13 @@ async fn a_power_cut_under_load_loses_nothing_that_was_acknowledged() {
     let seeds = rounds("FOREBAY_SEEDS", 3);
     let mut acknowledged = 0;
     for seed in 0..seeds {
-        let stop = Arc::new(AtomicBool::new(false));
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let client = cluster.client_with_deadline(Duration::from_secs(1));
-                let (history, bucket, stop) = (history.clone(), bucket.clone(), stop.clone());
-                tokio::spawn(async move { history.write(client, bucket, writer, seed, stop).await })
-            })
-            .collect();
+        let clients = (0..WRITERS).map(|_| cluster.client_with_deadline(Duration::from_secs(1)));
+        let writers = history.writers(clients, &bucket, seed);
         let load = 300 + Random::new(seed).below(1700);
         tokio::time::sleep(Duration::from_millis(load)).await;
         disk.cut();
         cluster::signal(cluster.pid("target01"), "KILL");
-        stop.store(true, Ordering::Relaxed);
-        let mut count = 0;
-        for writer in writers {
-            count += writer.await.unwrap();
-        }
+        let count: u64 = writers.stop().await.iter().sum();
         cluster.kill9("target01");
         disk.power_on();
         cluster.restart("target01");

@@ -68,15 +68,7 @@ async fn a_target_joins_under_load_without_a_failed_request_and_gets_its_share()
 
     let stop = Arc::new(AtomicBool::new(false));
     let history = History::default();
-    let writers: Vec<_> = (0..3)
-        .map(|n| {
-            let (client, busy) = (cluster.client(), busy.clone());
-            tokio::spawn({
-                let (history, stop) = (history.clone(), stop.clone());
-                async move { history.write(client, busy, n, 7, stop).await }
-            })
-        })
-        .collect();
+    let writers = history.writers((0..3).map(|_| cluster.client()), &busy, 7);
     let reads = Arc::new(AtomicUsize::new(0));
     let reader = {
         let urls: Vec<_> =
@@ -99,12 +91,10 @@ async fn a_target_joins_under_load_without_a_failed_request_and_gets_its_share()
     settled(&cluster);
     let after = reads.load(Ordering::Relaxed);
     wait::until("reads go on", MOVED, || reads.load(Ordering::Relaxed) > after + 20);
-    assert!(writers.iter().all(|writer| !writer.is_finished()), "a write failed");
+    writers.assert_none_failed();
     stop.store(true, Ordering::Relaxed);
     reader.join().expect("no read fails");
-    for writer in writers {
-        assert!(writer.await.unwrap() > 0);
-    }
+    assert!(writers.stop().await.iter().all(|count| *count > 0));
 
     let state = cluster.map().state;
     assert_eq!(state.targets_changed, placed, "nothing else moved");

@@ -39,8 +39,8 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
     for info in buckets.filter(|info| chosen.is_none_or(|chosen| chosen.id == info.id)) {
         if !info.has_backend() {
             moving.tombstones(info).await?;
-            moving.bucket(info, false).await?;
-            moving.bucket(info, true).await?;
+            moving.all(info, Part::Objects).await?;
+            moving.all(info, Part::Versions).await?;
             moving.slices(info).await?;
         }
     }
@@ -73,23 +73,35 @@ impl Moving<'_> {
         }
     }
 
-    /// Moves the objects of a bucket, or the older versions of them.
-    async fn bucket(&self, info: &BucketInfo, older: bool) -> Result<()> {
+    /// Looks after all slices here of a bucket's objects.
+    async fn slices(&self, info: &BucketInfo) -> Result<()> {
+        for id in self.jobs.0.objects.slice_ids(info.id).await? {
+            self.all(info, Part::Slices(id)).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks after all that lies here of one part of a bucket.
+    async fn all(&self, info: &BucketInfo, part: Part) -> Result<()> {
         let objects = &self.jobs.0.objects;
-        let id = if older { history::id(info.id) } else { info.id };
+        let id = match part {
+            Part::Objects => info.id,
+            Part::Versions => history::id(info.id),
+            Part::Slices(id) => id,
+        };
         let mut after = String::new();
         loop {
             let (page, more) = objects.names_here(id, &after, PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after.clone_from(last);
-            let page = match older {
-                true => page,
-                false => objects.still_to_spread(info, page).await,
+            let page = match part {
+                Part::Objects => objects.still_to_spread(info, page).await,
+                Part::Versions => page,
+                Part::Slices(_) => objects.slices_to_mend(info, id, page).await,
             };
             futures::stream::iter(page)
                 .for_each_concurrent(PARALLEL, |name| async move {
-                    let which = Which { info, name: &name, older };
-                    match self.one(which).await {
+                    match self.one(info, part, &name).await {
                         Ok(Some(bytes)) => self.job.done(bytes),
                         Ok(None) => {}
                         Err(e) => self.job.failed(&e),
@@ -102,37 +114,16 @@ impl Moving<'_> {
         }
     }
 
-    /// Looks after the slices here of a bucket's objects.
-    async fn slices(&self, info: &BucketInfo) -> Result<()> {
-        let objects = &self.jobs.0.objects;
-        for id in objects.slice_ids(info.id).await? {
-            let mut after = String::new();
-            loop {
-                let (page, more) = objects.names_here(id, &after, PAGE).await?;
-                let Some(last) = page.last() else { break };
-                after.clone_from(last);
-                futures::stream::iter(objects.slices_to_mend(info, id, page).await)
-                    .for_each_concurrent(PARALLEL, |name| async move {
-                        match self.one_slice(info, id, &name).await {
-                            Ok(Some(bytes)) => self.job.done(bytes),
-                            Ok(None) => {}
-                            Err(e) => self.job.failed(&e),
-                        }
-                    })
-                    .await;
-                if !more {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn one_slice(&self, info: &BucketInfo, id: u64, name: &str) -> Result<Option<u64>> {
+    async fn one(&self, info: &BucketInfo, part: Part, name: &str) -> Result<Option<u64>> {
+        let (objects, older) = (&self.jobs.0.objects, part == Part::Versions);
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.jobs.0.objects.mend_slice(info, id, name, &self.pace).await {
+            let done = match part {
+                Part::Slices(id) => objects.mend_slice(info, id, name, &self.pace).await,
+                _ => objects.spread(Which { info, name, older }, &self.pace).await,
+            };
+            match done {
                 Err(e) if tries < TRIES && may_pass(&e) => {
                     tokio::time::sleep(PAUSE * tries).await;
                 }
@@ -140,19 +131,17 @@ impl Moving<'_> {
             }
         }
     }
+}
 
-    async fn one(&self, which: Which<'_>) -> Result<Option<u64>> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.jobs.0.objects.spread(which, &self.pace).await {
-                Err(e) if tries < TRIES && may_pass(&e) => {
-                    tokio::time::sleep(PAUSE * tries).await;
-                }
-                done => return done,
-            }
-        }
-    }
+/// What of a bucket is looked after.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Its objects.
+    Objects,
+    /// Older versions of them.
+    Versions,
+    /// Slices of them, as they lie under this id.
+    Slices(u64),
 }
 
 /// Whether the same may be well a moment later.

@@ -67,7 +67,8 @@ impl ObjectService {
             // A target that tells nothing is asked about each.
             let looks: Vec<CopyLook> = answer.unwrap_or_default();
             for ((at, stamp, form), look) in rows.into_iter().zip(looks) {
-                if look.has_form(form, stamp) {
+                // A small object that became a large one leaves a copy beside a slice.
+                if look.has_form(form, stamp) && !look.has_older(stamp) {
                     lacking[at] -= 1;
                 }
             }

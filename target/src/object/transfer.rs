@@ -312,18 +312,7 @@ impl ObjectService {
             return Ok(());
         }
         self.check_not_removed(&state, which, &head).await?;
-        let record = RecordMeta {
-            checksum: meta.checksum,
-            etag: meta.etag,
-            version: meta.version,
-            epoch: head.epoch,
-            class: info.class,
-            atime_ns: meta.atime_ns,
-            mtime_ns: meta.mtime_ns,
-            custom: meta.custom,
-            parts: meta.parts,
-            ..RecordMeta::default()
-        };
+        let record = RecordMeta::of_object(meta, head.epoch, info.class);
         self.store().commit(work, record).await.map(drop)
     }
 

@@ -42,6 +42,22 @@ pub struct RecordMeta {
 }
 
 impl RecordMeta {
+    /// Of a native object that was written elsewhere. `epoch`: of its stamp.
+    pub fn of_object(object: ObjectMeta, epoch: u64, class: Class) -> Self {
+        Self {
+            checksum: object.checksum,
+            etag: object.etag,
+            version: object.version,
+            epoch,
+            class,
+            atime_ns: object.atime_ns,
+            mtime_ns: object.mtime_ns,
+            custom: object.custom,
+            parts: object.parts,
+            ..Self::default()
+        }
+    }
+
     /// Whether everything is equal that must survive the loss of the index. Times of access and
     /// of validation need not: the worst that follows is one more look at the backend.
     pub(crate) fn same_lasting(&self, other: &Self) -> bool {

@@ -19,7 +19,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forebay_core::bucket::{BucketInfo, Class};
+use forebay_core::bucket::BucketInfo;
 use forebay_core::checksum::{Checksum, ChecksumKind};
 use forebay_core::copies::{CopyHead, SliceLook, Stamp};
 use forebay_core::erasure::Slice;
@@ -172,22 +172,6 @@ fn as_object(record: &Record) -> Option<Record> {
     let mut object = record.clone();
     object.bucket_id = history::bucket_id(record.bucket_id);
     object.size = meta.size;
-    object.meta = record_meta(meta, record.meta.epoch, record.meta.class);
+    object.meta = RecordMeta::of_object(meta, record.meta.epoch, record.meta.class);
     Some(object)
-}
-
-/// The metadata of an object as it is recorded.
-fn record_meta(meta: ObjectMeta, epoch: u64, class: Class) -> RecordMeta {
-    RecordMeta {
-        checksum: meta.checksum,
-        etag: meta.etag,
-        version: meta.version,
-        epoch,
-        class,
-        atime_ns: meta.atime_ns,
-        mtime_ns: meta.mtime_ns,
-        custom: meta.custom,
-        parts: meta.parts,
-        ..RecordMeta::default()
-    }
 }

@@ -12,13 +12,13 @@ use forebay_core::{Error, ErrorCode, Result};
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
 
+use super::SUM;
 use super::coder::{Coder, Layout};
 use super::newest::slices_of;
-use super::{SUM, record_meta};
 use crate::backend::BodyStream;
 use crate::object::transfer::PEEK_PATH;
 use crate::object::{Key, ObjectService};
-use crate::store::{Record, WorkFile};
+use crate::store::{Record, RecordMeta, WorkFile};
 
 /// A slice and who has it; `None`: it lies here.
 pub(super) type Part = (Option<Node>, Slice);
@@ -256,7 +256,7 @@ impl ObjectService {
                 return Err(gone());
             }
         }
-        let meta = record_meta(head.meta, head.epoch, info.class);
+        let meta = RecordMeta::of_object(head.meta, head.epoch, info.class);
         let record = self.store().commit(work, meta).await?;
         self.0.lost.forget(&key);
         let uri = info.bucket.object_uri(name);

@@ -106,8 +106,7 @@ impl ObjectService {
                 self.remove_older(info, name, look.removed.unwrap_or_default()).await?;
                 return Ok(Spread::Done(Some(0)));
             }
-            let older = |of: Stamp| of < stamp;
-            if look.there.is_some_and(older) || look.slices.iter().any(|s| older(s.stamp)) {
+            if look.has_older(stamp) {
                 have_older.push(node);
             }
             newer = newer.max(look.newest().filter(|newest| *newest > stamp));

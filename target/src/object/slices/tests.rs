@@ -1,9 +1,11 @@
 //! Slices that come to a target where older ones lie.
 #![allow(clippy::unwrap_used)]
 
+use axum::routing::post;
+use axum::{Json, Router};
 use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
-use forebay_core::copies::{CopyHead, CopyRequest, Stamp};
+use forebay_core::copies::{CopyHead, CopyLook, CopyRequest, SliceLook, Stamp};
 use forebay_core::erasure::{Erasure, Form, Slice};
 use forebay_core::object::ObjectMeta;
 use forebay_core::state::{Command, Role};
@@ -11,20 +13,27 @@ use forebay_core::{ErrorCode, NodeId, Result, rebalance};
 use futures::StreamExt;
 
 use super::SUM;
+use crate::object::survey::SURVEY_PATH;
 use crate::object::tests::Bench;
+use crate::store::RecordMeta;
 
 /// The only data slice there is: its bytes are those of the object.
 const SLICE: Slice = Slice { data: 1, parity: 1, number: 0 };
 
 /// A coded bucket on three targets, and a name of which this one is to have that slice.
 async fn coded() -> (Bench, BucketInfo, String) {
+    coded_with(Form::Slice(SLICE), "http://127.0.0.1:1").await
+}
+
+/// The same with a name of which this target is to have that form. `others`: where those listen.
+async fn coded_with(mine: Form, others: &str) -> (Bench, BucketInfo, String) {
     let bench = Bench::new(1 << 30).await;
     let plain = bench.bucket("b", false, Freshness::Never);
     for id in ["target-02", "target-03"] {
         bench.change(Command::Join {
             id: NodeId::new(id).unwrap(),
             role: Role::Target,
-            url: "http://127.0.0.1:1".into(),
+            url: others.into(),
             weight: 1,
             zone: String::new(),
         });
@@ -34,7 +43,7 @@ async fn coded() -> (Bench, BucketInfo, String) {
     let state = bench.change(Command::SetBucket { info: info.clone().into() });
     let due = |name: &String| {
         let forms = rebalance::forms(&state, &info, name, 2);
-        forms.iter().any(|(n, f)| n.id == *bench.service.me() && *f == Form::Slice(SLICE))
+        forms.iter().any(|(n, f)| n.id == *bench.service.me() && *f == mine)
     };
     let name = (0..).map(|n| format!("o{n}")).find(due).unwrap();
     (bench, info, name)
@@ -93,4 +102,26 @@ async fn a_slice_that_is_not_what_its_checksum_says_is_not_taken() {
     arrives(&bench, object, 1, ("v1", "v1")).await.unwrap();
     let listed = bench.service.names_here(info.id, "", 10).await.unwrap();
     assert_eq!(listed.0, [""; 0], "nothing that goes by the bucket sees it");
+}
+
+#[tokio::test]
+async fn a_copy_of_what_was_small_beside_a_slice_of_what_it_became_is_looked_after() {
+    let stamp = Stamp { epoch: 9, version: 3 };
+    let slices = [0, 1].map(|number| SliceLook { slice: Slice { number, ..SLICE }, stamp });
+    let settled = CopyLook { slices: slices.into(), ..CopyLook::default() };
+    let killed = CopyLook { there: Some(Stamp { version: 2, ..stamp }), ..settled.clone() };
+    for (look, left) in [(settled, 0), (killed, 1)] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let survey = post(async move || Json([look]));
+        let others = Router::new().route(SURVEY_PATH, survey);
+        tokio::spawn(async move { axum::serve(listener, others).await });
+        let (bench, info, name) = coded_with(Form::Whole, &url).await;
+        let mut work = bench.service.store().begin(info.id, &name, Some(2)).await.unwrap();
+        work.write(Bytes::from_static(b"v3")).await.unwrap();
+        let meta = ObjectMeta { version: "3".into(), ..ObjectMeta::default() };
+        let meta = RecordMeta::of_object(meta, stamp.epoch, info.class);
+        bench.service.store().commit(work, meta).await.unwrap();
+        assert_eq!(bench.service.still_to_spread(&info, vec![name]).await.len(), left);
+    }
 }
