@@ -59,3 +59,14 @@ def test_seeds_and_epochs_differ() -> None:
 def test_a_share_nobody_has_is_refused(rank: int, world: int, worker: int, workers: int) -> None:
     with pytest.raises(ValueError, match="is not one of"):
         order.share(10, rank=rank, world_size=world, worker=worker, workers=workers)
+
+
+@given(st.integers(1, 300), COUNTS, COUNTS, st.sampled_from(["none", "wrap", "pad", "drop"]))
+def test_what_stands_at_positions_is_the_same_however_they_are_kept(
+    length: int, world: int, workers: int, equal: order.EqualLength
+) -> None:
+    epoch = order.epoch_order(length, 7, 1)
+    mine = order.share(
+        length, rank=world - 1, world_size=world, workers=workers, block=2, equal_length=equal
+    )
+    assert order.chosen(epoch, mine) == [int(epoch[position]) for position in mine]

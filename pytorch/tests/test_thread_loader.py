@@ -177,6 +177,34 @@ def test_a_first_large_batch_shares_its_way_with_no_other(bucket: forebay.Bucket
     ahead.close()
 
 
+def test_a_first_large_batch_shares_its_way_with_none_of_another_thread(
+    bucket: forebay.Bucket,
+) -> None:
+    bucket.put_many((f"large/{i}", os.urandom(1 << 20)) for i in range(8))
+    dataset = MapDataset(bucket)
+    asked = dataset.begin
+    begun: list[int] = []
+    came = threading.Event()
+
+    def begin(rows: Any, names: Any) -> Any:
+        begun.append(len(rows))
+        wait = asked(rows, names)
+        return lambda: came.wait(30) and wait and wait()
+
+    dataset.begin = begin  # type: ignore[method-assign]
+    loop: Any = iter(ThreadLoader(dataset, batch_size=2, threads=4))
+    first: list[Any] = []
+    taker = threading.Thread(target=lambda: first.append(next(loop)))
+    taker.start()
+    wait_until(lambda: len(begun) == 1, "the first batch is asked for")
+    time.sleep(0.3)
+    assert begun == [2]
+    came.set()
+    taker.join()
+    assert first[0][0] == ("large/0", "large/1")
+    assert len(list(loop)) == 3
+
+
 @pytest.mark.parametrize("threads", COUNTS)
 def test_what_is_fetched_ahead_is_fetched_once(filled: forebay.Bucket, threads: int) -> None:
     dataset = MapDataset(filled)

@@ -22,6 +22,8 @@ use tokio_util::sync::CancellationToken;
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 /// Every DataLoader worker is a process with these threads; they wait for sockets and decode.
 const THREADS: usize = 2;
+/// No more than 32 MiB, with which glibc's adaption ends, and what it adds to a piece.
+const KEPT: usize = (32 << 20) - (64 << 10);
 
 struct PerProcess {
     pid: u32,
@@ -45,6 +47,7 @@ pub(crate) fn runtime(_py: Python<'_>) -> PyResult<&'static Runtime> {
         CURRENT.compare_and_swap(&current, Some(new));
     };
     let made = own.runtime.get_or_init(|| {
+        keep_freed_memory();
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("forebay")
@@ -55,6 +58,14 @@ pub(crate) fn runtime(_py: Python<'_>) -> PyResult<&'static Runtime> {
     made.as_ref()
         .copied()
         .map_err(|e| PyRuntimeError::new_err(format!("cannot start threads: {e}")))
+}
+
+/// Has glibc keep up to twice [`KEPT`] of freed memory. A loop frees each batch when it has the next:
+/// given back to the system, its pages would be had anew for every one, which costs more than what
+/// fills them. No setting is made, for one would end the adaption that this is: glibc takes the largest
+/// mapped piece that was freed for the size of what comes and goes. Settings of the user's stay.
+fn keep_freed_memory() {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(KEPT)));
 }
 
 thread_local! {

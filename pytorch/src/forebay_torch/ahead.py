@@ -56,8 +56,18 @@ class FetchedAhead:
         self._most = batches + 2 * together
         self._came = 0
         self._is_large = False
+        self._first_came: Callable[[], None] | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._batches: OrderedDict[tuple[int, ...], Callable[[], Named]] = OrderedDict()
+
+    @property
+    def is_first_coming(self) -> bool:
+        """Whether the first batch, a large one, is on its way: what is asked for now delays it."""
+        return self._is_large and self._came == 0
+
+    def when_first_came(self, call: Callable[[], None]) -> None:
+        """Has this called when somebody took the first batch out."""
+        self._first_came = call
 
     def along(self, batches: Iterable[_Batch], beside: int = 1) -> Iterator[_Batch]:
         """``batches``, each of which is on its way by the time that it is given, as are the next.
@@ -93,6 +103,8 @@ class FetchedAhead:
         taken = None if wait is None else wait()
         # Threads may overlook one another here: it only has to grow.
         self._came += 1
+        if self._came == 1 and self._first_came is not None:
+            self._first_came()
         return taken
 
     def close(self) -> None:

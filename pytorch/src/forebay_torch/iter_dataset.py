@@ -204,10 +204,7 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
             return positions
         number = self._cursor.epoch if epoch is None else epoch
         shuffled = order.epoch_order(len(self._index.listing), self._seed, number)
-        if isinstance(positions, range):
-            rows: list[int] = shuffled[positions.start : positions.stop : positions.step].tolist()
-            return rows
-        return [int(shuffled[position]) for position in positions]
+        return order.chosen(shuffled, positions)
 
     def _fingerprint(self) -> str:
         return self._prints.of(self._index.listing, self._shuffle)

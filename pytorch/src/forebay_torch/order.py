@@ -19,7 +19,7 @@ import torch
 
 from forebay import Listing
 
-__all__ = ["EqualLength", "Fingerprint", "check_equal_length", "count", "epoch_order", "share"]
+__all__ = ["EqualLength", "Fingerprint", "check_equal_length", "chosen", "count", "epoch_order", "share"]
 
 EqualLength = Literal["none", "drop", "pad", "wrap"]
 
@@ -31,6 +31,16 @@ def epoch_order(length: int, seed: int, epoch: int) -> torch.Tensor:
     generator = torch.Generator()
     generator.manual_seed(_mix(_mix(seed & _MASK) ^ (epoch & _MASK)) >> 1)
     return torch.randperm(length, generator=generator)
+
+
+def chosen(epoch: torch.Tensor, positions: Sequence[int]) -> list[int]:
+    """What stands at these positions of an epoch's order."""
+    if isinstance(positions, range):
+        taken = epoch[positions.start : positions.stop : positions.step]
+    else:
+        taken = epoch[torch.tensor(positions, dtype=torch.int64)]
+    rows: list[int] = taken.tolist()
+    return rows
 
 
 def count(

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-import torch
 from torch.utils.data import Sampler
 
 from forebay_torch import order, place
@@ -224,8 +223,7 @@ class DistributedShardSampler(ResumableSampler[int]):
         if not self._shuffle:
             return numbers
         shuffled = order.epoch_order(len(self._source), self._seed, epoch)
-        taken: list[int] = shuffled[torch.tensor(numbers, dtype=torch.int64)].tolist()
-        return taken
+        return order.chosen(shuffled, numbers)
 
     def _fingerprint(self) -> str:
         return self._prints.of(getattr(self._source, "objects", self._source), self._shuffle)

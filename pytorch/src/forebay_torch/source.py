@@ -145,7 +145,7 @@ class ObjectIndex:
 
         Args:
             names: Those of the rows, if they are known.
-            as_bytes: Small objects may be ``bytes`` instead of views.
+            as_bytes: They may be ``bytes`` instead of views.
         """
         if not rows:
             return []
@@ -155,7 +155,7 @@ class ObjectIndex:
         if self.pins is not None:
             return get_pinned(wanted, [self.pins[row] for row in rows])
         client = wanted[0][0].client
-        if as_bytes and self._is_small(rows):
+        if as_bytes:
             return client.get_many(wanted, on_error="return", as_bytes=True)
         return client.get_many(wanted, on_error="return")
 
@@ -167,6 +167,7 @@ class ObjectIndex:
         if self.is_special or not rows:
             return partial(self.try_many, rows, names)
         wanted = self._wanted(rows, names)
+        # Of large objects a view of what was received is cheaper, until a sample needs its bytes.
         as_bytes = as_bytes and self._is_small(rows)
         return wanted[0][0].client.submit_many(wanted, as_bytes=as_bytes).result
 

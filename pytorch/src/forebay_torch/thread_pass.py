@@ -57,6 +57,8 @@ class ThreadPass:
         self._counts = [0] * len(self._own)
         self._ended = [False] * max(1, len(self._own))
         self._closed = False
+        if ahead is not None and threads > 1:
+            ahead.when_first_came(self._wake)
         self._threads: list[threading.Thread] = []
         if threads:
             tag = -1 - next(_tags)
@@ -141,7 +143,7 @@ class ThreadPass:
         assert self._jobs is not None
         while True:
             with self._changed:
-                while not self._closed and self._asked - self._taken >= self._room:
+                while not self._closed and self._is_full():
                     self._changed.wait()
                 if self._closed or self._ended[0]:
                     return
@@ -165,6 +167,17 @@ class ThreadPass:
             except BaseException as error:
                 made = error
             self._put(number, made)
+
+    def _is_full(self) -> bool:
+        """Whether as many batches as may be are made or in the making."""
+        # The first batch, which the loop waits for, is not kept waiting by those behind it.
+        is_first = self._ahead is not None and self._ahead.is_first_coming
+        alone = is_first and self._taken == 0 and not self._made
+        return self._asked - self._taken >= (1 if alone else self._room)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _run_own(self, source: int) -> None:
         items = self._own[source]
