@@ -303,6 +303,25 @@ def test_leaving_the_loop_early_stops_the_threads() -> None:
     assert len(list(loader)) == 1000
 
 
+def test_a_program_that_ends_right_after_leaving_a_loop_ends_well() -> None:
+    program = """
+import torch
+from forebay_torch import ThreadLoader
+
+class Work:
+    def __len__(self):
+        return 1000
+    def __getitem__(self, index):
+        return torch.rand(700, 700) @ torch.rand(700, 700)
+
+for _ in ThreadLoader(Work(), batch_size=8, threads=3):
+    break
+"""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("threads", COUNTS)
 def test_loops_inside_each_other_do_not_disturb_each_other(
     filled: forebay.Bucket, threads: int

@@ -11,11 +11,12 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, IterableDataset, default_collate, default_convert
+from torch.utils.data import BatchSampler, IterableDataset, default_convert
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from forebay_torch.ahead import FetchedAhead
 from forebay_torch.awaited import AsyncSamples
+from forebay_torch.batch_memory import BatchMemory
 from forebay_torch.resume import Cursor
 from forebay_torch.shard_sampler import DistributedShardSampler
 from forebay_torch.thread_pass import Made, ThreadPass
@@ -76,7 +77,8 @@ class ThreadLoader(AsyncSamples):
         threads: How many batches are made at a time; 0 makes each when it is asked for, in the
             thread that asks.
         prefetch: How many batches per thread are made ahead, and how many more are fetched ahead.
-        collate_fn: Makes a batch of a list of samples, in the thread; by default torch's.
+        collate_fn: Makes a batch of a list of samples, in the thread; by default as torch's does, large
+            tensors in the memory of batches that are gone, so that they cannot be resized in place.
         drop_last: Leave out a last batch that is not full.
         pin_memory: Put batches into pinned memory, where there is a GPU.
         ordered: Whether batches come in order; else as soon as one is there.
@@ -118,7 +120,9 @@ class ThreadLoader(AsyncSamples):
         self._prefetch = prefetch
         self._drop_last = drop_last
         self._ordered = ordered or threads < 2
-        self._collate = collate_fn or (default_convert if batch_size is None else default_collate)
+        # What a loop drops is filled again: see BatchMemory.
+        own = default_convert if batch_size is None else BatchMemory().collate
+        self._collate = collate_fn or own
         self._pin = pin_memory and torch.cuda.is_available()
         self._batches: Any = None
         self._counter: Any = dataset

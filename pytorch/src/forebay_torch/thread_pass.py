@@ -69,6 +69,7 @@ class ThreadPass:
                     target=self._run, args=(worker,), name=f"forebay-loader-{number}", daemon=True
                 )
                 self._threads.append(thread)
+                _threads.add(thread)
                 thread.start()
             _live.add(self)
 
@@ -105,11 +106,6 @@ class ThreadPass:
         if self._ahead is not None:
             self._ahead.close()
         _live.discard(self)
-
-    def join(self, deadline: float) -> None:
-        """Waits for the threads until ``deadline`` of the monotonic clock."""
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _available(self) -> int | None:
         """The number of a batch that may be handed out now."""
@@ -212,14 +208,15 @@ class ThreadPass:
 
 
 _live: weakref.WeakSet[ThreadPass] = weakref.WeakSet()
+# Those of passes that were left early, too, which may be at a batch still.
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 @atexit.register
 def _end_all() -> None:
-    """Threads that come back from Rust while Python is taken apart would end the process badly."""
+    """Threads that come back from Rust or C++ while Python is taken apart would end the process badly."""
     deadline = time.monotonic() + _EXIT_S
-    running = list(_live)
-    for made in running:
+    for made in list(_live):
         made.close()
-    for made in running:
-        made.join(deadline)
+    for thread in list(_threads):
+        thread.join(max(0.0, deadline - time.monotonic()))
