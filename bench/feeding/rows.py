@@ -66,8 +66,9 @@ def small() -> list[Row]:
         Row(
             "1k-iterable", "1 KiB, iterable, batch 64", "small",
             (
-                spec("BatchIterDataset", ours.batch_iterable, most=2048, **of),
+                spec("IterableDataset, ThreadLoader 0", ours.iterable, threads=0, **of),
                 spec("IterableDataset", ours.iterable, **of),
+                spec("BatchIterDataset", ours.batch_iterable, most=2048, **of),
                 spec("BatchIterDataset, ThreadLoader 2", ours.batch_iterable, most=2048, threads=2,
                      **of),
                 spec("AISBatchIterDataset", theirs.aistore_batches, "aistore", most=64, **of),

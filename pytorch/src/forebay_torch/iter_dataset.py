@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, Self
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
@@ -40,9 +41,20 @@ __all__ = ["BaseIterDataset", "IterableDataset", "IterDataset"]
 
 # Objects are fetched this many at a time, or fewer when they are large: a request costs as much as
 # about 50 small objects do.
-_GROUP_OBJECTS = 256
-# Of what is small enough to be fetched while the group before it is read, two are in memory.
+_GROUP_OBJECTS = 512
+# Of what is small enough to be fetched while the group before it is read, two are in memory,
 _GROUP_BYTES = 4 << 20
+# or, if they are half of that together, so many more than one: what takes long is each request.
+_GROUPS_AHEAD = 3
+
+
+class _Coming(NamedTuple):
+    """A group of objects whose turn comes; ``take`` waits for their contents, if they are on their
+    way already."""
+
+    rows: Sequence[int]
+    names: list[str]
+    take: Callable[[], Sequence[Answer]] | None = None
 
 
 class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
@@ -416,17 +428,36 @@ class IterableDataset(BaseIterDataset):
 
     def _fetched(self) -> Iterator[tuple[Sequence[int], list[str], Iterable[Answer]]]:
         """The rows of a pass, their names, and their contents or why they cannot be had."""
-        names_at, coming = self._index.listing.names_at, None
-        for rows, after in pairs(self._due_groups()):
-            names = names_at(rows) if coming is None else coming[0]
-            answers = self._fetch(rows) if coming is None else self._counted(coming[1])
-            coming = None
-            if after is not None and self._is_due_early(after):
-                names_after = names_at(after)
-                take = self._index.submit_many(after, names_after, as_bytes=self._as_bytes)
-                coming = names_after, take
-            yield rows, names, answers
+        due = self._due_groups()
+        # Nothing comes beside the first group: the loop waits for it.
+        coming = deque(self._waiting(rows) for rows in islice(due, 1))
+        while coming:
+            one = coming.popleft()
+            answers = self._fetch(one.rows) if one.take is None else self._counted(one.take)
+            while self._is_room_for_more(coming) and (after := next(due, None)) is not None:
+                coming.append(self._begun(after))
+            yield one.rows, one.names, answers
             del answers
+
+    def _is_room_for_more(self, coming: Sequence[_Coming]) -> bool:
+        """Whether one more group may be asked for, or looked at, while these come."""
+        if not coming:
+            return True
+        if len(coming) == _GROUPS_AHEAD or coming[-1].take is None:
+            return False
+        return sum(sum(self._sizes_at(one.rows)) for one in coming) <= _GROUP_BYTES // 2
+
+    def _begun(self, rows: Sequence[int]) -> _Coming:
+        """A group that is on its way, if it is small enough for that."""
+        one = self._waiting(rows)
+        if not self._is_due_early(rows):
+            return one
+        take = self._index.submit_many(rows, one.names, as_bytes=self._as_bytes)
+        return one._replace(take=take)
+
+    def _waiting(self, rows: Sequence[int]) -> _Coming:
+        """A group that is asked for in its turn."""
+        return _Coming(rows, self._index.listing.names_at(rows))
 
     def _is_due_early(self, rows: Sequence[int]) -> bool:
         """Whether these rows are small enough to be asked for ahead of their turn."""
