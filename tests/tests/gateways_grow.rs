@@ -9,9 +9,9 @@ use forebay_tests::cluster::{NodeHandle, is_running, native};
 use forebay_tests::data::{content, names};
 use forebay_tests::{Cluster, Options, http, wait};
 
-const SIZE: usize = 20_000;
+use crate::leader::{BUCKET, SIZE, knows, read, try_create};
+
 const SOON: Duration = Duration::from_secs(30);
-const BUCKET: &str = "before";
 
 /// One gateway, two targets, and a bucket with objects.
 async fn one() -> (Cluster, Vec<String>) {
@@ -34,24 +34,9 @@ fn grow(cluster: &Cluster) -> [NodeHandle; 3] {
     [first, second, third]
 }
 
+/// The status of the answer; 0 where none came.
 fn create(gateway: &NodeHandle, bucket: &str) -> u16 {
-    let body = serde_json::json!({"action": "create-bck"});
-    let asked = http::request("POST", &format!("{}/v1/buckets/{bucket}", gateway.url)).json(&body);
-    asked.try_send().map_or(0, |answer| answer.status)
-}
-
-fn knows(gateway: &NodeHandle, bucket: &str) -> bool {
-    let asked = http::request("HEAD", &format!("{}/v1/buckets/{bucket}", gateway.url)).try_send();
-    asked.is_ok_and(|answer| answer.status == 200)
-}
-
-fn read(gateway: &NodeHandle, name: &str) -> Result<(), String> {
-    let url = format!("{}/v1/objects/{BUCKET}/{name}", gateway.url);
-    let answer = http::request("GET", &url).follow();
-    match answer.status {
-        200 if answer.body == content(name, SIZE) => Ok(()),
-        status => Err(format!("{status} {}", answer.text())),
-    }
+    try_create(&gateway.url, bucket).map_or(0, |answer| answer.status)
 }
 
 /// Takes a gateway out through another one, as an operator does.
@@ -100,7 +85,7 @@ impl Load {
                 if stopped.load(Ordering::SeqCst) {
                     break;
                 }
-                failed.extend(read(&gateway, name).err());
+                failed.extend(read(&gateway.url, name).err());
                 if n % 10 == 0 {
                     made += 1;
                     let status = create(&gateway, &format!("load-{}-{made}", gateway.id));
@@ -136,7 +121,7 @@ async fn one_gateway_becomes_three_under_load_and_the_first_may_die() {
     load.assert_none_failed();
     for gateway in [&first, &second, &third] {
         assert_eq!(gateways_of(&cluster, gateway), ["gateway-b", "gateway-c", "gateway1"]);
-        assert!(names.iter().all(|name| read(gateway, name).is_ok()));
+        assert!(names.iter().all(|name| read(&gateway.url, name).is_ok()));
         assert_eq!(create(gateway, &format!("by-{}", gateway.id)), 200);
     }
     // A client that heard of all three needs the first one no more, and neither do targets.
@@ -146,17 +131,17 @@ async fn one_gateway_becomes_three_under_load_and_the_first_may_die() {
     for (n, gateway) in [&second, &third].into_iter().enumerate() {
         let bucket = format!("after{n}");
         wait::until("changes go on", SOON, || matches!(create(gateway, &bucket), 200 | 409));
-        assert!(knows(&second, &bucket) && knows(&third, &bucket));
+        assert!(knows(&second.url, &bucket) && knows(&third.url, &bucket));
     }
     wait::until("the dead one is known as such", SOON, || !is_alive(&cluster, &second, &first.id));
     client.put(&native("after1"), "new", content("new", SIZE), None).await.unwrap();
-    assert!(names.iter().all(|name| read(&second, name).is_ok()));
+    assert!(names.iter().all(|name| read(&second.url, name).is_ok()));
     // It comes back with its own configuration, which names itself alone.
     cluster.launch(&first, "");
     wait::until("the first is back", SOON, || is_alive(&cluster, &third, &first.id));
-    wait::until("it knows what came meanwhile", SOON, || knows(&first, "after1"));
+    wait::until("it knows what came meanwhile", SOON, || knows(&first.url, "after1"));
     assert_eq!(create(&first, "through-it"), 200);
-    assert!(knows(&second, "through-it") && knows(&third, "through-it"));
+    assert!(knows(&second.url, "through-it") && knows(&third.url, "through-it"));
 }
 
 fn is_ready(gateway: &NodeHandle) -> bool {
@@ -185,7 +170,7 @@ async fn the_leader_is_removed_and_another_one_leads() {
         wait::until("the map is without it", SOON, || {
             !gateways_of(&cluster, gateway).contains(&all[led].id)
         });
-        assert!(names.iter().all(|name| read(gateway, name).is_ok()));
+        assert!(names.iter().all(|name| read(&gateway.url, name).is_ok()));
         wait::until("changes go on", SOON, || {
             matches!(create(gateway, &format!("after-{}", gateway.id)), 200 | 409)
         });
@@ -241,10 +226,10 @@ async fn a_gateway_that_came_later_and_lost_its_disk_gets_all_of_it_again() {
     std::fs::remove_file(cluster.dir().join(&third.id).join("state/meta.redb")).unwrap();
     assert_eq!(create(&first, "meanwhile"), 200);
     cluster.launch(&third, "");
-    wait::until("it knows what came meanwhile", SOON, || knows(&third, "meanwhile"));
+    wait::until("it knows what came meanwhile", SOON, || knows(&third.url, "meanwhile"));
     wait::until("it is ready", SOON, || is_ready(&third));
     assert!(is_alive(&cluster, &first, &third.id));
-    assert!(names.iter().all(|name| read(&third, name).is_ok()));
+    assert!(names.iter().all(|name| read(&third.url, name).is_ok()));
     // It votes when it is ready: with it, a majority is left.
     cluster.kill9(&second.id);
     wait::until("two agree", SOON, || create(&third, "by-two") == 200);

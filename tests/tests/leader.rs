@@ -10,9 +10,9 @@ use forebay_tests::data::{content, names};
 use forebay_tests::http::Answer;
 use forebay_tests::{Cluster, Options, http, wait};
 
-const SIZE: usize = 20_000;
+pub(crate) const SIZE: usize = 20_000;
 const SOON: Duration = Duration::from_secs(30);
-const BUCKET: &str = "before";
+pub(crate) const BUCKET: &str = "before";
 
 /// Three gateways, three targets, and a bucket with objects.
 async fn three() -> (Cluster, Vec<String>) {
@@ -53,16 +53,21 @@ fn without(ids: &[String], gone: &str) -> Vec<String> {
 }
 
 fn create(gateway: &str, bucket: &str) -> Answer {
+    try_create(gateway, bucket).unwrap_or_else(|e| panic!("{gateway}: {e}"))
+}
+
+pub(crate) fn try_create(gateway: &str, bucket: &str) -> std::io::Result<Answer> {
     let body = serde_json::json!({"action": "create-bck"});
-    http::request("POST", &format!("{gateway}/v1/buckets/{bucket}")).json(&body).send()
+    http::request("POST", &format!("{gateway}/v1/buckets/{bucket}")).json(&body).try_send()
 }
 
-fn knows(gateway: &str, bucket: &str) -> bool {
-    http::request("HEAD", &format!("{gateway}/v1/buckets/{bucket}")).send().status == 200
+pub(crate) fn knows(gateway: &str, bucket: &str) -> bool {
+    let asked = http::request("HEAD", &format!("{gateway}/v1/buckets/{bucket}")).try_send();
+    asked.is_ok_and(|answer| answer.status == 200)
 }
 
-/// Whether an object comes back whole through this gateway; what came instead, if not.
-fn read(gateway: &str, name: &str) -> Result<(), String> {
+/// Whether an object of [`BUCKET`] comes back whole through this gateway; what came instead, if not.
+pub(crate) fn read(gateway: &str, name: &str) -> Result<(), String> {
     let answer = http::request("GET", &format!("{gateway}/v1/objects/{BUCKET}/{name}")).follow();
     match answer.status {
         200 if answer.body == content(name, SIZE) => Ok(()),
