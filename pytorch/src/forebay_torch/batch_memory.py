@@ -73,7 +73,8 @@ class BatchMemory:
 def _is_plain(tensor: torch.Tensor, first: torch.Tensor) -> bool:
     """Whether the tensor is one of those that are stacked into memory from elsewhere."""
     return (
-        tensor.dtype == first.dtype
+        type(tensor) is torch.Tensor
+        and tensor.dtype == first.dtype
         and tensor.shape == first.shape
         and tensor.device.type == "cpu"
         and tensor.layout == torch.strided

@@ -49,11 +49,12 @@ _GROUPS_AHEAD = 3
 
 
 class _Coming(NamedTuple):
-    """A group of objects whose turn comes; ``take`` waits for their contents, if they are on their
-    way already."""
+    """A group of objects whose turn comes, and how many bytes it has; ``take`` waits for their
+    contents, if they are on their way already."""
 
     rows: Sequence[int]
     names: list[str]
+    size: int
     take: Callable[[], Sequence[Answer]] | None = None
 
 
@@ -445,25 +446,19 @@ class IterableDataset(BaseIterDataset):
             return True
         if len(coming) == _GROUPS_AHEAD or coming[-1].take is None:
             return False
-        return sum(sum(self._sizes_at(one.rows)) for one in coming) <= _GROUP_BYTES // 2
+        return sum(one.size for one in coming) <= _GROUP_BYTES // 2
 
     def _begun(self, rows: Sequence[int]) -> _Coming:
         """A group that is on its way, if it is small enough for that."""
         one = self._waiting(rows)
-        if not self._is_due_early(rows):
+        if len(rows) < 2 or self._index.is_special or one.size > _GROUP_BYTES:
             return one
         take = self._index.submit_many(rows, one.names, as_bytes=self._as_bytes)
         return one._replace(take=take)
 
     def _waiting(self, rows: Sequence[int]) -> _Coming:
         """A group that is asked for in its turn."""
-        return _Coming(rows, self._index.listing.names_at(rows))
-
-    def _is_due_early(self, rows: Sequence[int]) -> bool:
-        """Whether these rows are small enough to be asked for ahead of their turn."""
-        if len(rows) < 2 or self._index.is_special:
-            return False
-        return sum(self._sizes_at(rows)) <= _GROUP_BYTES
+        return _Coming(rows, self._index.listing.names_at(rows), sum(self._sizes_at(rows)))
 
     def _fetch(self, rows: Sequence[int]) -> Iterable[Answer]:
         """The contents of these rows, or why they cannot be had."""
