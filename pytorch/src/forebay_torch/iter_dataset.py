@@ -468,7 +468,8 @@ class IterableDataset(BaseIterDataset):
 
     def _get(self, row: int) -> list[Answer]:
         try:
-            return [self._index.object(row).get().memoryview()]
+            reader = self._index.object(row).get()
+            return [reader.read_all() if self._as_bytes else reader.memoryview()]
         except ForebayError as error:
             return [error]
 
