@@ -86,3 +86,15 @@ def test_what_is_small_or_differs_is_left_to_torch() -> None:
         memory.collate([torch.zeros(1 << 20), torch.zeros(1 << 21)])
     arrays = [numpy.full(1 << 20, n, dtype=numpy.uint8) for n in range(2)]
     assert memory.collate(arrays)[1].tolist()[:2] == [1, 1]
+
+
+def test_a_torch_that_keeps_no_more_than_the_bytes_themselves_is_not_trusted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = torch.frombuffer
+    # The mapping lives on, and the object that tells when nobody has it any more does not.
+    monkeypatch.setattr(torch, "frombuffer", lambda view, **how: made(view.obj, **how))
+    memory = BatchMemory()
+    batches = [batch(memory, value) for value in (1, 5, 9)]
+    assert len({one.data_ptr() for one in batches}) == 3
+    assert [int(one[0, 0, 0, 0]) for one in batches] == [1, 5, 9]

@@ -33,6 +33,8 @@ class BatchMemory:
 
     def __init__(self) -> None:
         self._free: deque[mmap.mmap] = deque(maxlen=_KEPT)
+        # A tensor made of a buffer keeps the object that it was made of, as torch does it today.
+        self._is_kept = True
 
     def collate(self, samples: Any) -> Any:
         """The batch of these samples, as ``torch.utils.data.default_collate`` makes it."""
@@ -48,11 +50,23 @@ class BatchMemory:
         first = tensors[0]
         size = len(tensors) * first.numel() * first.element_size()
         # In the worker of a DataLoader torch makes it in memory that processes share.
-        own = size >= _LARGE and get_worker_info() is None
+        own = self._is_kept and size >= _LARGE and get_worker_info() is None
         if not own or not all(_is_plain(tensor, first) for tensor in tensors):
             return default_collate_fn_map[torch.Tensor](tensors, collate_fn_map=collate_fn_map)
-        flat = torch.frombuffer(self._take(size), dtype=first.dtype)
+        flat = self._flat(size, first.dtype)
+        if flat is None:
+            return default_collate_fn_map[torch.Tensor](tensors, collate_fn_map=collate_fn_map)
         return torch.stack(list(tensors), 0, out=flat.view(len(tensors), *first.shape))
+
+    def _flat(self, size: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """A tensor of so many bytes; None where this torch does not keep what a tensor is made of."""
+        view = self._take(size)
+        kept = weakref.ref(view)
+        flat = torch.frombuffer(view, dtype=dtype)
+        del view
+        # Else the memory would be somebody else's as soon as the next batch is made.
+        self._is_kept = kept() is not None
+        return flat if self._is_kept else None
 
     def _take(self, size: int) -> memoryview:
         """So many bytes, whose memory comes back when nobody has them any more."""
@@ -65,7 +79,6 @@ class BatchMemory:
             # Private: in a forked process it becomes that one's own.
             memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         view = memoryview(memory)[:size]
-        # A tensor made of a buffer keeps the object that it was made of, and nothing else does.
         weakref.finalize(view, self._free.append, memory).atexit = False
         return view
 
