@@ -69,4 +69,4 @@ def test_what_stands_at_positions_is_the_same_however_they_are_kept(
     mine = order.share(
         length, rank=world - 1, world_size=world, workers=workers, block=2, equal_length=equal
     )
-    assert order.chosen(epoch, mine) == [int(epoch[position]) for position in mine]
+    assert order.chosen(epoch, mine).tolist() == [int(epoch[position]) for position in mine]

@@ -51,9 +51,8 @@ class BatchMemory:
         size = len(tensors) * first.numel() * first.element_size()
         # In the worker of a DataLoader torch makes it in memory that processes share.
         own = self._is_kept and size >= _LARGE and get_worker_info() is None
-        if not own or not all(_is_plain(tensor, first) for tensor in tensors):
-            return default_collate_fn_map[torch.Tensor](tensors, collate_fn_map=collate_fn_map)
-        flat = self._flat(size, first.dtype)
+        own = own and all(_is_plain(tensor, first) for tensor in tensors)
+        flat = self._flat(size, first.dtype) if own else None
         if flat is None:
             return default_collate_fn_map[torch.Tensor](tensors, collate_fn_map=collate_fn_map)
         return torch.stack(list(tensors), 0, out=flat.view(len(tensors), *first.shape))
@@ -70,11 +69,10 @@ class BatchMemory:
 
     def _take(self, size: int) -> memoryview:
         """So many bytes, whose memory comes back when nobody has them any more."""
-        memory = None
         try:
             memory = self._free.popleft()
         except IndexError:
-            pass
+            memory = None
         if memory is None or not size <= len(memory) <= 2 * size:
             # Private: in a forked process it becomes that one's own.
             memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

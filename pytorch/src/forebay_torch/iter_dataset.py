@@ -217,7 +217,8 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
             return positions
         number = self._cursor.epoch if epoch is None else epoch
         shuffled = order.epoch_order(len(self._index.listing), self._seed, number)
-        return order.chosen(shuffled, positions)
+        rows: list[int] = order.chosen(shuffled, positions).tolist()
+        return rows
 
     def _fingerprint(self) -> str:
         return self._prints.of(self._index.listing, self._shuffle)
@@ -391,7 +392,7 @@ class IterableDataset(BaseIterDataset):
                 del sample
 
     def _are_samples(self, answers: Iterable[Answer]) -> bool:
-        """Whether these are contents of small objects that only lack their names."""
+        """Whether these are contents as ``bytes`` that only lack their names."""
         is_plain = self._format.is_plain and isinstance(answers, list) and len(answers) > 1
         return is_plain and set(map(type, answers)) == {bytes}
 

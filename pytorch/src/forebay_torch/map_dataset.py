@@ -87,7 +87,7 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
         self._config = config or Config()
         self._counters = Counters()
         self._ahead: tuple[FetchedAhead, ...] = ()
-        # Whether small objects may come as bytes.
+        # Whether contents may come as bytes.
         self._as_bytes = False
         chosen = sources if ais_source_list is None else ais_source_list
         self._parts = parts_of(owner, chosen, prefix_map, client)

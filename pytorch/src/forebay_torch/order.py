@@ -33,14 +33,11 @@ def epoch_order(length: int, seed: int, epoch: int) -> torch.Tensor:
     return torch.randperm(length, generator=generator)
 
 
-def chosen(epoch: torch.Tensor, positions: Sequence[int]) -> list[int]:
-    """What stands at these positions of an epoch's order."""
+def chosen(epoch: torch.Tensor, positions: Sequence[int]) -> torch.Tensor:
+    """What stands at these positions of an epoch's order, as int64."""
     if isinstance(positions, range):
-        taken = epoch[positions.start : positions.stop : positions.step]
-    else:
-        taken = epoch[torch.tensor(positions, dtype=torch.int64)]
-    rows: list[int] = taken.tolist()
-    return rows
+        return epoch[positions.start : positions.stop : positions.step]
+    return epoch[torch.tensor(positions, dtype=torch.int64)]
 
 
 def count(

@@ -223,7 +223,8 @@ class DistributedShardSampler(ResumableSampler[int]):
         if not self._shuffle:
             return numbers
         shuffled = order.epoch_order(len(self._source), self._seed, epoch)
-        return order.chosen(shuffled, numbers)
+        taken: list[int] = order.chosen(shuffled, numbers).tolist()
+        return taken
 
     def _fingerprint(self) -> str:
         return self._prints.of(getattr(self._source, "objects", self._source), self._shuffle)

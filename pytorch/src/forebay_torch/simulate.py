@@ -72,7 +72,7 @@ def simulate(
     taken = torch.zeros(total, dtype=torch.int64)
     for rank in range(world_size):
         mine = order.share(total, rank=rank, world_size=world_size, equal_length=equal_length)
-        chosen = rows[torch.tensor(list(mine), dtype=torch.int64)]
+        chosen = order.chosen(rows, mine)
         taken += torch.bincount(chosen, minlength=total)
         bytes_of = sizes[chosen]
         samples.append(len(chosen))

@@ -69,7 +69,6 @@ class ThreadPass:
                     target=self._run, args=(worker,), name=f"forebay-loader-{number}", daemon=True
                 )
                 self._threads.append(thread)
-                _threads.add(thread)
                 thread.start()
             _live.add(self)
 
@@ -105,7 +104,11 @@ class ThreadPass:
             self._changed.notify_all()
         if self._ahead is not None:
             self._ahead.close()
-        _live.discard(self)
+
+    def join(self, deadline: float) -> None:
+        """Waits for the threads until ``deadline`` of the monotonic clock."""
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _available(self) -> int | None:
         """The number of a batch that may be handed out now."""
@@ -207,16 +210,16 @@ class ThreadPass:
                 self._changed.notify_all()
 
 
+# A pass that was closed stays in it as long as a thread of it runs, which refers to it.
 _live: weakref.WeakSet[ThreadPass] = weakref.WeakSet()
-# Those of passes that were left early, too, which may be at a batch still.
-_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 @atexit.register
 def _end_all() -> None:
     """Threads that come back from Rust or C++ while Python is taken apart would end the process badly."""
     deadline = time.monotonic() + _EXIT_S
-    for made in list(_live):
+    running = list(_live)
+    for made in running:
         made.close()
-    for thread in list(_threads):
-        thread.join(max(0.0, deadline - time.monotonic()))
+    for made in running:
+        made.join(deadline)

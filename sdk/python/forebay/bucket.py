@@ -197,8 +197,8 @@ class Bucket:
         """The contents of many objects in the order of ``names``, as one batch.
 
         Args:
-            as_bytes: Give ``bytes`` instead of views of the memory that they came in. It costs a
-                copy, and is the quicker of the two for objects of a few KiB.
+            as_bytes: Give ``bytes`` instead of views of the memory that they came in. Large ones are
+                received into them; a small one costs a copy, which is the quicker of the two.
 
         Raises:
             NotFound: One of them is not there; the message names it.

@@ -159,8 +159,8 @@ class Client:
 
         Args:
             on_error: ``raise`` the first failure, or ``return`` each in its place.
-            as_bytes: Give ``bytes`` instead of views of the memory that they came in. It costs a
-                copy, and is the quicker of the two for objects of a few KiB.
+            as_bytes: Give ``bytes`` instead of views of the memory that they came in. Large ones are
+                received into them; a small one costs a copy, which is the quicker of the two.
 
         Raises:
             NotFound: One of them is not there; the message names it.
