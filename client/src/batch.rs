@@ -110,8 +110,7 @@ impl Client {
     }
 
     /// Reads a whole batch; `take` gets the answers as they come, in any order, several at a time. What
-    /// it does meanwhile the targets go on with theirs. Bytes of large entries lie where `rooms` says,
-    /// if they come in one piece.
+    /// it does meanwhile the targets go on with theirs. Bytes of large entries lie where `rooms` says.
     ///
     /// Fails as [`Self::batch_all`] does.
     pub async fn batch_runs(

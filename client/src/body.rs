@@ -14,6 +14,7 @@ use http_body::{Frame, SizeHint};
 use tokio_util::io::ReaderStream;
 
 use forebay_core::Error as CoreError;
+use forebay_core::buffers::Filling;
 
 /// Bytes being read.
 pub type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
@@ -251,21 +252,22 @@ pub(crate) async fn collect(
 ) -> crate::Result<Bytes> {
     let mut stream = std::pin::pin!(stream);
     let Some(first) = stream.try_next().await? else { return Ok(Bytes::new()) };
+    let mut next = None;
     if first.len() as u64 >= size {
         // Nothing may follow, but the stream's own end checks must run.
-        let Some(second) = stream.try_next().await? else { return Ok(first) };
-        let mut all = Vec::from(first);
-        all.extend_from_slice(&second);
-        while let Some(more) = stream.try_next().await? {
-            all.extend_from_slice(&more);
+        next = stream.try_next().await?;
+        if next.is_none() {
+            return Ok(first);
         }
-        return Ok(all.into());
     }
     // An announced size is believed only so far before the bytes are there.
-    let mut all = Vec::with_capacity(size.min(64 << 20) as usize);
-    all.extend_from_slice(&first);
-    while let Some(more) = stream.try_next().await? {
-        all.extend_from_slice(&more);
+    let mut all = Filling::new(size.min(64 << 20) as usize);
+    all.append(&first);
+    if let Some(next) = next {
+        all.append(&next);
     }
-    Ok(all.into())
+    while let Some(more) = stream.try_next().await? {
+        all.append(&more);
+    }
+    Ok(all.freeze())
 }

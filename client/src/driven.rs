@@ -23,7 +23,7 @@ use crate::body::Upload;
 use crate::error::{Error, Reason};
 
 /// Bytes read from a socket at once.
-const READ: usize = 128 << 10;
+pub(crate) const READ: usize = 128 << 10;
 /// Connections to one node that are kept while nobody uses them,
 const KEPT: usize = 8;
 /// and for how long: a little less than a node keeps its side.

@@ -124,7 +124,7 @@ impl PeerClient {
         let builder = self.builder(Method::POST, url, crate::batch::PATH, headers);
         let request = transport::json(builder, to_json(request)?)?;
         let answer = self.transport.send_ok_driven(url, request).await.map_err(|(e, _)| e)?;
-        Ok(RowStream::new(answer.into_body(), None))
+        Ok(RowStream::new(answer.into_body()))
     }
 
     /// Starts reading an object at one target; the stream fails where the connection breaks.

@@ -1,5 +1,7 @@
 //! A large object read by several ranges at once, into memory that is there already.
 
+use bytes::Bytes;
+use forebay_core::buffers::Buffer;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode};
@@ -63,21 +65,21 @@ impl Client {
         range: Option<RangeSpec>,
         how: Ranges,
         pin: Option<&Pin>,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Bytes> {
         let large =
             |_| Error::Api(CoreError::invalid(format!("{}: too large", bucket.object_uri(name))));
         if let Some(known) = Known::of(range, how, pin) {
-            let mut dest = vec![0; usize::try_from(known.end - known.start).map_err(large)?];
-            self.fill_known(bucket, name, &known, how, &mut dest).await?;
-            return Ok(dest);
+            let mut dest = Buffer::take(usize::try_from(known.end - known.start).map_err(large)?);
+            self.fill_known(bucket, name, &known, how, dest.bytes_mut()).await?;
+            return Ok(dest.freeze());
         }
         let Some((first, end)) = self.first_of(bucket, name, range, how).await? else {
-            return Ok(Vec::new());
+            return Ok(Bytes::new());
         };
         pin.map_or(Ok(()), |pin| pin.check(&first.meta, bucket, name))?;
-        let mut dest = vec![0; usize::try_from(end - first.range.start).map_err(large)?];
-        self.fill(bucket, name, first, how, &mut dest).await?;
-        Ok(dest)
+        let mut dest = Buffer::take(usize::try_from(end - first.range.start).map_err(large)?);
+        self.fill(bucket, name, first, how, dest.bytes_mut()).await?;
+        Ok(dest.freeze())
     }
 
     /// Reads a range of an object of which all is known: no part waits for another.

@@ -22,10 +22,14 @@ pub struct RowStream {
 }
 
 impl RowStream {
-    /// The rows in `body`; large entries lie where `rooms` says, if it is there.
-    pub(crate) fn new(body: Download, rooms: Option<Rooms>) -> Self {
-        let decoder = rooms.map_or_else(Decoder::new, Decoder::into_rooms);
-        Self { body, decoder, ready: VecDeque::new(), over: false }
+    /// The rows in `body`, which of large entries are pieces.
+    pub(crate) fn new(body: Download) -> Self {
+        Self { body, decoder: Decoder::new(), ready: VecDeque::new(), over: false }
+    }
+
+    /// The same with rows that are whole entries; the large ones lie where `rooms` says, if it is there.
+    pub(crate) fn of_entries(body: Download, rooms: Option<Rooms>) -> Self {
+        Self { decoder: Decoder::of_entries(rooms), ..Self::new(body) }
     }
 
     /// Version of the cluster's state under which the target answers, once its first bytes came.

@@ -25,7 +25,7 @@ use forebay_core::v1::headers::HDR_ERROR;
 use forebay_core::{Error as CoreError, ErrorCode};
 
 use crate::body::{Progress, Upload};
-use crate::driven::{DrivenPool, Driver};
+use crate::driven::{DrivenPool, Driver, READ};
 use crate::error::{Error, Reason, Result};
 
 /// Longest error body that is read.
@@ -56,6 +56,7 @@ impl Transport {
         let http = HyperClient::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEEP_IDLE)
+            .http1_max_buf_size(READ)
             .build(connector);
         Self { http, driven: DrivenPool::new(connect_timeout), idle, cloud_retry: None }
     }

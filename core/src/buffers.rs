@@ -1,6 +1,7 @@
 //! Memory for payloads that is used again: a page that was written to before costs nothing, a fresh
 //! one a fault, and payloads of 100 KiB cost more faults than copies.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use bytes::Bytes;
@@ -9,9 +10,11 @@ use bytes::Bytes;
 /// at most half as much memory again.
 const STEP: usize = 4 << 10;
 /// Larger ones are not kept.
-const MOST: usize = 2 << 20;
+const MOST: usize = 32 << 20;
 /// Bytes that a process keeps for later.
 const KEPT: usize = 32 << 20;
+/// What was of another length is used again if it has at most this part of it too much.
+const TOO_MUCH: usize = 16;
 
 /// Whether memory of this length is kept.
 fn is_kept(len: usize) -> bool {
@@ -20,30 +23,34 @@ fn is_kept(len: usize) -> bool {
 
 /// Memory that nobody uses now, by its length in steps.
 struct Free {
-    by_steps: [Vec<Vec<u8>>; MOST / STEP + 1],
+    by_steps: BTreeMap<usize, Vec<Vec<u8>>>,
     bytes: usize,
 }
 
 impl Free {
-    const NOTHING: Self = Self { by_steps: [const { Vec::new() }; MOST / STEP + 1], bytes: 0 };
+    const NOTHING: Self = Self { by_steps: BTreeMap::new(), bytes: 0 };
 
     fn take(&mut self, steps: usize) -> Option<Vec<u8>> {
-        let memory = self.by_steps[steps].pop()?;
-        self.bytes -= memory.len();
-        Some(memory)
+        let (&found, free) = self.by_steps.range_mut(steps..=steps + steps / TOO_MUCH).next()?;
+        let memory = free.pop();
+        if free.is_empty() {
+            self.by_steps.remove(&found);
+        }
+        self.bytes -= memory.as_ref().map_or(0, Vec::len);
+        memory
     }
 
     fn put(&mut self, memory: Vec<u8>) {
         let steps = memory.len() / STEP;
         if self.bytes + memory.len() > KEPT {
-            if !self.by_steps[steps].is_empty() {
+            if self.by_steps.contains_key(&steps) {
                 return;
             }
             // All that is kept is of other lengths than what is asked for now.
             *self = Self::NOTHING;
         }
         self.bytes += memory.len();
-        self.by_steps[steps].push(memory);
+        self.by_steps.entry(steps).or_default().push(memory);
     }
 }
 
@@ -87,10 +94,51 @@ impl AsRef<[u8]> for Buffer {
     }
 }
 
+/// Bytes that come piece by piece, into a [`Buffer`] as long as they fit.
+#[derive(Debug)]
+pub struct Filling {
+    buffer: Buffer,
+    filled: usize,
+}
+
+impl Filling {
+    /// With room for `len` bytes; more have it grow.
+    pub fn new(len: usize) -> Self {
+        Self { buffer: Buffer::take(len), filled: 0 }
+    }
+
+    /// Writes behind what is there.
+    pub fn append(&mut self, piece: &[u8]) {
+        let end = self.filled + piece.len();
+        let memory = &mut self.buffer.memory;
+        if let Some(room) = memory.get_mut(self.filled..end) {
+            room.copy_from_slice(piece);
+        } else {
+            memory.truncate(self.filled);
+            memory.extend_from_slice(piece);
+        }
+        self.filled = end;
+    }
+
+    /// What was written.
+    pub fn freeze(mut self) -> Bytes {
+        self.buffer.len = self.filled;
+        self.buffer.freeze()
+    }
+}
+
+impl AsRef<[u8]> for Filling {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer.memory[..self.filled]
+    }
+}
+
 impl Drop for Buffer {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
-        if is_kept(self.len)
+        // What grew may be of any length.
+        if is_kept(memory.len())
+            && memory.len().is_multiple_of(STEP)
             && let Ok(mut free) = FREE.try_lock()
         {
             free.put(memory);
@@ -102,27 +150,50 @@ impl Drop for Buffer {
 mod tests {
     use super::*;
 
+    const MIB: usize = 1 << 20;
+
     #[test]
     fn memory_is_kept_for_the_same_length_up_to_a_bound() {
         let mut free = Free::NOTHING;
         for _ in 0..40 {
-            free.put(vec![0; MOST]);
+            free.put(vec![0; MIB]);
         }
         assert_eq!(free.bytes, KEPT);
         assert!(free.take(3).is_none());
-        assert_eq!(free.take(MOST / STEP).map(|memory| memory.len()), Some(MOST));
-        assert_eq!(free.bytes, KEPT - MOST);
+        assert_eq!(free.take(MIB / STEP).map(|memory| memory.len()), Some(MIB));
+        assert_eq!(free.bytes, KEPT - MIB);
+    }
+
+    #[test]
+    fn memory_of_a_length_that_is_hardly_larger_is_used_again() {
+        let mut free = Free::NOTHING;
+        free.put(vec![0; MIB]);
+        assert!(free.take(MIB / STEP * 15 / 16 - 1).is_none(), "too large");
+        assert!(free.take(MIB / STEP + 1).is_none(), "too small");
+        assert_eq!(free.take(MIB / STEP - 7).map(|memory| memory.len()), Some(MIB));
+        assert_eq!(free.bytes, 0);
     }
 
     #[test]
     fn lengths_that_nobody_asks_for_any_more_make_room() {
         let mut free = Free::NOTHING;
-        for _ in 0..KEPT / MOST {
-            free.put(vec![0; MOST]);
+        for _ in 0..KEPT / MIB {
+            free.put(vec![0; MIB]);
         }
         free.put(vec![0; 3 * STEP]);
         assert_eq!(free.bytes, 3 * STEP);
-        assert!(free.take(3).is_some() && free.take(MOST / STEP).is_none());
+        assert!(free.take(3).is_some() && free.take(MIB / STEP).is_none());
+    }
+
+    #[test]
+    fn what_comes_in_pieces_is_whole_whether_its_length_was_known_or_not() {
+        let whole: Vec<u8> = (0..300_000u32).map(|i| i as u8).collect();
+        for announced in [0, 1, 50_000, 299_999, 300_000, 1_000_000] {
+            let mut filling = Filling::new(announced);
+            whole.chunks(7001).for_each(|piece| filling.append(piece));
+            assert_eq!(filling.as_ref(), whole, "{announced}");
+            assert_eq!(filling.freeze(), whole, "{announced}");
+        }
     }
 
     #[test]

@@ -222,6 +222,12 @@ struct Receiving {
     full: Arc<Mutex<HashMap<usize, Arc<Unfilled>>>>,
 }
 
+impl AsRef<[u8]> for Receiving {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+}
+
 impl Room for Receiving {
     fn append(&mut self, piece: &[u8]) {
         self.bytes.append(piece);

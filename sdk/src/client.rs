@@ -236,7 +236,7 @@ impl Client {
         let bytes = self.call(py, |c| async move {
             c.get_in_ranges((&bucket, &name), range, how, pin.as_ref()).await
         })?;
-        Ok(Bytes::from(bytes).into())
+        Ok(bytes.into())
     }
 
     /// The same, into the memory of a Python object; how many bytes that were.

@@ -1,6 +1,5 @@
 //! One target's part of a batch: its request, its rows, and the entries made of them.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,9 +20,6 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::rows::RowStream;
 use crate::transport;
-
-/// Most room made for an entry by its announced size alone.
-const BELIEVED: u64 = 64 << 20;
 
 /// A target's last word on one entry.
 pub(super) struct Answer {
@@ -49,8 +45,6 @@ pub(super) struct Source {
     map_version: u64,
     /// Positions in the whole request, by position in this target's part.
     entries: Vec<usize>,
-    /// What has come of entries that are not whole yet.
-    partial: HashMap<u32, Vec<u8>>,
 }
 
 impl Source {
@@ -68,15 +62,7 @@ impl Source {
         let body = body(request, &entries);
         let open = open(client.clone(), map, owner.clone(), body, regranted, rooms);
         let stage = Stage::Opening(Box::pin(open));
-        Self {
-            url,
-            ahead: 0,
-            allowance: super::AHEAD,
-            stage,
-            map_version,
-            entries,
-            partial: HashMap::new(),
-        }
+        Self { url, ahead: 0, allowance: super::AHEAD, stage, map_version, entries }
     }
 
     pub(super) fn entries(&self) -> &[usize] {
@@ -99,19 +85,15 @@ impl Source {
                 None => return Poll::Ready(Ok(None)),
             };
             let lags = rows.map_version().is_some_and(|v| v < self.map_version);
-            if let Some(answer) = self.assemble(row, lags)? {
-                return Poll::Ready(Ok(Some(answer)));
-            }
+            return Poll::Ready(self.answer(row, lags).map(Some));
         }
     }
 
-    fn assemble(&mut self, row: Row, lags: bool) -> Result<Option<Answer>> {
+    fn answer(&mut self, row: Row, lags: bool) -> Result<Answer> {
         let Some(&index) = self.entries.get(row.index as usize) else {
             return Err(Error::broken(&self.url, "the batch has a row that was not asked for"));
         };
         if row.status != 0 {
-            let void = self.partial.remove(&row.index).map_or(0, |bytes| bytes.len());
-            self.ahead -= void.min(self.ahead);
             let text = String::from_utf8_lossy(&row.payload);
             let error = CoreError::new(ErrorCode::from_status(row.status), text);
             // A target that has an older state may not know the bucket yet.
@@ -120,27 +102,13 @@ impl Source {
                 true => CoreError::new(ErrorCode::Unavailable, error.message),
                 false => error,
             });
-            return Ok(Some(Answer { index, result, is_transient }));
+            return Ok(Answer { index, result, is_transient });
         }
-        self.ahead += row.payload.len();
-        if row.more {
-            // An announced size is believed only so far before the bytes are there.
-            let room = row.total.min(BELIEVED) as usize;
-            let partial = self.partial.entry(row.index).or_insert_with(|| Vec::with_capacity(room));
-            partial.extend_from_slice(&row.payload);
-            return Ok(None);
-        }
-        let bytes: Bytes = match self.partial.remove(&row.index) {
-            None => row.payload,
-            Some(mut bytes) => {
-                bytes.extend_from_slice(&row.payload);
-                bytes.into()
-            }
-        };
-        if bytes.len() as u64 != row.total {
+        if row.payload.len() as u64 != row.total {
             return Err(Error::broken(&self.url, "an entry of the batch has another size"));
         }
-        Ok(Some(Answer { index, result: Ok(bytes), is_transient: false }))
+        self.ahead += row.payload.len();
+        Ok(Answer { index, result: Ok(row.payload), is_transient: false })
     }
 }
 
@@ -176,7 +144,7 @@ async fn open(
             if let Some(version) = transport::map_version(answer.headers()) {
                 client.maps().saw(version);
             }
-            Ok(RowStream::new(answer.into_body(), rooms))
+            Ok(RowStream::of_entries(answer.into_body(), rooms))
         }
         Err((e, version)) => Err(client.explain(e, version, &map, node, &regranted).await),
     }
