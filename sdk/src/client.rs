@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
 use forebay_client::{
     Body, Client as Native, ClientConfig, Naming, Ranges, Result as ClientResult, ShardOptions,
 };

@@ -47,13 +47,16 @@ pub struct Row {
     pub index: u32,
     /// 0 for bytes of the object.
     pub status: u16,
+    /// Whether the entry goes on in a later row.
     pub more: bool,
     /// Size of the whole entry, the same on all its rows; 0 for a failure.
     pub total: u64,
+    /// Bytes of the entry, or the message.
     pub payload: Bytes,
 }
 
 impl Row {
+    /// The row that tells why there is no entry.
     pub fn failure(index: u32, error: &Error) -> Self {
         let mut text = error.to_string();
         text.truncate(text.floor_char_boundary(4096));

@@ -1,3 +1,5 @@
+//! The stream written and read again, whole, cut and damaged.
+
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
