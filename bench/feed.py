@@ -99,7 +99,7 @@ class Bench:
                 place = self.place(spec, row.bucket)
                 if place is not None:
                     with self.reported(spec):
-                        reader = Reader(spec, place, row.compute_s)
+                        reader = Reader(spec, place, row.compute_s, row.memory is not None)
                         stack.callback(reader.close)
                         # This pass warms caches and connections too.
                         grown[name] = reader.grown(seconds)

@@ -77,10 +77,21 @@ class Pass:
 class Reader:
     """A reader at work."""
 
-    def __init__(self, spec: Spec, place: dict[str, Any], compute_s: float = 0.0) -> None:
-        """Makes it; `place` says where its data is, `compute_s` what the loop does per batch."""
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(LOADED)
+    def __init__(
+        self,
+        spec: Spec,
+        place: dict[str, Any],
+        compute_s: float = 0.0,
+        own_memory: bool = False,
+    ) -> None:
+        """Makes it; `place` says where its data is, `compute_s` what the loop does per batch.
+
+        With `own_memory` it loads all by itself, as a job does. Pages that it shared with the process
+        it was forked off would count as grown when it first writes to them.
+        """
+        context: Any = multiprocessing.get_context("spawn" if own_memory else "forkserver")
+        if not own_memory:
+            context.set_forkserver_preload(LOADED)
         self.spec = spec
         self._pipe, theirs = context.Pipe()
         arguments = (theirs, spec, place, compute_s)

@@ -43,11 +43,12 @@ __all__ = ["BaseIterDataset", "IterableDataset", "IterDataset"]
 # about 50 small objects do.
 _GROUP_OBJECTS = 512
 # Of what is small enough to be fetched while the group before it is read, two are in memory, each of
-# this part of a batch, within these bounds,
-_BATCH_SHARE = 8
-_LEAST_BYTES = 2 << 20
-_MOST_BYTES = 4 << 20
-# or, if they are half of the least together, so many more than one: what takes long is each request.
+# so many bytes,
+_GROUP_BYTES = 4 << 20
+# or of this part of a batch, where that is large: what comes ahead is then little beside it;
+_BATCH_PART = 8
+_LARGE_BATCH = 8 << 20
+# of small objects, so many more than one: what takes long is each request.
 _GROUPS_AHEAD = 3
 
 
@@ -260,11 +261,8 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
 
     def _group_bytes(self, sizes: Sequence[int]) -> int:
         """How many bytes are fetched together of objects of such sizes."""
-        batch_size = self._cursor.block
-        if batch_size == 1:  # or not known
-            return _MOST_BYTES
-        share = sum(sizes) * batch_size // len(sizes) // _BATCH_SHARE
-        return max(_LEAST_BYTES, min(share, _MOST_BYTES))
+        batch = sum(sizes) * self._cursor.block // len(sizes)
+        return min(_GROUP_BYTES, batch // _BATCH_PART if batch >= _LARGE_BATCH else _GROUP_BYTES)
 
     def _sizes_at(self, rows: Sequence[int]) -> Sequence[int]:
         """The sizes of the objects in these rows."""
@@ -458,12 +456,13 @@ class IterableDataset(BaseIterDataset):
             return True
         if len(coming) == _GROUPS_AHEAD or coming[-1].take is None:
             return False
-        return sum(one.size for one in coming) <= _LEAST_BYTES // 2
+        is_small = len(coming[-1].rows) == _GROUP_OBJECTS
+        return is_small and sum(one.size for one in coming) <= _GROUP_BYTES // 2
 
     def _begun(self, rows: Sequence[int]) -> _Coming:
         """A group that is on its way, if it is small enough for that."""
         one = self._waiting(rows)
-        if len(rows) < 2 or self._index.is_special or one.size > _MOST_BYTES:
+        if len(rows) < 2 or self._index.is_special or one.size > _GROUP_BYTES:
             return one
         take = self._index.submit_many(rows, one.names, as_bytes=self._as_bytes)
         return one._replace(take=take)
