@@ -260,8 +260,7 @@ pub(crate) async fn collect(
             return Ok(first);
         }
     }
-    // An announced size is believed only so far before the bytes are there.
-    let mut all = Filling::new(size.min(64 << 20) as usize);
+    let mut all = Filling::new(size);
     all.append(&first);
     if let Some(next) = next {
         all.append(&next);

@@ -94,6 +94,9 @@ impl AsRef<[u8]> for Buffer {
     }
 }
 
+/// Most room made for bytes by their announced number alone.
+pub const BELIEVED: u64 = 64 << 20;
+
 /// Bytes that come piece by piece, into a [`Buffer`] as long as they fit.
 #[derive(Debug)]
 pub struct Filling {
@@ -102,9 +105,9 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// With room for `len` bytes; more have it grow.
-    pub fn new(len: usize) -> Self {
-        Self { buffer: Buffer::take(len), filled: 0 }
+    /// With room for as many bytes as are announced, at most [`BELIEVED`]; more have it grow.
+    pub fn new(announced: u64) -> Self {
+        Self { buffer: Buffer::take(announced.min(BELIEVED) as usize), filled: 0 }
     }
 
     /// Writes behind what is there.

@@ -8,12 +8,9 @@ use super::{
     END_LEN, FRAME_HEAD_LEN, HEADER_LEN, KIND_END, KIND_ROWS, MAGIC, MAX_PIECE, MAX_ROWS, MORE,
     ROW_LEN, Room, Rooms, Row, VERSION,
 };
-use crate::buffers::{Buffer, Filling};
+use crate::buffers::{BELIEVED, Buffer, Filling};
 use crate::checksum::crc32c;
 use crate::error::{Error, Result};
-
-/// Most room made for an entry by its announced size alone.
-const BELIEVED: u64 = 64 << 20;
 
 #[derive(Debug)]
 struct Pending {
@@ -252,11 +249,12 @@ impl Pending {
     /// Room for the payload, or for the entry that it is the first piece of.
     fn room(&self, is_joining: bool, rooms: Option<&Rooms>) -> Box<dyn Room> {
         let size = match is_joining && self.status == 0 {
-            true => self.total.min(BELIEVED) as usize,
-            false => self.size,
+            true => self.total,
+            false => self.size as u64,
         };
-        let room = rooms.filter(|_| self.status == 0 && self.total <= BELIEVED && size > SHARED);
-        room.and_then(|room| room(size)).unwrap_or_else(|| Box::new(Filling::new(size)))
+        let is_lent = self.status == 0 && (SHARED as u64 + 1..=BELIEVED).contains(&size);
+        let room = rooms.filter(|_| is_lent).and_then(|room| room(size as usize));
+        room.unwrap_or_else(|| Box::new(Filling::new(size)))
     }
 
     /// Counts the row if these bytes are its payload.
