@@ -66,7 +66,11 @@ impl Server {
                         let seen =
                             Seen { method: parts.method, path, headers: parts.headers, body };
                         log.lock().unwrap().push(seen.clone());
-                        Ok::<_, Infallible>(script(&seen))
+                        let reply = script(&seen);
+                        if let Some(After(pause)) = reply.extensions().get() {
+                            tokio::time::sleep(*pause).await;
+                        }
+                        Ok::<_, Infallible>(reply)
                     }
                 });
                 tokio::spawn(async move {
@@ -90,6 +94,15 @@ pub(crate) fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes
         response = response.header(*name, *value);
     }
     response.body(Full::new(body.into()).map_err(|e| match e {}).boxed_unsync()).unwrap()
+}
+
+#[derive(Clone)]
+struct After(Duration);
+
+/// An answer that begins after this time.
+pub(crate) fn after(pause: Duration, mut reply: Reply) -> Reply {
+    reply.extensions_mut().insert(After(pause));
+    reply
 }
 
 /// An answer that announces `size` bytes and breaks after those given.

@@ -10,7 +10,6 @@ use http::Method;
 use tokio::sync::Semaphore;
 
 use forebay_core::intra::{MapReply, STANDBY_HEADER};
-use forebay_core::lease::DEAD_AFTER_MS;
 use forebay_core::placement;
 use forebay_core::state::Node;
 
@@ -24,9 +23,8 @@ const SILENT: Duration = Duration::from_millis(250);
 /// Most requests of a client that two targets work at: where all are slow, more would make them slower.
 const AT_ONCE: usize = 64;
 
-/// No target is replaced earlier by another one, unless it refuses connections.
-const FIRST_LOOK: Duration = Duration::from_millis(DEAD_AFTER_MS);
-/// How often who waits longer asks whether another one answers for the object by now.
+/// How often who waits longer asks whether another one answers for the object by now: the owner may have
+/// been silent for long when it is asked. One request serves all that wait.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Turns of those requests.
@@ -67,12 +65,23 @@ impl Client {
         let mut second = Box::pin(self.send_read(call, map, standby, true));
         tokio::select! {
             answer = first.as_mut() => match answer {
-                Ok(answer) => Ok(answer),
-                // Gone rather than slow.
-                Err(e) => second.await.map_err(|_| e),
+                // Gone rather than slow; the other may hang as well.
+                Err((e, version)) if e.is_transient() => {
+                    match tokio::time::timeout(LOOK_EVERY, second).await {
+                        Ok(Ok(answer)) => Ok(answer),
+                        _ => Err((e, version)),
+                    }
+                }
+                answer => answer,
             },
             answer = second.as_mut() => match answer {
                 Ok(answer) => Ok(answer),
+                // It does not stand by where a newer map gives the object to another target.
+                Err((_, version)) if version.is_some_and(|version| version > map.state.version)
+                    && self.owns_no_more(call, owner, Duration::ZERO).await =>
+                {
+                    Err(replaced(owner))
+                }
                 Err(_) => first.await,
             },
         }
@@ -85,23 +94,23 @@ impl Client {
         owner: &Node,
         answer: impl Future<Output = Answered>,
     ) -> Answered {
-        let replaced = async {
-            tokio::time::sleep(FIRST_LOOK).await;
-            while !self.owns_no_more(call, owner).await {
+        let looking = async {
+            loop {
                 tokio::time::sleep(LOOK_EVERY).await;
+                if self.owns_no_more(call, owner, LOOK_EVERY).await {
+                    return;
+                }
             }
         };
         tokio::select! {
             answer = answer => answer,
-            () = replaced => {
-                let silent = "it was silent until another target took its place";
-                Err((Error::broken(&owner.url, silent), None))
-            }
+            () = looking => Err(replaced(owner)),
         }
     }
 
-    async fn owns_no_more(&self, call: &ObjectCall<'_>, owner: &Node) -> bool {
-        let Ok(map) = self.maps().younger_than(LOOK_EVERY).await else { return false };
+    /// Whether by a map no older than `age` another target answers for the object.
+    async fn owns_no_more(&self, call: &ObjectCall<'_>, owner: &Node, age: Duration) -> bool {
+        let Ok(map) = self.maps().younger_than(age).await else { return false };
         let Ok(info) = map.state.bucket(call.bucket) else { return false };
         placement::owner(&map.state, info, call.name).is_ok_and(|now| now.id != owner.id)
     }
@@ -123,5 +132,132 @@ impl Client {
         }
         let request = transport::finish(builder, Upload::empty()).map_err(|e| (e, None))?;
         self.transport().send_ok(&node.url, request, None).await
+    }
+}
+
+fn replaced(owner: &Node) -> (Error, Option<u64>) {
+    (Error::broken(&owner.url, "it was silent until another target took its place"), None)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
+    use forebay_core::{ErrorCode, NodeId};
+
+    use super::*;
+    use crate::scripted_server::{
+        Reply, Server, after, bucket, client, json, map, not_here, reply,
+    };
+
+    const FOR_EVER: Duration = Duration::from_secs(60);
+    /// None of these reads may wait for so long.
+    const LONG: Duration = Duration::from_secs(4);
+
+    type Script = Arc<dyn Fn(bool) -> Reply + Send + Sync>;
+
+    /// Two targets with a copy of each object, played by `owner` and `standby`; the map says that the
+    /// owner is dead from when `dead` is set on.
+    async fn cluster(owner: Script, standby: Script, dead: Arc<AtomicBool>) -> [Server; 3] {
+        let twice = |first: &str, second: &str| {
+            let mut reply = map(7, &[("target-01", first), ("target-02", second)]);
+            reply.state.settled = reply.state.targets_changed;
+            for info in reply.state.buckets.values_mut() {
+                Arc::make_mut(info).copies = 2;
+            }
+            reply
+        };
+        let known = twice("http://one", "http://two");
+        let info = known.state.bucket(&bucket()).unwrap();
+        let owns = placement::owner(&known.state, info, "o").unwrap().id.clone();
+        let stands_by =
+            |seen: &crate::scripted_server::Seen| seen.headers.contains_key(STANDBY_HEADER);
+        let target = |id: &str| {
+            let script = if owns.as_str() == id { owner.clone() } else { standby.clone() };
+            Server::start(move |seen| script(stands_by(seen)))
+        };
+        let (first, second) = (target("target-01").await, target("target-02").await);
+        let urls = (first.url.clone(), second.url.clone());
+        let gateway = Server::start(move |seen| {
+            if seen.path != "/api/v1/map" {
+                return not_here();
+            }
+            let mut reply = twice(&urls.0, &urls.1);
+            if dead.load(Ordering::SeqCst) {
+                let node = reply.state.nodes.get_mut(&NodeId::clone(&owns)).unwrap();
+                (node.alive, node.lagging) = (false, true);
+                reply.state.version = 9;
+            }
+            json(&reply)
+        })
+        .await;
+        [gateway, first, second]
+    }
+
+    fn silent() -> Script {
+        Arc::new(|_| after(FOR_EVER, reply(200, &[], "too late")))
+    }
+
+    #[tokio::test]
+    async fn the_other_copy_is_read_while_the_owner_is_silent() {
+        let standby: Script = Arc::new(|stands_by| match stands_by {
+            true => reply(200, &[], "copy"),
+            false => not_here(),
+        });
+        let servers = cluster(silent(), standby, Arc::default()).await;
+        let client = client(&servers[0].url, FOR_EVER);
+        assert_eq!(client.get_bytes(&bucket(), "o", None).await.unwrap(), "copy");
+    }
+
+    #[tokio::test]
+    async fn what_the_owner_says_at_last_is_taken_though_the_other_is_silent() {
+        let owner: Script = Arc::new(|_| after(SILENT * 2, reply(404, &[], "no such object")));
+        let servers = cluster(owner, silent(), Arc::default()).await;
+        let begun = Instant::now();
+        let client = client(&servers[0].url, FOR_EVER);
+        let error = client.get_bytes(&bucket(), "o", None).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::ObjectNotFound);
+        assert!(begun.elapsed() < LONG);
+    }
+
+    #[tokio::test]
+    async fn an_owner_replaced_just_after_it_was_asked_is_waited_for_no_longer() {
+        let dead: Arc<AtomicBool> = Arc::default();
+        let died = dead.clone();
+        // By the time that it is asked to stand by it is the owner.
+        let standby: Script = Arc::new(move |stands_by| {
+            died.store(true, Ordering::SeqCst);
+            match stands_by {
+                true => reply(503, &[("forebay-map", "9")], "it does not stand in"),
+                false => reply(200, &[], "owner now"),
+            }
+        });
+        let servers = cluster(silent(), standby, dead).await;
+        let begun = Instant::now();
+        let client = client(&servers[0].url, FOR_EVER);
+        assert_eq!(client.get_bytes(&bucket(), "o", None).await.unwrap(), "owner now");
+        assert!(begun.elapsed() < LONG);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_silent_owner_sees_soon_that_it_is_replaced() {
+        let dead: Arc<AtomicBool> = Arc::default();
+        let died = dead.clone();
+        let standby: Script = Arc::new(move |stands_by| match stands_by {
+            // It hangs as well, or waits for the owner itself.
+            true => {
+                died.store(true, Ordering::SeqCst);
+                after(FOR_EVER, reply(200, &[], "too late"))
+            }
+            false => reply(200, &[], "owner now"),
+        });
+        let servers = cluster(silent(), standby, dead).await;
+        let begun = Instant::now();
+        let client = client(&servers[0].url, FOR_EVER);
+        assert_eq!(client.get_bytes(&bucket(), "o", None).await.unwrap(), "owner now");
+        assert!(begun.elapsed() < LONG);
     }
 }

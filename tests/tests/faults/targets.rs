@@ -209,5 +209,12 @@ async fn row_11_a_paused_target_stales_nothing_and_holds_nobody_up_for_long() {
     assert_eq!(success(&story.own, &(fault..back)), 100.0, "our client reads another copy");
     let slowest = percentile(&still, &(fault..dead), 0.99);
     assert!(slowest < 3 * SECOND, "it does not wait for the end of the pause: {slowest} µs");
+    let slowest = story
+        .own
+        .iter()
+        .filter(|s| s.begin < back)
+        .map(|s| s.end.saturating_sub(s.begin.max(dead)));
+    let slowest = slowest.max().unwrap_or_default();
+    assert!(slowest < 3 * SECOND, "nor does anybody once it is found dead: {slowest} µs");
     assert!(reads.max(writes) < 9 * SECOND, "the next copy answers");
 }
