@@ -14,7 +14,7 @@ use http_body::{Frame, SizeHint};
 use tokio_util::io::ReaderStream;
 
 use forebay_core::Error as CoreError;
-use forebay_core::buffers::Filling;
+use forebay_core::buffers::GrowingBuffer;
 
 /// Bytes being read.
 pub type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
@@ -260,7 +260,7 @@ pub(crate) async fn collect(
             return Ok(first);
         }
     }
-    let mut all = Filling::new(size);
+    let mut all = GrowingBuffer::new(size);
     all.append(&first);
     if let Some(next) = next {
         all.append(&next);

@@ -99,12 +99,12 @@ pub const BELIEVED: u64 = 64 << 20;
 
 /// Bytes that come piece by piece, into a [`Buffer`] as long as they fit.
 #[derive(Debug)]
-pub struct Filling {
+pub struct GrowingBuffer {
     buffer: Buffer,
     filled: usize,
 }
 
-impl Filling {
+impl GrowingBuffer {
     /// With room for as many bytes as are announced, at most [`BELIEVED`]; more have it grow.
     pub fn new(announced: u64) -> Self {
         Self { buffer: Buffer::take(announced.min(BELIEVED) as usize), filled: 0 }
@@ -130,7 +130,7 @@ impl Filling {
     }
 }
 
-impl AsRef<[u8]> for Filling {
+impl AsRef<[u8]> for GrowingBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer.memory[..self.filled]
     }
@@ -192,7 +192,7 @@ mod tests {
     fn what_comes_in_pieces_is_whole_whether_its_length_was_known_or_not() {
         let whole: Vec<u8> = (0..300_000u32).map(|i| i as u8).collect();
         for announced in [0, 1, 50_000, 299_999, 300_000, 1_000_000] {
-            let mut filling = Filling::new(announced);
+            let mut filling = GrowingBuffer::new(announced);
             whole.chunks(7001).for_each(|piece| filling.append(piece));
             assert_eq!(filling.as_ref(), whole, "{announced}");
             assert_eq!(filling.freeze(), whole, "{announced}");

@@ -8,7 +8,7 @@ use super::{
     END_LEN, FRAME_HEAD_LEN, HEADER_LEN, KIND_END, KIND_ROWS, MAGIC, MAX_PIECE, MAX_ROWS, MORE,
     ROW_LEN, Room, Rooms, Row, VERSION,
 };
-use crate::buffers::{BELIEVED, Buffer, Filling};
+use crate::buffers::{BELIEVED, Buffer, GrowingBuffer};
 use crate::checksum::crc32c;
 use crate::error::{Error, Result};
 
@@ -254,7 +254,7 @@ impl Pending {
         };
         let is_lent = self.status == 0 && (SHARED as u64 + 1..=BELIEVED).contains(&size);
         let room = rooms.filter(|_| is_lent).and_then(|room| room(size as usize));
-        room.unwrap_or_else(|| Box::new(Filling::new(size)))
+        room.unwrap_or_else(|| Box::new(GrowingBuffer::new(size)))
     }
 
     /// Counts the row if these bytes are its payload.

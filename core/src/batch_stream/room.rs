@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::buffers::Filling;
+use crate::buffers::GrowingBuffer;
 
 /// Memory for the bytes of one entry, or of a piece of one. As a slice it is what was written.
 pub trait Room: AsRef<[u8]> + Send {
@@ -19,7 +19,7 @@ pub trait Room: AsRef<[u8]> + Send {
 pub type Rooms = Arc<dyn Fn(usize) -> Option<Box<dyn Room>> + Send + Sync>;
 
 /// The room that the decoder makes by itself.
-impl Room for Filling {
+impl Room for GrowingBuffer {
     fn append(&mut self, piece: &[u8]) {
         Self::append(self, piece);
     }
