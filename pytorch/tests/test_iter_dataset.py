@@ -8,10 +8,12 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from io import BytesIO
+from itertools import islice
 from typing import Any
 
 import pytest
 import torch
+from forebay_cluster import wait_until
 from forebay_fixture import Cluster
 from hypothesis import given
 from hypothesis import strategies as st
@@ -320,6 +322,23 @@ def test_a_large_object_is_let_go_before_the_next_one_comes(
         total += len(sample[1])
         del sample
     assert (len(Watched.handed_out), total) == (4, 4 * (3 << 20))
+
+
+@pytest.mark.parametrize("zero_copy", [False, True])
+def test_no_more_than_a_tenth_comes_beside_a_large_batch_that_is_whole(
+    bucket: forebay.Bucket, cluster: Cluster, zero_copy: bool
+) -> None:
+    bucket.put_many((f"{number:02}", bytes(300 << 10)) for number in range(64))
+    before = cluster.count("forebay_batch_entries_total")
+    samples = iter(IterableDataset(bucket, batch_size=32, zero_copy=zero_copy))
+    batch = list(islice(samples, 32))
+    assert len(batch) == 32
+    # Some of the next batch, which is on its way by now.
+    wait_until(
+        lambda: cluster.count("forebay_batch_entries_total") - before > 32, "more is asked for"
+    )
+    assert cluster.count("forebay_batch_entries_total") - before <= 32 + 32 // 10
+    assert len(list(samples)) == 32
 
 
 @given(st.lists(st.integers(0, 50), min_size=1), st.integers(0, 100))

@@ -45,8 +45,9 @@ _GROUP_OBJECTS = 512
 # Of what is small enough to be fetched while the group before it is read, two are in memory, each of
 # so many bytes,
 _GROUP_BYTES = 4 << 20
-# or of this part of a batch, where that is large: what comes ahead is then little beside it;
-_BATCH_PART = 8
+# or of this part of a batch, where that is large: what comes ahead is then little beside it, and half
+# as much while a batch is whole;
+_BATCH_PART = 10
 _LARGE_BATCH = 8 << 20
 # of small objects, so many more than one: what takes long is each request.
 _GROUPS_AHEAD = 3
@@ -254,15 +255,22 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
         start = 0
         while start < len(rows):
             group = rows[start : start + _GROUP_OBJECTS]
-            sizes = self._sizes_at(group)
-            count = fitting(sizes, min(self._group_bytes(sizes), self._config.batch_bytes))
+            count = self._together(self._sizes_at(group), start)
             yield group[:count]
             start += count
 
-    def _group_bytes(self, sizes: Sequence[int]) -> int:
-        """How many bytes are fetched together of objects of such sizes."""
-        batch = sum(sizes) * self._cursor.block // len(sizes)
-        return min(_GROUP_BYTES, batch // _BATCH_PART if batch >= _LARGE_BATCH else _GROUP_BYTES)
+    def _together(self, sizes: Sequence[int], start: int) -> int:
+        """How many objects of these sizes are fetched together at this place of a pass."""
+        block = self._cursor.block
+        batch = sum(sizes) * block // len(sizes)
+        is_large = batch >= _LARGE_BATCH
+        most = min(_GROUP_BYTES, batch // _BATCH_PART) if is_large else _GROUP_BYTES
+        count = fitting(sizes, min(most, self._config.batch_bytes))
+        if not is_large or not 1 < count < block:
+            return count
+        at = start % block
+        # One alone would not come ahead.
+        return min(count if at else max(2, count // 2), block - at)
 
     def _sizes_at(self, rows: Sequence[int]) -> Sequence[int]:
         """The sizes of the objects in these rows."""

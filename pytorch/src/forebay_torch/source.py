@@ -51,9 +51,6 @@ Answer: TypeAlias = memoryview | bytes | ForebayError
 
 T = TypeVar("T")
 
-# Up to this size a copy costs less than a view of what was received.
-_SMALL_BYTES = 4 << 10
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -163,12 +160,11 @@ class ObjectIndex:
         self, rows: Sequence[int], names: Sequence[str] | None = None, *, as_bytes: bool = False
     ) -> Callable[[], Sequence[Answer]]:
         """What waits for ``try_many`` of these rows; objects that are read as they are stored come
-        meanwhile."""
+        meanwhile. As ``bytes`` they leave the memory that they were received in, for those that
+        come next, when they are waited for."""
         if self.is_special or not rows:
             return partial(self.try_many, rows, names)
         wanted = self._wanted(rows, names)
-        # Of large objects a view of what was received is cheaper, until a sample needs its bytes.
-        as_bytes = as_bytes and self._is_small(rows)
         return wanted[0][0].client.submit_many(wanted, as_bytes=as_bytes).result
 
     def _wanted(
@@ -180,9 +176,6 @@ class ObjectIndex:
         else:
             buckets = [self.bucket(row) for row in rows]
         return list(zip(buckets, names, strict=True))
-
-    def _is_small(self, rows: Sequence[int]) -> bool:
-        return sum(map(self.listing.sizes.__getitem__, rows)) <= _SMALL_BYTES * len(rows)
 
 
 def views(answers: Iterable[Answer]) -> list[memoryview]:
