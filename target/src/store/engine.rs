@@ -14,6 +14,7 @@ use super::format;
 use super::log::{Entry, Item, Position};
 use super::observer::{Arrival, Observer};
 use super::recency::Touch;
+use super::reclaim::Reclaimer;
 use super::record::{Place, Record, Spot};
 use super::shared::Shared;
 use super::work::Filling;
@@ -27,6 +28,7 @@ pub(crate) struct Engine {
     unlinked: Vec<u64>,
     /// Segments that were released and could not be removed yet.
     unremoved: Vec<u64>,
+    reclaimer: Reclaimer,
 }
 
 /// A change after a look at what is there.
@@ -65,7 +67,8 @@ impl Plan {
 
 impl Engine {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, tight: false, unlinked: Vec::new(), unremoved: Vec::new() }
+        let reclaimer = Reclaimer::start(shared.number);
+        Self { shared, tight: false, unlinked: Vec::new(), unremoved: Vec::new(), reclaimer }
     }
 
     /// Ends the log, when nobody asks for anything any more.
@@ -342,33 +345,40 @@ impl Engine {
         if let Some(observer) = shared.observer.get() {
             after.told.iter().for_each(|told| told.tell(&**observer, shared.number));
         }
+        // While room is short, it is there when a removal is answered.
+        let hold = !self.tight;
         for file in after.doomed {
+            let held = if hold { shared.held_file(file) } else { None };
             if shared.unlink_file(file) {
                 self.unlinked.push(file);
             }
+            self.reclaimer.close(held);
         }
         self.unremoved.extend(after.released);
         if !self.unremoved.is_empty()
-            && let Err(e) = remove_segments(shared, &mut self.unremoved)
+            && let Err(e) = self.remove_segments(hold)
         {
             tracing::warn!(segments = self.unremoved.len(), "released segments stay: {e}");
-            if shared.log.check_sound().is_err() {
-                shared.give_up(&e);
+            if self.shared.log.check_sound().is_err() {
+                self.shared.give_up(&e);
             }
         }
-        shared.show_accounts();
+        self.shared.show_accounts();
     }
-}
 
-/// Removes released segments from the front; those that are left are tried again later.
-fn remove_segments(shared: &Shared, released: &mut Vec<u64>) -> Result<()> {
-    // An index of before the release would miss them after a power cut.
-    shared.index.persist()?;
-    while let Some(segment) = released.first() {
-        shared.log.remove(*segment)?;
-        released.remove(0);
+    /// Removes released segments from the front; those that are left are tried again later.
+    fn remove_segments(&mut self, hold: bool) -> Result<()> {
+        let shared = &self.shared;
+        // An index of before the release would miss them after a power cut.
+        shared.index.persist()?;
+        while let Some(segment) = self.unremoved.first() {
+            let held = if hold { shared.log.held(*segment) } else { None };
+            shared.log.remove(*segment)?;
+            self.unremoved.remove(0);
+            self.reclaimer.close(held);
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 impl Step {

@@ -37,6 +37,7 @@ struct State {
     at: AtomicU64,
     fault: Mutex<Fault>,
     log: Mutex<Vec<&'static str>>,
+    closed: Mutex<Vec<(PathBuf, String)>>,
 }
 
 /// [`RealDisk`] with a fault planned for its n-th changing call. Reads are not steps.
@@ -53,7 +54,8 @@ impl FaultyDisk {
                 steps: AtomicU64::new(0),
                 at: AtomicU64::new(NEVER),
                 fault: Mutex::new(Fault::Crash),
-                log: Mutex::new(Vec::new()),
+                log: Mutex::default(),
+                closed: Mutex::default(),
             }),
         }
     }
@@ -98,6 +100,11 @@ impl FaultyDisk {
         self.state.log.lock().unwrap().clone()
     }
 
+    /// Files that were closed, in order, and the names of the threads that did.
+    pub(crate) fn closed(&self) -> Vec<(PathBuf, String)> {
+        self.state.closed.lock().unwrap().clone()
+    }
+
     fn check(&self, what: &'static str) -> io::Result<()> {
         let n = self.state.steps.fetch_add(1, Ordering::SeqCst);
         let at = self.state.at.load(Ordering::SeqCst);
@@ -122,6 +129,13 @@ struct FaultyFile {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
     disk: FaultyDisk,
+}
+
+impl Drop for FaultyFile {
+    fn drop(&mut self) {
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        self.disk.state.closed.lock().unwrap().push((self.path.clone(), thread));
+    }
 }
 
 impl DiskFile for FaultyFile {

@@ -54,6 +54,7 @@ mod partial;
 mod plenty;
 mod reader;
 mod recency;
+mod reclaim;
 mod record;
 mod recover;
 mod reserve;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::checked::Checked;
 use super::companion::Companions;
-use super::disk::Disk;
+use super::disk::{Disk, DiskFile};
 use super::format;
 use super::identity::failed;
 use super::index::Index;
@@ -196,6 +196,11 @@ impl Shared {
         if let Err(e) = self.io.rename(&from, &to) {
             tracing::warn!(path = %from.display(), "file stays where it is until restart: {e}");
         }
+    }
+
+    /// A file that is to be removed: closed last, it gives the room back.
+    pub(crate) fn held_file(&self, file: u64) -> Option<Arc<dyn DiskFile>> {
+        self.io.open(&self.object_path(file)).ok()
     }
 
     /// Removes a file that no record names. Whether it is gone.

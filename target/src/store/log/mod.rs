@@ -163,6 +163,11 @@ impl Log {
         locked(&self.head).seal();
     }
 
+    /// The file of a segment that is to be removed: closed last, it gives the room back.
+    pub(crate) fn held(&self, segment: u64) -> Option<Arc<dyn DiskFile>> {
+        self.segment(segment)?.open(&*self.io).ok().map(|(file, _)| file)
+    }
+
     /// Removes a segment, readable or not, for good: it does not come back after a power cut.
     /// Readers that have it open go on. One that is not there is fine.
     pub(crate) fn remove(&self, segment: u64) -> Result<()> {
