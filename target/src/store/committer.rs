@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 
 use forebay_core::{Error, Result};
 use futures_executor::block_on;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -30,13 +31,49 @@ pub(crate) struct Request {
     /// Given back when the accounts have what was written, before the answer.
     held: Vec<Reservation>,
     reply: oneshot::Sender<Result<Vec<Outcome>>>,
+    /// The caller's thread waits, which may be all that its runtime has.
+    blocks: bool,
 }
 
-impl Request {
-    pub(crate) fn answer(self, outcomes: Result<Vec<Outcome>>) {
-        drop(self.held);
+/// A request and what became of it.
+pub(crate) struct Answer(pub(crate) Request, pub(crate) Result<Vec<Outcome>>);
+
+impl Answer {
+    fn give(self) {
+        let Self(request, outcomes) = self;
+        drop(request.held);
         // Nobody may be waiting any more; what was done is done.
-        drop(self.reply.send(outcomes));
+        drop(request.reply.send(outcomes));
+    }
+}
+
+/// Gives the answers of a group. A task of the runtime does: a thread outside takes a system call to wake
+/// the task of nearly every caller, and the disk waits for it meanwhile.
+pub(crate) struct Answers(Option<mpsc::UnboundedSender<Vec<Answer>>>);
+
+impl Answers {
+    /// Starts the task, where more than one thread runs tasks.
+    fn start() -> Self {
+        let runtime = Handle::try_current().ok();
+        let runtime = runtime.filter(|r| r.runtime_flavor() == RuntimeFlavor::MultiThread);
+        Self(runtime.map(|runtime| {
+            let (sender, mut groups) = mpsc::unbounded_channel::<Vec<Answer>>();
+            runtime.spawn(async move {
+                while let Some(group) = groups.recv().await {
+                    group.into_iter().for_each(Answer::give);
+                }
+            });
+            sender
+        }))
+    }
+
+    pub(crate) fn give(&self, answers: impl Iterator<Item = Answer>) {
+        let (now, later): (Vec<_>, Vec<_>) = answers.partition(|Answer(request, _)| request.blocks);
+        let left = match &self.0 {
+            Some(task) if later.len() > 1 => task.send(later).err().map(|e| e.0),
+            _ => Some(later),
+        };
+        now.into_iter().chain(left.into_iter().flatten()).for_each(Answer::give);
     }
 }
 
@@ -53,7 +90,7 @@ impl Committer {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let retired = shared.retired.clone();
         let name = format!("disk-{}", shared.number);
-        let engine = Engine::new(shared);
+        let engine = Engine::new(shared, Answers::start());
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || run(engine, receiver))
@@ -68,9 +105,18 @@ impl Committer {
         changes: Vec<Change>,
         held: Vec<Reservation>,
     ) -> Result<Vec<Outcome>> {
+        self.ask(changes, held, false).await
+    }
+
+    async fn ask(
+        &self,
+        changes: Vec<Change>,
+        held: Vec<Reservation>,
+        blocks: bool,
+    ) -> Result<Vec<Outcome>> {
         let (reply, answer) = oneshot::channel();
         let sender = self.sender.as_ref().ok_or_else(stopped)?;
-        let request = Request { changes, held, reply };
+        let request = Request { changes, held, reply, blocks };
         let answered = async {
             sender.send(request).await.map_err(|_| stopped())?;
             answer.await.map_err(|_| stopped())?
@@ -85,7 +131,7 @@ impl Committer {
 
     /// [`Self::submit`] for callers on a thread that may block and hold no reservation.
     pub(crate) fn submit_blocking(&self, changes: Vec<Change>) -> Result<Vec<Outcome>> {
-        block_on(self.submit(changes, Vec::new()))
+        block_on(self.ask(changes, Vec::new(), true))
     }
 }
 
@@ -155,5 +201,39 @@ impl Group {
     fn has_object_of(&self, request: &Request) -> bool {
         let mut digests = request.changes.iter().filter_map(Change::digest);
         digests.any(|digest| self.objects.contains(&digest))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn asked(blocks: bool) -> (Answer, oneshot::Receiver<Result<Vec<Outcome>>>) {
+        let (reply, receiver) = oneshot::channel();
+        let request = Request { changes: Vec::new(), held: Vec::new(), reply, blocks };
+        (Answer(request, Ok(Vec::new())), receiver)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn who_blocks_the_only_thread_of_a_runtime_has_its_answer_all_the_same() {
+        let answers = Answers::start();
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let (begun, has_begun) = oneshot::channel();
+        let blocking = tokio::spawn(async move {
+            begun.send(()).unwrap();
+            wait.recv().unwrap();
+        });
+        has_begun.await.unwrap();
+        let (all, mut receivers): (Vec<_>, Vec<_>) =
+            [false, true, false].map(asked).into_iter().unzip();
+        answers.give(all.into_iter());
+        assert!(receivers[1].try_recv().unwrap().is_ok());
+        assert!(receivers[0].try_recv().is_err(), "a task answers these");
+        go_on.send(()).unwrap();
+        blocking.await.unwrap();
+        for receiver in receivers.into_iter().step_by(2) {
+            assert!(receiver.await.unwrap().is_ok());
+        }
     }
 }

@@ -9,7 +9,7 @@ use forebay_core::{Error, ErrorCode, Result};
 
 use super::apply::{Applied, Applier};
 use super::change::{Change, MetaChange, Outcome};
-use super::committer::Request;
+use super::committer::{Answer, Answers, Request};
 use super::format;
 use super::log::{Entry, Item, Position};
 use super::observer::{Arrival, Observer};
@@ -29,6 +29,7 @@ pub(crate) struct Engine {
     /// Segments that were released and could not be removed yet.
     unremoved: Vec<u64>,
     reclaimer: Reclaimer,
+    answers: Answers,
 }
 
 /// A change after a look at what is there.
@@ -66,9 +67,10 @@ impl Plan {
 }
 
 impl Engine {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, answers: Answers) -> Self {
         let reclaimer = Reclaimer::start(shared.number);
-        Self { shared, tight: false, unlinked: Vec::new(), unremoved: Vec::new(), reclaimer }
+        let (unlinked, unremoved) = (Vec::new(), Vec::new());
+        Self { shared, tight: false, unlinked, unremoved, reclaimer, answers }
     }
 
     /// Ends the log, when nobody asks for anything any more.
@@ -78,7 +80,7 @@ impl Engine {
 
     /// Makes the changes of a group: first those that need no sync, so that none waits for one.
     pub(crate) fn commit(&mut self, requests: Vec<Request>) {
-        let (mut quick, mut durable) = (Vec::new(), Vec::new());
+        let (mut quick, mut durable, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         self.tight = self.shared.is_tight();
         if self.tight && requests.iter().flat_map(|r| &r.changes).any(|c| !c.needs_room()) {
             self.shared.give_up_reserve();
@@ -87,20 +89,21 @@ impl Engine {
             match self.plan(&mut request.changes) {
                 Ok(plan) if plan.durable => durable.push((request, plan)),
                 Ok(plan) => quick.push((request, plan)),
-                Err(e) => request.answer(Err(e)),
+                Err(e) => refused.push(Answer(request, Err(e))),
             }
         }
+        self.answers.give(refused.into_iter());
         for (planned, durable) in [(quick, false), (durable, true)] {
             if planned.is_empty() {
                 continue;
             }
             let (requests, plans): (Vec<_>, Vec<_>) = planned.into_iter().unzip();
-            match self.write(plans, durable) {
-                Ok(outcomes) => {
-                    requests.into_iter().zip(outcomes).for_each(|(r, o)| r.answer(Ok(o)));
-                }
-                Err(e) => requests.into_iter().for_each(|r| r.answer(Err(e.clone()))),
-            }
+            let outcomes: Vec<_> = match self.write(plans, durable) {
+                Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+                Err(e) => requests.iter().map(|_| Err(e.clone())).collect(),
+            };
+            let answers = requests.into_iter().zip(outcomes);
+            self.answers.give(answers.map(|(request, outcomes)| Answer(request, outcomes)));
         }
     }
 
