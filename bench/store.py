@@ -140,7 +140,8 @@ class Bench:
             fsync.make_bucket(f"{load.bucket}-sync", features=FSYNC_PUT)
         rounds: dict[str, list[Row]] = {s.name: [] for s in servers}
         for turn in range(self.options.rounds + 1):
-            for server in servers:
+            # Every other turn backwards, so that nobody always follows the one that writes most.
+            for server in servers if turn % 2 else servers[::-1]:
                 # No disk has to write behind one what another one has left to it.
                 os.sync()
                 row = self.load(server, load, 1 if turn == 0 else self.options.seconds)
