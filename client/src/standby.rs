@@ -3,6 +3,7 @@
 //! another target answers for the object.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use forebay_core::state::Node;
 
 use crate::body::Upload;
 use crate::client::{Client, ObjectCall};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::transport::{self, Answered};
 
 /// So long a target may be silent before another is asked too. A busy one takes less.
@@ -47,7 +48,7 @@ impl Client {
     pub(crate) async fn send_to_either(
         &self,
         call: &ObjectCall<'_>,
-        map: &MapReply,
+        map: &Arc<MapReply>,
         owner: &Node,
     ) -> Answered {
         let mut first = pin!(self.send_read(call, map, owner, false));
@@ -78,7 +79,7 @@ impl Client {
                 Ok(answer) => Ok(answer),
                 // It does not stand by where a newer map gives the object to another target.
                 Err((_, version)) if version.is_some_and(|version| version > map.state.version)
-                    && self.owns_no_more(call, owner, Duration::ZERO).await =>
+                    && owns_no_more(self.maps().replace(Some(map)).await, call, owner) =>
                 {
                     Err(replaced(owner))
                 }
@@ -97,7 +98,7 @@ impl Client {
         let looking = async {
             loop {
                 tokio::time::sleep(LOOK_EVERY).await;
-                if self.owns_no_more(call, owner, LOOK_EVERY).await {
+                if owns_no_more(self.maps().younger_than(LOOK_EVERY).await, call, owner) {
                     return;
                 }
             }
@@ -106,13 +107,6 @@ impl Client {
             answer = answer => answer,
             () = looking => Err(replaced(owner)),
         }
-    }
-
-    /// Whether by a map no older than `age` another target answers for the object.
-    async fn owns_no_more(&self, call: &ObjectCall<'_>, owner: &Node, age: Duration) -> bool {
-        let Ok(map) = self.maps().younger_than(age).await else { return false };
-        let Ok(info) = map.state.bucket(call.bucket) else { return false };
-        placement::owner(&map.state, info, call.name).is_ok_and(|now| now.id != owner.id)
     }
 
     async fn send_read(
@@ -135,6 +129,13 @@ impl Client {
     }
 }
 
+/// Whether by a map, if it could be had, another target answers for the object.
+fn owns_no_more(map: Result<Arc<MapReply>>, call: &ObjectCall<'_>, owner: &Node) -> bool {
+    let Ok(map) = map else { return false };
+    let Ok(info) = map.state.bucket(call.bucket) else { return false };
+    placement::owner(&map.state, info, call.name).is_ok_and(|now| now.id != owner.id)
+}
+
 fn replaced(owner: &Node) -> (Error, Option<u64>) {
     (Error::broken(&owner.url, "it was silent until another target took its place"), None)
 }
@@ -142,7 +143,6 @@ fn replaced(owner: &Node) -> (Error, Option<u64>) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::scripted_server::{
-        Reply, Server, after, bucket, client, json, map, not_here, reply,
+        Reply, Seen, Server, after, bucket, client, json, map, not_here, reply,
     };
 
     const FOR_EVER: Duration = Duration::from_secs(60);
@@ -173,8 +173,7 @@ mod tests {
         let known = twice("http://one", "http://two");
         let info = known.state.bucket(&bucket()).unwrap();
         let owns = placement::owner(&known.state, info, "o").unwrap().id.clone();
-        let stands_by =
-            |seen: &crate::scripted_server::Seen| seen.headers.contains_key(STANDBY_HEADER);
+        let stands_by = |seen: &Seen| seen.headers.contains_key(STANDBY_HEADER);
         let target = |id: &str| {
             let script = if owns.as_str() == id { owner.clone() } else { standby.clone() };
             Server::start(move |seen| script(stands_by(seen)))
@@ -199,6 +198,14 @@ mod tests {
 
     fn silent() -> Script {
         Arc::new(|_| after(FOR_EVER, reply(200, &[], "too late")))
+    }
+
+    async fn the_new_owner_is_read_soon(standby: Script, dead: Arc<AtomicBool>) {
+        let servers = cluster(silent(), standby, dead).await;
+        let begun = Instant::now();
+        let client = client(&servers[0].url, FOR_EVER);
+        assert_eq!(client.get_bytes(&bucket(), "o", None).await.unwrap(), "owner now");
+        assert!(begun.elapsed() < LONG);
     }
 
     #[tokio::test]
@@ -235,11 +242,7 @@ mod tests {
                 false => reply(200, &[], "owner now"),
             }
         });
-        let servers = cluster(silent(), standby, dead).await;
-        let begun = Instant::now();
-        let client = client(&servers[0].url, FOR_EVER);
-        assert_eq!(client.get_bytes(&bucket(), "o", None).await.unwrap(), "owner now");
-        assert!(begun.elapsed() < LONG);
+        the_new_owner_is_read_soon(standby, dead).await;
     }
 
     #[tokio::test]
@@ -254,10 +257,6 @@ mod tests {
             }
             false => reply(200, &[], "owner now"),
         });
-        let servers = cluster(silent(), standby, dead).await;
-        let begun = Instant::now();
-        let client = client(&servers[0].url, FOR_EVER);
-        assert_eq!(client.get_bytes(&bucket(), "o", None).await.unwrap(), "owner now");
-        assert!(begun.elapsed() < LONG);
+        the_new_owner_is_read_soon(standby, dead).await;
     }
 }
