@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use futures::{Stream, StreamExt, stream};
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE};
 use http::{HeaderMap, Response, StatusCode};
@@ -15,6 +15,7 @@ use forebay_core::{Bucket, Error as CoreError, ErrorCode};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::objects::is_long;
 use crate::retry::Attempts;
 use crate::transport::Download;
 
@@ -34,17 +35,69 @@ impl GetReply {
     pub async fn bytes(self) -> Result<Bytes> {
         crate::body::collect(self.stream, self.range.len()).await
     }
+
+    /// Writes all bytes of the stream over `dest`, which must be of their length; see
+    /// [`ObjectStream::read_into`].
+    pub async fn read_over(self, mut dest: &mut [u8]) -> Result<()> {
+        self.stream.read_into(&mut dest).await?;
+        if dest.is_empty() { Ok(()) } else { Err(Error::Api(no_room())) }
+    }
 }
 
 /// The bytes of an object; it either delivers all of them or ends with an error.
-pub struct ObjectStream(Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>);
+pub struct ObjectStream(State);
+
+enum State {
+    Begun(Box<Reading>),
+    UnderWay(Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>),
+}
+
+impl ObjectStream {
+    fn of(reading: Reading) -> Self {
+        Self(State::Begun(Box::new(reading)))
+    }
+
+    /// Receives what is still to come behind what `dest` has, which must have room for it. Nothing of
+    /// a long answer is copied on its way from the socket.
+    ///
+    /// On a failure `dest` may have some of the bytes.
+    pub async fn read_into(self, dest: &mut (impl BufMut + Send)) -> Result<()> {
+        match self.0 {
+            State::Begun(mut reading) => reading.read_into(dest).await,
+            State::UnderWay(mut stream) => {
+                while let Some(piece) = stream.next().await {
+                    let piece = piece?;
+                    if piece.len() > dest.remaining_mut() {
+                        return Err(Error::Api(no_room()));
+                    }
+                    dest.put(piece);
+                }
+                Ok(())
+            }
+        }
+    }
+}
 
 impl Stream for ObjectStream {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
-        self.0.as_mut().poll_next(cx)
+        loop {
+            match &mut self.0 {
+                State::UnderWay(stream) => return stream.as_mut().poll_next(cx),
+                State::Begun(_) => {
+                    let none = State::UnderWay(Box::pin(stream::empty()));
+                    if let State::Begun(reading) = std::mem::replace(&mut self.0, none) {
+                        self.0 = State::UnderWay(Box::pin(reading.pieces()));
+                    }
+                }
+            }
+        }
     }
+}
+
+fn no_room() -> CoreError {
+    CoreError::internal("there is no room for what was announced")
 }
 
 impl std::fmt::Debug for ObjectStream {
@@ -125,135 +178,157 @@ impl Opened {
         name: String,
         query: String,
     ) -> GetReply {
-        let (meta, range) = (self.meta, self.range);
-        let reading = Reading {
+        let again = Again {
             tries: client.attempts(),
             client,
             bucket,
             name,
             query,
             identity: self.identity,
-            body: self.body,
-            next: range.start,
-            end: range.end,
-            finished: false,
         };
-        let stream = stream::unfold(reading, |mut reading| async move {
-            reading.step().await.map(|item| (item, reading))
-        });
-        GetReply { meta, range, stream: ObjectStream(Box::pin(stream)) }
+        Self::reply(self.meta, self.range, self.body, Some(again))
     }
 
     /// A reply whose stream fails where the connection breaks.
     pub(crate) fn plain(self) -> GetReply {
-        let Self { meta, range, body, .. } = self;
-        let state = (body, range.len(), false);
-        let stream = stream::unfold(state, |(mut body, left, over)| async move {
-            if over {
-                return None;
-            }
-            match body.next().await {
-                Some(Ok(bytes)) if bytes.len() as u64 <= left => {
-                    let left = left - bytes.len() as u64;
-                    Some((Ok(bytes), (body, left, false)))
-                }
-                Some(Ok(_)) => {
-                    let e = Error::broken(body.endpoint(), "more bytes than announced");
-                    Some((Err(e), (body, left, true)))
-                }
-                Some(Err(e)) => Some((Err(e), (body, left, true))),
-                None if left == 0 => None,
-                None => {
-                    let e = Error::broken(body.endpoint(), "fewer bytes than announced");
-                    Some((Err(e), (body, left, true)))
-                }
-            }
-        });
-        GetReply { meta, range, stream: ObjectStream(Box::pin(stream)) }
+        Self::reply(self.meta, self.range, self.body, None)
+    }
+
+    fn reply(meta: ObjectMeta, range: ByteRange, body: Download, again: Option<Again>) -> GetReply {
+        let reading =
+            Reading { again, body, next: range.start, end: range.end, is_finished: false };
+        GetReply { meta, range, stream: ObjectStream::of(reading) }
     }
 }
 
 /// A GET under way.
 struct Reading {
+    /// How it goes on after a failure, if it does.
+    again: Option<Again>,
+    body: Download,
+    /// Offset in the object of the next byte to deliver.
+    next: u64,
+    end: u64,
+    is_finished: bool,
+}
+
+/// What asks for the rest of an object.
+struct Again {
     client: Client,
     bucket: Bucket,
     name: String,
     /// As in [`Client::open`].
     query: String,
     identity: Identity,
-    body: Download,
-    /// Offset in the object of the next byte to deliver.
-    next: u64,
-    end: u64,
     tries: Attempts,
-    finished: bool,
 }
 
 impl Reading {
+    /// What is still to come, piece by piece.
+    fn pieces(self: Box<Self>) -> impl Stream<Item = Result<Bytes>> + Send {
+        stream::unfold(self, |mut reading| async move {
+            reading.step().await.map(|item| (item, reading))
+        })
+    }
+
     async fn step(&mut self) -> Option<Result<Bytes>> {
-        while !self.finished {
+        while !self.is_finished {
             let error = match self.body.next().await {
                 Some(Ok(bytes)) if bytes.is_empty() => continue,
                 Some(Ok(bytes)) if bytes.len() as u64 <= self.end - self.next => {
-                    self.next += bytes.len() as u64;
-                    self.tries.progressed();
+                    self.came(bytes.len() as u64);
                     return Some(Ok(bytes));
                 }
-                Some(Ok(_)) => Error::broken(self.body.endpoint(), "more bytes than announced"),
+                Some(Ok(_)) => self.body.is_longer(),
                 None if self.next == self.end => break,
-                None => Error::broken(self.body.endpoint(), "fewer bytes than announced"),
+                None => self.body.is_shorter(),
                 Some(Err(e)) => e,
             };
             if let Err(e) = self.resume(error).await {
-                self.finished = true;
+                self.is_finished = true;
                 return Some(Err(e));
             }
         }
-        self.finished = true;
+        self.is_finished = true;
         None
     }
 
+    async fn read_into(&mut self, dest: &mut (impl BufMut + Send)) -> Result<()> {
+        if (dest.remaining_mut() as u64) < self.end - self.next {
+            return Err(Error::Api(no_room()));
+        }
+        while !self.is_finished {
+            let room = dest.remaining_mut();
+            let left = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);
+            let read = self.body.read_into(&mut dest.limit(left)).await;
+            self.came((room - dest.remaining_mut()) as u64);
+            match read {
+                Ok(()) if self.next == self.end => break,
+                Ok(()) => self.resume(self.body.is_shorter()).await?,
+                Err(e) => self.resume(e).await?,
+            }
+        }
+        Ok(())
+    }
+
+    fn came(&mut self, count: u64) {
+        self.next += count;
+        if let (1.., Some(again)) = (count, &mut self.again) {
+            again.tries.progressed();
+        }
+    }
+
     /// Opens the rest of the object, which must be the same object still.
-    async fn resume(&mut self, mut error: Error) -> Result<()> {
+    async fn resume(&mut self, error: Error) -> Result<()> {
+        let Some(again) = &mut self.again else { return Err(error) };
+        if self.next == self.end {
+            // All bytes are here; only the end of the answer was lost.
+            again.tries.again(error).await?;
+            self.is_finished = true;
+            return Ok(());
+        }
+        self.body = again.open(error, self.next, self.end).await?;
+        Ok(())
+    }
+}
+
+impl Again {
+    /// The bytes from `next` to `end`, after this failure.
+    async fn open(&mut self, mut error: Error, next: u64, end: u64) -> Result<Download> {
         loop {
             self.tries.again(error).await?;
-            if self.next == self.end {
-                // All bytes are here; only the end of the answer was lost.
-                self.finished = true;
-                return Ok(());
-            }
             if let Ok(map) = self.client.maps().get().await {
                 let _ = self.client.maps().replace(Some(&map)).await;
             }
-            let rest = RangeSpec::From(self.next, Some(self.end - 1));
+            let rest = RangeSpec::From(next, Some(end - 1));
+            let is_long = is_long(Some(rest));
             let opened = self
                 .client
-                .open(&self.bucket, &self.name, &self.query, Some(rest), &mut self.tries)
+                .open(&self.bucket, &self.name, (&self.query, is_long), Some(rest), &mut self.tries)
                 .await;
             match opened {
                 Ok(opened) if !opened.identity.may_equal(&self.identity) => {
-                    return Err(self.changed());
+                    return Err(self.changed(next));
                 }
-                Ok(opened) if opened.range.start == self.next && opened.range.end == self.end => {
-                    self.body = opened.body;
-                    return Ok(());
+                Ok(opened) if opened.range.start == next && opened.range.end == end => {
+                    return Ok(opened.body);
                 }
                 Ok(opened) => {
                     error = Error::broken(opened.body.endpoint(), "another range than asked for");
                 }
                 Err(Error::Api(e)) if e.code == ErrorCode::RangeNotSatisfiable => {
-                    return Err(self.changed());
+                    return Err(self.changed(next));
                 }
                 Err(e) => error = e,
             }
         }
     }
 
-    fn changed(&self) -> Error {
+    fn changed(&self, next: u64) -> Error {
         let uri = self.bucket.object_uri(&self.name);
         let e = CoreError::new(
             ErrorCode::ObjectChanged,
-            format!("{uri} changed after {} bytes of it were read", self.next),
+            format!("{uri} changed after {next} bytes of it were read"),
         );
         Error::Api(e.hint("read it again from the start"))
     }

@@ -15,7 +15,7 @@ use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, Parts};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
@@ -85,7 +85,7 @@ impl DrivenPool {
     }
 
     fn driver(&self, authority: String, connection: Connection) -> Driver {
-        Driver { connection, authority, idle: self.idle.clone() }
+        Driver { connection, home: Home { authority, idle: self.idle.clone() } }
     }
 
     fn kept(&self, authority: &str) -> Option<Connection> {
@@ -102,10 +102,7 @@ impl DrivenPool {
         let stream = stream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let stream = stream.map_err(|e| Failure::Connect(Reason::of(&e)))?;
         let _ = stream.set_nodelay(true);
-        let mut http = http1::Builder::new();
-        http.read_buf_exact_size(Some(READ));
-        let (sender, http) = http.handshake(TokioIo::new(stream)).await.map_err(|e| broken(&e))?;
-        Ok(Connection { sender, http: Some(Box::pin(http)) })
+        Connection::over(stream).await.map_err(|e| broken(&e))
     }
 }
 
@@ -120,16 +117,24 @@ struct Connection {
 }
 
 /// `None` once it is over.
-type Http = Option<Pin<Box<http1::Connection<TokioIo<TcpStream>, Upload>>>>;
+type Http = Option<Box<http1::Connection<TokioIo<TcpStream>, Upload>>>;
 
 /// Moves what can be moved. How the connection ended, its sender and the body get to know.
 fn drive(http: &mut Http, cx: &mut Context<'_>) {
-    if http.as_mut().is_some_and(|http| http.as_mut().poll(cx).is_ready()) {
+    if http.as_mut().is_some_and(|http| Pin::new(&mut **http).poll(cx).is_ready()) {
         *http = None;
     }
 }
 
 impl Connection {
+    /// HTTP over a stream on which nothing is under way.
+    async fn over(stream: TcpStream) -> hyper::Result<Self> {
+        let mut http = http1::Builder::new();
+        http.read_buf_exact_size(Some(READ));
+        let (sender, http) = http.handshake(TokioIo::new(stream)).await?;
+        Ok(Self { sender, http: Some(Box::new(http)) })
+    }
+
     /// Whether it is open and its last answer is over.
     async fn is_usable(&mut self) -> bool {
         poll_fn(|cx| {
@@ -173,8 +178,7 @@ impl std::fmt::Debug for Connection {
 /// Moves the body of one answer. Dropped before its end, it closes the connection.
 pub(crate) struct Driver {
     connection: Connection,
-    authority: String,
-    idle: Idle,
+    home: Home,
 }
 
 impl Driver {
@@ -185,13 +189,48 @@ impl Driver {
 
     /// The whole body was read: the connection may be used again.
     pub(crate) fn release(self) {
-        if self.connection.http.is_none() {
+        self.home.keep(self.connection);
+    }
+
+    /// The connection without HTTP, unless it is over; what its body got so far stays there.
+    pub(crate) fn bare(self) -> Option<Bare> {
+        let Parts { io, read_buf, .. } = self.connection.http?.into_parts();
+        Some(Bare { stream: io.into_inner(), ahead: read_buf, home: self.home })
+    }
+}
+
+/// A connection in the middle of an answer's body. Dropped, it is closed.
+pub(crate) struct Bare {
+    pub(crate) stream: TcpStream,
+    /// What was read from it and is in nobody's hands.
+    pub(crate) ahead: Bytes,
+    home: Home,
+}
+
+impl Bare {
+    /// The whole body was read: the connection may be used again.
+    pub(crate) async fn release(self) {
+        if let Ok(connection) = Connection::over(self.stream).await {
+            self.home.keep(connection);
+        }
+    }
+}
+
+/// Where a connection is kept while nobody uses it.
+struct Home {
+    authority: String,
+    idle: Idle,
+}
+
+impl Home {
+    fn keep(self, connection: Connection) {
+        if connection.http.is_none() {
             return;
         }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let list = idle.entry(self.authority).or_default();
         if list.len() < KEPT {
-            list.push((Instant::now(), self.connection));
+            list.push((Instant::now(), connection));
         }
     }
 }

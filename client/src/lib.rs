@@ -26,6 +26,7 @@ mod batch;
 mod body;
 mod buckets;
 mod client;
+mod direct;
 mod download;
 mod driven;
 mod dsort;

@@ -65,6 +65,18 @@ impl Client {
         self.get(bucket, name, range).await?.bytes().await
     }
 
+    /// As [`Self::get`], for whoever receives all of it at once, by [`GetReply::read_over`] or
+    /// [`crate::ObjectStream::read_into`]: no other task moves the bytes.
+    pub async fn read(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        range: Option<RangeSpec>,
+    ) -> Result<GetReply> {
+        let opened = self.open(bucket, name, ("", true), range, &mut self.attempts()).await?;
+        Ok(opened.resumable(self.clone(), bucket.clone(), name.to_owned(), String::new()))
+    }
+
     /// Writes an object: all of it or, on any failure, nothing.
     ///
     /// A checksum is verified by the target before the object becomes visible.
@@ -167,16 +179,18 @@ impl Client {
         query: String,
         range: Option<RangeSpec>,
     ) -> Result<GetReply> {
-        let opened = self.open(bucket, name, &query, range, &mut self.attempts()).await?;
+        let how = (query.as_str(), is_long(range));
+        let opened = self.open(bucket, name, how, range, &mut self.attempts()).await?;
         Ok(opened.resumable(self.clone(), bucket.clone(), name.to_owned(), query))
     }
 
-    /// One opened answer to a GET.
+    /// One opened answer to a GET with more in its query, whose reader moves the bytes itself or does
+    /// not.
     pub(crate) async fn open(
         &self,
         bucket: &Bucket,
         name: &str,
-        query: &str,
+        (query, driven): (&str, bool),
         range: Option<RangeSpec>,
         tries: &mut crate::retry::Attempts,
     ) -> Result<crate::download::Opened> {
@@ -185,7 +199,7 @@ impl Client {
             bucket,
             name,
             route: Route::Object,
-            driven: is_long(range),
+            driven,
             query,
             headers: range_header(range),
             body: None,
@@ -196,7 +210,7 @@ impl Client {
 }
 
 /// Whether a range is so long that moving it by another task costs more than the wait for a turn.
-fn is_long(range: Option<RangeSpec>) -> bool {
+pub(crate) fn is_long(range: Option<RangeSpec>) -> bool {
     matches!(range, Some(RangeSpec::From(first, Some(last))) if last.saturating_sub(first) >= LONG)
 }
 

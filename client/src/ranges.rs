@@ -98,9 +98,9 @@ impl Client {
             let range = RangeSpec::From(next, Some(next + part.len() as u64 - 1));
             next += part.len() as u64;
             parts.push(async move {
-                let reply = self.get(bucket, name, Some(range)).await?;
+                let reply = self.read(bucket, name, Some(range)).await?;
                 known.pin.check(&reply.meta, bucket, name)?;
-                copy(reply, part).await
+                reply.read_over(part).await
             });
         }
         stream::iter(parts).buffer_unordered(how.at_once).try_collect().await
@@ -120,19 +120,19 @@ impl Client {
             Some(RangeSpec::From(start, last)) => (start, last),
             // Where it starts is known to the target alone.
             Some(RangeSpec::Suffix(_)) => {
-                let reply = self.get(bucket, name, range).await?;
+                let reply = self.read(bucket, name, range).await?;
                 let end = reply.range.end;
                 return Ok(Some((reply, end)));
             }
         };
         if how.at_once <= 1 {
-            let reply = self.get(bucket, name, range).await?;
+            let reply = self.read(bucket, name, range).await?;
             let end = reply.range.end;
             return Ok(Some((reply, end)));
         }
         let piece = start.saturating_add(how.size.max(1) - 1);
         let asked = RangeSpec::From(start, Some(last.map_or(piece, |last| last.min(piece))));
-        match self.get(bucket, name, Some(asked)).await {
+        match self.read(bucket, name, Some(asked)).await {
             Ok(reply) => {
                 let size = reply.meta.size;
                 let end = last.map_or(size, |last| size.min(last.saturating_add(1)));
@@ -169,7 +169,7 @@ impl Client {
         let others = stream::iter(others)
             .buffer_unordered(how.at_once.saturating_sub(1).max(1))
             .try_collect::<()>();
-        futures::try_join!(copy(first, head), others).map(drop)
+        futures::try_join!(first.read_over(head), others).map(drop)
     }
 
     /// Reads the range that begins at `start` over `dest`, of the object that `meta` describes.
@@ -182,12 +182,12 @@ impl Client {
         dest: &mut [u8],
     ) -> Result<()> {
         let wanted = RangeSpec::From(start, Some(start + dest.len() as u64 - 1));
-        let reply = self.get(bucket, name, Some(wanted)).await?;
+        let reply = self.read(bucket, name, Some(wanted)).await?;
         if !is_same(&reply.meta, meta) {
             let what = format!("{} changed while it was read", bucket.object_uri(name));
             return Err(Error::Api(CoreError::new(ErrorCode::ObjectChanged, what)));
         }
-        copy(reply, dest).await
+        reply.read_over(dest).await
     }
 }
 
@@ -213,22 +213,6 @@ impl<'a> Known<'a> {
 /// The first bytes of some memory, if it has so many.
 fn part_of(dest: &mut [u8], length: u64) -> Option<&mut [u8]> {
     usize::try_from(length).ok().and_then(|length| dest.get_mut(..length))
-}
-
-/// Writes what a stream delivers over `dest`, which it must fill.
-async fn copy(mut reply: GetReply, dest: &mut [u8]) -> Result<()> {
-    let mut filled = 0;
-    while let Some(bytes) = reply.stream.next().await {
-        let bytes = bytes?;
-        let end = filled + bytes.len();
-        let Some(place) = dest.get_mut(filled..end) else { break };
-        place.copy_from_slice(&bytes);
-        filled = end;
-    }
-    if filled == dest.len() {
-        return Ok(());
-    }
-    Err(Error::Api(CoreError::internal("an answer has another length than it announced")))
 }
 
 /// Whether nothing says that the two are of different contents.

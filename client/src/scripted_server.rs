@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ pub(crate) struct Seen {
 pub(crate) struct Server {
     pub(crate) url: String,
     pub(crate) seen: Arc<Mutex<Vec<Seen>>>,
+    pub(crate) connections: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -53,9 +55,12 @@ impl Server {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
         let (script, log) = (Arc::new(script), seen.clone());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = connections.clone();
         let task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
                 let (script, log) = (script.clone(), log.clone());
                 let service = service_fn(move |request: Request<hyper::body::Incoming>| {
                     let (script, log) = (script.clone(), log.clone());
@@ -80,7 +85,7 @@ impl Server {
                 });
             }
         });
-        Self { url, seen, task }
+        Self { url, seen, connections, task }
     }
 
     pub(crate) fn count(&self, path: &str) -> usize {

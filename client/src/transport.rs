@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::{Stream, ready};
+use bytes::{BufMut, Bytes};
+use futures::{Stream, StreamExt, ready};
 use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request};
 use http_body::{Body as _, Frame};
@@ -25,6 +25,7 @@ use forebay_core::v1::headers::HDR_ERROR;
 use forebay_core::{Error as CoreError, ErrorCode};
 
 use crate::body::{Progress, Upload};
+use crate::direct;
 use crate::driven::{DrivenPool, Driver, READ};
 use crate::error::{Error, Reason, Result};
 
@@ -244,6 +245,42 @@ pub(crate) struct Download {
 impl Download {
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// Its end came too early,
+    pub(crate) fn is_shorter(&self) -> Error {
+        Error::broken(&self.endpoint, "fewer bytes than announced")
+    }
+
+    /// or not where it was announced.
+    pub(crate) fn is_longer(&self) -> Error {
+        Error::broken(&self.endpoint, "more bytes than announced")
+    }
+
+    /// Receives all that is still to come behind what `dest` has, which must have room for it. Nothing can
+    /// be had afterwards.
+    pub(crate) async fn read_into(&mut self, dest: &mut (impl BufMut + Send)) -> Result<()> {
+        let left = self.body.size_hint().exact().filter(|left| *left >= direct::LONG);
+        let bare = left.and_then(|_| self.driver.take()?.bare());
+        let room = dest.remaining_mut();
+        while let Some(piece) = self.next().await {
+            let piece = match piece {
+                Ok(piece) => piece,
+                // HTTP is over on a bare connection; what it had read came first.
+                Err(_) if bare.is_some() => break,
+                Err(e) => return Err(e),
+            };
+            if piece.len() > dest.remaining_mut() {
+                return Err(self.is_longer());
+            }
+            dest.put(piece);
+        }
+        let (Some(left), Some(bare)) = (left, bare) else { return Ok(()) };
+        let left = left.saturating_sub((room - dest.remaining_mut()) as u64);
+        direct::read_into(bare, left, dest, self.idle).await.map_err(|e| match e.kind() {
+            std::io::ErrorKind::TimedOut => stalled(&self.endpoint, self.idle),
+            _ => Error::broken(&self.endpoint, e.to_string()),
+        })
     }
 
     /// All of it.

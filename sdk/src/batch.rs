@@ -12,12 +12,11 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyList};
-use tokio::task::JoinHandle;
 
 use crate::buffer::{Buffer, BytesRooms, GIL_IS_FREE};
 use crate::client::parse_bucket;
 use crate::error::{exception, raise};
-use crate::runtime::{self, Owned};
+use crate::runtime::{self, Owned, Pending};
 
 /// What of an object is asked for: a member of the shard that it is (or empty), offset, length.
 pub(crate) type Part = (String, Option<u64>, Option<u64>);
@@ -188,21 +187,12 @@ pub(crate) fn answers(
 
 type Read = Result<Vec<forebay_core::Result<Bytes>>>;
 
-/// A batch that threads without the GIL read, whatever the one that asked for it does meanwhile.
-/// Only the process that sent it has the answers. Dropped, it ends.
+/// A batch on its way.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct PendingBatch {
-    work: Mutex<Option<Owned<Work>>>,
+    reading: Pending<Read>,
     content: Content,
     raises: bool,
-}
-
-struct Work(JoinHandle<Read>);
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl PendingBatch {
@@ -213,9 +203,8 @@ impl PendingBatch {
         content: Content,
         raises: bool,
     ) -> PyResult<Self> {
-        let work = async move { client.batch_all(&request).await };
-        let work = Work(runtime::runtime(py)?.spawn(work));
-        Ok(Self { work: Mutex::new(Some(Owned::new(work))), content, raises })
+        let reading = Pending::begin(py, async move { client.batch_all(&request).await })?;
+        Ok(Self { reading, content, raises })
     }
 }
 
@@ -223,14 +212,8 @@ impl PendingBatch {
 impl PendingBatch {
     /// Waits for all answers; they are had once.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let work = work.ok_or_else(|| PyRuntimeError::new_err("this batch was taken before"))?;
-        let Some(mut work) = work.into_inner() else {
-            return Err(PyRuntimeError::new_err("this batch was sent by the parent process"));
-        };
-        let done = runtime::block_on(py, &mut work.0)?
-            .map_err(|e| PyRuntimeError::new_err(format!("a batch ended unexpectedly: {e}")))?;
-        answers(py, done.map_err(|e| raise(py, e))?, self.content, self.raises)
+        let read = self.reading.wait(py)?.map_err(|e| raise(py, e))?;
+        answers(py, read, self.content, self.raises)
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::buf::UninitSlice;
+use bytes::{BufMut, Bytes};
 use forebay_core::batch_stream::{Room, Rooms};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -110,7 +111,7 @@ pub(crate) struct Unfilled {
 }
 
 // SAFETY: the memory belongs to `bytes`, which is kept, does not move and is not read before `finish`;
-// nothing but `append`, through a unique borrow, writes to it.
+// nothing but `BufMut`, through a unique borrow, writes to it.
 #[allow(unsafe_code)]
 unsafe impl Send for Unfilled {}
 
@@ -131,23 +132,39 @@ impl Unfilled {
     }
 
     /// Writes behind what is there; false if there is no room for it.
-    #[allow(unsafe_code)]
     pub(crate) fn append(&mut self, piece: &[u8]) -> bool {
-        if piece.len() > self.len - self.filled {
-            return false;
+        let has_room = piece.len() <= self.remaining_mut();
+        if has_room {
+            self.put_slice(piece);
         }
-        // SAFETY: `filled + piece.len()` bytes are within the memory that `new` got, and nobody else
-        // has it, so `piece` does not overlap it.
-        unsafe {
-            std::ptr::copy_nonoverlapping(piece.as_ptr(), self.start.add(self.filled), piece.len());
-        }
-        self.filled += piece.len();
-        true
+        has_room
     }
 
     /// The object, if all of it was written.
     pub(crate) fn finish(self) -> Option<Py<PyBytes>> {
         (self.filled == self.len).then_some(self.bytes)
+    }
+}
+
+// SAFETY: `chunk_mut` is memory that belongs to this alone, and ends where the object does; what is
+// announced as written is never more than that.
+#[allow(unsafe_code)]
+unsafe impl BufMut for Unfilled {
+    fn remaining_mut(&self) -> usize {
+        self.len - self.filled
+    }
+
+    unsafe fn advance_mut(&mut self, count: usize) {
+        assert!(count <= self.remaining_mut(), "more was written than there is room for");
+        self.filled += count;
+    }
+
+    fn chunk_mut(&mut self) -> &mut UninitSlice {
+        // SAFETY: the bytes from `filled` to `len` are within the memory that `new` got, and the borrow
+        // of `self` keeps them from being taken twice.
+        unsafe {
+            UninitSlice::from_raw_parts_mut(self.start.add(self.filled), self.len - self.filled)
+        }
     }
 }
 
@@ -159,7 +176,7 @@ impl AsRef<[u8]> for Unfilled {
     /// What was written.
     #[allow(unsafe_code)]
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `append` wrote these bytes, and cannot write again while `self` is borrowed.
+        // SAFETY: these bytes were written, and cannot write again while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.start, self.filled) }
     }
 }

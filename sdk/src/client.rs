@@ -28,7 +28,7 @@ use crate::each::{Pinned, pinned};
 use crate::error::raise;
 use crate::gathering::Gathering;
 use crate::listing;
-use crate::object::{self, ObjectStream};
+use crate::object::{self, ObjectStream, PendingObject};
 use crate::runtime::{self, Owned};
 use crate::shard::{self, ShardStream};
 use crate::upload::Upload;
@@ -211,11 +211,22 @@ impl Client {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let bucket = parse_bucket(py, bucket)?;
         let range = object::parse_range(byte_range).map_err(|e| raise(py, e))?;
-        let reply = self.call(py, |c| async move { c.get(&bucket, &name, range).await })?;
+        let reply = self.call(py, |c| async move { c.read(&bucket, &name, range).await })?;
         object::received(py, reply)
     }
 
-    /// The same, by several ranges at once; with a pin (size, version, checksum) only of that
+    /// Asks for a whole object, of so many bytes most likely, that comes while the caller goes on.
+    fn begin_read(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        name: String,
+        size: u64,
+    ) -> PyResult<PendingObject> {
+        PendingObject::begin(py, self.native(py)?, parse_bucket(py, bucket)?, name, size)
+    }
+
+    /// A range of an object, or all of it, by several ranges at once; with a pin (size, version, checksum) only of that
     /// content.
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (bucket, name, byte_range, part_size, at_once, pin=None))]

@@ -42,6 +42,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<batch::BatchStream>()?;
     m.add_class::<batch::PendingBatch>()?;
     m.add_class::<object::ObjectStream>()?;
+    m.add_class::<object::PendingObject>()?;
     m.add_class::<shard::ShardStream>()?;
     m.add_class::<upload::Upload>()?;
     m.add_class::<gathering::Gathering>()?;

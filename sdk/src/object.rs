@@ -1,5 +1,5 @@
-//! Single objects: byte ranges, uploads of many, and `_core.ObjectStream`, the pieces of one object
-//! as they arrive.
+//! Single objects: byte ranges, uploads of many, `_core.ObjectStream`, the pieces of one object as they
+//! arrive, and `_core.PendingObject`, all of it later.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ use pyo3::types::PyBytes;
 
 use crate::buffer::{Buffer, Unfilled};
 use crate::error::raise;
-use crate::runtime::{self, Owned};
+use crate::runtime::{self, Owned, Pending};
 
 /// The bytes of a Python object, uncopied; it lives as long as they do.
 pub(crate) fn share(data: PyBackedBytes) -> Bytes {
@@ -36,19 +36,66 @@ pub(crate) fn parse_range(value: Option<&str>) -> Result<Option<RangeSpec>> {
 
 /// What is still to come of an object, in a `bytes` object.
 pub(crate) fn received(py: Python<'_>, reply: GetReply) -> PyResult<Bound<'_, PyBytes>> {
-    let odd = || Error::internal("an object has another length than was said");
-    let (mut bytes, mut stream) = (Unfilled::new(py, reply.range.len())?, reply.stream);
+    let mut bytes = Unfilled::new(py, reply.range.len())?;
     let filled = runtime::block_on(py, async move {
-        while let Some(piece) = stream.try_next().await? {
-            if !bytes.append(&piece) {
-                return Err(odd().into());
-            }
-        }
+        reply.stream.read_into(&mut bytes).await?;
         Ok(bytes)
     })?;
-    let filled = filled.map_err(|e: forebay_client::Error| raise(py, e))?;
-    let made = filled.finish().ok_or_else(|| raise(py, odd()))?;
-    Ok(made.into_bound(py))
+    finished(py, filled.map_err(|e: forebay_client::Error| raise(py, e))?)
+}
+
+fn finished(py: Python<'_>, bytes: Unfilled) -> PyResult<Bound<'_, PyBytes>> {
+    let odd = || raise(py, Error::internal("an object has another length than was said"));
+    Ok(bytes.finish().ok_or_else(odd)?.into_bound(py))
+}
+
+/// An object on its way, into the `bytes` that it will be.
+#[pyclass(module = "forebay._core", frozen)]
+pub(crate) struct PendingObject(Pending<ClientResult<Arrived>>);
+
+enum Arrived {
+    /// As many bytes as were expected,
+    Expected(Unfilled),
+    /// or not.
+    Other(Bytes),
+}
+
+impl PendingObject {
+    /// Asks for the object, which has so many bytes most likely: then nothing on its way needs the GIL.
+    pub(crate) fn begin(
+        py: Python<'_>,
+        client: Client,
+        bucket: Bucket,
+        name: String,
+        size: u64,
+    ) -> PyResult<Self> {
+        let mut bytes = Unfilled::new(py, size)?;
+        let reading = async move {
+            let reply = client.read(&bucket, &name, None).await?;
+            if reply.range.len() != size {
+                return Ok(Arrived::Other(reply.bytes().await?));
+            }
+            reply.stream.read_into(&mut bytes).await?;
+            Ok(Arrived::Expected(bytes))
+        };
+        Pending::begin(py, reading).map(Self)
+    }
+}
+
+#[pymethods]
+impl PendingObject {
+    /// Whether nobody has to wait for it.
+    fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    /// Waits for the whole; it is had once.
+    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        match self.0.wait(py)?.map_err(|e| raise(py, e))? {
+            Arrived::Expected(bytes) => finished(py, bytes),
+            Arrived::Other(bytes) => Ok(PyBytes::new(py, &bytes)),
+        }
+    }
 }
 
 /// Stores the objects, so many at a time, and stops at the first failure.

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -16,6 +16,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How often a waiting call looks for Ctrl-C.
@@ -133,6 +134,48 @@ where
             Some(Ok(output)) => return Ok(output),
             Some(Err(_elapsed)) => py.check_signals()?,
         }
+    }
+}
+
+/// What threads without the GIL work at, whatever the one that began it does meanwhile. Only the process
+/// that began it has the outcome. Dropped, it ends.
+pub(crate) struct Pending<T> {
+    work: Mutex<Option<Owned<Work<T>>>>,
+}
+
+struct Work<T>(JoinHandle<T>);
+
+impl<T> Drop for Work<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<T: Send + 'static> Pending<T> {
+    /// Begins it.
+    pub(crate) fn begin(
+        py: Python<'_>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> PyResult<Self> {
+        let work = Work(runtime(py)?.spawn(work));
+        Ok(Self { work: Mutex::new(Some(Owned::new(work))) })
+    }
+
+    /// Whether the outcome is there, or was taken.
+    pub(crate) fn is_done(&self) -> bool {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        work.as_ref().and_then(Owned::get).is_none_or(|work| work.0.is_finished())
+    }
+
+    /// Waits for the outcome, which is had once.
+    pub(crate) fn wait(&self, py: Python<'_>) -> PyResult<T> {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let work = work.ok_or_else(|| PyRuntimeError::new_err("this was taken before"))?;
+        let Some(mut work) = work.into_inner() else {
+            return Err(PyRuntimeError::new_err("this was asked for by the parent process"));
+        };
+        block_on(py, &mut work.0)?
+            .map_err(|e| PyRuntimeError::new_err(format!("this ended unexpectedly: {e}")))
     }
 }
 

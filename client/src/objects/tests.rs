@@ -1,6 +1,7 @@
 //! Requests about objects against scripted nodes.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -221,4 +222,48 @@ async fn a_copy_is_asked_of_the_owner_of_the_original() {
     let to = "ais/@%23/b/c%26d/e";
     assert_eq!(seen[0].path, format!("/v1/objects/b/a%20b?provider=ais&object_to={to}"));
     assert_eq!(seen[0].method, Method::PUT);
+}
+
+/// What no place of it has in common with the one before.
+fn long(len: usize) -> Bytes {
+    (0..len).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect()
+}
+
+async fn read(client: &crate::Client) -> crate::Result<Vec<u8>> {
+    let reply = client.read(&bucket(), "o", None).await?;
+    let mut read = vec![0; reply.range.len() as usize];
+    reply.read_over(&mut read).await.map(|()| read)
+}
+
+#[tokio::test]
+async fn long_objects_read_into_memory_come_over_one_connection() {
+    let content = long(3 << 20);
+    let sent = content.clone();
+    let (gateway, target) = cluster(move |_| reply(200, &[], sent.clone())).await;
+    let client = client(&gateway.url, LONG);
+    for _ in 0..3 {
+        assert!(read(&client).await.unwrap() == content);
+    }
+    assert_eq!(target.seen.lock().unwrap().len(), 3);
+    assert_eq!(target.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_long_object_read_into_memory_goes_on_where_it_broke() {
+    let content = long(3 << 20);
+    let sent = content.clone();
+    let (gateway, target) = cluster(move |seen| {
+        let version = ("ais-version", "1");
+        let Some(range) = seen.headers.get("range") else {
+            return broken(200, &[version], sent.len(), sent.slice(..1 << 20));
+        };
+        let first = range.to_str().unwrap().strip_prefix("bytes=").unwrap().split('-').next();
+        let first = first.unwrap().parse::<usize>().unwrap();
+        let total = sent.len();
+        let rest = format!("bytes {first}-{}/{total}", total - 1);
+        reply(206, &[version, ("content-range", &rest)], sent.slice(first..))
+    })
+    .await;
+    assert!(read(&client(&gateway.url, LONG)).await.unwrap() == content);
+    assert_eq!(target.seen.lock().unwrap().len(), 2);
 }

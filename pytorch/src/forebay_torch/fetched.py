@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from forebay import ArchiveConfig, Object, Reader
+
+if TYPE_CHECKING:
+    from forebay._core import PendingObject
 
 __all__ = ["FetchedObject", "ObjectAhead"]
 
@@ -61,21 +63,13 @@ class ObjectAhead(Object):
         """As ``plain``; ``then`` asks for what follows."""
         super().__init__(plain.bucket, plain.name, plain.size)
         self._then = then
-        self._coming: Future[bytes] | None = None
+        self._coming: PendingObject | None = None
         self._process = os.getpid()
 
     def begin(self) -> None:
         """Fetches the object for the next who reads it whole."""
         if self._coming is None:
-            coming: Future[bytes] = Future()
-            self._coming = coming
-            threading.Thread(target=self._fetch, args=(coming,), daemon=True).start()
-
-    def _fetch(self, coming: Future[bytes]) -> None:
-        try:
-            coming.set_result(super()._read_whole())
-        except BaseException as error:
-            coming.set_exception(error)
+            self._coming = self._begin_whole()
 
     def _read_whole(self, byte_range: str | None = None) -> bytes:
         # What a process began that this one was forked off does not come here.

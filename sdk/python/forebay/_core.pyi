@@ -16,6 +16,7 @@ __all__ = [
     "BatchStream",
     "PendingBatch",
     "ObjectStream",
+    "PendingObject",
     "ShardStream",
     "Upload",
     "Cancel",
@@ -52,6 +53,11 @@ class PendingBatch:
 class ObjectStream:
     def __iter__(self) -> ObjectStream: ...
     def __next__(self) -> Buffer: ...
+
+@final
+class PendingObject:
+    def is_done(self) -> bool: ...
+    def result(self) -> bytes: ...
 
 @final
 class ShardStream:
@@ -99,6 +105,7 @@ class Client:
     def list_all(self, bucket: str, prefix: str) -> tuple[bytes, bytes, bytes]: ...
     def get(self, bucket: str, name: str, byte_range: str | None) -> Buffer: ...
     def read(self, bucket: str, name: str, byte_range: str | None) -> bytes: ...
+    def begin_read(self, bucket: str, name: str, size: int) -> PendingObject: ...
     def get_in_ranges(
         self,
         bucket: str,

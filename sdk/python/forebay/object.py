@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Buffer
 
+    from forebay._core import PendingObject
     from forebay.bucket import Bucket
     from forebay.range_reader import RangeReader
 
@@ -122,6 +123,11 @@ class Object:
     def _read_whole(self, byte_range: str | None = None) -> bytes:
         """The content, or a range of it, received into what is returned."""
         return self.bucket.client._native.read(self.bucket.uri, self.name, byte_range)
+
+    def _begin_whole(self) -> PendingObject:
+        """The same of all of it, while the caller goes on: no thread of Python waits for it."""
+        native = self.bucket.client._native
+        return native.begin_read(self.bucket.uri, self.name, self.size or 0)
 
     def get_range_reader(
         self,
