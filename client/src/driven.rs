@@ -25,7 +25,7 @@ use crate::error::{Error, Reason};
 /// Bytes read from a socket at once.
 pub(crate) const READ: usize = 128 << 10;
 /// Connections to one node that are kept while nobody uses them,
-const KEPT: usize = 8;
+const KEPT: usize = 64;
 /// and for how long: a little less than a node keeps its side.
 const KEEP_IDLE: Duration = Duration::from_secs(20);
 

@@ -269,6 +269,18 @@ def test_who_reads_large_objects_whole_finds_the_next_there(
         second.get().read_all()  # nothing is kept
 
 
+@pytest.mark.parametrize("size", [5 << 20, 1 << 20, 100, 0])
+def test_an_object_that_has_another_size_than_was_listed_comes_ahead_as_it_is(
+    bucket: forebay.Bucket, large: dict[str, bytes], size: int
+) -> None:
+    objects = IterableDataset(bucket).worker_objects()
+    large["large/1"] = os.urandom(size)
+    bucket.object("large/1").put(large["large/1"])
+    assert next(objects).get().read_all() == large["large/0"]
+    assert next(objects).get().read_all() == large["large/1"]
+    assert next(objects).get().read_all() == large["large/2"]
+
+
 def test_what_cannot_be_fetched_ahead_fails_where_it_is_read(
     bucket: forebay.Bucket, large: dict[str, bytes]
 ) -> None:

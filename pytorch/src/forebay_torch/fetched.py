@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from forebay import ArchiveConfig, Object, Reader
-
-if TYPE_CHECKING:
-    from forebay._core import PendingObject
+from forebay.pending import PendingObject
 
 __all__ = ["FetchedObject", "ObjectAhead"]
 

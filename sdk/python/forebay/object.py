@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from forebay.errors import InvalidArgument, NotFound
+from forebay.pending import PendingObject
 from forebay.positioned import Positioned
 from forebay.shard import ShardStream
 from forebay.types import ArchiveConfig, ObjectProps
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Buffer
 
-    from forebay._core import PendingObject
     from forebay.bucket import Bucket
     from forebay.range_reader import RangeReader
 
@@ -127,7 +127,7 @@ class Object:
     def _begin_whole(self) -> PendingObject:
         """The same of all of it, while the caller goes on: no thread of Python waits for it."""
         native = self.bucket.client._native
-        return native.begin_read(self.bucket.uri, self.name, self.size or 0)
+        return PendingObject(native.begin_read(self.bucket.uri, self.name, self.size or 0))
 
     def get_range_reader(
         self,

@@ -1,4 +1,4 @@
-"""Many objects that come while their reader does something else."""
+"""Objects that come while their reader does something else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from forebay import _core
 from forebay.errors import ForebayError
 
-__all__ = ["PendingMany"]
+__all__ = ["PendingMany", "PendingObject"]
 
 Content = memoryview | bytes | ForebayError
 
@@ -30,6 +30,28 @@ class PendingMany:
             RuntimeError: They were taken before, or were asked for by the parent process.
         """
         return [] if self._pending is None else contents(self._pending.result(), self._as_bytes)
+
+
+class PendingObject:
+    """One object on its way, as ``bytes``. Only the process that asked has it; dropped, its request is."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self, pending: _core.PendingObject) -> None:
+        self._pending = pending
+
+    def is_done(self) -> bool:
+        """Whether nobody has to wait for it."""
+        return self._pending.is_done()
+
+    def result(self) -> bytes:
+        """Waits for the whole content.
+
+        Raises:
+            ForebayError: It cannot be had.
+            RuntimeError: It was taken before, or was asked for by the parent process.
+        """
+        return self._pending.result()
 
 
 def contents(answers: list[Any], as_bytes: bool) -> Sequence[Content]:
