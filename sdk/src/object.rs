@@ -34,14 +34,23 @@ pub(crate) fn parse_range(value: Option<&str>) -> Result<Option<RangeSpec>> {
     }
 }
 
+/// Of so many bytes it takes more to wake a waiting thread for each piece than to hand all of them over.
+const LONG: u64 = 1 << 20;
+
 /// What is still to come of an object, in a `bytes` object.
 pub(crate) fn received(py: Python<'_>, reply: GetReply) -> PyResult<Bound<'_, PyBytes>> {
-    let mut bytes = Unfilled::new(py, reply.range.len())?;
-    let filled = runtime::block_on(py, async move {
+    let len = reply.range.len();
+    let mut bytes = Unfilled::new(py, len)?;
+    let reading = async move {
         reply.stream.read_into(&mut bytes).await?;
         Ok(bytes)
-    })?;
-    finished(py, filled.map_err(|e: forebay_client::Error| raise(py, e))?)
+    };
+    let read: ClientResult<Unfilled> = if len < LONG {
+        runtime::block_on(py, reading)?
+    } else {
+        Pending::begin(py, reading)?.wait(py)?
+    };
+    finished(py, read.map_err(|e| raise(py, e))?)
 }
 
 fn finished(py: Python<'_>, bytes: Unfilled) -> PyResult<Bound<'_, PyBytes>> {

@@ -61,12 +61,26 @@ pub(crate) fn runtime(_py: Python<'_>) -> PyResult<&'static Runtime> {
         .map_err(|e| PyRuntimeError::new_err(format!("cannot start threads: {e}")))
 }
 
-/// Has glibc keep up to twice [`KEPT`] of freed memory. A loop frees each batch when it has the next:
-/// given back to the system, its pages would be had anew for every one, which costs more than what
-/// fills them. No setting is made, for one would end the adaption that this is: glibc takes the largest
-/// mapped piece that was freed for the size of what comes and goes. Settings of the user's stay.
+/// Has glibc keep freed memory. A loop frees each batch when it has the next: given back to the system,
+/// its pages would be had anew for every one, which costs more than what fills them. Settings of the
+/// user's stay.
 fn keep_freed_memory() {
+    let is_set = |name, what| {
+        std::env::var_os(name).is_some_and(|set| set.to_string_lossy().contains(what))
+    };
+    if is_set("MALLOC_TRIM_THRESHOLD_", "") || is_set("GLIBC_TUNABLES", "trim_threshold") {
+        return;
+    }
+    // glibc takes the largest mapped piece that was freed for the size of what comes and goes, and
+    // keeps twice as much. It must have adapted before a setting ends the adaption.
     drop(std::hint::black_box(Vec::<u8>::with_capacity(KEPT)));
+    // Two objects of that size, what a program makes of one, and as much again in pieces between them.
+    #[cfg(target_env = "gnu")]
+    #[allow(unsafe_code)]
+    // SAFETY: takes two numbers, and a lock of the allocator's own.
+    unsafe {
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 4 * KEPT as libc::c_int);
+    }
 }
 
 thread_local! {
