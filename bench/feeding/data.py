@@ -62,7 +62,8 @@ def all_data(quick: bool, million: int) -> dict[str, Data]:
         Data("three", 40 // few, 3 * MIB),
         Data("large", 2, 150 * MIB),
         Data("images", 1_500 // few, 100 * KIB, "images"),
-        Data("text", 4, 16 * MIB, "text"),
+        # An epoch of a few would be a wait for the first one above all.
+        Data("text", 16 // few, 16 * MIB, "text"),
         Data("shards", 20 // few, KIB, "shards"),
         Data("million", million, KIB),
     )

@@ -65,9 +65,8 @@ pub(crate) fn runtime(_py: Python<'_>) -> PyResult<&'static Runtime> {
 /// its pages would be had anew for every one, which costs more than what fills them. Settings of the
 /// user's stay.
 fn keep_freed_memory() {
-    let is_set = |name, what| {
-        std::env::var_os(name).is_some_and(|set| set.to_string_lossy().contains(what))
-    };
+    let is_set =
+        |name, what| std::env::var_os(name).is_some_and(|set| set.to_string_lossy().contains(what));
     if is_set("MALLOC_TRIM_THRESHOLD_", "") || is_set("GLIBC_TUNABLES", "trim_threshold") {
         return;
     }
