@@ -17,6 +17,7 @@ use super::committer::Committer;
 use super::log::{Entry, Found};
 use super::record::{Place, Record};
 use super::shared::Shared;
+use super::tally::SegmentTally;
 
 /// A segment is worth rewriting when this part of it is dead,
 const DEAD_PERCENT: u64 = 50;
@@ -174,6 +175,25 @@ impl Inner {
         let Some(before) = before else { return Ok(0) };
         // What was just written to it is in the index then.
         self.committer.submit_blocking(Vec::new())?;
+        let is_empty = |s: &SegmentTally| s.live == 0 && s.removals == 0;
+        let is_empty = self.shared.tally().segments.get(&segment).is_some_and(is_empty);
+        // What is all overwritten goes unread.
+        let whole = is_empty || self.move_on(segment, paced)?;
+        if self.is_stopped() {
+            return Ok(0);
+        }
+        self.committer.submit_blocking(vec![Change::Release { segment }])?;
+        let gone = !self.shared.tally().segments.contains_key(&segment);
+        if !gone {
+            tracing::warn!(segment, whole, "a segment keeps damaged records and stays");
+            stuck.push(segment);
+        }
+        Ok(if gone { before } else { 0 })
+    }
+
+    /// Has all that is needed of a segment at the head of the log, unless compaction stops meanwhile. False:
+    /// some of it is damaged.
+    fn move_on(&self, segment: u64, paced: bool) -> Result<bool> {
         let mut step = Step::default();
         let mut whole = true;
         for found in self.shared.log.scan_segment(segment, false) {
@@ -198,19 +218,13 @@ impl Inner {
                 if paced && !self.shared.room.wants_compaction() {
                     let nanos = bytes.saturating_mul(1_000_000_000) / BYTES_PER_SECOND;
                     if self.rest(Duration::from_nanos(nanos)) {
-                        return Ok(0);
+                        return Ok(whole);
                     }
                 }
             }
         }
         self.committer.submit_blocking(step.changes)?;
-        self.committer.submit_blocking(vec![Change::Release { segment }])?;
-        let gone = !self.shared.tally().segments.contains_key(&segment);
-        if !gone {
-            tracing::warn!(segment, whole, "a segment keeps damaged records and stays");
-            stuck.push(segment);
-        }
-        Ok(if gone { before } else { 0 })
+        Ok(whole)
     }
 
     /// The copy of a record, if it is the newest of its object.
