@@ -43,3 +43,69 @@ pub(crate) async fn read_into(
     bare.release().await;
     Ok(())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use bytes::Bytes;
+    use http::Method;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::error::{Error, Result};
+    use crate::transport::{Transport, request};
+
+    const ANNOUNCED: usize = 2 << 20;
+
+    /// What is received of a node that sends so many of the bytes that it announces, and then closes the
+    /// connection or says nothing.
+    async fn received(sent: usize, closes: bool) -> (Vec<u8>, Result<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let node = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {ANNOUNCED}\r\n\r\n");
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(&vec![7; sent]).await.unwrap();
+            if !closes {
+                std::future::pending::<()>().await;
+            }
+        });
+        let transport = Transport::new(Duration::from_secs(1), Duration::from_millis(300));
+        let request = request(Method::GET, &url, "/o").body(Bytes::new()).unwrap();
+        let answer = transport.send_ok_driven(&url, request).await.map_err(|(e, _)| e).unwrap();
+        let mut dest = Vec::with_capacity(ANNOUNCED).limit(ANNOUNCED);
+        let read = answer.into_body().read_into(&mut dest).await;
+        node.abort();
+        (dest.into_inner(), read)
+    }
+
+    #[tokio::test]
+    async fn all_bytes_of_a_long_body_come_and_none_behind_them() {
+        for sent in [ANNOUNCED, ANNOUNCED + 1000] {
+            let (bytes, read) = received(sent, false).await;
+            read.unwrap();
+            assert!(bytes == vec![7; ANNOUNCED]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_falls_silent_or_goes_within_a_long_body_is_an_error() {
+        for (sent, closes, why) in [
+            (1 << 20, false, "no bytes for 0.3 s"),
+            (1 << 20, true, "fewer bytes than announced"),
+            (100, false, "no bytes for 0.3 s"),
+            (100, true, "fewer bytes than announced"),
+        ] {
+            let (bytes, read) = received(sent, closes).await;
+            let e = read.unwrap_err();
+            assert!(matches!(e, Error::Broken { .. }) && e.to_string().contains(why), "{e}");
+            assert!(bytes == vec![7; sent], "what came is there");
+        }
+    }
+}

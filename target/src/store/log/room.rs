@@ -46,9 +46,9 @@ impl Room {
         bytes: u64,
         segment_bytes: u64,
     ) -> io::Result<bool> {
-        self.streak = self.streak.saturating_add(1);
         let needed = at + bytes;
-        if bytes > SMALL || needed > segment_bytes || self.streak < STREAK {
+        self.streak = if bytes > SMALL { 0 } else { self.streak.saturating_add(1) };
+        if self.streak < STREAK || needed > segment_bytes {
             return Ok(false);
         }
         if needed <= self.end {
@@ -71,5 +71,23 @@ impl Room {
         let was_in_use = self.end > 0;
         *self = Self { end: 0, streak: if was_in_use { 0 } else { self.streak } };
         was_in_use
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::store::disk::{Disk, RealDisk};
+
+    #[test]
+    fn a_large_group_ends_a_row_of_small_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = RealDisk.create(&dir.path().join("segment")).unwrap();
+        let mut room = Room::default();
+        for (bytes, row) in [(SMALL + 8, 0), (SMALL + 8, 0), (8, 1), (8, 2), (SMALL + 8, 0)] {
+            room.prepare(&*file, 0, bytes, 1 << 24).unwrap();
+            assert_eq!(room.streak, row, "after {bytes} bytes");
+        }
     }
 }
