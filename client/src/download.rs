@@ -40,7 +40,10 @@ impl GetReply {
     /// [`ObjectStream::read_into`].
     pub async fn read_over(self, mut dest: &mut [u8]) -> Result<()> {
         self.stream.read_into(&mut dest).await?;
-        if dest.is_empty() { Ok(()) } else { Err(Error::Api(no_room())) }
+        if dest.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Api(CoreError::internal("an answer has another length than it announced")))
     }
 }
 
@@ -239,9 +242,9 @@ impl Reading {
                     self.came(bytes.len() as u64);
                     return Some(Ok(bytes));
                 }
-                Some(Ok(_)) => self.body.is_longer(),
+                Some(Ok(_)) => self.body.too_long(),
                 None if self.next == self.end => break,
-                None => self.body.is_shorter(),
+                None => self.body.too_short(),
                 Some(Err(e)) => e,
             };
             if let Err(e) = self.resume(error).await {
@@ -264,7 +267,7 @@ impl Reading {
             self.came((room - dest.remaining_mut()) as u64);
             match read {
                 Ok(()) if self.next == self.end => break,
-                Ok(()) => self.resume(self.body.is_shorter()).await?,
+                Ok(()) => self.resume(self.body.too_short()).await?,
                 Err(e) => self.resume(e).await?,
             }
         }

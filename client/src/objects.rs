@@ -52,7 +52,7 @@ impl Client {
         name: &str,
         range: Option<RangeSpec>,
     ) -> Result<GetReply> {
-        self.get_part(bucket, name, String::new(), range).await
+        self.get_part(bucket, name, (String::new(), is_long(range)), range).await
     }
 
     /// Reads an object, or a range of it, into memory.
@@ -73,8 +73,7 @@ impl Client {
         name: &str,
         range: Option<RangeSpec>,
     ) -> Result<GetReply> {
-        let opened = self.open(bucket, name, ("", true), range, &mut self.attempts()).await?;
-        Ok(opened.resumable(self.clone(), bucket.clone(), name.to_owned(), String::new()))
+        self.get_part(bucket, name, (String::new(), true), range).await
     }
 
     /// Writes an object: all of it or, on any failure, nothing.
@@ -171,16 +170,15 @@ impl Client {
         answer.into_body().collect().await.map(drop)
     }
 
-    /// A GET with more in its query, on resuming too.
+    /// A GET with more in its query, on resuming too; see [`Self::open`].
     pub(crate) async fn get_part(
         &self,
         bucket: &Bucket,
         name: &str,
-        query: String,
+        (query, driven): (String, bool),
         range: Option<RangeSpec>,
     ) -> Result<GetReply> {
-        let how = (query.as_str(), is_long(range));
-        let opened = self.open(bucket, name, how, range, &mut self.attempts()).await?;
+        let opened = self.open(bucket, name, (&query, driven), range, &mut self.attempts()).await?;
         Ok(opened.resumable(self.clone(), bucket.clone(), name.to_owned(), query))
     }
 

@@ -16,7 +16,7 @@ use forebay_core::{Bucket, Error as CoreError, ErrorCode, ObjectName};
 use crate::client::{Client, ObjectCall, parse};
 use crate::download::GetReply;
 use crate::error::{Error, Result};
-use crate::objects::Route;
+use crate::objects::{Route, is_long};
 
 mod naming;
 mod pipe;
@@ -89,7 +89,7 @@ impl Client {
         if let Some(mime) = mime {
             query = format!("{query}&archmime={}", encode_query(mime));
         }
-        self.get_part(bucket, name, query, range).await
+        self.get_part(bucket, name, (query, is_long(range)), range).await
     }
 
     /// Starts reading a shard; failures come with the first item. Call it within a runtime.

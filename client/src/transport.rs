@@ -247,13 +247,13 @@ impl Download {
         &self.endpoint
     }
 
-    /// Its end came too early,
-    pub(crate) fn is_shorter(&self) -> Error {
+    /// The error of a body whose end came too early,
+    pub(crate) fn too_short(&self) -> Error {
         Error::broken(&self.endpoint, "fewer bytes than announced")
     }
 
     /// or not where it was announced.
-    pub(crate) fn is_longer(&self) -> Error {
+    pub(crate) fn too_long(&self) -> Error {
         Error::broken(&self.endpoint, "more bytes than announced")
     }
 
@@ -271,7 +271,7 @@ impl Download {
                 Err(e) => return Err(e),
             };
             if piece.len() > dest.remaining_mut() {
-                return Err(self.is_longer());
+                return Err(self.too_long());
             }
             dest.put(piece);
         }
