@@ -55,6 +55,12 @@ class Load:
     def large(self) -> bool:
         return self.size >= MIB
 
+    @property
+    def warm_up(self) -> float:
+        """Seconds of the first turn, which is not counted: caches are warm after it, and writers have written
+        so much that from then on they write over what is there."""
+        return 5 if self.method == "PUT" else 1
+
 
 READERS = ("AIStore", "nginx", "MinIO", "bare axum")
 ROOFS = {
@@ -144,8 +150,8 @@ class Bench:
             for server in servers if turn % 2 else servers[::-1]:
                 # No disk has to write behind one what another one has left to it.
                 os.sync()
-                row = self.load(server, load, 1 if turn == 0 else self.options.seconds)
-                if turn > 0:  # the first turn warms caches
+                row = self.load(server, load, load.warm_up if turn == 0 else self.options.seconds)
+                if turn > 0:
                     rounds[server.name].append(row)
         return [summary(load, name, rows) for name, rows in rounds.items()]
 

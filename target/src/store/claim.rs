@@ -102,7 +102,8 @@ impl Claim {
         if !files_are_truth {
             self.identity.write(&*io, &root.join(".forebay"))?;
         }
-        let log = Log::open(io.clone(), root.join("log"), self.identity.number(), segment_bytes)?;
+        let (folder, spares) = (root.join("log"), root.join("work"));
+        let log = Log::open(io.clone(), folder, spares, self.identity.number(), segment_bytes)?;
         let companions = Companions::open(&root, &*io)?;
         let partials = Partials::open(&root, &*io)?;
         let site = Site {

@@ -4,6 +4,7 @@
 //! A copy keeps its sequence and generation, so a crash in between leaves two equal records, of
 //! which the later one counts. The old segment goes only after the copies were synced.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -31,7 +32,10 @@ const STEP_BYTES: u64 = 1 << 20;
 const STEP_CHANGES: usize = 256;
 const BYTES_PER_SECOND: u64 = 64 << 20;
 /// How often an idle disk is looked at.
-const PERIOD: Duration = Duration::from_secs(2);
+const PERIOD: Duration = Duration::from_secs(1);
+/// A segment of which more than this part died since the last look is left alone, unless room is short: it
+/// is being written over, and what dies by itself need not be copied.
+const DYING_SHARE: u64 = 64;
 
 /// Compacts the log of one disk.
 pub(crate) struct Compactor {
@@ -77,8 +81,11 @@ impl Compactor {
     /// Rewrites segments as long as room is short and it frees some; the bytes freed.
     pub(crate) fn reclaim(&self) -> Result<u64> {
         let mut freed = 0;
+        if self.inner.shared.room.is_pressed() {
+            freed += self.inner.shared.give_up_spares();
+        }
         while self.inner.shared.room.wants_compaction() {
-            match self.inner.one(DEAD_PERCENT_PRESSED, false)? {
+            match self.inner.one(DEAD_PERCENT_PRESSED, &HashSet::new(), false)? {
                 Some(bytes) => freed += bytes,
                 None => break,
             }
@@ -91,7 +98,7 @@ impl Compactor {
     pub(crate) fn compact_all(&self) -> Result<u64> {
         let mut freed = 0;
         let last = self.inner.shared.log.end().segment;
-        while let Some(segment) = self.inner.candidate(0, last) {
+        while let Some(segment) = self.inner.candidate(0, last, &HashSet::new()) {
             freed += self.inner.rewrite(segment, false)?;
         }
         Ok(freed)
@@ -112,9 +119,12 @@ impl Drop for Compactor {
 
 impl Inner {
     fn run(&self) {
+        let mut seen = BTreeMap::new();
         while !self.rest(PERIOD) {
+            self.shared.give_up_old_spares();
+            let dying = self.dying(&mut seen);
             loop {
-                match self.one(DEAD_PERCENT, true) {
+                match self.one(DEAD_PERCENT, &dying, true) {
                     Ok(Some(_)) if !self.is_stopped() => {}
                     Ok(_) => break,
                     Err(e) => {
@@ -139,24 +149,38 @@ impl Inner {
         stopped()
     }
 
-    /// Rewrites the segment that gives most. `None`: none is worth it.
-    fn one(&self, percent: u64, paced: bool) -> Result<Option<u64>> {
+    /// Segments that are being written over. `seen`: dead bytes of each segment at the last look, then
+    /// those of now.
+    fn dying(&self, seen: &mut BTreeMap<u64, u64>) -> HashSet<u64> {
+        let now = self.shared.tally().segments.clone();
+        let died = |id: &u64, s: &SegmentTally| {
+            s.dead().saturating_sub(seen.get(id).copied().unwrap_or(0))
+        };
+        let is_dying = |id: &u64, s: &SegmentTally| s.live > 0 && died(id, s) > s.len / DYING_SHARE;
+        let dying = now.iter().filter(|(id, s)| is_dying(id, s)).map(|(id, _)| *id).collect();
+        *seen = now.into_iter().map(|(id, s)| (id, s.dead())).collect();
+        if self.shared.room.is_pressed() { HashSet::new() } else { dying }
+    }
+
+    /// Rewrites the segment that gives most, if it is none of `spared`. `None`: none is worth it.
+    fn one(&self, percent: u64, spared: &HashSet<u64>, paced: bool) -> Result<Option<u64>> {
         self.shared.check_alive()?;
-        match self.candidate(percent, self.shared.log.end().segment) {
+        match self.candidate(percent, self.shared.log.end().segment, spared) {
             Some(segment) => self.rewrite(segment, paced).map(Some),
             None => Ok(None),
         }
     }
 
     /// The segment below `active` with the largest dead part, of those with at least `percent`.
-    fn candidate(&self, percent: u64, active: u64) -> Option<u64> {
+    fn candidate(&self, percent: u64, active: u64, spared: &HashSet<u64>) -> Option<u64> {
         let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         let tally = self.shared.tally();
         // The copies need room first.
         let room = self.shared.io.space(&self.shared.root).map_or(u64::MAX, |s| s.free / 2);
         let sealed = || {
             let idle = tally.segments.iter().filter(|(id, _)| **id < active);
-            idle.filter(|(id, s)| !stuck.contains(id) && s.len - s.dead().min(s.len) <= room)
+            let idle = idle.filter(|(id, _)| !stuck.contains(id) && !spared.contains(id));
+            idle.filter(|(_, s)| s.len - s.dead().min(s.len) <= room)
         };
         let emptiest = sealed()
             .filter(|(_, s)| s.dead() > 0 && s.dead() * 100 >= s.len * percent)
@@ -260,5 +284,46 @@ struct Step {
 impl Step {
     fn bytes(&self) -> u64 {
         self.changes.iter().map(|c| c.payload() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::crash_tests::folder;
+    use super::super::tests::owned;
+    use super::super::{DiskSettings, RealDisk, Store};
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_segment_that_is_being_written_over_is_left_alone_until_it_rests_or_room_is_short() {
+        let dir = folder();
+        let settings = DiskSettings::new(dir.path(), Some(16 << 20));
+        let store = Store::open(vec![settings], Arc::new(RealDisk)).await.unwrap();
+        let write = async |name: usize| {
+            let payload = Bytes::from(vec![7; 20_000]);
+            store.put(1, &name.to_string(), payload, owned()).await.unwrap();
+        };
+        for name in 0..30 {
+            write(name).await;
+        }
+        let volume = store.volumes()[0].clone();
+        let (inner, shared) = (&volume.compactor().inner, volume.shared());
+        let candidate = |dying| inner.candidate(DEAD_PERCENT, shared.log.end().segment, dying);
+        let mut seen = BTreeMap::new();
+        assert_eq!(inner.dying(&mut seen), HashSet::new());
+        for name in 0..10 {
+            write(name).await;
+        }
+        let dying = inner.dying(&mut seen);
+        assert_eq!(dying, HashSet::from([1]));
+        assert_eq!((candidate(&dying), candidate(&HashSet::new())), (None, Some(1)));
+        assert_eq!(inner.dying(&mut seen), HashSet::new(), "it rests");
+        write(10).await;
+        assert_eq!(inner.dying(&mut seen), HashSet::from([1]));
+        let _held = shared.room.try_reserve(13 << 20).unwrap();
+        assert!(shared.room.is_pressed());
+        write(11).await;
+        assert_eq!(inner.dying(&mut seen), HashSet::new(), "room is short");
     }
 }

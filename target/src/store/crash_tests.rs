@@ -25,7 +25,7 @@ fn large() -> Bytes {
 }
 
 /// A folder in memory where there is one: these tests sync thousands of times.
-fn folder() -> tempfile::TempDir {
+pub(super) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
@@ -407,6 +407,58 @@ async fn a_crash_while_an_object_moves_between_disks_leaves_one_copy() {
         if !io.struck() {
             assert!(acknowledged);
             return;
+        }
+    }
+}
+
+/// Segments of a small disk that are full of what was written over, and kept for later ones.
+async fn with_spares(store: &Store) {
+    for _ in 0..12 {
+        store.put(1, NAME, old(), owned()).await.unwrap();
+    }
+    release(store).await.unwrap();
+    assert!(store.volumes()[0].shared().log.spare_bytes() > 0);
+}
+
+async fn release(store: &Store) -> Result<()> {
+    let volume = store.volumes()[0].clone();
+    blocking(move || volume.compact_all()).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_crash_while_a_segment_is_written_over_leaves_the_old_or_the_new_object() {
+    for fault in FAULTS {
+        for step in 0.. {
+            let dir = folder();
+            let (disk, twin) = (dir.path().join("disk"), dir.path().join("twin"));
+            let small = |path: &Path| DiskSettings::new(path, Some(16 << 20));
+            let io = FaultyDisk::new();
+            let store = Store::open(vec![small(&disk)], Arc::new(io.clone())).await.unwrap();
+            with_spares(&store).await;
+            io.plan(step, fault);
+            let new = Bytes::from(vec![2; 70_000]);
+            // Segments end, others are written over, and one more is released.
+            let mut acknowledged = true;
+            for _ in 0..8 {
+                acknowledged &= store.put(1, NAME, new.clone(), owned()).await.is_ok();
+            }
+            let released = release(&store).await.is_ok();
+            let struck = io.struck();
+            drop(store);
+            copy(&disk, &twin);
+            for path in [&disk, &twin] {
+                let store = Store::open(vec![small(path)], Arc::new(RealDisk)).await.unwrap();
+                let found = state(&store, &[path]).await;
+                assert!(found == Some(old()) || found == Some(new.clone()), "{fault:?} at {step}");
+                assert!(!acknowledged || found == Some(new.clone()), "{fault:?} at {step}: lost");
+                with_spares(&store).await;
+                assert_eq!(contents(&store, 1, NAME).await, Some(old()));
+            }
+            if !struck {
+                assert!(acknowledged && released);
+                assert!(step > 30 && io.log().contains(&"rename"), "{step}");
+                break;
+            }
         }
     }
 }

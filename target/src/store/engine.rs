@@ -82,6 +82,9 @@ impl Engine {
     pub(crate) fn commit(&mut self, requests: Vec<Request>) {
         let (mut quick, mut durable, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         self.tight = self.shared.is_tight();
+        if self.tight && self.shared.give_up_spares() > 0 {
+            self.tight = self.shared.is_tight();
+        }
         if self.tight && requests.iter().flat_map(|r| &r.changes).any(|c| !c.needs_room()) {
             self.shared.give_up_reserve();
         }
@@ -249,6 +252,9 @@ impl Engine {
         };
         match appended {
             Err(e) if e.code == ErrorCode::OutOfSpace => {
+                if shared.give_up_spares() > 0 {
+                    return self.append(items, durable);
+                }
                 let bytes: usize = items.iter().map(|i| i.payload.len()).sum();
                 shared.room.note_full(bytes as u64);
                 // New objects are turned away from the next group on.
@@ -367,6 +373,9 @@ impl Engine {
             }
         }
         self.shared.show_accounts();
+        if self.shared.room.is_pressed() {
+            self.shared.give_up_spares();
+        }
     }
 
     /// Removes released segments from the front; those that are left are tried again later.
@@ -374,11 +383,13 @@ impl Engine {
         let shared = &self.shared;
         // An index of before the release would miss them after a power cut.
         shared.index.persist()?;
+        let keep = hold && shared.has_room_for_spares();
         while let Some(segment) = self.unremoved.first() {
-            let held = if hold { shared.log.held(*segment) } else { None };
-            shared.log.remove(*segment)?;
+            let removed = shared.log.remove(*segment, keep)?;
             self.unremoved.remove(0);
-            self.reclaimer.close(held);
+            if hold {
+                self.reclaimer.close(removed);
+            }
         }
         Ok(())
     }

@@ -444,9 +444,7 @@ impl Store {
             }
         }
         for volume in &usable {
-            if volume.shared().file_system_fits(bytes)
-                && let Some(reservation) = volume.room().try_reserve(bytes)
-            {
+            if let Some(reservation) = volume.try_reserve(bytes) {
                 return Ok((volume.clone(), reservation));
             }
         }

@@ -1,7 +1,7 @@
 //! Bringing the index of a disk up to its log when the disk is opened, and making it again from
 //! the log where there is none to trust.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -130,10 +130,12 @@ impl Site<'_> {
             lost.into_iter().for_each(|segment| applier.forget_segment(segment));
             applier.commit()?;
         }
-        // Released by compaction before a crash.
-        for id in on_disk {
-            if id < tally.position.segment && !tally.segments.contains_key(&id) {
-                self.log.remove(id)?;
+        for id in on_disk.into_iter().filter(|id| *id < tally.position.segment) {
+            match tally.segments.get(&id) {
+                // A power cut took what had ended it.
+                Some(s) => self.log.cut(id, s.len)?,
+                // Released by compaction before a crash.
+                None => drop(self.log.remove(id, false)?),
             }
         }
         let from = tally.position;
@@ -187,7 +189,9 @@ impl Site<'_> {
         let mut replay = Replay::default();
         let mut applier = Applier::new(index, tally);
         let mut pending = 0;
-        let mut ends = BTreeMap::from([(from.segment, from.offset)]);
+        // A segment with room and without a frame ends at its header.
+        let mut ends = self.log.segments_with_room(from.segment);
+        ends.insert(from.segment, from.offset);
         for found in self.log.scan(from, check_payload) {
             let found = found?;
             let (Found::Damaged { at, len } | Found::Entry { at, len, .. }) = &found;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::checked::Checked;
 use super::companion::Companions;
-use super::disk::{Disk, DiskFile};
+use super::disk::{Disk, DiskFile, Space};
 use super::format;
 use super::identity::failed;
 use super::index::Index;
@@ -29,6 +29,8 @@ use super::tally::Tally;
 const HEADROOM: u64 = 64 << 20;
 /// or this part of a small one.
 const HEADROOM_SHARE: u64 = 50;
+/// Segments are kept to be written over while more than this part of the file system is free.
+const SPARES_SHARE: u64 = 10;
 
 /// One disk's log, index and accounts.
 pub(crate) struct Shared {
@@ -83,7 +85,30 @@ impl Shared {
     /// Tells writers and the evictor what the disk holds.
     pub(crate) fn show_accounts(&self) {
         let t = self.tally();
-        self.room.show(t.objects, t.bytes, t.stored(), t.dead());
+        self.room.show(t.objects, t.bytes, t.stored(), t.dead() + self.log.spare_bytes());
+    }
+
+    /// Removes released segments that are kept for later ones; the bytes freed.
+    pub(crate) fn give_up_spares(&self) -> u64 {
+        self.shown(self.log.give_up_spares())
+    }
+
+    /// Removes those that nobody needed for a while.
+    pub(crate) fn give_up_old_spares(&self) {
+        self.shown(self.log.give_up_old_spares());
+    }
+
+    fn shown(&self, freed: u64) -> u64 {
+        if freed > 0 {
+            self.show_accounts();
+        }
+        freed
+    }
+
+    /// Whether released segments may be kept for later ones.
+    pub(crate) fn has_room_for_spares(&self) -> bool {
+        let free = |s: Space| s.free > s.total / SPARES_SHARE;
+        !self.room.is_pressed() && self.io.space(&self.root).is_ok_and(free)
     }
 
     /// Notes an access; true when there are plenty of notes all at once.
@@ -164,7 +189,7 @@ impl Shared {
         let Ok(space) = self.io.space(&self.root) else { return false };
         let free = space.free.saturating_sub(HEADROOM.min(space.total / HEADROOM_SHARE));
         self.plenty.seen(free);
-        free >= bytes
+        free >= bytes || free + self.give_up_spares() >= bytes
     }
 
     /// The record of a key with its latest access.

@@ -72,6 +72,10 @@ impl Counts {
     fn used(&self) -> u64 {
         self.stored + self.dead + self.aside
     }
+
+    fn is_pressed(&self, budget: u64) -> bool {
+        self.wanted > 0 || (self.used() + self.reserved) * 100 > budget * PRESSED
+    }
 }
 
 /// The accounts of one disk.
@@ -167,11 +171,15 @@ impl Room {
         }
     }
 
+    /// Whether room is short.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.lock().is_pressed(self.budget)
+    }
+
     /// Whether the log holds more dead space than it should while room is short.
     pub(crate) fn wants_compaction(&self) -> bool {
         let c = self.lock();
-        let pressed = c.wanted > 0 || (c.used() + c.reserved) * 100 > self.budget * PRESSED;
-        pressed && c.dead > self.budget / DEAD_SHARE
+        c.is_pressed(self.budget) && c.dead > self.budget / DEAD_SHARE
     }
 
     /// Whether compaction would give anything.

@@ -92,6 +92,15 @@ impl Volume {
         &self.shared.room
     }
 
+    /// Reserves `bytes` if disk and budget have them. Released segments that are kept for later ones go first.
+    pub(crate) fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
+        if !self.shared.file_system_fits(bytes) {
+            return None;
+        }
+        let reserve = || self.room().try_reserve(bytes);
+        reserve().or_else(|| (self.shared.give_up_spares() > 0).then(reserve)?)
+    }
+
     pub(crate) fn demand(&self) -> Demand {
         self.shared.room.demand()
     }
@@ -103,6 +112,11 @@ impl Volume {
     /// Frees dead space of the log while room is short; the bytes freed. Blocks.
     pub(crate) fn reclaim(&self) -> Result<u64> {
         self.compactor.reclaim()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn compactor(&self) -> &Compactor {
+        &self.compactor
     }
 
     #[cfg(test)]

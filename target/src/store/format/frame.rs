@@ -89,6 +89,19 @@ impl SegmentHeader {
         })
     }
 
+    /// Whether frames that stand in `other` could pass for those of this segment at the same places.
+    pub(crate) fn takes_frames_of(&self, other: &Self) -> bool {
+        self.bound() == other.bound()
+    }
+
+    /// What is left in a frame's checksum of salt and segment: the rest is equal at one place.
+    fn bound(&self) -> u32 {
+        let mut bound = [0; 16];
+        bound[..8].copy_from_slice(&self.salt.to_le_bytes());
+        bound[8..].copy_from_slice(&self.segment.to_le_bytes());
+        crc32c(&bound)
+    }
+
     fn crc(&self, offset: u64, fixed: &[u8], rest: &[u8]) -> u32 {
         let mut bound = [0; 32];
         bound[..8].copy_from_slice(&self.salt.to_le_bytes());

@@ -204,3 +204,42 @@ fn files_must_have_the_bytes_of_their_object() {
     record.size = 6;
     assert_eq!(encode_trailer(&record).unwrap_err().code, ErrorCode::Internal);
 }
+
+/// Two salts of one segment that leave the same in the checksum of a frame: CRCs are linear, so of 33
+/// differences in one bit each some cancel out.
+fn salts_that_collide(segment: u64) -> (u64, u64) {
+    let of = |salt: u64| crc32c(&[salt.to_le_bytes(), segment.to_le_bytes()].concat());
+    // By their highest bit.
+    let mut basis = [None; 32];
+    for bit in 0..64 {
+        let (mut rest, mut salt) = (of(1 << bit) ^ of(0), 1u64 << bit);
+        while rest != 0 {
+            match &mut basis[rest.ilog2() as usize] {
+                Some((vector, of_salt)) => (rest, salt) = (rest ^ *vector, salt ^ *of_salt),
+                free => {
+                    *free = Some((rest, salt));
+                    break;
+                }
+            }
+        }
+        if rest == 0 {
+            return (0, salt);
+        }
+    }
+    unreachable!("64 vectors of 32 bits")
+}
+
+#[test]
+fn a_segment_takes_frames_of_another_one_at_its_places_only_if_their_salts_collide() {
+    let header = |salt| SegmentHeader { segment: 7, disk_id: 1, salt };
+    let (a, b) = salts_that_collide(7);
+    assert_ne!(a, b);
+    for (other, takes) in [(header(a), true), (header(b), true), (header(b ^ 1), false)] {
+        let mut frame = Vec::new();
+        let record = Record::for_test("name", 0, 1, RecordMeta::default());
+        let entry = Entry::Put(Box::new(record));
+        encode_head(&mut frame, &other, 64, &entry, &[]).unwrap();
+        assert_eq!(header(a).takes_frames_of(&other), takes);
+        assert_eq!(decode_head(&frame, &header(a), 64).is_ok(), takes);
+    }
+}

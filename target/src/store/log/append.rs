@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_core::Result;
 
-use super::room::Room;
+use super::room::{LARGE, Room};
 use super::segment::Segment;
 use super::{Item, Log, Position, locked};
 use crate::store::disk::DiskFile;
@@ -27,6 +27,10 @@ pub(super) struct Head {
     next: u64,
     active: Option<Active>,
     room: Room,
+    /// A group of the active segment was not synced.
+    is_mixed: bool,
+    /// The segment before was filled by synced groups alone.
+    follows_synced: bool,
     buffer: Vec<u8>,
 }
 
@@ -59,7 +63,8 @@ struct Written {
 
 impl Head {
     pub(super) fn new(next: u64) -> Self {
-        Self { next, active: None, room: Room::default(), buffer: Vec::new() }
+        let (room, buffer) = (Room::default(), Vec::new());
+        Self { next, active: None, room, is_mixed: false, follows_synced: false, buffer }
     }
 
     pub(super) fn begin_after(&mut self, segment: u64) {
@@ -82,6 +87,11 @@ impl Head {
     pub(super) fn seal(&mut self) {
         self.end_room();
         self.active = None;
+    }
+
+    /// Whether the next segment may be written over an old one: only what is synced at once may.
+    pub(super) fn is_for_spares(&self) -> bool {
+        self.follows_synced && !self.is_mixed
     }
 
     /// Notes that a segment was removed.
@@ -126,27 +136,31 @@ impl Log {
     /// long; [`format::check_entry`] tells before.
     pub(crate) fn append(&self, items: &[Item]) -> Result<Vec<Spot>> {
         self.check_sound()?;
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut head = locked(&self.head);
         head.end_room();
         head.room = Room::default();
-        self.append_to(&mut head, items)
+        head.is_mixed = true;
+        self.append_to(&mut head, items, false)
     }
 
-    /// [`Self::append`] for a group that is synced next, as all before it were: where it is small it
-    /// goes to a room that was made ready ([`Room`]).
+    /// [`Self::append`] for a group that is synced next, as all before it were: it may go to a room
+    /// ([`Room`]).
     pub(crate) fn append_to_sync(&self, items: &[Item]) -> Result<Vec<Spot>> {
         self.check_sound()?;
-        let bound = |item: &Item| format::frame_bound(&item.entry, item.payload.len() as u64);
-        let mut head = locked(&self.head);
-        if !items.is_empty() {
-            head.prepare(items.iter().map(bound).sum(), self.segment_bytes);
+        if items.is_empty() {
+            return Ok(Vec::new());
         }
-        self.append_to(&mut head, items)
+        let mut head = locked(&self.head);
+        head.prepare(bound(items), self.segment_bytes);
+        self.append_to(&mut head, items, true)
     }
 
-    fn append_to(&self, head: &mut Head, items: &[Item]) -> Result<Vec<Spot>> {
+    fn append_to(&self, head: &mut Head, items: &[Item], synced: bool) -> Result<Vec<Spot>> {
         let mut written = Vec::new();
-        let spots = self.write(head, items, &mut written);
+        let spots = self.write(head, items, synced, &mut written);
         if head.buffer.capacity() > MAX_BUFFER {
             head.buffer = Vec::new();
         }
@@ -173,6 +187,7 @@ impl Log {
     /// Ends the log in order, when nothing is to be appended any more: it can be told then that
     /// nobody died while writing.
     pub(crate) fn close(&self) {
+        self.give_up_spares();
         let is_synced = locked(&self.unsynced).files.is_empty();
         if is_synced && self.check_sound().is_ok() {
             locked(&self.head).end_room();
@@ -207,17 +222,44 @@ impl Log {
         Ok(Active { segment: Arc::new(segment), file })
     }
 
+    /// The next segment in a file that was another one's, with room for frames of `bytes`.
+    fn begin_over(&self, head: &mut Head, bytes: u64) -> Option<Active> {
+        let is_useful = head.is_for_spares() && bytes <= LARGE;
+        let spare = is_useful.then(|| self.spares.take(bytes))??;
+        let id = head.next;
+        head.next += 1;
+        locked(&self.unsynced).folder = true;
+        match spare.become_segment(&*self.io, &self.folder, id) {
+            Ok((segment, file, len)) => {
+                let active = Active { segment: Arc::new(segment), file };
+                head.room = Room::over_old(len);
+                self.publish(&Written { active: active.clone(), from: 0, to: SEGMENT_HEADER });
+                Some(active)
+            }
+            Err(e) => {
+                tracing::warn!("no segment was written over: {e}");
+                spare.remove(&*self.io);
+                None
+            }
+        }
+    }
+
     fn write(
         &self,
         head: &mut Head,
         items: &[Item],
+        synced: bool,
         written: &mut Vec<Written>,
     ) -> Result<Vec<Spot>> {
         let mut spots = Vec::with_capacity(items.len());
         while spots.len() < items.len() {
             let active = match head.active.take() {
                 Some(active) => active,
-                None => self.create(head)?,
+                None => {
+                    let left = bound(&items[spots.len()..]);
+                    let over = if synced { self.begin_over(head, left) } else { None };
+                    over.map_or_else(|| self.create(head), Ok)?
+                }
             };
             head.active = Some(active.clone());
             let from = active.segment.len();
@@ -233,9 +275,13 @@ impl Log {
                 }
             }
             let to = batch.offset;
-            let slices = batch.slices(items);
+            let mut slices = batch.slices(items);
             let path = &active.segment.path;
             if !slices.is_empty() {
+                let padding = head.room.padding(to);
+                if !padding.is_empty() {
+                    slices.push(IoSlice::new(padding));
+                }
                 let id = active.segment.id();
                 let unsynced = (active.segment.clone(), active.file.clone());
                 locked(&self.unsynced).files.insert(id, unsynced);
@@ -245,6 +291,7 @@ impl Log {
             if full {
                 // No room is in use: what does not fit the segment does not fit one.
                 head.active = None;
+                head.follows_synced = !std::mem::replace(&mut head.is_mixed, !synced);
             }
         }
         Ok(spots)
@@ -263,6 +310,11 @@ impl Log {
             self.note_open(segment);
         }
     }
+}
+
+/// No fewer bytes than the frames of these items take.
+fn bound(items: &[Item]) -> u64 {
+    items.iter().map(|i| format::frame_bound(&i.entry, i.payload.len() as u64)).sum()
 }
 
 fn cut_back(head: &mut Head, written: &Written) {

@@ -14,6 +14,9 @@ mod room;
 mod room_tests;
 mod scan;
 mod segment;
+mod spare;
+#[cfg(test)]
+mod spare_tests;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +31,7 @@ use forebay_core::{Error, Result};
 
 use self::append::{Head, Unsynced};
 use self::segment::{Header, Segment};
+use self::spare::Spares;
 use super::disk::{Disk, DiskFile, open_files_limit};
 use super::identity::failed;
 use super::record::Spot;
@@ -36,7 +40,7 @@ pub(crate) use self::read::{Frame, Taken};
 #[allow(unused_imports)]
 pub(crate) use self::scan::Found;
 pub(crate) use super::format::Entry;
-use super::format::FIXED;
+use super::format::{FIXED, SEGMENT_HEADER};
 
 /// Positions in a segment fit 32 bits with room to spare.
 const MAX_SEGMENT: u64 = 2 << 30;
@@ -75,6 +79,7 @@ pub(crate) struct Log {
     segment_bytes: u64,
     /// Readers take what is there; only `append` and `remove` put another map.
     segments: ArcSwap<BTreeMap<u64, Arc<Segment>>>,
+    spares: Spares,
     /// Segments whose headers are damaged, and how. They are left as they are.
     aside: Mutex<BTreeMap<u64, String>>,
     head: Mutex<Head>,
@@ -92,10 +97,12 @@ impl Log {
     /// Opens the log in `folder`, an empty one when there is none, and checks the headers of its
     /// segments. What is appended goes to a new segment, which is made by the first append.
     ///
-    /// `segment_bytes` is where a segment ends. `Unsupported`: another version wrote a segment.
+    /// `segment_bytes` is where a segment ends. Files of released segments may wait in `spares`, whose
+    /// files are removed when the disk is opened. `Unsupported`: another version wrote a segment.
     pub(crate) fn open(
         io: Arc<dyn Disk>,
         folder: PathBuf,
+        spares: PathBuf,
         disk_id: u64,
         segment_bytes: u64,
     ) -> Result<Self> {
@@ -127,6 +134,7 @@ impl Log {
             disk_id,
             segment_bytes: segment_bytes.min(MAX_SEGMENT),
             segments: ArcSwap::from_pointee(segments),
+            spares: Spares::new(spares),
             aside: Mutex::new(aside),
             head: Mutex::new(Head::new(next)),
             unsynced: Mutex::default(),
@@ -163,14 +171,12 @@ impl Log {
         locked(&self.head).seal();
     }
 
-    /// The file of a segment that is to be removed: closed last, it gives the room back.
-    pub(crate) fn held(&self, segment: u64) -> Option<Arc<dyn DiskFile>> {
-        self.segment(segment)?.open(&*self.io).ok().map(|(file, _)| file)
-    }
-
     /// Removes a segment, readable or not, for good: it does not come back after a power cut.
     /// Readers that have it open go on. One that is not there is fine.
-    pub(crate) fn remove(&self, segment: u64) -> Result<()> {
+    ///
+    /// `keep`: its file may be kept for a later segment, if there will be use for it. Else it is returned:
+    /// closed last, it gives the room back.
+    pub(crate) fn remove(&self, segment: u64, keep: bool) -> Result<Option<Arc<dyn DiskFile>>> {
         self.check_sound()?;
         let mut head = locked(&self.head);
         // The greatest id stays in the folder, or it would be given again after a restart.
@@ -178,7 +184,17 @@ impl Log {
             self.begin_next(&mut head)?;
         }
         let path = self.folder.join(format!("{segment:016x}"));
-        match self.io.unlink(&path) {
+        let known = self.segment(segment);
+        let file =
+            known.as_ref().and_then(|known| known.open(&*self.io).ok()).map(|(file, _)| file);
+        let spare = known.zip(file.as_ref()).filter(|_| keep && head.is_for_spares());
+        let spare =
+            spare.and_then(|(known, file)| self.spares.offer(known, &**file, self.segment_bytes));
+        let gone = match &spare {
+            Some(spare) => self.io.rename(&path, spare.path()),
+            None => self.io.unlink(&path),
+        };
+        match gone {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             other => other.map_err(failed("remove", &path))?,
         }
@@ -190,7 +206,29 @@ impl Log {
         });
         locked(&self.aside).remove(&segment);
         locked(&self.open).retain(|open| *open != segment);
-        self.sync_folder()
+        self.sync_folder()?;
+        match spare {
+            Some(spare) => {
+                self.spares.keep(spare);
+                Ok(None)
+            }
+            None => Ok(file),
+        }
+    }
+
+    /// Bytes of files that are kept for later segments.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        self.spares.bytes()
+    }
+
+    /// Removes such files; the bytes freed.
+    pub(crate) fn give_up_spares(&self) -> u64 {
+        self.spares.give_up(&*self.io, true)
+    }
+
+    /// Removes them when none was needed for a while; the bytes freed.
+    pub(crate) fn give_up_old_spares(&self) -> u64 {
+        self.spares.give_up(&*self.io, false)
     }
 
     /// Ends a segment that was read to `end` after a crash: whatever room is left there goes.
@@ -202,6 +240,13 @@ impl Log {
         file.set_len(end).map_err(failed("cut", &segment.path))?;
         segment.set_len(end);
         Ok(())
+    }
+
+    /// Segments from `first` on that have a room, and where their frames begin.
+    pub(crate) fn segments_with_room(&self, first: u64) -> BTreeMap<u64, u64> {
+        let segments = self.segments.load();
+        let with_room = segments.range(first..).filter(|(_, s)| room::is_with_room(s.len()));
+        with_room.map(|(id, _)| (*id, SEGMENT_HEADER)).collect()
     }
 
     /// Has a frame count for nothing for ever.

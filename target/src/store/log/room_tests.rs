@@ -161,7 +161,8 @@ fn a_room_that_cannot_be_made_costs_nothing() {
         let dir = TempDir::new().unwrap();
         let disk = FaultyDisk::new();
         let folder = dir.path().join("log");
-        let log = Log::open(Arc::new(disk.clone()), folder, DISK, SEGMENT).unwrap();
+        let log = Log::open(Arc::new(disk.clone()), folder, dir.path().join("work"), DISK, SEGMENT)
+            .unwrap();
         let mut expected: Vec<_> = write(&log, 1..3, 5_000).into_iter().map(|(_, e)| e).collect();
         disk.plan(step, Fault::Fail(io::ErrorKind::StorageFull));
         let mut all = true;

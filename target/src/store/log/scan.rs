@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_core::Result;
 
-use super::room::{SMALL, is_with_room};
+use super::room::Behind;
 use super::segment::Segment;
 use super::{Log, Position};
 use crate::store::disk::DiskFile;
@@ -70,7 +70,11 @@ impl Log {
         match self.file(&segment) {
             Ok(file) => {
                 let (len, at) = (segment.len(), from.max(SEGMENT_HEADER));
-                let window = Window::new(file, len);
+                let mut window = Window::new(file, len);
+                if Behind::in_file_of(len) == Behind::Old {
+                    let end = frames_end(&segment, &mut window, at);
+                    window.end_at(end, Behind::Old);
+                }
                 SegmentScan::Running { segment, window, at, check_payload }
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => SegmentScan::Ended,
@@ -134,6 +138,19 @@ fn next_found(
     Some(Found::Damaged { at: position, len: next.min(window.len) - at })
 }
 
+/// Where the last sound frame from `at` on ends. What an old segment left behind it fails its checksum here.
+fn frames_end(segment: &Segment, window: &mut Window, mut at: u64) -> u64 {
+    let mut end = at;
+    while let Some(found) = next_found(segment, window, at, false) {
+        let (Found::Entry { len, .. } | Found::Damaged { len, .. }) = &found;
+        at += len;
+        if matches!(found, Found::Entry { .. }) {
+            end = at;
+        }
+    }
+    end
+}
+
 /// The frame that begins at `at`, if one with a sound head does and the segment has all of it.
 fn frame(segment: &Segment, window: &mut Window, at: u64) -> Option<(Fixed, Entry)> {
     let fixed = Fixed::decode(window.get(at, FIXED)?)?;
@@ -175,7 +192,7 @@ struct Window {
     file: Arc<dyn DiskFile>,
     /// Bytes of the file that count.
     len: u64,
-    /// No frame begins from here on: nothing but zeros follows, or nothing.
+    /// No frame begins from here on.
     blank: u64,
     /// A frame that begins here or later may be torn: it was being written when the process died.
     torn: u64,
@@ -189,12 +206,19 @@ struct Window {
 
 impl Window {
     fn new(file: Arc<dyn DiskFile>, len: u64) -> Self {
-        let (mut blank, mut torn) = (len, u64::MAX);
-        if is_with_room(len) {
-            blank = blank_from(&*file, len);
-            torn = blank.saturating_sub(SMALL);
+        let (blank, torn, bytes) = (len, u64::MAX, Vec::new());
+        let mut window =
+            Self { file, len, blank, torn, start: 0, bytes, careful: 0, unreadable: 0 };
+        if Behind::in_file_of(len) == Behind::Zeros {
+            window.end_at(blank_from(&*window.file, len), Behind::Zeros);
         }
-        Self { file, len, blank, torn, start: 0, bytes: Vec::new(), careful: 0, unreadable: 0 }
+        window
+    }
+
+    /// Has the frames end at `end`.
+    fn end_at(&mut self, end: u64, behind: Behind) {
+        self.blank = end;
+        self.torn = end.saturating_sub(behind.unsynced());
     }
 
     /// `want` bytes at `at`. `None`: the file ends before, or they cannot be read.

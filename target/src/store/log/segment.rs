@@ -11,6 +11,7 @@ use forebay_core::Result;
 use crate::store::disk::{Disk, DiskFile};
 use crate::store::format::{SEGMENT_HEADER, SegmentHeader};
 use crate::store::identity::failed;
+use crate::store::page_cache::PAGE;
 
 /// A segment with a sound header.
 pub(super) struct Segment {
@@ -44,6 +45,28 @@ impl Segment {
         let file = io.create(&path).map_err(failed("create", &path))?;
         let open = ArcSwapOption::from_pointee(OpenFile(file.clone()));
         Ok((Self { header, path, len: AtomicU64::new(0), file: open }, file))
+    }
+
+    /// Makes a segment of a file that was another one's and whose name is `spare`: header and `len`
+    /// are lasting when it has its new name.
+    pub(super) fn over(
+        io: &dyn Disk,
+        folder: &Path,
+        header: SegmentHeader,
+        spare: &Path,
+        len: u64,
+    ) -> Result<(Self, Arc<dyn DiskFile>)> {
+        let path = segment_path(folder, header.segment);
+        let file = io.open_write(spare).map_err(failed("open", spare))?;
+        // All of the page: no part of it has to be read.
+        let mut page = [0; PAGE as usize];
+        page[..SEGMENT_HEADER as usize].copy_from_slice(&header.encode());
+        file.write_at(&page, 0).map_err(failed("write", spare))?;
+        file.set_len(len).map_err(failed("cut", spare))?;
+        file.sync().map_err(failed("sync", spare))?;
+        io.rename(spare, &path).map_err(failed("rename", spare))?;
+        let open = ArcSwapOption::from_pointee(OpenFile(file.clone()));
+        Ok((Self { header, path, len: AtomicU64::new(SEGMENT_HEADER), file: open }, file))
     }
 
     /// Reads the header of a segment that is there.
@@ -85,12 +108,12 @@ impl Segment {
         self.len.store(len, Ordering::Release);
     }
 
-    /// The file if it is open.
+    /// The file if it is open. Who uses it holds the segment as long: what nobody holds may be written over.
     pub(super) fn opened(&self) -> Option<Arc<dyn DiskFile>> {
         self.file.load().as_ref().map(|file| file.0.clone())
     }
 
-    /// Opens the file. True: it was closed before.
+    /// Opens the file, to be used as that of [`Self::opened`]. True: it was closed before.
     pub(super) fn open(&self, io: &dyn Disk) -> io::Result<(Arc<dyn DiskFile>, bool)> {
         if let Some(file) = self.opened() {
             return Ok((file, false));

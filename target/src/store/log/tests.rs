@@ -14,7 +14,7 @@ use crate::store::record::{Place, Record, RecordMeta};
 pub(super) const DISK: u64 = 0xd15c;
 
 pub(super) fn open(dir: &Path, segment_bytes: u64) -> Log {
-    Log::open(Arc::new(RealDisk), dir.join("log"), DISK, segment_bytes).unwrap()
+    Log::open(Arc::new(RealDisk), dir.join("log"), dir.join("work"), DISK, segment_bytes).unwrap()
 }
 
 /// A put whose payload goes to the log; its bytes differ for each sequence.
@@ -153,7 +153,7 @@ fn ids_of_segments_are_never_given_twice() {
     let log = open(dir.path(), 1 << 20);
     log.append(&[put("a", 1, 10)]).unwrap();
     let first = log.segments()[0].0;
-    log.remove(first).unwrap();
+    log.remove(first, false).unwrap();
     assert!(log.segments().iter().all(|(id, _)| *id > first));
     let log = open(dir.path(), 1 << 20);
     let spot = log.append(&[put("a", 1, 10)]).unwrap()[0];
@@ -167,7 +167,7 @@ fn a_removed_segment_is_none_and_its_readers_go_on() {
     let spots = log.append(&[put("a", 1, 10), put("b", 2, 10)]).unwrap();
     let mut scan = log.scan_segment(spots[0].segment, false);
     scan.next().unwrap().unwrap();
-    log.remove(spots[0].segment).unwrap();
+    log.remove(spots[0].segment, false).unwrap();
     assert_eq!(log.read(&spots[0], 10).unwrap(), None);
     assert_eq!(log.read_now(&frame("a", 1, spots[0], 10)), None);
     assert!(matches!(scan.next().unwrap().unwrap(), Found::Entry { .. }));
