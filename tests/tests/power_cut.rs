@@ -5,7 +5,7 @@
 //! journal. That needs root and loop devices; elsewhere these tests say so and skip, unless
 //! `FOREBAY_REQUIRE_LOOP` is set. `FOREBAY_SEEDS` says how often the power is cut.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_tests::Options;
@@ -20,6 +20,12 @@ fn disk_folder(cluster: &Cluster) -> PathBuf {
     let text = std::fs::read_to_string(cluster.dir().join("dev.json")).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     json["targets"][0]["disks"][0].as_str().unwrap().into()
+}
+
+/// Segments that were in use in the place of released ones: their lengths say so (docs/format.md).
+fn segments_over_old_ones(folder: &Path) -> usize {
+    let files = std::fs::read_dir(folder.join("log")).unwrap();
+    files.filter(|file| file.as_ref().unwrap().metadata().unwrap().len() % 8 == 2).count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -40,16 +46,20 @@ async fn a_power_cut_under_load_loses_nothing_that_was_acknowledged() {
     for seed in 0..seeds {
         let clients = (0..WRITERS).map(|_| cluster.client_with_deadline(Duration::from_secs(1)));
         let writers = history.writers(clients, &bucket, seed);
-        let load = 300 + Random::new(seed).below(1700);
+        // Some long enough that segments die, are found to be dead, and are written over.
+        let load = 300 + Random::new(seed).below(3200);
         tokio::time::sleep(Duration::from_millis(load)).await;
         disk.cut();
         cluster::signal(cluster.pid("target01"), "KILL");
         let count: u64 = writers.stop().await.iter().sum();
         cluster.kill9("target01");
         disk.power_on();
+        let over = segments_over_old_ones(&folder);
         cluster.restart("target01");
         history.check(&client, &bucket, &format!("seed {seed}")).await;
-        println!("seed {seed}: {count} acknowledged writes in {load} ms, all there");
+        println!(
+            "seed {seed}: {count} acknowledged writes in {load} ms, all there, {over} segments were just written over"
+        );
         acknowledged += count;
     }
     assert!(acknowledged > seeds, "it was under load");
