@@ -123,6 +123,11 @@ pub(crate) struct Fixed {
     pub(crate) payload: u32,
 }
 
+/// Whether a frame may begin with these bytes, at a glance.
+pub(crate) fn may_begin_frame(bytes: &[u8]) -> bool {
+    bytes.starts_with(&FRAME_MAGIC)
+}
+
 impl Fixed {
     /// Reads them, if a frame may begin so.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {

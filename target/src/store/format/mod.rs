@@ -31,7 +31,7 @@ use forebay_core::{Error, ErrorCode, Result};
 pub(crate) use self::companion::{companion_space, decode_companion, encode_companion};
 pub(crate) use self::frame::{
     ALIGN, FIXED, Fixed, MAX_HEAD, SEGMENT_HEADER, SegmentHeader, decode_head, encode_head,
-    frame_bound, open_frame, split_table,
+    frame_bound, may_begin_frame, open_frame, split_table,
 };
 pub(crate) use self::record::{Commit, Entry, check_entry};
 pub(crate) use self::trailer::{decode_tail, encode_trailer};

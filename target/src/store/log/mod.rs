@@ -188,15 +188,15 @@ impl Log {
         let file =
             known.as_ref().and_then(|known| known.open(&*self.io).ok()).map(|(file, _)| file);
         let spare = known.zip(file.as_ref()).filter(|_| keep && head.is_for_spares());
-        let spare =
-            spare.and_then(|(known, file)| self.spares.offer(known, &**file, self.segment_bytes));
-        let gone = match &spare {
-            Some(spare) => self.io.rename(&path, spare.path()),
-            None => self.io.unlink(&path),
-        };
-        match gone {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            other => other.map_err(failed("remove", &path))?,
+        let spare = spare
+            .and_then(|(known, file)| self.spares.offer(known, &**file, self.segment_bytes))
+            // Whatever hinders it, the segment has to go.
+            .filter(|spare| self.io.rename(&path, spare.path()).is_ok());
+        if spare.is_none() {
+            match self.io.unlink(&path) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                other => other.map_err(failed("remove", &path))?,
+            }
         }
         head.forget(segment);
         self.segments.rcu(|map| {

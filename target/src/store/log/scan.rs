@@ -128,12 +128,9 @@ fn next_found(
         let len = fixed.frame_bytes().min(window.len - at);
         return Some(Found::Entry { at: position, len, entry, payload_sound: sound });
     }
-    let mut next = at;
-    loop {
-        next = (next + 1).next_multiple_of(ALIGN).max(window.unreadable);
-        if next >= window.blank || frame(segment, window, next).is_some() {
-            break;
-        }
+    let mut next = window.seek(at);
+    while next < window.blank && frame(segment, window, next).is_none() {
+        next = window.seek(next);
     }
     Some(Found::Damaged { at: position, len: next.min(window.len) - at })
 }
@@ -219,6 +216,25 @@ impl Window {
     fn end_at(&mut self, end: u64, behind: Behind) {
         self.blank = end;
         self.torn = end.saturating_sub(behind.unsynced());
+    }
+
+    /// Where behind `at` the next frame may begin; `blank` or more if none does.
+    fn seek(&mut self, at: u64) -> u64 {
+        let mut next = (at + 1).next_multiple_of(ALIGN);
+        while next < self.blank {
+            next = next.max(self.unreadable);
+            if self.get(next, FIXED).is_none() {
+                // The file ends, or this cannot be read.
+                next = self.unreadable.max(next + ALIGN);
+                continue;
+            }
+            let rest = &self.bytes[(next - self.start) as usize..];
+            match rest.chunks_exact(ALIGN as usize).position(format::may_begin_frame) {
+                Some(found) => return next + found as u64 * ALIGN,
+                None => next += (rest.len() as u64 / ALIGN).max(1) * ALIGN,
+            }
+        }
+        next
     }
 
     /// `want` bytes at `at`. `None`: the file ends before, or they cannot be read.
