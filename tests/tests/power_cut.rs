@@ -30,7 +30,8 @@ fn segments_over_old_ones(folder: &Path) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_under_load_loses_nothing_that_was_acknowledged() {
-    let size = Some("96MiB");
+    // Segments so large that those which die in a second suffice for the next one.
+    let size = Some("384MiB");
     let cluster = Cluster::start(Options { targets: 1, size, ..Options::default() });
     let folder = disk_folder(&cluster);
     cluster.kill9("target01");
