@@ -16,6 +16,8 @@ pub struct Limits {
     pub name_bytes: usize,
     /// Bytes of one extension header (long names, PAX records).
     pub header_bytes: u64,
+    /// Records of one PAX header.
+    pub pax_records: u64,
     /// Memory that the list of members may take.
     pub index_bytes: u64,
     /// Unpacked bytes per packed byte, after [`Self::grace`] bytes.
@@ -32,6 +34,8 @@ impl Default for Limits {
             members: 10_000_000,
             name_bytes: 4096,
             header_bytes: 1 << 20,
+            // A file of many holes has two for each.
+            pax_records: 1 << 16,
             index_bytes: 256 << 20,
             ratio: 1000,
             grace: 16 << 20,

@@ -170,6 +170,7 @@ impl Inner {
         let limits = self.limits.clone();
         let made = blocking(move || {
             let index = read_index(key.format, &source, &limits)?;
+            index.sort_names();
             let bytes = keep.then(|| index.encode());
             Ok((index, bytes))
         });
@@ -184,7 +185,12 @@ impl Inner {
     /// The index that lies beside the shard, if one does.
     async fn kept_beside(&self, stored: &Stored) -> Option<ShardIndex> {
         let bytes = self.objects.companion(stored.record()).await?;
-        let decoded = blocking(move || ShardIndex::decode(&bytes)).await;
+        let decoded = blocking(move || {
+            let index = ShardIndex::decode(&bytes)?;
+            index.sort_names();
+            Ok(index)
+        });
+        let decoded = decoded.await;
         let name = &stored.record().name;
         decoded.inspect_err(|e| tracing::warn!(name, "{e}; it is made again")).ok()
     }

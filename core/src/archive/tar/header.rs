@@ -108,6 +108,40 @@ pub(super) fn until_nul(field: &[u8]) -> &[u8] {
     &field[..end]
 }
 
+/// Longest number that says how long a PAX record is, with the space behind it.
+const LENGTH_DIGITS: usize = 20;
+
+/// Bytes that are read from the first to the last, with a count of those that were looked at.
+struct Scanner<'a> {
+    rest: &'a [u8],
+    /// Bytes looked at: the work done, which tests compare with the input's length.
+    examined: u64,
+}
+
+impl<'a> Scanner<'a> {
+    fn new(rest: &'a [u8]) -> Self {
+        Self { rest, examined: 0 }
+    }
+
+    /// The bytes before the next `end`, which has to be among the next `within`; goes on behind it.
+    fn until(&mut self, end: u8, within: usize) -> Option<&'a [u8]> {
+        let within = &self.rest[..within.min(self.rest.len())];
+        let found = within.iter().position(|b| *b == end);
+        self.examined += found.map_or(within.len(), |at| at + 1) as u64;
+        let at = found?;
+        let (head, rest) = self.rest.split_at(at);
+        self.rest = &rest[1..];
+        Some(head)
+    }
+
+    /// The next `len` bytes.
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(head)
+    }
+}
+
 /// What PAX records say that matters here.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pax {
@@ -120,19 +154,35 @@ pub(super) struct Pax {
 }
 
 impl Pax {
-    /// Takes in the records of one header: `LENGTH KEY=VALUE\n`, LENGTH being that of the record.
-    pub(super) fn read(&mut self, mut records: &[u8], at: u64) -> Result<()> {
+    /// Reads the records of one header: `LENGTH KEY=VALUE\n`, LENGTH being that of the record. More
+    /// than `max_records` are an error.
+    pub(super) fn read(&mut self, records: &[u8], max_records: u64, at: u64) -> Result<()> {
+        self.read_from(&mut Scanner::new(records), max_records, at)
+    }
+
+    fn read_from(&mut self, from: &mut Scanner<'_>, max_records: u64, at: u64) -> Result<()> {
         let bad = || damaged(format!("the PAX records at byte {at} are damaged"));
-        while !until_nul(records).is_empty() {
-            let space = records.iter().take(20).position(|b| *b == b' ').ok_or_else(bad)?;
-            let digits = std::str::from_utf8(&records[..space]).map_err(|_| bad())?;
+        let mut records = 0;
+        // NULs fill the rest. A value may have some too, so only the first byte of a record tells.
+        while from.rest.first().is_some_and(|b| *b != 0) {
+            records += 1;
+            if records > max_records {
+                return Err(damaged(format!(
+                    "the PAX header at byte {at} has more than {max_records} records"
+                ))
+                .hint("write the archive with fewer attributes for each member"));
+            }
+            let before = from.rest.len();
+            let digits = from.until(b' ', LENGTH_DIGITS).ok_or_else(bad)?;
+            let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
             let len: usize = digits.parse().map_err(|_| bad())?;
-            let record = records.get(space + 1..len).ok_or_else(bad)?;
-            let record = record.strip_suffix(b"\n").ok_or_else(bad)?;
-            let equals = record.iter().position(|b| *b == b'=').ok_or_else(bad)?;
-            let (key, value) = (&record[..equals], &record[equals + 1..]);
-            self.take(key, value).ok_or_else(bad)?;
-            records = &records[len..];
+            let len = len.checked_sub(before - from.rest.len()).ok_or_else(bad)?;
+            let record = from.bytes(len).ok_or_else(bad)?;
+            let mut record = Scanner::new(record.strip_suffix(b"\n").ok_or_else(bad)?);
+            let key = record.until(b'=', usize::MAX).ok_or_else(bad)?;
+            self.take(key, record.rest).ok_or_else(bad)?;
+            // A value is copied at most once.
+            from.examined += record.examined + record.rest.len() as u64;
         }
         Ok(())
     }
@@ -191,17 +241,51 @@ mod tests {
     #[test]
     fn pax_records_are_read_and_broken_ones_refused() {
         let mut pax = Pax::default();
-        pax.read(b"30 mtime=1350244992.023960108\n16 path=a b=c\xc3\xbc\n13 size=1000\n", 0)
-            .unwrap();
+        let records = b"30 mtime=1350244992.023960108\n16 path=a b=c\xc3\xbc\n13 size=1000\n";
+        pax.read(records, 3, 0).unwrap();
         assert_eq!(pax.path.as_deref(), Some("a b=cü".as_bytes()));
         assert_eq!(pax.size, Some(1000));
         assert_eq!(pax.mtime, Some(1_350_244_992));
-        pax.read(b"26 GNU.sparse.name=a/real\n", 0).unwrap();
+        pax.read(b"26 GNU.sparse.name=a/real\n", 1, 0).unwrap();
         assert_eq!(pax.sparse.as_deref(), Some(b"a/real".as_slice()));
         for bad in ["x", "5 a=b\n", "99 a=b\n", "0 a=b\n", "3 a=b\n", "9 size=-1\n", "7 a b c\n"] {
-            let error = Pax::default().read(bad.as_bytes(), 512).unwrap_err();
+            let error = Pax::default().read(bad.as_bytes(), 9, 512).unwrap_err();
             assert!(error.message.contains("byte 512"), "{bad}: {error}");
         }
+        let error = Pax::default().read(records, 2, 512).unwrap_err();
+        assert!(error.message.contains("byte 512 has more than 2 records"), "{error}");
+    }
+
+    #[test]
+    fn nuls_end_the_records_but_not_a_value() {
+        let mut pax = Pax::default();
+        let records = b"23 SCHILY.xattr.a=\0\0\0\0\n9 path=b\n\0\0\0\09 path=c\n";
+        pax.read(records, 9, 0).unwrap();
+        assert_eq!(pax.path.as_deref(), Some(b"b".as_slice()));
+    }
+
+    #[test]
+    fn work_on_pax_records_grows_with_their_bytes_and_no_faster() {
+        // The shortest records, long keys, long values, and keys that never end.
+        let shapes: [(&str, bool); 4] = [
+            ("4 =\n", true),
+            ("14 keykeykey=\n", true),
+            ("11 path=/b\n", true),
+            ("9 abcdef\n", false),
+        ];
+        for (record, is_valid) in shapes {
+            for records in [1_000, 10_000, 100_000] {
+                let bytes = record.repeat(records);
+                let mut scanner = Scanner::new(bytes.as_bytes());
+                let read = Pax::default().read_from(&mut scanner, u64::MAX, 0);
+                assert_eq!(read.is_ok(), is_valid, "{record}");
+                assert!(scanner.examined <= 2 * bytes.len() as u64, "{record}: {records}");
+            }
+        }
+        let one = format!("1048576 path={}\n", "x".repeat((1 << 20) - 14));
+        let mut scanner = Scanner::new(one.as_bytes());
+        Pax::default().read_from(&mut scanner, 1, 0).unwrap();
+        assert!(scanner.examined <= 2 << 20);
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Walker {
                 return self.header(block);
             }
             Want::Pax(len) => {
-                self.pax.read(piece, self.at)?;
+                self.pax.read(piece, self.limits.pax_records, self.at)?;
                 self.pass(len as u64)?;
             }
             Want::LongName(len) => {
