@@ -194,3 +194,20 @@ def test_import_is_light() -> None:
     assert all(run.returncode == 0 for run in runs), runs[0].stderr
     # Of the processor's time: what other processes take is not the package's.
     assert min(float(run.stdout) for run in runs) < 0.15
+
+
+def test_names_of_members_that_are_not_utf_8_stay_distinct_and_come_back() -> None:
+    names = [
+        "für/一.txt".encode(),
+        b"caf\xe9.txt",
+        b"caf\xe8.txt",
+        b"\xc4\xe3.jpg",
+        b"a\xe4\xb8",
+        "caf\uefe9.txt".encode(),
+        bytes(range(1, 256)),
+    ]
+    texts = [forebay.member_text(name) for name in names]
+    assert texts[:3] == ["für/一.txt", "caf\uefe9.txt", "caf\uefe8.txt"]
+    assert len(set(texts)) == len(names)
+    assert [forebay.member_bytes(text) for text in texts] == names
+    assert [text.encode().decode() for text in texts] == texts

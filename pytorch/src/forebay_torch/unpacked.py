@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from forebay import InvalidArgument, split_member
+from forebay import InvalidArgument, member_text, split_member
 
 __all__ = ["UnpackedShard", "members_of"]
 
@@ -28,13 +28,20 @@ def members_of(uri: str, content: memoryview) -> Iterator[tuple[str, bytes]]:
                         yield info.filename, archive.read(info)
             return
         file.seek(0)
-        with tarfile.open(fileobj=file, mode="r:*") as tar:
+        with tarfile.open(
+            fileobj=file, mode="r:*", encoding="utf-8", errors="surrogateescape"
+        ) as tar:
             for member in tar:
                 opened = tar.extractfile(member) if member.isfile() else None
                 if opened is not None:
-                    yield member.name, opened.read()
+                    yield member_text(_raw(member.name)), opened.read()
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
         raise InvalidArgument(f"{uri}: what the transform made is no archive: {error}") from None
+
+
+def _raw(name: str) -> bytes:
+    """The bytes of a name that ``tarfile`` decoded."""
+    return name.encode("utf-8", "surrogateescape")
 
 
 class UnpackedShard(Iterator[tuple[str, dict[str, bytes]]]):

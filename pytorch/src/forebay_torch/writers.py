@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 import tempfile
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from forebay import Bucket, Client, Object
+from forebay import Bucket, Client, Object, member_bytes
+from forebay_torch.encode import encoded_parts
 
 __all__ = ["ShardWriter", "TarWriter"]
 
@@ -41,7 +41,9 @@ class TarWriter:
         self.target = target
         self.samples = 0
         self._file: Any = tempfile.NamedTemporaryFile(suffix=".tar")  # noqa: SIM115
-        self._tar: tarfile.TarFile | None = tarfile.open(fileobj=self._file, mode="w")
+        self._tar: tarfile.TarFile | None = tarfile.open(
+            fileobj=self._file, mode="w", encoding="utf-8", errors="surrogateescape"
+        )
         self._keys: set[str] = set()
 
     @property
@@ -54,32 +56,39 @@ class TarWriter:
 
         Args:
             sample: ``__key__`` and, by extension, its parts: bytes as they are, texts in UTF-8,
-                numbers as text, other values as JSON where the extension is ``json``.
+                numbers (also of numpy and torch) as text. By the ending of the extension: for
+                ``json`` what JSON can hold, arrays and tensors too; for ``npy`` arrays and tensors,
+                for ``npz`` dicts of them; for ``pt`` what ``torch.save`` takes; for ``jpg``, ``png``
+                and other images a picture of Pillow, or an array or tensor as Decoder gives it.
 
         Raises:
-            ValueError: There is no ``__key__``, or it came before in this shard; or the writer
-                was closed.
+            ValueError: There is no ``__key__``, or it came before in this shard, or a reader would
+                cut a name elsewhere than behind it: a key has no dot behind its last slash; or the
+                writer was closed.
             TypeError: A part is none of these.
         """
-        if self._tar is None:
-            raise ValueError(f"the writer of {self.target.uri} was closed")
-        key = sample.get("__key__")
-        if not isinstance(key, str) or not key:
-            raise ValueError('a sample needs its "__key__", a text')
+        self._check_open()
+        return self.add(*encoded_parts(sample))
+
+    def add(self, key: str, parts: Mapping[str, bytes]) -> int:
+        """Adds a sample whose parts are bytes already; else as ``write``."""
+        tar = self._check_open()
         if key in self._keys:
             raise ValueError(f"the key {key!r} came before in {self.target.uri}")
-        parts = {
-            extension: _encoded(key, extension, value)
-            for extension, value in sample.items()
-            if not extension.startswith("__")
-        }
         for extension, content in parts.items():
-            info = tarfile.TarInfo(f"{key}.{extension}")
+            # A name that was read from a shard has the bytes again that it had there.
+            name = member_bytes(f"{key}.{extension}").decode("utf-8", "surrogateescape")
+            info = tarfile.TarInfo(name)
             info.size, info.mtime, info.mode = len(content), int(time.time()), 0o444
-            self._tar.addfile(info, io.BytesIO(content))
+            tar.addfile(info, io.BytesIO(content))
         self._keys.add(key)
         self.samples += 1
         return sum(map(len, parts.values()))
+
+    def _check_open(self) -> tarfile.TarFile:
+        if self._tar is None:
+            raise ValueError(f"the writer of {self.target.uri} was closed")
+        return self._tar
 
     def close(self) -> None:
         """Stores the shard."""
@@ -162,7 +171,8 @@ class ShardWriter:
 
     def write(self, sample: Mapping[str, Any]) -> None:
         """Adds a sample, as that of TarWriter."""
-        size = sum(len(v) for v in sample.values() if isinstance(v, bytes | bytearray | str))
+        key, parts = encoded_parts(sample)
+        size = sum(map(len, parts.values()))
         if self._shard is not None and (
             self._shard.samples >= self._most[0] or self._shard.size + size > self._most[1]
         ):
@@ -170,7 +180,7 @@ class ShardWriter:
         if self._shard is None:
             self._shard = TarWriter(self._bucket.object(self._pattern % self._number))
             self._number += 1
-        self._shard.write(sample)
+        self._shard.add(key, parts)
 
     def close(self) -> None:
         """Stores the last shard."""
@@ -192,20 +202,3 @@ class ShardWriter:
         elif self._shard is not None:
             self._shard.abort()
             self._shard = None
-
-
-def _encoded(key: str, extension: str, value: Any) -> bytes:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str):
-        return value.encode()
-    if extension.rpartition(".")[2] in ("json", "jsn"):
-        return json.dumps(value).encode()
-    if isinstance(value, int | float):
-        return str(value).encode()
-    kind = type(value).__name__
-    raise TypeError(
-        f"{extension!r} of the sample {key!r} is a {kind}: give bytes, text, a number, or json"
-    )
-
-

@@ -47,6 +47,8 @@ from forebay.shard import (
     ShardSample,
     ShardStream,
     archive_format,
+    member_bytes,
+    member_text,
     split_member,
 )
 from forebay.types import (
@@ -91,6 +93,8 @@ __all__ = [
     "ShardSample",
     "ShardStream",
     "archive_format",
+    "member_bytes",
+    "member_text",
     "split_member",
     "Listing",
     "ObjectEntry",

@@ -21,6 +21,8 @@ __all__ = [
     "ShardSamples",
     "ShardStream",
     "archive_format",
+    "member_bytes",
+    "member_text",
     "split_member",
 ]
 
@@ -265,3 +267,44 @@ def archive_format(name: str) -> str | None:
         ('tar-gz', None)
     """
     return _core.archive_format(name)
+
+
+# The private-use character that stands for byte 0x80 of a name that is not UTF-8.
+_FIRST_RAW, _LAST_RAW, _RAW_BASE = "\uef80", "\uefff", 0xEF00
+
+
+def member_text(name: bytes) -> str:
+    """The name of a member as text, as the cluster and this package write it.
+
+    UTF-8 stays as it is. Each byte B that is no part of UTF-8, as old tools write names in Latin-1
+    or GBK, becomes the private-use character U+EF00 + B, so that different names stay different;
+    ``member_bytes`` returns the bytes.
+
+    Example:
+        >>> member_text("für.txt".encode()), ascii(member_text(b"caf\\xe9.txt"))
+        ('für.txt', "'caf\\\\uefe9.txt'")
+    """
+    text = name.decode("utf-8", "surrogateescape")
+    if not any("\udc80" <= c <= "\udcff" or _FIRST_RAW <= c <= _LAST_RAW for c in text):
+        return text
+    parts = []
+    for c in text:
+        if "\udc80" <= c <= "\udcff":
+            parts.append(chr(ord(c) - 0xDC00 + _RAW_BASE))
+        elif _FIRST_RAW <= c <= _LAST_RAW:
+            parts += [chr(byte + _RAW_BASE) for byte in c.encode()]
+        else:
+            parts.append(c)
+    return "".join(parts)
+
+
+def member_bytes(name: str) -> bytes:
+    """The bytes of a member's name in its archive: the reverse of ``member_text``.
+
+    Example:
+        >>> member_bytes("caf\\uefe9.txt")
+        b'caf\\xe9.txt'
+    """
+    return b"".join(
+        bytes([ord(c) - _RAW_BASE]) if _FIRST_RAW <= c <= _LAST_RAW else c.encode() for c in name
+    )
