@@ -160,7 +160,26 @@ def meanwhile(rank: int, client: Any, uri: str, state: Any) -> None:
     check(loaded, state(3))
 
 
-JOBS = {"meanwhile": meanwhile, "save": save, "load": load, "background": background}
+def share(rank: int, client: Any, uri: str, state: Any) -> None:
+    """Prints what workers that are not forked read of a stream that ranks share."""
+    from torch.utils.data import DataLoader
+
+    from forebay_torch.compat.s3 import S3IterableDataset
+
+    stream = S3IterableDataset.from_prefix(uri, client=client, enable_sharding=True)
+    context = "spawn" if rank == 0 else "forkserver"
+    loader = DataLoader(stream, batch_size=None, num_workers=1, multiprocessing_context=context)
+    for reader in loader:
+        print(reader.key, len(reader.read()))
+
+
+JOBS = {
+    "share": share,
+    "meanwhile": meanwhile,
+    "save": save,
+    "load": load,
+    "background": background,
+}
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

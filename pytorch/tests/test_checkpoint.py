@@ -313,3 +313,9 @@ def test_X18_resume_passes_over_a_file_that_ends_in_its_middle(
     bucket.object("run/3.pt").put(b"")
     with pytest.warns(UserWarning, match="ends in its middle"):
         assert checkpoint.resume_latest("run/") == ("run/1.pt", "good")
+
+
+def test_a_missing_bucket_is_named_when_the_checkpoint_is_made(client: forebay.Client) -> None:
+    for name in ("there-is-none", "ais://there-is-none/run"):
+        with pytest.raises(forebay.NotFound, match="there-is-none"):
+            Checkpoint(bucket_name=name, storage_client=client)

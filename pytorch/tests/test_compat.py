@@ -5,10 +5,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rank_jobs import run_ranks
 from torch.utils.data import DataLoader
 
 import forebay
@@ -232,3 +234,61 @@ def test_S2_a_sequential_batch_is_one_request_and_a_range_reader_reads_ranges(
     assert reader.seek(0, 2) == 25600 and reader.read() == b""
     assert reader.seek(30000) == 30000 and reader.read(1) == b""
     assert 0 < cluster.count("forebay_get_bytes_total") - read < 5000
+
+
+def test_s3_ranks_share_the_objects_in_workers_that_are_not_forked(
+    filled: forebay.Bucket, tmp_path: Path
+) -> None:
+    endpoint = filled.client.endpoint
+    outputs = run_ranks("share", 2, tmp_path, endpoint, f"{filled.uri}/train/")
+    lines = [output.splitlines() for output in outputs]
+    assert [len(read) for read in lines] == [5, 5]
+    assert sorted(sum(lines, [])) == sorted(f"train/{i} {i + 1}" for i in range(10))
+
+
+def test_S2_readers_leave_a_worker_with_their_content_and_position(filled: forebay.Bucket) -> None:
+    from forebay_torch.compat.s3 import S3MapDataset, S3Reader, S3ReaderConstructor
+
+    def begun(reader: Any) -> Any:
+        assert reader.read(2) == b"DD"
+        return reader
+
+    filled.object("broken").put(b"1")
+    for constructor in (
+        S3ReaderConstructor.sequential(),
+        S3ReaderConstructor.range_based(),
+        S3ReaderConstructor.range_based(0),
+        S3ReaderConstructor.dcp_optimized(),
+        S3ReaderConstructor.default(),
+    ):
+        dataset = S3MapDataset.from_objects(
+            f"{filled.uri}/train/3", reader_constructor=constructor, transform=begun
+        )
+        loader = DataLoader(dataset, batch_size=None, num_workers=1, timeout=20)
+        (reader,) = loader
+        assert isinstance(reader, S3Reader)
+        assert (reader.bucket, reader.key) == (filled.name, "train/3")
+        assert reader.read() == b"DD" and reader.seek(0) == 0 and reader.read() == b"DDDD"
+
+
+def test_S2_the_reader_for_distributed_checkpoints_is_taken_where_s3torchconnector_takes_it(
+    filled: forebay.Bucket, client: forebay.Client
+) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    from forebay_torch.compat.s3 import S3Checkpoint, S3ReaderConstructor
+    from forebay_torch.dcp import StorageReader, StorageWriter
+
+    constructor = S3ReaderConstructor.dcp_optimized(max_gap_size=1 << 20)
+    with pytest.raises(ValueError, match="max_gap_size"):
+        S3ReaderConstructor.dcp_optimized(max_gap_size=-1)
+    uri = f"{filled.uri}/step-1"
+    dcp.save({"w": torch.arange(9)}, storage_writer=StorageWriter(uri, None, client), no_dist=True)
+    loaded = {"w": torch.zeros(9, dtype=torch.int64)}
+    reader = StorageReader(uri, None, client, reader_constructor=constructor)
+    dcp.load(loaded, storage_reader=reader, no_dist=True)
+    assert loaded["w"].tolist() == list(range(9))
+    for chosen in (constructor, S3ReaderConstructor.sequential()):
+        files = S3Checkpoint(region="eu", client=client, reader_constructor=chosen)
+        with files.reader(f"{filled.uri}/train/3") as file:
+            assert (file.key, file.read()) == ("train/3", b"DDDD")

@@ -161,6 +161,23 @@ def test_AI5_custom_map_datasets_read_through_their_objects(filled: forebay.Buck
         BaseMapDataset(filled)  # type: ignore[abstract]
 
 
+def view_of(content: Any) -> memoryview:
+    return memoryview(content)[1:]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_X8_contents_without_a_copy_leave_workers(filled: forebay.Bucket, context: str) -> None:
+    options: Any = {"num_workers": 1, "multiprocessing_context": context, "timeout": 60}
+    dataset = MapDataset(filled, {filled: "train/00"}, zero_copy=True)
+    loader = DataLoader(dataset, batch_size=4, **options)
+    got = {n: bytes(c) for names, views in loader for n, c in zip(names, views, strict=True)}
+    assert got == {name: CONTENTS[name] for name in NAMES[:10]}
+    if context == "fork":
+        cut = MapDataset(filled, {filled: "train/00"}, data_format_fn=view_of)
+        views = sum(DataLoader(cut, batch_size=4, collate_fn=list, **options), [])
+        assert [bytes(view) for view in views] == [CONTENTS[name][1:] for name in NAMES[:10]]
+
+
 def test_one_sampler_batch_one_sample_list(filled: forebay.Bucket) -> None:
     dataset = MapDataset(filled, prefix_map={filled: "train/"})
     sampler = DynamicBatchSampler(dataset, max_batch_size=1000, shuffle=True)

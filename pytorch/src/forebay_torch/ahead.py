@@ -135,11 +135,9 @@ class FetchedAhead:
         return group
 
     def _rows(self, batch: Any) -> list[int]:
-        """The rows of a batch; none of one with an index that is none, an error in its own turn."""
-        try:
-            return self._dataset.rows(batch)
-        except (IndexError, TypeError):
-            return []
+        """The rows of a batch that will be read; none of one with an index that is none, an error in
+        its own turn."""
+        return self._dataset.rows_to_fetch(batch)
 
     def _begin(self, wanted: Sequence[tuple[int, ...]]) -> None:
         """Has these batches come, by one request if that is possible."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from forebay import Client, ForebayError
 from forebay_torch.iter_dataset import IterableDataset
-from forebay_torch.source import Answer, PrefixMap, Sources
+from forebay_torch.source import Answer, PrefixMap, Sources, check_kind, check_prefix_map
 
 __all__ = ["BatchIterDataset"]
 
@@ -22,8 +22,9 @@ class BatchIterDataset(IterableDataset):
 
     Args:
         ais_source_list: As for BaseMapDataset.
-        client: A ``forebay.Client``; by default one from the environment.
         prefix_map: As for BaseMapDataset.
+        client: A ``forebay.Client``; by default one from the environment. It may also come before
+            ``prefix_map``, as in AIStore's class.
         show_progress: Show on a terminal's stderr how many objects were read.
         max_batch_size: Most objects in a request.
         output_format: Kept for compatibility: answers are a stream of checksummed frames.
@@ -33,14 +34,15 @@ class BatchIterDataset(IterableDataset):
         options: All others of IterableDataset, such as ``on_error``, ``shuffle`` and ``batch_size``.
 
     Raises:
-        ValueError: ``max_batch_size`` is less than 1.
+        ValueError: ``max_batch_size`` is less than 1; or as IterableDataset.
+        TypeError: As IterableDataset.
     """
 
     def __init__(
         self,
         ais_source_list: Sources | None = None,
-        client: Client | None = None,
-        prefix_map: PrefixMap | None = None,
+        prefix_map: PrefixMap | Client | None = None,
+        client: Client | PrefixMap | None = None,
         show_progress: bool = False,
         max_batch_size: int = 32,
         output_format: str = ".tar",
@@ -49,13 +51,22 @@ class BatchIterDataset(IterableDataset):
         partition_sources_by_worker: bool = False,
         **options: Any,
     ) -> None:
+        owner = type(self).__name__
+        prefixes, own = prefix_map, client
+        if isinstance(prefixes, Client) or isinstance(own, Mapping):
+            prefixes, own = own, prefixes
+        check_prefix_map(owner, prefixes)
+        check_kind(owner, "client", own, Client)
+        assert not isinstance(prefixes, Client) and not isinstance(own, Mapping)
+        check_kind(owner, "show_progress", show_progress, bool)
+        check_kind(owner, "max_batch_size", max_batch_size, int)
         if max_batch_size < 1:
             raise ValueError(f"max_batch_size must be at least 1, not {max_batch_size}")
         super().__init__(
             ais_source_list,
-            prefix_map,
+            prefixes,
             partition_sources_by_worker,
-            storage_client=client,
+            storage_client=own,
             show_progress=show_progress,
             **options,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
@@ -104,3 +105,16 @@ def _collate_views(
 
 
 default_collate_fn_map[memoryview] = _collate_views
+
+
+def _rebuild_view(content: bytes) -> memoryview:
+    return memoryview(content)
+
+
+def _reduce_view(view: memoryview) -> tuple[Callable[[bytes], memoryview], tuple[bytes]]:
+    """A content without a copy that a worker process hands over: copied after all. What cannot be
+    pickled there is lost in a thread of the queue, and the loop waits for it for ever."""
+    return _rebuild_view, (bytes(view),)
+
+
+ForkingPickler.register(memoryview, _reduce_view)

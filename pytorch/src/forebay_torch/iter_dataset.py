@@ -29,6 +29,7 @@ from forebay_torch.source import (
     ObjectIndex,
     PrefixMap,
     Sources,
+    check_kind,
     check_reading,
     parts_of,
     snapshot,
@@ -90,9 +91,12 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
         warm_ahead: So many of its next objects each worker tells the cluster, which fetches those
             that are cold before they are due; see ``prefetch_order``.
         replication: So many ranks in a row read the same, as parts of one model do.
+        allow_empty: Whether a source or prefix may match no object.
 
     Raises:
-        ValueError: There is no source, or arguments contradict each other.
+        ValueError: There is no source, a source or prefix matches nothing, or arguments contradict
+            each other.
+        TypeError: An argument stands in the place of another.
         NotFound: There is no such bucket or transform; the message names it.
 
     Example:
@@ -124,8 +128,10 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
         snapshot: bool = False,
         warm_ahead: int = 0,
         replication: int = 1,
+        allow_empty: bool = False,
     ) -> None:
         owner = type(self).__name__
+        check_kind(owner, "partition_sources_by_worker", partition_sources_by_worker, bool)
         if ais_source_list is not None and sources is not None:
             raise TypeError(f"{owner} takes sources or ais_source_list, not both")
         check_reading(owner, etl_name, snapshot)
@@ -133,6 +139,7 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
             raise ValueError(f"{owner}: warm_ahead must not be negative: {warm_ahead}")
         self._etl_name = etl_name or ""
         self._pinned = snapshot
+        self._allow_empty = allow_empty
         self._warm_ahead = warm_ahead
         self._replication = place.checked_replication(owner, replication)
         self._rank = place.checked_rank(owner, rank, world_size)
@@ -166,11 +173,17 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
         self.reset()
 
     def _snapshot(self) -> ObjectIndex:
-        return snapshot(self._parts, self._config.max_listing_retries, **self._reading())
+        retries = self._config.max_listing_retries
+        return snapshot(self._parts, retries, owner=type(self).__name__, **self._reading())
 
     def _reading(self) -> dict[str, Any]:
         """How the objects are listed and read."""
-        return {"config": self._config, "pinned": self._pinned, "etl_name": self._etl_name}
+        return {
+            "config": self._config,
+            "pinned": self._pinned,
+            "etl_name": self._etl_name,
+            "allow_empty": self._allow_empty,
+        }
 
     def worker_objects(self) -> Iterator[Object]:
         """The objects of this worker on this rank that have not been taken yet."""
@@ -304,8 +317,8 @@ class IterableDataset(BaseIterDataset):
             is never skipped. ``retry:N`` reads it up to N times more, then raises.
         show_progress: Show on a terminal's stderr how many samples were read.
         options: ``shard_by_rank``, ``rank``, ``world_size``, ``replication``, ``shuffle``,
-            ``seed``, ``equal_length``, ``batch_size``, ``snapshot`` and ``warm_ahead`` of
-            BaseIterDataset.
+            ``seed``, ``equal_length``, ``batch_size``, ``snapshot``, ``warm_ahead`` and
+            ``allow_empty`` of BaseIterDataset.
 
     Example:
         >>> dataset = IterableDataset(bucket, shuffle=True, batch_size=32)

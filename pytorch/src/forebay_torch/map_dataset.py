@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import pickle
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,13 +16,22 @@ from forebay_torch.ahead import FetchedAhead, Wait
 from forebay_torch.awaited import AsyncItems
 from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
-from forebay_torch.policy import NEVER_SKIPPED, Counters, DatasetStats, OnError, Policy
+from forebay_torch.own_items import OwnItems, decides_by_item, fetched
+from forebay_torch.policy import (
+    NEVER_SKIPPED,
+    Counters,
+    DatasetStats,
+    OnError,
+    Policy,
+    stopped,
+)
 from forebay_torch.project import check_project
 from forebay_torch.source import (
     Answer,
     ObjectIndex,
     PrefixMap,
     Sources,
+    check_prefix_map,
     check_reading,
     parts_of,
     views,
@@ -37,11 +45,9 @@ __all__ = ["BaseMapDataset", "MapDataset"]
 
 # How many objects in a row are tried where one cannot be had.
 _MOST_TRIES = 20
-# The batch that a thread is working on: a dataset's index and the contents fetched for it.
-_batch = threading.local()
 
 
-class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
+class BaseMapDataset(OwnItems, AsyncItems, Dataset[Any], ABC):
     """A list of objects that a subclass turns into samples in ``__getitem__``.
 
     The objects are listed once, when the dataset is made; their order is that of the sources, and
@@ -58,9 +64,12 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
             a request, 16 at a time, and ``objects`` still tells the sizes of what is stored.
         snapshot: Read only what the objects are now: one that is written anew later is
             ``ObjectChanged``, never mixed bytes. Each object costs a request then, 16 at a time.
+        allow_empty: Whether a source or prefix may match no object.
 
     Raises:
-        ValueError: There is no source, or arguments contradict each other.
+        ValueError: There is no source, a source or prefix matches nothing, or arguments contradict
+            each other.
+        TypeError: An argument stands in the place of another.
         NotFound: There is no such bucket or transform; the message names it.
 
     Example:
@@ -79,6 +88,7 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
         config: Config | None = None,
         etl_name: str | None = None,
         snapshot: bool = False,
+        allow_empty: bool = False,
     ) -> None:
         owner = type(self).__name__
         if ais_source_list is not None and sources is not None:
@@ -94,6 +104,8 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
         self._index = list_parts(
             self._parts,
             self._config.max_listing_retries,
+            owner=owner,
+            allow_empty=allow_empty,
             config=self._config,
             pinned=snapshot,
             etl_name=etl_name,
@@ -116,17 +128,26 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
         """The sample at ``index``."""
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        """The samples of a batch, from contents that were fetched together."""
-        rows = self.rows(indices)
-        if self._config.batch_bytes == 0:
-            return [self[row] for row in rows]
-        contents = dict(zip(rows, self.fetch(rows), strict=True))
-        outer = getattr(_batch, "current", None)
-        _batch.current = (self._index, contents)
+        """The samples of a batch, each as ``__getitem__`` returns it, from contents that were fetched
+        together."""
+        return self._each(indices)
+
+    def rows_to_fetch(self, indices: Sequence[Any]) -> list[int]:
+        """The rows that ``__getitem__`` will read for these indices; none where that is unknown: a
+        subclass gives indices the meaning that it likes."""
+        if self._config.batch_bytes == 0 or not self._reads_its_index:
+            return []
         try:
-            return [self[row] for row in rows]
-        finally:
-            _batch.current = outer
+            return self.rows(indices)
+        except (IndexError, TypeError):
+            return []
+
+    def _data(self) -> object:
+        return self._index
+
+    def _answers(self, rows: Sequence[int]) -> dict[int, Answer]:
+        """The contents of these rows, fetched together; in place of what cannot be had, why."""
+        return dict(zip(rows, self._fetch(rows), strict=True))
 
     def fetch(self, indices: Sequence[SupportsIndex]) -> list[memoryview]:
         """The raw contents of these objects, in this order: one request per owning target.
@@ -232,7 +253,8 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
     def rows(self, indices: Iterable[SupportsIndex]) -> list[int]:
         """``row`` of each of them."""
         wanted: list[Any] = list(indices)
-        if set(map(type, wanted)) == {int} and min(wanted) >= 0 and max(wanted) < len(self):
+        length = min(len(self), len(self._index.listing))
+        if set(map(type, wanted)) == {int} and min(wanted) >= 0 and max(wanted) < length:
             return wanted
         return list(map(self.row, wanted))
 
@@ -244,7 +266,7 @@ class BaseMapDataset(AsyncItems, Dataset[Any], ABC):
         """
         number = operator.index(index)
         row = number + len(self) if number < 0 else number
-        if not 0 <= row < len(self):
+        if not 0 <= row < min(len(self), len(self._index.listing)):
             raise IndexError("index must be in bounds of dataset")
         return row
 
@@ -273,15 +295,16 @@ class MapDataset(BaseMapDataset):
         storage_client: A ``forebay.Client``; by default one from the environment.
         return_name: Whether a sample is a pair with the name; by default only when neither
             ``bucket_name`` nor ``data_format_fn`` is given.
-        zero_copy: Hand out ``memoryview`` instead of ``bytes``; it does not cross processes, so it
-            needs a ``data_format_fn`` or ``num_workers=0``.
+        zero_copy: Hand out ``memoryview`` instead of ``bytes``. A view that a worker process hands
+            over is copied: it saves a copy with ``num_workers=0``, a ThreadLoader, or a
+            ``data_format_fn`` or ``collate_fn``.
         on_error: What to do about an object that cannot be had, or that ``data_format_fn`` fails
             on: ``raise``; ``replace`` it by the next object of the dataset that can be had, so
             that batches keep their lengths; or a function of its name and the exception, whose
             result takes the sample's place. That the cluster does not answer, or refuses, is
             never replaced. ``retry:N`` reads it up to N times more, then raises.
             ``stats().failed`` counts.
-        snapshot: As for BaseMapDataset, with ``etl_name``.
+        snapshot: As for BaseMapDataset, with ``etl_name`` and ``allow_empty``.
     """
 
     def __init__(
@@ -300,6 +323,7 @@ class MapDataset(BaseMapDataset):
         zero_copy: bool = False,
         on_error: OnError = "raise",
         snapshot: bool = False,
+        allow_empty: bool = False,
     ) -> None:
         owner = type(self).__name__
         if on_error == "skip":
@@ -323,6 +347,7 @@ class MapDataset(BaseMapDataset):
             config=config,
             etl_name=etl_name,
             snapshot=snapshot,
+            allow_empty=allow_empty,
         )
         self.project_name = project_name
         self._format = SampleFormat(
@@ -355,14 +380,20 @@ class MapDataset(BaseMapDataset):
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
         if isinstance(index, slice):
-            return self.__getitems__(range(*index.indices(len(self))))
+            return self._samples(self.rows(range(*index.indices(len(self)))))
         row = self.row(index)
-        return self._sample(row, self._one(row))
+        answer = fetched(self._index, row)
+        return self._sample(row, self._one(row) if answer is None else answer)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        if decides_by_item(type(self), MapDataset):
+            return self._each(indices)
+        return self._samples(self.rows(indices))
+
+    def _samples(self, rows: Sequence[int]) -> list[Any]:
+        """The samples at these rows, from contents that were fetched together."""
         if self._config.batch_bytes == 0:
-            return [self[index] for index in indices]
-        rows = self.rows(indices)
+            return [self._sample(row, self._one(row)) for row in rows]
         names, answers = self._named(rows)
         if self._format.is_plain and set(map(type, answers)) == {bytes}:
             return list(zip(names, answers, strict=True))
@@ -442,6 +473,8 @@ class SampleFormat:
         if self._function is not None:
             try:
                 sample = self._function(sample)
+            except StopIteration as error:
+                raise stopped("data_format_fn", f"the object {name!r}") from error
             except Exception as error:
                 error.add_note(f"while data_format_fn worked on the object {name!r}")
                 raise
@@ -458,6 +491,7 @@ def sources_of(
     project_name: str | None = None,
 ) -> tuple[Sources | None, PrefixMap | None]:
     """Sources and prefixes, from whichever of the ways to name them was used."""
+    check_prefix_map(owner, prefix_map)
     named = [source for source in given if source is not None]
     if len(named) + (bucket_name is not None) > 1:
         raise TypeError(f"{owner} takes one of sources, ais_source_list and bucket_name")
@@ -502,8 +536,5 @@ class _ObjectList(Sequence[Object]):
 
     def _object(self, row: int) -> Object:
         plain = self._index.object(row)
-        current = getattr(_batch, "current", None)
-        if current is None or current[0] is not self._index or row not in current[1]:
-            return plain
-        content = current[1][row]
-        return FetchedObject(plain, lambda: content)
+        answer = fetched(self._index, row)
+        return plain if answer is None else FetchedObject(plain, lambda: views([answer])[0])

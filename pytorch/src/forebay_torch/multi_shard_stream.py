@@ -52,6 +52,7 @@ class MultiShardStream(AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
         rank: Which rank this is; by default asked of ``torch.distributed``.
         world_size: How many there are; goes with ``rank``.
         equal_length: As for BaseIterDataset, with ``batch_size``.
+        allow_empty: Whether a stream may have no shard.
 
     Example:
         >>> images, texts = DataShard(bucket, "images-"), DataShard(bucket, "texts-")
@@ -69,10 +70,11 @@ class MultiShardStream(AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
         world_size: int | None = None,
         equal_length: EqualLength = "none",
         batch_size: int = 1,
+        allow_empty: bool = False,
     ) -> None:
         if not data_sources:
             raise ValueError("MultiShardStream needs at least one DataShard")
-        self._streams = [_Stream(source) for source in data_sources]
+        self._streams = [_Stream(source, allow_empty) for source in data_sources]
         lengths = [len(stream) for stream in self._streams]
         if strict and len(set(lengths)) > 1:
             raise ValueError(f"MultiShardStream: the streams have {lengths} members; not the same")
@@ -144,11 +146,14 @@ class MultiShardStream(AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
 class _Stream:
     """The members of all shards of one source, in order."""
 
-    def __init__(self, source: DataShard) -> None:
+    def __init__(self, source: DataShard, allow_empty: bool) -> None:
         self.bucket = source.bucket
         self.etl_name = source.etl_name or ""
         self._shards: ObjectIndex = shard_snapshot(
-            "MultiShardStream", [Part(source.bucket, source.prefix)], etl_name=self.etl_name
+            "MultiShardStream",
+            [Part(source.bucket, source.prefix)],
+            etl_name=self.etl_name,
+            allow_empty=allow_empty,
         )
         # The transformed shard at hand, and its members.
         self._at_hand: tuple[int, dict[str, bytes]] = (-1, {})
@@ -158,7 +163,7 @@ class _Stream:
                 raise index
             names.append(index.names)
         self._ends = tuple(accumulate(len(listing) for listing in names))
-        self.members = Listing.concat(names)
+        self.members = Listing.concat(names) if names else Listing.from_pairs(())
 
     def __len__(self) -> int:
         return len(self.members)

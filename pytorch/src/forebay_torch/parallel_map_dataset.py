@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
 from forebay import ForebayError, ObjectChanged
 from forebay_torch.map_dataset import MapDataset
-from forebay_torch.source import PrefixMap, Sources
+from forebay_torch.source import PrefixMap, Sources, check_kind
 
 __all__ = ["ParallelMapDataset"]
 
@@ -45,6 +45,7 @@ class ParallelMapDataset(MapDataset):
         num_workers: int = 16,
         **options: Any,
     ) -> None:
+        check_kind(type(self).__name__, "num_workers", num_workers, int)
         if num_workers < 1:
             raise ValueError(f"num_workers must be at least 1, not {num_workers}")
         for name in ("etl_name", "snapshot", "zero_copy"):
@@ -53,16 +54,14 @@ class ParallelMapDataset(MapDataset):
         super().__init__(ais_source_list, prefix_map, **{**options, "zero_copy": True})
         self.num_workers = num_workers
 
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        if isinstance(index, slice):
-            return super().__getitem__(index)
-        return self.__getitems__([index])[0]
-
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        rows = self.rows(indices)
+    def _answers(self, rows: Sequence[int]) -> dict[int, Any]:
+        """The contents of those that are not read by ranges."""
         sizes = self._index.listing.sizes
         small = [row for row in rows if sizes[row] <= _LEAST_BYTES]
-        answers: dict[int, Any] = dict(zip(small, self._fetch(small), strict=True))
+        return super()._answers(small)
+
+    def _samples(self, rows: Sequence[int]) -> list[Any]:
+        answers = self._answers(rows)
         return [
             self._sample(row, answers[row] if row in answers else self._one(row)) for row in rows
         ]

@@ -13,7 +13,7 @@ import torch
 from forebay import AccessDenied, ClusterUnavailable, Timeout, TooManyRequests
 from forebay_torch import place
 
-__all__ = ["Counters", "DatasetStats", "LEFT_OUT", "NEVER_SKIPPED", "OnError", "Policy"]
+__all__ = ["Counters", "DatasetStats", "LEFT_OUT", "NEVER_SKIPPED", "OnError", "Policy", "stopped"]
 
 # "raise", "skip", "replace", "retry:N", or a function of name and exception.
 OnError = str | Callable[[str, Exception], Any]
@@ -112,6 +112,20 @@ class Counters:
         return DatasetStats(int(objects), int(size), int(requests), int(failed), fetch_s)
 
 
+def stopped(function: str, place: str) -> RuntimeError:
+    """The error in place of a StopIteration that a function of the user raised: a loop would take it
+    for the end of the data.
+
+    Args:
+        function: What the user knows the function as.
+        place: What it worked on.
+    """
+    return RuntimeError(
+        f"{function} raised StopIteration while it worked on {place}; a loop would end there as if "
+        "there were no more samples (a next() without a default?)"
+    )
+
+
 class Policy:
     """One of the ways to go on after a failure, and the count of them.
 
@@ -155,7 +169,10 @@ class Policy:
         if self._tries:
             return self._retried(error, again)
         if callable(self.on_error):
-            sample = self.on_error(name, error)
+            try:
+                sample = self.on_error(name, error)
+            except StopIteration as stop:
+                raise stopped("on_error", f"the sample {name!r}") from stop
         elif self.on_error == "raise" or isinstance(error, NEVER_SKIPPED):
             raise error
         elif self.on_error == "replace" and replacement is not None:

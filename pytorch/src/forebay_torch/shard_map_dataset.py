@@ -7,7 +7,7 @@ import warnings
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 from torch.utils.data import Dataset
 
@@ -24,13 +24,18 @@ from forebay import (
 )
 from forebay_torch.config import Config
 from forebay_torch.fields import Fields
+from forebay_torch.own_items import OwnItems, decides_by_item, fetched
 from forebay_torch.shard_reader import Decode, check_options, decoded
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, parts_of, shard_snapshot
 
 __all__ = ["ShardMapDataset"]
 
 
-class ShardMapDataset(Dataset[Any]):
+# Key, parts by extension, and shard of a sample.
+_Content: TypeAlias = tuple[str, dict[str, Any], str]
+
+
+class ShardMapDataset(OwnItems, Dataset[Any]):
     """Samples of shards as ``(key, {extension: bytes})``, each by its number.
 
     The cluster indexes the shards when the dataset is made; after that a sample costs the bytes of
@@ -50,6 +55,7 @@ class ShardMapDataset(Dataset[Any]):
         concurrency: How many shards are indexed at a time.
         client: For sources given as URIs; by default one from the environment.
         config: Its ``max_composite_object_size`` bounds one request.
+        allow_empty: Whether a source or prefix may have no shard.
 
     Example:
         >>> dataset = ShardMapDataset(bucket, decode={"cls": int})
@@ -70,6 +76,7 @@ class ShardMapDataset(Dataset[Any]):
         concurrency: int = 16,
         client: Client | None = None,
         config: Config | None = None,
+        allow_empty: bool = False,
     ) -> None:
         owner = type(self).__name__
         check_options(owner, keys, on_error)
@@ -86,7 +93,9 @@ class ShardMapDataset(Dataset[Any]):
         self._fill = fill_missing
         parts = parts_of(owner, sources if bucket_list is None else bucket_list, prefix_map, client)
         retries = self._config.max_listing_retries
-        self._shards = shard_snapshot(owner, parts, retries, config=self._config)
+        self._shards = shard_snapshot(
+            owner, parts, retries, config=self._config, allow_empty=allow_empty
+        )
         self._table = _Table(self._shards, keys, lowercase, on_error == "skip", concurrency)
         self._objects: Listing | None = None
 
@@ -111,14 +120,45 @@ class ShardMapDataset(Dataset[Any]):
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
         """The sample at ``index``, negative ones count from the end; of a slice, a list."""
         if isinstance(index, slice):
-            return self.__getitems__(range(*index.indices(len(self))))
-        return self.__getitems__([index])[0]
+            return self._samples([self._row(row) for row in range(*index.indices(len(self)))])
+        row = self._row(index)
+        content = fetched(self._table, row)
+        key, parts, uri = self._fetch([row])[0] if content is None else content
+        return self._sample(key, parts, uri)
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[str, Any]]:
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """The samples of a batch, from members that were fetched together."""
-        rows = [self._row(index) for index in indices]
+        if decides_by_item(type(self), ShardMapDataset):
+            return self._each(indices)
+        return self._samples([self._row(index) for index in indices])
+
+    def rows_to_fetch(self, indices: Sequence[Any]) -> list[int]:
+        """The samples that ``__getitem__`` will read for these indices, where that is known."""
+        if not self._reads_its_index:
+            return []
+        try:
+            return [self._row(index) for index in indices]
+        except (IndexError, TypeError):
+            return []
+
+    def _data(self) -> object:
+        return self._table
+
+    def _answers(self, rows: Sequence[int]) -> dict[int, _Content]:
+        return dict(zip(rows, self._contents(rows), strict=True))
+
+    def _samples(self, rows: Sequence[int]) -> list[tuple[str, Any]]:
+        """The samples at these rows."""
+        return [self._sample(key, parts, uri) for key, parts, uri in self._contents(rows)]
+
+    def _sample(self, key: str, parts: dict[str, Any], uri: str) -> tuple[str, Any]:
+        """The sample that these parts make."""
+        return key, decoded(key, Fields(parts, self._fill, key, uri), self._decode)
+
+    def _contents(self, rows: Sequence[int]) -> list[_Content]:
+        """What these samples are made of, by as few requests as the configuration allows."""
         limit = self._config.batch_bytes
-        samples: list[tuple[str, Any]] = []
+        samples: list[_Content] = []
         start = 0
         while start < len(rows):
             end, total = start + 1, sum(self._table.sizes(rows[start]))
@@ -134,7 +174,7 @@ class ShardMapDataset(Dataset[Any]):
     def _row(self, index: SupportsIndex) -> int:
         number = operator.index(index)
         row = number + len(self) if number < 0 else number
-        if not 0 <= row < len(self):
+        if not 0 <= row < min(len(self), len(self._table.ends)):
             raise IndexError("index must be in bounds of dataset")
         return row
 
@@ -142,7 +182,7 @@ class ShardMapDataset(Dataset[Any]):
         name = self._table.members.name(self._table.order[self._table.span(row).start])
         return (split_member(name, self._keys, self._lowercase) or (name, ""))[0]
 
-    def _fetch(self, rows: Sequence[int]) -> list[tuple[str, Any]]:
+    def _fetch(self, rows: Sequence[int]) -> list[_Content]:
         """These samples by one batch."""
         table, members, sizes = self._table, self._table.members, self._table.members.sizes
         # Number of a shard -> the shard with its URI, for each is asked for many samples.
@@ -163,7 +203,7 @@ class ShardMapDataset(Dataset[Any]):
                 of_sample.append((name, sizes[member]))
             asked.append((uri, of_sample))
         answers = iter(batch.get_all() if batch is not None else ())
-        samples = []
+        samples: list[_Content] = []
         for uri, of_sample in asked:
             parts: dict[str, Any] = {}
             key = ""
@@ -176,8 +216,7 @@ class ShardMapDataset(Dataset[Any]):
                     )
                 key, extension = split_member(name, self._keys, self._lowercase) or (name, "")
                 parts[extension] = bytes(content)
-            fields = Fields(parts, self._fill, key, uri)
-            samples.append((key, decoded(key, fields, self._decode)))
+            samples.append((key, parts, uri))
         return samples
 
 

@@ -19,12 +19,12 @@ from forebay_torch import order, place
 from forebay_torch.config import Config
 from forebay_torch.fields import Fields
 from forebay_torch.iter_dataset import BaseIterDataset
-from forebay_torch.policy import NEVER_SKIPPED
+from forebay_torch.policy import NEVER_SKIPPED, stopped
 from forebay_torch.progress import Progress
 from forebay_torch.resume import make_state, read_state
 from forebay_torch.shard_place import ShardPlace, Shards
 from forebay_torch.shard_plan import Item, shuffled
-from forebay_torch.source import ObjectIndex, PrefixMap, Sources, shard_snapshot
+from forebay_torch.source import ObjectIndex, PrefixMap, Sources, check_kind, shard_snapshot
 from forebay_torch.unpacked import UnpackedShard
 from forebay_torch.warm import warming
 
@@ -86,6 +86,7 @@ class ShardReader(BaseIterDataset):
         client: As for BaseIterDataset.
         config: As for BaseIterDataset.
         warm_ahead: As for BaseIterDataset, in shards, with ``replication``.
+        allow_empty: Whether a source or prefix may have no shard.
 
     Example:
         >>> loader = DataLoader(ShardReader(bucket), batch_size=60, num_workers=4)
@@ -123,8 +124,10 @@ class ShardReader(BaseIterDataset):
         config: Config | None = None,
         warm_ahead: int = 0,
         replication: int = 1,
+        allow_empty: bool = False,
     ) -> None:
         check_options(type(self).__name__, keys, on_error)
+        check_kind(type(self).__name__, "show_progress", show_progress, bool)
         if shuffle_buffer < 0:
             raise ValueError(f"shuffle_buffer must not be negative: {shuffle_buffer}")
         if handler is not None and on_error != "raise":
@@ -145,6 +148,7 @@ class ShardReader(BaseIterDataset):
             etl_name=etl_name,
             warm_ahead=warm_ahead,
             replication=replication,
+            allow_empty=allow_empty,
         )
         self._nodesplitter = nodesplitter
         self._workersplitter = workersplitter
@@ -162,7 +166,7 @@ class ShardReader(BaseIterDataset):
         self._counts = array("q", [-1]) * len(self.objects)
         self._place = ShardPlace(type(self).__name__)
         ranks = self._rank_and_world()[1]
-        if len(self.objects) < ranks and not resampled:
+        if 0 < len(self.objects) < ranks and not resampled:
             warnings.warn(
                 f"{len(self.objects)} shards for {ranks} ranks: some ranks get no samples; write "
                 "more and smaller shards, or use ShardMapDataset",
@@ -418,14 +422,18 @@ class ShardReader(BaseIterDataset):
 
     def _failed(self, name: str, error: Exception) -> bool:
         """Whether to go on with the shard after this failure; raises it where that is asked."""
-        if self._handler is not None:
-            return bool(self._handler(error))
-        if callable(self._on_error):
-            self._on_error(name, error)
-        elif self._on_error == "raise" or isinstance(error, NEVER_SKIPPED):
+        try:
+            if self._handler is not None:
+                return bool(self._handler(error))
+            if callable(self._on_error):
+                self._on_error(name, error)
+                return True
+        except StopIteration as stop:
+            called = "on_error" if self._handler is None else "handler"
+            raise stopped(called, repr(name)) from stop
+        if self._on_error == "raise" or isinstance(error, NEVER_SKIPPED):
             raise error
-        else:
-            warnings.warn(f"left out of {name}: {error}", stacklevel=2)
+        warnings.warn(f"left out of {name}: {error}", stacklevel=2)
         return True
 
 
@@ -459,6 +467,9 @@ def decoded(key: str, fields: Fields, decode: Decode | None) -> Any:
         for part in fields.keys() & decode.keys():
             fields[part] = decode[part](fields[part])
         return fields
+    except StopIteration as error:
+        of = f"{part!r} of " if part else ""
+        raise stopped("decode", f"{of}the sample {key!r} of {fields.url}") from error
     except Exception as error:
         of = f"{part!r} of " if part else ""
         error.add_note(f"while decode worked on {of}the sample {key!r} of {fields.url}")

@@ -35,6 +35,8 @@ __all__ = [
     "PrefixMap",
     "ObjectIndex",
     "Part",
+    "check_kind",
+    "check_prefix_map",
     "check_reading",
     "parts_of",
     "shard_snapshot",
@@ -209,10 +211,16 @@ def parts_of(
         client: For sources given as strings; by default one from the environment.
     """
     chosen: list[Source]
+    check_prefix_map(owner, prefix_map)
     if isinstance(sources, Bucket | ObjectGroup | str):
         chosen = [sources]
-    else:
+    elif sources is None or (isinstance(sources, Iterable) and not isinstance(sources, Mapping)):
         chosen = list(sources or ())
+    else:
+        raise TypeError(
+            f"{owner}: the first argument names the sources, a Bucket, an ObjectGroup, a URI or a "
+            f"list of them, not {sources!r}; prefixes of a source are given as prefix_map"
+        )
     if not chosen or "" in chosen:
         raise ValueError(f"{owner} needs at least one source: a Bucket, an ObjectGroup or a URI")
     prefixes_of = dict(prefix_map or {})
@@ -226,6 +234,8 @@ def parts_of(
             prefixes = [""]
         elif isinstance(prefixes, str):
             prefixes = [prefixes]
+        if not all(isinstance(prefix, str) for prefix in prefixes):
+            raise TypeError(f"{owner}: a prefix in prefix_map is a str, not one of {prefixes!r}")
         if isinstance(source, str):
             client = client or Client()
             bucket, path = client.bucket_of(source)
@@ -247,6 +257,9 @@ def snapshot(
     retries: int = 0,
     keep: Callable[[Part, str], bool] | None = None,
     *,
+    owner: str = "a dataset",
+    allow_empty: bool = False,
+    kind: str = "object",
     config: Config | None = None,
     pinned: bool = False,
     etl_name: str | None = None,
@@ -257,9 +270,15 @@ def snapshot(
         parts: What to list.
         retries: How often a listing is begun anew after a failure that may pass.
         keep: Which names of a part stay; by default all.
+        owner: Name of the dataset's class, for messages.
+        allow_empty: Whether a part may match nothing.
+        kind: What ``keep`` selects, for messages.
         config: Its retries of listings and of reads.
         pinned: Whether only what is listed now is read later.
         etl_name: A transform of the cluster through which objects are read.
+
+    Raises:
+        ValueError: A part matches nothing, and ``allow_empty`` is not set.
     """
     if etl_name and parts:
         check_etl(parts[0].bucket.client, etl_name)
@@ -270,6 +289,10 @@ def snapshot(
     for part in kept:
         source = _with_retry(part.source, config and config.list_retry_config)
         listing, pin = _retried(partial(_listed, source, part.prefix, pinned), retries)
+        if not allow_empty:
+            covered = [p for p in parts if p.source == part.source and p.prefix != part.prefix]
+            for one in [part, *covered]:
+                _check_not_empty(owner, one, part, listing, keep, kind)
         if keep is not None or part.bucket in seen:
             before = seen.get(part.bucket, set())
             rows = _chosen(listing, part, keep, before, part.bucket in seen)
@@ -284,8 +307,36 @@ def snapshot(
     return ObjectIndex(listed, Listing.concat(told) if pinned else None, etl_name or "")
 
 
+def check_prefix_map(owner: str, prefix_map: Any) -> None:
+    """Refuses another argument in the place of ``prefix_map``.
+
+    Raises:
+        TypeError: It is no mapping.
+    """
+    if prefix_map is not None and not isinstance(prefix_map, Mapping):
+        raise TypeError(
+            f"{owner}: the second argument is prefix_map, source -> prefixes, such as "
+            f'{{bucket: "train/"}}, not {prefix_map!r}; give other arguments by name'
+        )
+
+
+def check_kind(owner: str, name: str, value: Any, kind: type) -> None:
+    """Refuses a positional argument that was meant for another place.
+
+    Raises:
+        TypeError: ``value`` is neither None nor of this type.
+    """
+    is_bool = isinstance(value, bool) and kind is not bool
+    if value is not None and (is_bool or not isinstance(value, kind)):
+        raise TypeError(
+            f"{owner}: {name} is of type {kind.__name__}, not {value!r}; is an argument in "
+            "another one's place? Give all but the sources and prefix_map by name"
+        )
+
+
 def check_reading(owner: str, etl_name: str | None, pinned: bool) -> None:
-    """Refuses ways to read that do not go together."""
+    """Refuses ways to read that do not go together, and what is no name of a transform."""
+    check_kind(owner, "etl_name", etl_name, str)
     if etl_name and pinned:
         raise ValueError(
             f"{owner}: snapshot=True pins what is stored; what etl_name={etl_name!r} makes of it "
@@ -302,13 +353,43 @@ def shard_snapshot(
     def is_shard(part: Part, name: str) -> bool:
         return isinstance(part.source, ObjectGroup) or archive_format(name) is not None
 
-    index = snapshot(parts, retries, is_shard, **options)
-    if not len(index.listing):
+    return snapshot(parts, retries, is_shard, owner=owner, kind="shard", **options)
+
+
+def _check_not_empty(
+    owner: str,
+    part: Part,
+    listed: Part,
+    listing: Listing,
+    keep: Callable[[Part, str], bool] | None,
+    kind: str,
+) -> None:
+    """Refuses a part of which nothing is in this listing, which is that of ``listed`` and has
+    all of ``part`` if its prefix is longer."""
+    if not part.prefix.startswith(listed.prefix):
+        return
+    is_all = part.prefix == listed.prefix
+    if keep is None and is_all and len(listing):
+        return
+    found = (name for name in listing.names() if is_all or name.startswith(part.prefix))
+    first = next(found, None)
+    if first is not None and (keep is None or keep(part, first)):
+        return
+    if keep is not None and any(keep(part, name) for name in found):
+        return
+    where = part.bucket.uri
+    if isinstance(part.source, ObjectGroup):
+        where = f"the group of {len(part.source.names)} names in {where}"
+    names = f" whose name begins with {part.prefix!r}" if part.prefix else ""
+    if first is not None:
         raise ValueError(
-            f"{owner} found no shards: no object there is named like an archive "
-            "(.tar, .tgz, .tar.gz, .tar.lz4, .tar.zst, .zip)"
+            f"{owner} found no {kind}s in {where}: no object there{names} is named like an archive "
+            "(.tar, .tgz, .tar.gz, .tar.lz4, .tar.zst, .zip); allow_empty=True takes none"
         )
-    return index
+    raise ValueError(
+        f"{owner} found no {kind}s in {where}: there is no object{names}; check bucket and prefix, "
+        "or pass allow_empty=True for a dataset that may be empty"
+    )
 
 
 def _listed(

@@ -12,6 +12,7 @@ from typing import Any
 
 from forebay_torch import place
 from forebay_torch.ahead import FetchedAhead
+from forebay_torch.policy import stopped
 
 __all__ = ["Made", "ThreadPass"]
 
@@ -75,7 +76,7 @@ class ThreadPass:
     def next(self) -> Made:
         """The next batch; waits for it."""
         if not self._threads and not self._closed:
-            return next(self._own[0]) if self._jobs is None else next(self._jobs)()
+            return next(self._own[0]) if self._jobs is None else _made_by(next(self._jobs))
         with self._changed:
             while True:
                 if self._closed:
@@ -162,7 +163,7 @@ class ThreadPass:
                     return
                 self._asked += 1
             try:
-                made: Made | BaseException = job()
+                made: Made | BaseException = _made_by(job)
             except BaseException as error:
                 made = error
             self._put(number, made)
@@ -208,6 +209,15 @@ class ThreadPass:
             if not self._closed:
                 self._made[number] = made
                 self._changed.notify_all()
+
+
+def _made_by(job: Callable[[], Made]) -> Made:
+    """What a job makes. A StopIteration of the dataset or of ``collate_fn`` is an error of its
+    batch, not the end of the pass."""
+    try:
+        return job()
+    except StopIteration as error:
+        raise stopped("the dataset or collate_fn", "a batch of a ThreadLoader") from error
 
 
 # A pass that was closed stays in it as long as a thread of it runs, which refers to it.

@@ -49,6 +49,7 @@ class Checkpoint:
 
     Raises:
         ValueError: A number makes no sense, or the bucket's kind is unknown.
+        NotFound: The cluster has no such native bucket; the message names it.
 
     Example:
         >>> checkpoint = Checkpoint(bucket_name="checkpoints")
@@ -84,6 +85,10 @@ class Checkpoint:
         self._base: Location | None = None
         if bucket_name is not None:
             self._base = Location(*self.client.bucket_of(uri_of(bucket_name) or bucket_name))
+            if self._base.bucket.provider == "ais":
+                # Now, rather than after the first steps of a training. What a cloud has is seen when
+                # it is asked.
+                self._base.bucket.head()
         self._in_flight = InFlight()
         self._write_back = None if write_back is None else WriteBack(write_back)
 

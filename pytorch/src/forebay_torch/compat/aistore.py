@@ -8,7 +8,7 @@ are read through the cluster that they name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from forebay import Bucket, Client, ObjectGroup
@@ -112,9 +112,14 @@ class AISBatchIterDataset(BatchIterDataset):
     def __init__(
         self, ais_source_list: Any, client: Any = None, prefix_map: Any = None, *args: Any, **options: Any
     ) -> None:
+        if isinstance(client, Mapping):
+            raise TypeError(
+                f"{type(self).__name__}: the second argument is the client, as in AIStore's class, "
+                f"not {client!r}; give prefix_map by name"
+            )
         sources, prefixes = _sources(ais_source_list, prefix_map)
         own = client if client is None or isinstance(client, Client) else _client(client)
-        super().__init__(sources, own, prefixes, *args, **options)
+        super().__init__(sources, prefixes, own, *args, **options)
 
 
 class AISShardReader(ShardReader):
@@ -149,6 +154,11 @@ class AISMultiShardStream(MultiShardStream):
 
 def _sources(given: Any, prefix_map: Any) -> tuple[Any, Any]:
     """Sources and prefixes, each source as one of ours."""
+    if prefix_map is not None and not isinstance(prefix_map, Mapping):
+        raise TypeError(
+            "the second argument is prefix_map, source -> prefixes, such as "
+            f'{{bucket: "train/"}}, not {prefix_map!r}; give other arguments by name'
+        )
     chosen = list(given) if isinstance(given, list | tuple) else given
     if isinstance(chosen, list):
         chosen = [_source(source) for source in chosen]

@@ -9,17 +9,29 @@ said of those here is accepted and not used.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from torch.utils.data import Dataset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from forebay import Client, ForebayError, Object, RangeReader, Reader, Retry, Writer
+from forebay import (
+    Client,
+    ForebayError,
+    Object,
+    ObjectProps,
+    RangeReader,
+    Reader,
+    Retry,
+    Writer,
+)
+from forebay_torch import place
 from forebay_torch.checkpoint.checkpoint import Checkpoint
 from forebay_torch.iter_dataset import BaseIterDataset
 from forebay_torch.map_dataset import BaseMapDataset
+from forebay_torch.own_items import decides_by_item
+from forebay_torch.policy import stopped
 
 __all__ = [
     "S3Checkpoint",
@@ -35,6 +47,7 @@ __all__ = [
 S3Exception = ForebayError
 
 _BUFFER_BYTES = 8 << 20
+_MAX_GAP_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +79,21 @@ class S3Reader(io.BufferedReader):
     bucket: str
     key: str
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # A worker that returns a reader hands its content over.
+        position = self.tell()
+        self.seek(0)
+        content = self.read()
+        self.seek(position)
+        return _reopened, (self.bucket, self.key, content, position)
+
 
 class _Ranged(RangeReader, S3Reader):
     """Fetches what is read."""
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        function, (item, *others) = RangeReader.__reduce_ex__(self, protocol)
+        return _reopened_ranged, (item, *others)
 
 
 class S3Writer(Writer):
@@ -97,6 +122,23 @@ class S3ReaderConstructor:
     def range_based(buffer_size: int | None = None) -> _Constructor:
         """Only what is read, at most ``buffer_size`` bytes at a time; by default 8 MiB."""
         return _RangeBased(_BUFFER_BYTES if buffer_size is None else buffer_size)
+
+    @staticmethod
+    def dcp_optimized(max_gap_size: float = _MAX_GAP_BYTES) -> _Constructor:
+        """For distributed checkpoints. ``forebay_torch.dcp.StorageReader`` fetches the ranges of a plan
+        with every reader, those near each other by one request; any other file is read as by
+        ``range_based``.
+
+        Args:
+            max_gap_size: Accepted for compatibility: how much between two ranges may be read with
+                them is 8 % of the bytes of the plan.
+
+        Raises:
+            ValueError: ``max_gap_size`` is negative.
+        """
+        if not max_gap_size >= 0:
+            raise ValueError(f"max_gap_size must not be negative: {max_gap_size}")
+        return _RangeBased(_BUFFER_BYTES)
 
     @staticmethod
     def default() -> _Constructor:
@@ -148,6 +190,26 @@ class _RangeBased:
 
     def __call__(self, item: Object) -> S3Reader:
         return _named(_Ranged(item, window=max(self.buffer_size, 1)), item)
+
+
+def _reopened(bucket: str, key: str, content: bytes, position: int) -> S3Reader:
+    reader = S3Reader(io.BytesIO(content))
+    reader.bucket, reader.key = bucket, key
+    reader.seek(position)
+    return reader
+
+
+def _reopened_ranged(
+    item: Object,
+    window: int,
+    num_workers: int,
+    props: ObjectProps | None,
+    ranges: Sequence[tuple[int, int]] | None,
+    position: int,
+) -> S3Reader:
+    reader = _Ranged(item, window=window, num_workers=num_workers, props=props, ranges=ranges)
+    reader.seek(position)
+    return _named(reader, item)
 
 
 def _identity(reader: S3Reader) -> Any:
@@ -221,7 +283,10 @@ class _Lazy:
         )
 
     def _sample(self, item: Object) -> Any:
-        return self._transform(self._read(item))
+        try:
+            return self._transform(self._read(item))
+        except StopIteration as error:
+            raise stopped("transform", f"the object {item.uri}") from error
 
     def _client(self) -> Client:
         client = self._options.get("client")
@@ -235,6 +300,7 @@ class S3Checkpoint:
     Args:
         region: Accepted for compatibility, with ``endpoint``.
         s3client_config: ``part_size`` and ``max_attempts``; by default parts have 16 MiB.
+        reader_constructor: How ``reader`` reads: one of S3ReaderConstructor's; by default by ranges.
         client: Of the cluster; by default one from the environment.
 
     Example:
@@ -250,9 +316,11 @@ class S3Checkpoint:
         region: str | None = None,
         endpoint: str | None = None,
         s3client_config: S3ClientConfig | None = None,
+        reader_constructor: _Constructor | None = None,
         *,
         client: Client | None = None,
     ) -> None:
+        self._read = reader_constructor
         self.region = region
         self.endpoint = endpoint
         config = s3client_config
@@ -271,6 +339,8 @@ class S3Checkpoint:
             S3Exception: At a read: it is not there, was replaced, or cannot be read.
         """
         item = self._checkpoint.object(s3_uri)
+        if self._read is not None:
+            return self._read(item)
         return _named(_Ranged(item, num_workers=self._checkpoint.concurrency), item)
 
     def writer(self, s3_uri: str) -> S3Writer:
@@ -296,9 +366,9 @@ class S3MapDataset(_Lazy, Dataset[Any]):
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         inner = self._inner()
-        if self._read is _sequential:
-            return inner.__getitems__(indices)
-        return [inner[index] for index in indices]
+        if not decides_by_item(type(self), S3MapDataset):
+            return inner.samples(indices, self._read is _sequential)
+        return inner.samples(indices, self._read is _sequential, self.__getitem__)
 
     def _inner(self) -> _MapOfReaders:
         if self._listed is None:
@@ -316,17 +386,26 @@ class S3IterableDataset(_Lazy, TorchIterableDataset[Any]):
     each of them reads all.
     """
 
+    # Of the process that this one was pickled in, which had a process group.
+    _rank: tuple[int, int] | None = None
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self._inner())
 
     def __len__(self) -> int:
         return len(self._inner())
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A spawned worker has no process group to ask.
+        return {**self.__dict__, "_rank": self._rank or place.group_rank()}
+
     def _inner(self) -> _StreamOfReaders:
         if self._listed is None:
             client = self._client()
             options = {**self._options, "client": client}
             sharded = bool(options.pop("enable_sharding", False))
+            if self._rank is not None and options.get("rank") is None:
+                options["rank"], options["world_size"] = self._rank
             self._listed = _StreamOfReaders(self._sources(client), self._sample, sharded, options)
         inner: _StreamOfReaders = self._listed
         return inner
@@ -338,9 +417,34 @@ class _MapOfReaders(BaseMapDataset):
     ) -> None:
         super().__init__(sources, **options)
         self._make = sample
+        # Of a subclass of S3MapDataset.
+        self._own_item: Callable[[Any], Any] | None = None
 
     def __getitem__(self, index: Any) -> Any:
         return self._make(self.get_obj_list()[index])
+
+    def samples(
+        self, indices: list[int], together: bool, item: Callable[[Any], Any] | None = None
+    ) -> list[Any]:
+        """The samples of a batch.
+
+        Args:
+            together: Whether the objects are fetched together before.
+            item: What makes a sample of an index, where a subclass of the dataset does.
+        """
+        self._own_item = item
+        if together:
+            return self._each(indices)
+        return [self._item(index) for index in indices]
+
+    def _item(self, index: Any) -> Any:
+        item = self._own_item
+        if item is None:
+            return super()._item(index)
+        try:
+            return item(index)
+        except StopIteration as error:
+            raise stopped("__getitem__", f"the index {index!r}") from error
 
 
 class _StreamOfReaders(BaseIterDataset):
@@ -358,7 +462,8 @@ class _StreamOfReaders(BaseIterDataset):
     def __iter__(self) -> Iterator[Any]:
         if self._sharded:
             self.reset()
-            yield from map(self._make, self.worker_objects())
+            for item in self.worker_objects():
+                yield self._make(item)
             return
         for row in self._rows(range(len(self._index.listing))):
             yield self._make(self._index.object(row))

@@ -28,9 +28,14 @@ class _Urls:
     """What the pipes share: the cluster that their URLs are of."""
 
     def __init__(
-        self, source: Iterable[str], request_timeout_ms: int, client: Client | None
+        self,
+        source: Iterable[str],
+        request_timeout_ms: int,
+        client: Client | None,
+        allow_empty: bool = False,
     ) -> None:
         self.source_datapipe = source
+        self._allow_empty = allow_empty
         self._timeout_ms = request_timeout_ms
         self._client = client
 
@@ -39,6 +44,23 @@ class _Urls:
         if self._client is not None:
             return self._client
         return Client(timeout=self._timeout_ms / 1000) if self._timeout_ms > 0 else Client()
+
+    def _names(self, url: str, bucket: Bucket, prefix: str) -> Iterator[str]:
+        """The names of the objects that a URL stands for; those that stand for a folder are none.
+
+        Raises:
+            ValueError: There is none, and the pipe was made without ``allow_empty``.
+        """
+        is_empty = not self._allow_empty
+        for name in bucket.list_snapshot(prefix).names():
+            if not name.endswith("/"):
+                is_empty = False
+                yield name
+        if is_empty:
+            raise ValueError(
+                f"{type(self).__name__} found no object for {url!r}: in {bucket.uri} no name begins "
+                f"with {prefix!r}; check it, or pass allow_empty=True"
+            )
 
 
 class S3FileLister(_Urls, IterDataPipe[str]):
@@ -53,9 +75,11 @@ class S3FileLister(_Urls, IterDataPipe[str]):
             the client's own.
         region: Accepted for compatibility: the cluster knows where its buckets are.
         client: The cluster; by default that of ``forebay.Client()``.
+        allow_empty: Whether a URL may stand for no object.
 
     Raises:
         NotFound: There is no such bucket; while iterating.
+        ValueError: A URL stands for no object; while iterating.
     """
 
     def __init__(
@@ -66,8 +90,9 @@ class S3FileLister(_Urls, IterDataPipe[str]):
         region: str = "",
         *,
         client: Client | None = None,
+        allow_empty: bool = False,
     ) -> None:
-        super().__init__(source_datapipe, request_timeout_ms, client)
+        super().__init__(source_datapipe, request_timeout_ms, client, allow_empty)
         self.length = length
         self.region = region
 
@@ -75,7 +100,7 @@ class S3FileLister(_Urls, IterDataPipe[str]):
         client = self._cluster()
         for url in self.source_datapipe:
             bucket, prefix = client.bucket_of(url)
-            for name in _names(bucket, prefix):
+            for name in self._names(url, bucket, prefix):
                 yield _url(url, bucket, name)
 
     def __len__(self) -> int:
@@ -113,9 +138,11 @@ class S3FileLoader(_Urls, IterDataPipe[tuple[str, OpenFile]]):
         multi_part_download: Whether a file is read by several ranges at once.
         num_workers: How many ranges that are; the executors of the original.
         open_ahead: How many files are opened before they are asked for; 0 is none.
+        allow_empty: Whether the URL of a prefix may stand for no object.
 
     Raises:
         NotFound: An object is not there; while iterating.
+        ValueError: The URL of a prefix stands for no object; while iterating.
         ObjectChanged: It was replaced while it was read.
     """
 
@@ -130,8 +157,9 @@ class S3FileLoader(_Urls, IterDataPipe[tuple[str, OpenFile]]):
         client: Client | None = None,
         num_workers: int = 4,
         open_ahead: int = 1,
+        allow_empty: bool = False,
     ) -> None:
-        super().__init__(source_datapipe, request_timeout_ms, client)
+        super().__init__(source_datapipe, request_timeout_ms, client, allow_empty)
         if buffer_size is not None and buffer_size < 2:
             raise ValueError(f"buffer_size must be at least 2 bytes, not {buffer_size}")
         if num_workers < 1 or open_ahead < 0:
@@ -173,7 +201,7 @@ class S3FileLoader(_Urls, IterDataPipe[tuple[str, OpenFile]]):
             if name and not name.endswith("/"):
                 yield url, bucket.object(name)
                 continue
-            for found in _names(bucket, name):
+            for found in self._names(url, bucket, name):
                 yield _url(url, bucket, found), bucket.object(found)
 
     def _stream(self, url: str, item: Object) -> OpenFile:
@@ -216,11 +244,6 @@ class AISFileLoader(S3FileLoader):
 
     def __len__(self) -> int:
         return super().__len__() if self.length < 0 else self.length
-
-
-def _names(bucket: Bucket, prefix: str) -> Iterator[str]:
-    """The objects that begin so; those that stand for a folder are none."""
-    return (name for name in bucket.list_snapshot(prefix).names() if not name.endswith("/"))
 
 
 def _url(given: str, bucket: Bucket, name: str) -> str:

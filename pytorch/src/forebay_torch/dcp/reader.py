@@ -32,6 +32,7 @@ class StorageReader(InFolder, FileSystemReader):
         path: The folder, as a URI or a ``Path`` made of one; ``checkpoint_id`` of a load prevails.
         project: Accepted for compatibility, unused.
         storage_client: A ``forebay.Client``; by default one from the environment.
+        reader_constructor: Accepted for compatibility: the ranges of the plan are read in any case.
         options: More of torch's FileSystemReader.
 
     Raises:
@@ -43,6 +44,8 @@ class StorageReader(InFolder, FileSystemReader):
         path: StrPath,
         project: str | None = None,
         storage_client: Client | None = None,
+        *,
+        reader_constructor: Any = None,
         **options: Any,
     ) -> None:
         files = FileSystem(Checkpoint(storage_client=storage_client))
