@@ -6,7 +6,7 @@ in every other. Torch lets a type bring its own way instead, which is registered
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
 from itertools import chain
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -16,13 +16,44 @@ from torch.utils.data._utils.collate import collate, default_collate_fn_map
 __all__ = ["Fields"]
 
 
+class _Extension(str):
+    """An extension with ``fill``, ``key`` and ``url`` of the Fields that it is of."""
+
+    __slots__ = ("of",)
+
+    of: tuple[Any, Any, Any]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+
+class _Items(ItemsView[str, Any]):
+    """The parts of Fields, by extensions that have the rest of the Fields with them.
+
+    Frameworks that move a batch to a device make another of the same class, of what is in this view.
+    """
+
+    __slots__ = ()
+
+    _mapping: Fields
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        fields = self._mapping
+        of = (fields.fill, fields.key, fields.url)
+        for name, content in dict.items(fields):
+            extension = _Extension(name)
+            extension.of = of
+            yield extension, content
+
+
 class Fields(dict[str, Any]):
     """``{extension: content}`` of a sample, or of a batch of them after collation.
 
     Reading an extension that the sample does not have gives ``fill`` (for a batch: a list of it)
     without adding it; with ``fill=None`` it is a KeyError. ``fields["__key__"]`` and
     ``fields["__url__"]`` are the sample's key and the URI of its shard, which iteration over the
-    parts leaves out.
+    parts leaves out. ``Fields({name: f(part) for name, part in fields.items()})``, by which
+    frameworks move batches to devices, has the key, the URI and ``fill`` of ``fields``.
 
     Attributes:
         fill: Stands for a part that is not there.
@@ -41,6 +72,12 @@ class Fields(dict[str, Any]):
     ) -> None:
         # Made for every sample: what `super` looks up costs as much as the rest.
         dict.__init__(self, parts or {})
+        if not key and not url and type(name := next(iter(self), None)) is _Extension:
+            plain = {str(name): part for name, part in dict.items(self)}
+            self.clear()
+            self.update(plain)
+            like, key, url = name.of
+            fill = like if fill == b"" else fill
         self.fill = fill
         # Texts; lists of them for a batch.
         self.key = key
@@ -54,6 +91,10 @@ class Fields(dict[str, Any]):
         if self.fill is None:
             raise KeyError(name)
         return self.fill
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        """The parts, each with its extension."""
+        return _Items(self)
 
     def copy(self) -> Fields:
         """A shallow copy."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from forebay import Client, ForebayError, Listing, Object
-from forebay_torch import order, place
+from forebay_torch import order, outside, place
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch.config import Config
 from forebay_torch.fetched import FetchedObject
@@ -211,7 +211,7 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned worker has no process group to ask.
-        return {**self.__dict__, "_iterator": None, "_rank": self._rank or place.group_rank()}
+        return {**self.__dict__, "_iterator": None, "_rank": place.ranks_to_pickle(self._rank)}
 
     def __copy__(self) -> Self:
         # For another thread of this process: its own place in the same pass.
@@ -222,8 +222,8 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
     def _rank_and_world(self) -> tuple[int, int]:
         if not self._shard_by_rank:
             return 0, 1
-        ranks = self._rank or place.group_rank() or (0, 1)
-        return place.replicated(type(self).__name__, ranks, self._replication)
+        owner = type(self).__name__
+        return place.replicated(owner, place.ranks(owner, self._rank), self._replication)
 
     def _begin(self) -> Sequence[int]:
         """Begins a pass: the rows of the listing that are this worker's, in their order."""
@@ -393,7 +393,8 @@ class IterableDataset(BaseIterDataset):
     def __iter__(self) -> Iterator[Any]:
         with Progress(self._show_progress, self._worker_name()) as progress:
             progress.begin(type(self).__name__)
-            yield from progress.counted(self._samples())
+            samples = outside.checked(type(self).__name__, self._samples())
+            yield from progress.counted(samples)
 
     def _samples(self) -> Iterator[Any]:
         self.reset()

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from forebay_torch.awaited import AsyncSamples
-from forebay_torch import order, place
+from forebay_torch import order, outside, place
 from forebay_torch.order import EqualLength
 from forebay_torch.resume import Cursor
 
@@ -100,6 +100,9 @@ class MixedDataset(AsyncSamples, TorchIterableDataset[Any]):
         return self._cursor.length(self._size, self._ranks())
 
     def __iter__(self) -> Iterator[Any]:
+        return outside.checked("MixedDataset", self._samples())
+
+    def _samples(self) -> Iterator[Any]:
         ranks = self._ranks()
         mine = self._cursor.begin(self._size, ranks)
         streams = self._streams(self._cursor.epoch, ranks[1])
@@ -121,7 +124,7 @@ class MixedDataset(AsyncSamples, TorchIterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned worker has no process group to ask.
-        return {**self.__dict__, "_rank": self._rank or place.group_rank()}
+        return {**self.__dict__, "_rank": place.ranks_to_pickle(self._rank)}
 
     def __copy__(self) -> Self:
         # For another thread of this process: its own place in the same pass.
@@ -130,7 +133,7 @@ class MixedDataset(AsyncSamples, TorchIterableDataset[Any]):
         return twin
 
     def _ranks(self) -> tuple[int, int]:
-        return ((self._rank or place.group_rank()) if self._shard_by_rank else None) or (0, 1)
+        return place.ranks("MixedDataset", self._rank) if self._shard_by_rank else (0, 1)
 
     def _fingerprint(self) -> str:
         known = [

@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from forebay import Bucket, ForebayError, InvalidArgument, Listing, Object
 from forebay_torch.awaited import AsyncSamples
-from forebay_torch import place
+from forebay_torch import outside, place
 from forebay_torch.order import EqualLength, Fingerprint
 from forebay_torch.resume import Cursor
 from forebay_torch.source import ObjectIndex, Part, shard_snapshot
@@ -88,6 +88,9 @@ class MultiShardStream(AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
         return self._cursor.length(self._length, self._ranks())
 
     def __iter__(self) -> Iterator[tuple[bytes, ...]]:
+        return outside.checked("MultiShardStream", self._samples())
+
+    def _samples(self) -> Iterator[tuple[bytes, ...]]:
         mine = self._cursor.begin(self._length, self._ranks())
         group: list[int] = []
         total = 0
@@ -113,7 +116,7 @@ class MultiShardStream(AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned worker has no process group to ask.
-        return {**self.__dict__, "_rank": self._rank or place.group_rank()}
+        return {**self.__dict__, "_rank": place.ranks_to_pickle(self._rank)}
 
     def __copy__(self) -> Self:
         # For another thread of this process: its own place in the same pass.
@@ -140,7 +143,7 @@ class MultiShardStream(AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
             )
 
     def _ranks(self) -> tuple[int, int]:
-        return ((self._rank or place.group_rank()) if self._shard_by_rank else None) or (0, 1)
+        return place.ranks("MultiShardStream", self._rank) if self._shard_by_rank else (0, 1)
 
 
 class _Stream:

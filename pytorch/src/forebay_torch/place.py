@@ -10,12 +10,16 @@ from typing import NamedTuple
 import torch
 from torch.utils.data import get_worker_info
 
+from forebay_torch import outside
+
 __all__ = [
     "Worker",
     "as_worker",
     "checked_rank",
     "checked_replication",
     "group_rank",
+    "ranks",
+    "ranks_to_pickle",
     "replicated",
     "worker",
 ]
@@ -68,6 +72,31 @@ def group_rank() -> tuple[int, int] | None:
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return None
+
+
+def ranks(owner: str, given: tuple[int, int] | None) -> tuple[int, int]:
+    """Rank and size that the samples are shared by.
+
+    Args:
+        given: Rank and size as a user gave them; None for those of the process group.
+
+    Raises:
+        ValueError: A user gave them, and a framework shares the samples among ranks as well.
+    """
+    splitter = outside.splitter()
+    if splitter is None:
+        return given or group_rank() or (0, 1)
+    if given is not None and given[1] > 1:
+        raise ValueError(
+            f"{owner}: {splitter.name} shares the samples among the ranks, and rank={given[0]}, "
+            f"world_size={given[1]} would share them a second time; leave out rank and world_size"
+        )
+    return 0, 1
+
+
+def ranks_to_pickle(given: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Rank and size for a copy that goes to a spawned worker, which has no process group."""
+    return given or ((0, 1) if outside.splitter() else group_rank())
 
 
 def checked_rank(owner: str, rank: int | None, world_size: int | None) -> tuple[int, int] | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from forebay_torch import order, place
+from forebay_torch import order, outside, place
 from forebay_torch.order import EqualLength
 
 __all__ = ["Cursor", "make_state", "read_state", "resume_state"]
@@ -123,6 +123,7 @@ def _inside(state: Any) -> Iterator[Mapping[str, Any]]:
 
 # Places in the shared memory of a Cursor.
 _EPOCH, _GENERATION, _RESUME_EPOCH, _RESUME_AT, _TAKEN, _BASE, _WORKERS = range(7)
+_IS_CHOSEN, _IS_SPLIT, _BLOCK, _OFFSET = range(7, 11)
 
 
 class Cursor:
@@ -152,7 +153,7 @@ class Cursor:
         self.seed = seed
         self.block = block
         self.equal_length: EqualLength = equal_length
-        self._shared = torch.zeros(7, dtype=torch.int64)
+        self._shared = torch.zeros(11, dtype=torch.int64)
         self._shared[_RESUME_EPOCH] = -1
         self._shared.share_memory_()  # type: ignore[no-untyped-call]
         # Of this process: the load that was gone on from, the part that a worker was given, and
@@ -160,6 +161,13 @@ class Cursor:
         self._used = 0
         self._part: tuple[int, int] | None = None
         self._delivered = 0
+        # The epoch of Lightning that this worker process was started in, and its passes since.
+        self._trained: int | None = None
+        self._passes = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        trained = outside.epoch()
+        return {**self.__dict__, "_trained": self._trained if trained is None else trained}
 
     @property
     def epoch(self) -> int:
@@ -168,6 +176,10 @@ class Cursor:
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next pass; that of a state just loaded keeps its place."""
+        self._shared[_IS_CHOSEN] = 1
+        self._set_epoch(epoch)
+
+    def _set_epoch(self, epoch: int) -> None:
         self._shared[_EPOCH] = epoch
         if epoch != self._get(_RESUME_EPOCH):
             self._shared[_RESUME_EPOCH] = -1
@@ -179,6 +191,7 @@ class Cursor:
         """Begins a pass: where all begin, and how many samples this worker has delivered of it."""
         worker = place.worker()
         shared = self._shared
+        self._follow(worker)
         base, skip = 0, 0
         if self._part is not None:
             base, skip = self._part
@@ -193,8 +206,27 @@ class Cursor:
         self._used = self._get(_GENERATION)
         shared[_BASE] = base
         shared[_WORKERS] = worker.total if worker.tag != -1 else 0
+        shared[_IS_SPLIT] = outside.splitter() is not None
+        shared[_BLOCK] = self._dealt()
         self._delivered = skip
         return base, skip
+
+    def _follow(self, worker: place.Worker) -> None:
+        """Takes the epoch that Lightning trains, which it tells samplers and not datasets; unless
+        somebody chose one."""
+        trained = outside.epoch() if worker.tag == -1 or self._trained is None else self._trained
+        if trained is None or self._get(_IS_CHOSEN):
+            return
+        if worker.is_process:
+            # Workers that live on have the call stack of their first epoch.
+            self._trained = trained
+            trained += self._passes
+            self._passes += 1
+        is_loaded = self._used != self._get(_GENERATION) and self._get(_TAKEN) in (0, worker.tag)
+        if self._part is not None or is_loaded:
+            self._shared[_OFFSET] = self.epoch - trained
+        else:
+            self._shared[_EPOCH] = trained + self._get(_OFFSET)
 
     def begin(self, total: int, ranks: tuple[int, int]) -> Sequence[int]:
         """Begins a pass: the positions of the epoch's order that this worker delivers in it.
@@ -212,10 +244,15 @@ class Cursor:
             worker=worker.id,
             workers=worker.total,
             start=base,
-            block=self.block,
+            block=self._dealt(),
             equal_length=self.equal_length,
         )
         return mine[skip:]
+
+    def _dealt(self) -> int:
+        """How many samples in a row one worker delivers: what a framework takes at a time."""
+        found = outside.splitter()
+        return self.block if found is None or found.block is None else found.block
 
     def deliver(self) -> None:
         """One sample more is handed out."""
@@ -256,6 +293,16 @@ class Cursor:
         """How many workers deliver the pass under way."""
         return self._get(_WORKERS) or 1
 
+    @property
+    def is_split(self) -> bool:
+        """Whether a framework shares the samples of the pass under way among ranks."""
+        return bool(self._get(_IS_SPLIT))
+
+    @property
+    def dealt_block(self) -> int:
+        """How many samples in a row one worker delivers in the pass under way."""
+        return self._get(_BLOCK) or self.block
+
     def part(self, world_size: int) -> dict[str, int] | None:
         """What this worker process alone knows; None outside of one."""
         worker = place.worker()
@@ -265,13 +312,18 @@ class Cursor:
             "worker": worker.id,
             "workers": worker.total,
             "world_size": world_size,
-            "block": self.block,
+            "block": self._dealt(),
             "delivered": self._delivered,
         }
 
     def counted(self, num_samples: int | None) -> int:
         """How many samples of the pass under way this rank has delivered, or a user says it has."""
         if num_samples is None:
+            if self.is_split:
+                raise ValueError(
+                    f"{self._owner}: a framework shares the samples among ranks and reads ahead; say "
+                    "how many samples this rank has taken in this pass: state_dict(num_samples=...)"
+                )
             if self._get(_WORKERS):
                 raise ValueError(
                     f"{self._owner}: workers deliver the samples; say how many the loop has taken "
@@ -313,7 +365,7 @@ class Cursor:
     ) -> None:
         """Goes on in this worker process where it was itself."""
         worker = place.worker()
-        here = (worker.id, worker.total, world_size, self.block)
+        here = (worker.id, worker.total, world_size, self._dealt())
         if here != (part["worker"], part["workers"], part["world_size"], part["block"]):
             raise ValueError(
                 f"{self._owner}: this is the state of one worker of another shape of loader; "

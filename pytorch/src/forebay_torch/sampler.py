@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import time
 import warnings
+from abc import ABCMeta
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.utils.data import BatchSampler
 
 from forebay import Listing, ObjectEntry
-from forebay_torch import order
+from forebay_torch import order, outside
 from forebay_torch.order import EqualLength
 from forebay_torch.shard_sampler import ResumableSampler
 
 __all__ = ["DynamicBatchSampler"]
 
 
-class DynamicBatchSampler(ResumableSampler[list[int]]):
+class _Remade:
+    """Stands for ``batch_size`` of a sampler that Lightning makes again to put a sampler into it."""
+
+    def __init__(self, sampler: DynamicBatchSampler) -> None:
+        self._sampler = sampler
+
+    def sampler(self, drop_last: bool) -> DynamicBatchSampler:
+        """The sampler itself, which shares its batches among ranks already; or one like it that
+        leaves out the last batch, or does not."""
+        if drop_last == self._sampler.drop_last:
+            return self._sampler
+        twin = copy.copy(self._sampler)
+        twin._drop_last, twin._plan = drop_last, None
+        return twin
+
+
+class _Remaking(ABCMeta):
+    """Makes samplers, also by the call by which Lightning makes a batch sampler again:
+    ``type(batch_sampler)(sampler, batch_size=batch_sampler.batch_size, drop_last=...)``."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        size = options.get("batch_size")
+        if isinstance(size, _Remade):
+            return size.sampler(bool(options.get("drop_last")))
+        made = super().__call__(*args, **options)
+        # By the arguments that Lightning noted it would make a sampler without the state of this one.
+        for name in [name for name in vars(made) if name.startswith("__pl_saved_")]:
+            object.__delattr__(made, name)
+        return made
+
+
+class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_Remaking):
     """Batches of indices whose samples together cost at most ``max_batch_size``.
 
     The cost of a sample is its size in bytes, or what ``cost_fn`` says. Samples are taken in order
@@ -30,6 +64,9 @@ class DynamicBatchSampler(ResumableSampler[list[int]]):
 
     Batch ``b`` of an epoch is rank ``b % world_size``'s: all ranks make the same batches and have
     equally many of them. Every pass over the sampler is a new epoch; ``set_epoch`` chooses it.
+
+    It is a ``torch.utils.data.BatchSampler``. Lightning leaves its batches as they are. Under
+    accelerate, which shares batches among ranks by itself, it gives all batches to each rank.
 
     Args:
         data_source: A dataset with ``objects``, such as every BaseMapDataset.
@@ -130,6 +167,23 @@ class DynamicBatchSampler(ResumableSampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         return super().__iter__() if self._time_slice is None else self._timed()
 
+    @property
+    def sampler(self) -> DynamicBatchSampler:  # type: ignore[override]
+        """The sampler itself: frameworks look here for what has ``set_epoch``."""
+        return self
+
+    @property
+    def drop_last(self) -> bool:  # type: ignore[override]
+        """Whether a last batch that is not full enough is left out."""
+        return self._drop_last
+
+    @property
+    def batch_size(self) -> Any:  # type: ignore[override]
+        """Not there, for batches have different lengths."""
+        if outside.is_called_by_lightning():
+            return _Remade(self)
+        raise AttributeError(f"{type(self).__name__} has batches of different lengths")
+
     def __len__(self) -> int:
         """The number of batches of this rank in the epoch under way, or in the first."""
         self._refuse_timed("len()")
@@ -154,6 +208,12 @@ class DynamicBatchSampler(ResumableSampler[list[int]]):
         return len(self._batches(epoch))
 
     def _entries(self, epoch: int, numbers: Sequence[int]) -> Iterable[list[int]]:
+        found = outside.splitter()
+        if found is not None and found.is_dispatcher:
+            raise ValueError(
+                f"{type(self).__name__}: {found.name} cuts batches of different lengths into equal "
+                "parts and loses what is left; set dispatch_batches=False"
+            )
         batches = self._batches(epoch)
         self._warn(batches)
         return map(batches.batch, numbers)
@@ -247,6 +307,8 @@ class DynamicBatchSampler(ResumableSampler[list[int]]):
 
     def _timed(self) -> Iterator[list[int]]:
         """Batches that end when their time is over, too."""
+        if outside.splitter() is not None or self._rank_and_world()[1] > 1:
+            raise ValueError("a sampler with a time_slice goes with one rank: its batches differ")
         if self._resume is None:
             self._epoch += 1
         self._resume = None

@@ -90,7 +90,13 @@ class ShardPlace:
         passes = self._read() if cursor.base else []
         taken = cursor.counted(num_samples)
         if taken:
-            passes = [*passes, Pass(shards.world_size, cursor.workers, cursor.block, taken)]
+            ranks = shards.world_size
+            if cursor.is_split:
+                # One order is dealt to the workers of each rank, which takes its part of it.
+                made = Pass(1, cursor.workers, cursor.dealt_block, taken * ranks)
+            else:
+                made = Pass(ranks, cursor.workers, cursor.block, taken)
+            passes = [*passes, made]
         return {"passes": _plain(passes)}
 
     def load(self, cursor: Cursor, state: Mapping[str, Any], shards: Shards) -> None:

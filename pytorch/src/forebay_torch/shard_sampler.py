@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from torch.utils.data import Sampler
+from torch.utils.data.distributed import DistributedSampler
 
-from forebay_torch import order, place
+from forebay_torch import order, outside, place
 from forebay_torch.order import EqualLength, Fingerprint
 from forebay_torch.resume import make_state, read_state
 
@@ -48,6 +49,8 @@ class ResumableSampler(Sampler[T], ABC):
         self._pass = 0
         self._base = 0
         self._given = 0
+        # Whether a framework shares the entries of the pass under way among ranks.
+        self._is_split = False
         # A state of the end of an epoch was loaded, so that the next begins. A StatefulDataLoader
         # then begins a pass, drops it and begins it again, which must not be a third epoch.
         self._over: int | None = None
@@ -70,6 +73,7 @@ class ResumableSampler(Sampler[T], ABC):
         self._resume = None
         self._base, self._given = start, 0
         self._pass += 1
+        self._is_split = outside.splitter() is not None
         number = self._pass
         for entry in self._entries(self._epoch, self._mine(self._epoch, start)):
             if number == self._pass:
@@ -85,13 +89,22 @@ class ResumableSampler(Sampler[T], ABC):
             self._total(self._epoch),
             rank=rank,
             world_size=world_size,
-            equal_length=self._equal,
+            equal_length=self._equal_now(),
         )
+
+    def _equal_now(self) -> EqualLength:
+        """How ranks become equally long: no entry comes twice where Lightning predicts."""
+        return "none" if outside.is_predicting() else self._equal
 
     def _state(self, given: int | None) -> dict[str, Any]:
         """The state after so many entries of the pass under way."""
         if given is not None and given < 0:
             raise ValueError(f"{type(self).__name__}: {given} are fewer than none")
+        if given is None and self._is_split:
+            raise ValueError(
+                f"{type(self).__name__}: a framework shares the entries among ranks and reads ahead; "
+                "say how many of them this rank has taken in this pass"
+            )
         world_size = self._rank_and_world()[1]
         return make_state(
             epoch=self._epoch,
@@ -132,12 +145,12 @@ class ResumableSampler(Sampler[T], ABC):
             rank=rank,
             world_size=world_size,
             start=start,
-            equal_length=self._equal,
+            equal_length=self._equal_now(),
         )
 
     def _rank_and_world(self) -> tuple[int, int]:
-        ranks = self._rank or place.group_rank() or (0, 1)
-        return place.replicated(type(self).__name__, ranks, self._replication)
+        owner = type(self).__name__
+        return place.replicated(owner, place.ranks(owner, self._rank), self._replication)
 
     def order_ahead(self) -> list[T]:
         """What the next pass, or the one under way, gives from its beginning on; nothing moves."""
@@ -159,12 +172,15 @@ class ResumableSampler(Sampler[T], ABC):
         """Tells orders apart; see ``order.Fingerprint``."""
 
 
-class DistributedShardSampler(ResumableSampler[int]):
+class DistributedShardSampler(ResumableSampler[int], DistributedSampler[int]):
     """Indices of a map-style dataset for this rank, in one global order that every shape shares.
 
     Position ``p`` of the epoch's order is rank ``p % world_size``'s, so that what all ranks have
     taken after any step is the beginning of the order, and a job of another shape goes on behind
     it. Every pass over the sampler is a new epoch; ``set_epoch`` chooses it.
+
+    It is a ``torch.utils.data.DistributedSampler``, which frameworks leave as it is. Under a framework
+    that shares batches among ranks, as accelerate does, it gives the whole order to each rank.
 
     Args:
         data_source: The dataset; anything with ``len()``.
@@ -205,6 +221,52 @@ class DistributedShardSampler(ResumableSampler[int]):
             replication=replication,
         )
         self._source = data_source
+
+    # What a DistributedSampler has, for those who look at it.
+    @property
+    def dataset(self) -> Any:  # type: ignore[override]
+        """The data source."""
+        return self._source
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        """Which rank this is."""
+        return self._rank_and_world()[0]
+
+    @property
+    def num_replicas(self) -> int:  # type: ignore[override]
+        """How many ranks share the samples."""
+        return self._rank_and_world()[1]
+
+    @property
+    def num_samples(self) -> int:  # type: ignore[override]
+        """How many samples of an epoch are this rank's."""
+        return len(self)
+
+    @property
+    def total_size(self) -> int:  # type: ignore[override]
+        """How many samples of an epoch all ranks have together."""
+        return self._total(self._epoch) if self._equal == "none" else len(self) * self.num_replicas
+
+    @property
+    def epoch(self) -> int:  # type: ignore[override]
+        """The epoch under way, or to come."""
+        return self._epoch
+
+    @property
+    def seed(self) -> int:  # type: ignore[override]
+        """Of the shuffle."""
+        return self._seed
+
+    @property
+    def shuffle(self) -> bool:  # type: ignore[override]
+        """Whether each epoch has an order of its own."""
+        return self._shuffle
+
+    @property
+    def drop_last(self) -> bool:  # type: ignore[override]
+        """Whether the last few samples are left out, so that ranks are equally long."""
+        return self._equal == "drop"
 
     def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
         """How far the pass under way is, as a few numbers that any shape of job goes on from.

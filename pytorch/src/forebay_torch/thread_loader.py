@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, default_convert
+from torch.utils.data.datapipes.datapipe import IterDataPipe
+from torch.utils.data.graph_settings import apply_sharding
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
+from forebay_torch import place
 from forebay_torch.ahead import FetchedAhead
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch.batch_memory import BatchMemory
@@ -27,6 +30,8 @@ __all__ = ["LoaderStats", "ThreadLoader"]
 _AHEAD_BYTES = 16 << 20
 # Batches of small objects that may come by one request.
 _TOGETHER = 16
+# The rank of whoever reads all samples.
+_ALONE: dict[str, Any] = {"rank": 0, "world_size": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,9 @@ class ThreadLoader(AsyncSamples):
         pin_memory: Put batches into pinned memory, where there is a GPU.
         ordered: Whether batches come in order; else as soon as one is there.
         seed: Of the shuffle.
+        shard_by_rank: Whether ranks of ``torch.distributed`` share the samples of a map-style dataset
+            that has no sampler, as with a DistributedShardSampler. An iterable dataset has an
+            argument of that name itself.
 
     Example:
         >>> loader = ThreadLoader(MapDataset(bucket), batch_size=64, shuffle=True)
@@ -106,6 +114,7 @@ class ThreadLoader(AsyncSamples):
         pin_memory: bool = False,
         ordered: bool = True,
         seed: int = 0,
+        shard_by_rank: bool = True,
     ) -> None:
         if threads < 0:
             raise ValueError(f"threads must not be negative: {threads}")
@@ -143,7 +152,7 @@ class ThreadLoader(AsyncSamples):
             if batch_size is None:
                 raise ValueError("batch_size=None goes with an iterable dataset")
             self._counter = sampler or DistributedShardSampler(
-                dataset, shuffle=shuffle, seed=seed, rank=0, world_size=1
+                dataset, shuffle=shuffle, seed=seed, **({} if shard_by_rank else _ALONE)
             )
             self._batches = BatchSampler(self._counter, batch_size, drop_last)
         self._pass: ThreadPass | None = None
@@ -176,8 +185,14 @@ class ThreadLoader(AsyncSamples):
         finally:
             made.close()
 
+    @property
+    def sampler(self) -> Any:
+        """What has the order: a sampler, a batch sampler, or an iterable dataset. Lightning tells
+        this its epochs."""
+        return self._counter
+
     def __len__(self) -> int:
-        """The number of batches of an epoch."""
+        """The number of batches of an epoch of this rank."""
         if not self._is_iterable:
             return len(self._batches)
         if self.batch_size is None:
@@ -228,6 +243,9 @@ class ThreadLoader(AsyncSamples):
             return ThreadPass(
                 self._threads, self._prefetch, self._ordered, jobs=self._jobs(ahead), ahead=ahead
             )
+        if isinstance(self.dataset, IterDataPipe):
+            rank, world_size = place.group_rank() or (0, 1)
+            apply_sharding(self.dataset, world_size, rank)
         if self._threads == 0:
             own = [self._grouped(self.dataset)]
         elif isinstance(getattr(self.dataset, "_cursor", None), Cursor):

@@ -11,6 +11,7 @@ from torch.utils.data.datapipes.datapipe import IterDataPipe
 from torch.utils.data.datapipes.utils.common import StreamWrapper
 
 from forebay import Bucket, Client, NotFound, Object, RangeReader
+from forebay_torch.datapipes.sharing import Shared
 
 __all__ = [
     "AISFileLister",
@@ -63,9 +64,10 @@ class _Urls:
             )
 
 
-class S3FileLister(_Urls, IterDataPipe[str]):
+class S3FileLister(_Urls, Shared, IterDataPipe[str]):
     """The URLs of all objects whose own begin with those of ``source_datapipe``.
 
+    The ranks and workers of a DataLoader share the URLs, unless a ``sharding_filter`` does that.
     Functional name: ``list_files_by_s3``.
 
     Args:
@@ -97,6 +99,9 @@ class S3FileLister(_Urls, IterDataPipe[str]):
         self.region = region
 
     def __iter__(self) -> Iterator[str]:
+        return self.shared(self._urls())
+
+    def _urls(self) -> Iterator[str]:
         client = self._cluster()
         for url in self.source_datapipe:
             bucket, prefix = client.bucket_of(url)
@@ -124,8 +129,11 @@ class OpenFile(StreamWrapper):
         self.close()
 
 
-class S3FileLoader(_Urls, IterDataPipe[tuple[str, OpenFile]]):
+class S3FileLoader(_Urls, Shared, IterDataPipe[tuple[str, OpenFile]]):
     """Each URL with its file, open for reading: ``(url, file)``.
+
+    The ranks and workers of a DataLoader share the files, unless a pipe before or behind it shares
+    them: a lister of this module, or a ``sharding_filter``.
 
     Nothing is read but what the consumer reads, and what comes behind it. The next file is opened,
     and its beginning fetched, while the consumer is at the one before. What the cluster has read
@@ -171,7 +179,7 @@ class S3FileLoader(_Urls, IterDataPipe[tuple[str, OpenFile]]):
         self._open_ahead = open_ahead
 
     def __iter__(self) -> Iterator[tuple[str, OpenFile]]:
-        files = self._files()
+        files = self.shared(self._files())
         if not self._open_ahead:
             for url, item in files:
                 yield url, self._stream(url, item)
