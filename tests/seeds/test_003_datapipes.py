@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from documents import Block, Change, Document
 
 import forebay
@@ -29,9 +30,12 @@ CHANGES = [
 ]
 
 
-def test_each_line_of_each_file_comes_once_an_epoch(bucket: forebay.Bucket, cluster: Any) -> None:
+@pytest.mark.parametrize("workers", [0, 2, 4])
+def test_each_line_of_each_file_comes_once_an_epoch(
+    bucket: forebay.Bucket, cluster: Any, workers: int
+) -> None:
     bucket.put_many((f"shards/{i}", b"".join(b"%d.%d\n" % (i, j) for j in range(100))) for i in range(3))
-    undefined: dict[str, Any] = {"batch_size": 32, "num_workers": 0, "epochs": 2}
+    undefined: dict[str, Any] = {"batch_size": 32, "num_workers": workers, "epochs": 2}
     url = f"fb://{bucket.name}/shards/"
     document = Document(3, BLOCKS, CHANGES, {**undefined, "URL": url, "seen": []})
     seen = document.run("lines")["seen"]
