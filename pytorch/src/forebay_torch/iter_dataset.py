@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
@@ -16,13 +16,13 @@ from forebay import Client, ForebayError, Listing, Object
 from forebay_torch import order, outside, place
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch.config import Config
+from forebay_torch.cursor import Cursor, Pass, Resumable
 from forebay_torch.fetched import FetchedObject
 from forebay_torch.groups import Group, fitting, pairs
 from forebay_torch.map_dataset import SampleFormat, sources_of
 from forebay_torch.order import EqualLength
 from forebay_torch.policy import LEFT_OUT, Counters, DatasetStats, OnError, Policy
 from forebay_torch.progress import Progress
-from forebay_torch.resume import Cursor
 from forebay_torch.warm import warming
 from forebay_torch.source import (
     Answer,
@@ -64,7 +64,7 @@ class _Coming(NamedTuple):
     take: Callable[[], Sequence[Answer]] | None = None
 
 
-class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
+class BaseIterDataset(Resumable, AsyncSamples, TorchIterableDataset[Any], ABC):
     """Objects in an order, which a subclass turns into samples in ``__iter__``.
 
     The objects are listed once, when the dataset is made, and not again by any worker. In an epoch
@@ -159,10 +159,6 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
         """``(name, size)`` of every object of the dataset, in name order within a source."""
         return self._index.listing
 
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the order of the next epoch, where the dataset is shuffled."""
-        self._cursor.set_epoch(epoch)
-
     def reset(self) -> None:
         """Starts again at the first object of this worker."""
         self._iterator = None
@@ -188,7 +184,7 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
     def worker_objects(self) -> Iterator[Object]:
         """The objects of this worker on this rank that have not been taken yet."""
         if self._iterator is None:
-            self._iterator = self._objects()
+            self._iterator = self._objects(self._cursor.open())
         return self._iterator
 
     def _reset_iterator(self) -> None:
@@ -210,14 +206,7 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
         return self._cursor.length(len(self._index.listing), self._rank_and_world())
 
     def __getstate__(self) -> dict[str, Any]:
-        # A spawned worker has no process group to ask.
-        return {**self.__dict__, "_iterator": None, "_rank": place.ranks_to_pickle(self._rank)}
-
-    def __copy__(self) -> Self:
-        # For another thread of this process: its own place in the same pass.
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__getstate__(), _cursor=self._cursor.twin())
-        return twin
+        return {**super().__getstate__(), "_iterator": None}
 
     def _rank_and_world(self) -> tuple[int, int]:
         if not self._shard_by_rank:
@@ -225,37 +214,38 @@ class BaseIterDataset(AsyncSamples, TorchIterableDataset[Any], ABC):
         owner = type(self).__name__
         return place.replicated(owner, place.ranks(owner, self._rank), self._replication)
 
-    def _begin(self) -> Sequence[int]:
+    def _begin(self, made: Pass) -> Sequence[int]:
         """Begins a pass: the rows of the listing that are this worker's, in their order."""
-        return self._rows(self._cursor.begin(len(self._index.listing), self._rank_and_world()))
+        total = len(self._index.listing)
+        positions = self._cursor.share(made, total, self._rank_and_world())
+        return self._rows(positions, made.epoch)
 
-    def _rows(self, positions: Sequence[int], epoch: int | None = None) -> Sequence[int]:
-        """Rows of the listing at these positions of an epoch's order, by default the present."""
+    def _rows(self, positions: Sequence[int], epoch: int) -> Sequence[int]:
+        """Rows of the listing at these positions of an epoch's order."""
         if not self._shuffle:
             return positions
-        number = self._cursor.epoch if epoch is None else epoch
-        shuffled = order.epoch_order(len(self._index.listing), self._seed, number)
+        shuffled = order.epoch_order(len(self._index.listing), self._seed, epoch)
         rows: list[int] = order.chosen(shuffled, positions).tolist()
         return rows
 
     def _fingerprint(self) -> str:
         return self._prints.of(self._index.listing, self._shuffle)
 
-    def _objects(self) -> Iterator[Object]:
+    def _objects(self, made: Pass) -> Iterator[Object]:
         index = self._index
-        for group, after in pairs(map(partial(Group, index), self._due_groups())):
+        for group, after in pairs(map(partial(Group, index), self._due_groups(made))):
             rows, group.after = group.rows, after
             if len(rows) == 1:
-                self._cursor.deliver()
+                made.deliver()
                 yield group.alone()
                 continue
             for number, row in enumerate(rows):
-                self._cursor.deliver()
+                made.deliver()
                 yield FetchedObject(index.object(row), group.content(number))
 
-    def _due_groups(self) -> Iterator[Sequence[int]]:
-        """The rows of a new pass of this worker, by those that are fetched together."""
-        mine = self._begin()
+    def _due_groups(self, made: Pass) -> Iterator[Sequence[int]]:
+        """The rows of a pass that are this worker's, by those that are fetched together."""
+        mine = self._begin(made)
         with warming(self._index, mine, self._warm_ahead) as warmer:
             begun = 0
             for rows in self._groups(mine):
@@ -391,15 +381,18 @@ class IterableDataset(BaseIterDataset):
         return S3IterableDataset.from_objects(uris, **options)
 
     def __iter__(self) -> Iterator[Any]:
+        self.reset()
+        return self._shown(self._cursor.open())
+
+    def _shown(self, made: Pass) -> Iterator[Any]:
         with Progress(self._show_progress, self._worker_name()) as progress:
             progress.begin(type(self).__name__)
-            samples = outside.checked(type(self).__name__, self._samples())
+            samples = outside.checked(type(self).__name__, self._samples(made))
             yield from progress.counted(samples)
 
-    def _samples(self) -> Iterator[Any]:
-        self.reset()
-        deliver = self._cursor.deliver
-        for rows, names, answers in self._fetched():
+    def _samples(self, made: Pass) -> Iterator[Any]:
+        deliver = made.deliver
+        for rows, names, answers in self._fetched(made):
             if self._are_samples(answers):
                 for sample in zip(names, _drained(answers), strict=True):
                     deliver()
@@ -459,9 +452,9 @@ class IterableDataset(BaseIterDataset):
         """What was read so far, over this process and all its workers."""
         return self._counters.total()
 
-    def _fetched(self) -> Iterator[tuple[Sequence[int], list[str], Iterable[Answer]]]:
+    def _fetched(self, made: Pass) -> Iterator[tuple[Sequence[int], list[str], Iterable[Answer]]]:
         """The rows of a pass, their names, and their contents or why they cannot be had."""
-        due = self._due_groups()
+        due = self._due_groups(made)
         # Nothing comes beside the first group: the loop waits for it.
         coming = deque(self._waiting(rows) for rows in islice(due, 1))
         while coming:

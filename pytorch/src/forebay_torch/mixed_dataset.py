@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch import order, outside, place
+from forebay_torch.cursor import Cursor, Pass, Resumable
 from forebay_torch.order import EqualLength
-from forebay_torch.resume import Cursor
 
 __all__ = ["MixedDataset"]
 
@@ -20,7 +20,7 @@ __all__ = ["MixedDataset"]
 _GROUP_SAMPLES = 64
 
 
-class MixedDataset(AsyncSamples, TorchIterableDataset[Any]):
+class MixedDataset(Resumable, AsyncSamples, TorchIterableDataset[Any]):
     """Samples of several map-style datasets, mixed by weights into one epoch.
 
     Position by position, the epoch's order names a dataset and a sample of it. Each dataset is gone
@@ -92,25 +92,21 @@ class MixedDataset(AsyncSamples, TorchIterableDataset[Any]):
         self._cursor = Cursor("MixedDataset", seed, batch_size, equal_length)
         self._prints = [order.Fingerprint() for _ in datasets]
 
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the draws and orders of the next epoch."""
-        self._cursor.set_epoch(epoch)
-
     def __len__(self) -> int:
         return self._cursor.length(self._size, self._ranks())
 
     def __iter__(self) -> Iterator[Any]:
-        return outside.checked("MixedDataset", self._samples())
+        return outside.checked("MixedDataset", self._samples(self._cursor.open()))
 
-    def _samples(self) -> Iterator[Any]:
+    def _samples(self, made: Pass) -> Iterator[Any]:
         ranks = self._ranks()
-        mine = self._cursor.begin(self._size, ranks)
-        streams = self._streams(self._cursor.epoch, ranks[1])
-        rows = self._rows(streams, self._cursor.epoch)
+        mine = self._cursor.share(made, self._size, ranks)
+        streams = self._streams(made.epoch, ranks[1])
+        rows = self._rows(streams, made.epoch)
         for start in range(0, len(mine), _GROUP_SAMPLES):
             group = mine[start : start + _GROUP_SAMPLES]
             for position, sample in zip(group, self._fetch(group, streams, rows), strict=True):
-                self._cursor.deliver()
+                made.deliver()
                 yield (streams[position], sample) if self._return_stream else sample
 
     def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
@@ -121,16 +117,6 @@ class MixedDataset(AsyncSamples, TorchIterableDataset[Any]):
         """As that of IterableDataset; with ``per_stream``, batches of all ranks together must be
         as large as they were."""
         self._cursor.load(state, self._size, self._ranks()[1], self._fingerprint())
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A spawned worker has no process group to ask.
-        return {**self.__dict__, "_rank": place.ranks_to_pickle(self._rank)}
-
-    def __copy__(self) -> Self:
-        # For another thread of this process: its own place in the same pass.
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__getstate__(), _cursor=self._cursor.twin())
-        return twin
 
     def _ranks(self) -> tuple[int, int]:
         return place.ranks("MixedDataset", self._rank) if self._shard_by_rank else (0, 1)

@@ -6,15 +6,15 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from forebay import Bucket, ForebayError, InvalidArgument, Listing, Object
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch import outside, place
+from forebay_torch.cursor import Cursor, Pass, Resumable
 from forebay_torch.order import EqualLength, Fingerprint
-from forebay_torch.resume import Cursor
 from forebay_torch.source import ObjectIndex, Part, shard_snapshot
 from forebay_torch.unpacked import members_of
 
@@ -39,7 +39,7 @@ class DataShard:
     etl_name: str | None = None
 
 
-class MultiShardStream(AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
+class MultiShardStream(Resumable, AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
     """Tuples of one member of each stream, in the order of shards' names and of the archives.
 
     The cluster indexes the shards when the dataset is made, so that ``len()`` costs nothing, and
@@ -88,21 +88,21 @@ class MultiShardStream(AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
         return self._cursor.length(self._length, self._ranks())
 
     def __iter__(self) -> Iterator[tuple[bytes, ...]]:
-        return outside.checked("MultiShardStream", self._samples())
+        return outside.checked("MultiShardStream", self._samples(self._cursor.open()))
 
-    def _samples(self) -> Iterator[tuple[bytes, ...]]:
-        mine = self._cursor.begin(self._length, self._ranks())
+    def _samples(self, made: Pass) -> Iterator[tuple[bytes, ...]]:
+        mine = self._cursor.share(made, self._length, self._ranks())
         group: list[int] = []
         total = 0
         for row in mine:
             size = sum(stream.members.sizes[row] for stream in self._streams)
             if group and (len(group) >= _GROUP_SAMPLES or total + size > _GROUP_BYTES):
-                yield from self._fetch(group)
+                yield from self._fetch(made, group)
                 group, total = [], 0
             group.append(row)
             total += size
         if group:
-            yield from self._fetch(group)
+            yield from self._fetch(made, group)
 
     def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
         """As that of IterableDataset."""
@@ -114,21 +114,11 @@ class MultiShardStream(AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
         """As that of IterableDataset."""
         self._cursor.load(state, self._length, self._ranks()[1], self._fingerprint())
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A spawned worker has no process group to ask.
-        return {**self.__dict__, "_rank": place.ranks_to_pickle(self._rank)}
-
-    def __copy__(self) -> Self:
-        # For another thread of this process: its own place in the same pass.
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__getstate__(), _cursor=self._cursor.twin())
-        return twin
-
     def _fingerprint(self) -> str:
         members = self._streams[0].members
         return self._prints.of(members, [len(stream) for stream in self._streams])
 
-    def _fetch(self, rows: Sequence[int]) -> Iterator[tuple[bytes, ...]]:
+    def _fetch(self, made: Pass, rows: Sequence[int]) -> Iterator[tuple[bytes, ...]]:
         batch = self._streams[0].bucket.client.batch()
         for row in rows:
             for stream in self._streams:
@@ -136,7 +126,7 @@ class MultiShardStream(AsyncSamples, TorchIterableDataset[tuple[bytes, ...]]):
                     batch.add(stream.shard(row), archpath=stream.members.name(row))
         contents = iter(batch.get_all())
         for row in rows:
-            self._cursor.deliver()
+            made.deliver()
             yield tuple(
                 stream.transformed(row) if stream.etl_name else bytes(next(contents)[1])
                 for stream in self._streams

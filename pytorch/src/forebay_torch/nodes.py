@@ -11,6 +11,8 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("forebay_torch.nodes needs torchdata: pip install torchdata") from error
 
+from forebay_torch.cursor import Cursor
+
 __all__ = ["Reader"]
 
 
@@ -38,6 +40,8 @@ class Reader(BaseNode):  # type: ignore[misc,unused-ignore]
         if not hasattr(dataset, "load_state_dict") or not hasattr(dataset, "state_dict"):
             raise TypeError(f"a node reads a dataset with a state, not {type(dataset).__name__}")
         self._dataset = dataset
+        # The dataset at its place in the pass of this node, which no other pass changes.
+        self._view = dataset
         self._samples: Iterator[Any] = iter(())
         self._ended = False
 
@@ -47,9 +51,12 @@ class Reader(BaseNode):  # type: ignore[misc,unused-ignore]
         if initial_state is not None:
             self._dataset.load_state_dict(initial_state[self._STATE])
         elif self._ended and hasattr(self._dataset, "set_epoch"):
-            self._dataset.set_epoch(self._dataset.state_dict()["epoch"] + 1)
+            self._dataset.set_epoch(self._view.state_dict()["epoch"] + 1)
         self._ended = False
-        self._samples = iter(self._dataset)
+        cursor = getattr(self._dataset, "_cursor", None)
+        if isinstance(cursor, Cursor):
+            self._view = self._dataset.thread_view(cursor.open())
+        self._samples = iter(self._view)
 
     def next(self) -> Any:
         """The next sample."""
@@ -61,4 +68,4 @@ class Reader(BaseNode):  # type: ignore[misc,unused-ignore]
 
     def get_state(self) -> dict[str, Any]:
         """How far the pass is; small, and good for any number of ranks."""
-        return {self._STATE: self._dataset.state_dict()}
+        return {self._STATE: self._view.state_dict()}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.synchronize
+import os
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -18,6 +22,9 @@ __all__ = [
     "checked_rank",
     "checked_replication",
     "group_rank",
+    "is_worker_of",
+    "loader_key",
+    "process_number",
     "ranks",
     "ranks_to_pickle",
     "replicated",
@@ -53,6 +60,36 @@ def worker() -> Worker:
     if info is None:
         return Worker(0, 1, -1, False)
     return Worker(info.id, info.num_workers, info.seed - info.id, True)
+
+
+def is_worker_of(pid: int) -> bool:
+    """Whether this process is a worker of a DataLoader of process ``pid``.
+
+    A rank that ``pid`` forked or spawned is not, nor is a worker of such a rank.
+    """
+    parent = multiprocessing.parent_process()
+    return parent is not None and parent.pid == pid and get_worker_info() is not None
+
+
+def process_number() -> int:
+    """The number of this process among those that its parent made: later ones have larger numbers."""
+    identity: tuple[int, ...] = getattr(multiprocessing.current_process(), "_identity", ())
+    return identity[-1] if identity else os.getpid()
+
+
+def loader_key() -> int:
+    """A number that the workers of one iterator of a DataLoader have in common, and no others.
+
+    The seed of the workers alone would not do: it comes again after ``torch.manual_seed``.
+    """
+    info = get_worker_info()
+    seed = 0 if info is None else info.seed - info.id
+    for argument in getattr(multiprocessing.current_process(), "_args", ()):
+        if isinstance(argument, multiprocessing.synchronize.Event):
+            # All workers of an iterator have one event, whose semaphore has a random name.
+            flag = getattr(getattr(argument, "_flag", None), "_semlock", None)
+            return zlib.crc32(f"{seed} {getattr(flag, 'name', '')}".encode()) + 1
+    return zlib.crc32(str(seed).encode()) + 1
 
 
 @contextmanager

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from forebay import AccessDenied, ClusterUnavailable, Timeout, TooManyRequests
 from forebay_torch import place
+from forebay_torch.shared import SharedCells
 
 __all__ = ["Counters", "DatasetStats", "LEFT_OUT", "NEVER_SKIPPED", "OnError", "Policy", "stopped"]
 
@@ -70,26 +69,12 @@ class DatasetStats:
         return "\n".join(lines) + "\n"
 
 
-class Counters:
-    """The numbers behind ``DatasetStats``, in memory that worker processes share."""
+class Counters(SharedCells):
+    """The numbers behind ``DatasetStats``, which worker processes share with their loader's."""
 
     def __init__(self) -> None:
         # A row for each worker, so that they do not overwrite each other.
-        self._table = torch.zeros((_SLOTS, _COLUMNS), dtype=torch.float64)
-        self._table.share_memory_()  # type: ignore[no-untyped-call]
-        self._cells = self._cells_of_table()
-
-    def _cells_of_table(self) -> ctypes.Array[ctypes.c_double]:
-        """The table as numbers: counting by tensors takes longer than reading a small object."""
-        size = _SLOTS * _COLUMNS
-        return (ctypes.c_double * size).from_address(self._table.data_ptr())
-
-    def __getstate__(self) -> torch.Tensor:
-        return self._table
-
-    def __setstate__(self, table: torch.Tensor) -> None:
-        self._table = table
-        self._cells = self._cells_of_table()
+        super().__init__(_SLOTS * _COLUMNS, ctypes.c_double)
 
     def add(
         self,
@@ -102,13 +87,19 @@ class Counters:
     ) -> None:
         """Counts what this worker did."""
         start = place.worker().id % _SLOTS * _COLUMNS
+        cells = self.shared_cells()
         for cell, more in enumerate((objects, bytes, requests, failed, fetch_s), start):
             if more:
-                self._cells[cell] += more
+                cells[cell] += more
 
     def total(self) -> DatasetStats:
         """The sums."""
-        objects, size, requests, failed, fetch_s = self._table.sum(dim=0).tolist()
+        cells = self.existing_cells()
+        if cells is None:
+            return DatasetStats()
+        objects, size, requests, failed, fetch_s = (
+            sum(cells[column::_COLUMNS]) for column in range(_COLUMNS)
+        )
         return DatasetStats(int(objects), int(size), int(requests), int(failed), fetch_s)
 
 

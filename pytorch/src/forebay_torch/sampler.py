@@ -309,14 +309,12 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
         """Batches that end when their time is over, too."""
         if outside.splitter() is not None or self._rank_and_world()[1] > 1:
             raise ValueError("a sampler with a time_slice goes with one rank: its batches differ")
-        if self._resume is None:
-            self._epoch += 1
-        self._resume = None
+        epoch = self._begin().epoch
         objects, limit = self._data_source.objects, self._limit
         slice_s = self._time_slice or 0.0
         batch: list[int] = []
         filling, due = _Filling(self._padded), time.monotonic() + slice_s
-        for index in self._indices(self._epoch).tolist():
+        for index in self._indices(epoch).tolist():
             name, size = objects[index]
             own = size if self._cost_fn is None else self._cost_fn(ObjectEntry(name, size))
             if own > limit and not self._allow_oversized:

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import torch
-
 from forebay_torch import place
-from forebay_torch.resume import Cursor
+from forebay_torch.cursor import MAX_RESUMES, Cursor, Pass
+from forebay_torch.resume import make_state
 from forebay_torch.shard_plan import (
     Item,
-    Pass,
     after_first,
     deal,
     delivered_by,
     left_after,
     length,
 )
+from forebay_torch.shard_plan import Pass as StreamPass
 
 __all__ = ["ShardPlace", "Shards"]
-
-# How often one epoch may be left and gone on with.
-_MOST_PASSES = 64
-
 
 class Shards(NamedTuple):
     """What the place needs to know of a reader.
@@ -55,73 +50,64 @@ class ShardPlace:
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        # As loaded by the training process, in memory that worker processes share; the first row
-        # says how many.
-        self._table = torch.zeros((_MOST_PASSES + 1, 4), dtype=torch.int64)
-        self._table.share_memory_()  # type: ignore[no-untyped-call]
-        # As loaded by this worker alone; and as its pass began with.
-        self._part: list[Pass] | None = None
-        self._before: list[Pass] = []
 
-    @property
-    def stage(self) -> int:
-        """How many passes of the epoch were before the one under way."""
-        return len(self._before)
-
-    def begin(self, cursor: Cursor, shards: Shards) -> tuple[int, list[Item]]:
+    def begin(self, cursor: Cursor, made: Pass, shards: Shards) -> tuple[int, list[Item]]:
         """Begins a pass: how many samples this worker passes over first, and its shards."""
-        base, skip = cursor.take()
-        if self._part is not None:
-            self._before, self._part = self._part, None
-        else:
-            self._before = self._read() if base else []
+        cursor.begin(made)
         worker = place.worker()
-        items = self._left(self._before, cursor.epoch, shards)
+        items = self._left(_passes(made.earlier), made.epoch, shards)
         mine = deal(items, shards.rank, shards.world_size, worker.id, worker.total)
-        if skip and shards.buffer < 2:
-            return 0, after_first(mine, skip, shards.count)
-        return skip, mine
+        if made.skip and shards.buffer < 2:
+            return 0, after_first(mine, made.skip, shards.count)
+        return made.skip, mine
 
-    def state(self, cursor: Cursor, num_samples: int | None, shards: Shards) -> dict[str, Any]:
-        """What a state has beside epoch, seed and order."""
+    def state(
+        self, cursor: Cursor, num_samples: int | None, shards: Shards, fingerprint: str, total: int
+    ) -> dict[str, Any]:
+        """The state after ``num_samples`` of the latest pass were delivered by this rank."""
+        place_now = cursor.position(num_samples)
+        state = make_state(
+            epoch=place_now.epoch,
+            seed=cursor.seed,
+            consumed=0,
+            total=total,
+            fingerprint=fingerprint,
+        )
+        del state["consumed"]
+        passes = _passes(place_now.earlier)
         part = None if num_samples is not None else cursor.part(shards.world_size)
         if part is not None:
-            return {"passes": _plain(self._before), "part": {**part, "rank": shards.rank}}
-        passes = self._read() if cursor.base else []
+            return {**state, "passes": _plain(passes), "part": {**part, "rank": shards.rank}}
         taken = cursor.counted(num_samples)
         if taken:
             ranks = shards.world_size
-            if cursor.is_split:
+            if place_now.is_split:
                 # One order is dealt to the workers of each rank, which takes its part of it.
-                made = Pass(1, cursor.workers, cursor.dealt_block, taken * ranks)
+                made = StreamPass(1, place_now.workers or 1, place_now.block, taken * ranks)
             else:
-                made = Pass(ranks, cursor.workers, cursor.block, taken)
+                made = StreamPass(ranks, place_now.workers or 1, cursor.block, taken)
             passes = [*passes, made]
-        return {"passes": _plain(passes)}
+        return {**state, "passes": _plain(passes)}
 
     def load(self, cursor: Cursor, state: Mapping[str, Any], shards: Shards) -> None:
         """Goes on from a state with the next pass."""
         if "passes" not in state:
             raise ValueError(f"{self._owner}: the state is not one of a ShardReader")
         epoch = state["epoch"]
-        passes = [Pass(*numbers) for numbers in state["passes"]]
-        resumed = int(bool(passes))
+        earlier = tuple(tuple(numbers) for numbers in state["passes"])
+        resumed = int(bool(earlier))
         if "part" in state:
-            cursor.resume_part(epoch, resumed, state["part"], shards.world_size)
-            self._part = passes
+            cursor.resume_part(epoch, resumed, state["part"], shards.world_size, earlier)
             return
-        if len(passes) > _MOST_PASSES:
-            raise ValueError(f"{self._owner}: an epoch can be gone on with {_MOST_PASSES} times")
-        left = self._left(passes, epoch, shards, state.get("checked"))
-        over = bool(passes) and not any(length(item, shards.count) for item in left)
-        if passes:
-            self._table[1 : len(passes) + 1] = torch.tensor(passes, dtype=torch.int64)
-        self._table[0, 0] = len(passes)
-        cursor.resume(epoch, resumed, over=over)
+        if len(earlier) > MAX_RESUMES:
+            raise ValueError(f"{self._owner}: an epoch can be gone on with {MAX_RESUMES} times")
+        left = self._left(_passes(earlier), epoch, shards, state.get("checked"))
+        over = bool(earlier) and not any(length(item, shards.count) for item in left)
+        cursor.resume(epoch, resumed, over=over, earlier=earlier)
 
     def _left(
         self,
-        passes: Sequence[Pass],
+        passes: Sequence[StreamPass],
         epoch: int,
         shards: Shards,
         checked: Sequence[int] | None = None,
@@ -143,7 +129,7 @@ class ShardPlace:
         return items
 
     def _check(
-        self, items: Sequence[Item], made: Pass, shards: Shards, rank: int, expected: int
+        self, items: Sequence[Item], made: StreamPass, shards: Shards, rank: int, expected: int
     ) -> None:
         lengths = [
             sum(
@@ -159,10 +145,10 @@ class ShardPlace:
                 "the reader the batch_size of the loader, and leave no sample out by on_error"
             )
 
-    def _read(self) -> list[Pass]:
-        count = int(self._table[0, 0])
-        return [Pass(*numbers) for numbers in self._table[1 : count + 1].tolist()]
+
+def _passes(earlier: Iterable[Sequence[int]]) -> list[StreamPass]:
+    return [StreamPass(*numbers) for numbers in earlier]
 
 
-def _plain(passes: Sequence[Pass]) -> list[list[int]]:
+def _plain(passes: Sequence[StreamPass]) -> list[list[int]]:
     return [list(made) for made in passes]

@@ -17,11 +17,12 @@ from forebay import (
 )
 from forebay_torch import order, place
 from forebay_torch.config import Config
+from forebay_torch.cursor import Pass
 from forebay_torch.fields import Fields
 from forebay_torch.iter_dataset import BaseIterDataset
 from forebay_torch.policy import NEVER_SKIPPED, stopped
 from forebay_torch.progress import Progress
-from forebay_torch.resume import make_state, read_state
+from forebay_torch.resume import read_state
 from forebay_torch.shard_place import ShardPlace, Shards
 from forebay_torch.shard_plan import Item, shuffled
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, check_kind, shard_snapshot
@@ -190,21 +191,26 @@ class ShardReader(BaseIterDataset):
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         self.reset()
+        return self._delivered(self._cursor.open())
+
+    def _delivered(self, made: Pass) -> Iterator[tuple[str, Any]]:
+        """The samples of a pass."""
         buffered = self._shuffle_buffer > 1
         items: Iterable[Item]
-        if self._resampled:
-            skip, items = self._cursor.take()[1], map(Item, self._endless())
-        elif self._has_splitters:
-            skip, items = self._cursor.take()[1], self._split()
+        if self._resampled or self._has_splitters:
+            self._cursor.begin(made)
+            skip = made.skip
+            items = map(Item, self._endless(made)) if self._resampled else self._split(made)
         else:
-            skip, items = self._place.begin(self._cursor, self._shards())
-        samples = self._samples(items)
+            skip, items = self._place.begin(self._cursor, made, self._shards())
+        samples = self._samples(made, items)
         if buffered:
-            generator = self._generator("samples", stage=self._place.stage)
+            stage = len(made.earlier)
+            generator = self._generator("samples", epoch=made.epoch, stage=stage)
             samples = shuffled(samples, self._shuffle_buffer, generator)
         # What a worker has delivered of this pass before is made again and passed over.
         samples = islice(samples, skip, None)
-        yield from self._counted(samples) if self._counts_late else samples
+        yield from self._counted(made, samples) if self._counts_late else samples
 
     def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
         """As that of IterableDataset; it remembers each pass of the epoch by four numbers.
@@ -216,15 +222,8 @@ class ShardReader(BaseIterDataset):
             raise TypeError("a ShardReader with splitters of its own has no state")
         if self._resampled and not place.worker().is_process:
             raise TypeError("a resampled ShardReader has no end, so no place in it")
-        state = make_state(
-            epoch=self._cursor.epoch,
-            seed=self._seed,
-            consumed=0,
-            total=len(self.objects),
-            fingerprint=self._fingerprint(),
-        )
-        del state["consumed"]
-        return {**state, **self._place.state(self._cursor, num_samples, self._shards())}
+        total, fingerprint = len(self.objects), self._fingerprint()
+        return self._place.state(self._cursor, num_samples, self._shards(), fingerprint, total)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As that of IterableDataset. Shards are indexed by the cluster to find the place.
@@ -250,10 +249,10 @@ class ShardReader(BaseIterDataset):
         return Shards(
             rank,
             world_size,
-            lambda epoch: self._rows(every, epoch),
+            partial(self._rows, every),
             self._count_of,
             self._shuffle_buffer,
-            partial(self._generator, "samples"),
+            self._generator_of,
         )
 
     def _count_of(self, row: int) -> int:
@@ -266,16 +265,20 @@ class ShardReader(BaseIterDataset):
         """Whether samples count when they are handed out, rather than when they are read."""
         return self._resampled or self._shuffle_buffer > 1
 
-    def _counted(self, samples: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    def _counted(
+        self, made: Pass, samples: Iterator[tuple[str, Any]]
+    ) -> Iterator[tuple[str, Any]]:
         for sample in samples:
-            self._cursor.deliver()
+            made.deliver()
             yield sample
 
     def _rank_rows(self) -> Sequence[int]:
         """The shards of this rank in a whole epoch."""
         rank, world_size = self._rank_and_world()
         total = len(self._index.listing)
-        return self._rows(order.share(total, rank=rank, world_size=world_size))
+        return self._rows(
+            order.share(total, rank=rank, world_size=world_size), self._cursor.epoch
+        )
 
     def _snapshot(self) -> ObjectIndex:
         owner = type(self).__name__
@@ -286,11 +289,11 @@ class ShardReader(BaseIterDataset):
     def _has_splitters(self) -> bool:
         return self._nodesplitter is not None or self._workersplitter is not None
 
-    def _split(self) -> list[Item]:
+    def _split(self, made: Pass) -> list[Item]:
         """The shards of this worker of this rank, as the splitters say."""
         rank, world_size = self._rank_and_world()
         worker = place.worker()
-        rows = self._rows(range(len(self.objects)))
+        rows = self._rows(range(len(self.objects)), made.epoch)
         by_uri = {self._index.object(row).uri: row for row in rows}
         uris: Iterable[str] = by_uri
         if self._nodesplitter is None:
@@ -320,34 +323,38 @@ class ShardReader(BaseIterDataset):
     def _generator(
         self,
         purpose: str,
+        *,
+        epoch: int,
+        stage: int = 0,
         rank: int | None = None,
         worker: int | None = None,
-        stage: int = 0,
-        epoch: int | None = None,
     ) -> random.Random:
         """Random numbers of a worker of a rank, by default this one, in an epoch's n-th pass."""
         key = (
             purpose,
             self._seed,
-            self._cursor.epoch if epoch is None else epoch,
+            epoch,
             self._rank_and_world()[0] if rank is None else rank,
             place.worker().id if worker is None else worker,
         )
         return random.Random(repr((*key, stage) if stage else key))
 
-    def _endless(self) -> Iterator[int]:
-        generator = self._generator("shards")
+    def _generator_of(self, rank: int, worker: int, stage: int, epoch: int) -> random.Random:
+        return self._generator("samples", epoch=epoch, stage=stage, rank=rank, worker=worker)
+
+    def _endless(self, made: Pass) -> Iterator[int]:
+        generator = self._generator("shards", epoch=made.epoch)
         while True:
             yield generator.randrange(len(self.objects))
 
-    def _samples(self, items: Iterable[Item]) -> Iterator[tuple[str, Any]]:
+    def _samples(self, made: Pass, items: Iterable[Item]) -> Iterator[tuple[str, Any]]:
         with Progress(self._show_progress, self._worker_name()) as progress:
             for item, stream in self._streams(items):
                 progress.begin(stream.uri)
                 if item.samples is None and self._decode is None:
-                    samples = self._read_as_is(stream)
+                    samples = self._read_as_is(made, stream)
                 else:
-                    samples = self._read(stream, item.samples)
+                    samples = self._read(made, stream, item.samples)
                 yield from progress.counted(samples)
 
     def _streams(self, items: Iterable[Item]) -> Iterator[tuple[Item, Opened]]:
@@ -374,9 +381,9 @@ class ShardReader(BaseIterDataset):
             keys=self._keys, lowercase=self._lowercase, read_ahead=self._read_ahead
         )
 
-    def _read_as_is(self, stream: Opened) -> Iterator[tuple[str, Any]]:
+    def _read_as_is(self, made: Pass, stream: Opened) -> Iterator[tuple[str, Any]]:
         """As ``_read``, of all samples with their contents as they are: little is done for each."""
-        deliver = None if self._counts_late else self._cursor.deliver
+        deliver = None if self._counts_late else made.deliver
         uri = stream.uri
         like = Fields(None, self._fill, "", uri)
         while True:
@@ -392,7 +399,7 @@ class ShardReader(BaseIterDataset):
                     return
 
     def _read(
-        self, stream: Opened, numbers: Sequence[int] | None
+        self, made: Pass, stream: Opened, numbers: Sequence[int] | None
     ) -> Iterator[tuple[str, Any]]:
         wanted = numbers if numbers is None or isinstance(numbers, range) else frozenset(numbers)
         last = None if numbers is None else numbers[-1]
@@ -413,10 +420,10 @@ class ShardReader(BaseIterDataset):
                     return
                 if name != stream.uri and not self._counts_late:
                     # It has its place in the order, though nobody gets it.
-                    self._cursor.deliver()
+                    made.deliver()
             if sample is not None:
                 if not self._counts_late:
-                    self._cursor.deliver()
+                    made.deliver()
                 yield sample
         stream.close()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from torch.utils.data import Sampler
 from torch.utils.data.distributed import DistributedSampler
@@ -16,6 +17,21 @@ from forebay_torch.resume import make_state, read_state
 __all__ = ["DistributedShardSampler", "ResumableSampler"]
 
 T = TypeVar("T")
+
+
+class _Given:
+    """One pass over a sampler: where it began, and how many entries it gave."""
+
+    __slots__ = ("epoch", "base", "given", "mark", "is_split")
+
+    def __init__(self, epoch: int, base: int) -> None:
+        # Whether a framework shares the entries among ranks.
+        self.is_split = outside.splitter() is not None
+        self.epoch = epoch
+        self.base = base
+        self.given = 0
+        # What was given when the next pass was given another epoch; -1 for never.
+        self.mark = -1
 
 
 class ResumableSampler(Sampler[T], ABC):
@@ -43,44 +59,51 @@ class ResumableSampler(Sampler[T], ABC):
         self._seed = seed
         self._prints = Fingerprint()
         self._epoch = 0
-        # Where the next pass begins; None: at the beginning of the epoch after this one.
-        self._resume: int | None = 0
-        # Of the pass under way: its number, where it began, and how many entries it gave.
-        self._pass = 0
-        self._base = 0
-        self._given = 0
-        # Whether a framework shares the entries of the pass under way among ranks.
-        self._is_split = False
+        # Epoch and beginning of the next pass; None: the epoch after the latest one.
+        self._next: tuple[int, int] | None = (0, 0)
+        self._latest: _Given | None = None
         # A state of the end of an epoch was loaded, so that the next begins. A StatefulDataLoader
         # then begins a pass, drops it and begins it again, which must not be a third epoch.
         self._over: int | None = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the order of the next pass; that of a state just loaded keeps its place."""
+        """Chooses the order of the next pass; that of a state just loaded keeps its place, and the
+        pass under way stays as it is."""
         if epoch == self._over:
-            self._resume = self._base = self._total(epoch)
-        elif epoch != self._epoch or self._resume is None:
-            self._resume = self._base = 0
+            self._next = (epoch, self._total(epoch))
+        elif self._next is None or self._next[0] != epoch:
+            self._next = (epoch, 0)
+        if self._latest is not None and self._latest.epoch != epoch:
+            self._latest.mark = self._latest.given
         self._epoch = epoch
-        self._given = 0
         self._over = None
 
     def __iter__(self) -> Iterator[T]:
         # A DataLoader makes iterators that it never reads from: a pass begins with its first entry.
-        start = self._resume or 0
-        if self._resume is None and self._over is None:
-            self._epoch += 1
-        self._resume = None
-        self._base, self._given = start, 0
-        self._pass += 1
-        self._is_split = outside.splitter() is not None
-        number = self._pass
-        for entry in self._entries(self._epoch, self._mine(self._epoch, start)):
-            if number == self._pass:
-                self._given += 1
+        made = self._begin()
+        for entry in self._entries(made.epoch, self._mine(made.epoch, made.base)):
+            made.given += 1
             yield entry
-        if number == self._pass:
+        if self._latest is made:
             self._over = None
+
+    def _begin(self) -> _Given:
+        """Begins the next pass."""
+        self._epoch, start = self._coming()
+        self._next = None
+        self._latest = _Given(self._epoch, start)
+        return self._latest
+
+    def _coming(self) -> tuple[int, int]:
+        """Epoch and beginning of the next pass."""
+        if self._next is not None:
+            return self._next
+        return self._epoch + (self._over is None), 0
+
+    def __copy__(self) -> Self:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__, _latest=copy.copy(self._latest))
+        return twin
 
     def __len__(self) -> int:
         """The entries of this rank in a whole epoch: the one under way, or the first."""
@@ -100,17 +123,23 @@ class ResumableSampler(Sampler[T], ABC):
         """The state after so many entries of the pass under way."""
         if given is not None and given < 0:
             raise ValueError(f"{type(self).__name__}: {given} are fewer than none")
-        if given is None and self._is_split:
+        if given is None and self._latest is not None and self._latest.is_split:
             raise ValueError(
                 f"{type(self).__name__}: a framework shares the entries among ranks and reads ahead; "
                 "say how many of them this rank has taken in this pass"
             )
         world_size = self._rank_and_world()[1]
+        latest = self._latest
+        if latest is not None and (given or latest.mark != latest.given):
+            epoch, base = latest.epoch, latest.base
+            given = latest.given if given is None else given
+        else:
+            epoch, base = self._coming()
         return make_state(
-            epoch=self._epoch,
+            epoch=epoch,
             seed=self._seed,
-            consumed=self._base + (self._given if given is None else given) * world_size,
-            total=self._total(self._epoch),
+            consumed=base + (given or 0) * world_size,
+            total=self._total(epoch),
             fingerprint=self._fingerprint(),
         )
 
@@ -134,8 +163,8 @@ class ResumableSampler(Sampler[T], ABC):
         self._over = None
         if 0 < total <= consumed:
             self._over, self._epoch, consumed = self._epoch, self._epoch + 1, 0
-        self._resume = self._base = consumed
-        self._given = 0
+        self._next = (self._epoch, consumed)
+        self._latest = None
 
     def _mine(self, epoch: int, start: int) -> Sequence[int]:
         """Numbers of this rank's entries from ``start`` on."""
@@ -154,9 +183,7 @@ class ResumableSampler(Sampler[T], ABC):
 
     def order_ahead(self) -> list[T]:
         """What the next pass, or the one under way, gives from its beginning on; nothing moves."""
-        epoch, start = self._epoch, self._resume or 0
-        if self._resume is None and self._over is None:
-            epoch += 1
+        epoch, start = self._coming()
         return list(self._entries(epoch, self._mine(epoch, start)))
 
     @abstractmethod

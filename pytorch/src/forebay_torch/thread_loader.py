@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from forebay_torch import place
 from forebay_torch.ahead import FetchedAhead
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch.batch_memory import BatchMemory
-from forebay_torch.resume import Cursor
+from forebay_torch.cursor import Cursor, Pass
 from forebay_torch.shard_sampler import DistributedShardSampler
 from forebay_torch.thread_pass import Made, ThreadPass
 
@@ -156,16 +155,17 @@ class ThreadLoader(AsyncSamples):
             )
             self._batches = BatchSampler(self._counter, batch_size, drop_last)
         self._pass: ThreadPass | None = None
-        # Batches and samples that the loop has taken: in this pass, and in all.
-        self._taken = [0, 0]
+        # What the loop has taken of it.
+        self._taken: _Taken | None = None
+        # Batches and samples that loops have taken in all.
         self._all = [0, 0]
         self._wait_s = 0.0
         self._compute_s = 0.0
 
     def __iter__(self) -> Iterator[Any]:
-        made = self._start()
-        self._pass = made
-        self._taken = [0, 0]
+        # With the first batch that is taken: an iterator that nobody reads begins no pass.
+        taken = self._taken = _Taken(self)
+        made = self._pass = taken.threads
         try:
             left = None
             while True:
@@ -178,9 +178,9 @@ class ThreadLoader(AsyncSamples):
                     return
                 left = time.perf_counter()
                 self._wait_s += left - begun
-                for counts in (self._all, self._taken):
-                    counts[0] += 1
-                    counts[1] += samples
+                self._all[0] += 1
+                self._all[1] += samples
+                taken.count(samples)
                 yield batch
         finally:
             made.close()
@@ -215,9 +215,16 @@ class ThreadLoader(AsyncSamples):
             raise TypeError("a loader with ordered=False has no state: nobody knows what is left")
         if not hasattr(self._counter, "state_dict"):
             raise TypeError(f"{type(self._counter).__name__} has no state_dict()")
-        batches, samples = self._taken
+        taken = self._taken
+        if taken is not None and taken.place is not None:
+            if taken.place.is_current:
+                state: dict[str, Any] = taken.view.state_dict(num_samples=taken.samples)
+                return state
+            # Another epoch was chosen since.
+            taken = None
+        batches, samples = (0, 0) if taken is None else (taken.batches, taken.samples)
         if self._batches is self._counter and self._batches is not None:
-            state: dict[str, Any] = self._counter.state_dict(num_batches=batches)
+            state = self._counter.state_dict(num_batches=batches)
         else:
             state = self._counter.state_dict(num_samples=samples)
         return state
@@ -229,7 +236,7 @@ class ThreadLoader(AsyncSamples):
         """
         if self._pass is not None:
             self._pass.close()
-        self._taken = [0, 0]
+            self._pass = self._taken = None
         self._counter.load_state_dict(state)
 
     def stats(self) -> LoaderStats:
@@ -237,7 +244,13 @@ class ThreadLoader(AsyncSamples):
         batches, samples = self._all
         return LoaderStats(batches, samples, self._wait_s, self._compute_s)
 
-    def _start(self) -> ThreadPass:
+    def _start(self, view: Any, made: Pass | None) -> ThreadPass:
+        """Starts the threads of a pass.
+
+        Args:
+            view: The iterable dataset, or a copy of it that is at its place in the pass.
+            made: The pass, where it has a place.
+        """
         if not self._is_iterable:
             ahead = self._ahead()
             return ThreadPass(
@@ -246,12 +259,10 @@ class ThreadLoader(AsyncSamples):
         if isinstance(self.dataset, IterDataPipe):
             rank, world_size = place.group_rank() or (0, 1)
             apply_sharding(self.dataset, world_size, rank)
-        if self._threads == 0:
-            own = [self._grouped(self.dataset)]
-        elif isinstance(getattr(self.dataset, "_cursor", None), Cursor):
-            own = [self._grouped(copy.copy(self.dataset)) for _ in range(self._threads)]
+        if made is None or self._threads == 0:
+            own = [self._grouped(view)]
         else:
-            own = [self._grouped(self.dataset)]
+            own = [self._grouped(view.thread_view(made)) for _ in range(self._threads)]
         return ThreadPass(self._threads, self._prefetch, self._ordered, own=own)
 
     def _ahead(self) -> FetchedAhead | None:
@@ -292,3 +303,26 @@ class ThreadLoader(AsyncSamples):
         if self._pin:
             batch = pinned(batch)  # type: ignore[no-untyped-call]
         return batch, count
+
+
+class _Taken:
+    """One pass over a loader: its threads, and what the loop has taken of it."""
+
+    def __init__(self, loader: ThreadLoader) -> None:
+        self.batches = 0
+        self.samples = 0
+        # The pass of an iterable dataset of forebay_torch, and a copy of the dataset that is there.
+        self.place: Pass | None = None
+        self.view = loader.dataset
+        cursor = getattr(loader.dataset, "_cursor", None)
+        if loader._is_iterable and isinstance(cursor, Cursor):
+            self.place = cursor.open()
+            self.view = loader.dataset.thread_view(self.place)
+        self.threads = loader._start(self.view, self.place)
+
+    def count(self, samples: int) -> None:
+        """The loop has taken a batch of so many samples."""
+        self.batches += 1
+        self.samples += samples
+        if self.place is not None:
+            self.place.delivered += samples

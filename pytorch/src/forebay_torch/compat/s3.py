@@ -465,7 +465,9 @@ class _StreamOfReaders(BaseIterDataset):
             for item in self.worker_objects():
                 yield self._make(item)
             return
-        for row in self._rows(range(len(self._index.listing))):
+        made = self._cursor.open()
+        self._cursor.begin(made)
+        for row in self._rows(range(len(self._index.listing)), made.epoch):
             yield self._make(self._index.object(row))
 
 

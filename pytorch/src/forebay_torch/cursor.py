@@ -1,0 +1,559 @@
+"""Where an iterable dataset is: a value that belongs to one pass of one rank.
+
+A ``Pass`` is made by ``iter(dataset)``. It holds what it delivers, from where on, and how much of it
+was delivered; nobody but its own iterator changes it. A ``Cursor`` says what the next pass will be,
+and which pass is the latest. The training process writes what its workers need to know into shared
+cells: workers that live on read them at the beginning of each later pass. A worker's first pass
+follows from what was copied into the worker when it was started, so that nothing that the training
+process does afterwards, and no other pass, can change it. Workers report in the same cells which
+pass they began.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from forebay_torch import order, outside, place
+from forebay_torch.order import EqualLength
+from forebay_torch.resume import make_state, read_state
+from forebay_torch.shared import SharedCells
+
+__all__ = ["MAX_RESUMES", "Cursor", "Pass", "Resumable"]
+
+# How often one epoch may be left and resumed, where each time has to be remembered.
+MAX_RESUMES = 64
+_NUMBERS = 4
+
+Earlier = tuple[tuple[int, ...], ...]
+
+# Cells that the training process writes,
+_VERSION, _EPOCH, _LOAD, _RESUME_EPOCH, _RESUME_AT, _EARLIER = range(6)
+# that the pass that took the load writes,
+_TAKEN_LOAD, _TAKEN_KEY = 6, 7
+# and that the first worker of each pass writes: the version is last.
+_R_NUMBER, _R_KEY, _R_EPOCH, _R_BASE, _R_WORKERS, _R_SPLIT, _R_BLOCK, _R_OFFSET, _R_VERSION = range(
+    8, 17
+)
+# Whether somebody chose an epoch; and numbers of earlier passes.
+_IS_CHOSEN, _TABLE = 17, 18
+
+
+class _Resume(NamedTuple):
+    """Where the next pass begins, if its epoch is this one.
+
+    Attributes:
+        at: Position in the epoch's order.
+        earlier: Numbers of the passes of the epoch that were left, where the dataset needs them.
+        skip: Samples that this worker has delivered from there on.
+        load: The number of the load, which one pass alone may take; 0 if this process has its own.
+    """
+
+    epoch: int
+    at: int
+    earlier: Earlier = ()
+    skip: int = 0
+    load: int = 0
+
+
+class _Position(NamedTuple):
+    """Where the latest pass began, or the next one will begin if none is under way.
+
+    Attributes:
+        earlier: Numbers of the passes of the epoch before it.
+        workers: How many workers deliver it, 0 for the training process itself.
+        is_split: Whether a framework shares its samples among ranks.
+        block: How many samples in a row one worker delivers.
+    """
+
+    epoch: int
+    base: int
+    earlier: Earlier
+    workers: int
+    is_split: bool
+    block: int
+
+
+class Pass:
+    """One pass over a dataset in this process.
+
+    Attributes:
+        epoch: Its epoch.
+        base: The position in the epoch's order where all ranks began.
+        earlier: Numbers of the passes of the epoch before this one.
+        skip: How many of its samples this worker had delivered before.
+        delivered: How many it has delivered, those included.
+        is_split: Whether a framework shares its samples among ranks.
+        block: How many samples in a row one worker delivers.
+    """
+
+    __slots__ = (
+        "epoch", "base", "earlier", "skip", "delivered", "is_split", "block", "_begun_by", "_mark",
+        "__weakref__",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.epoch = self.base = self.skip = self.delivered = 0
+        self.earlier: Earlier = ()
+        self.is_split = False
+        self.block = 1
+        # The process that began it.
+        self._begun_by = 0
+        # What was delivered when the next pass was given another epoch; -1 for never.
+        self._mark = -1
+
+    def deliver(self) -> None:
+        """Counts one sample more."""
+        self.delivered += 1
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it has gone on since another epoch was chosen, if one was."""
+        return self._mark != self.delivered
+
+
+class Cursor(SharedCells):
+    """What the next pass of a dataset is, and how far the latest one is."""
+
+    def __init__(self, owner: str, seed: int, block: int, equal_length: EqualLength) -> None:
+        """A cursor at the beginning of epoch 0.
+
+        Args:
+            owner: Name of the dataset's class, for messages.
+            block: As for ``order.share``.
+        """
+        order.check_equal_length(owner, equal_length)
+        if block < 1:
+            raise ValueError(f"{owner}: batch_size must be at least 1, not {block}")
+        super().__init__(_TABLE + MAX_RESUMES * _NUMBERS, ctypes.c_int64)
+        self._name = owner
+        self.seed = seed
+        self.block = block
+        self.equal_length: EqualLength = equal_length
+        self._epoch = 0
+        # Counts what the training process did, and the states it loaded.
+        self._version = 0
+        self._loads = 0
+        # Reports of an older version are of passes before the latest one of this process.
+        self._floor = 0
+        self._resume: _Resume | None = None
+        self._loaded: _Resume | None = None
+        # Passes that this worker process has begun.
+        self._begun = 0
+        # Whether somebody chose an epoch. Otherwise it is the one that Lightning trains: what its
+        # fit loop said to this worker process, passes since then, and what a loaded state adds.
+        self._is_chosen = False
+        self._trained: int | None = None
+        self._trained_passes = 0
+        self._offset = 0
+        self._latest: Pass | None = None
+        self._passes: weakref.WeakSet[Pass] = weakref.WeakSet()
+
+    # What the training process says.
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or to come."""
+        self._learn_epoch()
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch of the next pass; that of a state just loaded keeps its place."""
+        self._learn_epoch()
+        self._is_chosen = True
+        if self._resume is not None and self._resume.epoch != epoch:
+            self._resume = None
+        if epoch == self._epoch:
+            if (cells := self.existing_cells()) is not None and not self.is_follower:
+                cells[_IS_CHOSEN] = 1
+            return
+        self._epoch = epoch
+        for made in self._passes:
+            made._mark = made.delivered
+        self._publish()
+
+    def resume(self, epoch: int, at: int, *, over: bool, earlier: Earlier = ()) -> None:
+        """Begins the next pass at ``at``; or the epoch after it, where it is over."""
+        self._forget_passes()
+        is_worker = place.worker().is_process
+        self._loads += not is_worker
+        self._epoch = epoch + over
+        load = 0 if is_worker else self._loads
+        self._resume = self._loaded = _Resume(epoch, at, earlier, 0, load)
+        self._publish()
+        self._floor = self._version
+
+    def resume_part(
+        self, epoch: int, at: int, part: Mapping[str, int], world_size: int, earlier: Earlier = ()
+    ) -> None:
+        """Goes on in this worker process where it was itself."""
+        worker = place.worker()
+        here = (worker.id, worker.total, world_size, self._dealt())
+        if here != (part["worker"], part["workers"], part["world_size"], part["block"]):
+            raise ValueError(
+                f"{self._name}: this is the state of one worker of another shape of loader; "
+                "load resume_state(state of the loader) into the dataset instead"
+            )
+        self._forget_passes()
+        self._epoch = epoch
+        self._resume = _Resume(epoch, at, earlier, part["delivered"])
+
+    def load(
+        self, state: Mapping[str, Any], total: int, world_size: int, fingerprint: str
+    ) -> None:
+        """Goes on from a state with the next pass; after an epoch that was over, with the next."""
+        epoch, consumed = read_state(
+            self._name, state, seed=self.seed, total=total, fingerprint=fingerprint
+        )
+        part = state.get("part")
+        if part is not None:
+            self.resume_part(epoch, consumed, part, world_size)
+        else:
+            self.resume(epoch, consumed, over=0 < total <= consumed)
+
+    # Passes.
+
+    def open(self) -> Pass:
+        """Makes the next pass. In a worker process it begins at once; elsewhere ``begin`` begins it
+        with its first sample, because loaders make iterators that they never read."""
+        made = self._latest = Pass()
+        self._passes.add(made)
+        if place.worker().is_process:
+            self.begin(made)
+        return made
+
+    def begin(self, made: Pass) -> None:
+        """Decides what the pass is; a pass that has begun stays what it is."""
+        if made._begun_by:
+            return
+        made._begun_by = os.getpid()
+        is_follower = self.is_follower
+        if is_follower:
+            self._read_training_process()
+        self._follow_lightning()
+        resume = self._due()
+        made.epoch = self._epoch
+        made.is_split = outside.splitter() is not None
+        made.block = self._dealt()
+        if resume is not None:
+            made.base, made.earlier = resume.at, resume.earlier
+            made.skip = made.delivered = resume.skip
+        if is_follower:
+            if resume is not None and resume.load:
+                self._take(resume.load)
+            self._report(made)
+        self._resume = None
+        if not is_follower:
+            self._publish()
+            self._floor = self._version
+
+    def share(self, made: Pass, total: int, ranks: tuple[int, int]) -> Sequence[int]:
+        """Begins a pass: the positions of the epoch's order that this worker delivers in it.
+
+        Args:
+            ranks: Which rank this is, and how many there are.
+        """
+        self.begin(made)
+        worker = place.worker()
+        rank, world_size = ranks
+        mine = order.share(
+            total,
+            rank=rank,
+            world_size=world_size,
+            worker=worker.id,
+            workers=worker.total,
+            start=made.base,
+            block=made.block,
+            equal_length=self.equal_length,
+        )
+        return mine[made.skip :]
+
+    def _dealt(self) -> int:
+        """How many samples in a row one worker delivers: what a framework takes at a time."""
+        found = outside.splitter()
+        return self.block if found is None or found.block is None else found.block
+
+    def _follow_lightning(self) -> None:
+        """Takes the epoch that Lightning trains, which it sets in samplers and not in datasets;
+        unless somebody chose one."""
+        worker = place.worker()
+        trained = outside.epoch() if worker.tag == -1 or self._trained is None else self._trained
+        if trained is None or self._is_chosen:
+            return
+        if worker.is_process:
+            # Workers that live on have the call stack of their first epoch.
+            self._trained = trained
+            trained += self._trained_passes
+            self._trained_passes += 1
+        if self._untaken() is not None:
+            self._offset = self._epoch - trained
+        else:
+            self._epoch = trained + self._offset
+
+    def joined(self, made: Pass) -> Cursor:
+        """A cursor of its own whose next pass is a part of this one, for a thread."""
+        self.begin(made)
+        twin = copy.copy(self)
+        twin._epoch = made.epoch
+        twin._resume = _Resume(made.epoch, made.base, made.earlier)
+        twin._latest = made
+        twin._is_chosen = True
+        return twin
+
+    # States.
+
+    def length(self, total: int, ranks: tuple[int, int]) -> int:
+        """How many samples of a whole epoch are this rank's."""
+        rank, world_size = ranks
+        return order.count(
+            total, rank=rank, world_size=world_size, equal_length=self.equal_length
+        )
+
+    def state(
+        self, num_samples: int | None, total: int, world_size: int, fingerprint: str
+    ) -> dict[str, Any]:
+        """The state after ``num_samples`` of the latest pass were delivered by this rank."""
+        epoch, base = self.position(num_samples)[:2]
+        state = make_state(
+            epoch=epoch, seed=self.seed, consumed=base, total=total, fingerprint=fingerprint
+        )
+        part = None if num_samples is not None else self.part(world_size)
+        if part is not None:
+            state["part"] = part
+        else:
+            state["consumed"] = min(total, base + self.counted(num_samples) * world_size)
+        return state
+
+    def position(self, num_samples: int | None = None) -> _Position:
+        """Where the latest pass began, or the next one will if none is under way.
+
+        Args:
+            num_samples: How many samples the caller says that the pass has delivered: if there are
+                any, the pass is not the next one.
+        """
+        self._learn_epoch()
+        reported = self._reported(num_samples)
+        if reported is not None:
+            return reported
+        made = self._own_latest()
+        if made is not None and (made.is_current or num_samples):
+            return _Position(made.epoch, made.base, made.earlier, 0, made.is_split, made.block)
+        resume = self._due()
+        at, earlier = (0, ()) if resume is None else (resume.at, resume.earlier)
+        return _Position(self._epoch, at, earlier, 0, False, self.block)
+
+    def part(self, world_size: int) -> dict[str, int] | None:
+        """What this worker process alone knows; None outside of one."""
+        worker = place.worker()
+        if not worker.is_process:
+            return None
+        return {
+            "worker": worker.id,
+            "workers": worker.total,
+            "world_size": world_size,
+            "block": self._dealt(),
+            "delivered": self._delivered(),
+        }
+
+    def counted(self, num_samples: int | None) -> int:
+        """How many samples of the latest pass this rank has delivered, or a user says it has."""
+        if num_samples is None:
+            now = self.position()
+            if now.is_split:
+                raise ValueError(
+                    f"{self._name}: a framework shares the samples among ranks and reads ahead; say "
+                    "how many samples this rank has taken in this pass: state_dict(num_samples=...)"
+                )
+            if now.workers:
+                raise ValueError(
+                    f"{self._name}: workers deliver the samples; say how many the loop has taken "
+                    "in this pass: state_dict(num_samples=...), or use a StatefulDataLoader"
+                )
+            return self._delivered()
+        if num_samples < 0:
+            raise ValueError(f"{self._name}: num_samples must not be negative: {num_samples}")
+        return num_samples
+
+    def _delivered(self) -> int:
+        made = self._own_latest()
+        if made is not None and made.is_current:
+            return made.delivered
+        resume = self._due()
+        return 0 if resume is None else resume.skip
+
+    def _own_latest(self) -> Pass | None:
+        """The latest pass, once it has begun; in a worker not one that the training process left."""
+        made = self._latest
+        if made is None or not made._begun_by:
+            return None
+        is_foreign = place.worker().is_process and made._begun_by != os.getpid()
+        return None if is_foreign else made
+
+    # The shared cells.
+
+    def _due(self) -> _Resume | None:
+        """Where the next pass resumes, if no other pass has taken that."""
+        resume = self._untaken()
+        return None if resume is None or resume.epoch != self._epoch else resume
+
+    def _untaken(self) -> _Resume | None:
+        """The loaded place, if no other pass has taken it."""
+        resume = self._resume
+        if resume is None:
+            return None
+        cells = self.existing_cells() if resume.load else None
+        if cells is not None and cells[_TAKEN_LOAD] == resume.load:
+            if not self.is_follower or cells[_TAKEN_KEY] != place.loader_key():
+                return None
+        return resume
+
+    def _take(self, load: int) -> None:
+        cells = self.shared_cells()
+        if cells[_TAKEN_LOAD] != load:
+            cells[_TAKEN_KEY] = place.loader_key()
+            cells[_TAKEN_LOAD] = load
+
+    def _publish(self) -> None:
+        """Writes what the next pass is for workers that live on, as the training process."""
+        if place.worker().is_process:
+            return
+        self._version += 1
+        if (cells := self.existing_cells()) is not None:
+            self._fill(cells)
+
+    def _fill(self, cells: Any) -> None:
+        resume = self._resume
+        cells[_EPOCH], cells[_LOAD] = self._epoch, self._loads
+        cells[_RESUME_EPOCH], cells[_RESUME_AT] = (
+            (-1, 0) if resume is None else (resume.epoch, resume.at)
+        )
+        earlier = () if resume is None else resume.earlier
+        cells[_EARLIER] = len(earlier)
+        flat = [number for numbers in earlier for number in numbers]
+        cells[_TABLE : _TABLE + len(flat)] = flat
+        cells[_IS_CHOSEN] = self._is_chosen
+        cells[_VERSION] = self._version
+
+    def _read_training_process(self) -> None:
+        """Takes over what the training process says now, in each pass of a worker but its first."""
+        self._begun += 1
+        cells = self.shared_cells()
+        if self._begun > 1 and cells[_IS_CHOSEN]:
+            self._is_chosen = True
+        if self._begun == 1 or cells[_VERSION] == self._version:
+            return
+        self._version = cells[_VERSION]
+        self._epoch = cells[_EPOCH]
+        is_new = cells[_LOAD] != self._loads and cells[_RESUME_EPOCH] >= 0
+        self._loads = cells[_LOAD]
+        if is_new:
+            flat = cells[_TABLE : _TABLE + cells[_EARLIER] * _NUMBERS]
+            earlier = tuple(
+                tuple(flat[at : at + _NUMBERS]) for at in range(0, len(flat), _NUMBERS)
+            )
+            at = cells[_RESUME_AT]
+            self._resume = _Resume(cells[_RESUME_EPOCH], at, earlier, 0, self._loads)
+
+    def _report(self, made: Pass) -> None:
+        """Says to the training process which pass this worker begins, once for each pass."""
+        cells = self.shared_cells()
+        number, key = place.process_number(), place.loader_key()
+        known = (cells[_R_KEY], cells[_R_EPOCH], cells[_R_BASE], cells[_R_VERSION])
+        if known == (key, made.epoch, made.base, self._version):
+            return
+        if self._begun == 1 and number < cells[_R_NUMBER] and key != cells[_R_KEY]:
+            # A late worker of a pass that was left: those of the next pass were made after it.
+            return
+        cells[_R_NUMBER], cells[_R_KEY] = max(number, cells[_R_NUMBER]), key
+        cells[_R_EPOCH], cells[_R_BASE] = made.epoch, made.base
+        cells[_R_WORKERS], cells[_R_OFFSET] = place.worker().total, self._offset
+        cells[_R_SPLIT], cells[_R_BLOCK] = made.is_split, made.block
+        cells[_R_VERSION] = self._version
+
+    def _reported(self, num_samples: int | None) -> _Position | None:
+        """What workers began after everything that this training process did; with samples that
+        somebody took of the pass, also before the next epoch was chosen."""
+        if place.worker().is_process or (cells := self.existing_cells()) is None:
+            return None
+        version = cells[_R_VERSION]
+        if not cells[_R_WORKERS] or version < self._floor:
+            return None
+        if version != self._version and not num_samples:
+            return None
+        base, loaded = cells[_R_BASE], self._loaded
+        earlier = loaded.earlier if loaded is not None and base else ()
+        return _Position(
+            cells[_R_EPOCH], base, earlier, cells[_R_WORKERS], bool(cells[_R_SPLIT]), cells[_R_BLOCK]
+        )
+
+    def _learn_epoch(self) -> None:
+        """Takes over the epoch that workers resumed by states of their own, or took of Lightning."""
+        reported = self._reported(None)
+        if reported is not None:
+            cells = self.shared_cells()
+            self._offset = cells[_R_OFFSET]
+            self._epoch = cells[_EPOCH] = reported.epoch
+
+    def _forget_passes(self) -> None:
+        self._latest = None
+        self._passes = weakref.WeakSet()
+
+    def _prepare(self) -> None:
+        self._learn_epoch()
+        super()._prepare()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._learn_epoch()
+        state = super().__getstate__()
+        del state["_passes"]
+        trained = outside.epoch()
+        state["_trained"] = self._trained if trained is None else trained
+        # All workers of a pass get the same, whatever those that run already have taken.
+        return state if state["_block"] is not None else {**state, **self._values()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._passes = weakref.WeakSet(() if self._latest is None else (self._latest,))
+
+    def __copy__(self) -> Self:
+        self._learn_epoch()
+        twin = super().__copy__()
+        twin.__setstate__({**twin.__dict__, **self._values()})
+        return twin
+
+    def _values(self) -> dict[str, Any]:
+        """What a copy has of its own: the next pass, and how far the latest one was."""
+        latest = None if self._latest is None else copy.copy(self._latest)
+        return {"_latest": latest, "_resume": self._due(), "_begun": 0}
+
+
+class Resumable:
+    """What iterable datasets with a Cursor have in common."""
+
+    _cursor: Cursor
+    _rank: tuple[int, int] | None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the order of the next epoch, where there is one of its own for each; the pass
+        under way stays as it is."""
+        self._cursor.set_epoch(epoch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A spawned worker has no process group to ask.
+        return {**self.__dict__, "_rank": place.ranks_to_pickle(self._rank)}
+
+    def __copy__(self) -> Self:
+        return self._with_cursor(copy.copy(self._cursor))
+
+    def thread_view(self, made: Pass) -> Self:
+        """A copy that shares all but the place with this dataset, for a thread of the pass."""
+        return self._with_cursor(self._cursor.joined(made))
+
+    def _with_cursor(self, cursor: Cursor) -> Self:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__getstate__(), _cursor=cursor)
+        return twin
