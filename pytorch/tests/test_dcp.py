@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -302,3 +304,46 @@ def test_S5_half_a_model_costs_less_than_a_tenth_more_than_its_bytes(
     assert useful < after[0] - before[0] < 1.1 * useful
     # Not three requests for each tensor, but one, or fewer; and some for the metadata.
     assert 0 < after[1] - before[1] < len(wanted) + 10
+
+
+class Runs:
+    """What runs a function when it is unpickled."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+def test_metadata_run_nothing_when_a_checkpoint_is_loaded_or_replaced(
+    bucket: forebay.Bucket, tmp_path: Path
+) -> None:
+    uri, client = f"{bucket.uri}/run", bucket.client
+    state = {"weight": torch.ones(3), "half": torch.ones(2, dtype=torch.bfloat16), "step": 3}
+    state["nested"] = {"a": [torch.zeros(1), {"b": 2}]}
+    dcp.save(state, storage_writer=StorageWriter(uri, None, client), no_dist=True)
+    whole = bucket.object("run/.metadata").get().read_all()
+    flag = tmp_path / "ran"
+    planted = [
+        Runs(os.mkdir, str(flag)),
+        Runs(exec, f"import os; os.mkdir({str(flag)!r})"),
+        Runs(getattr, "text", "upper"),
+        Runs(torch.load, str(tmp_path / "x")),
+        {"state": Runs(os.system, f"mkdir {flag}")},
+    ]
+    for value in planted:
+        bucket.object("run/.metadata").put(pickle.dumps(value))
+        with pytest.raises(CheckpointException, match="which is no part of metadata"):
+            dcp.load(
+                {"weight": torch.zeros(3)},
+                storage_reader=StorageReader(uri, None, client),
+                no_dist=True,
+            )
+        with pytest.warns(UserWarning, match="which is no part of metadata"):
+            dcp.save(state, storage_writer=StorageWriter(uri, None, client), no_dist=True)
+        assert not flag.exists()
+    for damaged in (b"", whole[:50], b"not a pickle", pickle.dumps({"a": 1})):
+        bucket.object("run/.metadata").put(damaged)
+        with pytest.raises(Exception, match="is no metadata of a checkpoint"):
+            StorageReader(uri, None, client).read_metadata()

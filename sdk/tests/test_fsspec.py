@@ -293,3 +293,68 @@ def test_a_program_ends_after_threads_of_pyarrow_have_let_go_of_its_files(
         timeout=60,
     )
     assert (done.returncode, done.stdout) == (0, "let go"), done.stderr
+
+
+def test_files_have_what_files_of_fsspec_have(bucket: forebay.Bucket, fs: Any) -> None:
+    lines = b"".join(b"line %d\n" % i for i in range(1000))
+    bucket.object("d/a.txt").put(lines)
+    path = f"{bucket.name}/d/a.txt"
+    with fs.open(path) as file:
+        assert (file.fs, file.path, file.mode, file.size) == (fs, path, "rb", len(lines))
+        assert file.details["size"] == file.info()["size"] == len(lines)
+        assert file.full_name == f"forebay://{path}"
+        assert file.blocksize == fs.blocksize and file.kwargs == {}
+        assert file.read(3) == b"lin" and file.loc == 3
+        assert file.readuntil(b"\n") == b"e 0\n" and file.loc == 7
+        assert file.readuntil(b"2\nline", 5) == b"line 1\nline 2\nline" and file.loc == 25
+        assert pickle.loads(pickle.dumps(file)).path == path
+        copied = pickle.loads(pickle.dumps(file))
+        assert copied.loc == 25 and copied.read() == lines[25:]
+        assert file.readuntil(b"#") == lines[25:]
+    with fs.open(path, "wb", block_size=1 << 20) as file:
+        file.write(b"xy")
+        assert (file.fs, file.path, file.loc, file.blocksize) == (fs, path, 2, 1 << 20)
+        with pytest.raises(ValueError):
+            file.info()
+
+
+def test_a_block_size_of_0_reads_nothing_far_ahead(bucket: forebay.Bucket, fs: Any) -> None:
+    content = os.urandom(1 << 20)
+    bucket.object("a").put(content)
+    path = f"{bucket.name}/a"
+    with fs.open(path, block_size=0) as file:
+        assert file.read(10) == content[:10] and file.blocksize == 0
+        assert file.read() == content[10:]
+    with fs.open(path, "wb", block_size=0) as file:
+        file.write(b"x")
+    assert fs.cat(path) == b"x"
+    with pytest.raises(ValueError, match="block_size"):
+        fs.open(path, block_size=-1)
+
+
+@pytest.mark.parametrize("cache", ["none", "readahead", "bytes", "blockcache", "first", "all"])
+def test_fsspecs_own_caches_may_be_chosen(bucket: forebay.Bucket, fs: Any, cache: str) -> None:
+    content = os.urandom(100_000)
+    bucket.object("a").put(content)
+    with fs.open(f"{bucket.name}/a", block_size=1000, cache_type=cache) as file:
+        assert type(file.cache).name == cache
+        assert file.seek(50_000) == 50_000 and file.read(3000) == content[50_000:53_000]
+        assert file.seek(0) == 0 and file.read() == content
+    bucket.object("a").put(content)
+    file = fs.open(f"{bucket.name}/a", block_size=1000, cache_type="none")
+    bucket.object("a").put(os.urandom(100_000))
+    with pytest.raises(forebay.ObjectChanged):
+        file.read()
+
+
+@pytest.mark.parametrize("protocol", ["blockcache", "filecache", "simplecache"])
+def test_caches_of_fsspec_lie_over_it(
+    bucket: forebay.Bucket, fs: Any, protocol: str, tmp_path: Path
+) -> None:
+    content = os.urandom(300_000)
+    bucket.object("a").put(content)
+    options = {protocol: {"cache_storage": str(tmp_path)}, "fb": {"endpoint": fs.client.endpoint}}
+    for _ in range(2):
+        with fsspec.open(f"{protocol}::fb://{bucket.name}/a", **options) as file:
+            assert file.seek(100_000) == 100_000 and file.read(70_000) == content[100_000:170_000]
+            assert file.seek(0) == 0 and file.read() == content

@@ -228,3 +228,24 @@ def test_the_command_starts_shows_and_stops_it(home: Path) -> None:
     assert endpoint.startswith("http://127.0.0.1:")
     assert command("status").startswith(f"{endpoint} (process ")
     assert (command("stop"), command("status")) == ("stopped\n", "there is none\n")
+
+
+MISSING = """
+import forebay
+c = forebay.Client()
+try: c.bucket("none").list_snapshot()
+except forebay.NotFound as error: print(c.endpoint, error)
+"""
+
+
+def test_a_server_of_ones_own_is_named_on_stderr_and_where_a_bucket_is_missing(home: Path) -> None:
+    first, second = (run(MISSING).communicate(timeout=60) for _ in range(2))
+    for (out, err), how in ((first, "started"), (second, "using")):
+        endpoint, _, message = out.partition(" ")
+        (line,) = err.splitlines()
+        assert line.startswith(f"forebay: no endpoint is set: {how} a server of your own at {endpoint}")
+        assert str(local.default_folder()) in line and "FOREBAY_ENDPOINT" in line
+        assert "none" in message and f"cluster at {endpoint}, a server of your own" in message
+    other = MISSING.replace("Client()", f"Client({endpoint!r})")
+    out, err = run(other).communicate(timeout=60)
+    assert "none" in out and "of your own" not in out and err == ""

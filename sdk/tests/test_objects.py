@@ -199,3 +199,15 @@ def test_the_cluster_says_who_it_is(client: forebay.Client) -> None:
     info = client.cluster().info()
     assert len(info["nodes"]) == 4
     assert all(node["alive"] for node in info["nodes"])
+
+
+def test_schemes_have_their_other_names_everywhere(client: forebay.Client) -> None:
+    for uri, plain in (
+        ("forebay://b/a", "ais://b"),
+        ("fb://b/a", "ais://b"),
+        ("gcs://b/a", "gs://b"),
+        ("gs://b/a", "gs://b"),
+    ):
+        bucket, name = client.bucket_of(uri)
+        assert (bucket.uri, name) == (plain, "a")
+        assert client.bucket("b", uri.partition(":")[0]).uri == plain

@@ -26,9 +26,9 @@ __all__ = ["Bucket", "ObjectGroup"]
 _PROVIDERS = {
     alias: (name, scheme)
     for name, scheme, aliases in (
-        ("ais", "ais", ("ais", "fb")),
+        ("ais", "ais", ("ais", "fb", "forebay")),
         ("aws", "s3", ("aws", "s3")),
-        ("gcp", "gs", ("gcp", "gs")),
+        ("gcp", "gs", ("gcp", "gs", "gcs")),
         ("azure", "az", ("azure", "az")),
         ("ht", "ht", ("ht",)),
     )

@@ -14,7 +14,7 @@ from forebay.batch import Batch
 from forebay.bucket import Bucket
 from forebay.config import find_endpoint
 from forebay.dsort import DsortOptions, dsort_spec
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, note_endpoint
 from forebay.job import Job
 from forebay.listing import Listing
 from forebay.pending import PendingMany, contents
@@ -40,7 +40,8 @@ class Client:
         endpoint: URL of a gateway, or of several with commas between them. By default
             ``FOREBAY_ENDPOINT``, then ``AIS_ENDPOINT`` from the environment, then ``endpoint`` in
             the configuration file (:mod:`forebay.config`). Where nobody names one it is a server
-            of this user's own, which is started if need be (:mod:`forebay.local`).
+            of this user's own, which is started if need be (:mod:`forebay.local`); a line on
+            stderr says so.
         timeout: Seconds without progress after which a call gives up; until then, failures that
             may pass are tried again. After a 429 fewer requests go out at once for a while.
         retry: How targets try clouds again for this client: a Retry, or one of
@@ -66,6 +67,7 @@ class Client:
 
             found = local.join().endpoint
         self.endpoint = found
+        note_endpoint(found, self._local)
         self.timeout = timeout
         self.retry = Retry.of(retry)
         header = None if self.retry is None else self.retry.header()

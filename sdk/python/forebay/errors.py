@@ -126,8 +126,24 @@ _BY_CODE: dict[str, type[ForebayError]] = {
 }
 
 
+_NO_BUCKET = frozenset({"bucket_not_found", "remote_bucket_not_found"})
+# Endpoints of the clients of this process -> whether it is a server of the user's own.
+_endpoints: dict[str, bool] = {}
+
+
+def note_endpoint(endpoint: str, is_own: bool) -> None:
+    """Remembers which clusters this process asks: an error of a server that the user did not name
+    says which one it is of."""
+    _endpoints[endpoint] = is_own or _endpoints.get(endpoint, False)
+
+
 def from_code(code: str, status: int, message: str) -> ForebayError:
     """The exception for a failure of this kind; called by the native core."""
+    if code in _NO_BUCKET and _endpoints and all(_endpoints.values()):
+        message += (
+            f" (in the cluster at {list(_endpoints)[-1]}, a server of your own, because no endpoint "
+            "is set: FOREBAY_ENDPOINT names another)"
+        )
     return _BY_CODE.get(code, ForebayError)(message, code=code, status=status)
 
 

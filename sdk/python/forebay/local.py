@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -27,7 +28,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from forebay.config import LocalSettings, local_settings
@@ -54,10 +55,12 @@ class Running:
     Attributes:
         endpoint: Its URL.
         pid: Its process.
+        was_started: Whether it was started now, rather than found.
     """
 
     endpoint: str
     pid: int
+    was_started: bool = field(default=False, compare=False)
 
 
 def find_binary(environment: Mapping[str, str] = os.environ) -> Path:
@@ -106,7 +109,24 @@ def join() -> Running:
             "no endpoint is set, and FOREBAY_LOCAL or the configuration forbids a server of one's "
             "own: set FOREBAY_ENDPOINT"
         )
-    return LocalServer(default_folder(), settings).join()
+    server = LocalServer(default_folder(), settings)
+    running = server.join()
+    _tell(running, server.folder)
+    return running
+
+
+def _tell(running: Running, folder: Path) -> None:
+    """Says once in a process, and not in each of its children, which server is used."""
+    is_first = running.endpoint not in _told
+    _told.add(running.endpoint)
+    is_child = multiprocessing.parent_process() is not None
+    if running.was_started or (is_first and not is_child):
+        how = "started" if running.was_started else "using"
+        print(
+            f"forebay: no endpoint is set: {how} a server of your own at {running.endpoint} (data in "
+            f"{folder}); set FOREBAY_ENDPOINT to use a cluster",
+            file=sys.stderr,
+        )
 
 
 def has_our_clouds(endpoint: str) -> bool:
@@ -154,7 +174,7 @@ class LocalServer:
                 if not self._lives():
                     started = self._start(options, environment, end)
                     self._mark(environment)
-                    return started
+                    return replace(started, was_started=True)
                 running = self._described()
                 if running is not None and _answers(running.endpoint):
                     if self.has_clouds_of(environment) is False:
@@ -320,6 +340,8 @@ def _warn_of_other_clouds() -> None:
     )
 
 
+# Endpoints of servers that were found for want of another.
+_told: set[str] = set()
 # Locks of this process by folder. A forked child has them too: it uses the server as its parent.
 _users: dict[str, int] = {}
 # Servers started here: their ends must be asked for, or they stay in the table of processes.

@@ -15,7 +15,7 @@ StrPath: TypeAlias = str | os.PathLike[str]
 
 # A pathlib.Path made of a URI has lost one slash of it.
 _URI = re.compile(r"([a-z][a-z0-9]*):/{1,2}(?=[^/])(.*)", re.DOTALL)
-_SCHEMES = {"gcs": "gs"}
+_SCHEMES = {"gcs": "gs", "forebay": "ais"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ def locate(path: StrPath, client: Client, base: Location | None = None) -> Locat
     """The place that a path stands for.
 
     Args:
-        path: ``ais://``, ``fb://``, ``s3://``, ``gs://``, ``gcs://`` or ``az://``, then bucket and
-            name; or a name under ``base``. A ``Path`` made of a URI is taken as that URI.
+        path: ``ais://``, ``fb://``, ``forebay://``, ``s3://``, ``gs://``, ``gcs://`` or ``az://``,
+            then bucket and name; or a name under ``base``. A ``Path`` made of a URI is taken as that URI.
         base: Where bare names are.
 
     Raises:

@@ -18,7 +18,7 @@ from forebay_torch.checkpoint.location import StrPath, locate, uri_of
 
 __all__ = ["FileSystem", "InFolder", "Planned"]
 
-_SCHEMES = ("ais", "fb", "s3", "aws", "gs", "gcp", "az", "azure", "ht")
+_SCHEMES = ("ais", "fb", "forebay", "s3", "aws", "gs", "gcs", "gcp", "az", "azure", "ht")
 _PIECE_BYTES = 16 << 20
 
 

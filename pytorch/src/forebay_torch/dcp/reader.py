@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import IO, Any, cast
 
 from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
 from torch.futures import Future
 
@@ -15,6 +16,7 @@ from forebay_torch.checkpoint import Checkpoint
 from forebay_torch.checkpoint.location import StrPath
 from forebay_torch.checkpoint.ranges import coalesced
 from forebay_torch.dcp.file_system import FileSystem, InFolder, Planned
+from forebay_torch.dcp.metadata import load_metadata
 
 __all__ = ["StorageReader"]
 
@@ -59,6 +61,22 @@ class StorageReader(InFolder, FileSystemReader):
         """Begins another load."""
         self._files.expect({})
         super().reset(checkpoint_id)
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """The metadata of the checkpoint. Nothing that they name is run but the types of metadata.
+
+        Raises:
+            forebay.NotFound: There is no checkpoint.
+            forebay.InvalidArgument: They are none, or name other types.
+        """
+        path = self._get_metadata_path(kwargs.get("rank"))
+        with self._files.create_stream(path, "rb") as file:
+            metadata = load_metadata(cast(IO[bytes], file), path)
+        if getattr(metadata, "storage_meta", None) is None:
+            metadata.storage_meta = StorageMeta()
+        assert metadata.storage_meta is not None
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """The plan in the order in which its items lie in their files.

@@ -8,7 +8,7 @@ import json
 import os
 import pickle
 import warnings
-from typing import Any
+from typing import IO, Any, cast
 
 from torch.distributed.checkpoint import filesystem
 from torch.distributed.checkpoint.metadata import Metadata
@@ -20,6 +20,7 @@ from forebay import Client
 from forebay_torch.checkpoint import Checkpoint
 from forebay_torch.checkpoint.location import StrPath
 from forebay_torch.dcp.file_system import FileSystem, InFolder
+from forebay_torch.dcp.metadata import load_metadata
 from forebay_torch.dcp.prefix import DefaultPrefixStrategy, PrefixStrategy
 
 __all__ = ["PREFIX_MAP", "StorageWriter"]
@@ -162,7 +163,7 @@ class StorageWriter(InFolder, filesystem.FileSystemWriter):
             return set()
         try:
             with self._files.create_stream(path, "rb") as file:
-                metadata = pickle.load(file)
+                metadata = load_metadata(cast(IO[bytes], file), str(path))
             return {info.relative_path for info in (metadata.storage_data or {}).values()}
         except Exception as error:
             warnings.warn(

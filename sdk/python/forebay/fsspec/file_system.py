@@ -16,7 +16,7 @@ from fsspec.utils import isfilelike  # type: ignore[import-untyped]
 
 from forebay.errors import NotFound
 from forebay.fsspec.names import CALLS_AT_ONCE, Names
-from forebay.fsspec.opened import OpenedFile
+from forebay.fsspec.opened import CachedFile, OpenedFile
 from forebay.fsspec.slices import Slice, read_slice, read_slices
 from forebay.fsspec.tree import Info, props_of
 from forebay.fsspec.written import WrittenFile
@@ -83,7 +83,7 @@ class ForebayFileSystem(Names):
     ) -> bytes:
         """The content, or the part of it that a slice ``[start:end]`` has."""
         try:
-            return read_slice((self._object(path), start, end), self.num_workers)
+            return read_slice((self.object_of(path), start, end), self.num_workers)
         except NotFound:
             raise self._why_missing(path) from None
 
@@ -129,7 +129,7 @@ class ForebayFileSystem(Names):
         wanted: dict[int, Slice] = {}
         for at, path in enumerate(paths):
             try:
-                wanted[at] = (self._object(path), first[at], last[at])
+                wanted[at] = (self.object_of(path), first[at], last[at])
             except OSError as error:
                 answers[at] = error
         for at, answer in zip(wanted, read_slices(self.client, list(wanted.values()))):
@@ -169,7 +169,7 @@ class ForebayFileSystem(Names):
             raise
 
     def _fetch(self, path: str, info: Info, file: Any, callback: Any) -> None:
-        item = self._object(path)
+        item = self.object_of(path)
         with RangeReader(item, window=self.blocksize, props=props_of(item, info)) as reader:
             while piece := reader.read(self.blocksize):
                 file.write(piece)
@@ -184,24 +184,30 @@ class ForebayFileSystem(Names):
         cache_options: Any = None,
         **kwargs: Any,
     ) -> Any:
-        # Some libraries say "default".
+        # Some libraries say "default". With 0 nothing is read ahead but a little.
         size = block_size if isinstance(block_size, int) else self.blocksize
-        item = self._object(path)
+        if size < 0:
+            raise ValueError(f"block_size must not be negative: {block_size}")
+        item = self.object_of(path)
+        path = self._strip_protocol(path)
         if mode == "rb":
             info = self._file_info(path)
-            props = props_of(item, info)
-            return OpenedFile(item, window=size, num_workers=self.num_workers, props=props)
+            if kwargs.get("cache_type") is None:
+                return OpenedFile(self, item, path, info, size, kwargs)
+            kwargs.pop("size", None)
+            block = size or self.blocksize
+            return CachedFile(self, path, info, block, cache_options=cache_options, **kwargs)
         if mode == "xb" and self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         if mode in ("wb", "xb"):
-            return WrittenFile(item, path, self.num_workers, size, autocommit)
+            return WrittenFile(self, item, path, size or self.blocksize, autocommit, kwargs)
         raise io.UnsupportedOperation(f"mode {mode!r}: objects are read, or written as a whole")
 
     # Bytes in.
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any) -> None:
         """Stores a content; with ``mode="create"`` only where there is none."""
-        item = self._object(path)
+        item = self.object_of(path)
         if mode == "create" and self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         workers = self.num_workers if memoryview(value).nbytes > _LARGE_BYTES else 0
@@ -217,7 +223,7 @@ class ForebayFileSystem(Names):
             return self._each(lambda item: self.pipe_file(*item, **kwargs), path.items())
         groups: dict[Bucket, list[tuple[str, Any]]] = {}
         for one, content in path.items():
-            item = self._object(one)
+            item = self.object_of(one)
             groups.setdefault(item.bucket, []).append((item.name, as_bytes(content)))
         for bucket, items in groups.items():
             bucket.put_many(items, CALLS_AT_ONCE)
@@ -233,7 +239,7 @@ class ForebayFileSystem(Names):
         """Stores a file from here; a folder becomes nothing, as folders are not kept."""
         if os.path.isdir(lpath):
             return self.makedirs(rpath, exist_ok=True)
-        item = self._object(rpath)
+        item = self.object_of(rpath)
         if mode == "create" and self.exists(rpath):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), rpath)
         size = os.path.getsize(lpath)
@@ -251,7 +257,7 @@ class ForebayFileSystem(Names):
     def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
         """Makes an empty file; one that is there is left alone with ``truncate=False``."""
         if truncate or not self.exists(path):
-            self._object(path).put(b"")
+            self.object_of(path).put(b"")
 
     # What fsspec makes of these, in the thread of the caller. Its own would wait for other threads,
     # of which there are not arbitrarily many.

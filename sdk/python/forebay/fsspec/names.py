@@ -172,16 +172,16 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
         """Copies inside the cluster; a folder becomes nothing, as folders are not kept."""
         if not self._split(self._strip_protocol(path1))[1]:
             return
-        source = self._object(path1)
+        source = self.object_of(path1)
         try:
-            source.copy(self._object(path2))
+            source.copy(self.object_of(path2))
         except NotFound:
             if not has_anything(source.bucket, source.name):
                 raise
 
     def rm_file(self, path: str) -> None:
         """Removes one file."""
-        item = self._object(path)
+        item = self.object_of(path)
         try:
             item.delete()
         except NotFound:
@@ -195,7 +195,7 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
         for one in [path] if isinstance(path, str) else path:
             if maxdepth is not None:
                 found = self.expand_path(one, recursive=recursive, maxdepth=maxdepth)
-                self._each(lambda name: self._object(name).delete(missing_ok=True), found)
+                self._each(lambda name: self.object_of(name).delete(missing_ok=True), found)
             elif recursive:
                 self._each(self._remove_tree, self.expand_path(one))
             else:
@@ -247,7 +247,12 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
         name, _, rest = path.partition("/")
         return (self.client.bucket(name, self.provider) if name else None), rest
 
-    def _object(self, path: str) -> Object:
+    def object_of(self, path: str) -> Object:
+        """The object of a path.
+
+        Raises:
+            IsADirectoryError: It is a bucket, or nothing.
+        """
         bucket, name = self._split(self._strip_protocol(path))
         if bucket is None or not name:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -261,7 +266,7 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
 
     def _why_missing(self, path: str) -> OSError:
         """Why there is no object of this name."""
-        item = self._object(path)
+        item = self.object_of(path)
         if has_anything(item.bucket, item.name):
             return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return NotFound(f"{item.uri} does not exist")

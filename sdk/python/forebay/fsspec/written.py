@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NoReturn
+
 from forebay.object import Object
 from forebay.writer import Writer
+
+if TYPE_CHECKING:
+    from forebay.fsspec.file_system import ForebayFileSystem
 
 __all__ = ["WrittenFile"]
 
@@ -15,18 +20,48 @@ class WrittenFile(Writer):
     ``discard()`` does not.
 
     Attributes:
+        fs: The file system.
         path: The object, as ``bucket/name``.
+        blocksize: Bytes of a part.
+        kwargs: Other arguments of ``open``.
     """
 
     mode = "wb"
 
     def __init__(
-        self, target: Object, path: str, num_workers: int, part_size: int, autocommit: bool
+        self,
+        fs: ForebayFileSystem,
+        target: Object,
+        path: str,
+        part_size: int,
+        autocommit: bool,
+        kwargs: dict[str, Any],
     ) -> None:
-        super().__init__(target, num_workers, part_size=part_size)
+        super().__init__(target, fs.num_workers, part_size=part_size)
+        self.fs = fs
         self.path = path
+        self.blocksize = part_size
         self.autocommit = autocommit
+        self.kwargs = kwargs
         self._is_held_back = False
+
+    @property
+    def loc(self) -> int:
+        """The position, under fsspec's name."""
+        return self.tell()
+
+    @property
+    def full_name(self) -> str:
+        """The path with the protocol."""
+        return str(self.fs.unstrip_protocol(self.path))
+
+    def info(self) -> NoReturn:
+        """Nothing is known of an object before it is stored.
+
+        Raises:
+            ValueError: Always, as for fsspec's own files.
+        """
+        raise ValueError("Info not available while writing")
 
     def write(self, data: object, /) -> int:
         if self._is_held_back:
