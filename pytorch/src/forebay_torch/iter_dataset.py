@@ -21,6 +21,7 @@ from forebay_torch.fetched import FetchedObject
 from forebay_torch.groups import Group, fitting, pairs
 from forebay_torch.map_dataset import SampleFormat, sources_of
 from forebay_torch.order import EqualLength
+from forebay_torch.own_iter import OwnIteration
 from forebay_torch.policy import LEFT_OUT, Counters, DatasetStats, OnError, Policy
 from forebay_torch.progress import Progress
 from forebay_torch.warm import warming
@@ -64,7 +65,7 @@ class _Coming(NamedTuple):
     take: Callable[[], Sequence[Answer]] | None = None
 
 
-class BaseIterDataset(Resumable, AsyncSamples, TorchIterableDataset[Any], ABC):
+class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDataset[Any], ABC):
     """Objects in an order, which a subclass turns into samples in ``__iter__``.
 
     The objects are listed once, when the dataset is made, and not again by any worker. In an epoch
