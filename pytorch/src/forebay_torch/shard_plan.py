@@ -16,7 +16,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from forebay_torch import order
 
-__all__ = ["Item", "Pass", "after_first", "deal", "delivered_by", "left_after", "length", "shuffled"]
+__all__ = [
+    "Item",
+    "Pass",
+    "after_first",
+    "deal",
+    "delivered_by",
+    "equal_shares",
+    "left_after",
+    "length",
+    "shuffled",
+]
 
 T = TypeVar("T")
 
@@ -76,6 +86,42 @@ def delivered_by(lengths: Sequence[int], block: int, delivered: int) -> list[int
             done[number] += taken
             left -= taken
     return done
+
+
+def equal_shares(
+    items: Sequence[Item],
+    world_size: int,
+    workers: int,
+    block: int,
+    count: Callable[[int], int],
+    equal_length: str,
+) -> list[list[int]]:
+    """How many samples each worker of each rank delivers in a pass, so that all ranks make as many
+    batches of ``block`` samples.
+
+    Args:
+        equal_length: ``drop``: ranks deliver whole batches alone, and no more of them than the rank
+            that has the fewest; ``wrap``: a rank that has fewer batches than another delivers more
+            by its worker that has the most samples, which begins again.
+    """
+    lengths = [
+        [
+            sum(length(item, count) for item in deal(items, rank, world_size, worker, workers))
+            for worker in range(workers)
+        ]
+        for rank in range(world_size)
+    ]
+    if equal_length == "drop":
+        whole = [[samples // block * block for samples in of_rank] for of_rank in lengths]
+        least = min(map(sum, whole))
+        return [delivered_by(of_rank, block, least) for of_rank in whole]
+    batches = [[-(-samples // block) for samples in of_rank] for of_rank in lengths]
+    most = max(map(sum, batches))
+    for of_rank, own in zip(lengths, batches, strict=True):
+        if short := most - sum(own):
+            longest = max(range(workers), key=of_rank.__getitem__)
+            of_rank[longest] = (own[longest] + short) * block
+    return lengths
 
 
 def left_after(

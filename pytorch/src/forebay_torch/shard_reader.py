@@ -7,7 +7,7 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal
 
 from forebay import (
@@ -24,7 +24,7 @@ from forebay_torch.policy import NEVER_SKIPPED, stopped
 from forebay_torch.progress import Progress
 from forebay_torch.resume import read_state
 from forebay_torch.shard_place import ShardPlace, Shards
-from forebay_torch.shard_plan import Item, shuffled
+from forebay_torch.shard_plan import Item, deal, equal_shares, shuffled
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, check_kind, shard_snapshot
 from forebay_torch.unpacked import UnpackedShard
 from forebay_torch.warm import warming
@@ -82,7 +82,13 @@ class ShardReader(BaseIterDataset):
             rank, instead of every n-th. A reader with splitters of its own has no state.
         workersplitter: The same for the shards of a rank and a worker of it.
         read_ahead: Most bytes that are fetched and unpacked ahead, per shard.
-        batch_size: Of the DataLoader; needed to go on from a state with other ranks and workers.
+        batch_size: Of the DataLoader; needed to go on from a state with other ranks and workers, and
+            for ``equal_length``.
+        equal_length: What makes ranks make as many batches each, as DDP needs it: ``none`` (they
+            differ as their shards do), ``drop`` (whole batches alone, as many as the rank that has
+            the fewest) or ``wrap`` (a rank that has fewer batches repeats samples). ``len()`` is
+            then that of a loader without workers. States are those of a StatefulDataLoader with the
+            same number of workers.
         shard_by_rank: As for BaseIterDataset, ``rank`` and ``world_size`` too.
         client: As for BaseIterDataset.
         config: As for BaseIterDataset.
@@ -121,6 +127,7 @@ class ShardReader(BaseIterDataset):
         rank: int | None = None,
         world_size: int | None = None,
         batch_size: int = 1,
+        equal_length: Literal["none", "drop", "wrap"] = "none",
         client: Client | None = None,
         config: Config | None = None,
         warm_ahead: int = 0,
@@ -131,6 +138,13 @@ class ShardReader(BaseIterDataset):
         check_kind(type(self).__name__, "show_progress", show_progress, bool)
         if shuffle_buffer < 0:
             raise ValueError(f"shuffle_buffer must not be negative: {shuffle_buffer}")
+        if equal_length not in ("none", "drop", "wrap"):
+            raise ValueError(f'equal_length is "none", "drop" or "wrap", not {equal_length!r}')
+        if equal_length != "none" and (resampled or nodesplitter or workersplitter or etl_name):
+            raise ValueError(
+                f"equal_length={equal_length!r} needs the samples of each rank to be known: it goes "
+                "without resampled, splitters and etl_name"
+            )
         if handler is not None and on_error != "raise":
             raise TypeError("ShardReader takes on_error or handler, not both")
         super().__init__(
@@ -163,11 +177,18 @@ class ShardReader(BaseIterDataset):
         self._on_error: OnError = on_error
         self._handler = handler
         self._read_ahead = read_ahead
+        self._equal_length = equal_length
         # Samples of each shard, -1 where not known yet.
         self._counts = array("q", [-1]) * len(self.objects)
         self._place = ShardPlace(type(self).__name__)
         ranks = self._rank_and_world()[1]
-        if 0 < len(self.objects) < ranks and not resampled:
+        is_short = 0 < len(self.objects) < ranks
+        if is_short and equal_length == "drop":
+            raise ValueError(
+                f'{len(self.objects)} shards for {ranks} ranks: equal_length="drop" would leave no '
+                'sample; write more and smaller shards, take "wrap", or use ShardMapDataset'
+            )
+        if is_short and not resampled and equal_length == "none":
             warnings.warn(
                 f"{len(self.objects)} shards for {ranks} ranks: some ranks get no samples; write "
                 "more and smaller shards, or use ShardMapDataset",
@@ -185,6 +206,11 @@ class ShardReader(BaseIterDataset):
             raise TypeError("a ShardReader with splitters of its own has no len()")
         if self._etl_name:
             raise TypeError("a ShardReader with an etl_name has no len(): only the transform knows")
+        if self._equal_length != "none":
+            self._count([row for row, count in enumerate(self._counts) if count < 0])
+            rank, shards = self._rank_and_world()[0], self._shards()
+            items = [Item(row) for row in shards.order(self._cursor.epoch)]
+            return sum(self._shares(items)[rank])
         rows = self._rank_rows()
         self._count([row for row in rows if self._counts[row] < 0])
         return sum(self._counts[row] for row in rows)
@@ -208,16 +234,51 @@ class ShardReader(BaseIterDataset):
             stage = len(made.earlier)
             generator = self._generator("samples", epoch=made.epoch, stage=stage)
             samples = shuffled(samples, self._shuffle_buffer, generator)
+        end = None
+        if self._equal_length != "none":
+            every = [Item(row) for row in self._shards().order(made.epoch)]
+            rank, worker = self._rank_and_world()[0], place.worker()
+            share = self._shares(every)[rank][worker.id]
+            if self._equal_length == "wrap" and share:
+                samples = chain(samples, self._again(made, every, rank))
+            end = skip + max(0, share - made.skip)
         # What a worker has delivered of this pass before is made again and passed over.
-        samples = islice(samples, skip, None)
+        samples = islice(samples, skip, end)
         yield from self._counted(made, samples) if self._counts_late else samples
+
+    def _shares(self, items: Sequence[Item]) -> list[list[int]]:
+        """How many samples each worker of each rank delivers in a whole pass."""
+        world_size, workers = self._rank_and_world()[1], place.worker().total
+        block = self._cursor.block
+        return equal_shares(items, world_size, workers, block, self._count_of, self._equal_length)
+
+    def _again(
+        self, made: Pass, every: Sequence[Item], rank: int
+    ) -> Iterator[tuple[str, Any]]:
+        """The samples of this worker from the beginning again and again; all, where it has none."""
+        world_size, worker = self._rank_and_world()[1], place.worker()
+        mine = deal(every, rank, world_size, worker.id, worker.total)
+        if not any(self._count_of(item.row) for item in mine):
+            mine = list(every)
+        is_any = True
+        while is_any:
+            is_any = False
+            for sample in self._samples(made, mine):
+                is_any = True
+                yield sample
 
     def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
         """As that of IterableDataset; it remembers each pass of the epoch by four numbers.
 
         Raises:
-            TypeError: The reader is ``resampled``, or has splitters of its own.
+            TypeError: The reader is ``resampled``, or has splitters of its own; or it has an
+                ``equal_length`` and the loader is no StatefulDataLoader with workers.
         """
+        if self._equal_length != "none" and not place.worker().is_process:
+            raise TypeError(
+                "a ShardReader with an equal_length has a state only in the workers of a "
+                "StatefulDataLoader"
+            )
         if self._has_splitters:
             raise TypeError("a ShardReader with splitters of its own has no state")
         if self._resampled and not place.worker().is_process:
@@ -239,6 +300,10 @@ class ShardReader(BaseIterDataset):
             total=len(self.objects),
             fingerprint=self._fingerprint(),
         )
+        if self._equal_length != "none" and "part" not in state:
+            raise ValueError(
+                "a ShardReader with an equal_length takes the state of its own worker alone"
+            )
         if state.get("passes") and "part" not in state:
             self._count([row for row, count in enumerate(self._counts) if count < 0])
         self._place.load(self._cursor, state, self._shards())
