@@ -81,6 +81,10 @@ test-py: binary python ## Python packages, other clients, the README
 		for file in tests/python/test_lightning.py pytorch/tests/test_safetensors.py; do \
 		( set -x; build/venv/bin/python -m pytest "$$file" $(PYTEST_ARGS) ) \
 		|| [ $$? = 5 ]; done # none chosen
+	@PYTHONPATH="$$(ci/lightning.sh):$$(ci/accelerate.sh):$$(ci/transformers.sh):$$(ci/tables.sh)"; \
+		export PYTHONPATH; set -x; \
+		build/venv/bin/python -m pytest tests/python/test_frameworks.py $(PYTEST_ARGS) \
+		|| [ $$? = 5 ] # none chosen
 	@tables="$$(ci/tables.sh)"; transformers="$$(ci/transformers.sh)"; set -x; \
 		PYTHONPATH="$$tables:$$transformers" \
 		build/venv/bin/python -m pytest tests/python/test_tables.py $(PYTEST_ARGS) \

@@ -14,7 +14,7 @@ import forebay_torch
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLASSES = sorted((DOCS / "pytorch").glob("*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-WITHOUT_CODE = ("README.md", "rows.md")
+WITHOUT_CODE = ("README.md", "frameworks.md", "rows.md")
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")

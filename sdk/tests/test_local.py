@@ -65,6 +65,33 @@ def test_an_endpoint_is_looked_for_in_the_documented_order(
     assert local_settings().size == "7GiB"
 
 
+@pytest.mark.parametrize(
+    ("environment", "hosts"),
+    [
+        ({}, 1),
+        ({"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}, 1),
+        ({"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}, 2),
+        ({"SLURM_PROCID": "0", "SLURM_JOB_NUM_NODES": "3"}, 3),
+        # In an allocation, but not a rank of a job.
+        ({"SLURM_JOB_NUM_NODES": "3"}, 1),
+        ({"WORLD_SIZE": "many", "LOCAL_WORLD_SIZE": "1"}, 1),
+    ],
+)
+def test_the_hosts_of_a_job_are_known_by_its_launcher(
+    environment: dict[str, str], hosts: int
+) -> None:
+    assert local.hosts_of_job(environment) == hosts
+
+
+def test_a_job_of_several_hosts_without_an_endpoint_is_warned(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.warns(UserWarning, match="every host would read everything from the cloud by itself"):
+        forebay.Client()
+
+
 @pytest.mark.parametrize("bad", ["endpoint = 5", "[local]\nsiez = '1'", "local = 1", "a ="])
 def test_a_configuration_that_makes_no_sense_is_named(home: Path, bad: str) -> None:
     (home / "config.toml").write_text(bad)

@@ -268,9 +268,15 @@ class Cursor(SharedCells):
             workers=worker.total,
             start=made.base,
             block=made.block,
-            equal_length=self.equal_length,
+            equal_length=self._equal_now(),
         )
         return mine[made.skip :]
+
+    def _equal_now(self) -> EqualLength:
+        """How ranks become equally long. Where Lightning trains, ranks of different lengths would wait
+        for each other for ever."""
+        is_training = self._trained is not None or outside.epoch() is not None
+        return "wrap" if self.equal_length == "none" and is_training else self.equal_length
 
     def _dealt(self) -> int:
         """How many samples in a row one worker delivers: what a framework takes at a time."""
@@ -309,8 +315,20 @@ class Cursor(SharedCells):
     def length(self, total: int, ranks: tuple[int, int]) -> int:
         """How many samples of a whole epoch are this rank's."""
         rank, world_size = ranks
-        return order.count(
-            total, rank=rank, world_size=world_size, equal_length=self.equal_length
+        mine = order.count(
+            total, rank=rank, world_size=world_size, equal_length=self._equal_now()
+        )
+        loader = outside.loader()
+        if loader is None:
+            return mine
+        block = self._dealt()
+        turns, rest = divmod(mine, block * loader.workers)
+        return loader.length(
+            [
+                turns * block + min(max(rest - worker * block, 0), block)
+                for worker in range(loader.workers)
+            ],
+            mine,
         )
 
     def state(

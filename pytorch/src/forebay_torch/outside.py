@@ -9,14 +9,23 @@ asked for; a forked worker has the stack of the process that it was forked from.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
-__all__ = ["Splitter", "checked", "epoch", "is_called_by_lightning", "is_predicting", "splitter"]
+__all__ = [
+    "Loader",
+    "Splitter",
+    "checked",
+    "epoch",
+    "is_called_by_lightning",
+    "is_predicting",
+    "loader",
+    "splitter",
+]
 
 T = TypeVar("T")
 
@@ -40,6 +49,52 @@ class Splitter(NamedTuple):
     is_dispatcher: bool = False
     block: int | None = None
     collates_plainly: bool = False
+
+
+class Loader(NamedTuple):
+    """A loader that computes its length of that of its dataset.
+
+    Attributes:
+        workers: How many processes or threads make its batches, at least two.
+        batch_size: Samples in a batch, or what a framework takes of a worker at a time.
+        drop_last: Whether each worker leaves out its last batch, if that is not full.
+    """
+
+    workers: int
+    batch_size: int
+    drop_last: bool
+
+    def length(self, counts: Sequence[int], total: int) -> int:
+        """The length of a dataset that makes the loader's as long as it will be.
+
+        Loaders divide the number of samples by the batch size. But each worker has a last batch that
+        is not full, and a framework would leave out the batches at the end.
+
+        Args:
+            counts: How many samples each worker delivers.
+            total: How many that is together.
+        """
+        size = self.batch_size
+        if self.drop_last:
+            return sum(count // size for count in counts) * size
+        batches = sum(-(-count // size) for count in counts)
+        return max(total, (batches - 1) * size + 1) if batches else total
+
+
+def loader() -> Loader | None:
+    """The loader that asks for the length of a dataset, if it has several workers."""
+    for _, own in _callers(frozenset(("__len__",))):
+        # A loader of accelerate is none, but says so.
+        if issubclass(type(own), DataLoader):
+            found = splitter()
+            size = own.batch_size if found is None else found.block
+            shape = Loader(own.num_workers, size or 1, own.drop_last)
+        elif type(own).__module__ == "forebay_torch.thread_loader":
+            shape = Loader(own._threads, own.batch_size or 1, own._drop_last)
+        else:
+            continue
+        return shape if shape.workers > 1 else None
+    return None
 
 
 def splitter() -> Splitter | None:

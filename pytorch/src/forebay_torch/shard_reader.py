@@ -15,7 +15,7 @@ from forebay import (
     ForebayError,
     ShardStream,
 )
-from forebay_torch import order, place
+from forebay_torch import order, outside, place
 from forebay_torch.config import Config
 from forebay_torch.cursor import Pass
 from forebay_torch.fields import Fields
@@ -210,12 +210,40 @@ class ShardReader(BaseIterDataset):
             self._count([row for row, count in enumerate(self._counts) if count < 0])
             rank, shards = self._rank_and_world()[0], self._shards()
             items = [Item(row) for row in shards.order(self._cursor.epoch)]
-            return sum(self._shares(items)[rank])
+            loader = outside.loader()
+            shares = self._shares(items, loader.workers if loader else None)[rank]
+            return loader.length(shares, sum(shares)) if loader else sum(shares)
         rows = self._rank_rows()
         self._count([row for row in rows if self._counts[row] < 0])
-        return sum(self._counts[row] for row in rows)
+        total = sum(self._counts[row] for row in rows)
+        loader = outside.loader()
+        if loader is None:
+            return total
+        shards = self._shards()
+        items = [Item(row) for row in shards.order(self._cursor.epoch)]
+        return loader.length(
+            [
+                sum(
+                    self._counts[item.row]
+                    for item in deal(items, shards.rank, shards.world_size, worker, loader.workers)
+                )
+                for worker in range(loader.workers)
+            ],
+            total,
+        )
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
+        found = outside.splitter()
+        if found is not None and found.is_dispatcher and place.worker().total > 1:
+            raise ValueError(
+                f"{type(self).__name__}: workers that read whole shards end with batches that are "
+                f"not full, of which {found.name} loses samples; set num_workers to 0 or 1, or "
+                "dispatch_batches=False"
+            )
+        return outside.checked(type(self).__name__, self._of_pass())
+
+    def _of_pass(self) -> Iterator[tuple[str, Any]]:
+        """The samples of this worker in a new pass."""
         self.reset()
         return self._delivered(self._cursor.open())
 
@@ -246,9 +274,9 @@ class ShardReader(BaseIterDataset):
         samples = islice(samples, skip, end)
         yield from self._counted(made, samples) if self._counts_late else samples
 
-    def _shares(self, items: Sequence[Item]) -> list[list[int]]:
+    def _shares(self, items: Sequence[Item], workers: int | None = None) -> list[list[int]]:
         """How many samples each worker of each rank delivers in a whole pass."""
-        world_size, workers = self._rank_and_world()[1], place.worker().total
+        world_size, workers = self._rank_and_world()[1], workers or place.worker().total
         block = self._cursor.block
         return equal_shares(items, world_size, workers, block, self._count_of, self._equal_length)
 

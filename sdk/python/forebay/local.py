@@ -109,6 +109,12 @@ def join() -> Running:
             "no endpoint is set, and FOREBAY_LOCAL or the configuration forbids a server of one's "
             "own: set FOREBAY_ENDPOINT"
         )
+    if (hosts := hosts_of_job()) > 1:
+        warnings.warn(
+            f"no endpoint is set, and this job runs on {hosts} hosts: every host would read everything "
+            "from the cloud by itself; set FOREBAY_ENDPOINT to a cluster that all of them reach",
+            stacklevel=4,
+        )
     server = LocalServer(default_folder(), settings)
     running = server.join()
     _tell(running, server.folder)
@@ -127,6 +133,22 @@ def _tell(running: Running, folder: Path) -> None:
             f"{folder}); set FOREBAY_ENDPOINT to use a cluster",
             file=sys.stderr,
         )
+
+
+def hosts_of_job(environment: Mapping[str, str] = os.environ) -> int:
+    """How many hosts the job runs on that this process is a rank of, as torchrun or Slurm say; 1 where
+    nobody does."""
+
+    def number(name: str) -> int:
+        given = environment.get(name, "")
+        return int(given) if given.isdecimal() else 0
+
+    world, local = number("WORLD_SIZE"), number("LOCAL_WORLD_SIZE")
+    if world and local:
+        return max(1, -(-world // local))
+    if "SLURM_PROCID" in environment:
+        return max(1, number("SLURM_JOB_NUM_NODES"), number("SLURM_NNODES"))
+    return 1
 
 
 def has_our_clouds(endpoint: str) -> bool:
