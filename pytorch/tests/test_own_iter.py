@@ -1,4 +1,4 @@
-"""Iterable datasets with an ``__iter__`` of their own resume at the exact sample."""
+"""Iterable datasets with an ``__iter__`` of their own, and lines, resume at the exact sample."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 import forebay
 from forebay_torch import BaseIterDataset, BatchIterDataset, IterableDataset, ThreadLoader
+from forebay_torch.datapipes import IterableWrapper
 
 torchdata = pytest.importorskip("torchdata.stateful_dataloader")
 
@@ -62,7 +63,12 @@ class Packed(IterableDataset):
                 rest = rest[4:]
 
 
-KINDS = [LinesOfObjects, LinesOfSamples, LongLines, LinesByMixin, Packed]
+def pipe(bucket: forebay.Bucket, **options: Any) -> Any:
+    files = IterableWrapper([f"{bucket.uri}/"]).list_files_by_s3().sharding_filter()
+    return files.load_files_by_s3().readlines(return_path=False, decode=True)
+
+
+KINDS = [LinesOfObjects, LinesOfSamples, LongLines, LinesByMixin, Packed, pipe]
 
 
 @pytest.fixture
@@ -146,6 +152,11 @@ def test_what_cannot_be_exact_raises(filled: forebay.Bucket) -> None:
         LinesOfSamples(filled, rank=1, world_size=2).load_state_dict(state)
     with pytest.raises(ValueError, match="no state that state_dict"):
         IterableDataset(filled).load_state_dict(state)
+    lines = pipe(filled)
+    with pytest.raises(ValueError, match="no state of a LineReader"):
+        lines.load_state_dict(state)
+    with pytest.raises(ValueError, match="same number of workers"):
+        lines.load_state_dict({**lines.state_dict(), "worker": [1, 2]})
 
 
 def test_a_state_of_the_subclass_prevails(filled: forebay.Bucket) -> None:

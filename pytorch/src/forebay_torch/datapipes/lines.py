@@ -3,24 +3,52 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
-from itertools import chain, repeat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, compress, count, repeat
 from typing import Any, BinaryIO
 
-from torch.utils.data.datapipes.datapipe import IterDataPipe
+from torch.utils.data.datapipes.datapipe import (
+    IterDataPipe,
+    _IterDataPipeSerializationWrapper,
+)
 
+from forebay_torch import place
 from forebay_torch.datapipes.files import register
 
 __all__ = ["LineReader"]
 
 _CHUNK_BYTES = 1 << 20
+_STATE_VERSION = 1
+
+
+class _Pass:
+    """How far a pass is: lines that it drops at its beginning, and what counts those behind them."""
+
+    __slots__ = ("skip", "counter", "has_begun")
+
+    def __init__(self, skip: int = 0) -> None:
+        self.skip = skip
+        self.counter = count(1)
+        self.has_begun = False
+
+    @property
+    def lines(self) -> int:
+        """Lines that were delivered, those that are dropped included."""
+        # From Python 3.14 on its text is all that tells where a count is.
+        return self.skip + int(repr(self.counter)[6:-1]) - 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy begins anew.
+        return _Pass, ()
 
 
 class LineReader(IterDataPipe[Any]):
     """The lines of files, each with the path of its file.
 
     Files are split a megabyte at a time, so that a line costs about as much as an item of a list.
-    A file that was read to its end is closed. Functional name: ``readlines``.
+    A file that was read to its end is closed. As the last pipe it resumes in a StatefulDataLoader at
+    the exact line: lines before it are read again and dropped. Functional name: ``readlines``.
 
     Args:
         source_datapipe: Pairs of a path and a file, or another iterable of lines.
@@ -56,8 +84,46 @@ class LineReader(IterDataPipe[Any]):
         self._encoding = encoding
         self._errors = errors
         self._return_path = return_path
+        # The latest pass, and how many lines the next one drops.
+        self._pass: _Pass | None = None
+        self._next_skip = 0
         # Where a line break is one byte that is part of nothing else, many lines are decoded at once.
         self._at_once = "\n".encode(encoding) == b"\n"
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many lines this process has delivered of the pass."""
+        lines = self._next_skip if self._pass is None else self._pass.lines
+        return {"forebay_lines": _STATE_VERSION, "lines": lines, "worker": _worker()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes the pass that begins next in this process go on behind the lines that the state counts.
+
+        Raises:
+            ValueError: It is no state of a LineReader, or one of a loader with other workers.
+        """
+        if not isinstance(state, Mapping) or state.get("forebay_lines") != _STATE_VERSION:
+            raise ValueError("LineReader: this is no state of a LineReader")
+        if state["worker"] != _worker():
+            raise ValueError(
+                f"LineReader: the state is of worker {state['worker'][0]} of {state['worker'][1]}; "
+                "lines resume with the same number of workers"
+            )
+        self._next_skip = state["lines"]
+        if self._pass is not None and not self._pass.has_begun:
+            # A loader makes the iterator before it loads the state.
+            self._pass.skip = self._next_skip
+        else:
+            self._pass = None
+
+    def _left(self, made: _Pass) -> Iterator[Iterable[Any]]:
+        """As ``_blocks``, without the lines that the pass drops."""
+        made.has_begun, self._next_skip = True, 0
+        skip = made.skip
+        for block in self._blocks():
+            if skip:
+                lines = list(block)
+                skip, block = max(0, skip - len(lines)), lines[skip:]
+            yield block
 
     def _blocks(self) -> Iterator[Iterable[Any]]:
         """The lines of all files, many at a time."""
@@ -118,7 +184,19 @@ class LineReader(IterDataPipe[Any]):
 
 
 def _iterate(self: LineReader) -> Iterator[Any]:
-    return chain.from_iterable(self._blocks())
+    caller = sys._getframe(1).f_locals.get("self")
+    if isinstance(caller, _IterDataPipeSerializationWrapper) and caller._datapipe is self:
+        # A DataLoader puts every pipe into this wrapper, and a StatefulDataLoader looks for a state
+        # at the wrapper alone. What it does without one is wrong after a second resume.
+        vars(caller).update(state_dict=self.state_dict, load_state_dict=self.load_state_dict)
+    made = self._pass = _Pass(self._next_skip)
+    # Counts without Python: a number is taken with each line, and none of them is 0.
+    return compress(chain.from_iterable(self._left(made)), made.counter)
+
+
+def _worker() -> list[int]:
+    worker = place.worker()
+    return [worker.id, worker.total]
 
 
 # Set here because a pipe's class puts counters of its own around what is called so when it is made,
