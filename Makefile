@@ -94,6 +94,11 @@ test-py: binary python ## Python packages, other clients, the README
 		build/venv/bin/python -m pytest tests/seeds $(PYTEST_ARGS) \
 		|| [ $$? = 5 ] # none chosen
 
+.PHONY: test-long
+test-long: binary python ## Run the tests that take too long for every commit
+	FOREBAY_TEST_LONG=1 build/venv/bin/python -m pytest pytorch/tests/test_resume_matrix.py -s \
+		$(PYTEST_ARGS)
+
 .PHONY: sim
 sim: ## Run the cluster's rules under a simulator: SEEDS=1..1000, or SEED=17 with its last events
 	cargo run --release $(CARGO_FLAGS) -p forebay-sim -- \

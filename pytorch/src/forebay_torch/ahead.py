@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,6 +50,7 @@ class FetchedAhead:
             limit: Batches of more bytes are left to their turn, and those that a thread of Python
                 would have to fetch; None leaves none.
         """
+        self._process = os.getpid()
         self._dataset = dataset
         self._ahead = batches
         self._together = together
@@ -99,6 +101,9 @@ class FetchedAhead:
 
     def take(self, rows: Sequence[int]) -> Named | None:
         """Names and contents that were fetched for these rows, or None if nobody asked for them."""
+        if self._process != os.getpid():
+            # What a process requested that this one was forked from does not come here.
+            return None
         wait = self._batches.pop(tuple(rows), None)
         taken = None if wait is None else wait()
         # Threads may overlook one another here: it only has to grow.

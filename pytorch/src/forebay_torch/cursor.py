@@ -65,7 +65,7 @@ class _Position(NamedTuple):
 
     Attributes:
         earlier: Numbers of the passes of the epoch before it.
-        workers: How many workers deliver it, 0 for the training process itself.
+        workers: How many workers or threads deliver it, 0 for the loop itself.
         is_split: Whether a framework shares its samples among ranks.
         block: How many samples in a row one worker delivers.
     """
@@ -89,11 +89,12 @@ class Pass:
         delivered: How many it has delivered, those included.
         is_split: Whether a framework shares its samples among ranks.
         block: How many samples in a row one worker delivers.
+        threads: How many threads deliver it, 0 for none but the loop's.
     """
 
     __slots__ = (
-        "epoch", "base", "earlier", "skip", "delivered", "is_split", "block", "_begun_by", "_mark",
-        "__weakref__",
+        "epoch", "base", "earlier", "skip", "delivered", "is_split", "block", "threads",
+        "_begun_by", "_mark", "__weakref__",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -101,6 +102,7 @@ class Pass:
         self.earlier: Earlier = ()
         self.is_split = False
         self.block = 1
+        self.threads = 0
         # The process that began it.
         self._begun_by = 0
         # What was delivered when the next pass was given another epoch; -1 for never.
@@ -359,7 +361,8 @@ class Cursor(SharedCells):
             return reported
         made = self._own_latest()
         if made is not None and (made.is_current or num_samples):
-            return _Position(made.epoch, made.base, made.earlier, 0, made.is_split, made.block)
+            workers, is_split = made.threads, made.is_split
+            return _Position(made.epoch, made.base, made.earlier, workers, is_split, made.block)
         resume = self._due()
         at, earlier = (0, ()) if resume is None else (resume.at, resume.earlier)
         return _Position(self._epoch, at, earlier, 0, False, self.block)
@@ -386,7 +389,7 @@ class Cursor(SharedCells):
                     f"{self._name}: a framework shares the samples among ranks and reads ahead; say "
                     "how many samples this rank has taken in this pass: state_dict(num_samples=...)"
                 )
-            if now.workers:
+            if self._reported(None) is not None:
                 raise ValueError(
                     f"{self._name}: workers deliver the samples; say how many the loop has taken "
                     "in this pass: state_dict(num_samples=...), or use a StatefulDataLoader"

@@ -34,8 +34,11 @@ class _Arena:
         # Another process cuts the memory that came with a spawned process.
         self.used = 0 if memory is None else _ARENA_CELLS
         if memory is None:
-            memory = torch.zeros(_ARENA_CELLS, dtype=torch.int64)
-            memory.share_memory_()  # type: ignore[no-untyped-call]
+            # New pages are zeros. Nothing is computed here: a forked process hangs in the threads of
+            # OpenMP that its parent had.
+            storage = torch.UntypedStorage._new_shared(_ARENA_CELLS * _CELL_BYTES)
+            memory = torch.empty(0, dtype=torch.int64)
+            memory.set_(storage, 0, (_ARENA_CELLS,), (1,))
         self.memory = memory
 
     def __reduce__(self) -> tuple[Any, ...]:

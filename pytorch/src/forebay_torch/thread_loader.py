@@ -317,6 +317,7 @@ class _Taken:
         cursor = getattr(loader.dataset, "_cursor", None)
         if loader._is_iterable and isinstance(cursor, Cursor):
             self.place = cursor.open()
+            self.place.threads = loader._threads
             self.view = loader.dataset.thread_view(self.place)
         self.threads = loader._start(self.view, self.place)
 
