@@ -34,13 +34,13 @@ Earlier = tuple[tuple[int, ...], ...]
 # Cells that the training process writes,
 _VERSION, _EPOCH, _LOAD, _RESUME_EPOCH, _RESUME_AT, _EARLIER = range(6)
 # that the pass that took the load writes,
-_TAKEN_LOAD, _TAKEN_KEY = 6, 7
+_TAKEN_LOAD, _TAKEN_BY = 6, 7
 # and that the first worker of each pass writes: the version is last.
-_R_NUMBER, _R_KEY, _R_EPOCH, _R_BASE, _R_WORKERS, _R_SPLIT, _R_BLOCK, _R_OFFSET, _R_VERSION = range(
-    8, 17
+_R_NUMBER, _R_EPOCH, _R_BASE, _R_WORKERS, _R_SPLIT, _R_BLOCK, _R_OFFSET, _R_VERSION = range(
+    8, 16
 )
 # Whether somebody chose an epoch; and numbers of earlier passes.
-_IS_CHOSEN, _TABLE = 17, 18
+_IS_CHOSEN, _TABLE = 16, 17
 
 
 class _Resume(NamedTuple):
@@ -428,14 +428,15 @@ class Cursor(SharedCells):
             return None
         cells = self.existing_cells() if resume.load else None
         if cells is not None and cells[_TAKEN_LOAD] == resume.load:
-            if not self.is_follower or cells[_TAKEN_KEY] != place.loader_key():
+            by = cells[_TAKEN_BY]
+            if not self.is_follower or not place.is_same_loader(place.loader_number(), by):
                 return None
         return resume
 
     def _take(self, load: int) -> None:
         cells = self.shared_cells()
         if cells[_TAKEN_LOAD] != load:
-            cells[_TAKEN_KEY] = place.loader_key()
+            cells[_TAKEN_BY] = place.loader_number()
             cells[_TAKEN_LOAD] = load
 
     def _publish(self) -> None:
@@ -482,14 +483,11 @@ class Cursor(SharedCells):
     def _report(self, made: Pass) -> None:
         """Says to the training process which pass this worker begins, once for each pass."""
         cells = self.shared_cells()
-        number, key = place.process_number(), place.loader_key()
-        known = (cells[_R_KEY], cells[_R_EPOCH], cells[_R_BASE], cells[_R_VERSION])
-        if known == (key, made.epoch, made.base, self._version):
-            return
-        if self._begun == 1 and number < cells[_R_NUMBER] and key != cells[_R_KEY]:
+        number, known = place.loader_number(), cells[_R_NUMBER]
+        if self._begun == 1 and number < known and not place.is_same_loader(number, known):
             # A late worker of a pass that was left: those of the next pass were made after it.
             return
-        cells[_R_NUMBER], cells[_R_KEY] = max(number, cells[_R_NUMBER]), key
+        cells[_R_NUMBER] = number
         cells[_R_EPOCH], cells[_R_BASE] = made.epoch, made.base
         cells[_R_WORKERS], cells[_R_OFFSET] = place.worker().total, self._offset
         cells[_R_SPLIT], cells[_R_BLOCK] = made.is_split, made.block

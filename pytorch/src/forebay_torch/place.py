@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.synchronize
 import os
 import threading
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -22,9 +20,9 @@ __all__ = [
     "checked_rank",
     "checked_replication",
     "group_rank",
+    "is_same_loader",
     "is_worker_of",
-    "loader_key",
-    "process_number",
+    "loader_number",
     "ranks",
     "ranks_to_pickle",
     "replicated",
@@ -71,25 +69,21 @@ def is_worker_of(pid: int) -> bool:
     return parent is not None and parent.pid == pid and get_worker_info() is not None
 
 
-def process_number() -> int:
-    """The number of this process among those that its parent made: later ones have larger numbers."""
+def loader_number() -> int:
+    """The number of the first worker process of the iterator of a DataLoader that this one belongs
+    to, among the processes that their parent made: later iterators have larger numbers."""
     identity: tuple[int, ...] = getattr(multiprocessing.current_process(), "_identity", ())
-    return identity[-1] if identity else os.getpid()
-
-
-def loader_key() -> int:
-    """A number that the workers of one iterator of a DataLoader have in common, and no others.
-
-    The seed of the workers alone would not do: it comes again after ``torch.manual_seed``.
-    """
     info = get_worker_info()
-    seed = 0 if info is None else info.seed - info.id
-    for argument in getattr(multiprocessing.current_process(), "_args", ()):
-        if isinstance(argument, multiprocessing.synchronize.Event):
-            # All workers of an iterator have one event, whose semaphore has a random name.
-            flag = getattr(getattr(argument, "_flag", None), "_semlock", None)
-            return zlib.crc32(f"{seed} {getattr(flag, 'name', '')}".encode()) + 1
-    return zlib.crc32(str(seed).encode()) + 1
+    return (identity[-1] if identity else os.getpid()) - (0 if info is None else info.id)
+
+
+def is_same_loader(mine: int, other: int) -> bool:
+    """Whether two numbers of ``loader_number`` are of one iterator.
+
+    Its workers are made one after the other. They have different numbers if another thread made
+    processes meanwhile, but those of two iterators are farther apart.
+    """
+    return abs(mine - other) < worker().total
 
 
 @contextmanager

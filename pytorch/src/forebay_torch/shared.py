@@ -36,7 +36,8 @@ class _Arena:
         if memory is None:
             # New pages are zeros. Nothing is computed here: a forked process hangs in the threads of
             # OpenMP that its parent had.
-            storage = torch.UntypedStorage._new_shared(_ARENA_CELLS * _CELL_BYTES)
+            size = _ARENA_CELLS * _CELL_BYTES
+            storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]
             memory = torch.empty(0, dtype=torch.int64)
             memory.set_(storage, 0, (_ARENA_CELLS,), (1,))
         self.memory = memory
