@@ -62,7 +62,7 @@ cloud_reads() {
     "$python" - "$FOREBAY_ENDPOINT/metrics" <<'PY'
 import sys, urllib.request
 lines = urllib.request.urlopen(sys.argv[1]).read().decode().splitlines()
-lines = [l for l in lines if l.startswith("forebay_backend_requests_total{") and 'op="get"' in l]
+lines = [l for l in lines if l.startswith("forebay_cluster_backend_requests_total{") and 'op="get"' in l]
 print("objects read from the cloud so far:", int(sum(float(l.rsplit(" ", 1)[1]) for l in lines)))
 PY
 }

@@ -72,8 +72,12 @@ def one(documents: Sequence[Manifest], kind: str, name: str) -> Manifest:
     return found[0]
 
 
-def environment_of(container: Manifest, fields: Mapping[str, str]) -> dict[str, str]:
-    """What Kubernetes would put into the environment: fields of the pod, and $(NAME) filled in."""
+def environment_of(
+    container: Manifest, fields: Mapping[str, str], documents: Sequence[Manifest] = ()
+) -> dict[str, str]:
+    """What Kubernetes would put into the environment: fields of the pod, Secrets of the chart, and
+    $(NAME) filled in."""
+    secrets = {s["metadata"]["name"]: s.get("stringData", {}) for s in of_kind(documents, "Secret")}
     result: dict[str, str] = {}
     for entry in container.get("env", []):
         if "value" in entry:
@@ -81,7 +85,8 @@ def environment_of(container: Manifest, fields: Mapping[str, str]) -> dict[str, 
         elif "fieldRef" in entry["valueFrom"]:
             text = fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
         else:
-            text = f"from-{entry['valueFrom']['secretKeyRef']['name']}"
+            secret = entry["valueFrom"]["secretKeyRef"]
+            text = secrets.get(secret["name"], {}).get(secret["key"], f"from-{secret['name']}")
         result[entry["name"]] = expand(text, result)
     return result
 
@@ -143,7 +148,7 @@ class Release:
     def _pod(self, stateful: Manifest, index: int, port: int) -> Pod:
         name = f"{stateful['metadata']['name']}-{index}"
         container = stateful["spec"]["template"]["spec"]["containers"][0]
-        env = environment_of(container, {"metadata.name": name})
+        env = environment_of(container, {"metadata.name": name}, self.documents)
         folder = self.folder / name
         folder.mkdir()
         return Pod(

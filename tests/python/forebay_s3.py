@@ -40,13 +40,15 @@ ODD_NAMES = [
 ]
 
 
-def client(url: str, secret: str = SECRET, style: str = "path", **config: Any) -> Any:
-    """boto3 with the keys that a cluster has by default."""
+def client(
+    url: str, secret: str = SECRET, style: str = "path", access: str = ACCESS, **config: Any
+) -> Any:
+    """boto3 with the keys that a trial cluster has by default."""
     return boto3.client(
         "s3",
         endpoint_url=url,
         region_name=REGION,
-        aws_access_key_id=ACCESS,
+        aws_access_key_id=access,
         aws_secret_access_key=secret,
         config=Config(retries={"max_attempts": 1}, s3={"addressing_style": style}, **config),
     )

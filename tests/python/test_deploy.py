@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
+from botocore.exceptions import ClientError
 from conftest import REPOSITORY, free_ports, wait_until
 from forebay_chart import (
     CHART,
@@ -35,6 +36,7 @@ from forebay_chart import (
     values_files,
 )
 from forebay_cluster import START_DEADLINE_S
+from forebay_s3 import client
 
 SETS = [None, *values_files()]
 KUBERNETES = ["1.28", "1.34"]
@@ -235,6 +237,8 @@ def test_chart_and_program_have_one_version() -> None:
 def test_alerts_ask_for_figures_that_exist() -> None:
     documents = manifests(CHART / "ci/all-on-values.yaml")
     known = set(re.findall(r'"(forebay_\w+)"', (REPOSITORY / "node/src/metrics.rs").read_text()))
+    gateway = (REPOSITORY / "gateway/src/http/daemon.rs").read_text()
+    known |= {f"forebay_cluster_{name}" for name in re.findall(r'gauge\("(\w+)"', gateway)}
     rules = [
         rule["expr"]
         for document in of_kind(documents, "PrometheusRule")
@@ -300,6 +304,36 @@ def test_a_pod_that_is_told_to_go_leaves_in_time(release: Release) -> None:
     release.pods.remove(pod)
 
 
+def test_keys_of_s3_reach_gateways_and_targets_alike(tmp_path: Path) -> None:
+    key = {"access": "operator", "secret": 'a "quoted" \\ secret'}
+    values = tmp_path / "values.yaml"
+    values.write_text(
+        yaml.safe_dump({"s3": {"keys": [key]}, "gateway": {"replicas": 1}, "target": {"replicas": 2}})
+    )
+    with running(manifests(values), tmp_path) as pods:
+        endpoint = f"{pods.pods[0].here}/s3"
+        s3 = client(endpoint, key["secret"], access=key["access"])
+        s3.create_bucket(Bucket="chart")
+        for number in range(6):
+            s3.put_object(Bucket="chart", Key=f"k{number}", Body=b"forebay")
+            assert s3.get_object(Bucket="chart", Key=f"k{number}")["Body"].read() == b"forebay"
+        # No key that the program itself brings along.
+        built_in = client(endpoint)
+        for call in (built_in.list_buckets, lambda: built_in.get_object(Bucket="chart", Key="k1")):
+            with pytest.raises(ClientError, match="InvalidAccessKeyId"):
+                call()
+
+
+def test_a_secret_of_ones_own_gives_every_node_its_keys_of_s3(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"s3": {"existingSecret": "mine", "existingSecretKey": "list"}}))
+    for _, container in containers(manifests(values)):
+        (entry,) = [e for e in container["env"] if e["name"] == "FOREBAY_S3__KEYS"]
+        assert entry["valueFrom"] == {"secretKeyRef": {"name": "mine", "key": "list"}}
+    for _, container in containers(manifests()):
+        assert "FOREBAY_S3__KEYS" not in {e["name"] for e in container["env"]}
+
+
 def test_the_unit_runs_the_program(forebay_bin: Path, tmp_path: Path) -> None:
     unit = REPOSITORY / "deploy/systemd/forebay.service"
     text = unit.read_text()
@@ -363,7 +397,10 @@ def test_the_compose_file_runs_the_program(forebay_bin: Path, tmp_path: Path) ->
         secret = settings["cluster"]["secret_file"]
         assert secret in {f"/run/secrets/{s['source']}" for s in service["secrets"]}
         assert all(url.split("/")[2].split(":")[0] in nodes for url in settings["cluster"]["gateways"])
-        env = {**os.environ, **service["environment"]}
+        env = {**os.environ, **{k: filled(v) for k, v in service["environment"].items()}}
+        # One list of keys for every node; with none, nobody needs a key.
+        assert service["environment"]["FOREBAY_S3__KEYS"] == "${FOREBAY_S3_KEYS:-[]}"
+        assert "s3" not in settings
         assert env["FOREBAY_LISTEN__ADVERTISE"].split("/")[2].split(":")[0] == name
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -374,3 +411,8 @@ def test_the_compose_file_runs_the_program(forebay_bin: Path, tmp_path: Path) ->
         assert done.returncode == PORT_IN_USE, done.stderr
         volumes = {v.split(":")[0] for v in service["volumes"]}
         assert volumes <= compose["volumes"].keys()
+
+
+def filled(text: str) -> str:
+    """A value of the compose file as Compose fills it in where no variable is set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)

@@ -15,9 +15,6 @@ http = {{ include "forebay.listen" (dict "root" . "role" "gateway") | quote }}
 # Pods must be reachable, and there is no login yet. The NetworkPolicy is what keeps others out.
 insecure = true
 
-[s3]
-keys = []
-
 [log]
 level = {{ .Values.log.level | quote }}
 format = {{ .Values.log.format | quote }}

@@ -49,6 +49,36 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{/* The S3 keys as the setting s3.keys has them: a list of TOML tables in one line. */}}
+{{- define "forebay.s3Keys" -}}
+{{- $keys := list -}}
+{{- range .Values.s3.keys -}}
+{{- $user := "" -}}
+{{- with .user }}{{ $user = printf ", user = %s" (toJson .) }}{{ end -}}
+{{- $keys = append $keys (printf "{access = %s, secret = %s%s}" (toJson .access) (toJson .secret) $user) -}}
+{{- end -}}
+[{{ join ", " $keys }}]
+{{- end -}}
+
+{{/* Environment by which every node gets the same S3 keys. */}}
+{{- define "forebay.s3Env" -}}
+{{- with .Values.s3 }}
+{{- if .existingSecret }}
+- name: FOREBAY_S3__KEYS
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .existingSecretKey }}
+{{- else if .keys }}
+- name: FOREBAY_S3__KEYS
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "forebay.fullname" $ }}-s3
+      key: keys
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* Advice of kube-score that is not taken, and why: CPU limits (container-resources) slow reads down while cores are
 idle; limits on ephemeral storage would count the disks of target.storage=emptyDir; tags are fixed, so
 what is there need not be pulled again. */}}

@@ -33,6 +33,9 @@ spec:
         {{- end }}
       annotations:
         checksum/config: {{ include (printf "forebay.%s.toml" $role) $ | sha256sum }}
+        {{- if and $.Values.s3.keys (not $.Values.s3.existingSecret) }}
+        checksum/s3-keys: {{ include "forebay.s3Keys" $ | sha256sum }}
+        {{- end }}
         {{- with $v.podAnnotations }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -72,6 +75,7 @@ spec:
             # For commands run by kubectl exec.
             - name: FOREBAY_ENDPOINT
               value: {{ eq $role "gateway" | ternary "http://127.0.0.1:7400" (include "forebay.endpoint" $) }}
+            {{- include "forebay.s3Env" $ | nindent 12 }}
             {{- if eq $role "target" }}
             {{- include "forebay.backendEnv" $ | nindent 12 }}
             {{- end }}
