@@ -1,9 +1,11 @@
 //! `forebay cluster`: nodes, their load, and the map.
 
+use std::io::Write;
+
 use clap::Subcommand;
 use forebay_core::intra::NodeInfo;
 use forebay_core::size::ByteSize;
-use forebay_core::state::{Node, Role};
+use forebay_core::state::{NodeStanding, Role};
 use serde_json::json;
 
 use crate::backup::{self, BackupArgs, RestoreArgs};
@@ -11,6 +13,10 @@ use crate::failure::Failure;
 use crate::job;
 use crate::output::{self, Column, Format, Row, Rows};
 use crate::session::Session;
+
+/// What is wrong where no gateway leads.
+pub(crate) const NO_MAJORITY: &str = "no majority of the gateways replies: nothing can be changed, \
+    and what is shown was known before";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
@@ -107,7 +113,16 @@ async fn remote(session: &Session, command: &RemoteCommand) -> Result<(), Failur
 async fn info(session: &Session) -> Result<(), Failure> {
     let cluster = session.client.cluster_info().await?;
     if session.format.is_json() {
-        return output::one(session.format, &cluster.cluster_id, &[], &json!(cluster));
+        let mut shown = json!(cluster);
+        let nodes = shown["nodes"].as_array_mut().into_iter().flatten();
+        for (json, node) in nodes.zip(&cluster.nodes) {
+            json["state"] = json!(standing(node).as_str());
+            json["reported"] = json!(node.usage.is_known());
+        }
+        return output::one(session.format, &cluster.cluster_id, &[], &shown);
+    }
+    if cluster.led == Some(false) {
+        let _ = writeln!(std::io::stderr(), "warning: {NO_MAJORITY}");
     }
     session.note(format!(
         "cluster {} at version {}, {} buckets, primary {}\n",
@@ -135,17 +150,19 @@ async fn info(session: &Session) -> Result<(), Failure> {
 
 fn cells(node: &NodeInfo) -> Vec<String> {
     let usage = &node.usage;
-    // A gateway holds no objects: zeroes would say that it could.
+    // A gateway holds no objects: zeroes would say that it could. Nor are zeroes true of a target that
+    // has not reported.
     let of_target = |text: String| match node.role {
-        Role::Target => text,
+        Role::Target if usage.is_known() => text,
+        Role::Target => "unknown".into(),
         Role::Gateway => "-".into(),
     };
     let size = |n: u64| of_target(ByteSize(n).to_string());
     vec![
         node.id.to_string(),
         role(node.role).into(),
-        alive(node.alive).into(),
-        if node.alive { uptime(usage.uptime_s) } else { "-".into() },
+        standing(node).as_str().into(),
+        if node.alive && usage.is_known() { uptime(usage.uptime_s) } else { "-".into() },
         of_target(usage.objects.to_string()),
         size(usage.bytes),
         size(usage.budget),
@@ -177,8 +194,8 @@ async fn map(session: &Session) -> Result<(), Failure> {
     let mut rows = Rows::new(session.format, &columns);
     for node in map.state.nodes.values() {
         let name = node.id.to_string();
-        let cells =
-            vec![name.clone(), role(node.role).into(), standing(node).into(), node.url.clone()];
+        let standing = node.standing().as_str();
+        let cells = vec![name.clone(), role(node.role).into(), standing.into(), node.url.clone()];
         rows.push(Row { name, cells, json: json!(node) })?;
     }
     rows.finish()
@@ -191,17 +208,9 @@ pub(crate) fn role(role: Role) -> &'static str {
     }
 }
 
-fn alive(alive: bool) -> &'static str {
-    if alive { "alive" } else { "down" }
-}
-
-fn standing(node: &Node) -> &'static str {
-    match node {
-        Node { alive: false, .. } => "down",
-        Node { emptied: true, .. } => "drained",
-        Node { maintenance: true, .. } => "draining",
-        Node { .. } => "alive",
-    }
+/// What an operator has to know of a node.
+pub(crate) fn standing(node: &NodeInfo) -> NodeStanding {
+    NodeStanding::of(node.alive, node.maintenance, node.emptied)
 }
 
 /// The two largest units: `3d4h`, `5m12s`.

@@ -69,6 +69,7 @@ pub(crate) fn run(args: DevArgs) -> u8 {
 
 fn start(args: DevArgs) -> Result<(), Stopped> {
     let mut base = forebay_node::config_load::load(args.config.as_deref(), &[])?;
+    base.s3.with_trial_keys();
     for root in &args.folder_root {
         base.folder.roots.push(folder_root(root)?);
     }
@@ -222,7 +223,7 @@ fn describe(nodes: &[NodePlan], base: &NodeConfig, children: &Children) -> Strin
         "s3": format!("{endpoint}/s3"),
         "gateways": gateways,
         "targets": targets,
-        "s3_keys": base.s3.keys,
+        "s3_keys": base.s3.keys(),
     });
     format!("{description:#}\n")
 }

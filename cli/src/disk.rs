@@ -143,6 +143,7 @@ async fn list(session: &Session, target: Option<&NodeId>) -> Result<(), Failure>
         Column("STATE", false),
         Column("USED", true),
         Column("BUDGET", true),
+        Column("FREE", true),
         Column("PATH", false),
         Column("WHY", false),
     ];
@@ -165,11 +166,15 @@ async fn list(session: &Session, target: Option<&NodeId>) -> Result<(), Failure>
 fn cells(target: &NodeId, disk: &DiskUsage) -> Vec<String> {
     let in_use = matches!(disk.state, DiskState::InUse | DiskState::Leaving);
     let size = |n: u64| if in_use { ByteSize(n).to_string() } else { "-".into() };
+    let file_system = disk.file_system;
+    let full = in_use && file_system.is_some_and(|f| f.full);
+    let state = if full { "full".to_owned() } else { disk.state.as_str().replace('_', " ") };
     vec![
         target.to_string(),
-        disk.state.as_str().replace('_', " "),
+        state,
         size(disk.used),
         size(disk.budget),
+        file_system.map_or_else(|| "-".into(), |f| size(f.free)),
         disk.path.clone(),
         if disk.why.is_empty() { "-".into() } else { disk.why.clone() },
     ]

@@ -7,12 +7,12 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{ClusterInfo, DiskState, MapReply};
 use forebay_core::sign::GRANT_TTL_S;
 use forebay_core::size::ByteSize;
-use forebay_core::state::{Node, Role};
+use forebay_core::state::{Node, NodeStanding, Role};
 use forebay_core::v1::list::ListMsg;
 use serde_json::json;
 
 use crate::bucket::show_backend;
-use crate::cluster::role;
+use crate::cluster::{NO_MAJORITY, role, standing};
 use crate::failure::{Failure, exit};
 use crate::output::{Column, Format, Row, Rows};
 use crate::probe;
@@ -88,6 +88,8 @@ pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
             all.extend(futures::future::join_all(backends).await);
             match client.cluster_info().await {
                 Ok(info) => {
+                    all.extend(majority(&info));
+                    all.extend(drained(&info));
                     all.extend(budgets(&info));
                     all.extend(disks(&info));
                     all.extend(node_files(&info));
@@ -146,11 +148,36 @@ fn targets(map: &MapReply) -> Finding {
         ),
         (_, 0) => Finding::bad(Verdict::Fail, "map", detail, "start the targets again"),
         (all, alive) if alive < all => {
+            let away = map.state.holding_targets().filter(|node| !node.alive).count();
+            let native = map.state.buckets.values().filter(|info| !info.has_backend());
+            let unread: Vec<String> = native
+                .filter(|info| away > spare_targets(info))
+                .map(|info| info.bucket.to_string())
+                .collect();
+            if !unread.is_empty() {
+                let detail = format!("{detail}; objects cannot be read in {}", some_of(&unread));
+                let hint = "start the missing targets again; if their disks are lost, restore or \
+                    write the objects again";
+                return Finding::bad(Verdict::Fail, "map", detail, hint);
+            }
             let hint = "start the missing targets again; native objects on them wait until then";
             Finding::bad(Verdict::Warn, "map", detail, hint)
         }
         _ => Finding::ok("map", detail),
     }
+}
+
+/// How many targets may be away before objects of a native bucket cannot be read.
+fn spare_targets(info: &BucketInfo) -> usize {
+    let copies = (info.copies as usize).saturating_sub(1);
+    info.erasure.map_or(copies, |slices| usize::from(slices.parity).max(copies))
+}
+
+/// The first few of a list of names.
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let more = if names.len() > SHOWN { ", …" } else { "" };
+    format!("{}{more}", names[..names.len().min(SHOWN)].join(", "))
 }
 
 /// The gateway's clock is in its grant: it was made a moment ago and says when it ends.
@@ -185,6 +212,12 @@ async fn health(node: &Node) -> Finding {
             let detail = format!("{} answers /healthz with status {status}", node.url);
             Finding::bad(Verdict::Fail, check, detail, "look into its log")
         }
+        Err(e) if node.alive && e.kind() == std::io::ErrorKind::ConnectionRefused => Finding::bad(
+            Verdict::Fail,
+            check,
+            format!("no process listens at {}", node.url),
+            "start it again with its own command line; the map still has it alive",
+        ),
         Err(e) if node.alive => Finding::bad(
             Verdict::Fail,
             check,
@@ -214,6 +247,41 @@ async fn backend(client: &Client, info: &BucketInfo) -> Finding {
     }
 }
 
+/// Whether the gateways can decide anything.
+fn majority(info: &ClusterInfo) -> Option<Finding> {
+    let gateways = info.nodes.iter().filter(|node| node.role == Role::Gateway).count();
+    match info.led? {
+        true => Some(Finding::ok("gateways", format!("{} leads", info.primary))),
+        false => Some(Finding::bad(
+            Verdict::Fail,
+            "gateways",
+            NO_MAJORITY,
+            format!("start gateways until {} of {gateways} reply", gateways / 2 + 1),
+        )),
+    }
+}
+
+/// Nodes that an operator takes out of use.
+fn drained(info: &ClusterInfo) -> Vec<Finding> {
+    let nodes = info.nodes.iter().filter_map(|node| {
+        let check = format!("{} {}", role(node.role), node.id);
+        match standing(node) {
+            NodeStanding::Drained => {
+                let detail = "drained: it holds no native object, and may be stopped or removed";
+                Some(Finding::ok(check, detail))
+            }
+            NodeStanding::Draining => Some(Finding::bad(
+                Verdict::Warn,
+                check,
+                "draining: its native objects move to other targets",
+                "wait until it is drained before you stop it; `forebay job ls` shows the progress",
+            )),
+            NodeStanding::Alive | NodeStanding::Down => None,
+        }
+    });
+    nodes.collect()
+}
+
 fn budgets(info: &ClusterInfo) -> Vec<Finding> {
     let targets = info.nodes.iter().filter(|n| n.role == Role::Target && n.alive);
     targets
@@ -221,7 +289,11 @@ fn budgets(info: &ClusterInfo) -> Vec<Finding> {
             let (used, budget) = (node.usage.bytes, node.usage.budget);
             let check = format!("disk {}", node.id);
             let detail = format!("{} of {} used", ByteSize(used), ByteSize(budget));
-            if budget == 0 {
+            if !node.usage.is_known() {
+                let detail = "its usage is not known: it has not reported to a leading gateway yet";
+                let hint = "try again in a moment; if this stays, look at the gateways";
+                Finding::bad(Verdict::Warn, check, detail, hint)
+            } else if budget == 0 {
                 let hint = "set the size of its [[disk]]";
                 Finding::bad(Verdict::Fail, check, "it has no disk budget".to_owned(), hint)
             } else if used > budget / 20 * 19 {
@@ -241,7 +313,24 @@ fn disks(info: &ClusterInfo) -> Vec<Finding> {
     let found = disks.filter_map(|(node, disk)| {
         let waits = "objects that live only on it wait, and listings of their buckets with them";
         let (verdict, detail, hint) = match disk.state {
-            DiskState::InUse if disk.why.is_empty() => return None,
+            DiskState::InUse | DiskState::Leaving if disk.file_system.is_some_and(|f| f.full) => {
+                let free = disk.file_system.map(|f| ByteSize(f.free)).unwrap_or_default();
+                (
+                    Verdict::Fail,
+                    format!("its file system is full ({free} free): new objects are refused or soon will be"),
+                    "free space there, remove native objects, or add a disk".to_owned(),
+                )
+            }
+            DiskState::InUse if disk.why.is_empty() => {
+                let file_system =
+                    disk.file_system.filter(|f| !f.holds_budget(disk.used, disk.budget))?;
+                let (budget, free) = (ByteSize(disk.budget), ByteSize(file_system.free));
+                (
+                    Verdict::Warn,
+                    format!("its budget of {budget} is larger than what is free there ({free})"),
+                    "lower the size of its [[disk]] (serve: --size), or free space".to_owned(),
+                )
+            }
             DiskState::InUse => (
                 Verdict::Warn,
                 format!("it was to be emptied and stays: {}", disk.why),
@@ -334,7 +423,7 @@ fn now_s() -> u64 {
 mod tests {
     use super::*;
     use forebay_core::NodeId;
-    use forebay_core::intra::{DiskUsage, Machine, NodeInfo, NodeUsage};
+    use forebay_core::intra::{DiskUsage, FileSystemUsage, Machine, NodeInfo, NodeUsage};
     use forebay_core::state::ClusterState;
 
     fn map(alive: &[bool]) -> MapReply {
@@ -353,11 +442,44 @@ mod tests {
                 emptied: false,
                 lagging: false,
                 leaving: None,
+                instance: 0,
             };
             state.nodes.insert(id, node);
         }
         let primary = NodeId::new("gateway-1").unwrap();
         MapReply { state, primary, grant: String::new(), grant_expires_s: 1000 + GRANT_TTL_S }
+    }
+
+    fn target() -> NodeInfo {
+        NodeInfo {
+            id: NodeId::new("target-01").unwrap(),
+            role: Role::Target,
+            url: String::new(),
+            alive: true,
+            maintenance: false,
+            emptied: false,
+            usage: NodeUsage::default(),
+        }
+    }
+
+    #[test]
+    fn a_lost_majority_and_drained_targets_are_found() {
+        let draining = NodeInfo { maintenance: true, ..target() };
+        let drained_one = NodeInfo { emptied: true, ..draining.clone() };
+        let mut info = ClusterInfo {
+            cluster_id: "c".into(),
+            version: 1,
+            primary: NodeId::new("gateway-1").unwrap(),
+            nodes: vec![target(), draining, drained_one],
+            buckets: 0,
+            led: Some(false),
+        };
+        let found = majority(&info).unwrap();
+        assert!(found.verdict == Verdict::Fail && found.detail.contains("no majority"));
+        info.led = Some(true);
+        assert_eq!(majority(&info).unwrap().verdict, Verdict::Ok);
+        let verdicts: Vec<_> = drained(&info).iter().map(|f| f.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Warn, Verdict::Ok]);
     }
 
     #[test]
@@ -378,22 +500,20 @@ mod tests {
 
     #[test]
     fn a_full_disk_and_a_missing_budget_are_found() {
-        let node = |bytes, budget| NodeInfo {
-            id: NodeId::new("target-01").unwrap(),
-            role: Role::Target,
-            url: String::new(),
-            alive: true,
-            usage: NodeUsage { bytes, budget, ..NodeUsage::default() },
-        };
+        let of = |usage| NodeInfo { usage, ..target() };
+        let node =
+            |bytes, budget| of(NodeUsage { bytes, budget, uptime_s: 1, ..NodeUsage::default() });
         let info = ClusterInfo {
             cluster_id: "c".into(),
             version: 1,
             primary: NodeId::new("gateway-1").unwrap(),
-            nodes: vec![node(10, 100), node(99, 100), node(0, 0)],
+            nodes: vec![node(10, 100), node(99, 100), node(0, 0), of(NodeUsage::default())],
             buckets: 0,
+            led: None,
         };
         let verdicts: Vec<_> = budgets(&info).into_iter().map(|f| f.verdict).collect();
-        assert_eq!(verdicts, [Verdict::Ok, Verdict::Warn, Verdict::Fail]);
+        assert_eq!(verdicts, [Verdict::Ok, Verdict::Warn, Verdict::Fail, Verdict::Warn]);
+        assert!(budgets(&info)[3].detail.contains("not known"), "it has not reported");
         assert!(lost(&info).is_empty());
     }
 
@@ -405,6 +525,12 @@ mod tests {
             why: why.into(),
             ..DiskUsage::default()
         };
+        let on = |free, full| DiskUsage {
+            budget: 100,
+            used: 20,
+            file_system: Some(FileSystemUsage { size: 200, free, full }),
+            ..disk(DiskState::InUse, "")
+        };
         let machine = Machine { open_files: 1024, ..Machine::default() };
         let mountpaths = vec![
             disk(DiskState::InUse, ""),
@@ -413,25 +539,26 @@ mod tests {
             disk(DiskState::Mending, "its index is damaged"),
             disk(DiskState::Away, "not mounted"),
             disk(DiskState::Disabled, ""),
+            on(10, true),
+            on(10, false),
+            on(90, false),
         ];
-        let node = NodeInfo {
-            id: NodeId::new("target-01").unwrap(),
-            role: Role::Target,
-            url: String::new(),
-            alive: true,
-            usage: NodeUsage { mountpaths, machine, ..NodeUsage::default() },
-        };
+        let usage = NodeUsage { mountpaths, machine, ..NodeUsage::default() };
+        let node = NodeInfo { usage, ..target() };
         let info = ClusterInfo {
             cluster_id: "c".into(),
             version: 1,
             primary: NodeId::new("gateway-1").unwrap(),
             nodes: vec![node],
             buckets: 0,
+            led: None,
         };
         let found = disks(&info);
         let verdicts: Vec<_> = found.iter().map(|f| f.verdict).collect();
         use Verdict::{Fail, Ok, Warn};
-        assert_eq!(verdicts, [Warn, Ok, Warn, Fail, Ok]);
+        assert_eq!(verdicts, [Warn, Ok, Warn, Fail, Ok, Fail, Warn]);
+        assert!(found[5].detail.contains("file system is full"), "{}", found[5].detail);
+        assert!(found[6].detail.contains("larger than what is free"), "{}", found[6].detail);
         let away = &found[3];
         assert!(away.detail.contains("not mounted"), "{}", away.detail);
         assert!(away.hint.contains("disk detach target-01 /away --force"), "{}", away.hint);
@@ -442,19 +569,14 @@ mod tests {
     fn lost_objects_are_named() {
         let usage =
             NodeUsage { lost: 2, lost_names: vec!["ais://own/a".into()], ..NodeUsage::default() };
-        let node = NodeInfo {
-            id: NodeId::new("target-01").unwrap(),
-            role: Role::Target,
-            url: String::new(),
-            alive: true,
-            usage,
-        };
+        let node = NodeInfo { usage, ..target() };
         let info = ClusterInfo {
             cluster_id: "c".into(),
             version: 1,
             primary: NodeId::new("gateway-1").unwrap(),
             nodes: vec![node],
             buckets: 0,
+            led: None,
         };
         let found = lost(&info);
         assert_eq!((found.len(), found[0].verdict), (1, Verdict::Fail));

@@ -145,7 +145,7 @@ async fn copy(
 ) -> Result<u64, Failure> {
     let reply = session.client.get(bucket, name, range).await?;
     if bar.length().is_none() {
-        bar.set_length(reply.range.len());
+        progress::total_bytes(bar, reply.range.len());
     }
     let mut stream = reply.stream;
     let mut size = 0;

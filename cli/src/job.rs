@@ -1,5 +1,6 @@
 //! `forebay prefetch`, `evict`, `write-back`, `scrub` and `job`: long work on many objects.
 
+use std::io::Write;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -7,6 +8,7 @@ use forebay_core::dsort::TargetPart;
 use forebay_core::job::{JobKind, JobState, JobStatus, Selection};
 use forebay_core::size::ByteSize;
 use forebay_core::{Error, ErrorCode};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, exit};
@@ -124,7 +126,10 @@ pub(crate) async fn run(session: &Session, command: &JobCommand) -> Result<(), F
         JobCommand::Cancel(args) => {
             session.client.stop_job(&args.id).await?;
             session.note(format!("cancelled {}", args.id));
-            Ok(())
+            match session.format {
+                Format::Table => Ok(()),
+                format => output::one(format, &args.id, &[], &json!({ "id": args.id })),
+            }
         }
     }
 }
@@ -175,16 +180,50 @@ fn percent(job: &JobStatus) -> String {
 pub(crate) async fn wait_for(session: &Session, id: &str) -> Result<(), Failure> {
     let bar = progress::objects(progress::wanted(session.quiet), None);
     let job = watch(session, id, |job| {
-        if job.total_objects > 0 && bar.length() != Some(job.total_objects) {
-            bar.set_length(job.total_objects);
-        }
-        bar.set_position(job.objects + job.present);
-        bar.set_message(ByteSize(job.bytes).to_string());
+        show_progress(&bar, job);
     })
     .await?;
     bar.finish_and_clear();
     show(session, &job)?;
     verdict(&job)
+}
+
+/// Moves a bar to where a job is.
+pub(crate) fn show_progress(bar: &ProgressBar, job: &JobStatus) {
+    progress::total_objects(bar, job.total_objects);
+    bar.set_position(job.objects + job.present);
+    bar.set_message(ByteSize(job.bytes).to_string());
+}
+
+/// Says how to come back to a job that goes on when nobody waits for it any more: at Ctrl-C, and when
+/// the cluster does not reply.
+pub(crate) struct Waiting<'a> {
+    id: &'a str,
+    over: bool,
+}
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(id: &'a str) -> Self {
+        Self { id, over: false }
+    }
+
+    /// The job is over: there is nothing to say.
+    pub(crate) fn over(&mut self) {
+        self.over = true;
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            let id = self.id;
+            let _ = writeln!(
+                std::io::stderr(),
+                "job {id} goes on; `forebay job wait {id}` waits for it, `forebay job cancel {id}` \
+                 stops it"
+            );
+        }
+    }
 }
 
 /// Shows a job's status every now and then, and at last its end.
@@ -194,10 +233,18 @@ pub(crate) async fn watch(
     mut seen: impl FnMut(&JobStatus),
 ) -> Result<JobStatus, Failure> {
     let mut pause = Duration::from_millis(50);
+    let mut waiting = Waiting::new(id);
     loop {
-        let job = session.client.job(id).await?;
+        let job = match session.client.job(id).await {
+            Ok(job) => job,
+            Err(e) => {
+                waiting.over = !e.is_transient() && e.code() == ErrorCode::JobNotFound;
+                return Err(e.into());
+            }
+        };
         seen(&job);
         if job.is_over() {
+            waiting.over();
             return Ok(job);
         }
         tokio::time::sleep(pause).await;

@@ -9,6 +9,7 @@ mod dev;
 mod disk;
 mod doctor;
 mod dsort;
+mod endpoint;
 mod failure;
 mod get;
 mod home;
@@ -48,7 +49,7 @@ use crate::session::{ClientArgs, Session};
     version,
     disable_help_subcommand = true,
     after_help = "Buckets and objects are written as URIs: ais://bucket/object for the cluster's own
-(fb:// is the same), s3://, gs://, az:// for those of a cloud. - is a standard stream.
+(fb:// and forebay:// are the same), s3://, gs://, az:// for those of a cloud. - is a standard stream.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 done in part, 4 not found, 5 denied, 6 conflict,
 7 cluster not available, 8 job failed or cancelled, 130 interrupted."
@@ -144,7 +145,21 @@ fn ask(args: &ClientArgs, command: Command) -> Result<(), Failure> {
     let session = Session::new(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::internal(format!("cannot start threads: {e}")))?;
-    let result = runtime.block_on(until_interrupted(answer(&session, command)));
+    let knocks = !matches!(command, Command::Doctor);
+    let refused = async {
+        match knocks {
+            true => endpoint::all_refuse(&session.endpoint, args.timeout, session.quiet).await,
+            // It reports by itself.
+            false => std::future::pending().await,
+        }
+    };
+    let answered = async {
+        tokio::select! {
+            result = answer(&session, command) => result,
+            failure = refused => Err(failure),
+        }
+    };
+    let result = runtime.block_on(until_interrupted(answered));
     // A read of standard input that nobody waits for any more must not hold up the end.
     runtime.shutdown_background();
     result

@@ -6,7 +6,9 @@ use forebay_core::state::Node;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::job::{self, Waiting};
 use crate::output;
+use crate::progress;
 use crate::session::Session;
 
 #[derive(Debug, Subcommand)]
@@ -68,9 +70,14 @@ pub(crate) async fn run(session: &Session, command: &NodeCommand) -> Result<(), 
     let job = session.client.act_on_node(action, node, lost).await?;
     match command {
         NodeCommand::Drain(args) if args.wait => {
-            until(session, node, |found| found.is_none_or(|node| node.emptied)).await?;
+            let is_drained = |found: Option<&Node>| found.is_none_or(|node| node.emptied);
+            until(session, node, job.as_deref(), is_drained).await?;
+            session.note(format!("{node} is drained: it holds no native object any more"));
         }
-        NodeCommand::Remove(args) if args.wait => until(session, node, |n| n.is_none()).await?,
+        NodeCommand::Remove(args) if args.wait => {
+            until(session, node, job.as_deref(), |found| found.is_none()).await?;
+            session.note(format!("{node} has left the cluster"));
+        }
         _ => {
             if let Some(job) = &job {
                 session.note(format!("objects move by job {job}, which begins in a moment"));
@@ -80,16 +87,29 @@ pub(crate) async fn run(session: &Session, command: &NodeCommand) -> Result<(), 
     output::one(session.format, node.as_str(), &[], &json!({ "node": node, "job": job }))
 }
 
-/// Waits until the map says of a node what it is to say.
+/// Waits until the map shows a node as it is to be; meanwhile shows the job that moves its objects.
 async fn until(
     session: &Session,
     node: &NodeId,
+    job: Option<&str>,
     is_so: impl Fn(Option<&Node>) -> bool,
 ) -> Result<(), Failure> {
+    let bar = progress::objects(progress::wanted(session.quiet), None);
+    let mut waiting = job.map(Waiting::new);
     loop {
         let map = session.client.refresh_map().await?;
         if is_so(map.state.node(node)) {
+            if let Some(waiting) = &mut waiting {
+                waiting.over();
+            }
+            bar.finish_and_clear();
             return Ok(());
+        }
+        // It begins in a moment, and other jobs may follow.
+        if let Some(id) = job.filter(|_| !bar.is_hidden())
+            && let Ok(status) = session.client.job(id).await
+        {
+            job::show_progress(&bar, &status);
         }
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     }

@@ -5,6 +5,11 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+const BYTES_BAR: &str =
+    "{wide_bar} {percent:>3}%  {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
+const OBJECTS_BAR: &str =
+    "{wide_bar} {percent:>3}%  {pos}/{len} objects  {msg}  {per_sec:1}  {eta} left";
+
 /// Whether anybody would see a bar.
 pub(crate) fn wanted(quiet: bool) -> bool {
     !quiet && std::io::stderr().is_terminal()
@@ -12,14 +17,32 @@ pub(crate) fn wanted(quiet: bool) -> bool {
 
 /// A bar over `total` bytes; a counter when the total is not known.
 pub(crate) fn bytes(shown: bool, total: Option<u64>) -> ProgressBar {
-    let bar = "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}";
-    make(shown, total, bar, "{spinner} {bytes}  {bytes_per_sec}")
+    make(shown, total, BYTES_BAR, "{spinner} {bytes}  {bytes_per_sec}")
 }
 
 /// A bar over `total` objects; a counter when the total is not known.
 pub(crate) fn objects(shown: bool, total: Option<u64>) -> ProgressBar {
-    let bar = "{wide_bar} {pos}/{len} objects  {msg}  {eta}";
-    make(shown, total, bar, "{spinner} {pos} objects  {msg}")
+    make(shown, total, OBJECTS_BAR, "{spinner} {pos} objects  {msg}")
+}
+
+/// Makes a bar of a counter of bytes, now that the total is known.
+pub(crate) fn total_bytes(progress: &ProgressBar, total: u64) {
+    set_total(progress, total, BYTES_BAR);
+}
+
+/// Makes a bar of a counter of objects, now that the total is known. The total may grow.
+pub(crate) fn total_objects(progress: &ProgressBar, total: u64) {
+    set_total(progress, total, OBJECTS_BAR);
+}
+
+fn set_total(progress: &ProgressBar, total: u64, bar: &str) {
+    if total == 0 || progress.length() == Some(total) {
+        return;
+    }
+    progress.set_length(total);
+    if let Ok(style) = ProgressStyle::with_template(bar) {
+        progress.set_style(style.progress_chars("=> "));
+    }
 }
 
 fn make(shown: bool, total: Option<u64>, bar: &str, counter: &str) -> ProgressBar {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::Args;
 use forebay_client::{Body, ByteStream};
 use forebay_core::size::ByteSize;
-use forebay_core::{Bucket, Error};
+use forebay_core::{Bucket, Error, ErrorCode};
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -115,7 +115,7 @@ async fn put_file(session: &Session, bucket: &Bucket, file: Upload) -> Result<()
     let bar = progress::bytes(progress::wanted(session.quiet), Some(file.size));
     let result = send(session, bucket, &file, &bar).await;
     bar.finish_and_clear();
-    tell(session, bucket, &file.name, result?)
+    tell(session, bucket, &file.name, result.map_err(Unsent::into_failure)?)
 }
 
 fn tell(session: &Session, bucket: &Bucket, name: &str, size: u64) -> Result<(), Failure> {
@@ -127,14 +127,44 @@ fn tell(session: &Session, bucket: &Bucket, name: &str, size: u64) -> Result<(),
     output::one(session.format, name, &[], &json!({ "uri": uri, "name": name, "size": size }))
 }
 
+/// Why a file was not sent.
+#[derive(Debug)]
+enum Unsent {
+    /// The file cannot be read.
+    File(Failure),
+    /// The cluster refuses it or does not reply.
+    Cluster(Failure),
+}
+
+impl Unsent {
+    fn into_failure(self) -> Failure {
+        match self {
+            Self::File(failure) | Self::Cluster(failure) => failure,
+        }
+    }
+
+    /// Whether every other file would meet the same error: it is about the bucket or the cluster.
+    fn will_repeat(&self) -> bool {
+        use ErrorCode::*;
+        let Self::Cluster(failure) = self else { return false };
+        let code = failure.error.as_ref().map(|e| e.code);
+        let of_bucket = matches!(
+            code,
+            Some(BucketNotFound | RemoteBucketNotFound | Unauthenticated | AccessDenied)
+                | Some(MethodNotAllowed | Unsupported | OutOfSpace)
+        );
+        of_bucket || failure.code == exit::UNAVAILABLE
+    }
+}
+
 /// Sends one file; returns its size.
 async fn send(
     session: &Session,
     bucket: &Bucket,
     file: &Upload,
     bar: &ProgressBar,
-) -> Result<u64, Failure> {
-    let failed = |e: io::Error| Failure::local(file.path.display(), &e);
+) -> Result<u64, Unsent> {
+    let failed = |e: io::Error| Unsent::File(Failure::local(file.path.display(), &e));
     let body = if file.size <= SMALL {
         let bytes = tokio::fs::read(&file.path).await.map_err(failed)?;
         Body::from(bytes)
@@ -143,7 +173,8 @@ async fn send(
         watched(file, bar)
     };
     let small = matches!(body, Body::Bytes(_));
-    let meta = session.client.put(bucket, &file.name, body, None).await?;
+    let put = session.client.put(bucket, &file.name, body, None).await;
+    let meta = put.map_err(|e| Unsent::Cluster(e.into()))?;
     if small {
         bar.inc(meta.size);
     }
@@ -189,9 +220,10 @@ async fn put_folder(
         session.warn(format!("error: {problem}"));
     }
     let total = files.iter().map(|f| f.size).sum();
-    let count = files.len();
+    let count = files.len() + failed.len();
     let bar = progress::bytes(progress::wanted(session.quiet), Some(total));
-    let mut sent = 0u64;
+    let (mut sent, mut bytes) = (0u64, 0u64);
+    let mut stopped = None;
     let mut sending = stream::iter(files)
         .map(|file| {
             let bar = &bar;
@@ -200,10 +232,14 @@ async fn put_folder(
         .buffer_unordered(jobs);
     while let Some((result, path)) = sending.next().await {
         match result {
-            Ok(_) => sent += 1,
-            // The cluster is away, which is not about this file.
-            Err(e) if e.code == exit::UNAVAILABLE => return Err(e),
+            Ok(size) => (sent, bytes) = (sent + 1, bytes + size),
+            // Every other file would meet the same.
+            Err(e) if e.will_repeat() => {
+                stopped = Some(e.into_failure());
+                break;
+            }
             Err(e) => {
+                let e = e.into_failure();
                 let shown = path.display();
                 let text = e.error.map_or_else(String::new, |e| e.to_string());
                 bar.suspend(|| session.warn(format!("error: {shown}: {text}")));
@@ -211,17 +247,20 @@ async fn put_folder(
             }
         }
     }
+    // Files under way are dropped: what is not acknowledged is not counted.
+    drop(sending);
     bar.finish_and_clear();
     if session.format.is_json() {
-        let json = json!({ "bucket": bucket.to_string(), "objects": sent, "bytes": total,
-            "failed": failed.len() });
+        let json = json!({ "bucket": bucket.to_string(), "objects": sent, "bytes": bytes,
+            "failed": count as u64 - sent });
         output::one(session.format, "", &[], &json)?;
     } else {
-        session.note(format!("put {sent} of {count} files, {}", ByteSize(total)));
+        session.note(format!("put {sent} of {count} files, {}", ByteSize(bytes)));
     }
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::silent(exit::PARTIAL)),
+    match stopped {
+        Some(e) => Err(e),
+        None if failed.is_empty() => Ok(()),
+        None => Err(Failure::silent(exit::PARTIAL)),
     }
 }
 
@@ -266,6 +305,17 @@ mod tests {
         assert_eq!(object_name("", file).unwrap(), "photo.jpg");
         assert_eq!(object_name("x.jpg", file).unwrap(), "x.jpg");
         assert!(object_name("", Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn errors_that_every_file_would_meet_end_the_work() {
+        let of = |code| Unsent::Cluster(Error::new(code, "no").into());
+        for code in [ErrorCode::BucketNotFound, ErrorCode::OutOfSpace, ErrorCode::Timeout] {
+            assert!(of(code).will_repeat(), "{code:?}");
+        }
+        assert!(!of(ErrorCode::InvalidName).will_repeat());
+        let unreadable = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        assert!(!Unsent::File(Failure::local("x", &unreadable)).will_repeat());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use forebay_core::Error;
 use forebay_core::cloud_rules::FRESH_LISTING;
 use forebay_core::size::parse_duration;
 
+use crate::endpoint;
 use crate::failure::{Failure, exit};
 use crate::output::Format;
 
@@ -16,8 +17,8 @@ use crate::output::Format;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Client options")]
 pub(crate) struct ClientArgs {
-    /// URL of a gateway, or several with commas between [default: AIS_ENDPOINT, else
-    /// http://127.0.0.1:7400]
+    /// URL of a gateway, or several with commas between [default: AIS_ENDPOINT, else `endpoint` in
+    /// ~/.config/forebay/config.toml (FOREBAY_CONFIG), else http://127.0.0.1:7400]
     #[arg(long, global = true, env = "FOREBAY_ENDPOINT", value_name = "URL")]
     pub(crate) endpoint: Option<String>,
     /// How long to try again what may pass, for example 30s
@@ -71,7 +72,10 @@ impl Session {
         let foreign = || std::env::var("AIS_ENDPOINT").ok();
         let set = args.endpoint.clone().filter(|e| !e.trim().is_empty());
         let endpoint = set.or_else(foreign).filter(|e| !e.trim().is_empty());
-        let endpoint = endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned());
+        let endpoint = match endpoint {
+            Some(endpoint) => endpoint,
+            None => endpoint::configured()?.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned()),
+        };
         let config = ClientConfig { deadline: args.timeout, ..ClientConfig::new(endpoint) };
         let client = Client::new(config.clone())?;
         Ok(Self {

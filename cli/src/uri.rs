@@ -111,6 +111,8 @@ mod tests {
             ("s3://b/k/x", Place::Remote(b(Provider::Aws, "b"), "k/x".into())),
             ("fb://b", Place::Remote(b(Provider::Ais, "b"), String::new())),
             ("ais://b/", Place::Remote(b(Provider::Ais, "b"), String::new())),
+            ("forebay://b/k", Place::Remote(b(Provider::Ais, "b"), "k".into())),
+            ("gcs://b/k", Place::Remote(b(Provider::Gcp, "b"), "k".into())),
             ("gs://b/k", Place::Remote(b(Provider::Gcp, "b"), "k".into())),
             ("az://b/k", Place::Remote(b(Provider::Azure, "b"), "k".into())),
         ];

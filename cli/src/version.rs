@@ -9,7 +9,16 @@ use serde_json::json;
 use crate::output::Format;
 
 /// What is compiled in; nothing is optional yet.
-const FEATURES: [&str; 5] = ["v1", "batch", "backend-s3", "backend-gcs", "backend-folder"];
+const FEATURES: [&str; 8] = [
+    "v1",
+    "batch",
+    "backend-s3",
+    "backend-gcs",
+    "backend-azure",
+    "backend-http",
+    "backend-folder",
+    "backend-cluster",
+];
 
 /// Prints version, commit, features and formats.
 pub(crate) fn run(format: Format) -> u8 {

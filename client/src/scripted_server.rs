@@ -145,7 +145,9 @@ pub(crate) fn map(version: u64, targets: &[(&str, &str)]) -> MapReply {
     for (id, url) in targets {
         let id = NodeId::new(id).unwrap();
         let (url, zone) = ((*url).to_owned(), String::new());
-        state.apply(2, Command::Join { id, role: Role::Target, url, weight: 1, zone }).unwrap();
+        state
+            .apply(2, Command::Join { id, role: Role::Target, url, weight: 1, zone, instance: 0 })
+            .unwrap();
     }
     let info = Box::new(BucketInfo::requested(bucket(), None));
     state.apply(version, Command::CreateBucket { info, now_ns: 1 }).unwrap();

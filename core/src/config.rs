@@ -164,11 +164,14 @@ impl Default for PromoteConfig {
 }
 
 /// The S3 front.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct S3Config {
-    /// Who may come in; with none, everybody may.
-    pub keys: Vec<S3Key>,
+    /// Who may come in. With an empty list there is no login: everybody may do everything, with any
+    /// signature or none. Absent is the same, except in `forebay dev` and in `forebay serve` on
+    /// loopback, which have two users then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<S3Key>>,
     /// DeleteBucket takes the objects of a bucket along, as AIStore's does.
     pub delete_nonempty_buckets: bool,
     /// Serves S3 at `/` too, not only under `/s3`.
@@ -183,6 +186,24 @@ pub struct S3Config {
 }
 
 impl S3Config {
+    /// The keys of those who may come in; empty where everybody may.
+    pub fn keys(&self) -> &[S3Key] {
+        self.keys.as_deref().unwrap_or_default()
+    }
+
+    /// Adds two users with published keys where the settings say nothing about keys. For clusters that
+    /// only this machine reaches.
+    pub fn with_trial_keys(&mut self) {
+        let key = |access: &str, secret: &str| S3Key {
+            access: access.into(),
+            secret: secret.into(),
+            user: None,
+        };
+        self.keys.get_or_insert_with(|| {
+            vec![key("forebay", "forebaysecret"), key("forebay2", "forebaysecret2")]
+        });
+    }
+
     /// Least bytes of every part of an upload but the last.
     pub fn min_part(&self) -> u64 {
         let aws = if self.delete_nonempty_buckets { 0 } else { 5 << 20 };
@@ -206,23 +227,6 @@ impl S3Key {
     /// Whose key it is.
     pub fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(&self.access)
-    }
-}
-
-impl Default for S3Config {
-    fn default() -> Self {
-        let key = |access: &str, secret: &str| S3Key {
-            access: access.into(),
-            secret: secret.into(),
-            user: None,
-        };
-        Self {
-            keys: vec![key("forebay", "forebaysecret"), key("forebay2", "forebaysecret2")],
-            delete_nonempty_buckets: false,
-            root: false,
-            domains: Vec::new(),
-            min_part_size: None,
-        }
     }
 }
 

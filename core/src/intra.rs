@@ -56,6 +56,12 @@ pub struct JoinRequest {
     pub url: String,
     #[serde(default)]
     pub zone: String,
+    /// Id of the process, random for each start; 0 from older nodes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub instance: u64,
+    /// Id of the cluster whose data the node's disks hold; empty where they hold none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
 }
 
 /// `POST /internal/v1/heartbeat`.
@@ -65,6 +71,9 @@ pub struct Heartbeat {
     /// Version of the state that the node has.
     pub version: u64,
     pub usage: NodeUsage,
+    /// As in [`JoinRequest::instance`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub instance: u64,
 }
 
 /// Answer to a join or a heartbeat.
@@ -97,6 +106,9 @@ pub struct LeaveRequest {
     /// Since when the process lives that says it, as [`Node::alive_since`] of its state tells; 0 from older nodes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub since: u64,
+    /// As in [`JoinRequest::instance`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub instance: u64,
 }
 
 /// Answer to a [`LeaveRequest`]; older gateways say nothing.
@@ -136,6 +148,14 @@ pub struct NodeUsage {
     pub tracker: BTreeMap<String, u64>,
 }
 
+impl NodeUsage {
+    /// Whether the node has reported: without a leader, and in the first moment after a start, it has
+    /// not, and every number is zero.
+    pub fn is_known(&self) -> bool {
+        self.uptime_s > 0 || self.budget > 0 || !self.mountpaths.is_empty()
+    }
+}
+
 /// The machine of a node, for people to look at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -168,6 +188,27 @@ pub struct DiskUsage {
     /// Why it is not in use, or why it is although it was to go.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
+    /// Its file system; `None` while the disk is not in use, and from older targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<FileSystemUsage>,
+}
+
+/// The file system below a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSystemUsage {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Bytes that the target may still write there.
+    pub free: u64,
+    /// So little is free that new objects are refused or soon will be.
+    pub full: bool,
+}
+
+impl FileSystemUsage {
+    /// Whether the disk's budget can be used: `used` bytes of it are.
+    pub fn holds_budget(&self, used: u64, budget: u64) -> bool {
+        budget.saturating_sub(used) <= self.free
+    }
 }
 
 /// What a disk is to its target.
@@ -256,6 +297,12 @@ pub struct NodeInfo {
     pub role: Role,
     pub url: String,
     pub alive: bool,
+    /// As in [`Node::maintenance`](crate::state::Node::maintenance).
+    #[serde(default)]
+    pub maintenance: bool,
+    /// As in [`Node::emptied`](crate::state::Node::emptied).
+    #[serde(default)]
+    pub emptied: bool,
     pub usage: NodeUsage,
 }
 
@@ -267,6 +314,10 @@ pub struct ClusterInfo {
     pub primary: NodeId,
     pub nodes: Vec<NodeInfo>,
     pub buckets: usize,
+    /// Whether a gateway leads, with a majority of the gateways behind it: without one nothing is
+    /// changed, and what is shown here is what was known last. `None` from older gateways.
+    #[serde(default)]
+    pub led: Option<bool>,
 }
 
 /// `POST /internal/v1/list` on a target: the records it holds of one bucket, in name order.

@@ -62,6 +62,11 @@ impl Leases {
         self.seen.remove(id);
     }
 
+    /// How long ago a node was heard of; a node that left or was never heard of is silent for ever.
+    pub fn silent_ms(&self, id: &NodeId, now_ms: u64) -> u64 {
+        self.seen.get(id).map_or(u64::MAX, |seen| now_ms.saturating_sub(seen.last_ms))
+    }
+
     /// Whether a node may have a lease. One that was taken for dead may not until it counts as alive
     /// again: its death may be on its way into the state while it reports.
     pub fn may_lease(&self, id: &NodeId) -> bool {

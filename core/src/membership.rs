@@ -1,16 +1,93 @@
 //! What has to be decided when a node joins or reports: a pure function of the state and of what the
 //! node says.
 
+use crate::error::{Error, ErrorCode, Result};
 use crate::intra::{JoinRequest, LeaveRequest};
-use crate::state::{ClusterState, Command, Role};
+use crate::lease::{DEAD_AFTER_MS, REFUSED_AFTER_MS};
+use crate::state::{ClusterState, Command, Node, Role};
+
+/// What a gateway found at the URL of a process whose place another process asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// A process of this id replied.
+    Instance(u64),
+    /// The machine refuses connections: no process listens there.
+    Refused,
+    /// Nothing replied in time.
+    Silent,
+}
+
+/// The process that a new process of the same node would replace; `None` where the new one is the
+/// recorded one, or where an older version did not record any.
+pub fn predecessor<'a>(state: &'a ClusterState, request: &JoinRequest) -> Option<&'a Node> {
+    let differs = |node: &&Node| {
+        request.instance != 0 && node.instance != 0 && node.instance != request.instance
+    };
+    state.node(&request.id).filter(differs)
+}
+
+/// Whether a new process may replace its `predecessor`, which sent its last heartbeat `silent_ms` ago
+/// and was probed just now. `Conflict`: the predecessor is alive. `Unavailable`: it may still act by
+/// its lease; the new process asks again.
+pub fn may_replace(
+    predecessor: &Node,
+    request: &JoinRequest,
+    silent_ms: u64,
+    probe: Probe,
+) -> Result<()> {
+    let (id, url) = (&predecessor.id, &predecessor.url);
+    let needed_ms = match probe {
+        Probe::Instance(found) if found == predecessor.instance => {
+            let text = format!("{id} is alive at {url}: a second process cannot have the same id");
+            return Err(Error::new(ErrorCode::Conflict, text)
+                .hint(format!("give this one another node.id, or stop the process at {url}")));
+        }
+        // The new process has the address of the old one, which cannot have it too.
+        Probe::Instance(found) if found == request.instance => 0,
+        Probe::Instance(_) | Probe::Refused => REFUSED_AFTER_MS,
+        Probe::Silent => DEAD_AFTER_MS,
+    };
+    if silent_ms < needed_ms {
+        let text = format!("the process of {id} at {url} stopped a moment ago or is cut off");
+        return Err(Error::unavailable(text).retry_after(1));
+    }
+    Ok(())
+}
+
+/// Rejects a node whose disks hold the data of another cluster.
+pub fn check_cluster(state: &ClusterState, request: &JoinRequest) -> Result<()> {
+    let (theirs, ours) = (&request.cluster, &state.cluster_id);
+    if theirs.is_empty() || ours.is_empty() || theirs == ours {
+        return Ok(());
+    }
+    let id = &request.id;
+    let text =
+        format!("the disks of {id} hold data of cluster {theirs}, and this is cluster {ours}");
+    Err(Error::new(ErrorCode::Conflict, text).hint(
+        "set cluster.gateways and cluster.secret_file of its own cluster, or give it empty folders",
+    ))
+}
+
+/// Rejects the heartbeat of a process that another process of the same node has replaced.
+pub fn check_instance(node: &Node, instance: u64) -> Result<()> {
+    if instance == 0 || node.instance == 0 || instance == node.instance {
+        return Ok(());
+    }
+    let (id, url) = (&node.id, &node.url);
+    let text = format!("{id} is alive at {url}: that process replaced this one");
+    Err(Error::new(ErrorCode::Conflict, text)
+        .hint(format!("stop one of them, or give this one another node.id; {url} goes on")))
+}
 
 /// The commands by which a process of a node becomes a member, in their order; none where it is one
 /// already, as it says.
 pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
-    let JoinRequest { id, role, url, zone } = request;
+    let JoinRequest { id, role, url, zone, instance, cluster: _ } = request;
     let known = state.node(id);
-    let unchanged =
-        known.is_some_and(|n| n.alive && n.role == *role && n.url == *url && n.zone == *zone);
+    let unchanged = known.is_some_and(|n| {
+        let place = n.role == *role && n.url == *url && n.zone == *zone;
+        n.alive && place && n.instance == *instance
+    });
     if unchanged && !(state.has_copies() && *role == Role::Target) {
         return Vec::new();
     }
@@ -24,7 +101,7 @@ pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
     }
     let weight = known.map_or(1, |n| n.weight);
     let (id, role, url, zone) = (id.clone(), *role, url.clone(), zone.clone());
-    commands.push(Command::Join { id, role, url, weight, zone });
+    commands.push(Command::Join { id, role, url, weight, zone, instance: *instance });
     commands
 }
 
@@ -32,7 +109,10 @@ pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
 /// process before, and the one that lives now has a lease.
 pub fn may_leave(state: &ClusterState, request: &LeaveRequest) -> bool {
     let alive = state.node(&request.id).filter(|node| node.alive);
-    alive.is_some_and(|node| request.since == 0 || request.since >= node.alive_since)
+    alive.is_some_and(|node| {
+        let is_recent = request.since == 0 || request.since >= node.alive_since;
+        is_recent && check_instance(node, request.instance).is_ok()
+    })
 }
 
 #[cfg(test)]
@@ -44,7 +124,8 @@ mod tests {
 
     fn request() -> JoinRequest {
         let (id, url) = (NodeId::new("target-01").unwrap(), "http://t1".to_owned());
-        JoinRequest { id, role: Role::Target, url, zone: String::new() }
+        let (zone, cluster) = (String::new(), String::new());
+        JoinRequest { id, role: Role::Target, url, zone, instance: 0, cluster }
     }
 
     fn joined(state: &mut ClusterState) {
@@ -66,8 +147,50 @@ mod tests {
         joined(&mut state);
         let now = state.node(&request().id).unwrap();
         assert!(now.alive && now.lagging && now.alive_since > before.alive_since);
-        let leave = |since| LeaveRequest { id: before.id.clone(), yields: false, since };
+        let leave =
+            |since| LeaveRequest { id: before.id.clone(), yields: false, since, instance: 0 };
         assert!(!may_leave(&state, &leave(before.alive_since)), "its predecessor said so");
         assert!(may_leave(&state, &leave(now.alive_since)) && may_leave(&state, &leave(0)));
+    }
+
+    #[test]
+    fn a_second_process_replaces_the_first_only_when_the_first_has_no_lease() {
+        let mut state = ClusterState::default();
+        let first = JoinRequest { instance: 1, ..request() };
+        for command in join(&state, &first) {
+            state.apply(state.version + 1, command).unwrap();
+        }
+        assert!(predecessor(&state, &first).is_none(), "the same process asks twice");
+        assert!(predecessor(&state, &request()).is_none(), "an older version has no instance");
+        let second = JoinRequest { instance: 2, url: "http://t2".into(), ..first.clone() };
+        let known = predecessor(&state, &second).unwrap();
+        let code =
+            |silent_ms, probe| may_replace(known, &second, silent_ms, probe).map_err(|e| e.code);
+        let (conflict, later) = (Err(ErrorCode::Conflict), Err(ErrorCode::Unavailable));
+        assert_eq!(code(0, Probe::Instance(1)), conflict);
+        assert_eq!(code(DEAD_AFTER_MS, Probe::Instance(1)), conflict, "it replies, so it is alive");
+        assert_eq!(code(0, Probe::Instance(2)), Ok(()), "it has the address of the first");
+        assert_eq!(code(REFUSED_AFTER_MS - 1, Probe::Refused), later);
+        assert_eq!(code(REFUSED_AFTER_MS, Probe::Refused), Ok(()));
+        assert_eq!(code(REFUSED_AFTER_MS, Probe::Silent), later);
+        assert_eq!(code(DEAD_AFTER_MS, Probe::Silent), Ok(()));
+        let e = may_replace(known, &second, 0, Probe::Instance(1)).unwrap_err();
+        assert!(e.message.contains("target-01 is alive at http://t1"), "{e}");
+        assert!(check_instance(known, 1).is_ok() && check_instance(known, 0).is_ok());
+        assert_eq!(check_instance(known, 2).unwrap_err().code, ErrorCode::Conflict);
+        let leave =
+            LeaveRequest { id: first.id.clone(), yields: false, since: u64::MAX, instance: 2 };
+        assert!(!may_leave(&state, &leave), "another process says goodbye");
+    }
+
+    #[test]
+    fn disks_of_another_cluster_are_not_let_in() {
+        let mut state = ClusterState::default();
+        let init = Command::Init { cluster_id: "c1".into(), now_ns: 1 };
+        state.apply(1, init).unwrap();
+        let of = |cluster: &str| JoinRequest { cluster: cluster.into(), ..request() };
+        assert!(check_cluster(&state, &of("")).is_ok() && check_cluster(&state, &of("c1")).is_ok());
+        let e = check_cluster(&state, &of("c2")).unwrap_err();
+        assert!(e.code == ErrorCode::Conflict && e.message.contains("cluster c2"), "{e}");
     }
 }

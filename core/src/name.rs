@@ -67,14 +67,14 @@ impl FromStr for Provider {
     /// Accepts the canonical word, the scheme, and the aliases that clients send.
     fn from_str(s: &str) -> Result<Self> {
         Ok(match s {
-            "" | "ais" | "fb" => Self::Ais,
+            "" | "ais" | "fb" | "forebay" => Self::Ais,
             "aws" | "s3" => Self::Aws,
             "gcp" | "gs" | "gcs" => Self::Gcp,
             "azure" | "az" => Self::Azure,
             "ht" => Self::Ht,
             _ => {
                 return Err(Error::invalid(format!("unknown provider \"{s}\""))
-                    .hint("one of ais (fb), aws (s3), gcp (gs, gcs), azure (az), ht"));
+                    .hint("one of ais (fb, forebay), aws (s3), gcp (gs, gcs), azure (az), ht"));
             }
         })
     }

@@ -226,7 +226,7 @@ mod tests {
 
     fn join(state: &mut ClusterState, n: usize) {
         let (role, url, zone) = (Role::Target, format!("http://t{n}"), String::new());
-        apply(state, Command::Join { id: id(n), role, url, weight: 1, zone });
+        apply(state, Command::Join { id: id(n), role, url, weight: 1, zone, instance: 0 });
     }
 
     fn apply(state: &mut ClusterState, command: Command) {

@@ -211,6 +211,7 @@ mod tests {
                 emptied: false,
                 lagging: false,
                 leaving: None,
+                instance: 0,
             };
             s.nodes.insert(id, node);
         }

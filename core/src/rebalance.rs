@@ -138,7 +138,7 @@ mod tests {
 
     fn join(state: &mut ClusterState, n: usize, weight: u32) {
         let (id, url, zone) = (id(n), format!("http://t{n}"), String::new());
-        let join = Command::Join { id, role: Role::Target, url, weight, zone };
+        let join = Command::Join { id, role: Role::Target, url, weight, zone, instance: 0 };
         state.apply(state.version + 1, join).unwrap();
     }
 

@@ -54,6 +54,9 @@ pub struct Node {
     /// What becomes of it when nothing lies there any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Leaving>,
+    /// Id of the process that joined last, random for each start; 0 where an older gateway let it in.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub instance: u64,
 }
 
 /// How a node in maintenance ends.
@@ -66,12 +69,59 @@ pub enum Leaving {
     Remove,
 }
 
+/// What an operator has to know of a node: whether it replies, and whether it may be taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeStanding {
+    Alive,
+    Down,
+    /// In maintenance: its native objects move to other targets.
+    Draining,
+    /// In maintenance, and nothing of native objects lies there any more.
+    Drained,
+}
+
+impl NodeStanding {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Alive, Self::Down, Self::Draining, Self::Drained];
+
+    /// The word for it in tables, JSON and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Down => "down",
+            Self::Draining => "draining",
+            Self::Drained => "drained",
+        }
+    }
+
+    /// Of a node with these properties, named as in [`Node`].
+    pub fn of(alive: bool, maintenance: bool, emptied: bool) -> Self {
+        match (alive, maintenance, emptied) {
+            (false, ..) => Self::Down,
+            (true, true, true) => Self::Drained,
+            (true, true, false) => Self::Draining,
+            (true, false, _) => Self::Alive,
+        }
+    }
+}
+
+impl Node {
+    /// What an operator has to know of it.
+    pub fn standing(&self) -> NodeStanding {
+        NodeStanding::of(self.alive, self.maintenance, self.emptied)
+    }
+}
+
 fn one() -> u32 {
     1
 }
 
 fn is_one(weight: &u32) -> bool {
     *weight == 1
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Everything the gateways agree on.
@@ -122,6 +172,9 @@ pub enum Command {
         url: String,
         weight: u32,
         zone: String,
+        /// Id of the process; 0 from older nodes.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        instance: u64,
     },
     SetAlive {
         id: NodeId,
@@ -206,7 +259,7 @@ impl ClusterState {
                 self.created_ns = now_ns;
                 self.next_bucket_id = 1;
             }
-            Command::Join { id, role, url, weight, zone } => {
+            Command::Join { id, role, url, weight, zone, instance } => {
                 let known = self.nodes.get(&id);
                 if known.is_some_and(|n| n.role != role) {
                     return Err(Error::new(
@@ -238,6 +291,7 @@ impl ClusterState {
                     emptied,
                     lagging,
                     leaving,
+                    instance,
                 };
                 self.nodes.insert(id, node);
             }

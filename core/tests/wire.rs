@@ -74,7 +74,7 @@ fn bucket(name: &str) -> Bucket {
 
 fn join(name: &str, role: Role, port: u16, zone: &str) -> Command {
     let (url, zone) = (format!("http://10.0.0.1:{port}"), zone.to_owned());
-    Command::Join { id: id(name), role, url, weight: 1 + u32::from(port == 3), zone }
+    Command::Join { id: id(name), role, url, weight: 1 + u32::from(port == 3), zone, instance: 0 }
 }
 
 /// One command of each kind, as a log of a cluster that lives.
@@ -162,8 +162,14 @@ fn a_log_of_commands_is_read_and_makes_the_state_that_it_always_made() {
 #[test]
 fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
     let role = Role::Target;
-    let request =
-        JoinRequest { id: id("target-1"), role, url: "http://10.0.0.1:2".into(), zone: "a".into() };
+    let request = JoinRequest {
+        id: id("target-1"),
+        role,
+        url: "http://10.0.0.1:2".into(),
+        zone: "a".into(),
+        instance: 0,
+        cluster: String::new(),
+    };
     message("join.json", &request);
     let usage = NodeUsage {
         uptime_s: 60,
@@ -183,10 +189,11 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
             budget: 1 << 30,
             state: DiskState::Mending,
             why: "its index is made again".into(),
+            file_system: None,
         }],
         tracker: BTreeMap::from([("get.n".to_owned(), 5)]),
     };
-    message("heartbeat.json", &Heartbeat { id: id("target-1"), version: 26, usage });
+    message("heartbeat.json", &Heartbeat { id: id("target-1"), version: 26, usage, instance: 0 });
     let state = Some(applied(commands()));
     let reply = HeartbeatReply {
         version: 26,
@@ -197,7 +204,10 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         unknown: false,
     };
     message("heartbeat-reply.json", &reply);
-    message("leave.json", &LeaveRequest { id: id("target-1"), yields: true, since: 0 });
+    message(
+        "leave.json",
+        &LeaveRequest { id: id("target-1"), yields: true, since: 0, instance: 0 },
+    );
     message("leave-reply.json", &LeaveReply { state });
     let leader = LeaderReply { leads: true, term: Some(3), primary: Some(id("gateway-1")) };
     message("leader-reply.json", &leader);

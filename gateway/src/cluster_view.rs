@@ -60,6 +60,8 @@ impl ClusterView {
                 role: node.role,
                 url: node.url.clone(),
                 alive: node.alive,
+                maintenance: node.maintenance,
+                emptied: node.emptied,
                 usage,
             }
         });
@@ -69,6 +71,7 @@ impl ClusterView {
             primary,
             nodes: nodes.collect(),
             buckets: state.buckets.len(),
+            led: Some(matches!(self.standing.now(), Standing::Leading(_) | Standing::Following(_))),
         })
     }
 }

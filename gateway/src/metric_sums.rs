@@ -1,93 +1,187 @@
-//! Adds up what targets count, for readers that look at one gateway only.
+//! Sums over the targets of what they count, under names of their own, for readers that look at one
+//! gateway only.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
-/// Families that are summed: what a client can check from outside.
+/// Families that are summed: the name behind the prefix, the type, the help.
 const FAMILIES: [(&str, &str, &str); 11] = [
-    ("forebay_backend_requests_total", "counter", "Requests to backends, over all targets"),
-    ("forebay_backend_bytes_total", "counter", "Bytes read from backends, over all targets"),
+    ("backend_requests_total", "counter", "Requests to backends, over all targets"),
+    ("backend_bytes_total", "counter", "Bytes read from backends, over all targets"),
     (
-        "forebay_cloud_requests_total",
+        "cloud_requests_total",
         "counter",
         "Requests to a bucket's cloud by the class it bills, over all targets",
     ),
     (
-        "forebay_cloud_bytes_total",
+        "cloud_bytes_total",
         "counter",
         "Bytes fetched from a bucket's cloud and sent to it, over all targets",
     ),
     (
-        "forebay_egress_saved_bytes_total",
+        "egress_saved_bytes_total",
         "counter",
         "Bytes of a cloud's objects served without another download, over all targets",
     ),
-    ("forebay_get_bytes_total", "counter", "Bytes of objects served to clients, over all targets"),
-    ("forebay_batch_entries_total", "counter", "Entries of batches answered, over all targets"),
-    (
-        "forebay_damaged_total",
-        "counter",
-        "Times that stored bytes failed their check, over all targets",
-    ),
-    (
-        "forebay_healed_total",
-        "counter",
-        "Damaged copies given up for their backend's, over all targets",
-    ),
-    (
-        "forebay_lost_total",
-        "counter",
-        "Times that damage had no other copy to heal it, over all targets",
-    ),
-    ("forebay_disks", "gauge", "Disks by their state, over all targets"),
+    ("get_bytes_total", "counter", "Bytes of objects served to clients, over all targets"),
+    ("batch_entries_total", "counter", "Entries of batches answered, over all targets"),
+    ("damaged_total", "counter", "Times that stored bytes failed their check, over all targets"),
+    ("healed_total", "counter", "Damaged copies given up for their backend's, over all targets"),
+    ("lost_total", "counter", "Times that damage had no other copy to heal it, over all targets"),
+    ("disks", "gauge", "Disks by their state, over all targets"),
 ];
+/// Prefix of the names of a node.
+const OF_NODE: &str = "forebay_";
+/// Prefix of the names of sums.
+const OF_CLUSTER: &str = "forebay_cluster_";
 
-/// Sums series of the same name and labels over Prometheus text pages.
-pub(crate) fn sum(pages: &[String]) -> String {
-    let mut totals: BTreeMap<&str, f64> = BTreeMap::new();
-    for line in pages.iter().flat_map(|p| p.lines()) {
-        // `name{labels} value`; labels may hold spaces, the value may not.
-        let Some((series, value)) = line.rsplit_once(' ') else { continue };
-        let name = series.split('{').next().unwrap_or(series);
-        if let Ok(value) = value.parse::<f64>()
-            && FAMILIES.iter().any(|(family, ..)| *family == name)
-        {
-            *totals.entry(series).or_default() += value;
+/// What each target counted at the last look. A sum of counters must never fall: what a target had
+/// counted before it restarted, or before it went away, stays in the sum.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    /// By target, then by series without the prefix.
+    counters: BTreeMap<String, BTreeMap<String, Counter>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counter {
+    /// What earlier processes of the target had counted.
+    before: f64,
+    now: f64,
+}
+
+impl Sums {
+    /// Takes in the pages of the targets that replied, by target, and renders the sums. Targets that
+    /// `members` does not name are forgotten.
+    pub(crate) fn render<'a>(
+        &mut self,
+        pages: &[(String, String)],
+        members: impl Iterator<Item = &'a str>,
+    ) -> String {
+        let members: Vec<&str> = members.collect();
+        self.counters.retain(|target, _| members.contains(&target.as_str()));
+        let mut gauges: BTreeMap<String, f64> = BTreeMap::new();
+        for (target, page) in pages {
+            let counters = self.counters.entry(target.clone()).or_default();
+            for (series, value) in page.lines().filter_map(sample) {
+                match kind(series) {
+                    Some("gauge") => *gauges.entry(series.to_owned()).or_default() += value,
+                    Some(_) => counters.entry(series.to_owned()).or_default().set(value),
+                    None => {}
+                }
+            }
         }
+        let mut totals = gauges;
+        for (series, counter) in self.counters.values().flatten() {
+            *totals.entry(series.clone()).or_default() += counter.before + counter.now;
+        }
+        let mut text = String::new();
+        for (family, kind, help) in FAMILIES {
+            let of_family = |(series, _): &(&String, &f64)| name(series) == family;
+            let mut series = totals.iter().filter(of_family).peekable();
+            if series.peek().is_some() {
+                header(&mut text, family, kind, help);
+            }
+            for (series, total) in series {
+                let _ = writeln!(text, "{OF_CLUSTER}{series} {total}");
+            }
+        }
+        text
     }
+}
+
+impl Counter {
+    fn set(&mut self, value: f64) {
+        if value < self.now {
+            self.before += self.now;
+        }
+        self.now = value;
+    }
+}
+
+/// Renders a gauge of the cluster: its samples are `(labels, value)`.
+pub(crate) fn gauge(name: &str, help: &str, samples: &[(String, u64)]) -> String {
     let mut text = String::new();
-    for (family, kind, help) in FAMILIES {
-        let mut series =
-            totals.iter().filter(|(series, _)| series.split('{').next() == Some(family)).peekable();
-        if series.peek().is_some() {
-            text.push_str(&format!("# HELP {family} {help}\n# TYPE {family} {kind}\n"));
-        }
-        for (series, total) in series {
-            text.push_str(&format!("{series} {total}\n"));
-        }
+    header(&mut text, name, "gauge", help);
+    for (labels, value) in samples {
+        let _ = writeln!(text, "{OF_CLUSTER}{name}{labels} {value}");
     }
     text
+}
+
+fn header(text: &mut String, family: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {OF_CLUSTER}{family} {help}");
+    let _ = writeln!(text, "# TYPE {OF_CLUSTER}{family} {kind}");
+}
+
+/// A sample of a node's page: the series without the prefix, and its value.
+fn sample(line: &str) -> Option<(&str, f64)> {
+    // `name{labels} value`; labels may hold spaces, the value may not.
+    let (series, value) = line.rsplit_once(' ')?;
+    Some((series.strip_prefix(OF_NODE)?, value.parse().ok()?))
+}
+
+fn name(series: &str) -> &str {
+    series.split('{').next().unwrap_or(series)
+}
+
+fn kind(series: &str) -> Option<&'static str> {
+    FAMILIES.iter().find(|(family, ..)| *family == name(series)).map(|(_, kind, _)| *kind)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn page(target: &str, text: &str) -> (String, String) {
+        (target.to_owned(), text.to_owned())
+    }
+
     #[test]
-    fn same_series_add_up_and_others_stay_out() {
-        let one = "# HELP forebay_get_bytes_total x\nforebay_get_bytes_total{result=\"hit\"} 5\n\
-            forebay_backend_requests_total{op=\"get\",provider=\"a b\"} 1\nforebay_store{what=\"x\"} 9\n";
-        let two = "forebay_get_bytes_total{result=\"hit\"} 7\n\
-            forebay_get_bytes_total{result=\"miss\"} 1e3\nbroken\n";
-        let text = sum(&[one.into(), two.into()]);
+    fn same_series_add_up_under_names_of_the_cluster_and_others_stay_out() {
+        let one = page(
+            "t1",
+            "# HELP forebay_get_bytes_total x\nforebay_get_bytes_total{result=\"hit\"} 5\n\
+            forebay_backend_requests_total{op=\"get\",provider=\"a b\"} 1\nforebay_store_bytes 9\n\
+            forebay_disks{state=\"in_use\"} 1\n",
+        );
+        let two = page(
+            "t2",
+            "forebay_get_bytes_total{result=\"hit\"} 7\n\
+            forebay_get_bytes_total{result=\"miss\"} 1e3\nbroken\nforebay_disks{state=\"in_use\"} 2\n",
+        );
+        let mut sums = Sums::default();
+        let text = sums.render(&[one, two.clone()], ["t1", "t2"].into_iter());
         for line in [
-            "forebay_get_bytes_total{result=\"hit\"} 12",
-            "forebay_get_bytes_total{result=\"miss\"} 1000",
-            "forebay_backend_requests_total{op=\"get\",provider=\"a b\"} 1",
+            "forebay_cluster_get_bytes_total{result=\"hit\"} 12",
+            "forebay_cluster_get_bytes_total{result=\"miss\"} 1000",
+            "forebay_cluster_backend_requests_total{op=\"get\",provider=\"a b\"} 1",
+            "forebay_cluster_disks{state=\"in_use\"} 3",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");
         }
-        assert!(!text.contains("forebay_store"));
-        assert_eq!(text.matches("# TYPE").count(), 2);
-        assert_eq!(sum(&[]), "");
+        assert!(!text.contains("store") && !text.contains("forebay_get_bytes_total"), "{text}");
+        assert_eq!(text.matches("# TYPE").count(), 3);
+        assert_eq!(Sums::default().render(&[], [].into_iter()), "");
+    }
+
+    #[test]
+    fn a_sum_of_counters_never_falls_when_a_target_restarts_or_goes_away() {
+        let mut sums = Sums::default();
+        let hits = |n: u64| page("t1", &format!("forebay_get_bytes_total{{result=\"hit\"}} {n}\n"));
+        let both = || ["t1", "t2"].into_iter();
+        let other = page("t2", "forebay_get_bytes_total{result=\"hit\"} 1\nforebay_disks 1\n");
+        let hit = "forebay_cluster_get_bytes_total{result=\"hit\"} ";
+        let text = sums.render(&[hits(10), other], both());
+        assert!(text.contains(&format!("{hit}11\n")), "{text}");
+        // It starts again from nothing, and the other one does not reply.
+        let text = sums.render(&[hits(2)], both());
+        assert!(text.contains(&format!("{hit}13\n")), "{text}");
+        assert!(!text.contains("disks"), "a gauge is of those that reply: {text}");
+        let text = sums.render(&[hits(3)], ["t1"].into_iter());
+        assert!(
+            text.contains(&format!("{hit}13\n")),
+            "the other one is no member any more: {text}"
+        );
     }
 }

@@ -58,10 +58,12 @@ pub async fn run(
     let (path, gateways) = (meta_path(&config)?, &config.cluster.gateways);
     let (group, closing) =
         Group::open(&path, &identity.url, gateways, peer.clone(), maps.clone(), &lifecycle).await?;
+    let group = group.of_node(&identity.id);
     let (tell, standing) = StandingWatch::channel();
     let jobs = JobControl::new(maps.clone(), targets.clone());
     let leading = Leading {
         me: identity.id.clone(),
+        instance: identity.instance,
         group: group.clone(),
         maps: maps.clone(),
         targets: targets.clone(),
@@ -92,6 +94,7 @@ pub async fn run(
     lifecycle.spawn(keep_place(group.clone(), lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
+    let life = lifecycle.clone();
     listener::serve(listener, front, identity, maps, lifecycle).await;
     // It says goodbye as a member of the group, and leaves the group after that.
     if let Err(e) = membership.await {
@@ -103,7 +106,7 @@ pub async fn run(
     if !closing.done(CLOSE_WITHIN).await {
         tracing::warn!(path = %path.display(), "the metadata log is still in use");
     }
-    ended.map_or(Ok(()), Err)
+    ended.map_or_else(|| life.outcome(), Err)
 }
 
 /// Makes a group or enters one. A failure leaves a gateway that answers from what it knows.
@@ -166,7 +169,7 @@ impl Parts {
         let peer = targets.peer().clone();
         let meta = RaftMeta::new(group.clone(), standing.clone(), peer.clone(), maps.clone());
         let changes = Changes::new(meta, standing.clone());
-        let metrics = Metrics::default();
+        let metrics = Metrics::of(Role::Gateway);
         let route = Route::new(maps.clone(), targets.clone(), changes.clone());
         let job_control = jobs.clone();
         let jobs_front = jobs::JobsFront {
@@ -270,6 +273,8 @@ impl Parts {
                 identity: identity.clone(),
                 metrics: metrics.clone(),
                 group: group.clone(),
+                standing: standing.clone(),
+                sums: Arc::default(),
             }));
         let easy = easy_url::router(&router);
         GatewayFront { s3, routes: Routes::new(router.merge(easy)) }

@@ -119,6 +119,8 @@ mod tests {
             secret: ClusterSecret::new("0123456789abcdef").unwrap(),
             zone: String::new(),
             started: std::time::Instant::now(),
+            instance: 1,
+            cluster: String::new(),
         }
     }
 

@@ -17,6 +17,10 @@ pub struct Identity {
     pub secret: ClusterSecret,
     pub zone: String,
     pub started: Instant,
+    /// Id of this process, random for each start.
+    pub instance: u64,
+    /// Id of the cluster whose data the disks of this node hold; empty where they hold none.
+    pub cluster: String,
 }
 
 impl Identity {
@@ -40,6 +44,9 @@ impl Identity {
             secret: ClusterSecret::new(&text)?,
             zone: config.node.zone.clone(),
             started: Instant::now(),
+            // Numbers of JSON readers that use floats stay exact.
+            instance: rand::random_range(1..1 << 53),
+            cluster: String::new(),
         })
     }
 

@@ -1,7 +1,10 @@
 //! Cancellation, task tracking and use of one process, decided once and handed down.
 
 use std::future::Future;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use forebay_core::{Error, Result};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +21,7 @@ pub struct Lifecycle {
     going: CancellationToken,
     farewells: TaskTracker,
     activity: Activity,
+    failure: Arc<OnceLock<Error>>,
 }
 
 impl Lifecycle {
@@ -47,6 +51,17 @@ impl Lifecycle {
         self.farewells.close();
         let _ = tokio::time::timeout(within, self.farewells.wait()).await;
         self.token.cancel();
+    }
+
+    /// Ends the process because of an error that it cannot mend; the first one counts.
+    pub fn fail(&self, error: Error) {
+        let _ = self.failure.set(error);
+        self.token.cancel();
+    }
+
+    /// The error given to [`Self::fail`], for the end of the process.
+    pub fn outcome(&self) -> Result<()> {
+        self.failure.get().cloned().map_or(Ok(()), Err)
     }
 
     /// Who uses this process.

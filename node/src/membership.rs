@@ -10,9 +10,9 @@ use forebay_client::PeerClient;
 use forebay_core::intra::{
     Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest, NodeUsage,
 };
-use forebay_core::lease::HEARTBEAT_MS;
+use forebay_core::lease::{DEAD_AFTER_MS, HEARTBEAT_MS};
 use forebay_core::state::Role;
-use forebay_core::{Error, Result};
+use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::Notify;
 
 use crate::identity::Identity;
@@ -31,6 +31,11 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 /// So long a target that left answers those whom gateways had sent to it before they heard.
 const LINGERS: Duration = Duration::from_millis(300);
 
+/// A node that is rejected for so long stops: the lease of a process before it has run out by then.
+pub const REJECTED_WITHIN: Duration = Duration::from_millis(DEAD_AFTER_MS + 1_000);
+
+/// Path at which a node reports the id of its process as a JSON number.
+pub const INSTANCE_PATH: &str = "/internal/v1/instance";
 pub const JOIN_PATH: &str = "/internal/v1/join";
 pub const HEARTBEAT_PATH: &str = "/internal/v1/heartbeat";
 pub const LEAVE_PATH: &str = "/internal/v1/leave";
@@ -104,7 +109,8 @@ pub fn follow_through(
     let (stop, going, farewell) = (lifecycle.token(), lifecycle.going(), lifecycle.farewell());
     let wake = Arc::new(Notify::new());
     let refresher = Refresher { maps: maps.clone(), wake: wake.clone() };
-    let follower = Follower { identity, maps, door, usage, wake };
+    let life = lifecycle.clone();
+    let follower = Follower { identity, maps, door, usage, wake, life };
     let following = async move {
         {
             let mut run = std::pin::pin!(follower.run());
@@ -191,6 +197,7 @@ struct Follower {
     door: Arc<dyn Door>,
     usage: UsageFn,
     wake: Arc<Notify>,
+    life: Lifecycle,
 }
 
 impl Follower {
@@ -198,6 +205,7 @@ impl Follower {
         let heartbeat = Duration::from_millis(HEARTBEAT_MS);
         let mut joined = false;
         let mut complained = 0u32;
+        let mut rejected: Option<Instant> = None;
         loop {
             let mut leased = false;
             let reported = Instant::now();
@@ -207,7 +215,7 @@ impl Follower {
                     if !joined && !reply.unknown {
                         tracing::info!(gateway = self.door.name(), "joined the cluster");
                     }
-                    complained = 0;
+                    (complained, rejected) = (0, None);
                     joined = !reply.unknown;
                     self.maps.set_primary(reply.primary);
                     leased = reply.lease;
@@ -221,6 +229,21 @@ impl Follower {
                     // Only now: the lease is for who acts by the state that came with it.
                     if leased {
                         self.maps.heard(reported.elapsed() + confirmed);
+                    }
+                }
+                Err(e) if e.code == ErrorCode::Conflict => {
+                    joined = false;
+                    let since = *rejected.get_or_insert_with(|| {
+                        tracing::error!(
+                            gateway = self.door.name(),
+                            "the cluster rejects this node: {e}"
+                        );
+                        Instant::now()
+                    });
+                    if since.elapsed() >= REJECTED_WITHIN {
+                        // The settings of this node are wrong, and no new start mends them.
+                        self.life.fail(Error { code: ErrorCode::InvalidArgument, ..e });
+                        return std::future::pending().await;
                     }
                 }
                 Err(e) => {
@@ -250,6 +273,8 @@ impl Follower {
             role: me.role,
             url: me.url.clone(),
             zone: me.zone.clone(),
+            instance: me.instance,
+            cluster: me.cluster.clone(),
         };
         within(ANSWER_WITHIN, self.door.join(&request)).await
     }
@@ -259,6 +284,7 @@ impl Follower {
             id: self.identity.id.clone(),
             version: self.maps.version(),
             usage: (self.usage)(),
+            instance: self.identity.instance,
         };
         within(ANSWER_WITHIN, self.door.heartbeat(&beat)).await
     }
@@ -273,7 +299,7 @@ impl Follower {
     fn goodbye(&self, yields: bool) -> LeaveRequest {
         let id = self.identity.id.clone();
         let since = self.maps.load().node(&id).map_or(0, |node| node.alive_since);
-        LeaveRequest { id, yields, since }
+        LeaveRequest { id, yields, since, instance: self.identity.instance }
     }
 
     /// Has others answer for what they have copies of, while this node still takes part.
@@ -333,7 +359,10 @@ mod tests {
             let (id, role) = (NodeId::new(id).unwrap(), Role::Gateway);
             let (url, zone) = ((*url).to_owned(), String::new());
             state
-                .apply(index as u64 + 1, Command::Join { id, role, url, weight: 1, zone })
+                .apply(
+                    index as u64 + 1,
+                    Command::Join { id, role, url, weight: 1, zone, instance: 0 },
+                )
                 .unwrap();
         }
         maps.offer(state);

@@ -5,12 +5,17 @@ use std::sync::Arc;
 
 use axum::http::Method;
 use forebay_core::Error;
+use forebay_core::intra::FileSystemUsage;
+use forebay_core::state::Role;
 use prometheus::core::Collector;
 use prometheus::{
     Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use crate::bill::Bills;
+
+/// Requests that the node answered, whatever its role.
+const HTTP_REQUESTS: &str = "forebay_http_requests_total";
 
 /// A node's counters; cheap to clone. Labels never hold object names.
 #[derive(Clone, Debug)]
@@ -29,8 +34,9 @@ struct Inner {
     evicted: IntCounterVec,
     reads: Checks,
     scrubs: Checks,
-    store: IntGaugeVec,
+    store: [IntGauge; 3],
     disks: IntGaugeVec,
+    file_systems: [IntGaugeVec; 2],
     bills: Bills,
     // What every warm read counts, without a look-up by labels.
     object_gets: IntCounter,
@@ -61,20 +67,45 @@ struct Checks {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let registry = Registry::new();
+        Self::of(Role::Target)
+    }
+}
+
+impl Metrics {
+    /// The counters of a node of this role. A gateway exports the requests that it answers itself: it
+    /// serves no object, so counters of objects would say that there was none.
+    pub fn of(role: Role) -> Self {
+        let (registry, unseen) = (Registry::new(), Registry::new());
+        let registry_of = |name: &str| match role {
+            Role::Gateway if name != HTTP_REQUESTS => &unseen,
+            Role::Gateway | Role::Target => &registry,
+        };
         let counter = |name: &str, help: &str, labels: &[&str]| {
             let c = IntCounterVec::new(Opts::new(name, help), labels)
                 .expect("names and labels are constants of the right form");
-            registry.register(Box::new(c.clone())).expect("each name is registered once");
+            registry_of(name).register(Box::new(c.clone())).expect("each name is registered once");
             c
         };
         let gauge = |name: &str, help: &str, label: &str| {
             let g = IntGaugeVec::new(Opts::new(name, help), &[label])
                 .expect("names and labels are constants of the right form");
-            registry.register(Box::new(g.clone())).expect("each name is registered once");
+            registry_of(name).register(Box::new(g.clone())).expect("each name is registered once");
             g
         };
-        let store = gauge("forebay_store", "Objects, bytes and budget of this target", "what");
+        let plain = |name: &str, help: &str| {
+            let g = IntGauge::new(name, help).expect("names are constants of the right form");
+            registry_of(name).register(Box::new(g.clone())).expect("each name is registered once");
+            g
+        };
+        let store = [
+            plain("forebay_store_objects", "Objects on the disks of this target"),
+            plain("forebay_store_bytes", "Bytes of the objects on the disks of this target"),
+            plain("forebay_store_budget_bytes", "Bytes that this target may use on its disks"),
+        ];
+        let file_systems = [
+            gauge("forebay_disk_size_bytes", "Size of the file system of a disk", "disk"),
+            gauge("forebay_disk_free_bytes", "Free bytes on the file system of a disk", "disk"),
+        ];
         let batches = gauge("forebay_batches", "Batches that are being answered", "state");
         let disks = gauge("forebay_disks", "Disks of this target by their state", "state");
         let path = |name: &str, help: &str| counter(name, help, &["path"]);
@@ -93,11 +124,8 @@ impl Default for Metrics {
                 checked.each_ref().map(|c| c.with_label_values(&[path]));
             Checks { blocks, bytes, damaged, healed, lost }
         };
-        let http_requests = counter(
-            "forebay_http_requests_total",
-            "HTTP requests answered",
-            &["api", "op", "result"],
-        );
+        let http_requests =
+            counter(HTTP_REQUESTS, "HTTP requests answered", &["api", "op", "result"]);
         let get_bytes = counter(
             "forebay_get_bytes_total",
             "Bytes of objects served to clients, by how they were found",
@@ -139,13 +167,12 @@ impl Default for Metrics {
             scrubs: of("scrub"),
             store,
             disks,
-            bills: Bills::new(&registry),
+            file_systems,
+            bills: Bills::new(registry_of("")),
             registry,
         }))
     }
-}
 
-impl Metrics {
     /// One request for an object answered over v1; `result` as of [`Self::http_request`].
     pub fn object_request(&self, method: &Method, result: &str) {
         if result == "ok" && method == Method::GET {
@@ -235,9 +262,22 @@ impl Metrics {
         self.checks(path).lost.inc();
     }
 
-    /// Sets a gauge of the store: `objects`, `bytes` or `budget`.
-    pub fn store(&self, what: &str, value: u64) {
-        self.0.store.with_label_values(&[what]).set(value as i64);
+    /// Sets the gauges of the store: objects, their bytes, and the bytes that may be used.
+    pub fn store(&self, objects: u64, bytes: u64, budget: u64) {
+        for (gauge, value) in self.0.store.iter().zip([objects, bytes, budget]) {
+            gauge.set(value as i64);
+        }
+    }
+
+    /// Sets the size and the free bytes of the file systems of `disks`, by path; forgets others.
+    pub fn file_systems<'a>(&self, disks: impl Iterator<Item = (&'a str, FileSystemUsage)>) {
+        let [sizes, free] = &self.0.file_systems;
+        sizes.reset();
+        free.reset();
+        for (disk, usage) in disks {
+            sizes.with_label_values(&[disk]).set(usage.size as i64);
+            free.with_label_values(&[disk]).set(usage.free as i64);
+        }
     }
 
     /// Sets how many disks are in a state.
@@ -324,5 +364,15 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_gateway_exports_its_requests_and_nothing_of_objects() {
+        let m = Metrics::of(Role::Gateway);
+        m.http_request("v1", "get", "ok");
+        m.served("hit", 5);
+        let text = m.render();
+        let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        assert_eq!(names.collect::<Vec<_>>(), ["forebay_http_requests_total counter"]);
     }
 }

@@ -50,12 +50,12 @@ struct Inner {
 impl S3Door {
     pub fn new(config: &S3Config) -> Self {
         let keys = config
-            .keys
+            .keys()
             .iter()
             .map(|key| (key.access.clone(), SecretKey::new(key.secret.clone())))
             .collect();
         let user = |key: &S3Key| (key.access.clone(), key.user().to_owned());
-        let users = config.keys.iter().map(user).collect();
+        let users = config.keys().iter().map(user).collect();
         let domains: Vec<String> = config.domains.iter().map(|d| d.to_ascii_lowercase()).collect();
         Self(Arc::new(Inner {
             config: config.clone(),

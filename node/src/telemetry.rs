@@ -5,6 +5,7 @@ use forebay_core::config::{LogConfig, LogFormat};
 use forebay_core::{Error, Result};
 use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::logs::{Tee, logs};
@@ -16,6 +17,7 @@ const QUIET: &str = "openraft=off";
 /// Sets up logging once a process; `FOREBAY_LOG` overrides the configured level.
 pub fn init(config: &LogConfig) -> Result<()> {
     let directives = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| config.level.clone());
+    check_levels(&directives)?;
     let filter = EnvFilter::try_new(format!("{QUIET},{directives}"))
         .map_err(|e| Error::invalid(format!("invalid log.level \"{directives}\": {e}")))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Lines);
@@ -30,6 +32,20 @@ pub fn init(config: &LogConfig) -> Result<()> {
     Ok(())
 }
 
+/// Rejects a misspelt level, which would otherwise be the name of a module and silence all others.
+fn check_levels(directives: &str) -> Result<()> {
+    let words = directives.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let is_known = |word: &&str| {
+        let is_module = word.contains(['=', '[', ':']) || word.starts_with("forebay");
+        is_module || word.parse::<LevelFilter>().is_ok()
+    };
+    match words.clone().find(|word| !is_known(word)) {
+        None => Ok(()),
+        Some(word) => Err(Error::invalid(format!("log.level: unknown level \"{word}\""))
+            .hint("one of off, error, warn, info, debug, trace; or module=level")),
+    }
+}
+
 /// Where lines go, by their level.
 struct Lines;
 
@@ -42,5 +58,21 @@ impl<'a> MakeWriter<'a> for Lines {
 
     fn make_writer_for(&'a self, line: &Metadata<'_>) -> Tee {
         Tee(*line.level())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_level_is_rejected() {
+        for good in ["info", "INFO", "off", "info,forebay_target=debug", "forebay_node", "", "a::b"]
+        {
+            assert!(check_levels(good).is_ok(), "{good}");
+        }
+        for bad in ["verbose", "info,wran"] {
+            assert!(check_levels(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -35,6 +35,12 @@ pub(crate) async fn watch(
     }
 }
 
+/// The cluster that a target noted in its folder; empty where it noted none.
+pub(crate) async fn noted_cluster(node_dir: &Path) -> String {
+    let noted = tokio::fs::read_to_string(node_dir.join(CLUSTER_FILE)).await;
+    noted.map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
 /// A gateway that lost its metadata knows no bucket: nothing may be dropped on its word.
 async fn is_our_cluster(node_dir: &Path, state: &ClusterState) -> bool {
     let file = node_dir.join(CLUSTER_FILE);
@@ -71,6 +77,9 @@ async fn drop_unknown(objects: &ObjectService, maps: &Maps, node_dir: &Path) {
     let state = maps.load();
     if !is_our_cluster(node_dir, &state).await {
         return;
+    }
+    if let Err(e) = objects.note_cluster(&state.cluster_id).await {
+        tracing::warn!(error = %e, "cannot note the cluster's id on the disks");
     }
     for id in held.into_iter().filter(|id| state.is_destroyed(history::bucket_id(*id))) {
         if let Err(e) = objects.drop_bucket(id).await {

@@ -43,7 +43,7 @@ pub async fn run(
     lifecycle: Lifecycle,
     ready: impl FnOnce(&str) + Send,
 ) -> Result<()> {
-    let identity = Identity::load(&config, Role::Target)?;
+    let mut identity = Identity::load(&config, Role::Target)?;
     let listener = listener::bind(&config.listen.http).await?;
     let node_dir = PathBuf::from(&config.node.dir);
     let notes = disks::Notes::load(&node_dir).await?;
@@ -53,7 +53,13 @@ pub async fn run(
             "it was detached by command, and is not used until it is attached"
         );
     }
-    let store = Store::open(notes.apply(&config.disk), Arc::new(RealDisk)).await?;
+    let disks = notes.apply(&config.disk).into_iter();
+    let disks = disks.map(|disk| disk.of_node(&identity.id)).collect();
+    let store = Store::open(disks, Arc::new(RealDisk)).await?;
+    identity.cluster = match store.cluster() {
+        Some(cluster) => cluster,
+        None => destroyed::noted_cluster(&node_dir).await,
+    };
     let metrics = Metrics::default();
     let maps = Maps::default();
     let versions = maps.clone();
@@ -166,8 +172,9 @@ pub async fn run(
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
+    let life = lifecycle.clone();
     listener::serve(listener, Front::new(context), identity, maps, lifecycle).await;
-    Ok(())
+    life.outcome()
 }
 
 /// The rules of all buckets; `None` before the cluster's state is known, because a bucket may be

@@ -184,7 +184,11 @@ async fn a_disk_that_is_away_is_told_of_and_its_objects_are_not_said_to_be_missi
     let listed = list();
     assert_eq!(listed.status, 503, "{}", listed.text());
     let summed = http::get(&format!("{}/metrics", cluster.endpoint)).text();
-    assert_eq!(http::metric(&summed, "forebay_disks", &["state=\"away\""]), 1.0, "{summed}");
+    assert_eq!(
+        http::metric(&summed, "forebay_cluster_disks", &["state=\"away\""]),
+        1.0,
+        "{summed}"
+    );
     shows(&cluster, "disabled", &[&new]);
     let (text, code) = cluster.cli(&["doctor"]);
     let line = text.lines().find(|line| line.contains("not in use")).unwrap_or_default();

@@ -55,7 +55,8 @@ impl Shape {
             }
         };
         let id = NodeId::new(&id)?;
-        Ok(Command::Join { id, role, url: format!("http://{host}:{port}"), weight, zone })
+        let url = format!("http://{host}:{port}");
+        Ok(Command::Join { id, role, url, weight, zone, instance: 0 })
     }
 
     /// The cluster, after all of its nodes joined and a bucket was made.

@@ -9,6 +9,7 @@ pub(super) fn join(id: &str) -> Command {
         url: "http://127.0.0.1:1".into(),
         weight: 1,
         zone: String::new(),
+        instance: 0,
     }
 }
 

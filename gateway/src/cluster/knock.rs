@@ -1,12 +1,31 @@
-//! Whether anybody is behind a node's port: a machine whose process ended refuses connections, one
-//! that is cut off or paused does not.
+//! Whether anybody is behind a node's port, and which process: a machine whose process ended refuses
+//! connections, one that is cut off or paused does not.
 
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use forebay_client::PeerClient;
+use forebay_core::ErrorCode;
+use forebay_core::membership::Probe;
+use forebay_node::membership::INSTANCE_PATH;
 use tokio::net::TcpStream;
 
 const WITHIN: Duration = Duration::from_millis(100);
+/// A process that is alive reports its id within this time.
+const REPLY_WITHIN: Duration = Duration::from_millis(800);
+
+/// Asks the process at `url` for its id.
+pub(crate) async fn probe(peer: &PeerClient, url: &str) -> Probe {
+    if is_refused(url).await {
+        return Probe::Refused;
+    }
+    match tokio::time::timeout(REPLY_WITHIN, peer.get_json(url, INSTANCE_PATH)).await {
+        Ok(Ok(instance)) => Probe::Instance(instance),
+        // A node of another cluster rejects the request: it is another process.
+        Ok(Err(e)) if e.code() == ErrorCode::Unauthenticated => Probe::Instance(0),
+        _ => Probe::Silent,
+    }
+}
 
 /// Whether a connection to the node at `url` (`http://host:port`) is refused. No answer is no refusal.
 pub(crate) async fn is_refused(url: &str) -> bool {

@@ -31,6 +31,8 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// What a leader works with.
 pub(crate) struct Leading {
     pub(crate) me: NodeId,
+    /// Id of this gateway's process.
+    pub(crate) instance: u64,
     pub(crate) group: Group,
     pub(crate) maps: Maps,
     pub(crate) targets: Targets,
@@ -114,6 +116,8 @@ impl Leading {
         let publisher = Publisher::new(self.me.clone(), self.maps.clone(), self.targets.clone());
         let members = Arc::new(Members::new(
             self.me.clone(),
+            self.instance,
+            self.targets.peer().clone(),
             Arc::new(self.group.clone()),
             publisher.clone(),
             Arc::new(SystemClock::default()),

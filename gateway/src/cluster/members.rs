@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use forebay_client::PeerClient;
 use forebay_core::intra::{
     Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest, NodeUsage,
 };
-use forebay_core::lease::{LEASE_MS, Leases};
+use forebay_core::lease::{DEAD_AFTER_MS, LEASE_MS, Leases};
 use forebay_core::state::{Command, Role};
 use forebay_core::{Error, NodeId, Result, membership};
 use forebay_node::clock::Clock;
@@ -18,10 +19,15 @@ use crate::meta::MetaLog;
 
 /// A gateway that heard nothing for so long was itself away; its nodes get a new lease.
 const INATTENTIVE_MS: u64 = 1_500;
+/// A process that sent nothing for so long is not probed when another one takes its place.
+const FORGOTTEN_AFTER_MS: u64 = 4 * DEAD_AFTER_MS;
 
 /// The members and when each was heard of last.
 pub(crate) struct Members {
     me: NodeId,
+    /// Id of this gateway's process.
+    instance: u64,
+    peer: PeerClient,
     meta: Arc<dyn MetaLog>,
     publisher: Publisher,
     clock: Arc<dyn Clock>,
@@ -44,6 +50,8 @@ impl Members {
     /// leader.
     pub(crate) fn new(
         me: NodeId,
+        instance: u64,
+        peer: PeerClient,
         meta: Arc<dyn MetaLog>,
         publisher: Publisher,
         clock: Arc<dyn Clock>,
@@ -56,7 +64,8 @@ impl Members {
         let table = Table { leases, usage: BTreeMap::new(), looked_ms: now };
         let confirmed = AtomicU64::new(now);
         let turn = tokio::sync::Mutex::default();
-        Self { me, meta, publisher, clock, confirmed, turn, table: Mutex::new(table) }
+        let table = Mutex::new(table);
+        Self { me, instance, peer, meta, publisher, clock, confirmed, turn, table }
     }
 
     /// The time by which [`Self::confirmed`] goes.
@@ -87,20 +96,59 @@ impl Members {
             return Err(Error::unavailable(text).retry_after(1));
         }
         let request = JoinRequest { url, ..request };
+        membership::check_cluster(&self.meta.state(), &request)?;
+        let replaced = self.check_predecessor(&request).await?;
         let _turn = self.turn.lock().await;
+        if replaced != self.recorded(&id) {
+            let text = format!("another process of {id} joined at the same time");
+            return Err(Error::unavailable(text).retry_after(1));
+        }
         self.publisher.forget(&id);
         for command in membership::join(&self.meta.state(), &request) {
             let version = self.meta.propose(command).await?;
             tracing::info!(node = %id, url = request.url, version, "node joined");
         }
-        self.table().leases.joined(&id, self.clock.now_ms());
+        let mut table = self.table();
+        table.leases.joined(&id, self.clock.now_ms());
+        // What an earlier process reported is not true of this one.
+        table.usage.remove(&id);
+        drop(table);
         self.reply(&id, 0)
+    }
+
+    /// The process of a node that joined last.
+    fn recorded(&self, id: &NodeId) -> u64 {
+        self.meta.state().node(id).map_or(0, |node| node.instance)
+    }
+
+    /// Rejects a process whose node has another one that is alive, or that may act by its lease.
+    /// Returns the recorded process, which the new one may replace.
+    async fn check_predecessor(&self, request: &JoinRequest) -> Result<u64> {
+        let state = self.meta.state();
+        let recorded = state.node(&request.id).map_or(0, |node| node.instance);
+        let Some(known) = membership::predecessor(&state, request) else { return Ok(recorded) };
+        let silent_ms = || self.table().leases.silent_ms(&request.id, self.clock.now_ms());
+        // This gateway itself came back, or the other process said goodbye or was dead for long.
+        let is_me = request.id == self.me && request.instance == self.instance;
+        if is_me || silent_ms() >= FORGOTTEN_AFTER_MS {
+            return Ok(recorded);
+        }
+        let probe = knock::probe(&self.peer, &known.url).await;
+        let replaceable = membership::may_replace(known, request, silent_ms(), probe);
+        replaceable.inspect_err(|e| {
+            tracing::warn!(node = %request.id, url = request.url, "join rejected: {e}");
+        })?;
+        Ok(recorded)
     }
 
     /// A node is alive and says what it uses.
     pub(crate) async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
         let id = beat.id;
-        let Some(settled) = self.meta.state().node(&id).map(|n| n.alive) else {
+        let known = self.meta.state();
+        if let Some(node) = known.node(&id) {
+            membership::check_instance(node, beat.instance)?;
+        }
+        let Some(settled) = known.node(&id).map(|n| n.alive) else {
             let state = self.meta.state();
             return Ok(HeartbeatReply {
                 version: state.version,
@@ -231,7 +279,7 @@ fn set_alive(id: &NodeId, alive: bool) -> Command {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use forebay_core::lease::DEAD_AFTER_MS;
+    use forebay_core::ErrorCode;
     use forebay_core::sign::ClusterSecret;
     use forebay_core::state::ClusterState;
     use forebay_node::identity::Identity;
@@ -268,11 +316,14 @@ mod tests {
             secret: ClusterSecret::new("0123456789abcdef").unwrap(),
             zone: String::new(),
             started: std::time::Instant::now(),
+            instance: 1,
+            cluster: String::new(),
         };
         let clock = Arc::new(TestClock::default());
-        let publisher =
-            Publisher::new(identity.id.clone(), maps.clone(), Targets::new(&identity, maps));
-        let members = Members::new(identity.id, meta.clone(), publisher, clock.clone());
+        let targets = Targets::new(&identity, maps.clone());
+        let peer = targets.peer().clone();
+        let publisher = Publisher::new(identity.id.clone(), maps, targets);
+        let members = Members::new(identity.id, 1, peer, meta.clone(), publisher, clock.clone());
         World { members, clock, meta, _alone: alone, _dir: dir }
     }
 
@@ -294,6 +345,7 @@ mod tests {
                 id: id.clone(),
                 version: 0,
                 usage: NodeUsage { objects: 3, ..Default::default() },
+                instance: 0,
             };
             self.members.heartbeat(beat).await.unwrap()
         }
@@ -310,6 +362,8 @@ mod tests {
             // Nobody answers there, and nobody refuses either: not an address to connect to.
             url: "http://nowhere.invalid:2".into(),
             zone: String::new(),
+            instance: 0,
+            cluster: String::new(),
         }
     }
 
@@ -377,7 +431,7 @@ mod tests {
     async fn a_leave_counts_at_once() {
         let w = world().await;
         w.members.join(join()).await.unwrap();
-        let leave = LeaveRequest { id: id(), yields: false, since: 0 };
+        let leave = LeaveRequest { id: id(), yields: false, since: 0, instance: 0 };
         let state = w.members.leave(leave).await.unwrap().state.unwrap();
         assert!(!state.node(&id()).unwrap().alive, "it hears of that itself");
         assert!(!alive(&w));
@@ -391,7 +445,7 @@ mod tests {
         let since = w.state().node(&id()).unwrap().alive_since;
         w.pass(DEAD_AFTER_MS).await;
         w.members.join(join()).await.unwrap();
-        let late = LeaveRequest { id: id(), yields: false, since };
+        let late = LeaveRequest { id: id(), yields: false, since, instance: 0 };
         w.members.leave(late).await.unwrap();
         assert!(alive(&w));
     }
@@ -445,8 +499,48 @@ mod tests {
         let w = world().await;
         w.members.join(join()).await.unwrap();
         let publisher = w.members.publisher.clone();
-        let again = Members::new(w.members.me.clone(), w.meta.clone(), publisher, w.clock.clone());
+        let (me, peer) = (w.members.me.clone(), w.members.peer.clone());
+        let again = Members::new(me, 1, peer, w.meta.clone(), publisher, w.clock.clone());
         again.check().await;
+        assert!(alive(&w));
+    }
+
+    #[tokio::test]
+    async fn a_second_process_waits_until_the_first_has_no_lease_and_replaces_it_then() {
+        let w = world().await;
+        let first = JoinRequest { instance: 7, ..join() };
+        let second =
+            JoinRequest { instance: 8, url: "http://elsewhere.invalid:2".into(), ..join() };
+        w.members.join(first.clone()).await.unwrap();
+        let e = w.members.join(second.clone()).await.unwrap_err();
+        assert_eq!(
+            e.code,
+            ErrorCode::Unavailable,
+            "nobody replies there, and its lease lasts: {e}"
+        );
+        assert_eq!(w.state().node(&id()).unwrap().url, first.url);
+        w.pass(DEAD_AFTER_MS).await;
+        w.members.join(second.clone()).await.unwrap();
+        let node = w.state().node(&id()).unwrap().clone();
+        assert_eq!((node.url, node.instance, node.alive), (second.url, 8, true));
+        let beat = |instance| {
+            let usage = NodeUsage::default();
+            w.members.heartbeat(Heartbeat { id: id(), version: 0, usage, instance })
+        };
+        assert_eq!(beat(7).await.unwrap_err().code, ErrorCode::Conflict, "it was replaced");
+        assert!(beat(8).await.is_ok());
+        let late = LeaveRequest { id: id(), yields: false, since: 0, instance: 7 };
+        w.members.leave(late).await.unwrap();
+        assert!(alive(&w), "the process that was replaced says goodbye for itself only");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_said_goodbye_is_replaced_at_once() {
+        let w = world().await;
+        w.members.join(JoinRequest { instance: 7, ..join() }).await.unwrap();
+        let leave = LeaveRequest { id: id(), yields: false, since: 0, instance: 7 };
+        w.members.leave(leave).await.unwrap();
+        w.members.join(JoinRequest { instance: 8, ..join() }).await.unwrap();
         assert!(alive(&w));
     }
 }

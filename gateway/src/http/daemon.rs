@@ -1,5 +1,6 @@
 //! Health, readiness and metrics of a gateway.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -7,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use forebay_core::state::{ClusterState, Node, NodeStanding, Role};
 use forebay_core::v1::headers as v1;
 use forebay_node::clock::unix_ns;
 use forebay_node::identity::Identity;
@@ -14,9 +16,10 @@ use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::with_type;
 
+use crate::cluster::standing::{Standing, StandingWatch};
 use crate::meta::MetaLog;
 use crate::meta::group::Group;
-use crate::metric_sums;
+use crate::metric_sums::{self, Sums};
 use crate::raw_http;
 
 /// A target that does not give its numbers within this time is left out of the sums.
@@ -28,6 +31,8 @@ pub(crate) struct Daemon {
     pub(crate) identity: Identity,
     pub(crate) metrics: Metrics,
     pub(crate) group: Group,
+    pub(crate) standing: StandingWatch,
+    pub(crate) sums: Arc<Mutex<Sums>>,
 }
 
 pub(crate) fn router(state: Daemon) -> Router {
@@ -60,20 +65,49 @@ async fn health(State(state): State<Daemon>) -> Response {
     response
 }
 
-/// The gateway's own numbers, and the sums over the targets that answer.
+/// The gateway's own numbers, the sums over the targets that reply, and what the gateway sees of the
+/// cluster.
 async fn metrics(State(state): State<Daemon>) -> Response {
     let snapshot = state.maps.load();
     let none = HeaderMap::new();
     let asked = snapshot.alive_targets().map(|node| {
         let none = &none;
-        async move { raw_http::get(&node.url, "/metrics", none, SCRAPE_WITHIN).await }
+        async move {
+            let page = raw_http::get(&node.url, "/metrics", none, SCRAPE_WITHIN).await;
+            let page = page.ok().filter(|page| page.status().is_success())?;
+            Some((node.id.to_string(), String::from_utf8_lossy(page.body()).into_owned()))
+        }
     });
     let answers = futures::future::join_all(asked).await;
-    let pages: Vec<String> = answers
-        .into_iter()
-        .filter_map(|a| a.ok().filter(|a| a.status().is_success()))
-        .map(|a| String::from_utf8_lossy(a.body()).into_owned())
-        .collect();
-    let text = state.metrics.render() + &metric_sums::sum(&pages);
+    let pages: Vec<(String, String)> = answers.into_iter().flatten().collect();
+    let members = snapshot.targets().map(|node| node.id.as_str());
+    // Whatever a panic left there is a sum that was true.
+    let sums = state.sums.lock().unwrap_or_else(PoisonError::into_inner).render(&pages, members);
+    let text = state.metrics.render() + &sums + &seen(&snapshot, &state.standing.now());
     with_type("text/plain; version=0.0.4", text)
+}
+
+/// What this gateway sees of the cluster.
+fn seen(state: &ClusterState, standing: &Standing) -> String {
+    let is = |yes: bool| vec![(String::new(), u64::from(yes))];
+    let (leads, led) = match standing {
+        Standing::Leading(_) => (true, true),
+        Standing::Following(_) => (false, true),
+        Standing::Waiting => (false, false),
+    };
+    let mut nodes = Vec::new();
+    for (role, word) in [(Role::Gateway, "gateway"), (Role::Target, "target")] {
+        for standing in NodeStanding::ALL {
+            let standing_of = |node: &&Node| node.role == role && node.standing() == standing;
+            let count = state.nodes.values().filter(standing_of).count() as u64;
+            let labels = format!("{{role=\"{word}\",state=\"{}\"}}", standing.as_str());
+            nodes.push((labels, count));
+        }
+    }
+    let leads_help = "Whether this gateway leads the others";
+    let led_help =
+        "Whether a majority of the gateways has a leader; without one nothing is changed";
+    metric_sums::gauge("leading", leads_help, &is(leads))
+        + &metric_sums::gauge("has_leader", led_help, &is(led))
+        + &metric_sums::gauge("nodes", "Nodes by role and state, as this gateway knows", &nodes)
 }

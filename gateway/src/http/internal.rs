@@ -12,7 +12,7 @@ use forebay_core::{Error, Result};
 use forebay_node::auth;
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
-use forebay_node::membership::{HEARTBEAT_PATH, JOIN_PATH, LEAVE_PATH};
+use forebay_node::membership::{HEARTBEAT_PATH, INSTANCE_PATH, JOIN_PATH, LEAVE_PATH};
 use forebay_node::reply::{Failure, json};
 use serde::de::DeserializeOwned;
 
@@ -39,6 +39,7 @@ pub(crate) fn router(state: Internal) -> Router {
         .route(JOIN_PATH, post(handle))
         .route(HEARTBEAT_PATH, post(handle))
         .route(LEAVE_PATH, post(handle))
+        .route(INSTANCE_PATH, get(instance))
         .route(COMMAND_PATH, post(handle))
         .route(STATE_PATH, post(handle))
         .route(APPEND_PATH, post(raft))
@@ -84,6 +85,11 @@ async fn handle(State(state): State<Internal>, request: Request) -> Result<Respo
 /// Who is in the group, as far as this gateway knows.
 async fn group(State(state): State<Internal>) -> Response {
     json(&state.group.view())
+}
+
+/// The id of this process.
+async fn instance(State(state): State<Internal>) -> Response {
+    json(&state.identity.instance)
 }
 
 /// Messages of Raft.

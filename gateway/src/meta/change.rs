@@ -86,7 +86,17 @@ impl Group {
         if let Some(leader) = self.elsewhere() {
             return Ok(EnterReply::NotLeader { leader });
         }
-        let EnterRequest { id, url, blank } = request;
+        let EnterRequest { id, url, blank, node } = request;
+        let state = self.maps.load();
+        let namesake = state.gateways().find(|n| n.id.as_str() == node && n.alive && n.url != url);
+        if let Some(other) = namesake {
+            let text =
+                format!("{node} is alive at {}: a second gateway cannot have its id", other.url);
+            return Err(Error::new(ErrorCode::Conflict, text).hint(format!(
+                "give this one another node.id, or stop the process at {}",
+                other.url
+            )));
+        }
         let mut asked = self.one_change()?;
         self.finish().await?;
         let seats = self.seats();

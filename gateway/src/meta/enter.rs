@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_core::state::ClusterState;
-use forebay_core::{Error, Result};
+use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::membership::REJECTED_WITHIN;
 use openraft::BasicNode;
 use openraft::error::RaftError;
 use tokio::time::{Instant, sleep, timeout};
@@ -237,8 +238,25 @@ impl Group {
         let mut complaints = Complaints::new();
         let began = Instant::now();
         let mut said = false;
+        let mut rejected: Option<Instant> = None;
         loop {
-            match self.step_in().await {
+            let stepped = self.step_in().await;
+            match &stepped {
+                Err(e) if e.code == ErrorCode::Conflict => {
+                    let since = *rejected.get_or_insert_with(|| {
+                        tracing::error!("the gateways reject this one: {e}");
+                        Instant::now()
+                    });
+                    if since.elapsed() >= REJECTED_WITHIN {
+                        let code = ErrorCode::InvalidArgument;
+                        let _ = self.ended.set(Error { code, ..e.clone() });
+                        self.leave().await;
+                        return Ok(());
+                    }
+                }
+                _ => rejected = None,
+            }
+            match stepped {
                 Ok(EnterReply::Votes) => {
                     self.mine.set_place(Place::Inside).await?;
                     self.raft.runtime_config().elect(true);
@@ -278,7 +296,8 @@ impl Group {
     /// One step in, at the leader. `NotLeader`: none was found.
     async fn step_in(&self) -> Result<EnterReply> {
         let blank = self.mine.place() == Place::Entering { blank: true };
-        let request = EnterRequest { id: self.me, url: self.my_url.clone(), blank };
+        let request =
+            EnterRequest { id: self.me, url: self.my_url.clone(), blank, node: self.node.clone() };
         let mut doors = self.doors();
         let (mut at, mut failure) = (0, None);
         while let Some(url) = doors.get(at).cloned() {

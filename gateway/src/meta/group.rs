@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_client::PeerClient;
 use forebay_core::state::{ClusterState, Command};
-use forebay_core::{Error, Result};
+use forebay_core::{Error, NodeId, Result};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use openraft::error::RaftError;
@@ -73,6 +73,8 @@ pub(crate) struct Group {
     pub(super) lifecycle: Lifecycle,
     pub(super) me: u64,
     pub(super) my_url: String,
+    /// Id of the node; empty where a test has none.
+    pub(super) node: String,
     pub(super) mine: Mine,
     pub(super) beginning: Arc<Beginning>,
     /// The other gateways that the configuration names.
@@ -129,6 +131,7 @@ impl Group {
             lifecycle: lifecycle.clone(),
             me,
             my_url: my_url.to_owned(),
+            node: String::new(),
             mine,
             beginning: Arc::new(beginning),
             configured: Arc::new(configured.filter(|url| url != my_url).collect()),
@@ -144,6 +147,11 @@ impl Group {
         group.raft.runtime_config().elect(group.is_alone());
         lifecycle.spawn(group.clone().watch(seen, lifecycle.clone()));
         Ok((group, closing))
+    }
+
+    /// The same group, as the node of this id takes part in it.
+    pub(crate) fn of_node(self, id: &NodeId) -> Self {
+        Self { node: id.to_string(), ..self }
     }
 
     /// Where this gateway is.

@@ -52,6 +52,9 @@ pub(crate) struct EnterRequest {
     pub(crate) url: String,
     /// It remembers nothing: what the group knows under its id was another disk.
     pub(crate) blank: bool,
+    /// Id of the node; empty from older gateways.
+    #[serde(default)]
+    pub(crate) node: String,
 }
 
 /// How far a gateway has come in.

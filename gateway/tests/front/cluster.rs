@@ -147,7 +147,12 @@ async fn v1_clients_find_the_map_the_nodes_and_their_numbers() {
     assert!(s3.contains("<Code>NoSuchBucket</Code>"), "{s3}");
     get(w.url(), "/readyz").await.expect(200);
     let metrics = get(w.url(), "/metrics").await.expect(200).text();
-    assert!(metrics.contains("forebay_get_bytes_total{result=\"hit\"} 10"), "{metrics}");
+    assert!(metrics.contains("forebay_cluster_get_bytes_total{result=\"hit\"} 10"), "{metrics}");
+    assert!(
+        metrics.contains("forebay_cluster_nodes{role=\"target\",state=\"alive\"} 2"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("\nforebay_cluster_has_leader 1\n"), "{metrics}");
     assert!(
         metrics.contains("forebay_http_requests_total{api=\"v1\",op=\"daemon\",result=\"ok\"}")
     );

@@ -57,6 +57,8 @@ impl StandIn {
             secret: ClusterSecret::new(secret).unwrap(),
             zone: String::new(),
             started: std::time::Instant::now(),
+            instance: 1,
+            cluster: String::new(),
         };
         let (maps, lifecycle) = (Maps::default(), Lifecycle::new());
         let holds = Arc::new(Mutex::new(Holdings { backend_exists: true, ..Holdings::default() }));

@@ -111,7 +111,8 @@ impl DiskDesk {
         });
         disk.size = command.size.or(disk.size);
         disk.mount |= command.mount;
-        self.0.store.attach_disk(settings_of(&disk), command.force).await?;
+        let settings = settings_of(&disk).of_node(self.0.objects.me());
+        self.0.store.attach_disk(settings, command.force).await?;
         let mut next = notes.clone();
         next.attach(disk, configured);
         match next.save(&self.0.folder).await {
@@ -256,6 +257,7 @@ pub(crate) fn shown(store: &Store) -> Vec<DiskUsage> {
             budget: disk.usage.budget,
             state,
             why,
+            file_system: disk.file_system,
         }
     });
     shown.collect()

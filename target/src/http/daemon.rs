@@ -4,10 +4,11 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_core::intra::DiskState;
+use forebay_core::state::Node;
 use forebay_core::v1::cluster::{node_json, smap_json};
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::Query;
-use forebay_core::{Error, Result};
+use forebay_core::{Error, Result, membership};
 use forebay_node::logs;
 use forebay_node::reply::{Failure, json, text, with_type};
 
@@ -56,18 +57,18 @@ pub(super) async fn ready(State(context): State<Shared>) -> Response {
 }
 
 fn readiness(context: &Context) -> Response {
-    let joined = context.maps.load().node(&context.identity.id).is_some_and(|n| n.alive);
+    let (state, me) = (context.maps.load(), &context.identity);
+    let is_me = |node: &&Node| membership::check_instance(node, me.instance).is_ok();
+    let joined = state.node(&me.id).filter(is_me).is_some_and(|node| node.alive);
     if joined { "ok\n".into_response() } else { StatusCode::SERVICE_UNAVAILABLE.into_response() }
 }
 
 pub(super) async fn metrics(State(context): State<Shared>) -> Response {
     let usage = context.objects.usage();
-    for (what, value) in
-        [("objects", usage.objects), ("bytes", usage.bytes), ("budget", usage.budget)]
-    {
-        context.metrics.store(what, value);
-    }
+    context.metrics.store(usage.objects, usage.bytes, usage.budget);
     let disks = context.disks.show();
+    let file_systems = disks.iter().filter_map(|d| Some((d.path.as_str(), d.file_system?)));
+    context.metrics.file_systems(file_systems);
     for state in DiskState::ALL {
         let count = disks.iter().filter(|disk| disk.state == state).count();
         context.metrics.disks(state.as_str(), count as u64);

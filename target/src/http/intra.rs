@@ -29,6 +29,11 @@ pub(super) async fn state(
     json(&serde_json::Value::Null)
 }
 
+/// The id of this process.
+pub(super) async fn instance(State(context): State<Shared>) -> Response {
+    json(&context.identity.instance)
+}
+
 /// The records held here, in name order; with the members of shards if they are asked for.
 pub(super) async fn list(
     State(context): State<Shared>,

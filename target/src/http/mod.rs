@@ -31,7 +31,7 @@ use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::{Answer, Asked, Direct, Handler, Peer, Routes, Take};
 use forebay_node::maps::Maps;
-use forebay_node::membership::Refresher;
+use forebay_node::membership::{INSTANCE_PATH, Refresher};
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::Failure;
 
@@ -124,6 +124,7 @@ fn router(context: Shared) -> Router {
         .layer(middleware::from_fn_with_state(context.clone(), catch_up));
     let state = Router::new()
         .route("/internal/v1/state", post(intra::state))
+        .route(INSTANCE_PATH, get(intra::instance))
         .layer(middleware::from_fn_with_state(context.clone(), nodes_only));
     let internal = Router::new()
         .route(LIST_PATH, post(intra::list))

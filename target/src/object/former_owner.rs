@@ -181,6 +181,7 @@ mod tests {
             url: format!("http://{}", listener.local_addr().unwrap()),
             weight: 1,
             zone: String::new(),
+            instance: 0,
         };
         bench.change(join);
         let bucket = Bucket::new(Provider::Ais, "b").unwrap();

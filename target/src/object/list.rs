@@ -139,6 +139,11 @@ impl ObjectService {
         Ok(ids)
     }
 
+    /// Notes on the disks which cluster their objects belong to.
+    pub(crate) async fn note_cluster(&self, id: &str) -> Result<()> {
+        self.store().note_cluster(id).await
+    }
+
     pub(crate) fn usage(&self) -> Usage {
         self.store().usage()
     }

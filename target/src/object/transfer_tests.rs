@@ -27,6 +27,7 @@ async fn moving() -> (Bench, BucketInfo, String) {
         url: "http://127.0.0.1:1".into(),
         weight: 1,
         zone: String::new(),
+        instance: 0,
     };
     let state = bench.change(join);
     let here = |name: &String| rebalance::duty(&state, &info, name, bench.service.me()).stays;

@@ -68,6 +68,7 @@ impl Bench {
             url: "http://127.0.0.1:1".into(),
             weight: 1,
             zone: String::new(),
+            instance: 0,
         };
         state.apply(2, join).unwrap();
         maps.lease_for_good();

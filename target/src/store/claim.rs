@@ -82,6 +82,16 @@ impl Claim {
         &self.settings.path
     }
 
+    /// The target that is to use the disk.
+    pub(crate) fn node(&self) -> &str {
+        &self.settings.node
+    }
+
+    /// Rejects a disk that another target uses, or one of another cluster.
+    pub(crate) fn check_owner(&self, cluster: &str) -> Result<()> {
+        self.identity.check_owner(self.path(), self.node(), cluster)
+    }
+
     /// Opens the disk; also returned: keys just learned from the log.
     pub(crate) fn open(mut self, setting: Setting) -> Result<(Volume, Replayed)> {
         let Setting { number, opens, sequence, bell, spots, degraded, losses } = setting;

@@ -38,6 +38,8 @@ pub(crate) struct Disks {
     /// Some disk is not in use: what is not found may lie there, and what is written or removed
     /// now may have an older copy there.
     degraded: Arc<AtomicBool>,
+    /// The cluster whose objects the disks hold; empty until it is known.
+    cluster: ArcSwap<String>,
     /// Held for moments only: no disk is waited for.
     change: Mutex<Change>,
     /// Counts comings and goings of disks.
@@ -78,7 +80,12 @@ impl Disks {
             .iter()
             .map(|s| Some(s).filter(wanted).map(|s| Claim::take(s, io.clone())))
             .collect();
-        let claimed = claims.iter().flatten().flatten();
+        let claimed = || claims.iter().flatten().flatten();
+        let cluster = claimed().map(|c| &c.identity.cluster).find(|id| !id.is_empty());
+        let cluster = cluster.cloned().unwrap_or_default();
+        // Settings that name a disk of another target are wrong; the rest of the disks does not help.
+        claimed().try_for_each(|claim| claim.check_owner(&cluster))?;
+        let claimed = claimed();
         let opens = claimed.map(|c| c.identity.opens).max().unwrap_or(0) + 1;
         let slots = settings.into_iter().map(Slot::new).collect();
         let disks = Self {
@@ -89,6 +96,7 @@ impl Disks {
             sequence: Arc::new(AtomicU64::new(Identity::first_sequence(opens))),
             observer: OnceLock::new(),
             degraded: Arc::default(),
+            cluster: ArcSwap::from_pointee(cluster),
             change: Mutex::new(Change { opens, slots, ..Change::default() }),
             turns: watch::Sender::new(0),
             losses: Arc::default(),
@@ -130,6 +138,12 @@ impl Disks {
 
     /// Takes a claimed disk into use.
     pub(super) fn admit(&self, number: usize, claim: Claim, terms: Terms) -> Result<()> {
+        let (owner, cluster) = (claim.node().to_owned(), self.cluster.load_full());
+        match terms {
+            Terms::Known => claim.check_owner(&cluster)?,
+            Terms::Adopted => claim.identity.check_owner(claim.path(), "", &cluster)?,
+            Terms::Empty => {}
+        }
         let opens = self.opens_for(number, &claim.identity)?;
         let id = claim.identity.id.clone();
         let mounted = self.io.is_mount(claim.path()).unwrap_or(false);
@@ -153,6 +167,7 @@ impl Disks {
                        by force if they are wanted, or empty the folder",
                 ));
         }
+        volume.belong_to(&owner, &cluster)?;
         if let Some(observer) = self.observer.get() {
             volume.observe(observer.clone());
             // It looked at the disks that were there at the start only.
@@ -314,6 +329,21 @@ impl Disks {
         tried
     }
 
+    /// The cluster whose objects the disks hold, if it is known.
+    pub(crate) fn cluster(&self) -> Option<String> {
+        Some(self.cluster.load().as_ref().clone()).filter(|id| !id.is_empty())
+    }
+
+    /// Notes on the disks which cluster their objects belong to. Blocks on the disks.
+    pub(crate) fn note_cluster(&self, id: &str) -> Result<()> {
+        if **self.cluster.load() == *id {
+            return Ok(());
+        }
+        self.online.load().iter().try_for_each(|volume| volume.belong_to("", id))?;
+        self.cluster.store(Arc::new(id.to_owned()));
+        Ok(())
+    }
+
     /// The disks that are to be tried again.
     pub(crate) fn away(&self) -> Vec<usize> {
         let change = self.lock();
@@ -331,10 +361,8 @@ impl Disks {
     /// All disks but those that were detached.
     pub(crate) fn report(&self) -> Vec<DiskReport> {
         let (change, online) = (self.lock(), self.online.load());
-        let usage = |number| {
-            let volume = online.iter().find(|v| v.number() == number);
-            volume.map_or(Usage::default(), |v| v.room().usage())
-        };
+        let volume = |number| online.iter().find(|v| v.number() == number);
+        let usage = |number| volume(number).map_or(Usage::default(), |v| v.room().usage());
         let slots = change.slots.iter().enumerate();
         slots
             .filter(|(_, slot)| slot.standing != Standing::Detached)
@@ -343,6 +371,7 @@ impl Disks {
                 standing: slot.standing.clone(),
                 usage: usage(number),
                 note: slot.note.clone(),
+                file_system: volume(number).and_then(|v| v.shared().file_system()),
             })
             .collect()
     }

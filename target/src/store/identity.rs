@@ -24,6 +24,12 @@ pub(crate) struct Identity {
     /// How often the store was opened, as this disk knows it. Makes sequences grow whatever a
     /// crash took away.
     pub(crate) opens: u64,
+    /// The target that uses the disk; empty on a new disk, and on one of an older version.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) node: String,
+    /// The cluster whose objects the disk holds; empty until the target is a member.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) cluster: String,
 }
 
 impl Identity {
@@ -47,7 +53,9 @@ impl Identity {
         match read(io, &path) {
             Ok(text) => parse(&path, &text),
             Err(e) if e.kind() == io::ErrorKind::NotFound && !has_objects()? => {
-                Ok(Self { format: FORMAT, id: format!("{:016x}", rand::random::<u64>()), opens: 0 })
+                let id = format!("{:016x}", rand::random::<u64>());
+                let (node, cluster) = (String::new(), String::new());
+                Ok(Self { format: FORMAT, id, opens: 0, node, cluster })
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Error::internal(format!(
                 "{} is missing, yet there are objects beside it",
@@ -56,6 +64,30 @@ impl Identity {
             .hint("restore the file, or give an empty folder")),
             Err(e) => Err(failed("read", &path)(e)),
         }
+    }
+
+    /// Rejects a disk of another target, or one that holds objects of another cluster. Empty ids
+    /// are not compared.
+    pub(crate) fn check_owner(&self, root: &Path, node: &str, cluster: &str) -> Result<()> {
+        let differs =
+            |ours: &str, noted: &str| !ours.is_empty() && !noted.is_empty() && ours != noted;
+        let at = root.display();
+        if differs(node, &self.node) {
+            let theirs = &self.node;
+            return Err(Error::invalid(format!(
+                "disk {at} belongs to {theirs}, and this is {node}"
+            ))
+            .hint(format!(
+                "start {theirs} with this disk, or give {node} an empty folder; `forebay disk \
+                     attach --force` takes over what {theirs} left there"
+            )));
+        }
+        if differs(cluster, &self.cluster) {
+            let theirs = &self.cluster;
+            let text = format!("disk {at} holds objects of cluster {theirs}, not of {cluster}");
+            return Err(Error::invalid(text).hint("give an empty folder"));
+        }
+        Ok(())
     }
 
     /// Writes the identity down, durably.
@@ -191,5 +223,21 @@ mod tests {
         });
         lock(&RealDisk, dir.path(), dir.path()).unwrap();
         end.join().unwrap();
+    }
+
+    #[test]
+    fn a_disk_of_another_target_or_cluster_is_rejected() {
+        let dir = tempfile::tempdir().unwrap();
+        let fresh = Identity::read(&RealDisk, dir.path(), || Ok(false)).unwrap();
+        assert!(fresh.check_owner(dir.path(), "target01", "c1").is_ok());
+        let owned = Identity { node: "target01".into(), cluster: "c1".into(), ..fresh };
+        assert!(owned.check_owner(dir.path(), "target01", "c1").is_ok());
+        assert!(owned.check_owner(dir.path(), "", "").is_ok());
+        let e = owned.check_owner(dir.path(), "target02", "c1").unwrap_err();
+        assert!(e.message.contains("belongs to target01") && e.hint.is_some(), "{e}");
+        let e = owned.check_owner(dir.path(), "target01", "c2").unwrap_err();
+        assert!(e.message.contains("cluster c1"), "{e}");
+        owned.write(&RealDisk, dir.path()).unwrap();
+        assert_eq!(Identity::read(&RealDisk, dir.path(), || Ok(true)).unwrap(), owned);
     }
 }

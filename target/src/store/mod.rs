@@ -124,6 +124,17 @@ impl Store {
         Ok(store)
     }
 
+    /// The cluster whose objects the disks hold, if it is known.
+    pub fn cluster(&self) -> Option<String> {
+        self.disks.cluster()
+    }
+
+    /// Notes on the disks which cluster their objects belong to.
+    pub(crate) async fn note_cluster(&self, id: &str) -> Result<()> {
+        let (disks, id) = (self.disks.clone(), id.to_owned());
+        blocking(move || disks.note_cluster(&id)).await
+    }
+
     /// Removes copies that a commit on another disk replaced just before a crash.
     async fn drop_strays(&self) -> Result<()> {
         for (volume, key) in self.disks.take_strays()? {

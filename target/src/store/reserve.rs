@@ -3,7 +3,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::shared::Shared;
+use forebay_core::intra::FileSystemUsage;
+use forebay_core::size::ByteSize;
+
+use super::disk::Space;
+use super::shared::{Shared, headroom};
 
 /// The reserve has this part of the budget and of the file system at most,
 const SHARE: u64 = 32;
@@ -11,11 +15,17 @@ const SHARE: u64 = 32;
 const MAX: u64 = 32 << 20;
 /// A smaller one would not hold one batch of the index.
 const MIN: u64 = 128 << 10;
+/// A file system counts as full while it has less free than this part of it, or than [`MAX_FULL`] if
+/// that is less, beside the headroom.
+const FULL_SHARE: u64 = 16;
+const MAX_FULL: u64 = 64 << 20;
 
 /// The reserve of one disk.
 pub(crate) struct Reserve {
     budget: u64,
     state: Mutex<State>,
+    /// The last look at the file system.
+    file_system: Mutex<Option<FileSystemUsage>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,7 +38,7 @@ enum State {
 
 impl Reserve {
     pub(crate) fn new(budget: u64) -> Self {
-        Self { budget, state: Mutex::new(State::Unknown) }
+        Self { budget, state: Mutex::new(State::Unknown), file_system: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -46,6 +56,41 @@ impl Shared {
     pub(crate) fn is_tight(&self) -> bool {
         let Ok(space) = self.io.space(&self.root) else { return false };
         space.free < self.reserve.size(space.total) / 2
+    }
+
+    /// How full the file system is, by the last look. Reads no disk, which might hang.
+    pub(crate) fn file_system(&self) -> Option<FileSystemUsage> {
+        *self.reserve.file_system.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a look at the file system, and logs when it becomes full or has free space again.
+    pub(crate) fn note_file_system(&self, space: &Space) {
+        let slack = (space.total / FULL_SHARE).min(MAX_FULL);
+        let full = space.free < headroom(space.total) + slack;
+        let now = FileSystemUsage { size: space.total, free: space.free, full };
+        let mut known = self.reserve.file_system.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = known.replace(now);
+        drop(known);
+        let (disk, free) = (self.root.display(), ByteSize(now.free));
+        match before {
+            None => {
+                let usage = self.room.usage();
+                let budget = usage.budget;
+                if !now.holds_budget(usage.stored + usage.dead, budget) {
+                    tracing::warn!(
+                        %disk, budget = %ByteSize(budget), %free, size = %ByteSize(now.size),
+                        "the budget is larger than what the file system has free"
+                    );
+                }
+            }
+            Some(before) if before.full && !full => {
+                tracing::info!(%disk, %free, "the file system has free space again");
+            }
+            Some(_) => {}
+        }
+        if full && !before.is_some_and(|before| before.full) {
+            tracing::error!(%disk, %free, "the file system is full: new objects are refused or soon will be");
+        }
     }
 
     /// Gives the reserve up. False: there is none.
@@ -67,6 +112,7 @@ impl Shared {
     pub(crate) fn renew_reserve(&self) {
         let mut state = self.reserve.state();
         let Ok(space) = self.io.space(&self.root) else { return };
+        self.note_file_system(&space);
         let size = self.reserve.size(space.total);
         if *state == State::Kept || size < MIN || space.free < 3 * size {
             return;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use forebay_core::NodeId;
+
 /// One disk to open.
 #[derive(Clone, Debug)]
 pub struct DiskSettings {
@@ -14,6 +16,8 @@ pub struct DiskSettings {
     pub(crate) check_index: bool,
     /// Only a file system of its own is a disk: the empty folder under a missing one is not used.
     pub mount: bool,
+    /// Id of the target that uses the disk; empty where a test has none.
+    pub(crate) node: String,
     /// A command took it out of use: it is known and not opened.
     pub disabled: Option<Disabled>,
 }
@@ -28,6 +32,13 @@ pub struct Disabled {
 impl DiskSettings {
     pub fn new(path: impl Into<PathBuf>, budget: Option<u64>) -> Self {
         let (rebuild_index, check_index, mount) = (false, false, false);
-        Self { path: path.into(), budget, rebuild_index, check_index, mount, disabled: None }
+        let (node, disabled) = (String::new(), None);
+        Self { path: path.into(), budget, rebuild_index, check_index, mount, node, disabled }
+    }
+
+    /// The same disk, for the target of this id.
+    #[must_use]
+    pub fn of_node(self, id: &NodeId) -> Self {
+        Self { node: id.to_string(), ..self }
     }
 }

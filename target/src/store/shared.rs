@@ -77,6 +77,11 @@ pub(crate) struct Shared {
     pub(crate) plenty: Plenty,
 }
 
+/// Bytes of a file system of `total` bytes that new objects leave free.
+pub(crate) fn headroom(total: u64) -> u64 {
+    HEADROOM.min(total / HEADROOM_SHARE)
+}
+
 impl Shared {
     pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
@@ -187,9 +192,13 @@ impl Shared {
             return true;
         }
         let Ok(space) = self.io.space(&self.root) else { return false };
-        let free = space.free.saturating_sub(HEADROOM.min(space.total / HEADROOM_SHARE));
+        let free = space.free.saturating_sub(headroom(space.total));
         self.plenty.seen(free);
-        free >= bytes || free + self.give_up_spares() >= bytes
+        let fits = free >= bytes || free + self.give_up_spares() >= bytes;
+        if !fits {
+            self.note_file_system(&space);
+        }
+        fits
     }
 
     /// The record of a key with its latest access.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Weak;
 
+use forebay_core::intra::FileSystemUsage;
 use forebay_core::{Error, Result};
 
 use super::space::Usage;
@@ -60,6 +61,8 @@ pub struct DiskReport {
     pub usage: Usage,
     /// Why the last command that was to take it out of use came to nothing; mostly empty.
     pub note: String,
+    /// Its file system, of a disk in use.
+    pub file_system: Option<FileSystemUsage>,
 }
 
 /// What the store remembers of a disk. Its place among the others is the disk's number as long as

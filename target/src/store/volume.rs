@@ -67,6 +67,22 @@ impl Volume {
         identity.write(&*self.shared.io, &self.shared.root.join(".forebay"))
     }
 
+    /// Notes on the disk which target and which cluster it belongs to; empty ids change nothing.
+    pub(crate) fn belong_to(&self, node: &str, cluster: &str) -> Result<()> {
+        let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = (identity.node.clone(), identity.cluster.clone());
+        if !node.is_empty() {
+            identity.node = node.to_owned();
+        }
+        if !cluster.is_empty() {
+            identity.cluster = cluster.to_owned();
+        }
+        if before == (identity.node.clone(), identity.cluster.clone()) {
+            return Ok(());
+        }
+        identity.write(&*self.shared.io, &self.shared.root.join(".forebay"))
+    }
+
     pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
         // Only the first one is asked for, by `Disks`.
         drop(self.shared.observer.set(observer));

@@ -295,7 +295,8 @@ impl Lead {
 /// How the process at `at` asks to be let in.
 pub(crate) fn join_of(at: At) -> JoinRequest {
     let url = format!("http://{at}");
-    JoinRequest { id: id_of(at), role: Role::Target, url, zone: String::new() }
+    let (zone, cluster) = (String::new(), String::new());
+    JoinRequest { id: id_of(at), role: Role::Target, url, zone, instance: 0, cluster }
 }
 
 impl Gateway {

@@ -238,7 +238,7 @@ impl World {
             self.target(at).process().silent.set(!yields);
             let gateway = self.exec.below(self.gateways.len() as u64) as At;
             let since = self.target(at).map().node(&id()).map_or(0, |node| node.alive_since);
-            let leave = Report::Leave(LeaveRequest { id: id(), yields, since });
+            let leave = Report::Leave(LeaveRequest { id: id(), yields, since, instance: 0 });
             if let Ok(reply) = self.say(at, gateway, leave, LEFT_WITHIN).await {
                 self.target(at).offer(&reply.state);
                 self.exec.sleep(LINGERS).await;

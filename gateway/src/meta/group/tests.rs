@@ -89,6 +89,7 @@ fn command() -> impl Strategy<Value = Command> {
             url: format!("http://127.0.0.1:{port}"),
             weight: 1,
             zone: String::new(),
+            instance: 0,
         }),
         (0u8..3, any::<bool>(), any::<bool>())
             .prop_map(move |(n, alive, yields)| Command::SetAlive { id: id(n), alive, yields }),
@@ -246,7 +247,7 @@ async fn the_only_gateway_stays_and_one_at_a_former_address_is_refused() {
     assert_eq!(alone.group.remove(unknown).await.unwrap(), RemoveReply::Done);
     // It has the name that its first address gave it.
     let id = forebay_core::placement::digest(URL);
-    let request = EnterRequest { id, url: URL.into(), blank: true };
+    let request = EnterRequest { id, url: URL.into(), blank: true, node: String::new() };
     let e = alone.group.enter(request).await.unwrap_err();
     assert!(e.code == ErrorCode::Conflict && e.message.contains(elsewhere), "{e}");
     assert_eq!(alone.group.seats().len(), 1);
@@ -259,7 +260,8 @@ async fn a_gateway_that_only_learns_counts_for_no_majority() {
     let path = dir.path().join("meta.redb");
     let alone = Alone::start(&path).await;
     // Nobody is there: it began to enter, and ended.
-    let request = EnterRequest { id: 7, url: "http://127.0.0.1:9".into(), blank: true };
+    let (url, node) = ("http://127.0.0.1:9".to_owned(), String::new());
+    let request = EnterRequest { id: 7, url, blank: true, node };
     for _ in 0..2 {
         assert_eq!(alone.group.enter(request.clone()).await.unwrap(), EnterReply::Learns);
     }

@@ -89,6 +89,7 @@ impl Rig {
             url: "http://127.0.0.1:1".into(),
             weight: 1,
             zone: String::new(),
+            instance: 0,
         };
         state.apply(2, join).unwrap();
         let bucket = Bucket::new(Provider::Ais, "images").unwrap();

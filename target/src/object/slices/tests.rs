@@ -36,6 +36,7 @@ async fn coded_with(mine: Form, others: &str) -> (Bench, BucketInfo, String) {
             url: others.into(),
             weight: 1,
             zone: String::new(),
+            instance: 0,
         });
     }
     let erasure = Some(Erasure { data: 1, parity: 1, limit: 0 });
