@@ -343,6 +343,9 @@ pub struct ListRequest {
     /// What is on a disk that is not in use may be left out; otherwise that is an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_part: bool,
+    /// Whether objects of a backend that are kept in part are listed too. They are not `present`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parts: bool,
     /// Version of the cluster's state by which it was chosen who is asked; 0 where no other target is.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub chosen_by: u64,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::checksum::{Checksum, ChecksumKind};
+use crate::placement;
 use crate::size::ByteRange;
 
 /// Metadata of an object as a node knows it.
@@ -66,6 +67,16 @@ impl ObjectMeta {
     /// Custom metadata that users set.
     pub fn user_custom(&self) -> impl Iterator<Item = (&String, &String)> {
         self.custom.iter().filter(|(key, _)| !is_system_key(key))
+    }
+}
+
+/// The ETag that clients see of a backend's object, without quotes: the backend's own, or one made of
+/// its version. It is the same before, while and after a copy is in the cluster.
+pub fn remote_etag(etag: &str, version: &str, size: u64) -> String {
+    match (etag, version) {
+        ("", "") => format!("v1-{size:x}-0"),
+        ("", version) => format!("v1-{:016x}-{size:x}", placement::digest(version)),
+        (etag, _) => etag.to_owned(),
     }
 }
 
@@ -213,6 +224,16 @@ mod tests {
         assert_eq!(ObjectMeta::default().s3_etag(), "v1-0-0");
         let cloud = ObjectMeta { etag: "abc".into(), ..with_checksum(ChecksumKind::Md5, "5d41") };
         assert_eq!(cloud.s3_etag(), "abc", "what the cloud says comes first");
+    }
+
+    #[test]
+    fn a_backends_object_has_an_etag_for_each_version_that_is_told() {
+        assert_eq!(remote_etag("abc", "7", 5), "abc", "what the backend says comes first");
+        let made = remote_etag("", "7", 5);
+        assert!(made.contains('-') && made == remote_etag("", "7", 5), "{made}");
+        assert_ne!(made, remote_etag("", "8", 5));
+        assert_eq!(remote_etag("", "", 5), remote_etag("", "", 5));
+        assert_ne!(remote_etag("", "", 5), remote_etag("", "", 6));
     }
 
     #[test]

@@ -87,7 +87,8 @@ pub(crate) struct Journaled {
 
 impl From<RemoteMeta> for Changed {
     fn from(meta: RemoteMeta) -> Self {
-        let RemoteMeta { size, version, etag, mtime_ns, .. } = meta;
+        let etag = meta.shown_etag();
+        let RemoteMeta { size, version, mtime_ns, .. } = meta;
         Self::There { size, version, etag, mtime_ns }
     }
 }

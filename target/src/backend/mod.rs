@@ -32,8 +32,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_core::error::{Error, Result};
-use forebay_core::object::is_system_key;
+use forebay_core::object::{is_system_key, remote_etag};
 use forebay_core::size::ByteRange;
+use forebay_node::clock::unix_ns;
 use futures::stream::{self, BoxStream, StreamExt};
 use md5::{Digest, Md5};
 
@@ -62,7 +63,7 @@ pub struct RemoteMeta {
     pub etag: String,
     /// MD5 of the content in lower-case hexadecimal, where the backend vouches for it.
     pub md5: Option<String>,
-    /// Last modification, unix nanoseconds; after a put about now.
+    /// Last modification, unix nanoseconds; after a put about now; 0 where the backend does not tell.
     pub mtime_ns: u64,
     /// What kind of content it is, where the backend was told.
     pub content_type: Option<String>,
@@ -80,6 +81,30 @@ impl RemoteMeta {
         self.content_type = custom.remove(CONTENT_TYPE);
         self.custom = custom;
         self
+    }
+
+    /// Whether this is the version of which these facts were recorded. Where the backend gives no
+    /// version, size and time decide; without a time nothing proves it.
+    pub fn is_version(&self, version: &str, size: u64, mtime_ns: u64) -> bool {
+        if self.has_version() || !version.is_empty() {
+            return self.version == version;
+        }
+        self.size == size && self.mtime_ns == mtime_ns && mtime_ns != 0
+    }
+
+    /// Whether the backend tells versions apart. Size and time alone may miss a change.
+    pub fn has_version(&self) -> bool {
+        !self.version.is_empty()
+    }
+
+    /// The ETag that clients see, cold and cached: the backend's own, or one made of the version.
+    pub fn shown_etag(&self) -> String {
+        remote_etag(&self.etag, &self.version, self.size)
+    }
+
+    /// When clients are told that it was modified.
+    pub fn shown_mtime_ns(&self) -> u64 {
+        if self.mtime_ns == 0 { unix_ns() } else { self.mtime_ns }
     }
 
     /// What the cluster keeps of it as custom metadata.

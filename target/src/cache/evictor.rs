@@ -1,6 +1,7 @@
 //! The task that evicts: woken when a disk passes its high mark, a writer waits for room or a bucket
 //! has more than its share, and from time to time for copies that nobody read for long.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,14 +30,6 @@ const BELOW_SHARE: u64 = 32;
 
 /// Objects in part that were not read for so long go before any whole copy.
 const PARTS_IDLE: Duration = Duration::from_secs(600);
-
-/// Drops objects in part that were not read for `idle`; the bytes freed.
-async fn drop_parts(volume: &Arc<Volume>, need: u64, idle: Duration) -> u64 {
-    let shared = volume.shared().clone();
-    let horizon = unix_ns().saturating_sub(idle.as_nanos() as u64);
-    let dropped = blocking(move || Ok(shared.evict_partials(need, horizon)));
-    dropped.await.unwrap_or(0)
-}
 
 type Protected = dyn Fn(&Record) -> bool + Send + Sync;
 type CurrentRules = dyn Fn() -> Option<Rules> + Send + Sync;
@@ -184,11 +177,20 @@ impl Evictor {
     /// Takes buckets that have more than their share below it.
     async fn trim_shares(&self, volume: &Arc<Volume>) {
         let over: Vec<(u64, u64)> = {
+            let parts = &volume.shared().partials;
+            let in_parts = |id| if parts.is_any() { parts.space_of(id) } else { 0 };
             let residents = self.watch.lock(volume.number());
-            let over = residents.tallies().iter().filter(|t| t.over() > 0 && !t.pinned);
-            over.map(|t| (t.bucket_id, t.over() + t.limit / BELOW_SHARE)).collect()
+            let over = residents.tallies().iter().filter(|t| !t.pinned).filter_map(|t| {
+                let stored = t.stored + in_parts(t.bucket_id);
+                let over = Some(stored.saturating_sub(t.limit)).filter(|over| *over > 0)?;
+                (t.limit > 0).then_some((t.bucket_id, over + t.limit / BELOW_SHARE))
+            });
+            over.collect()
         };
         for (bucket_id, mut need) in over {
+            let of_bucket = move |id| id == bucket_id;
+            let parts = self.drop_parts(volume, (need, Duration::ZERO, "share"), of_bucket).await;
+            need = need.saturating_sub(parts);
             while need > 0 {
                 match self.pass(volume, Some(bucket_id), need, "share").await {
                     0 => break,
@@ -198,12 +200,41 @@ impl Evictor {
         }
     }
 
+    /// Drops objects in part of the buckets that `may_go` names and that were not read for `idle`, until
+    /// `need` bytes are free. Returns the bytes freed.
+    async fn drop_parts(
+        &self,
+        volume: &Arc<Volume>,
+        (need, idle, why): (u64, Duration, &'static str),
+        may_go: impl Fn(u64) -> bool + Send + 'static,
+    ) -> u64 {
+        if !volume.shared().partials.is_any() {
+            return 0;
+        }
+        let shared = volume.shared().clone();
+        let idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
+        let horizon = unix_ns().saturating_sub(idle);
+        let dropped = blocking(move || Ok(shared.evict_partials(need, horizon, may_go)));
+        let dropped = dropped.await.unwrap_or_default();
+        dropped.iter().for_each(|bytes| (self.counted)(why, *bytes));
+        dropped.iter().sum()
+    }
+
+    /// Buckets of which nothing goes for want of room.
+    fn pinned(&self) -> BTreeSet<u64> {
+        let rules = (self.rules)().unwrap_or_default();
+        rules.iter().filter(|(_, rules)| rules.pin).map(|(id, _)| *id).collect()
+    }
+
     /// Drops copies that were not read for their bucket's `ttl`. `now_s` is unix time.
     pub(super) async fn expire(&self, now_s: u64) {
         let Some(rules) = (self.rules)() else { return };
         for (bucket_id, ttl) in rules.iter().filter_map(|(id, r)| Some((*id, r.ttl?))) {
             let before_s = seconds(now_s.saturating_sub(ttl));
             for volume in self.store.volumes().iter() {
+                let of_bucket = move |id| id == bucket_id;
+                self.drop_parts(volume, (u64::MAX, Duration::from_secs(ttl), "ttl"), of_bucket)
+                    .await;
                 let mut from = Some(0);
                 while let Some(at) = from {
                     let (old, next) = self.watch.lock(volume.number()).expired(
@@ -231,7 +262,15 @@ impl Evictor {
         why: &'static str,
     ) -> u64 {
         // Parts of objects that nobody read for a while go first, all of them before nothing does.
-        let idle = if of.is_none() { drop_parts(volume, need, PARTS_IDLE).await } else { 0 };
+        let pinned = self.pinned();
+        let (of_any, of_any_at_all) = (pinned.clone(), pinned);
+        let idle = match of {
+            None => {
+                let may_go = move |id| !of_any.contains(&id);
+                self.drop_parts(volume, (need, PARTS_IDLE, why), may_go).await
+            }
+            Some(_) => 0,
+        };
         let (mut left, mut freed) = (need.saturating_sub(idle), idle);
         if idle >= need {
             return freed;
@@ -257,7 +296,8 @@ impl Evictor {
             }
         }
         if freed == 0 && of.is_none() {
-            freed = drop_parts(volume, need, Duration::ZERO).await;
+            let may_go = move |id| !of_any_at_all.contains(&id);
+            freed = self.drop_parts(volume, (need, Duration::ZERO, why), may_go).await;
         }
         freed
     }

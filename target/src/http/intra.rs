@@ -12,6 +12,7 @@ use forebay_core::intra::{
     ListRequest,
 };
 use forebay_core::job::JobSpec;
+use forebay_core::list_columns::Columns;
 use forebay_core::list_page::Detail;
 use forebay_core::shard_build::{BuildRequest, HoldRequest, UnpackRequest};
 use forebay_core::state::ClusterState;
@@ -66,6 +67,16 @@ async fn check_listing(context: &Context, request: &ListRequest) -> Result<(), E
 }
 
 async fn listed(context: &Context, request: &ListRequest) -> Result<Response, Error> {
+    if request.parts && !request.archive {
+        let page = context.objects.page_of_copies(request).await?;
+        return Ok(match request.detail {
+            Detail::Size => {
+                let sizes = Columns::from(&page.entries[..]).encode(page.more);
+                with_type(request.detail.media_type(), sizes)
+            }
+            Detail::All => with_type(request.detail.media_type(), page.encode(request.detail)?),
+        });
+    }
     if request.detail == Detail::Size && !request.archive {
         let (sizes, more) = context.objects.sizes_here(request).await?;
         return Ok(with_type(request.detail.media_type(), sizes.encode(more)));

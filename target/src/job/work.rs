@@ -87,6 +87,9 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
     {
         sync::drop_stale(&walk, prefix).await?;
     }
+    if let (JobKind::Evict, Selection::Prefix(prefix)) = (job.spec.kind, &job.spec.selection) {
+        walk.objects().keep_nothing_under_way(&walk.info, prefix, job.spec.flat);
+    }
     for source in walk.sources() {
         walk.listed(source).await?;
     }
@@ -245,7 +248,11 @@ impl Walk<'_> {
             ..ListRequest::default()
         };
         match self.job.spec.kind {
-            JobKind::Scrub => self.objects().page_of_anything(&request).await,
+            JobKind::Scrub => {
+                let page = self.objects().page_of_anything(&request).await?;
+                Ok(self.objects().with_parts(&request, page))
+            }
+            JobKind::Evict | JobKind::Prefetch => self.objects().page_of_copies(&request).await,
             _ => self.objects().page_here(&request).await,
         }
     }
@@ -426,6 +433,16 @@ impl Walk<'_> {
                 }
             }
             checked = Some(checked.unwrap_or(0) + record.size);
+        }
+        if let Some(parts) = objects.check_parts(info.id, name, |_, _, _| Duration::ZERO).await? {
+            if parts.damaged > 0 {
+                let uri = info.bucket.object_uri(name);
+                self.job.note(format!(
+                    "{uri}: {} damaged parts were dropped; its backend has the object",
+                    parts.damaged
+                ));
+            }
+            checked = Some(checked.unwrap_or(0) + parts.bytes);
         }
         Ok(checked)
     }

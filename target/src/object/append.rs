@@ -1,7 +1,8 @@
 //! Appending: bytes are gathered behind a handle, seen by nobody, and go to the end of the object
 //! when it is flushed: of what the object is then, so that two who append lose nothing.
 //!
-//! Handles do not outlive the process; one that nobody used for [`IDLE`] is given up.
+//! Handles do not outlive the process; one that nobody used for [`IDLE`] is given up. One whose disk
+//! leaves service is void: its next use fails, and what was gathered behind it is freed at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::lock::{KeyGuard, KeyLocks};
 use super::neighbor::News;
-use super::put::{Hashes, Making, OnlyIf, PutRequest, reread};
+use super::put::{AtEndMeta, Hashes, Making, OnlyIf, PutRequest, reread};
 use super::{Key, ObjectService};
 use crate::store::{Record, WorkFile};
 
@@ -45,8 +46,9 @@ pub(crate) struct Stash(WorkFile);
 struct Session {
     key: Key,
     used: Mutex<Instant>,
-    /// Nothing once it was flushed, or after an error.
-    work: tokio::sync::Mutex<Option<WorkFile>>,
+    /// Nothing once it was flushed, or after an error; the error of its next use when its disk
+    /// left service.
+    work: tokio::sync::Mutex<Option<Result<WorkFile>>>,
 }
 
 impl Appends {
@@ -58,6 +60,16 @@ impl Appends {
 impl Session {
     fn used(&self) -> MutexGuard<'_, Instant> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes what was gathered on a disk that left service. What is in use notices by itself.
+    fn void_if_left(&self) {
+        let Ok(mut work) = self.work.try_lock() else { return };
+        if let Some(Ok(open)) = &*work
+            && let Err(e) = open.in_use()()
+        {
+            *work = Some(Err(e));
+        }
     }
 }
 
@@ -117,15 +129,16 @@ impl ObjectService {
         };
         let session = self.session(info, name, &handle)?;
         let mut place = session.work.lock().await;
-        let mut work = place.take().ok_or_else(|| unknown(&handle))?;
+        let work = place.take().ok_or_else(|| unknown(&handle))?;
         let written = async {
+            let mut work = work?;
             while let Some(chunk) = body.next().await {
                 work.write(chunk?).await?;
             }
             Ok(work)
         };
         match written.await {
-            Ok(work) => *place = Some(work),
+            Ok(work) => *place = Some(Ok(work)),
             Err(e) => {
                 self.0.appends.table().remove(&handle);
                 return Err(e);
@@ -152,7 +165,7 @@ impl ObjectService {
         let session = Session {
             key: Key::new(info, name),
             used: Mutex::new(Instant::now()),
-            work: tokio::sync::Mutex::new(Some(work)),
+            work: tokio::sync::Mutex::new(Some(Ok(work))),
         };
         self.0.appends.table().insert(handle.clone(), Arc::new(session));
         Ok(handle)
@@ -173,7 +186,8 @@ impl ObjectService {
     ) -> Result<ObjectMeta> {
         let session = self.session(info, name, handle)?;
         self.0.appends.table().remove(handle);
-        let work = session.work.lock().await.take().ok_or_else(|| unknown(handle))?;
+        let work = session.work.lock().await.take().ok_or_else(|| unknown(handle))??;
+        work.in_use()()?;
         self.take_over(info, name).await?;
         let before = self.store().get(info.id, name).await?;
         if before.is_some_and(|r| stays(info, &r)) {
@@ -237,8 +251,10 @@ impl ObjectService {
                 None => futures::stream::empty().boxed(),
             };
             let body = old.chain(more(ByteRange::whole(work.written()))).boxed();
+            let in_use = work.in_use();
             let put = PutRequest {
                 len: Some(size + work.written()),
+                at_end: Some(Box::new(move || in_use().map(|()| AtEndMeta::default()))),
                 announced: announced.clone(),
                 custom: meta.as_ref().map(|m| m.custom.clone()),
                 only_if: Some(Self::if_still(meta, info)),
@@ -269,6 +285,12 @@ impl ObjectService {
             same.then_some(())
                 .ok_or_else(|| Error::new(ErrorCode::Conflict, "the object has changed"))
         })
+    }
+
+    /// Frees what was gathered on disks that left service.
+    pub(super) fn void_appends_of_left_disks(&self) {
+        let sessions: Vec<_> = self.0.appends.table().values().cloned().collect();
+        sessions.iter().for_each(|session| session.void_if_left());
     }
 
     /// Gives up the handles that nobody used for long.

@@ -94,6 +94,16 @@ impl Fetches {
         }
     }
 
+    /// As [`Self::supersede`], of all objects that `chosen` names.
+    pub(super) fn supersede_all(&self, chosen: impl Fn(&Key) -> bool) {
+        // A read of a range that just meets an object is not in the table yet.
+        for place in &self.writes {
+            place.fetch_add(1, Ordering::SeqCst);
+        }
+        let keys: Vec<Key> = self.table().keys().filter(|key| chosen(key)).cloned().collect();
+        keys.iter().for_each(|key| self.supersede(key));
+    }
+
     fn table(&self) -> MutexGuard<'_, HashMap<Key, Arc<Fetch>>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,10 +163,13 @@ impl ObjectService {
         name: &str,
         how: Option<BlobOptions>,
     ) -> Result<Option<(Following, bool)>> {
-        for _ in 0..3 {
+        for n in 0..3 {
             let joined = self.join(info, name, how).await?;
             match joined {
-                Some((ref following, false)) if !self.is_current(info, name, following).await? => {}
+                // One that is joined later began after this request.
+                Some((ref following, false))
+                    if (n == 0 || !following.meta.version.is_empty())
+                        && !self.is_current(info, name, following).await? => {}
                 joined => return Ok(joined),
             }
         }
@@ -174,8 +187,8 @@ impl ObjectService {
         if info.freshness != Freshness::Always {
             return Ok(true);
         }
-        let remote = self.backend(info).await?.stat(name).await?;
-        let current = remote.version == under_way.meta.version;
+        let remote = self.stat(info, name).await?;
+        let current = remote.has_version() && remote.version == under_way.meta.version;
         if !current {
             self.0.fetches.supersede(&Key::new(info, name));
         }
@@ -316,9 +329,9 @@ pub(super) fn object_meta(remote: &RemoteMeta, present: bool) -> ObjectMeta {
         size: remote.size,
         version: remote.version.clone(),
         checksum: None,
-        etag: remote.etag.clone(),
+        etag: remote.shown_etag(),
         atime_ns: unix_ns(),
-        mtime_ns: remote.mtime_ns,
+        mtime_ns: remote.shown_mtime_ns(),
         custom: remote.kept_custom(),
         parts: Default::default(),
         present,
@@ -334,10 +347,10 @@ pub(super) fn cached_meta(
     let now = unix_ns();
     RecordMeta {
         checksum,
-        etag: remote.etag.clone(),
+        etag: remote.shown_etag(),
         version: remote.version.clone(),
         backend_version: remote.version.clone(),
-        mtime_ns: remote.mtime_ns,
+        mtime_ns: remote.shown_mtime_ns(),
         custom: remote.kept_custom(),
         epoch,
         validated_ns: now,

@@ -97,8 +97,8 @@ impl ObjectService {
         let cached = self.store().get(info.id, name).await?;
         let Some(record) = cached else { return self.pass_through(info, name).await };
         if how.latest || how.sync {
-            let remote = self.backend(info).await?.stat(name).await?;
-            if remote.version != record.meta.backend_version {
+            let remote = self.stat(info, name).await?;
+            if !remote.has_version() || remote.version != record.meta.backend_version {
                 return self.pass_through(info, name).await;
             }
         }

@@ -13,7 +13,8 @@ use futures::{StreamExt, TryStreamExt};
 use super::cold::{Following, object_meta};
 use super::partial::Parts;
 use super::{Key, ObjectService, Stored};
-use crate::store::{Access, Record, Ticket, is_corrupt};
+use crate::backend::RemoteMeta;
+use crate::store::{Access, Record, RecordMeta, Ticket, is_corrupt};
 
 /// Objects up to this many bytes are read whole in one step.
 const SMALL: u64 = 1 << 20;
@@ -268,7 +269,11 @@ impl ObjectService {
 
     /// Straight from the backend; nothing is kept.
     pub(super) async fn pass_through(&self, info: &BucketInfo, name: &str) -> Result<Found> {
-        let remote = self.backend(info).await?.get(name, None, None).await?;
+        let asked = self.asked_now();
+        let remote = self.backend(info).await?.get(name, None, None).await;
+        self.noticed(info, name, remote.as_ref().map(|o| &o.meta).map_err(|e| e.code), asked)
+            .await?;
+        let remote = remote?;
         Ok(Found::Passing { meta: object_meta(&remote.meta, false), stream: remote.stream })
     }
 
@@ -322,8 +327,8 @@ impl ObjectService {
             return Ok(Some(record));
         }
         let epoch = self.state().version;
-        match self.backend(info).await?.stat(name).await {
-            Ok(remote) if remote.version == record.meta.backend_version => {
+        match self.stat(info, name).await {
+            Ok(remote) if is_unchanged(info, &remote, &record) => {
                 let updated = self
                     .store()
                     .update(&record, move |meta| {
@@ -353,4 +358,12 @@ impl ObjectService {
             Err(e) => Err(e),
         }
     }
+}
+
+/// Whether the backend still has what the copy was made of. Where versions cannot be told apart and
+/// each read is to be of the newest, nothing can prove it.
+pub(super) fn is_unchanged(info: &BucketInfo, remote: &RemoteMeta, record: &Record) -> bool {
+    let RecordMeta { backend_version, mtime_ns, .. } = &record.meta;
+    (remote.has_version() || info.freshness != Freshness::Always)
+        && remote.is_version(backend_version, record.size, *mtime_ns)
 }

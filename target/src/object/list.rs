@@ -4,7 +4,7 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::cloud_rules::Compose;
 use forebay_core::intra::{LIST_PATH, ListPage, ListRequest};
 use forebay_core::list_columns::{Columns, MAX_ROWS};
-use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
+use forebay_core::object::{ListEntry, ObjectMeta, RowKind, remote_etag};
 use forebay_core::state::Node;
 use forebay_core::{Error, Result, history};
 use futures::stream::BoxStream;
@@ -117,6 +117,7 @@ impl ObjectService {
     pub(crate) async fn drop_bucket(&self, bucket_id: u64) -> Result<()> {
         self.0.parts.backends.forget(bucket_id);
         self.0.lost.forget_bucket(bucket_id);
+        self.0.fetches.supersede_all(|key| key.bucket_id == bucket_id);
         self.0.listings.forget(bucket_id);
         self.0.background.forget(bucket_id);
         self.drop_uploads_of(bucket_id).await?;
@@ -159,6 +160,7 @@ pub(super) fn entries(records: Vec<Record>) -> Vec<ListEntry> {
 /// A backend's row as the cluster lists it.
 fn listed(entry: RemoteEntry) -> ListEntry {
     let RemoteEntry { name, size, version, etag, mtime_ns } = entry;
+    let etag = remote_etag(&etag, &version, size);
     let meta = ObjectMeta { size, version, etag, mtime_ns, ..ObjectMeta::default() };
     ListEntry { name, kind: RowKind::Object, meta }
 }

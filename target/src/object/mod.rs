@@ -71,6 +71,7 @@ pub(crate) use deliver::{Delivery, KEPT, Label};
 pub(crate) use get::AtHand;
 pub(crate) use heal::{Turns, Verdict, begun};
 pub(crate) use many::DiskOrder;
+pub(crate) use partial::CheckedParts;
 pub(crate) use prefetch::Brought;
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
 pub(crate) use scratch::Scratch;
@@ -281,7 +282,7 @@ impl ObjectService {
                 None => Err(info.bucket.object_not_found(name)),
             };
         }
-        let remote = self.backend(info).await?.stat(name).await?;
+        let remote = self.stat(info, name).await?;
         Ok(cold::object_meta(&remote, false))
     }
 
@@ -298,8 +299,8 @@ impl ObjectService {
             return self.head(info, name).await;
         };
         let uri = info.bucket.object_uri(name);
-        match self.backend(info).await?.stat(name).await {
-            Ok(remote) if remote.version == record.meta.backend_version => Ok(record.object_meta()),
+        match self.stat(info, name).await {
+            Ok(remote) if get::is_unchanged(info, &remote, &record) => Ok(record.object_meta()),
             Ok(remote) => Err(Error::new(
                 ErrorCode::Conflict,
                 format!(
@@ -371,6 +372,8 @@ impl ObjectService {
         }
         let key = Key::new(info, name);
         let _guard = self.0.locks.lock(&key).await;
+        // What is on its way may be of before the last change: its readers get it, nobody else.
+        self.0.fetches.supersede(&key);
         let part = self.store().drop_partial(info.id, name).await?;
         let removed = self.store().remove(info.id, name).await?.map(|r| r.size).or(part);
         if let Some(bytes) = removed {

@@ -76,6 +76,12 @@ impl ObjectService {
     /// whether it did.
     pub(crate) async fn drop_stale(&self, info: &BucketInfo, name: &str) -> Result<bool> {
         let info = BucketInfo { freshness: Freshness::Always, ..info.clone() };
+        if self.store().partial_head(info.id, name).is_some() {
+            return match self.stat(&info, name).await {
+                Err(e) if e.code != ErrorCode::ObjectNotFound => Err(e),
+                _ => Ok(self.store().partial_head(info.id, name).is_none()),
+            };
+        }
         match self.fresh_record(&info, name).await {
             Ok(record) => Ok(record.is_none()),
             Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(true),

@@ -195,7 +195,7 @@ impl ObjectService {
         if !info.has_backend() {
             return Ok(self.store().get(info.id, name).await?.map(|r| r.object_meta()));
         }
-        match self.backend(info).await?.stat(name).await {
+        match self.stat(info, name).await {
             Ok(remote) => Ok(Some(super::cold::object_meta(&remote, false))),
             Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(None),
             Err(e) => Err(e),

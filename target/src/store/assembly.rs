@@ -29,20 +29,22 @@ impl Store {
     ) -> Result<WorkFile> {
         let Some(first) = first else { return self.begin(bucket_id, name, size_hint).await };
         let name = ObjectName::new(name)?;
-        let volume = first.volume.clone();
+        let volume = first.volume()?;
         let need = format::space_for(size_hint.unwrap_or(0), name.as_ref());
         let fits = || volume.shared().file_system_fits(need);
         let reservation = volume.room().reserve(need, fits).await?;
-        Ok(WorkFile::new(volume.clone(), bucket_id, name.as_ref(), size_hint, reservation))
+        Ok(WorkFile::new(&volume, bucket_id, name.as_ref(), size_hint, reservation))
     }
 
     /// Makes one object of parts, in their order, in place of what had the name before. No part is
     /// copied. Promises are those of [`Self::commit`].
     pub async fn assemble(&self, parts: Vec<WorkFile>, meta: RecordMeta) -> Result<Record> {
         let first = parts.first().ok_or_else(|| Error::invalid("an object without parts"))?;
-        let (volume, bucket_id, name) = (first.volume.clone(), first.bucket_id, first.name.clone());
-        if parts.iter().any(|p| p.volume.number() != volume.number()) {
-            return Err(Error::internal("parts of one object lie on several disks"));
+        let (volume, bucket_id, name) = (first.volume()?, first.bucket_id, first.name.clone());
+        for part in &parts {
+            if !Arc::ptr_eq(&part.volume()?, &volume) {
+                return Err(Error::internal("parts of one object lie on several disks"));
+            }
         }
         let (mut fresh, mut held) = (Vec::with_capacity(parts.len()), Vec::new());
         for part in parts {
@@ -95,7 +97,7 @@ impl Store {
         let fits = || volume.shared().file_system_fits(need);
         let reservation = volume.room().reserve(need, fits).await?;
         let (bucket_id, name) = (record.bucket_id, record.name.as_str());
-        Ok(WorkFile::new(volume.clone(), bucket_id, name, size_hint, reservation))
+        Ok(WorkFile::new(&volume, bucket_id, name, size_hint, reservation))
     }
 
     /// As [`Self::append`], for what was written behind the object (or anywhere: it is copied then).
@@ -116,7 +118,9 @@ impl Store {
                 _ => (extents.clone(), 0),
             },
         };
-        let work = if merged == 0 && more.volume.number() == volume.number() {
+        // Not read back either once its disk left service: what it holds may be lost.
+        let written_to = more.volume()?;
+        let work = if merged == 0 && Arc::ptr_eq(&written_to, &volume) {
             more
         } else {
             let size = merged + more.written();

@@ -315,3 +315,61 @@ async fn a_full_file_system_takes_reads_and_removals_and_writes_again_when_there
     assert!(store.disks_away().is_empty());
     drop(t);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_begun_on_a_disk_that_leaves_service_is_void_and_does_not_keep_it_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let disks = [DiskSettings::new(dir.path(), Some(1 << 30))];
+    let t = tended(&disks, Arc::new(RealDisk)).await;
+    let store = &t.store;
+    fill(store).await;
+    let upload = store.begin_upload(1, "o", "upload", b"{}\n").await.unwrap();
+    let mut begun = vec![
+        store.begin(1, "untouched", None).await.unwrap(),
+        store.begin(1, "small", None).await.unwrap(),
+        store.begin(1, "large", None).await.unwrap(),
+        store.begin_upload_part(&upload, 1, "o", None).await.unwrap(),
+    ];
+    for (work, len) in begun.iter_mut().zip([0, 100, 300_000, 300_000]) {
+        work.write(vec![1; len].into()).await.unwrap();
+    }
+    let head =
+        PartialHead { bucket_id: 1, name: "parts".into(), size: 3 * GRANULE, ..<_>::default() };
+    let partial = store.begin_partial(head, Validation { epoch: 1, ns: 1 }).await.unwrap();
+    let mut writer = store.fill_partial(&partial, 3).await.unwrap();
+    let granule = Bytes::from(vec![5; GRANULE as usize]);
+    writer.keep(0, granule.clone()).await.unwrap();
+
+    store.volumes()[0].shared().give_up(&"planned");
+    let alive = || t.store.volumes().iter().any(|v| v.shared().check_alive().is_ok());
+    let took = soon("opened again", alive).await;
+    eprintln!("in use again after {took:?}");
+
+    let last = begun.pop().unwrap();
+    let refused = store.keep_part(&upload, last, true).await.err().unwrap();
+    assert_eq!(refused.code, ErrorCode::Unavailable, "{refused}");
+    for mut work in begun {
+        assert!(work.in_use()().is_err());
+        let refused = work.write(Bytes::from("more")).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Unavailable, "{refused}");
+        assert!(refused.retry_after_s.is_some() && refused.hint.is_some(), "{refused}");
+        assert!(store.commit(work, owned()).await.is_err());
+    }
+    assert!(partial.is_over());
+    assert!(writer.keep(1, granule.clone()).await.is_err());
+    for name in ["untouched", "small", "large"] {
+        assert!(contents(store, 1, name).await.is_none(), "{name}");
+    }
+    for n in 0..24 {
+        assert_eq!(contents(store, 1, &name(n)).await.unwrap(), data(n, 1));
+    }
+    // What lay on the disk goes on.
+    let again = store.partial(1, "parts").await.unwrap().unwrap();
+    let first = forebay_core::size::ByteRange { start: 0, end: GRANULE };
+    assert_eq!(again.read(first).await.unwrap(), granule);
+    assert_eq!(again.validation(), Validation::default(), "to be compared with its backend");
+    let mut part = store.begin_upload_part(&upload, 1, "o", None).await.unwrap();
+    part.write(vec![2; 300_000].into()).await.unwrap();
+    store.keep_part(&upload, part, true).await.unwrap();
+    store.put(1, "large", vec![3; 300_000].into(), owned()).await.unwrap();
+}

@@ -69,6 +69,9 @@ impl Store {
                         if let Err(e) = store.drop_strays().await {
                             tracing::warn!("older copies stay until a disk comes again: {e}");
                         }
+                        if let Err(e) = store.drop_double_partials().await {
+                            tracing::warn!("parts of objects stay twice until a restart: {e}");
+                        }
                     });
                 }
             }

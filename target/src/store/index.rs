@@ -30,6 +30,8 @@ const TALLY: &[u8] = b"tally";
 const MARKS: &[u8] = b"marks";
 /// No other key is that short.
 const MARK: &[u8] = b"\xff";
+/// Most bytes of a key: the library panics on longer ones, in look-ups and scans too.
+const MAX_KEY_BYTES: usize = u16::MAX as usize;
 /// Places in [`Index::parts`].
 const PARTS: usize = 5;
 const RECORDS: usize = 0;
@@ -234,6 +236,7 @@ impl Index {
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
+        check_key(key)?;
         // Damaged blocks have checksums; other damage may end in a panic of the library.
         let value = catch_unwind(AssertUnwindSafe(|| self.records.get(key)));
         let value = value.map_err(|_| self.distrusted("a look-up failed in an unexpected way"))?;
@@ -285,6 +288,7 @@ impl Index {
 
     /// The note of one key in [`Self::strays`], if there is one.
     pub(crate) fn stray(&self, key: &[u8]) -> Result<Option<Option<u64>>> {
+        check_key(key)?;
         let value = self.strays.get(key).map_err(|e| self.failed(&e))?;
         Ok(value.map(|v| number(&v)))
     }
@@ -359,6 +363,8 @@ impl Index {
         span: &Span,
     ) -> impl Iterator<Item = Result<(fjall::Slice, fjall::Slice)>> + '_ {
         let first = format::key(span.bucket_id, &span.prefix);
+        // No key begins with a prefix that is longer than a key may be, and no key follows it.
+        let too_long = check_key(&first).err();
         let start = match &span.after {
             Some(after) if format::key(span.bucket_id, after) >= first => {
                 Bound::Excluded(format::key(span.bucket_id, after))
@@ -366,7 +372,8 @@ impl Index {
             _ => Bound::Included(first.clone()),
         };
         let last = span.until.as_ref().map(|until| format::key(span.bucket_id, until));
-        self.entries(start).take_while(move |entry| match entry {
+        let entries = too_long.is_none().then(|| self.entries(start)).into_iter().flatten();
+        too_long.map(Err).into_iter().chain(entries).take_while(move |entry| match entry {
             Ok((key, _)) => {
                 key.starts_with(&first) && last.as_ref().is_none_or(|last| key[..] <= last[..])
             }
@@ -402,6 +409,7 @@ impl Index {
         &self,
         start: Bound<Vec<u8>>,
     ) -> impl Iterator<Item = Result<(fjall::Slice, fjall::Slice)>> + '_ {
+        let start = within_key_limit(start);
         self.records
             .range::<Vec<u8>, _>((start, Bound::Unbounded))
             .map(|guard| guard.into_inner().map_err(|e| self.failed(&e)))
@@ -476,6 +484,7 @@ impl Batch<'_> {
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, record: &Record) -> Result<()> {
+        check_key(&key)?;
         self.touched[RECORDS] = true;
         self.inner.insert(&self.index.records, key.as_slice(), format::encode_value(record)?);
         self.seen.insert(key, Some(record.clone()));
@@ -546,6 +555,27 @@ impl Batch<'_> {
         self.inner.commit().map_err(|e| self.index.failed(&e))?;
         *self.index.marks() = marks;
         Ok(())
+    }
+}
+
+/// Refuses a key that the library cannot hold, before the library panics on it.
+fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() <= MAX_KEY_BYTES {
+        return Ok(());
+    }
+    let text = format!("a key of {} bytes: an index takes at most {MAX_KEY_BYTES}", key.len());
+    Err(Error::new(ErrorCode::InvalidName, text))
+}
+
+/// The same place among the keys that there can be: after a bound of more than [`MAX_KEY_BYTES`]
+/// come the keys that are greater than what the library takes of it.
+fn within_key_limit(start: Bound<Vec<u8>>) -> Bound<Vec<u8>> {
+    match start {
+        Bound::Included(mut key) | Bound::Excluded(mut key) if key.len() > MAX_KEY_BYTES => {
+            key.truncate(MAX_KEY_BYTES);
+            Bound::Excluded(key)
+        }
+        start => start,
     }
 }
 

@@ -83,6 +83,7 @@ pub(crate) use self::attach::MAX_DISKS;
 pub use self::disk::{Disk, DiskFile, RealDisk};
 pub(crate) use self::format::Commit;
 pub use self::format::FORMAT;
+pub(crate) use self::index::Span;
 pub(crate) use self::log::Taken;
 pub use self::observer::{Arrival, Observer, key_digest};
 pub(crate) use self::partial::{GRANULE, Partial, PartialHead, Validation};
@@ -251,7 +252,7 @@ impl Store {
         let name = ObjectName::new(name)?;
         let need = format::space_for(size_hint.unwrap_or(0), name.as_ref());
         let (volume, reservation) = self.reserve(bucket_id, name.as_ref(), need).await?;
-        Ok(WorkFile::new(volume, bucket_id, name.as_ref(), size_hint, reservation))
+        Ok(WorkFile::new(&volume, bucket_id, name.as_ref(), size_hint, reservation))
     }
 
     /// Writes a whole object that is in memory.

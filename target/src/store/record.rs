@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forebay_core::bucket::Class;
 use forebay_core::checksum::Checksum;
 use forebay_core::copies::Stamp;
-use forebay_core::object::{ObjectMeta, PartSizes};
+use forebay_core::object::{ObjectMeta, PartSizes, remote_etag};
 
 use super::format;
 use super::observer::key_digest;
@@ -181,11 +181,16 @@ impl Record {
     /// As [`Self::object_meta`], when the record has served.
     pub fn into_object_meta(self) -> ObjectMeta {
         let meta = self.meta;
+        // Copies of earlier releases were kept without the ETag that a cold object has.
+        let etag = match meta.etag.is_empty() && meta.backed && !meta.dirty {
+            true => remote_etag("", &meta.backend_version, self.size),
+            false => meta.etag,
+        };
         ObjectMeta {
             size: self.size,
             version: meta.version,
             checksum: meta.checksum,
-            etag: meta.etag,
+            etag,
             atime_ns: meta.atime_ns,
             mtime_ns: meta.mtime_ns,
             custom: meta.custom,

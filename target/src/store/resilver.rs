@@ -128,7 +128,7 @@ impl Store {
         lock: &ObjectLock,
     ) -> Result<bool> {
         let (bucket_id, name) = (record.bucket_id, record.name.as_str());
-        let mut work = WorkFile::new(to.clone(), bucket_id, name, Some(record.size), reservation);
+        let mut work = WorkFile::new(to, bucket_id, name, Some(record.size), reservation);
         match self.copy_to(record, &mut work).await {
             Err(e) if e.code == ErrorCode::ObjectNotFound => return Ok(false),
             copied => copied?,

@@ -145,6 +145,15 @@ impl Shared {
         Ok(())
     }
 
+    /// Refuses what was begun before the disk was taken out of use.
+    pub(crate) fn check_in_use(&self) -> Result<()> {
+        if self.retired.is_cancelled() {
+            let text = format!("disk {} was taken out of use", self.root.display());
+            return Err(Error::unavailable(text).hint("try again"));
+        }
+        Ok(())
+    }
+
     /// Whether the disk is to go.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::SeqCst)

@@ -491,3 +491,39 @@ proptest! {
         });
     }
 }
+
+#[tokio::test]
+async fn names_that_no_index_can_hold_are_refused_and_the_disk_stays_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await.unwrap();
+    store.put(1, "xx", Bytes::from("here"), owned()).await.unwrap();
+    for bytes in [65_528, 70_000, 1 << 20] {
+        let name = "x".repeat(bytes);
+        let refused = [
+            store.find(1, &name).err(),
+            store.get(1, &name).await.err(),
+            store.open_object(1, &name).await.err(),
+            store.remove(1, &name).await.err(),
+            store.put(1, &name, Bytes::new(), owned()).await.err(),
+            store.list(1, &name, None, None, 9).await.err(),
+        ];
+        for (n, refused) in refused.into_iter().enumerate() {
+            assert_eq!(refused.map(|e| e.code), Some(ErrorCode::InvalidName), "call {n}, {bytes}");
+        }
+        // Where a page starts and ends may be any text.
+        let names = |page: Vec<Record>| page.into_iter().map(|r| r.name).collect::<Vec<_>>();
+        let (after, _) = store.list(1, "", Some(&name), None, 9).await.unwrap();
+        assert_eq!(names(after), [""; 0], "\"xx\" sorts before {bytes} letters");
+        let (until, _) = store.list(1, "", None, Some(&name), 9).await.unwrap();
+        assert_eq!(names(until), ["xx"]);
+        let (after, _) = store.list(1, "", Some(&"w".repeat(bytes)), None, 9).await.unwrap();
+        assert_eq!(names(after), ["xx"]);
+        assert!(store.partial(1, &name).await.unwrap().is_none());
+    }
+    let longest = "x".repeat(65_527);
+    assert!(store.find(1, &longest).unwrap().is_none());
+    assert_eq!(store.list(1, &longest, None, None, 9).await.unwrap().0.len(), 0);
+    let volume = store.volumes()[0].clone();
+    assert!(!volume.shared().index.is_damaged() && store.disks_away().is_empty());
+    assert_eq!(contents(&store, 1, "xx").await.unwrap(), "here");
+}

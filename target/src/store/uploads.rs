@@ -120,7 +120,7 @@ impl Store {
         let need = format::space_for(size_hint.unwrap_or(0), name.as_ref());
         let fits = || volume.shared().file_system_fits(need);
         let reservation = volume.room().reserve(need, fits).await?;
-        Ok(WorkFile::new(volume.clone(), bucket_id, name.as_ref(), size_hint, reservation))
+        Ok(WorkFile::new(&volume, bucket_id, name.as_ref(), size_hint, reservation))
     }
 
     /// Keeps what was written in the folder of its upload; `sync` has it on the disk for good.
@@ -312,7 +312,7 @@ fn take(volume: &Arc<Volume>, dir: &UploadDir, file: u64, size: u64) -> Result<F
     let mut table = vec![0; format::table_len(size) as usize];
     open.read_exact_at(&mut table, size).map_err(failed("read", &from))?;
     shared.io.rename(&from, &to).map_err(failed("rename", &from))?;
-    Ok(Filling::filled(shared.clone(), file, open, size, table))
+    Ok(Filling::filled(shared, file, open, size, table))
 }
 
 #[cfg(test)]

@@ -92,6 +92,7 @@ impl Volume {
     pub(crate) fn retire(&self) {
         self.shared.failed.store(true, Ordering::Relaxed);
         self.shared.retired.cancel();
+        self.shared.partials.close();
     }
 
     /// Whether eviction or compaction could free anything here.

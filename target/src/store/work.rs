@@ -2,7 +2,7 @@
 //! ones fill a file in `work/`. Either becomes an object by `Store::commit` or vanishes.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
@@ -10,12 +10,12 @@ use forebay_core::Result;
 use forebay_core::{Error, ErrorCode};
 
 use super::blocking;
-use super::disk::DiskFile;
+use super::disk::{Disk, DiskFile};
 use super::format::{self, BLOCK, SMALL};
 use super::growing::Growing;
 use super::identity::failed;
 use super::shared::Shared;
-use super::space::Reservation;
+use super::space::{Reservation, Room};
 use super::volume::Volume;
 
 /// Above this, removing a file takes long enough to leave the thread that drops it.
@@ -23,7 +23,9 @@ const QUICK: u64 = 16 << 20;
 
 /// A file in `work/` and what is known of it; removed when dropped before it was committed.
 pub(crate) struct Filling {
-    shared: Arc<Shared>,
+    // Not all of the disk: a file that stays open must not keep a disk that left service.
+    io: Arc<dyn Disk>,
+    room: Arc<Room>,
     pub(crate) id: u64,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
@@ -36,12 +38,13 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    pub(crate) fn create(shared: Arc<Shared>) -> Result<Self> {
+    pub(crate) fn create(shared: &Shared) -> Result<Self> {
         let id = shared.next_sequence();
         let path = shared.work_path(id);
         let file = shared.io.create(&path).map_err(failed("create", &path))?;
         Ok(Self {
-            shared,
+            io: shared.io.clone(),
+            room: shared.room.clone(),
             id,
             path,
             file,
@@ -54,14 +57,15 @@ impl Filling {
 
     /// A file in `work/` that was filled before: its payload has `written` bytes and this table.
     pub(crate) fn filled(
-        shared: Arc<Shared>,
+        shared: &Shared,
         id: u64,
         file: Arc<dyn DiskFile>,
         written: u64,
         table: Vec<u8>,
     ) -> Self {
         let (path, block) = (shared.work_path(id), Digest::new(CrcAlgorithm::Crc32Iscsi));
-        Self { shared, id, path, file, written, table, block, handed_over: false }
+        let (io, room) = (shared.io.clone(), shared.room.clone());
+        Self { io, room, id, path, file, written, table, block, handed_over: false }
     }
 
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
@@ -94,7 +98,7 @@ impl Filling {
         self.file.write_at(bytes, offset).map_err(|e| {
             let error = failed("write", &self.path)(e);
             if error.code == ErrorCode::OutOfSpace {
-                self.shared.room.note_full(bytes.len() as u64);
+                self.room.note_full(bytes.len() as u64);
             }
             error
         })
@@ -111,7 +115,7 @@ impl Drop for Filling {
         if self.handed_over {
             return;
         }
-        let (io, path) = (self.shared.io.clone(), std::mem::take(&mut self.path));
+        let (io, path) = (self.io.clone(), std::mem::take(&mut self.path));
         let remove = move || {
             if let Err(e) = io.unlink(&path) {
                 tracing::debug!(path = %path.display(), "work file stays until restart: {e}");
@@ -131,8 +135,11 @@ pub(crate) enum Work {
 }
 
 /// An object being written. Dropping it removes what was written.
+///
+/// It does not keep its disk in use: when the disk leaves service, what was written is void, and
+/// every later call fails with [`ErrorCode::Unavailable`].
 pub struct WorkFile {
-    pub(crate) volume: Arc<Volume>,
+    volume: Weak<Volume>,
     pub(crate) bucket_id: u64,
     pub(crate) name: String,
     /// Absent while a write runs and after one failed.
@@ -159,12 +166,13 @@ pub(crate) enum Payload {
 
 impl WorkFile {
     pub(crate) fn new(
-        volume: Arc<Volume>,
+        volume: &Arc<Volume>,
         bucket_id: u64,
         name: &str,
         size_hint: Option<u64>,
         reservation: Reservation,
     ) -> Self {
+        let volume = Arc::downgrade(volume);
         let expected = size_hint.filter(|size| *size <= SMALL).unwrap_or(0);
         Self {
             volume,
@@ -192,16 +200,16 @@ impl WorkFile {
             let more = need - self.reservation.bytes();
             self.reservation.grow(more, || true).await?;
         }
-        let in_use = self.volume.shared().clone();
+        let in_use = self.volume()?.shared().clone();
         let work = match work {
             Work::Memory if size <= SMALL => {
                 self.growing.append(&bytes);
                 Work::Memory
             }
             Work::Memory => {
-                let (shared, growing) = (self.volume.shared().clone(), self.growing.clone());
+                let (shared, growing) = (in_use.clone(), self.growing.clone());
                 let filled = blocking(move || {
-                    let mut filling = Filling::create(shared)?;
+                    let mut filling = Filling::create(&shared)?;
                     filling.append(&growing.freeze())?;
                     filling.append(&bytes)?;
                     growing.move_to(filling.file.clone());
@@ -240,6 +248,18 @@ impl WorkFile {
         self.growing.clone()
     }
 
+    /// The disk that it is written to, while that disk is in use.
+    pub(crate) fn volume(&self) -> Result<Arc<Volume>> {
+        in_use(&self.volume)
+    }
+
+    /// A check, for as long as it is wanted, that the disk did not leave service: what is read back
+    /// from [`Self::file`] afterwards may not be what was written.
+    pub(crate) fn in_use(&self) -> impl Fn() -> Result<()> + Send + Sync + use<> {
+        let volume = self.volume.clone();
+        move || in_use(&volume).map(drop)
+    }
+
     /// Ends the write as a file, however small.
     pub(crate) async fn finish_in_file(self) -> Result<(Filling, Reservation)> {
         let finished = self.finish()?;
@@ -248,7 +268,7 @@ impl WorkFile {
             Payload::Memory(bytes) => {
                 let shared = finished.volume.shared().clone();
                 blocking(move || {
-                    let mut filling = Filling::create(shared)?;
+                    let mut filling = Filling::create(&shared)?;
                     filling.append(&bytes)?;
                     Ok(filling)
                 })
@@ -259,18 +279,27 @@ impl WorkFile {
     }
 
     pub(crate) fn finish(self) -> Result<Finished> {
+        let volume = self.volume()?;
         let payload = match self.work.ok_or_else(gone)? {
             Work::Memory => Payload::Memory(self.growing.freeze()),
             Work::File(filling) => Payload::File(filling),
         };
         Ok(Finished {
-            volume: self.volume,
+            volume,
             bucket_id: self.bucket_id,
             name: self.name,
             payload,
             reservation: self.reservation,
         })
     }
+}
+
+fn in_use(volume: &Weak<Volume>) -> Result<Arc<Volume>> {
+    let in_use = |volume: &Arc<Volume>| !volume.shared().retired.is_cancelled();
+    volume.upgrade().filter(in_use).ok_or_else(|| {
+        let text = "the disk that this was written to left service meanwhile; nothing was kept";
+        Error::unavailable(text).hint("send it again from its beginning")
+    })
 }
 
 fn gone() -> Error {

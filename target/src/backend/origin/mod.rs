@@ -105,7 +105,7 @@ impl OriginBackend {
             size,
             version,
             etag,
-            mtime_ns: modified.and_then(http_date_ns).unwrap_or_else(forebay_node::clock::unix_ns),
+            mtime_ns: modified.and_then(http_date_ns).unwrap_or(0),
             content_type: kept_content_type(header("content-type")),
             ..RemoteMeta::default()
         }

@@ -4,6 +4,7 @@
 //! Here it is decided what is read in part, and that what is here of it is still what the backend
 //! has; [`run`] fetches, [`read`] reads, [`whole`] makes objects of parts.
 
+mod known;
 mod read;
 mod run;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use super::{Key, ObjectService};
 use crate::backend::{RemoteMeta, RemoteObject};
 use crate::store::{GRANULE, Partial, PartialHead, Validation};
 
+pub(crate) use self::known::CheckedParts;
 pub(crate) use self::read::Parts;
 
 use self::run::Run;

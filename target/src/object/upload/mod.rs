@@ -232,9 +232,14 @@ impl ObjectService {
         if let Err(e) = self.load_uploads().await {
             tracing::warn!("uploads are looked for again when one is asked for: {e}");
         }
+        let mut turns = self.disk_turns();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
+                Ok(()) = turns.changed() => {
+                    self.void_appends_of_left_disks();
+                    continue;
+                }
                 () = tokio::time::sleep(SWEEP) => {}
             }
             let before = unix_ns().saturating_sub(IDLE.as_nanos() as u64);

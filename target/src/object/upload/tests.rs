@@ -431,3 +431,50 @@ async fn an_append_that_breaks_off_takes_its_handle_along() {
     assert_eq!(e.code, ErrorCode::UploadNotFound);
     assert_eq!(case.left_behind(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_append_whose_disk_left_service_is_refused_once_and_frees_what_it_held() {
+    for old in [0, LARGE] {
+        let case = Case::new(false).await;
+        let service = &case.bench.service;
+        if old > 0 {
+            let first = put(vec![Ok(pattern(old).into())]);
+            service.put(&case.info, "o", first).await.unwrap();
+        }
+        let (watched, token) =
+            (service.store().clone(), tokio_util::sync::CancellationToken::new());
+        let (_end, tended) = (token.clone().drop_guard(), service.clone());
+        tokio::spawn(async move { watched.watch_disks(&token).await });
+        let mut handles = Vec::new();
+        for _ in 0..3 {
+            let handle = service.append(&case.info, "o", None, body(&pattern(300_000)));
+            handles.push(handle.await.unwrap());
+        }
+        let mut turns = service.disk_turns();
+        turns.mark_unchanged();
+        service.store().volumes()[0].shared().give_up(&"planned");
+        let back = async {
+            while service.store().volumes().is_empty()
+                || service.store().volumes()[0].shared().check_alive().is_err()
+            {
+                turns.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(5), back).await.expect("back in use");
+        tended.void_appends_of_left_disks();
+
+        let more = service.append(&case.info, "o", Some(&handles[0]), body(b"more")).await;
+        let flushed = service.flush_append(&case.info, "o", &handles[1], None).await;
+        for e in [more.unwrap_err(), flushed.unwrap_err()] {
+            assert_eq!((e.code, e.retry_after_s.is_some()), (ErrorCode::Unavailable, true), "{e}");
+        }
+        for handle in &handles[..2] {
+            let e = service.flush_append(&case.info, "o", handle, None).await.unwrap_err();
+            assert_eq!(e.code, ErrorCode::UploadNotFound, "{e}");
+        }
+        // A new one does what the old one did not.
+        let handle = service.append(&case.info, "o", None, body(b"again")).await.unwrap();
+        service.flush_append(&case.info, "o", &handle, None).await.unwrap();
+        assert_eq!(case.contents().await, [pattern(old).as_slice(), b"again"].concat());
+    }
+}

@@ -68,10 +68,17 @@ impl Partial {
         Ok(Some(table))
     }
 
+    /// Counts space that was taken and given back, as long as the disk is in use.
+    fn count(&self, more: u64, less: u64) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.count_partial(&self.key, self.id, more, less);
+        }
+    }
+
     /// Forgets a damaged granule; it is fetched again.
     fn forget(&self, granule: u32) {
         if self.state().slots.remove(&granule).is_some() {
-            self.shared.count_partial(&self.key(), self.id, 0, SPACE);
+            self.count(0, SPACE);
         }
     }
 
@@ -129,13 +136,14 @@ impl Partial {
         let entry = layout::encode_entry(self.id, granule, &layout::sums(bytes));
         let written = payload.write_at(bytes, u64::from(granule) * GRANULE);
         let written = written.and_then(|()| map.write_at(&entry, self.entry_at(slot)));
-        written.map_err(failed("write", &self.shared.partials.payload_path(self.id))).inspect_err(
-            |e| {
-                if e.code == ErrorCode::OutOfSpace {
-                    self.shared.room.note_full(bytes.len() as u64);
-                }
-            },
-        )?;
+        if let Err(e) = written {
+            let shared = self.shared()?;
+            let error = failed("write", &shared.partials.payload_path(self.id))(e);
+            if error.code == ErrorCode::OutOfSpace {
+                shared.room.note_full(bytes.len() as u64);
+            }
+            return Err(error);
+        }
         let mut state = self.state();
         // Dropped meanwhile: what was written went to a file without a name.
         if state.files.is_none() {
@@ -171,8 +179,7 @@ impl PartialWriter {
 
 impl Drop for PartialWriter {
     fn drop(&mut self) {
-        let partial = &self.partial;
-        partial.shared.count_partial(&partial.key(), partial.id, self.kept * SPACE, 0);
+        self.partial.count(self.kept * SPACE, 0);
     }
 }
 
@@ -184,7 +191,7 @@ impl Store {
         partial: &Arc<Partial>,
         granules: u32,
     ) -> Result<PartialWriter> {
-        let shared = &partial.shared;
+        let shared = partial.shared()?;
         shared.check_alive()?;
         let bytes = u64::from(granules) * SPACE;
         let reservation = shared.room.reserve(bytes, || shared.file_system_fits(bytes)).await?;

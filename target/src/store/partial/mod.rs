@@ -10,7 +10,8 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -27,6 +28,7 @@ use super::identity::failed;
 use super::shared::Shared;
 
 use super::blocking;
+use super::index::Span;
 use super::space::Reservation;
 use super::work::Filling;
 
@@ -52,11 +54,12 @@ pub(crate) struct Validation {
 pub(crate) struct Partials {
     folder: PathBuf,
     /// By the object's key. Held while an entry appears or goes, never during I/O on payloads.
-    known: Mutex<HashMap<Vec<u8>, Known>>,
+    known: Mutex<BTreeMap<Vec<u8>, Known>>,
 }
 
 struct Known {
     id: u64,
+    head: Arc<PartialHead>,
     space: u64,
     atime_ns: u64,
     validation: Validation,
@@ -65,9 +68,13 @@ struct Known {
 
 /// An object in part, open.
 pub(crate) struct Partial {
-    shared: Arc<Shared>,
+    /// Who keeps it open for long must not keep a disk that left service.
+    shared: Weak<Shared>,
+    /// Number of its disk.
+    disk: usize,
     id: u64,
-    head: PartialHead,
+    key: Vec<u8>,
+    head: Arc<PartialHead>,
     head_len: u64,
     state: Mutex<State>,
 }
@@ -96,7 +103,7 @@ impl Partials {
         Ok(Self { folder, known: Mutex::default() })
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,13 +129,63 @@ impl Partials {
 
     /// Ids of the buckets that have objects here in part.
     pub(crate) fn buckets(&self) -> Vec<u64> {
+        let mut ids: Vec<_> = self.known().values().map(|known| known.head.bucket_id).collect();
+        ids.dedup();
+        ids
+    }
+
+    /// The objects of a span that are here in part, at most `limit`, in the order of names.
+    pub(crate) fn scan(&self, span: &Span, limit: usize) -> Vec<Arc<PartialHead>> {
+        let key = |name: &str| format::key(span.bucket_id, name);
+        let first = key(&span.prefix);
+        let start = match &span.after {
+            Some(after) if key(after) >= first => Bound::Excluded(key(after)),
+            _ => Bound::Included(first.clone()),
+        };
+        let last = span.until.as_ref().map(|until| key(until));
         let known = self.known();
-        known.keys().filter_map(|key| format::parse_key(key).ok()).map(|(id, _)| id).collect()
+        let within = known.range((start, Bound::Unbounded)).take_while(|(key, _)| {
+            key.starts_with(&first) && last.as_ref().is_none_or(|last| *key <= last)
+        });
+        within.take(limit).map(|(_, known)| known.head.clone()).collect()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<PartialHead>> {
+        self.known().values().map(|known| known.head.clone()).collect()
+    }
+
+    /// What is here in part under a key.
+    pub(crate) fn head(&self, key: &[u8]) -> Option<Arc<PartialHead>> {
+        self.known().get(key).map(|known| known.head.clone())
+    }
+
+    /// Notes when the backend still had the version that is here.
+    pub(crate) fn validate(&self, key: &[u8], version: &str, validation: Validation) {
+        if let Some(known) = self.known().get_mut(key).filter(|k| k.head.version == version) {
+            known.validation = validation;
+        }
+    }
+
+    /// Space that objects in part of a bucket take.
+    pub(crate) fn space_of(&self, bucket_id: u64) -> u64 {
+        let known = self.known();
+        let of_bucket = known.range(format::key(bucket_id, "")..);
+        let of_bucket = of_bucket.take_while(|(_, known)| known.head.bucket_id == bucket_id);
+        of_bucket.map(|(_, known)| known.space).sum()
     }
 
     /// Whether anything here could make room.
     pub(crate) fn is_any(&self) -> bool {
         !self.known().is_empty()
+    }
+
+    /// Ends the use of everything that is open: the disk left service. What lies on it is looked
+    /// at again when it comes back.
+    pub(crate) fn close(&self) {
+        for open in self.known().values().filter_map(|known| known.open.upgrade()) {
+            open.end();
+        }
     }
 
     fn knows(&self, key: &[u8]) -> bool {
@@ -167,8 +224,8 @@ impl Shared {
             }
             let entries = map_len.saturating_sub(head_len) / ENTRY;
             let space = FILES + entries.min(head.granules().into()) * SPACE;
-            let (validation, open) = (Validation::default(), Weak::new());
-            let known = Known { id, space, atime_ns: head.made_ns, validation, open };
+            let (validation, open, head) = (Validation::default(), Weak::new(), Arc::new(head));
+            let known = Known { id, atime_ns: head.made_ns, head, space, validation, open };
             self.partials.known().insert(key, known);
             self.room.set_aside(space, 0);
         }
@@ -204,9 +261,7 @@ impl Shared {
         table.get(key).filter(|known| wanted(known))?;
         let known = table.remove(key)?;
         if let Some(open) = known.open.upgrade() {
-            let mut state = open.state();
-            (state.over, state.files) = (true, None);
-            state.slots.clear();
+            open.end();
         }
         drop(table);
         self.partials.unlink(&*self.io, known.id);
@@ -216,34 +271,39 @@ impl Shared {
 
     /// Drops all objects in part of a bucket.
     pub(crate) fn drop_partials_of(&self, bucket_id: u64) {
-        let keys: Vec<_> = {
-            let known = self.partials.known();
-            known.keys().filter(|key| key.starts_with(&bucket_id.to_be_bytes())).cloned().collect()
-        };
-        for key in keys {
-            self.drop_partial(&key);
+        let span = Span { bucket_id, ..Span::default() };
+        for head in self.partials.scan(&span, usize::MAX) {
+            self.drop_partial(&format::key(bucket_id, &head.name));
         }
     }
 
-    /// Drops objects in part that were last used before `horizon_ns`, those unused for longest
-    /// first, until `need` bytes are free. Returns the bytes freed.
-    pub(crate) fn evict_partials(&self, need: u64, horizon_ns: u64) -> u64 {
+    /// Drops objects in part of the buckets that `may_go` names and that were last used before
+    /// `horizon_ns`, those unused for longest first, until `need` bytes are free. Returns the space
+    /// that each of them freed.
+    pub(crate) fn evict_partials(
+        &self,
+        need: u64,
+        horizon_ns: u64,
+        may_go: impl Fn(u64) -> bool,
+    ) -> Vec<u64> {
         let mut old: Vec<_> = {
             let known = self.partials.known();
             let old = known.iter().filter(|(_, k)| k.atime_ns < horizon_ns);
+            let old = old.filter(|(_, k)| may_go(k.head.bucket_id));
             old.map(|(key, k)| (k.atime_ns, k.id, key.clone())).collect()
         };
         old.sort_unstable();
-        let mut freed = 0;
+        let (mut freed, mut dropped) = (0, Vec::new());
         for (atime_ns, id, key) in old {
             if freed >= need {
                 break;
             }
             // Unless it was used since.
-            let dropped = self.drop_partial_if(&key, |k| k.id == id && k.atime_ns == atime_ns);
-            freed += dropped.unwrap_or(0);
+            let space = self.drop_partial_if(&key, |k| k.id == id && k.atime_ns == atime_ns);
+            freed += space.unwrap_or(0);
+            dropped.extend(space);
         }
-        freed
+        dropped
     }
 
     /// Counts space of an object in part that is not dropped yet.
@@ -272,23 +332,19 @@ impl Shared {
         };
         let (payload, map) = made().inspect_err(|_| self.partials.unlink(&*self.io, id))?;
         let (key, now_ns) = (format::key(head.bucket_id, &head.name), head.made_ns);
-        let partial = Arc::new(Partial {
-            shared: self.clone(),
-            id,
-            head,
-            head_len: bytes.len() as u64,
-            state: Mutex::new(State::new(payload, map)),
-        });
+        let state = State::new(payload, map);
+        let partial = Arc::new(Partial::new(self, id, head, bytes.len() as u64, state));
         self.drop_partial(&key);
-        let open = Arc::downgrade(&partial);
-        let known = Known { id, space: FILES, atime_ns: now_ns, validation, open };
+        let (open, head) = (Arc::downgrade(&partial), partial.head.clone());
+        let known = Known { id, head, space: FILES, atime_ns: now_ns, validation, open };
         let mut table = self.partials.known();
+        self.check_in_use()?;
         let crowded = table.len() >= MOST;
         table.insert(key, known);
         drop(table);
         self.room.set_aside(FILES, 0);
         if crowded {
-            self.evict_partials(1, now_ns);
+            self.evict_partials(1, now_ns, |_| true);
         }
         Ok(partial)
     }
@@ -311,6 +367,8 @@ impl Shared {
             }
         };
         let mut table = self.partials.known();
+        // Whoever takes the disk out of use ends what is in this table afterwards.
+        self.check_in_use()?;
         let Some(known) = table.get_mut(key).filter(|k| k.id == id) else { return Ok(None) };
         // Another one opened it meanwhile, and may have written already.
         if let Some(open) = known.open.upgrade() {
@@ -339,8 +397,7 @@ impl Shared {
             }
         })
         .map_err(failed("read", &path))?;
-        let state = Mutex::new(state);
-        Ok(Partial { shared: self.clone(), id, head, head_len, state })
+        Ok(Partial::new(self, id, head, head_len, state))
     }
 }
 
@@ -352,16 +409,38 @@ impl State {
 }
 
 impl Partial {
+    fn new(shared: &Arc<Shared>, id: u64, head: PartialHead, head_len: u64, state: State) -> Self {
+        let (disk, key) = (shared.number, format::key(head.bucket_id, &head.name));
+        let (shared, state) = (Arc::downgrade(shared), Mutex::new(state));
+        let head = Arc::new(head);
+        Self { shared, disk, id, key, head, head_len, state }
+    }
+
+    /// Its disk, while that is in use.
+    fn shared(&self) -> Result<Arc<Shared>> {
+        self.shared.upgrade().ok_or_else(|| io::gone(&self.head.name))
+    }
+
+    /// Nothing can be read or added any more.
+    fn end(&self) {
+        let mut state = self.state();
+        (state.over, state.files) = (true, None);
+        state.slots.clear();
+    }
+
+    /// Changes what the disk knows of it, while that is in use and knows it.
+    fn with_known<T>(&self, f: impl FnOnce(&mut Known) -> T) -> Option<T> {
+        let shared = self.shared.upgrade()?;
+        let mut table = shared.partials.known();
+        table.get_mut(&self.key).filter(|k| k.id == self.id).map(f)
+    }
+
     fn files(&self) -> Result<Files> {
         self.state().files.clone().ok_or_else(|| io::gone(&self.head.name))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn key(&self) -> Vec<u8> {
-        format::key(self.head.bucket_id, &self.head.name)
     }
 
     pub(crate) fn head(&self) -> &PartialHead {
@@ -392,24 +471,17 @@ impl Partial {
     }
 
     pub(crate) fn validation(&self) -> Validation {
-        let table = self.shared.partials.known();
-        table.get(&self.key()).filter(|k| k.id == self.id).map(|k| k.validation).unwrap_or_default()
+        self.with_known(|known| known.validation).unwrap_or_default()
     }
 
     /// Notes that the backend still has this version.
     pub(crate) fn validated(&self, validation: Validation) {
-        let mut table = self.shared.partials.known();
-        if let Some(known) = table.get_mut(&self.key()).filter(|k| k.id == self.id) {
-            known.validation = validation;
-        }
+        self.with_known(|known| known.validation = validation);
     }
 
     /// Notes an access, for eviction.
     pub(crate) fn touch(&self, now_ns: u64) {
-        let mut table = self.shared.partials.known();
-        if let Some(known) = table.get_mut(&self.key()).filter(|k| k.id == self.id) {
-            known.atime_ns = now_ns;
-        }
+        self.with_known(|known| known.atime_ns = now_ns);
     }
 
     /// The bytes of `range`, checked. `Corrupt`: some of its granules are not here, or were damaged
@@ -424,14 +496,14 @@ impl Partial {
     fn take_over(&self) -> Result<Option<(Filling, Vec<Reservation>)>> {
         let Some(table) = self.table()? else { return Ok(None) };
         let file = self.files()?.payload;
-        let shared = &self.shared;
+        let shared = self.shared()?;
         let space = {
             let mut known = shared.partials.known();
-            if known.get(&self.key()).is_none_or(|k| k.id != self.id) {
+            if known.get(&self.key).is_none_or(|k| k.id != self.id) {
                 return Ok(None);
             }
             self.state().over = true;
-            known.remove(&self.key()).map_or(0, |k| k.space)
+            known.remove(&self.key).map_or(0, |k| k.space)
         };
         let (from, to) = (shared.partials.payload_path(self.id), shared.work_path(self.id));
         let moved = shared.io.rename(&from, &to).map_err(failed("rename", &from));
@@ -439,6 +511,6 @@ impl Partial {
         shared.room.set_aside(0, space);
         moved?;
         let held = shared.room.try_reserve(space).into_iter().collect();
-        Ok(Some((Filling::filled(shared.clone(), self.id, file, self.head.size, table), held)))
+        Ok(Some((Filling::filled(&shared, self.id, file, self.head.size, table), held)))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use forebay_core::{Error, Result};
 
 use super::{Partial, PartialHead, Validation};
+use crate::store::index::Span;
 use crate::store::record::{Record, RecordMeta};
 use crate::store::volume::{Parts, Volume};
 use crate::store::{Store, blocking, format};
@@ -69,6 +70,45 @@ impl Store {
         blocking(move || shared.begin_partial(head, validation)).await
     }
 
+    /// The objects of a bucket that are here in part, in the order of names, and whether there are more.
+    pub(crate) fn partials(&self, span: &Span, limit: usize) -> (Vec<Arc<PartialHead>>, bool) {
+        let online = self.disks.online();
+        let scan = |v: &Arc<Volume>| v.shared().partials.scan(span, limit.saturating_add(1));
+        let mut found: Vec<_> = online.iter().flat_map(scan).collect();
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found.dedup_by(|a, b| a.name == b.name);
+        let more = found.len() > limit;
+        found.truncate(limit);
+        (found, more)
+    }
+
+    /// What is here in part of an object; it is not opened.
+    pub(crate) fn partial_head(&self, bucket_id: u64, name: &str) -> Option<Arc<PartialHead>> {
+        let key = format::key(bucket_id, name);
+        self.disks.online().iter().find_map(|v| v.shared().partials.head(&key))
+    }
+
+    /// Notes that the backend has this version of an object now: what is here in part of another one
+    /// is dropped. Whether something was.
+    pub(crate) async fn keep_partial_of(
+        &self,
+        (bucket_id, name): (u64, &str),
+        version: Option<&str>,
+        validation: Validation,
+    ) -> Result<bool> {
+        let Some(head) = self.partial_head(bucket_id, name) else { return Ok(false) };
+        match version.filter(|version| *version == head.version) {
+            Some(version) => {
+                let key = format::key(bucket_id, name);
+                for volume in self.disks.online().iter() {
+                    volume.shared().partials.validate(&key, version, validation);
+                }
+                Ok(false)
+            }
+            None => Ok(self.drop_partial(bucket_id, name).await?.is_some()),
+        }
+    }
+
     /// Drops what is here in part of an object. Returns the space freed, if there was any.
     pub(crate) async fn drop_partial(&self, bucket_id: u64, name: &str) -> Result<Option<u64>> {
         self.drop_partial_of(&format::key(bucket_id, name)).await
@@ -90,8 +130,8 @@ impl Store {
         let partial = partial.clone();
         blocking(move || {
             let id = partial.id;
-            let dropped = partial.shared.drop_partial_if(&partial.key(), |k| k.id == id);
-            Ok(dropped.is_some())
+            let Some(shared) = partial.shared.upgrade() else { return Ok(false) };
+            Ok(shared.drop_partial_if(&partial.key, |k| k.id == id).is_some())
         })
         .await
     }
@@ -103,8 +143,8 @@ impl Store {
         partial: &Arc<Partial>,
         meta: RecordMeta,
     ) -> Result<Option<Record>> {
-        let volume = self.disks.number(partial.shared.number)?;
-        let (key, mine) = (partial.key(), partial.clone());
+        let volume = self.disks.number(partial.disk)?;
+        let (key, mine) = (partial.key.clone(), partial.clone());
         let Some((filling, held)) = blocking(move || mine.take_over()).await? else {
             return Ok(None);
         };

@@ -182,10 +182,12 @@ async fn the_one_unused_for_longest_goes_first() {
         all.push(partial);
     }
     let volume = store.volumes()[0].shared().clone();
-    assert_eq!(volume.evict_partials(u64::MAX, 10), 0, "nothing is older");
-    assert_eq!(volume.evict_partials(1, u64::MAX), FILES + SPACE);
+    let evict = |need, horizon, bucket| volume.evict_partials(need, horizon, |id| id == bucket);
+    assert_eq!(evict(u64::MAX, 10, 1), [0; 0], "nothing is older");
+    assert_eq!(evict(u64::MAX, u64::MAX, 2), [0; 0], "nothing is of that bucket");
+    assert_eq!(evict(1, u64::MAX, 1), [FILES + SPACE]);
     assert_eq!(all.iter().map(|p| p.is_over()).collect::<Vec<_>>(), [false, true, false]);
-    assert_eq!(volume.evict_partials(u64::MAX, 30), FILES + SPACE);
+    assert_eq!(evict(u64::MAX, 30, 1), [FILES + SPACE]);
     assert_eq!(all.iter().map(|p| p.is_over()).collect::<Vec<_>>(), [false, true, true]);
 }
 

@@ -1,0 +1,195 @@
+//! Objects in part as other work than range reads sees them: questions to the backend, listings,
+//! evictions and checks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::intra::{ListPage, ListRequest};
+use forebay_core::object::{ListEntry, ObjectMeta, RowKind, remote_etag};
+use forebay_core::size::ByteRange;
+use forebay_core::{ErrorCode, Result};
+use forebay_node::clock::unix_ns;
+
+use crate::backend::RemoteMeta;
+use crate::object::ObjectService;
+use crate::object::list::start;
+use crate::store::{GRANULE, PartialHead, Span, Validation};
+
+/// What a check of an object in part found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CheckedParts {
+    pub(crate) bytes: u64,
+    /// Granules that were damaged; they are fetched again when they are read.
+    pub(crate) damaged: u64,
+}
+
+impl ObjectService {
+    /// Asks the backend what an object is now. What is here in part of another version is dropped,
+    /// so that a range that is read next is of the version that the answer names.
+    pub(in crate::object) async fn stat(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<RemoteMeta> {
+        let asked = self.asked_now();
+        let answer = self.backend(info).await?.stat(name).await;
+        self.noticed(info, name, answer.as_ref().map_err(|e| e.code), asked).await?;
+        answer
+    }
+
+    /// When a question to a backend begins.
+    pub(in crate::object) fn asked_now(&self) -> Validation {
+        Validation { epoch: self.state().version, ns: unix_ns() }
+    }
+
+    /// Takes note of what the backend said of an object.
+    pub(in crate::object) async fn noticed(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        answer: Result<&RemoteMeta, ErrorCode>,
+        asked: Validation,
+    ) -> Result<()> {
+        let version = match answer {
+            Ok(remote) => Some(remote.version.as_str()),
+            Err(ErrorCode::ObjectNotFound) => None,
+            Err(_) => return Ok(()),
+        };
+        self.store().keep_partial_of((info.id, name), version, asked).await.map(drop)
+    }
+
+    /// A page of the copies that lie here, whole or in part. Those in part are not `present`.
+    pub(crate) async fn page_of_copies(&self, request: &ListRequest) -> Result<ListPage> {
+        let page = self.page_here(request).await?;
+        Ok(self.with_parts(request, page))
+    }
+
+    /// Adds to a page the objects that are here in part.
+    pub(crate) fn with_parts(&self, request: &ListRequest, page: ListPage) -> ListPage {
+        let ListRequest { bucket_id, prefix, after, until, limit, .. } = request;
+        let span = Span::new(*bucket_id, prefix, start(after), until.as_deref());
+        let (parts, more) = self.store().partials(&span, *limit);
+        if parts.is_empty() { page } else { merged(page, (parts, more), *limit) }
+    }
+
+    /// Compares what is here in part of an object with its checksums, and drops what is damaged. `rest`
+    /// is told how many bytes it read, how long that took, and whether it was a full step. `None`:
+    /// nothing is here in part.
+    pub(crate) async fn check_parts(
+        &self,
+        bucket_id: u64,
+        name: &str,
+        mut rest: impl FnMut(u64, Duration, bool) -> Duration + Send,
+    ) -> Result<Option<CheckedParts>> {
+        let Some(partial) = self.store().partial(bucket_id, name).await? else { return Ok(None) };
+        let mut checked = CheckedParts::default();
+        for granule in 0..partial.head().granules() {
+            if !partial.has(granule) {
+                continue;
+            }
+            let start = u64::from(granule) * GRANULE;
+            let len = partial.head().granule_len(granule);
+            let begun = Instant::now();
+            match partial.read(ByteRange { start, end: start + len }).await {
+                Ok(bytes) => checked.bytes += bytes.len() as u64,
+                Err(e) if e.code == ErrorCode::Corrupt => checked.damaged += 1,
+                Err(e) if e.code == ErrorCode::ObjectNotFound => return Ok(None),
+                Err(e) => return Err(e),
+            }
+            let pause = rest(len, begun.elapsed(), false);
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+        }
+        Ok(Some(checked))
+    }
+
+    /// Names of what a disk has in part, with the ids of their buckets.
+    pub(crate) fn parts_on(&self, number: usize) -> Result<Vec<Arc<PartialHead>>> {
+        Ok(self.volume(number)?.shared().partials.all())
+    }
+
+    /// Has nothing kept that is on its way of a prefix: it is of before this moment. `flat`: without
+    /// what lies in directories below.
+    pub(crate) fn keep_nothing_under_way(&self, info: &BucketInfo, prefix: &str, flat: bool) {
+        self.0.fetches.supersede_all(|key| {
+            let rest = key.name.strip_prefix(prefix).filter(|_| key.bucket_id == info.id);
+            rest.is_some_and(|rest| !flat || !rest.contains('/'))
+        });
+    }
+}
+
+/// Rows of both in the order of names; a whole copy comes before parts of the same object.
+fn merged(
+    page: ListPage,
+    (parts, more_parts): (Vec<Arc<PartialHead>>, bool),
+    limit: usize,
+) -> ListPage {
+    let ListPage { mut entries, more } = page;
+    // Behind the last name of a list that goes on, nothing is known of it.
+    let ends = [
+        entries.last().filter(|_| more).map(|entry| entry.name.clone()),
+        parts.last().filter(|_| more_parts).map(|head| head.name.clone()),
+    ];
+    let end = ends.into_iter().flatten().min();
+    entries.extend(parts.iter().map(|head| row(head)));
+    entries.retain(|entry| end.as_ref().is_none_or(|end| entry.name <= *end));
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    entries.dedup_by(|later, first| later.name == first.name);
+    let more = end.is_some() || entries.len() > limit;
+    entries.truncate(limit);
+    ListPage { entries, more }
+}
+
+fn row(head: &PartialHead) -> ListEntry {
+    let PartialHead { name, size, version, etag, mtime_ns, .. } = head;
+    let meta = ObjectMeta {
+        size: *size,
+        version: version.clone(),
+        etag: remote_etag(etag, version, *size),
+        mtime_ns: *mtime_ns,
+        present: false,
+        ..ObjectMeta::default()
+    };
+    ListEntry { name: name.clone(), meta, kind: RowKind::Object }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(names: &[&str], more: bool) -> ListPage {
+        let meta = ObjectMeta { present: true, ..ObjectMeta::default() };
+        let entry =
+            |name: &&str| ListEntry { name: (*name).into(), meta: meta.clone(), ..<_>::default() };
+        ListPage { entries: names.iter().map(entry).collect(), more }
+    }
+
+    fn parts(names: &[&str], more: bool) -> (Vec<Arc<PartialHead>>, bool) {
+        let head = |name: &&str| PartialHead { name: (*name).into(), ..PartialHead::default() };
+        (names.iter().map(head).map(Arc::new).collect(), more)
+    }
+
+    fn names(page: &ListPage) -> String {
+        let mark =
+            |e: &ListEntry| if e.meta.present { e.name.clone() } else { format!("({})", e.name) };
+        let names: Vec<_> = page.entries.iter().map(mark).collect();
+        format!("{}{}", names.join(" "), if page.more { " ..." } else { "" })
+    }
+
+    #[test]
+    fn a_page_has_whole_copies_and_parts_in_order_and_goes_on_where_either_does() {
+        let cases = [
+            ((&["a", "c"][..], false), (&["b", "c"][..], false), 9, "a (b) c"),
+            ((&["a", "c"], true), (&["b", "d"], false), 9, "a (b) c ..."),
+            ((&["a", "d"], false), (&["b", "c"], true), 9, "a (b) (c) ..."),
+            ((&["a", "c"], false), (&["b", "d"], false), 3, "a (b) c ..."),
+            ((&[], false), (&["b"], false), 9, "(b)"),
+        ];
+        for ((whole, more), (in_part, more_parts), limit, expected) in cases {
+            let got = merged(page(whole, more), parts(in_part, more_parts), limit);
+            assert_eq!(names(&got), expected);
+        }
+    }
+}
