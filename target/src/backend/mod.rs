@@ -6,6 +6,7 @@
 
 mod adaptive;
 pub mod azure;
+mod bounded;
 pub(crate) mod composed;
 pub mod faulty;
 pub mod folder;

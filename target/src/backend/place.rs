@@ -82,10 +82,11 @@ impl Place {
         }
     }
 
-    /// It answered with something that no such server answers.
+    /// It answered with something that no such server answers: the fault is not this cluster's.
     pub(super) fn nonsense(&self, what: &str, name: &str) -> Error {
         let uri = self.bucket.object_uri(name);
-        Error::internal(format!("{} answered for {uri} {what}", self.endpoint))
+        let text = format!("{} answered for {uri} {what}", self.endpoint);
+        Error::new(ErrorCode::Unavailable, text)
     }
 
     /// Its pages cannot be put together.
@@ -94,6 +95,15 @@ impl Place {
         Error::unsupported(format!(
             "{endpoint} lists bucket \"{bucket}\" in an order other than that of names"
         ))
+    }
+}
+
+/// The code of a status for which no backend has words of its own: a failure of the other server is
+/// not one of this node.
+pub(super) fn code_of(status: u16) -> ErrorCode {
+    match ErrorCode::from_status(status) {
+        ErrorCode::Internal => ErrorCode::Unavailable,
+        code => code,
     }
 }
 

@@ -4,18 +4,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use azure_core::credentials::TokenCredential;
+use azure_core::error::ErrorKind;
 use azure_core::http::policies::Policy;
-use azure_core::http::{ClientOptions, RetryOptions, Transport, Url};
+use azure_core::http::{
+    AsyncRawResponse, ClientOptions, HttpClient, Method, Request, RetryOptions, Transport, Url,
+};
 use azure_storage_blob::{BlobContainerClient, BlobContainerClientOptions};
 use forebay_core::error::{Error, Result};
 use forebay_node::bill::Bill;
+use futures::StreamExt;
 use tokio::sync::Mutex;
 
 use super::billed::Billed;
 use super::credentials::{Account, AzureCredentials, entra, key_bytes, names_entra};
 use super::sign::SharedKey;
 use crate::backend::RetryPolicy;
+use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES};
 use crate::egress::innermost;
 
 /// How Azure Blob Storage is spoken to.
@@ -144,7 +150,7 @@ impl AzureClients {
             .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| Error::internal(format!("no client for {endpoint}: {}", innermost(&e))))?;
-        let transport = Transport::new(Arc::new(http));
+        let transport = Transport::new(Arc::new(BoundedAnswers(Arc::new(http))));
         let (mut policies, mut token): (Vec<Arc<dyn Policy>>, _) = (Vec::new(), None);
         let mut signed = true;
         match &settings.credentials {
@@ -169,6 +175,36 @@ impl AzureClients {
             ..ClientOptions::default()
         };
         Ok(AzureClient { service, options, token, signed, endpoint, settings })
+    }
+}
+
+/// Ends answers that are too long to be kept. Microsoft's crate reads refusals and listings whole;
+/// the bytes of a blob it hands on.
+#[derive(Debug)]
+struct BoundedAnswers(Arc<dyn HttpClient>);
+
+#[async_trait]
+impl HttpClient for BoundedAnswers {
+    async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
+        let (status, headers, body) = self.0.execute_request(request).await?.deconstruct();
+        let parses = request.url().query_pairs().any(|(key, _)| key == "comp" || key == "restype");
+        let mut left = match u16::from(status) {
+            ..300 if request.method() == Method::Get && !parses => {
+                return Ok(AsyncRawResponse::new(status, headers, Box::pin(body)));
+            }
+            ..300 => MAX_LISTING_BYTES,
+            _ => MAX_ERROR_BYTES,
+        };
+        let most = left;
+        let bounded = body.map(move |piece| {
+            let piece = piece?;
+            left = left.checked_sub(piece.len()).ok_or_else(|| {
+                let text = format!("the answer has more than {most} bytes, which is the limit");
+                azure_core::Error::with_message(ErrorKind::Io, text)
+            })?;
+            Ok(piece)
+        });
+        Ok(AsyncRawResponse::new(status, headers, Box::pin(bounded)))
     }
 }
 

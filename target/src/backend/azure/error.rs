@@ -6,7 +6,7 @@ use azure_core::http::RawResponse;
 use forebay_core::error::{Error, ErrorCode};
 
 use super::token::is_passing;
-use crate::backend::place::{Place, hinting_at_clocks, retry_after};
+use crate::backend::place::{Place, code_of, hinting_at_clocks, retry_after};
 use crate::egress::innermost;
 
 pub(super) const CREDENTIALS_HINT: &str = "set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY, \
@@ -59,7 +59,8 @@ impl Errors {
                 self.place.no_credentials(is_passing(e), &why).hint(CREDENTIALS_HINT)
             }
             ErrorKind::Connection | ErrorKind::Io => self.unavailable(&innermost(e)),
-            _ => self.place.refused(ErrorCode::Internal, &innermost(e), name),
+            // An answer that cannot be read, for example.
+            _ => self.place.refused(ErrorCode::Unavailable, &innermost(e), name),
         }
     }
 
@@ -128,7 +129,7 @@ impl Errors {
             (_, 429 | 503) => after(self.place.busy(&said), raw),
             (_, 408 | 500 | 502 | 504) => after(self.unavailable(&said), raw),
             (_, 501) => self.place.refused(ErrorCode::Unsupported, &said, name),
-            _ => self.place.refused(ErrorCode::from_status(status), &said, name),
+            _ => self.place.refused(code_of(status), &said, name),
         }
     }
 

@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 use super::credentials::Renewed;
 use super::error::{CREDENTIALS_HINT, Failure};
 use crate::backend::RetryPolicy;
+use crate::backend::bounded::has_long_head;
 use crate::egress::innermost;
 
 /// Google's own address.
@@ -110,6 +111,9 @@ impl GcsClient {
     /// Sends a request as it is; an answer above 399 is a failure.
     pub(super) async fn send_bare(request: RequestBuilder) -> Result<Response, Failure> {
         let answer = request.send().await.map_err(|e| Failure::of_http(&e))?;
+        if has_long_head(&answer) {
+            return Err(Failure::Nonsense("its answer has too many headers".into()));
+        }
         match answer.status().as_u16() {
             400.. => Err(Failure::of_answer(answer).await),
             _ => Ok(answer),

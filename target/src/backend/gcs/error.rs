@@ -9,7 +9,8 @@ use google_cloud_storage::Error as CrateError;
 use google_cloud_storage::error::ReadError;
 use http::HeaderMap;
 
-use crate::backend::place::{Place, hinting_at_clocks, retry_after};
+use crate::backend::bounded::read_error;
+use crate::backend::place::{Place, code_of, hinting_at_clocks, retry_after};
 use crate::egress::innermost;
 
 /// Who is to be named in an error.
@@ -69,7 +70,7 @@ impl Failure {
     pub(super) async fn of_answer(answer: reqwest::Response) -> Self {
         let (status, retry_after) = (answer.status().as_u16(), after(answer.headers()));
         let date = text(answer.headers(), "date");
-        let body = answer.bytes().await.unwrap_or_default();
+        let body = read_error(answer).await;
         Self::Refused { status, said: said(status, &body), retry_after, date }
     }
 
@@ -144,7 +145,7 @@ impl Errors {
             }
             Failure::Unreachable(why) => self.unavailable(why),
             Failure::NoCredentials { why, transient } => self.no_credentials(why, *transient),
-            Failure::Nonsense(what) => self.place.refused(ErrorCode::Internal, what, name),
+            Failure::Nonsense(what) => self.place.refused(ErrorCode::Unavailable, what, name),
             Failure::Damaged(how) => {
                 let text = format!("{} came damaged: {how}", self.place.subject(name));
                 Error::new(ErrorCode::Corrupt, text).hint("read it again")
@@ -192,7 +193,7 @@ impl Errors {
             (429 | 503, _) => self.place.busy(said),
             (408 | 500 | 502 | 504, _) => self.unavailable(said),
             (501, _) => self.place.refused(ErrorCode::Unsupported, said, name),
-            _ => self.place.refused(ErrorCode::from_status(status), said, name),
+            _ => self.place.refused(code_of(status), said, name),
         }
     }
 }

@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use forebay_core::bill::RequestClass;
 use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_node::off_worker;
 use reqwest::{Method, RequestBuilder};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{Facts, Failure, GcsBackend, object_path};
+use crate::backend::bounded::{Unread, read_listing};
 use crate::backend::composed::TEMPORARY;
 use crate::backend::{RemoteEntry, RemoteMeta, RemotePage};
 
@@ -64,7 +66,12 @@ impl GcsBackend {
     ) -> Result<T, Failure> {
         let whole = async {
             let answer = self.client.send(request).await?;
-            answer.json::<T>().await.map_err(|e| Failure::of_http(&e))
+            let body = read_listing(answer).await.map_err(|unread| match unread {
+                Unread::Broken(e) => Failure::of_http(&e),
+                Unread::TooLong => Failure::Nonsense(unread.why()),
+            })?;
+            let parsed = off_worker(body.len(), || serde_json::from_slice::<T>(&body));
+            parsed.map_err(|e| Failure::Nonsense(format!("unreadable: {e}")))
         };
         let limit = self.client.settings.read_timeout;
         tokio::time::timeout(limit, whole).await.unwrap_or_else(|_| Err(Failure::timeout()))

@@ -3,7 +3,7 @@
 use forebay_core::error::{Error, ErrorCode};
 use reqwest::Response;
 
-use crate::backend::place::{Place, retry_after};
+use crate::backend::place::{Place, code_of, retry_after};
 use crate::egress::{self, innermost};
 
 /// Who is to be named in an error.
@@ -50,9 +50,9 @@ impl Errors {
                 error
             }
             (300..=399, _) => {
-                self.place.refused(ErrorCode::Internal, "a redirect to nowhere", name)
+                self.place.refused(ErrorCode::Unavailable, "a redirect to nowhere", name)
             }
-            _ => self.place.refused(ErrorCode::from_status(status), &said, name),
+            _ => self.place.refused(code_of(status), &said, name),
         }
     }
 

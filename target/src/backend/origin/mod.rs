@@ -24,6 +24,7 @@ use futures::stream;
 use reqwest::{Method, RequestBuilder, Response, Url};
 use tokio::time::timeout;
 
+use super::bounded::has_long_head;
 use super::place::Place;
 use super::source::{content_range, kept_content_type};
 use super::{After, Backend, BodyStream, PutBody, RemoteMeta, RemoteObject, RemotePage};
@@ -85,6 +86,9 @@ impl OriginBackend {
     async fn send(&self, request: RequestBuilder, name: Option<&str>) -> Result<Response> {
         self.bill.request(RequestClass::Request);
         match timeout(self.settings.read_timeout, request.send()).await {
+            Ok(Ok(answer)) if has_long_head(&answer) => {
+                Err(self.errors.unavailable("its answer has too many headers"))
+            }
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(e)) => Err(self.errors.of_send(&e, name)),
             Err(_) => Err(self.errors.unavailable("it did not answer in time")),

@@ -3,7 +3,8 @@
 use forebay_core::error::{Error, ErrorCode};
 use reqwest::Response;
 
-use crate::backend::place::{Place, retry_after};
+use crate::backend::bounded::read_error;
+use crate::backend::place::{Place, code_of, retry_after};
 use crate::egress::innermost;
 
 /// Longest part of an answer that is shown.
@@ -25,7 +26,7 @@ impl Errors {
         let status = answer.status().as_u16();
         let after = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
         let after = retry_after(after);
-        let body = answer.bytes().await.unwrap_or_default();
+        let body = read_error(answer).await;
         let json = serde_json::from_slice::<serde_json::Value>(&body).ok();
         let said = json.as_ref().and_then(|json| json["message"].as_str());
         let said: String = match said {
@@ -50,7 +51,7 @@ impl Errors {
                 error.retry_after_s = after;
                 error
             }
-            _ => self.place.refused(ErrorCode::from_status(status), &said, name),
+            _ => self.place.refused(code_of(status), &said, name),
         }
     }
 

@@ -21,11 +21,13 @@ use forebay_core::v1::headers as v1;
 use forebay_core::v1::list::{ListMsg, MAX_PAGE, MSGPACK, Page};
 use forebay_core::v1::query::{bucket_uri, object_uri};
 use forebay_node::bill::Bill;
+use forebay_node::off_worker;
 use futures::{StreamExt, TryStreamExt};
 use reqwest::redirect::Policy;
 use reqwest::{Body, Client, Method, RequestBuilder, Response};
 use tokio::time::timeout;
 
+use super::bounded::{has_long_head, read_listing};
 use super::place::Place;
 use super::source::{SourceError, content_range};
 use super::{After, Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
@@ -134,6 +136,9 @@ impl RemoteBackend {
             Ok(Err(e)) => return Err(self.errors.of_send(&e)),
             Err(_) => return Err(self.errors.unavailable("it did not answer in time")),
         };
+        if has_long_head(&answer) {
+            return Err(self.errors.unavailable("its answer has too many headers"));
+        }
         match answer.status().as_u16() {
             400.. => Err(self.explain(self.errors.refused(answer, name).await).await),
             _ => Ok(answer),
@@ -166,9 +171,11 @@ impl RemoteBackend {
         let answer = self.send(request, self.settings.read_timeout, None).await?;
         let is_forebay = answer.headers().contains_key(MAP_HEADER);
         self.is_aistore.store(!is_forebay, Ordering::Relaxed);
-        let body = timeout(self.settings.read_timeout, answer.bytes()).await;
+        let body = timeout(self.settings.read_timeout, read_listing(answer)).await;
         let body = body.map_err(|_| self.errors.unavailable("its listing stalled"))?;
-        Page::from_msgpack(&body.map_err(|e| self.errors.of_send(&e))?)
+        let body = body.map_err(|unread| self.errors.unavailable(&unread.why()))?;
+        let page = off_worker(body.len(), || Page::from_msgpack(&body));
+        page.map_err(|e| self.errors.unavailable(&e.message))
     }
 
     /// All of a folder of an AIStore, by the tokens of one listing.

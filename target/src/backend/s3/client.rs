@@ -9,16 +9,24 @@ use aws_config::meta::region::RegionProviderChain;
 use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_s3::Client;
+use aws_sdk_s3::config::interceptors::{
+    BeforeDeserializationInterceptorContextMut, BeforeTransmitInterceptorContextRef,
+};
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    Credentials, IdentityCache, RequestChecksumCalculation, ResponseChecksumValidation,
-    StalledStreamProtectionConfig,
+    ConfigBag, Credentials, IdentityCache, Intercept, RequestChecksumCalculation,
+    ResponseChecksumValidation, RuntimeComponents, StalledStreamProtectionConfig,
 };
+use aws_sdk_s3::error::BoxError;
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::config_bag::{Storable, StoreReplace};
 use forebay_core::error::{Error, Result};
+use http_body_util::Limited;
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::backend::RetryPolicy;
+use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES};
 
 /// Region that is signed for when nothing names one.
 const DEFAULT_REGION: &str = "us-east-1";
@@ -103,6 +111,55 @@ pub(crate) struct S3Client {
     pub(crate) settings: S3Settings,
 }
 
+/// Ends answers that are too long to be kept. The SDK reads refusals and listings whole; the bytes of
+/// an object it hands on.
+#[derive(Debug)]
+struct BoundedAnswers;
+
+/// Marks a call that reads an object: when the answer is here, the request is not any more.
+#[derive(Clone, Copy, Debug)]
+struct ReadsObject;
+
+impl Storable for ReadsObject {
+    type Storer = StoreReplace<Self>;
+}
+
+impl Intercept for BoundedAnswers {
+    fn name(&self) -> &'static str {
+        "BoundedAnswers"
+    }
+
+    fn read_before_transmit(
+        &self,
+        context: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        // As the SDK names the operation in the query.
+        if context.request().uri().contains("x-id=GetObject") {
+            config.interceptor_state().store_put(ReadsObject);
+        }
+        Ok(())
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let response = context.response_mut();
+        let most = match response.status().is_success() {
+            true if config.load::<ReadsObject>().is_some() => return Ok(()),
+            true => MAX_LISTING_BYTES,
+            false => MAX_ERROR_BYTES,
+        };
+        let body = std::mem::replace(response.body_mut(), SdkBody::taken());
+        *response.body_mut() = SdkBody::from_body_1_x(Limited::new(body, most));
+        Ok(())
+    }
+}
+
 /// Clients made so far.
 pub(crate) struct S3Clients {
     settings: S3Settings,
@@ -143,7 +200,8 @@ impl S3Clients {
             // Retries are a decorator's; only calls for credentials have their own.
             .retry_config(RetryConfig::disabled())
             .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
-            .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+            .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+            .interceptor(BoundedAnswers);
         if let Some(url) = endpoint {
             // The SDK puts the bucket right behind it, as in `/s3bucket`.
             let url = format!("{}/", url.trim_end_matches('/'));

@@ -7,7 +7,7 @@ use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use forebay_core::error::{Error, ErrorCode};
 
-use crate::backend::place::{Place, hinting_at_clocks, retry_after};
+use crate::backend::place::{Place, code_of, hinting_at_clocks, retry_after};
 use crate::egress::innermost;
 
 /// Who is to be named in an error.
@@ -144,7 +144,7 @@ impl Errors {
             }
             (_, 501) => self.place.refused(ErrorCode::Unsupported, &said, name),
             (_, 507) => self.place.refused(ErrorCode::OutOfSpace, &said, name),
-            _ => self.place.refused(ErrorCode::from_status(status), &said, name),
+            _ => self.place.refused(code_of(status), &said, name),
         }
     }
 

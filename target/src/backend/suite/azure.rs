@@ -22,7 +22,7 @@ fn quick() -> RetryPolicy {
     RetryPolicy { first_pause: Duration::from_millis(1), ..RetryPolicy::default() }
 }
 
-fn settings(endpoint: &str, key: &str) -> AzureSettings {
+pub(super) fn settings(endpoint: &str, key: &str) -> AzureSettings {
     AzureSettings {
         account: Some(ACCOUNT.into()),
         credentials: AzureCredentials::Key(key.into()),

@@ -21,7 +21,7 @@ fn quick() -> RetryPolicy {
     RetryPolicy { first_pause: Duration::from_millis(1), ..RetryPolicy::default() }
 }
 
-fn settings(endpoint: &str) -> GcsSettings {
+pub(super) fn settings(endpoint: &str) -> GcsSettings {
     GcsSettings {
         endpoint: Some(endpoint.into()),
         resumable_above: 6 << 20,

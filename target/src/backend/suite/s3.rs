@@ -16,7 +16,7 @@ use super::{Fixture, conformance, content, failure, list_all, read};
 use crate::backend::s3::{S3Backend, S3Client, S3Clients, S3Credentials, S3Settings};
 use crate::backend::{Backend, BackendSettings, Backends, PutBody, RetryPolicy};
 
-fn settings(endpoint: &str, secret: &str) -> S3Settings {
+pub(super) fn settings(endpoint: &str, secret: &str) -> S3Settings {
     let credentials = S3Credentials { access_key: ACCESS_KEY.into(), secret_key: secret.into() };
     S3Settings {
         endpoint: Some(endpoint.into()),

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// One request, as the server saw it.
@@ -46,4 +47,32 @@ pub(super) fn serve(
         }
     });
     (endpoint, seen)
+}
+
+/// Answers each request by a head with this status, and then by bytes without end. Gives the
+/// server's URL, and how many bytes clients took.
+pub(super) fn serve_endless(status: u16) -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let taken = Arc::<AtomicU64>::default();
+    let counted = taken.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let taken = counted.clone();
+            std::thread::spawn(move || {
+                let mut request = BufReader::new(stream.try_clone().unwrap());
+                let mut line = String::new();
+                while request.read_line(&mut line).is_ok_and(|n| n > 2) {
+                    line.clear();
+                }
+                let head = format!("HTTP/1.1 {status} X\r\nconnection: close\r\n\r\n");
+                let mut sent = stream.write_all(head.as_bytes());
+                while sent.is_ok() {
+                    sent = stream.write_all(&[b' '; 64 << 10]);
+                    taken.fetch_add(64 << 10, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    (endpoint, taken)
 }
