@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from forebay_cluster import wait_until
+from forebay_cluster import first_panic, wait_until
 from forebay_fixture import binary
 
 import forebay
@@ -83,3 +83,19 @@ def test_a_server_ends_although_its_starter_was_killed(tmp_path: Path) -> None:
     starter.send_signal(signal.SIGKILL)
     starter.communicate()
     wait_until(lambda: not listens(endpoint), "the server ends", 30)
+
+
+def test_a_server_that_panicked_fails_the_test_that_saw_nothing_of_it() -> None:
+    cluster = Cluster().start()
+    server = cluster._server
+    assert server is not None
+    with server.log.open("a") as log:
+        log.write("\nthread 'worker' (7) panicked at src/lib.rs:1:2:\nwhy it did\n")
+    with pytest.raises(RuntimeError, match="(?s)panicked.*why it did"):
+        cluster.stop()
+    assert not server.folder.exists()
+
+
+def test_a_panic_in_the_log_of_any_node_is_found() -> None:
+    assert first_panic("INFO target listens\n") is None
+    assert first_panic("a\nthread 'x' panicked at b:\nwhy\n") == "thread 'x' panicked at b:\nwhy"

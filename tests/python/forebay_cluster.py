@@ -72,6 +72,13 @@ def metrics_of(url: str) -> list[tuple[str, dict[str, str], float]]:
     ]
 
 
+def first_panic(log: str) -> str | None:
+    """The first panic in a node's log with the lines behind it; None if there is none."""
+    lines = log.splitlines()
+    found = (at for at, line in enumerate(lines) if "panicked" in line)
+    return next(("\n".join(lines[at : at + 12]) for at in found), None)
+
+
 @dataclass
 class Cluster:
     """A running `forebay dev`: separate processes on 127.0.0.1."""
@@ -149,6 +156,13 @@ class Cluster:
                 pytest.fail(f"the cluster did not stop on SIGTERM:\n{self.tail()}")
             if code != 0:
                 pytest.fail(f"`forebay dev` ended with {code} on SIGTERM:\n{self.tail()}")
+        self.fail_on_panics()
+
+    def fail_on_panics(self) -> None:
+        """Fails the test run if a node panicked, whatever the tests saw of it."""
+        for log in [self.log, *sorted(self.folder.glob("*/log"))]:
+            if log.is_file() and (panic := first_panic(log.read_text(errors="replace"))):
+                pytest.fail(f"a node panicked; {log} has\n{panic}")
 
     def tail(self) -> str:
         """The ends of all logs, for a failure's message."""

@@ -18,6 +18,9 @@ use crate::{http, ports, wait};
 /// Longest wait for a cluster to come up or go down.
 const SOON: Duration = Duration::from_secs(30);
 
+/// Lines of a panic that are shown.
+const PANIC_LINES: usize = 12;
+
 /// What kind of cluster a test wants.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -26,13 +29,16 @@ pub struct Options {
     /// Budget of each disk, as `--size` takes it.
     pub size: Option<&'static str>,
     pub folder_roots: Vec<PathBuf>,
+    /// More settings of all nodes (TOML tables).
+    pub settings: &'static str,
     /// Environment of all nodes. Nothing of a cloud's or Forebay's comes from the test's own.
     pub env: Vec<(String, String)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { gateways: 1, targets: 3, size: None, folder_roots: Vec::new(), env: Vec::new() }
+        let (folder_roots, env) = (Vec::new(), Vec::new());
+        Self { gateways: 1, targets: 3, size: None, folder_roots, settings: "", env }
     }
 }
 
@@ -323,7 +329,31 @@ impl Drop for Cluster {
                 let _ = child.wait();
             }
         }
+        let nodes = fs::read_dir(self.dir()).into_iter().flatten().flatten();
+        let logs = nodes.map(|node| node.path().join("log")).chain([self.dir().join("dev.log")]);
+        fail_on_panics(logs);
     }
+}
+
+/// Fails the test if one of these logs of nodes has a panic, whatever else the test saw. A second
+/// failure of a test would end all others of its program, so one that fails already is left alone.
+pub(crate) fn fail_on_panics(logs: impl IntoIterator<Item = PathBuf>) {
+    if std::thread::panicking() {
+        return;
+    }
+    for log in logs {
+        let text = fs::read(&log).unwrap_or_default();
+        if let Some(panic) = first_panic(&String::from_utf8_lossy(&text)) {
+            panic!("a node panicked; {} has\n{panic}", log.display());
+        }
+    }
+}
+
+/// The first panic in a log, with the lines behind it.
+fn first_panic(log: &str) -> Option<String> {
+    let mut lines = log.lines().skip_while(|line| !line.contains("panicked"));
+    let first: Vec<&str> = lines.by_ref().take(PANIC_LINES).collect();
+    (!first.is_empty()).then(|| first.join("\n"))
 }
 
 impl Home {
@@ -413,6 +443,11 @@ fn spawn_dev(options: &Options, dir: &Path, port: u16) -> Child {
     }
     for root in &options.folder_roots {
         command.arg("--folder-root").arg(root);
+    }
+    if !options.settings.is_empty() {
+        let file = dir.join("settings.toml");
+        fs::write(&file, options.settings).unwrap();
+        command.arg("--config").arg(file);
     }
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     set_env(&mut command, &options.env);
@@ -508,4 +543,23 @@ pub async fn run_job(
     let status = client.job(id).await.unwrap();
     assert_eq!((status.state, status.errors), (JobState::Done, 0), "{:?}", status.messages);
     status.objects
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_log_is_found_and_shown() {
+        let log = "INFO target listens\n\nthread 'worker' (7) panicked at src/a.rs:1:2:\nwhy\n";
+        let found = first_panic(log).unwrap();
+        assert!(found.starts_with("thread 'worker'") && found.ends_with("why"), "{found}");
+        assert_eq!(first_panic("INFO all is well\n"), None);
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("log"), log).unwrap();
+        let logs = [dir.path().join("log")];
+        let failed = std::panic::catch_unwind(|| fail_on_panics(logs));
+        assert!(failed.is_err());
+        fail_on_panics([dir.path().join("none")]);
+    }
 }

@@ -13,7 +13,7 @@ use forebay_core::intra::MapReply;
 use forebay_core::{Bucket, placement};
 use tempfile::TempDir;
 
-use crate::cluster::{forebay, set_env, signal, wait_for_end};
+use crate::cluster::{fail_on_panics, forebay, set_env, signal, wait_for_end};
 use crate::lab::Lab;
 use crate::{http, wait};
 
@@ -322,5 +322,6 @@ impl Drop for LabCluster {
                 let _ = child.wait();
             }
         }
+        fail_on_panics(self.nodes().map(|node| self.home(node).join("log")));
     }
 }

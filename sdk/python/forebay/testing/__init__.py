@@ -86,12 +86,20 @@ class Cluster:
         return self
 
     def stop(self) -> None:
-        """Ends it and removes its data."""
+        """Ends it and removes its data.
+
+        Raises:
+            RuntimeError: The server panicked at some time: a test that saw nothing of it must not
+                pass. The message has the lines of its log.
+        """
         server, self._server, self._endpoint = self._server, None, None
         if server is not None:
             server.leave()
             server.stop()
+            panic = _first_panic(server.log)
             shutil.rmtree(server.folder, ignore_errors=True)
+            if panic is not None:
+                raise RuntimeError(f"the server panicked; its log has\n{panic}")
 
     @property
     def endpoint(self) -> str:
@@ -122,4 +130,19 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        try:
+            self.stop()
+        except RuntimeError:
+            # What failed inside says more.
+            if error is None:
+                raise
+
+
+def _first_panic(log: Path) -> str | None:
+    """The first panic in a log with the lines behind it; None if there is none."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return None
+    found = (at for at, line in enumerate(lines) if "panicked" in line)
+    return next(("\n".join(lines[at : at + 12]) for at in found), None)
