@@ -104,6 +104,10 @@ sim: ## Run the cluster's rules under a simulator: SEEDS=1..1000, or SEED=17 wit
 	cargo run --release $(CARGO_FLAGS) -p forebay-sim -- \
 		$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1..1000) --all)
 
+.PHONY: fuzz
+fuzz: ## Feed mutated input to the parsers: FUZZ=tar|…|all|turn, FUZZ_SECONDS=60 for each
+	@ci/fuzz.sh "$(or $(FUZZ),all)" "$(or $(FUZZ_SECONDS),60)"
+
 .PHONY: faults
 faults: binary ## Break machines, disks and networks under load; needs root; JSON in build/faults
 	@ci/faults.sh $(FAULTS)
@@ -134,6 +138,7 @@ bench: shipped ## Measure beside the peers that are installed; JSON in build/ben
 	build/venv/bin/python bench/store.py --bin build/dist/forebay --out build/bench \
 	  --load build/dist/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS); \
 	build/venv/bin/python bench/batch.py --bin build/dist/forebay --out build/bench; \
+	build/venv/bin/python bench/crowd.py --bin build/dist/forebay --out build/bench; \
 	fake_gcs="$$(ci/fake_gcs.sh)" || fake_gcs=; \
 	build/venv/bin/python bench/clouds.py --bin build/dist/forebay --out build/bench \
 	  $${minio:+--minio "$$minio"} $${fake_gcs:+--fake-gcs "$$fake_gcs"}; \

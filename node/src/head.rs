@@ -168,6 +168,57 @@ mod tests {
         assert!(matches!(next(head.as_bytes(), &mut headers), Next::Unclear));
     }
 
+    /// Mutated heads; `FOREBAY_FUZZ_SECONDS` and `FOREBAY_FUZZ_SEED` as in the fuzz tests of `core`.
+    #[test]
+    fn fuzz_heads() {
+        use rand::rngs::StdRng;
+        use rand::{RngExt, SeedableRng};
+
+        let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+        let seconds: f64 = number("FOREBAY_FUZZ_SECONDS").unwrap_or(0.1);
+        let seed = number("FOREBAY_FUZZ_SEED").unwrap_or(1.0) as u64;
+        let mut random = StdRng::seed_from_u64(seed);
+        let seeds = [
+            "GET /v1/objects/b/o?x=1 HTTP/1.1\r\nHost: h\r\nConnection: Keep-Alive\r\n\r\n",
+            "PUT /o HTTP/1.1\r\ncontent-length: 10\r\nexpect: 100-continue\r\n\r\n0123456789",
+            "POST /o HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        ];
+        let edges =
+            ["\r\n", "\n", ": ", "Content-Length: ", "\0", "HTTP/1.1", "18446744073709551616"];
+        let begun = std::time::Instant::now();
+        for n in 0u64.. {
+            if n > 100 && begun.elapsed().as_secs_f64() > seconds {
+                break;
+            }
+            let mut bytes = seeds[random.random_range(0..seeds.len())].as_bytes().to_vec();
+            for _ in 0..random.random_range(0..5) {
+                let at = random.random_range(0..=bytes.len());
+                match random.random_range(0..4) {
+                    0 => bytes.truncate(at),
+                    1 => bytes.insert(at, random.random()),
+                    2 => drop(bytes.drain(at..(at + 3).min(bytes.len()))),
+                    _ => {
+                        let edge = edges[random.random_range(0..edges.len())].bytes();
+                        drop(bytes.splice(at..at, edge));
+                    }
+                }
+            }
+            let found = |bytes: &[u8]| match next(bytes, &mut [EMPTY_HEADER; HEADERS]) {
+                Next::Message(m) => Some(Some((m.head, m.body))),
+                Next::Unclear => Some(None),
+                Next::More => None,
+            };
+            let whole = found(&bytes);
+            // What a part of it says stays so when more comes.
+            for end in 0..bytes.len() {
+                if let Some(part) = found(&bytes[..end]) {
+                    assert_eq!(Some(part), whole, "seed {seed}, input {n}: {bytes:?}");
+                    assert!(part.is_none_or(|(head, _)| head <= end));
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_part_of_a_head_wants_more() {
         let head = "GET /v1/objects/b/o HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n";

@@ -34,6 +34,9 @@ pub struct FormDecoder {
     delimiter: Vec<u8>,
     state: State,
     buffer: BytesMut,
+    /// Bytes of the buffer in which what ends this part does not begin: a body that comes byte by
+    /// byte is searched once.
+    searched: usize,
     /// Bytes taken before the file.
     taken: usize,
     fields: FormFields,
@@ -62,6 +65,7 @@ impl FormDecoder {
             state: State::Preamble,
             // The first boundary may have no line before it.
             buffer: BytesMut::from(&b"\r\n"[..]),
+            searched: 0,
             taken: 0,
             fields: FormFields::new(),
             file_name: None,
@@ -114,20 +118,23 @@ impl FormDecoder {
             }
             State::Headers => self.read_headers(),
             State::Preamble | State::Field(_) | State::File => {
-                let Some(at) = find(&self.buffer, &self.delimiter) else {
-                    if self.state == State::File {
-                        // The rest may be the begin of a boundary.
-                        let sure = self.buffer.len().saturating_sub(self.delimiter.len() - 1);
-                        if sure > 0 {
-                            file.push(self.buffer.split_to(sure).freeze());
-                        }
+                let found = find(&self.buffer[self.searched..], &self.delimiter);
+                let Some(at) = found.map(|at| self.searched + at) else {
+                    // The rest may be the begin of a boundary.
+                    let sure = self.buffer.len().saturating_sub(self.delimiter.len() - 1);
+                    if self.state != State::File {
+                        self.searched = sure;
+                    } else if sure > 0 {
+                        file.push(self.buffer.split_to(sure).freeze());
                     }
                     return Ok(false);
                 };
                 // Two more bytes say whether it is the last boundary.
                 if self.buffer.len() < at + self.delimiter.len() + 2 && self.state != State::File {
+                    self.searched = at;
                     return Ok(false);
                 }
+                self.searched = 0;
                 let content = self.buffer.split_to(at).freeze();
                 self.buffer.advance(self.delimiter.len());
                 self.taken += at + self.delimiter.len();
@@ -163,7 +170,13 @@ impl FormDecoder {
 
     /// Reads the headers of a part, from the end of the boundary's line on.
     fn read_headers(&mut self) -> S3Result<bool> {
-        let Some(at) = find(&self.buffer, b"\r\n\r\n") else { return Ok(false) };
+        let end = b"\r\n\r\n";
+        let Some(at) = find(&self.buffer[self.searched..], end) else {
+            self.searched = self.buffer.len().saturating_sub(end.len() - 1);
+            return Ok(false);
+        };
+        let at = self.searched + at;
+        self.searched = 0;
         let headers = self.buffer.split_to(at);
         self.buffer.advance(4);
         self.taken += at + 4;

@@ -14,6 +14,8 @@ use crate::s3::error_code::S3Code;
 use crate::s3::request::RequestHead;
 
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+/// Most headers that one signature covers.
+const MAX_SIGNED_HEADERS: usize = 256;
 pub(super) const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
 /// `KEY/20130524/us-east-1/s3/aws4_request`, taken apart.
@@ -115,6 +117,15 @@ impl Signed<'_> {
 
 /// `host` and all of AWS's own headers must be signed, or anybody on the way could add them.
 fn check_headers(head: &RequestHead<'_>, signed: &[&str]) -> S3Result<()> {
+    // Named again and again, one long header would make a text without bounds.
+    let mut sorted = signed.to_vec();
+    sorted.sort_unstable();
+    if signed.len() > MAX_SIGNED_HEADERS || sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(S3Error::new(
+            S3Code::InvalidRequest,
+            format!("SignedHeaders names a header twice, or more than {MAX_SIGNED_HEADERS}"),
+        ));
+    }
     let unsigned: Vec<&str> = head
         .headers
         .keys()

@@ -13,6 +13,8 @@ const MAX_DEPTH: usize = 16;
 /// `DeleteObjects` names 1,000 objects by up to five elements each, `CompleteMultipartUpload`
 /// 10,000 parts by up to eight.
 const MAX_ELEMENTS: usize = 100_000;
+/// Each is compared with all before it, so that none comes twice.
+const MAX_ATTRIBUTES: usize = 64;
 
 /// One element: its local name, its text and what is in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,8 +111,8 @@ impl Element {
 fn started(tag: &BytesStart<'_>) -> Option<Element> {
     let name = tag.local_name().as_ref().to_owned();
     let mut kind = None;
-    for attribute in tag.attributes() {
-        let attribute = attribute.ok()?;
+    for (number, attribute) in tag.attributes().enumerate() {
+        let attribute = attribute.ok().filter(|_| number < MAX_ATTRIBUTES)?;
         if attribute.key.local_name().as_ref() == "type" {
             kind = Some(attribute.value.to_string());
         }
@@ -164,6 +166,8 @@ mod tests {
     #[test]
     fn what_is_not_one_well_formed_document_is_malformed() {
         let deep = "<a>".repeat(1000) + &"</a>".repeat(1000);
+        let attributes: String = (0..=MAX_ATTRIBUTES).map(|n| format!(" x{n}=''")).collect();
+        let crowded = format!("<a{attributes}/>");
         for bad in [
             "",
             "<a>",
@@ -178,6 +182,7 @@ mod tests {
             "<a b=c/>",
             "<a",
             &deep,
+            &crowded,
         ] {
             let e = Element::parse(bad.as_bytes(), "a").unwrap_err();
             assert_eq!(e.code, S3Code::MalformedXML, "{bad}");
