@@ -12,6 +12,8 @@ use crate::state::ClusterState;
 
 /// Most entries in one request.
 pub const MAX_ENTRIES: usize = 1_000_000;
+/// Most buckets that one request names.
+pub const MAX_BUCKETS: usize = 4096;
 
 /// One thing asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -66,6 +68,17 @@ fn yes() -> bool {
 }
 
 impl BatchRequest {
+    /// Checks how much is asked for.
+    pub fn check_size(&self) -> Result<()> {
+        if self.entries.len() > MAX_ENTRIES {
+            return Err(Error::invalid(format!("a batch has at most {MAX_ENTRIES} entries")));
+        }
+        if self.buckets.len() > MAX_BUCKETS {
+            return Err(Error::invalid(format!("a batch names at most {MAX_BUCKETS} buckets")));
+        }
+        Ok(())
+    }
+
     /// The request for some of this one's entries, in the order given.
     pub fn subset(&self, indices: &[usize]) -> Self {
         Self {

@@ -290,6 +290,14 @@ pub struct LimitsConfig {
     /// Percent of the cold GETs, and of a cloud's calls and budgets, that work ahead of need may take;
     /// the rest is left to readers who wait.
     pub prefetch_percent: u8,
+    /// Connections open at once; above that the oldest ones end, and new ones may get 503. 0: as many
+    /// as the limit of open files allows, less a reserve for files.
+    pub connections: usize,
+    /// Seconds that a client may let this node wait for the next bytes of a request's body, or with
+    /// bytes of a reply that it does not read.
+    pub client_timeout_s: u32,
+    /// Bytes in a second that a client moves at least, over the time that this node waits for it.
+    pub client_min_rate: ByteSize,
 }
 
 impl Default for LimitsConfig {
@@ -299,6 +307,9 @@ impl Default for LimitsConfig {
             batch_memory: ByteSize(128 << 20),
             cold_gets: 64,
             prefetch_percent: 50,
+            connections: 0,
+            client_timeout_s: 60,
+            client_min_rate: ByteSize(1 << 10),
         }
     }
 }
@@ -345,6 +356,11 @@ impl NodeConfig {
         }
         if !(1..=100).contains(&self.limits.prefetch_percent) {
             return Err(Error::invalid("limits.prefetch_percent must be from 1 to 100"));
+        }
+        if self.limits.client_timeout_s == 0 || self.limits.client_min_rate.0 == 0 {
+            return Err(Error::invalid(
+                "limits.client_timeout_s and limits.client_min_rate must be at least 1",
+            ));
         }
         if self.limits.batch_memory.0 < LEAST_BATCH_MEMORY {
             return Err(Error::invalid("limits.batch_memory must be at least 16MiB"));

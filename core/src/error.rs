@@ -188,7 +188,24 @@ impl From<std::io::Error> for Error {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
                 Self::new(ErrorCode::OutOfSpace, format!("no space left: {e}"))
             }
+            _ if is_out_of_descriptors(&e) => Self::out_of_descriptors(&e),
             _ => Self::internal(format!("i/o: {e}")),
         }
+    }
+}
+
+/// Whether the process, or the machine, has as many files and connections open as it may. That is
+/// no fault of a disk.
+pub fn is_out_of_descriptors(e: &std::io::Error) -> bool {
+    // ENFILE and EMFILE, of every Unix.
+    matches!(e.raw_os_error(), Some(23 | 24))
+}
+
+impl Error {
+    /// What to reply where no file can be opened: it passes as connections end.
+    pub fn out_of_descriptors(e: &std::io::Error) -> Self {
+        Self::unavailable(format!("this node has as many files open as it may: {e}"))
+            .retry_after(1)
+            .hint("retry later; raise the limit of open files (ulimit -n) of the node")
     }
 }

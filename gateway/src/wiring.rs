@@ -95,7 +95,7 @@ pub async fn run(
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
     let life = lifecycle.clone();
-    listener::serve(listener, front, identity, maps, lifecycle).await;
+    listener::serve(listener, front, identity, maps, lifecycle, config.limits.clone()).await;
     // It says goodbye as a member of the group, and leaves the group after that.
     if let Err(e) = membership.await {
         tracing::error!(error = %e, "could not leave the cluster");

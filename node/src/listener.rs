@@ -6,14 +6,15 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use forebay_core::config::LimitsConfig;
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::sign::NODE_AUTH_HEADER;
 use forebay_core::v1::error::ErrorBody;
@@ -24,15 +25,18 @@ use futures::future::{BoxFuture, Either, Ready};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use crate::activity::User;
+use crate::connections::{Connection, Connections};
 use crate::identity::Identity;
 use crate::lifecycle::Lifecycle;
 use crate::maps::Maps;
 use crate::patience::{HeadTimer, Patience};
 use crate::quick::QuickServer;
 use crate::reply::Failure;
+use crate::stall::ClientPace;
 use crate::unread::{Unread, Waits};
 use crate::wire::{Answered, Told, Wire};
 
@@ -48,6 +52,8 @@ const MAX_HEAD: usize = 64 << 10;
 /// own use. What is written stays in the CPU's cache until it is sent: with the kernel's own choice
 /// of megabytes a large GET takes twice the CPU time.
 const SEND_BUFFER: u32 = 128 << 10;
+/// Warnings about connections that are not taken in are at least so far apart.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
@@ -76,6 +82,23 @@ async fn listen(address: &str) -> std::io::Result<TcpListener> {
         }
     }
     Err(refusal)
+}
+
+/// Ends the connection of a request at once, whatever is under way on it. An extension of each
+/// request that comes through `hyper`.
+#[derive(Clone, Debug, Default)]
+pub struct Hangup(CancellationToken);
+
+impl Hangup {
+    /// Ends the connection: the client sees it reset.
+    pub fn hang_up(&self) {
+        self.0.cancel();
+    }
+
+    /// Waits until somebody ends the connection.
+    pub async fn ended(&self) {
+        self.0.cancelled().await;
+    }
 }
 
 /// From where a request came.
@@ -129,6 +152,7 @@ pub(crate) struct Server<H> {
     identity: Identity,
     pub(crate) maps: Maps,
     lifecycle: Lifecycle,
+    pace: ClientPace,
 }
 
 /// Answers with `handler` until the node stops; open connections then finish their request.
@@ -138,9 +162,20 @@ pub async fn serve(
     identity: Identity,
     maps: Maps,
     lifecycle: Lifecycle,
+    limits: LimitsConfig,
 ) {
     let stop = lifecycle.token();
-    let server = Arc::new(Server { handler, identity, maps, lifecycle: lifecycle.clone() });
+    let connections = Connections::new(limits.connections);
+    let pace = ClientPace::of(&limits);
+    let server = Arc::new(Server { handler, identity, maps, lifecycle: lifecycle.clone(), pace });
+    let mut warned: Option<Instant> = None;
+    let mut is_due = || {
+        let due = warned.is_none_or(|at| at.elapsed() > WARN_INTERVAL);
+        if due {
+            warned = Some(Instant::now());
+        }
+        due
+    };
     loop {
         let (stream, from) = tokio::select! {
             biased;
@@ -149,34 +184,56 @@ pub async fn serve(
                 Ok(accepted) => accepted,
                 Err(e) => {
                     // Out of descriptors, usually: wait for some to be returned.
-                    tracing::warn!(error = %e, "accept failed");
+                    if is_due() {
+                        tracing::warn!(error = %e, "accept failed");
+                    }
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             },
         };
-        lifecycle.spawn(connection(stream, Peer(from.ip()), server.clone()));
+        let (peer, server) = (Peer(from.ip()), server.clone());
+        match connections.enter(&stop) {
+            Ok(entered) => drop(lifecycle.spawn(connection(stream, peer, server, entered))),
+            Err(refusal) => {
+                if is_due() {
+                    let cap = connections.cap();
+                    tracing::warn!(cap, "connections are refused: there are as many as may be");
+                }
+                lifecycle.spawn(async move {
+                    refusal.send(stream, &server.identity.label()).await;
+                });
+            }
+        }
     }
 }
 
-async fn connection(stream: TcpStream, peer: Peer, server: Arc<Server<impl Handler>>) {
+async fn connection(
+    stream: TcpStream,
+    peer: Peer,
+    server: Arc<Server<impl Handler>>,
+    entered: Connection,
+) {
     let _ = stream.set_nodelay(true);
-    let stop = server.lifecycle.token();
+    let pace = server.pace;
+    let hangup = Hangup::default();
+    let ended = hangup.clone();
     let user = Arc::new(OnceLock::new());
     let (answered, patience) =
         (Arc::new(Answered::default()), Arc::new(Patience::new(HEAD_TIMEOUT)));
     let quick = QuickServer::new(server.clone(), user.clone());
-    let wire = Wire::new(stream, quick, answered.clone(), patience.clone());
+    let wire = Wire::new(stream, quick, answered.clone(), patience.clone(), pace);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let (server, answered) = (server.clone(), answered.clone());
         if user.get().is_none() && !request.headers().contains_key(NODE_AUTH_HEADER) {
             server.meet(&user);
         }
         let waits = Waits::new(request.headers().contains_key(header::EXPECT));
-        let request = request.map(|body| match body.is_end_stream() {
+        let mut request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
-            false => Body::new(Unread::new(body, waits.clone())),
+            false => Body::new(Unread::new(body, waits.clone(), pace)),
         });
+        request.extensions_mut().insert(hangup.clone());
         async move {
             let response = server.answer(request, peer, waits).await;
             Ok::<_, Infallible>(response.map(|body| Told::new(body, answered)))
@@ -191,14 +248,38 @@ async fn connection(stream: TcpStream, peer: Peer, server: Arc<Server<impl Handl
     let result = tokio::select! {
         biased;
         result = conn.as_mut() => result,
-        () = stop.cancelled() => {
+        () = ended.ended() => return,
+        () = entered.end.cancelled() => {
             conn.as_mut().graceful_shutdown();
-            conn.await
+            tokio::select! {
+                biased;
+                result = conn => result,
+                () = ended.ended() => return,
+            }
         }
     };
     if let Err(e) = result {
         tracing::debug!(error = %e, "connection ended");
     }
+}
+
+/// The reply to a request whose head no handler may see.
+fn unserved(request: &Request) -> Option<Response> {
+    let headers = request.headers();
+    let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    if bytes.sum::<usize>() + target > MAX_HEAD {
+        let text = format!("the request's head has more than {MAX_HEAD} bytes");
+        let mut response = Failure(Error::invalid(text)).into_response();
+        *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Some(response);
+    }
+    // What is behind another coding would be stored as it came.
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")).then(|| {
+        let text = "the request's body has a transfer coding other than chunked";
+        Failure(Error::unsupported(text)).into_response()
+    })
 }
 
 async fn unknown_uri(request: Request) -> Failure {
@@ -221,7 +302,12 @@ impl<H: Handler> Server<H> {
     /// Runs the handler, then gives the answer what every answer has.
     async fn answer(&self, request: Request, peer: Peer, waits: Waits) -> Response {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        let answer = async { self.handler.answer(request, peer).await };
+        let answer = async {
+            match unserved(&request) {
+                None => self.handler.answer(request, peer).await,
+                Some(refusal) => refusal,
+            }
+        };
         let mut response = self.finished(answer, &method, uri.path()).await;
         let version = HeaderValue::from(self.maps.version());
         response.headers_mut().insert(&OWN_MAP, version);
@@ -256,7 +342,7 @@ impl<H: Handler> Server<H> {
         let error = response.extensions().get::<Error>().cloned().or_else(|| {
             // The router's own refusal has no body yet.
             let bare = !response.headers().contains_key(header::CONTENT_TYPE);
-            let refused = response.status() == axum::http::StatusCode::METHOD_NOT_ALLOWED;
+            let refused = response.status() == StatusCode::METHOD_NOT_ALLOWED;
             (refused && bare).then(|| {
                 let text = format!("{method} is not served at {path}");
                 Error::new(ErrorCode::MethodNotAllowed, text)

@@ -31,6 +31,7 @@ struct Inner {
     get_objects: IntCounterVec,
     batch_entries: IntCounterVec,
     open_batches: IntGauge,
+    batch_bytes: IntGauge,
     evicted: IntCounterVec,
     reads: Checks,
     scrubs: Checks,
@@ -107,6 +108,11 @@ impl Metrics {
             gauge("forebay_disk_free_bytes", "Free bytes on the file system of a disk", "disk"),
         ];
         let batches = gauge("forebay_batches", "Batches that are being answered", "state");
+        let batch_bytes = gauge(
+            "forebay_batch_held_bytes",
+            "Bytes of entries that batches have read and not sent",
+            "state",
+        );
         let disks = gauge("forebay_disks", "Disks of this target by their state", "state");
         let path = |name: &str, help: &str| counter(name, help, &["path"]);
         let checked = [
@@ -158,6 +164,7 @@ impl Metrics {
             get_objects,
             batch_entries,
             open_batches: batches.with_label_values(&["open"]),
+            batch_bytes: batch_bytes.with_label_values(&["open"]),
             evicted: counter(
                 "forebay_evicted_bytes_total",
                 "Bytes of cached copies dropped",
@@ -222,6 +229,11 @@ impl Metrics {
             return self.0.ok_entries.inc();
         }
         self.0.batch_entries.with_label_values(&[result]).inc();
+    }
+
+    /// Batches hold so many more bytes of entries (or less).
+    pub fn batch_bytes(&self, more: i64) {
+        self.0.batch_bytes.add(more);
     }
 
     /// So many more batches (or less) are being answered.

@@ -12,6 +12,7 @@ use tokio::io::{AsyncWrite, Interest};
 use tokio::net::TcpStream;
 
 use crate::piece::{FilePart, Piece, Pieces};
+use crate::stall::StallTimer;
 
 /// Bodies up to this size go into one piece with their head.
 const COPIED: usize = 16 << 10;
@@ -73,28 +74,35 @@ impl Outgoing {
         self.rest = Some((body, len));
     }
 
-    /// Sends all there is.
+    /// Sends all there is; fails when the client does not read.
     pub(crate) fn poll_send(
         &mut self,
         stream: &mut TcpStream,
         cx: &mut Context<'_>,
+        timer: &mut StallTimer,
     ) -> Poll<io::Result<()>> {
         let mut turn = TURN;
         loop {
             let bytes = self.sent < self.head.len();
             let n = match &mut self.piece {
-                Some(Piece::File(part)) if !bytes => match ready!(poll_file(stream, part, cx))? {
-                    Some(n) => n,
-                    None => {
-                        self.replace_file()?;
-                        continue;
+                Some(Piece::File(part)) if !bytes => {
+                    let polled = poll_file(stream, part, cx);
+                    match ready!(timer.watch(cx, polled, |sent| sent.unwrap_or(0)))? {
+                        Some(n) => n,
+                        None => {
+                            self.replace_file()?;
+                            continue;
+                        }
                     }
-                },
+                }
                 None if !bytes => match ready!(self.poll_piece(cx))? {
                     true => continue,
                     false => break,
                 },
-                _ => ready!(self.poll_bytes(stream, cx))?,
+                _ => {
+                    let polled = self.poll_bytes(stream, cx);
+                    ready!(timer.watch(cx, polled, |sent| *sent))?
+                }
             };
             self.piece.take_if(|piece| piece.is_empty());
             turn = turn.saturating_sub(n);

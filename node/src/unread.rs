@@ -3,17 +3,22 @@
 //! A connection that is closed while its client still sends is reset, and a reset takes the answer
 //! with it: the client would see a broken connection instead of why it was refused. So the rest of a
 //! body that a handler drops is read and thrown away, as far as it is short.
+//!
+//! While a handler reads a body, the client has to send it at the least rate.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::BoxError;
 use bytes::{Buf, Bytes};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::runtime::Handle;
+
+use crate::stall::{ClientPace, StallTimer};
 
 /// Most bytes that are thrown away; a longer rest costs more than a clear answer is worth.
 const MOST: usize = 8 << 20;
@@ -46,29 +51,41 @@ impl Waits {
 pub(crate) struct Unread {
     body: Option<Incoming>,
     waits: Waits,
+    timer: StallTimer,
 }
 
 impl Unread {
-    pub(crate) fn new(body: Incoming, waits: Waits) -> Self {
-        Self { body: Some(body), waits }
+    pub(crate) fn new(body: Incoming, waits: Waits, pace: ClientPace) -> Self {
+        Self { body: Some(body), waits, timer: StallTimer::new(pace) }
     }
 }
 
 impl Body for Unread {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        self.waits.told();
-        let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let polled = Pin::new(body).poll_frame(context);
-        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            self.body = None;
-        }
-        polled
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let me = self.get_mut();
+        me.waits.told();
+        let Some(body) = &mut me.body else { return Poll::Ready(None) };
+        let polled = match Pin::new(body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                me.timer.moved(frame.data_ref().map_or(0, |data| data.len() as u64));
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            Poll::Ready(Some(Err(e))) => Some(Err(e.into())),
+            Poll::Ready(None) => None,
+            Poll::Pending => {
+                ready!(me.timer.poll_stalled(context));
+                Some(Err(me.timer.error().into()))
+            }
+        };
+        // Nothing more is read of it, by whomever.
+        me.body = None;
+        Poll::Ready(polled)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -11,6 +11,7 @@ use tokio_util::io::poll_read_buf;
 
 use crate::outgoing::Streamed;
 use crate::patience::Patience;
+use crate::stall::{ClientPace, StallTimer};
 
 /// Longest body that is read so: what a connection may hold in memory for it.
 pub(crate) const MOST: u64 = 64 << 10;
@@ -23,11 +24,12 @@ pub(crate) struct Whole {
     body: BytesMut,
     len: usize,
     taker: Taker,
+    timer: StallTimer,
 }
 
 impl Whole {
     /// `len`: bytes of the body, at most [`MOST`]; what of it was read ahead is taken.
-    pub(crate) fn new(len: u64, taker: Taker, ahead: &mut BytesMut) -> Self {
+    pub(crate) fn new(len: u64, taker: Taker, ahead: &mut BytesMut, pace: ClientPace) -> Self {
         let len = len.min(MOST) as usize;
         let body = if len <= ahead.len() {
             ahead.split_to(len)
@@ -37,7 +39,7 @@ impl Whole {
             ahead.clear();
             body
         };
-        Self { body, len, taker }
+        Self { body, len, taker, timer: StallTimer::new(pace) }
     }
 
     /// Bytes of the body.
@@ -49,7 +51,7 @@ impl Whole {
         self.len - self.body.len()
     }
 
-    /// Reads what is missing. A client has to send some of it every now and then. False: it is gone.
+    /// Reads what is missing; fails when the client does not send it. False: it is gone.
     pub(crate) fn poll_fill(
         &mut self,
         stream: &mut TcpStream,
@@ -59,7 +61,8 @@ impl Whole {
         while self.missing() > 0 {
             let missing = self.missing();
             let mut room = (&mut self.body).limit(missing);
-            if ready!(poll_read_buf(Pin::new(&mut *stream), cx, &mut room))? == 0 {
+            let polled = poll_read_buf(Pin::new(&mut *stream), cx, &mut room);
+            if ready!(self.timer.watch(cx, polled, |read| *read as u64))? == 0 {
                 return Poll::Ready(Ok(false));
             }
             patience.renew();

@@ -86,3 +86,35 @@ async fn what_was_taken_and_has_no_answer_ends_the_connection() {
     let _ = stream.read_to_end(&mut rest).await;
     assert_eq!(String::from_utf8(rest).unwrap(), "");
 }
+
+/// Sends the beginning of a PUT, then the rest byte by byte; what comes back until the end.
+async fn dripped(path: &str, len: usize) -> String {
+    let (mut reads, mut writes) = connected().await.into_split();
+    let all = put(path, len);
+    writes.write_all(&all[..200]).await.unwrap();
+    let dripping = async {
+        for byte in &all[200..] {
+            tokio::time::sleep(PATIENCE / 30).await;
+            if writes.write_all(&[*byte]).await.is_err() {
+                break;
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    let mut answer = Vec::new();
+    let ended = async {
+        tokio::select! {
+            _ = reads.read_to_end(&mut answer) => {}
+            () = dripping => {}
+        }
+    };
+    tokio::time::timeout(10 * PATIENCE, ended).await.expect("the server closes it");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn a_client_that_sends_its_body_byte_by_byte_is_let_go() {
+    let (taken, read) = tokio::join!(dripped("/take", 10_000), dripped("/other", 100_000));
+    assert_eq!(taken, "");
+    assert!(read.ends_with("broken"), "{read}");
+}

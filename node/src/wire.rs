@@ -23,6 +23,7 @@ use tokio_util::io::poll_read_buf;
 use crate::head::{self, Asked, HEADERS, Kind, Message, Next};
 use crate::outgoing::{Direct, Outgoing, Streamed};
 use crate::patience::Patience;
+use crate::stall::{ClientPace, StallTimer};
 use crate::whole::{self, Taker, Whole};
 
 /// Bytes of requests that are read ahead, at least; a longer head is left to `hyper`.
@@ -110,6 +111,9 @@ pub(crate) struct Wire<Q> {
     quick: Q,
     answered: Arc<Answered>,
     patience: Arc<Patience>,
+    pace: ClientPace,
+    /// For what is sent, here or by `hyper`.
+    sending: StallTimer,
     at: At,
     /// What was read and given to nobody.
     ahead: BytesMut,
@@ -143,10 +147,26 @@ impl<Q: Quick> Wire<Q> {
         quick: Q,
         answered: Arc<Answered>,
         patience: Arc<Patience>,
+        pace: ClientPace,
     ) -> Self {
+        let sending = StallTimer::new(pace);
         let (at, ahead, room) = (At::Between, BytesMut::new(), AHEAD);
         let (out, whole, coming, waits) = (Outgoing::default(), None, None, false);
-        Self { stream, quick, answered, patience, at, ahead, room, out, whole, coming, waits }
+        Self {
+            stream,
+            quick,
+            answered,
+            patience,
+            pace,
+            sending,
+            at,
+            ahead,
+            room,
+            out,
+            whole,
+            coming,
+            waits,
+        }
     }
 
     /// Ends what was begun before anything else. The connection is not at rest meanwhile.
@@ -163,7 +183,7 @@ impl<Q: Quick> Wire<Q> {
 
     fn poll_answers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.out.poll_send(&mut self.stream, cx))?;
+            ready!(self.out.poll_send(&mut self.stream, cx, &mut self.sending))?;
             if let Some(whole) = &mut self.whole {
                 let is_here = ready!(whole.poll_fill(&mut self.stream, cx, &self.patience))?;
                 let Some(whole) = self.whole.take().filter(|_| is_here) else {
@@ -226,7 +246,7 @@ impl<Q: Quick> Wire<Q> {
                         }
                         Some(Begun::Taken(taker)) => {
                             self.ahead.advance(head);
-                            let whole = Whole::new(body, taker, &mut self.ahead);
+                            let whole = Whole::new(body, taker, &mut self.ahead, self.pace);
                             self.room = room_of(head + whole.len());
                             self.whole = Some(whole);
                         }
@@ -331,7 +351,8 @@ impl<Q: Quick + Unpin> AsyncWrite for Wire<Q> {
     ) -> Poll<io::Result<usize>> {
         let me = self.get_mut();
         ready!(me.poll_out(cx))?;
-        Pin::new(&mut me.stream).poll_write(cx, bytes)
+        let polled = Pin::new(&mut me.stream).poll_write(cx, bytes);
+        me.sending.watch(cx, polled, |sent| *sent as u64)
     }
 
     fn poll_write_vectored(
@@ -341,7 +362,8 @@ impl<Q: Quick + Unpin> AsyncWrite for Wire<Q> {
     ) -> Poll<io::Result<usize>> {
         let me = self.get_mut();
         ready!(me.poll_out(cx))?;
-        Pin::new(&mut me.stream).poll_write_vectored(cx, parts)
+        let polled = Pin::new(&mut me.stream).poll_write_vectored(cx, parts);
+        me.sending.watch(cx, polled, |sent| *sent as u64)
     }
 
     fn is_write_vectored(&self) -> bool {

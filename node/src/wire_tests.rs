@@ -21,10 +21,15 @@ use crate::head::Asked;
 use crate::outgoing::{Direct, Streamed};
 use crate::patience::{HeadTimer, Patience};
 use crate::piece::{FilePart, Held, Instead, Piece};
+use crate::stall::ClientPace;
+use crate::unread::{Unread, Waits};
 use crate::whole::Taker;
 use crate::wire::{Answered, Quick, Told, Wire};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// Longer than that: a client may read slowly for longer than it may be at rest.
+pub(crate) const PACE: ClientPace =
+    ClientPace { timeout: Duration::from_secs(6), bytes_per_second: 1 << 10 };
 
 /// Answers `/quick/LENGTH` with so many bytes, `/pieces/LENGTH` with bytes and a file in turns,
 /// `/short/LENGTH` with less than it says, `/broken/LENGTH` with an error in the middle; anything
@@ -129,12 +134,13 @@ fn pieces(len: usize) -> Vec<Piece> {
 }
 
 /// Says what was asked, with the length of the body; `/large` is 3 MB, `/unread` reads nothing.
-async fn slow(request: Request<hyper::body::Incoming>) -> Response<Body> {
+async fn slow(request: Request<Unread>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let what = format!("{} {}", parts.method, parts.uri.path());
     let body = match parts.uri.path() {
         "/large" => Body::from(vec![b'l'; 3_000_000]),
         "/unread" => Body::from(what),
+        "/huge" => Body::from(vec![b'l'; 40_000_000]),
         "/wait" => {
             tokio::time::sleep(Duration::from_millis(100)).await;
             Body::from(what)
@@ -153,9 +159,11 @@ pub(crate) async fn connected() -> TcpStream {
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         let (answered, patience) = (Arc::default(), Arc::new(Patience::new(PATIENCE)));
-        let wire = Wire::new(stream, Lengths, Arc::<Answered>::clone(&answered), patience.clone());
-        let service = service_fn(move |request| {
+        let told = Arc::<Answered>::clone(&answered);
+        let wire = Wire::new(stream, Lengths, told, patience.clone(), PACE);
+        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let answered = answered.clone();
+            let request = request.map(|body| Unread::new(body, Waits::new(false), PACE));
             async move { Ok::<_, Infallible>(slow(request).await.map(|body| Told::new(body, answered))) }
         });
         let _ = hyper::server::conn::http1::Builder::new()
@@ -377,4 +385,19 @@ async fn a_body_that_cannot_be_ended_ends_the_connection_short_of_its_length() {
         let _ = end.await.expect("the server closes it");
         assert!(all.len() < 900_000 && !all.ends_with(b"q"), "{path}: {}", all.len());
     }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_answer_is_let_go() {
+    // By `hyper`, from memory, and from files.
+    let unread = ["/huge", "/quick/40000000", "/pieces/40000000"].map(|path| async move {
+        let mut stream = connected().await;
+        stream.write_all(get(path).as_bytes()).await.unwrap();
+        // What is sent to a closed connection is refused.
+        while stream.write_all(b"G").await.is_ok() {
+            tokio::time::sleep(PATIENCE / 50).await;
+        }
+    });
+    let closed = futures::future::join_all(unread);
+    tokio::time::timeout(10 * PATIENCE, closed).await.expect("the server closes them");
 }

@@ -173,7 +173,8 @@ pub async fn run(
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
     let life = lifecycle.clone();
-    listener::serve(listener, Front::new(context), identity, maps, lifecycle).await;
+    let front = Front::new(context);
+    listener::serve(listener, front, identity, maps, lifecycle, config.limits.clone()).await;
     life.outcome()
 }
 

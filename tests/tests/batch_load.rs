@@ -65,6 +65,15 @@ async fn a_target_that_is_busy_says_429_and_when_to_come_again_and_clients_do() 
     let native = format!("{}/api/v1/batch", cluster.targets[0].url);
     let mut first = sent("POST", &native, &body);
     first.read_exact(&mut [0; 1000]).unwrap();
+    // It reads slowly: a client that does not read at all would lose its place to the next one.
+    let reads = Arc::new(AtomicBool::new(true));
+    let going = reads.clone();
+    let first = std::thread::spawn(move || {
+        let mut piece = vec![0; 100_000];
+        while going.load(Ordering::Relaxed) && first.read(&mut piece).is_ok_and(|n| n > 0) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
 
     let moss = json!({"in": [{"objname": names[0]}], "strm": true, "coer": true});
     let v1 = format!("{}/v1/ml/moss/own?provider=ais", cluster.endpoint);
@@ -82,7 +91,8 @@ async fn a_target_that_is_busy_says_429_and_when_to_come_again_and_clients_do() 
     let patient = tokio::spawn(async move { client.batch_all(&asked).await });
     tokio::time::sleep(SECOND).await;
     assert!(!patient.is_finished(), "it waits for its turn");
-    drop(first);
+    reads.store(false, Ordering::Relaxed);
+    first.join().unwrap();
     for (result, name) in patient.await.unwrap().unwrap().into_iter().zip(&names) {
         assert_same(name, &result.unwrap(), &content(name, 500_000));
     }

@@ -15,6 +15,7 @@ mod cold_get;
 mod compose;
 mod copies;
 mod credentials;
+mod crowd;
 mod disks;
 mod download;
 mod dsort;

@@ -112,7 +112,7 @@ async fn decode(parts: Parts, body: Body) -> Result<Call> {
     } else if parts.method == Method::GET && body.is_empty() && !is_json {
         ActionMsg { action: "list".into(), ..ActionMsg::default() }
     } else {
-        ActionMsg::parse(&body)?
+        forebay_node::off_worker(body.len(), || ActionMsg::parse(&body))?
     };
     let query = Query::parse(parts.uri.query());
     Ok(Call { parts, query, bucket, rest, action })

@@ -210,7 +210,7 @@ async fn control(State(state): State<ClusterFront>, request: Request) -> Respons
     let (parts, body) = request.into_parts();
     let result = async {
         let body = read_body(body, MAX_CONTROL).await?;
-        let action = ActionMsg::parse(&body)?;
+        let action = forebay_node::off_worker(body.len(), || ActionMsg::parse(&body))?;
         if let "start" | "stop" = action.action.as_str() {
             return Ok(jobs::control(State(state.jobs.clone()), Body::from(body)).await);
         }

@@ -101,7 +101,8 @@ pub(super) fn own_id(query: Option<&str>, job: &str) -> Result<Option<String>> {
 /// `PUT /v1/cluster`: of the many control actions of v1, start and stop of jobs.
 pub(crate) async fn control(State(state): State<JobsFront>, body: Body) -> Response {
     let result = async {
-        let action = ActionMsg::parse(&read_body(body, MAX_CONTROL).await?)?;
+        let body = read_body(body, MAX_CONTROL).await?;
+        let action = forebay_node::off_worker(body.len(), || ActionMsg::parse(&body))?;
         let question = Question::from_value(&action.value)?;
         match action.action.as_str() {
             "start" => start(&state, &question).await,

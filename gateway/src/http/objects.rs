@@ -69,7 +69,8 @@ async fn handle(State(state): State<Objects>, request: Request) -> Response {
 async fn on_bucket(State(state): State<Objects>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let result = async {
-        let action = ActionMsg::parse(&read_body(body, MAX_CONTROL).await?)?;
+        let body = read_body(body, MAX_CONTROL).await?;
+        let action = forebay_node::off_worker(body.len(), || ActionMsg::parse(&body))?;
         object_jobs::on_bucket(&state, &parts, &action).await
     };
     let result = result.await;

@@ -23,7 +23,7 @@ impl S3 {
         let checks = BodyChecks::parse(&call.parts.headers)?;
         let body = s3::read_body(body, s3::MAX_BODY).await?;
         check(&checks, &body)?;
-        let asked = bodies::delete_objects(&body)?;
+        let asked = forebay_node::off_worker(body.len(), || bodies::delete_objects(&body))?;
         let found = &found;
         let rows: Vec<Deleted> = futures::stream::iter(asked.objects)
             .map(|object| async move {

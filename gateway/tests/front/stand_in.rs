@@ -9,6 +9,7 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use forebay_client::PeerClient;
 use forebay_core::NodeId;
+use forebay_core::config::LimitsConfig;
 use forebay_core::intra::{
     BACKEND_LIST_PATH, BackendHeadRequest, BackendListRequest, LIST_PATH, ListPage, ListRequest,
     NodeUsage,
@@ -66,7 +67,9 @@ impl StandIn {
         let usage = Arc::new(|| NodeUsage { objects: 7, bytes: 70, ..NodeUsage::default() });
         membership::follow(identity.clone(), maps.clone(), peer, gateways, usage, &lifecycle);
         let router = Routes::new(router(holds.clone()));
-        lifecycle.spawn(listener::serve(listener, router, identity, maps, lifecycle.clone()));
+        let limits = LimitsConfig::default();
+        let serving = listener::serve(listener, router, identity, maps, lifecycle.clone(), limits);
+        lifecycle.spawn(serving);
         Self { id: id.into(), url, holds, lifecycle }
     }
 

@@ -1,5 +1,7 @@
 //! One v1 batch as a job that its request does: streamed, or kept until it is whole.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use forebay_core::v1::batch::{MossOut, MossResponse};
 use forebay_core::{Error, ErrorCode, Result};
@@ -9,6 +11,7 @@ use futures::stream::BoxStream;
 use tokio::sync::mpsc;
 
 use super::assembler::Assembler;
+use super::budget::Share;
 use super::outgoing;
 use super::output::Sink;
 use super::spool::Spool;
@@ -21,11 +24,12 @@ const PIECES_AHEAD: usize = 1;
 pub(crate) fn streamed(
     assembler: Assembler,
     job: RequestJob,
+    share: Arc<Share>,
     lifecycle: &Lifecycle,
 ) -> impl Stream<Item = Result<Bytes>> + use<> {
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
     lifecycle.spawn(async move {
-        let mut sink = Sink::Channel(sender.clone());
+        let mut sink = Sink::Channel(sender.clone(), Some(share));
         let done = tokio::select! {
             // The job, dropped before its end, tells that its request went away.
             () = sender.closed() => return,

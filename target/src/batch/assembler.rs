@@ -1,6 +1,7 @@
 //! A v1 batch: this target pulls every entry from its owner and writes one archive in request
 //! order. When an owner goes away, only what is still missing is planned again.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,9 +43,10 @@ impl Assembler {
         // What they say is in `entries`; there may be a million.
         moss.entries = Vec::new();
         let mut buckets: Vec<Bucket> = Vec::new();
+        let mut numbers: HashMap<&Bucket, usize> = HashMap::new();
         let mut native = Vec::with_capacity(entries.len());
         for entry in &entries {
-            let at = buckets.iter().rposition(|b| *b == entry.bucket).unwrap_or_else(|| {
+            let at = *numbers.entry(&entry.bucket).or_insert_with(|| {
                 buckets.push(entry.bucket.clone());
                 buckets.len() - 1
             });

@@ -1,9 +1,20 @@
 //! The memory of all batches of a target: each has its share, which shrinks as others come.
+//!
+//! A batch has a place from when its request is here until its answer is out. A client that reads
+//! nothing loses its place when another one waits for it: the connection of such a batch is ended.
 
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::listener::Hangup;
 use forebay_node::metrics::Metrics;
+use futures::FutureExt;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
 /// A batch never has less, or it would read one object after the other,
 const LEAST: usize = 256 << 10;
@@ -14,6 +25,12 @@ const MOST: usize = 64 << 20;
 const PARTS: usize = 4;
 /// Memory of a request once it is read, as a multiple of its length.
 const PARSED: usize = 3;
+/// How long a request waits for a place before it gets 429,
+const ADMISSION_TIMEOUT: Duration = Duration::from_secs(2);
+/// and how often it looks for a batch that stalled meanwhile.
+const ADMISSION_INTERVAL: Duration = Duration::from_millis(200);
+/// A batch whose client read nothing for so long may be ended for another one.
+const STALLED_AFTER: Duration = Duration::from_secs(1);
 
 /// Who sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,15 +48,24 @@ struct Inner {
     total: usize,
     batches: usize,
     taken: Mutex<Taken>,
+    /// Bytes of entries that all batches hold.
+    held: AtomicUsize,
+    freed: Notify,
+    /// How long a request waits for a place.
+    admission_timeout: Duration,
     metrics: Metrics,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Taken {
     clients: usize,
     nodes: usize,
     /// Memory of all requests.
     requests: usize,
+    /// Requests that wait for a place.
+    waiting: usize,
+    next: u64,
+    live: BTreeMap<u64, Arc<Progress>>,
 }
 
 impl Taken {
@@ -49,6 +75,40 @@ impl Taken {
             Sender::Node => &mut self.nodes,
         }
     }
+
+    /// Ends the batch whose client has read nothing for the longest time. A node that reads nothing
+    /// waits for a client of its own, which it ends by itself. False: no client is that slow.
+    fn end_stalled(&self) -> bool {
+        let stalled = self.live.values().filter(|p| p.sender == Sender::Client);
+        let stalled = stalled.filter_map(|p| Some((p.stalled_since()?, p)));
+        let longest = stalled.min_by_key(|(since, _)| *since);
+        let Some((_, progress)) = longest.filter(|(since, _)| since.elapsed() >= STALLED_AFTER)
+        else {
+            return false;
+        };
+        tracing::debug!("a batch that its client does not read ends for another one");
+        progress.set_stalled(false);
+        progress.hangup.hang_up();
+        true
+    }
+}
+
+/// How a batch gets on, for those that wait for its place.
+struct Progress {
+    sender: Sender,
+    stalled: Mutex<Option<Instant>>,
+    hangup: Hangup,
+}
+
+impl Progress {
+    fn stalled_since(&self) -> Option<Instant> {
+        *self.stalled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_stalled(&self, stalled: bool) {
+        let mut since = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = stalled.then(Instant::now);
+    }
 }
 
 impl Inner {
@@ -57,35 +117,121 @@ impl Inner {
     }
 }
 
+/// The memory of a request that arrives. Dropped, it goes to the others.
+pub(crate) struct RequestMemory {
+    inner: Arc<Inner>,
+    bytes: usize,
+}
+
+impl RequestMemory {
+    /// More of the request is here. Fails with [`ErrorCode::TooManyRequests`] while other requests
+    /// take the memory; alone, one of any length gets through.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<()> {
+        let bytes = bytes.saturating_mul(PARSED);
+        let mut taken = self.inner.taken();
+        let others = taken.requests.saturating_sub(self.bytes);
+        if others > 0 && taken.requests.saturating_add(bytes) > self.inner.total {
+            return Err(busy("the requests of other batches take the memory that there is"));
+        }
+        taken.requests = taken.requests.saturating_add(bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
+        Ok(())
+    }
+}
+
+impl Drop for RequestMemory {
+    fn drop(&mut self) {
+        let mut taken = self.inner.taken();
+        taken.requests = taken.requests.saturating_sub(self.bytes);
+    }
+}
+
+/// One more waits for a place, for as long as this lives.
+struct Waiting<'a>(&'a Inner);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.taken().waiting -= 1;
+    }
+}
+
 impl Budget {
     /// `total` bytes for at most `batches` batches of clients.
     pub(crate) fn new(total: u64, batches: usize, metrics: Metrics) -> Self {
         let total = usize::try_from(total).unwrap_or(usize::MAX);
-        Self(Arc::new(Inner { total, batches, taken: Mutex::default(), metrics }))
+        let (taken, held, freed) = (Mutex::default(), AtomicUsize::new(0), Notify::new());
+        let admission_timeout = ADMISSION_TIMEOUT;
+        Self(Arc::new(Inner { total, batches, taken, held, freed, admission_timeout, metrics }))
     }
 
-    /// A share for a batch whose request has `length` bytes.
+    /// Memory for a request of which nothing is here yet.
+    pub(crate) fn request(&self) -> RequestMemory {
+        RequestMemory { inner: self.0.clone(), bytes: 0 }
+    }
+
+    /// A share for a batch whose request is here. `hangup` ends its connection.
     ///
-    /// Fails with [`ErrorCode::TooManyRequests`] while too many others have theirs.
-    pub(crate) fn admit(&self, sender: Sender, length: u64) -> Result<Share> {
-        let inner = &self.0;
-        let request = usize::try_from(length).unwrap_or(usize::MAX).saturating_mul(PARSED);
+    /// Waits a while for a place; fails with [`ErrorCode::TooManyRequests`] when none becomes free.
+    pub(crate) async fn admit(
+        &self,
+        sender: Sender,
+        request: RequestMemory,
+        hangup: Hangup,
+    ) -> Result<Share> {
+        let inner = &*self.0;
+        let progress = Arc::new(Progress { sender, stalled: Mutex::default(), hangup });
+        if let Some(number) = self.take_place(&progress) {
+            return Ok(self.share(number, progress, request));
+        }
+        let full = || busy("this target answers as many batches as it may");
+        {
+            let mut taken = inner.taken();
+            if taken.waiting >= inner.batches {
+                return Err(full());
+            }
+            taken.waiting += 1;
+        }
+        let _waiting = Waiting(inner);
+        let begun = Instant::now();
+        while begun.elapsed() < inner.admission_timeout {
+            // Made before the look: it is told of every place that is given back from here on.
+            let freed = inner.freed.notified();
+            if let Some(number) = self.take_place(&progress) {
+                return Ok(self.share(number, progress, request));
+            }
+            let _ = timeout(ADMISSION_INTERVAL, freed).await;
+        }
+        Err(full())
+    }
+
+    /// The number of a place; `None` while there is none, and one that stalled is being ended.
+    fn take_place(&self, progress: &Arc<Progress>) -> Option<u64> {
+        let (inner, sender) = (&*self.0, progress.sender);
         let most = match sender {
             Sender::Client => inner.batches,
             Sender::Node => inner.batches.saturating_mul(PARTS),
         };
         let mut taken = inner.taken();
+        // Each reads ahead with half of its share; more is held by those that had a larger one.
+        if inner.held.load(Ordering::Relaxed) > inner.total / 2 {
+            taken.end_stalled();
+        }
         if *taken.count(sender) >= most {
-            return Err(busy("this target answers as many batches as it may"));
+            if sender == Sender::Client {
+                taken.end_stalled();
+            }
+            return None;
         }
-        // However long a request is, it gets through when no other is there.
-        if taken.requests > 0 && taken.requests.saturating_add(request) > inner.total {
-            return Err(busy("the requests of other batches take the memory that there is"));
-        }
-        taken.requests = taken.requests.saturating_add(request);
         *taken.count(sender) += 1;
-        inner.metrics.batches(1);
-        Ok(Share { inner: inner.clone(), sender, request })
+        taken.next += 1;
+        let number = taken.next;
+        taken.live.insert(number, progress.clone());
+        Some(number)
+    }
+
+    fn share(&self, number: u64, progress: Arc<Progress>, request: RequestMemory) -> Share {
+        self.0.metrics.batches(1);
+        Share { inner: self.0.clone(), number, progress, _request: request }
     }
 }
 
@@ -98,11 +244,60 @@ fn busy(why: &str) -> Error {
 /// What one batch may hold in memory. Dropped, it goes to the others.
 pub(crate) struct Share {
     inner: Arc<Inner>,
-    sender: Sender,
-    request: usize,
+    number: u64,
+    progress: Arc<Progress>,
+    _request: RequestMemory,
+}
+
+/// Bytes that a batch holds, counted among those of all batches.
+pub(crate) struct HeldBytes {
+    inner: Arc<Inner>,
+    bytes: usize,
+}
+
+impl HeldBytes {
+    /// There are so many now.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        // Wraps both ways, so that the sum is right.
+        let more = bytes.wrapping_sub(self.bytes);
+        if more == 0 {
+            return;
+        }
+        self.inner.held.fetch_add(more, Ordering::Relaxed);
+        self.inner.metrics.batch_bytes(more as i64);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 impl Share {
+    /// For bytes of entries that are read and have not gone out.
+    pub(crate) fn held(&self) -> HeldBytes {
+        HeldBytes { inner: self.inner.clone(), bytes: 0 }
+    }
+
+    /// Waits for the client to take what `send` sends. Meanwhile the batch may be ended for another.
+    pub(crate) async fn while_client_reads<T>(&self, send: impl Future<Output = T>) -> T {
+        let mut send = pin!(send);
+        if let Some(sent) = send.as_mut().now_or_never() {
+            return sent;
+        }
+        self.waits_for_client(true);
+        let sent = send.await;
+        self.waits_for_client(false);
+        sent
+    }
+
+    /// Says whether something is there that the client did not take yet.
+    pub(crate) fn waits_for_client(&self, waits: bool) {
+        self.progress.set_stalled(waits);
+    }
+
     fn bytes(&self) -> usize {
         let taken = self.inner.taken();
         (self.inner.total / (taken.clients + taken.nodes).max(1)).clamp(LEAST, MOST)
@@ -131,9 +326,12 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut taken = self.inner.taken();
-        taken.requests = taken.requests.saturating_sub(self.request);
-        *taken.count(self.sender) -= 1;
+        {
+            let mut taken = self.inner.taken();
+            *taken.count(self.progress.sender) -= 1;
+            taken.live.remove(&self.number);
+        }
+        self.inner.freed.notify_waiters();
         self.inner.metrics.batches(-1);
     }
 }
@@ -147,12 +345,19 @@ mod tests {
         Budget::new(64 << 20, batches, Metrics::default())
     }
 
-    #[test]
-    fn the_more_batches_the_less_each_holds_and_together_no_more_than_there_is() {
+    async fn admit(budget: &Budget, sender: Sender) -> Result<Share> {
+        budget.admit(sender, budget.request(), Hangup::default()).await
+    }
+
+    #[tokio::test]
+    async fn the_more_batches_the_less_each_holds_and_together_no_more_than_there_is() {
         let budget = budget(64);
-        let first = budget.admit(Sender::Client, 100).unwrap();
+        let first = admit(&budget, Sender::Client).await.unwrap();
         assert_eq!(first.ahead(), 32 << 20, "alone it has all");
-        let others: Vec<_> = (0..31).map(|_| budget.admit(Sender::Client, 100).unwrap()).collect();
+        let mut others = Vec::new();
+        for _ in 0..31 {
+            others.push(admit(&budget, Sender::Client).await.unwrap());
+        }
         let all = || others.iter().chain([&first]);
         let held: usize = all().map(|s| s.ahead() + 3 * s.frame()).sum();
         assert!(held <= 64 << 20, "{held}");
@@ -161,26 +366,81 @@ mod tests {
         assert_eq!(first.ahead(), 32 << 20, "what others gave back");
     }
 
-    #[test]
-    fn too_many_batches_are_told_to_come_again_and_parts_for_nodes_count_apart() {
-        let budget = budget(2);
-        let held: Vec<_> = (0..2).map(|_| budget.admit(Sender::Client, 1).unwrap()).collect();
-        let refused = budget.admit(Sender::Client, 1).err().unwrap();
+    #[tokio::test]
+    async fn too_many_batches_are_told_to_come_again_and_parts_for_nodes_count_apart() {
+        let mut inner = Arc::into_inner(budget(1).0).unwrap();
+        inner.admission_timeout = Duration::from_millis(100);
+        let budget = Budget(Arc::new(inner));
+        let held = admit(&budget, Sender::Client).await.unwrap();
+        let refused = admit(&budget, Sender::Client).await.err().unwrap();
         assert_eq!((refused.code.status(), refused.retry_after_s), (429, Some(1)));
-        let parts: Vec<_> = (0..8).map(|_| budget.admit(Sender::Node, 1).unwrap()).collect();
-        assert_eq!(budget.admit(Sender::Node, 1).err().unwrap().code.status(), 429);
+        let mut parts = Vec::new();
+        for _ in 0..4 {
+            parts.push(admit(&budget, Sender::Node).await.unwrap());
+        }
+        assert_eq!(admit(&budget, Sender::Node).await.err().unwrap().code.status(), 429);
         drop((held, parts));
-        budget.admit(Sender::Client, 1).unwrap();
+        admit(&budget, Sender::Client).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_a_place() {
+        let budget = budget(1);
+        let held = admit(&budget, Sender::Client).await.unwrap();
+        let waits = tokio::spawn({
+            let budget = budget.clone();
+            async move { admit(&budget, Sender::Client).await.is_ok() }
+        });
+        tokio::task::yield_now().await;
+        drop(held);
+        assert!(waits.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_its_client_does_not_read_ends_for_another() {
+        let budget = budget(2);
+        let hangup = Hangup::default();
+        let reads = admit(&budget, Sender::Client).await.unwrap();
+        let stalled = budget.admit(Sender::Client, budget.request(), hangup.clone());
+        let stalled = stalled.await.unwrap();
+        // As the connection does: all of the batch goes with it.
+        let connection = tokio::spawn(async move {
+            let never = std::future::pending::<()>();
+            tokio::select! {
+                () = stalled.while_client_reads(never) => {}
+                () = hangup.ended() => {}
+            }
+        });
+        let third = admit(&budget, Sender::Client).await.unwrap();
+        connection.await.unwrap();
+        drop((reads, third));
+    }
+
+    #[tokio::test]
+    async fn stalled_batches_end_while_all_hold_more_than_they_may() {
+        let budget = budget(8);
+        let hangup = Hangup::default();
+        let share = budget.admit(Sender::Client, budget.request(), hangup.clone()).await.unwrap();
+        let mut held = share.held();
+        held.set(40 << 20);
+        share.waits_for_client(true);
+        tokio::time::sleep(STALLED_AFTER + Duration::from_millis(50)).await;
+        let other = admit(&budget, Sender::Client).await.unwrap();
+        assert!(hangup.ended().now_or_never().is_some());
+        drop((held, share, other));
+        assert_eq!(budget.0.held.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn long_requests_wait_for_each_other_and_the_longest_gets_through_alone() {
         let budget = budget(8);
-        let long = budget.admit(Sender::Client, 256 << 20).unwrap();
-        assert_eq!(budget.admit(Sender::Client, 1000).err().unwrap().code.status(), 429);
+        let mut long = budget.request();
+        long.grow(256 << 20).unwrap();
+        assert_eq!(budget.request().grow(1000).err().unwrap().code.status(), 429);
         drop(long);
-        let _short = budget.admit(Sender::Client, 1000).unwrap();
-        assert!(budget.admit(Sender::Client, 256 << 20).is_err());
-        budget.admit(Sender::Client, 1 << 20).unwrap();
+        let mut short = budget.request();
+        short.grow(1000).unwrap();
+        assert!(budget.request().grow(256 << 20).is_err());
+        budget.request().grow(1 << 20).unwrap();
     }
 }

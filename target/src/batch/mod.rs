@@ -173,15 +173,22 @@ impl Loader {
     /// Tells how many of the wanted entries are whole objects, by the request's buckets.
     fn announce(&self, request: &BatchRequest, wanted: &[usize]) -> Vec<Option<Announced>> {
         let state = self.service.state();
-        let of = |(at, bucket): (usize, &_)| {
-            let info = state.bucket(bucket).ok().filter(|info| info.has_backend())?;
-            let is_of = |index: &&usize| {
-                let entry = &request.entries[**index];
-                entry.bucket as usize == at && entry.archpath.is_empty()
-            };
-            self.service.announce(info, usize::MAX, || wanted.iter().filter(is_of).count())
+        let backed =
+            |bucket| state.bucket(bucket).ok().filter(|info: &&Arc<BucketInfo>| info.has_backend());
+        let infos: Vec<_> = request.buckets.iter().map(backed).collect();
+        let mut counts = vec![0; infos.len()];
+        if infos.iter().any(Option::is_some) {
+            let entries = wanted.iter().map(|index| &request.entries[*index]);
+            for entry in entries.filter(|entry| entry.archpath.is_empty()) {
+                if let Some(count) = counts.get_mut(entry.bucket as usize) {
+                    *count += 1;
+                }
+            }
+        }
+        let of = |(info, count): (Option<&Arc<BucketInfo>>, usize)| {
+            self.service.announce(info?, usize::MAX, || count)
         };
-        request.buckets.iter().enumerate().map(of).collect()
+        infos.into_iter().zip(counts).map(of).collect()
     }
 
     /// The asked bytes of an entry whose object is in memory.

@@ -156,12 +156,13 @@ impl Frames {
         if self.ready.is_empty() {
             return Some(());
         }
-        self.out.send(std::mem::take(&mut self.ready)).await.ok()
+        let sent = self.out.send(std::mem::take(&mut self.ready));
+        self.share.while_client_reads(sent).await.ok()
     }
 
     async fn end(mut self) -> Option<()> {
         self.ready.extend(self.encoder.flush());
         self.ready.push(self.encoder.end());
-        self.out.send(self.ready).await.ok()
+        self.share.while_client_reads(self.out.send(self.ready)).await.ok()
     }
 }

@@ -1,11 +1,14 @@
 //! A batch's archive on its way to the client: written member by member, sent in pieces worth
 //! sending.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use forebay_core::archive::{ArchiveFormat, Stat};
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::mpsc;
 
+use super::budget::Share;
 use super::spool::Spool;
 use crate::shard::write::ArchiveWriter;
 
@@ -18,7 +21,8 @@ const LONG: usize = 32 << 10;
 
 /// Where the archive goes.
 pub(crate) enum Sink {
-    Channel(mpsc::Sender<Result<Bytes>>),
+    /// To a client; the share of its batch, if it is one.
+    Channel(mpsc::Sender<Result<Bytes>>, Option<Arc<Share>>),
     /// Nothing goes out before everything is known.
     Spool(Spool),
 }
@@ -29,10 +33,14 @@ impl Sink {
             return Ok(());
         }
         match self {
-            Self::Channel(sender) => sender
-                .send(Ok(bytes))
-                .await
-                .map_err(|_| Error::new(ErrorCode::Unavailable, "the client is gone")),
+            Self::Channel(sender, share) => {
+                let send = sender.send(Ok(bytes));
+                let sent = match share {
+                    Some(share) => share.while_client_reads(send).await,
+                    None => send.await,
+                };
+                sent.map_err(|_| Error::new(ErrorCode::Unavailable, "the client is gone"))
+            }
             Self::Spool(spool) => spool.write(bytes).await,
         }
     }

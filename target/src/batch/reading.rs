@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
-use super::budget::Share;
+use super::budget::{HeldBytes, Share};
 use super::repeats::Repeats;
 use super::{Bills, Loaded, Loader, PIECE};
 use crate::backend::Announced;
@@ -74,8 +74,10 @@ pub(crate) struct Reading {
     work: FuturesUnordered<BoxFuture<'static, Vec<(usize, Outcome)>>>,
     /// Work was added that nobody has looked at.
     fresh: bool,
-    /// Bytes of all slots.
+    /// Bytes of all slots,
     held: usize,
+    /// as all batches count them.
+    counted: HeldBytes,
     /// The largest answer so far.
     largest: Option<usize>,
     repeats: Repeats,
@@ -107,6 +109,7 @@ impl Reading {
     ) -> Self {
         let (ordered, bills) = (request.ordered, loader.bills(&request));
         let announced = loader.announce(&request, &wanted);
+        let counted = share.held();
         Self {
             loader,
             request,
@@ -125,6 +128,7 @@ impl Reading {
             work: FuturesUnordered::new(),
             fresh: false,
             held: 0,
+            counted,
             largest: None,
             repeats: Repeats::default(),
         }
@@ -143,6 +147,7 @@ impl Reading {
                 }
             }
             self.begin_alone();
+            self.counted.set(self.held);
             if std::mem::take(&mut self.fresh) {
                 while let Some(Some(done)) = self.work.next().now_or_never() {
                     self.place_all(done);

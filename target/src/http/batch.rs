@@ -6,8 +6,8 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use forebay_core::batch::{BatchRequest, MAX_ENTRIES};
+use bytes::{Bytes, BytesMut};
+use forebay_core::batch::BatchRequest;
 use forebay_core::batch_stream::CONTENT_TYPE;
 use forebay_core::cloud_rules::CloudRules;
 use forebay_core::job::JobKind;
@@ -15,22 +15,21 @@ use forebay_core::v1::batch::{MossRequest, MossResponse};
 use forebay_core::v1::query::{Query, decode_path};
 use forebay_core::{Error, Result};
 use forebay_node::auth;
+use forebay_node::listener::Hangup;
 use forebay_node::metrics::result_of;
+use forebay_node::off_worker;
 use forebay_node::reply::Failure;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 
 use super::{Context, MAX_JSON, Shared};
 use crate::batch::assembler::Assembler;
-use crate::batch::budget::{Sender, Share};
+use crate::batch::budget::{RequestMemory, Sender, Share};
 use crate::batch::output::content_type;
 use crate::batch::spool::Spool;
 use crate::batch::{Loader, answer, native};
 use crate::job::Registration;
 use crate::object::begun;
-
-/// What a request is taken for whose length nobody says.
-const UNKNOWN_LENGTH: u64 = 1 << 20;
 
 /// `POST /api/v1/batch`.
 pub(super) async fn native(
@@ -43,14 +42,14 @@ pub(super) async fn native(
 }
 
 async fn answer_native(context: &Context, request: Request) -> Result<Response> {
-    let share = admit(context, &request)?;
+    let (sender, hangup) = (sender(context, &request), hangup(&request));
     let loader = loader(context, request.headers())?;
-    let body = whole_body(request, "batch").await?;
-    let request: BatchRequest = serde_json::from_slice(&body)
+    let (body, memory) = whole_body(context, request, "batch").await?;
+    let share = context.batches.admit(sender, memory, hangup).await?;
+    let request = off_worker(body.len(), || serde_json::from_slice::<BatchRequest>(&body));
+    let request = request
         .map_err(|e| Error::invalid(format!("batch: the request's body is not valid: {e}")))?;
-    if request.entries.len() > MAX_ENTRIES {
-        return Err(Error::invalid(format!("a batch has at most {MAX_ENTRIES} entries")));
-    }
+    request.check_size()?;
     drop(body);
     let stream = native::answer(loader, request, share, &context.lifecycle);
     Ok(body_of(CONTENT_TYPE, stream))
@@ -76,12 +75,13 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
             Some(query.bucket(&decode_path(bucket)?)?)
         }
     };
-    let share = Arc::new(admit(context, &request)?);
+    let (sender, hangup) = (sender(context, &request), hangup(&request));
     let loader = loader(context, request.headers())?;
-    let bytes = whole_body(request, "moss").await?;
-    let moss = MossRequest::parse(&bytes)?;
+    let (bytes, memory) = whole_body(context, request, "moss").await?;
+    let share = Arc::new(context.batches.admit(sender, memory, hangup).await?);
+    let moss = off_worker(bytes.len(), || MossRequest::parse(&bytes))?;
     let format = moss.format()?;
-    let entries = moss.resolve(default.as_ref())?;
+    let entries = off_worker(bytes.len(), || moss.resolve(default.as_ref()))?;
     drop(bytes);
     let state = context.maps.load();
     let mut known = None;
@@ -101,7 +101,7 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     let streaming = moss.strm;
     let assembler = Assembler::new(loader, context.peer.clone(), share.clone(), moss, entries);
     if streaming {
-        let archive = answer::streamed(assembler, job, &context.lifecycle);
+        let archive = answer::streamed(assembler, job, share, &context.lifecycle);
         // What fails before the first byte can still have its status.
         let archive = begun(archive.boxed()).await?;
         return Ok(body_of(content_type(format), archive));
@@ -129,10 +129,13 @@ fn multipart(
     );
     let tail = format!("\r\n--{boundary}--\r\n");
     let part = |text: String| stream::once(async move { Ok(Bytes::from(text)) });
-    let parts = part(head).chain(archive).chain(part(tail));
-    let parts = parts.map(move |part| {
-        let _held_until_it_is_out = &share;
-        part
+    let parts = part(head).chain(archive).chain(part(tail)).boxed();
+    // The share is held until all is out. Between two pieces the client is waited for.
+    let parts = stream::unfold((parts, share), |(mut parts, share)| async move {
+        share.waits_for_client(false);
+        let part = parts.next().await?;
+        share.waits_for_client(true);
+        Some((part, (parts, share)))
     });
     Ok(body_of(&format!("multipart/mixed; boundary={boundary}"), parts))
 }
@@ -153,21 +156,47 @@ fn loader(context: &Context, headers: &HeaderMap) -> Result<Loader> {
     })
 }
 
-/// Memory for a batch, before a byte of its request is read.
-fn admit(context: &Context, request: &Request) -> Result<Share> {
+fn sender(context: &Context, request: &Request) -> Sender {
     let (headers, identity) = (request.headers(), &context.identity);
-    let sender = match auth::require_node(request.method(), request.uri(), headers, identity) {
+    match auth::require_node(request.method(), request.uri(), headers, identity) {
         Ok(()) => Sender::Node,
         Err(_) => Sender::Client,
-    };
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
-    context.batches.admit(sender, length.unwrap_or(UNKNOWN_LENGTH))
+    }
 }
 
-async fn whole_body(request: Request, what: &str) -> Result<Bytes> {
-    axum::body::to_bytes(request.into_body(), MAX_JSON)
-        .await
-        .map_err(|e| Error::invalid(format!("{what}: the request's body cannot be read: {e}")))
+/// What ends the request's connection.
+fn hangup(request: &Request) -> Hangup {
+    request.extensions().get::<Hangup>().cloned().unwrap_or_default()
+}
+
+/// The request's body, and the memory that is taken for it as it comes.
+async fn whole_body(
+    context: &Context,
+    request: Request,
+    what: &str,
+) -> Result<(Bytes, RequestMemory)> {
+    let mut memory = context.batches.request();
+    let mut body = request.into_body().into_data_stream();
+    let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|e| {
+            Error::invalid(format!("{what}: the request's body cannot be read: {e}"))
+        })?;
+        memory.grow(piece.len())?;
+        if first.is_empty() && all.is_empty() {
+            first = piece;
+            continue;
+        }
+        if all.is_empty() {
+            all.extend_from_slice(&std::mem::take(&mut first));
+        }
+        all.extend_from_slice(&piece);
+        if all.len() > MAX_JSON {
+            let text = format!("{what}: the request's body has more than {MAX_JSON} bytes");
+            return Err(Error::invalid(text));
+        }
+    }
+    Ok((if all.is_empty() { first } else { all.freeze() }, memory))
 }
 
 fn body_of(

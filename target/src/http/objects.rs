@@ -495,7 +495,10 @@ pub(super) async fn read_action(body: Body) -> Result<ActionMsg> {
     let bytes = axum::body::to_bytes(body, MAX_ACTION)
         .await
         .map_err(|e| Error::invalid(format!("the request's body cannot be read: {e}")))?;
-    if bytes.is_empty() { Ok(ActionMsg::default()) } else { ActionMsg::parse(&bytes) }
+    if bytes.is_empty() {
+        return Ok(ActionMsg::default());
+    }
+    forebay_node::off_worker(bytes.len(), || ActionMsg::parse(&bytes))
 }
 
 #[cfg(test)]

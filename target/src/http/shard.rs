@@ -16,6 +16,7 @@ use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use forebay_node::auth;
 use forebay_node::metrics::result_of;
+use forebay_node::off_worker;
 use forebay_node::reply::{Failure, json};
 use futures::StreamExt;
 use tokio::sync::mpsc;
@@ -53,6 +54,8 @@ async fn answer_index(context: &Context, request: Request) -> Result<Response> {
         return Ok(elsewhere);
     }
     let (meta, index) = context.shards.described(&info, name.as_str(), None).await?;
+    // What this answers with, roughly.
+    let memory = usize::try_from(index.memory()).unwrap_or(usize::MAX);
     let members = index.members.iter().map(|m| (m.name.clone(), m.offset, m.size)).collect();
     let stats = match query.flag(SHARD_STATS) {
         true => index.members.iter().map(|m| m.stat).collect(),
@@ -60,7 +63,8 @@ async fn answer_index(context: &Context, request: Request) -> Result<Response> {
         false => Vec::new(),
     };
     let (version, size) = (meta.version, meta.size);
-    Ok(json(&ShardIndexReply { format: index.format, version, size, members, stats }))
+    let reply = ShardIndexReply { format: index.format, version, size, members, stats };
+    Ok(off_worker(memory, || json(&reply)))
 }
 
 /// One member, or all that match.
@@ -84,7 +88,8 @@ pub(super) async fn get(
             }
         }
         Wanted::Matching(mode, text) if range.is_none() => {
-            let matcher = MemberMatcher::new(mode, &text)?;
+            // An expression may be small and take long to compile.
+            let matcher = off_worker(usize::MAX, || MemberMatcher::new(mode, &text))?;
             matching(context, request, &matcher, asked.mime).await
         }
         Wanted::Matching(..) => {
@@ -153,7 +158,7 @@ async fn matching(
     let stop = context.lifecycle.token();
     let (objects, info) = (context.objects.clone(), request.info.clone());
     context.lifecycle.spawn(async move {
-        let mut sink = Sink::Channel(sender.clone());
+        let mut sink = Sink::Channel(sender.clone(), None);
         let done = tokio::select! {
             () = sender.closed() => return,
             () = stop.cancelled() => Err(Error::unavailable("this target is stopping")),

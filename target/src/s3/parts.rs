@@ -146,7 +146,7 @@ pub(super) async fn complete(
         Some((algorithm, value.trim().to_owned()))
     });
     let body = s3::read_body(body, s3::MAX_BODY).await?;
-    let named = bodies::complete_upload(&body)?;
+    let named = forebay_node::off_worker(body.len(), || bodies::complete_upload(&body))?;
     let (info, name, id) = (&call.info, call.name.as_str(), &upload.upload_id);
     let begun = match context.objects.upload(info, name, id).await {
         Ok((begun, _)) => begun,

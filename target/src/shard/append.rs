@@ -140,7 +140,7 @@ impl Rewrite {
                 sent.map_err(|_| Error::unavailable("nobody wants the shard any more"))?;
             }
         }
-        let mut sink = Sink::Channel(sender);
+        let mut sink = Sink::Channel(sender, None);
         let mut output = Output::new(self.format, &mut sink)?;
         if let Before::Members(members) = &self.before {
             for member in members {

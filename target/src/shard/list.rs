@@ -14,6 +14,7 @@ use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::name::MAX_OBJECT_NAME;
 use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
 use forebay_core::{ErrorCode, Result};
+use forebay_node::off_worker;
 
 use super::Shards;
 use crate::object::ObjectService;
@@ -82,7 +83,7 @@ async fn page(source: &impl Source, request: &ListRequest) -> Result<ListPage> {
     let mut open: Vec<Open> = Vec::new();
     for shard in shards_behind(request) {
         if let Some(index) = source.members(shard).await? {
-            open.extend(Open::new(shard, &index, request, limit));
+            open.extend(opened(shard, &index, request, limit));
         }
     }
     let mut records = Records { rows: VecDeque::new(), next: Some(request.clone()) };
@@ -128,11 +129,17 @@ async fn page(source: &impl Source, request: &ListRequest) -> Result<ListPage> {
             }
             if let Some(index) = source.members(&entry.name).await? {
                 entry.kind = RowKind::Shard;
-                open.extend(Open::new(&entry.name, &index, request, limit));
+                open.extend(opened(&entry.name, &index, request, limit));
             }
         }
         page.entries.push(entry);
     }
+}
+
+/// [`Open::new`], which looks at every member of the shard.
+fn opened(shard: &str, index: &ShardIndex, request: &ListRequest, limit: usize) -> Option<Open> {
+    let memory = usize::try_from(index.memory()).unwrap_or(usize::MAX);
+    off_worker(memory, || Open::new(shard, index, request, limit))
 }
 
 /// Names of shards that come before the page and have members in it: those on the way to where it

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use forebay_core::error::is_out_of_descriptors;
 use forebay_core::{Error, Result};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -28,8 +29,11 @@ const TICK: Duration = Duration::from_millis(100);
 const PROBE: usize = 4096;
 
 /// What a small write, its sync and a read told of a disk.
+#[derive(Debug)]
 enum Verdict {
     Sound,
+    /// Nothing, as this process cannot open a file now.
+    Unknown,
     Full,
     ReadOnly,
 }
@@ -117,6 +121,9 @@ impl Watch {
         };
         self.looks.remove(&number);
         self.looked.insert(number, Instant::now());
+        if matches!(verdict, Ok(Verdict::Unknown)) {
+            return;
+        }
         let failed = shared.failed.load(Ordering::Relaxed);
         let read_only = matches!(verdict, Ok(Verdict::ReadOnly));
         if shared.read_only.swap(read_only, Ordering::Relaxed) != read_only {
@@ -216,7 +223,31 @@ fn probe(io: &dyn Disk, folder: &Path) -> io::Result<Verdict> {
         Err(e) => match e.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Ok(Verdict::Full),
             io::ErrorKind::ReadOnlyFilesystem => Ok(Verdict::ReadOnly),
+            _ if is_out_of_descriptors(&e) => Ok(Verdict::Unknown),
             _ => Err(e),
         },
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::store::faulty::{FaultyDisk, Lasting};
+
+    #[test]
+    fn a_process_without_descriptors_says_nothing_about_its_disk() {
+        // ENFILE and EMFILE.
+        for code in [23, 24] {
+            let e = io::Error::from_raw_os_error(code);
+            let error = Error::from(io::Error::from_raw_os_error(code));
+            assert!(is_out_of_descriptors(&e));
+            assert_eq!((error.code.status(), error.retry_after_s), (503, Some(1)));
+            let (folder, disk) = (tempfile::tempdir().unwrap(), FaultyDisk::new());
+            disk.set(folder.path(), Some(Lasting::Fails(code)));
+            assert!(matches!(probe(&disk, folder.path()), Ok(Verdict::Unknown)), "{code}");
+            disk.set(folder.path(), None);
+            assert!(matches!(probe(&disk, folder.path()), Ok(Verdict::Sound)), "{code}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay_core::error::is_out_of_descriptors;
 use forebay_core::{Error, Result, placement};
 use serde::{Deserialize, Serialize};
 
@@ -124,6 +125,9 @@ pub(crate) fn lock(io: &dyn Disk, root: &Path, folder: &Path) -> Result<DiskLock
 /// Turns an I/O error into one that says what was attempted and where.
 pub(crate) fn failed(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
     move |e| {
+        if is_out_of_descriptors(&e) {
+            return Error::out_of_descriptors(&e);
+        }
         let mut error = Error::from(io::Error::from(e.kind()));
         error.message = format!("{verb} {}: {e}", path.display());
         match e.kind() {

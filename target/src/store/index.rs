@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
+use forebay_core::error::is_out_of_descriptors;
 use forebay_core::{Error, ErrorCode, Result};
 
 use super::disk::Disk;
@@ -598,6 +599,11 @@ fn failed(path: &Path, e: &fjall::Error) -> Error {
     match e {
         fjall::Error::Io(io) if io.kind() == io::ErrorKind::StorageFull => {
             Error::from(io::Error::from(io::ErrorKind::StorageFull))
+        }
+        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io))
+            if is_out_of_descriptors(io) =>
+        {
+            Error::out_of_descriptors(io)
         }
         fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io))
             if matches!(

@@ -1,5 +1,8 @@
 //! Archives that are broken or mean harm: a clear refusal, and a server that goes on.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use forebay_core::Bucket;
 use forebay_core::v1::list::{ListMsg, flags};
 use forebay_tests::cluster::{Cluster, native};
@@ -153,4 +156,59 @@ async fn a_hundred_thousand_tiny_members_are_served_and_listed_page_by_page() {
     assert_eq!(rows.len(), 100_001);
     assert!(rows.is_sorted());
     assert_eq!(rows[100_000], ("many.tar/m/099999".to_owned(), 4, 192));
+}
+
+/// A TAR whose one member has a PAX header of so many of the shortest records.
+fn many_records(records: usize) -> Vec<u8> {
+    let data = b"4 =\n".repeat(records);
+    let header = |name: &str, size: usize, kind: u8| {
+        let mut block = [0u8; 512];
+        block[..name.len()].copy_from_slice(name.as_bytes());
+        block[100..108].copy_from_slice(b"0000644\0");
+        block[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
+        block[156] = kind;
+        block[257..263].copy_from_slice(b"ustar\0");
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+        block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        block
+    };
+    let mut tar = header("x", data.len(), b'x').to_vec();
+    tar.extend_from_slice(&data);
+    tar.resize(tar.len().next_multiple_of(512), 0);
+    tar.extend_from_slice(&header("a", 0, b'0'));
+    tar.extend_from_slice(&[0; 1024]);
+    tar
+}
+
+#[tokio::test]
+async fn targets_answer_while_archives_of_countless_header_records_are_uploaded_and_read() {
+    const SOON: Duration = Duration::from_secs(5);
+    let cluster = cluster();
+    bucket(&cluster, "countless").await;
+    let archive = many_records((1 << 20) / 4);
+    let uploads = 6;
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for n in 0..uploads {
+            let (cluster, archive, done) = (&cluster, &archive, &done);
+            scope.spawn(move || {
+                let url = cluster.object_url("countless", &format!("{n}.tar"));
+                let put = http::request("PUT", &url).body(archive.clone()).follow();
+                assert_eq!(put.status, 200, "{}", put.text());
+                refusal(cluster, "countless", &format!("{n}.tar"));
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let mut looks = 0;
+        while looks < 3 || done.load(Ordering::Relaxed) < uploads {
+            for target in &cluster.targets {
+                let health = http::request("GET", &format!("{}/healthz", target.url)).within(SOON);
+                assert_eq!(health.try_send().unwrap().status, 200);
+            }
+            looks += 1;
+        }
+    });
+    let message = refusal(&cluster, "countless", "0.tar");
+    assert!(message.contains("has more than 65536 records"), "{message}");
 }
