@@ -32,7 +32,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 SIZE = 2
-_PROCESS_TIMEOUT_S = 60
+_PROCESS_TIMEOUT_S = 240
 NAMES = [f"o{i:02}" for i in range(57)]
 SHARDS = [5, 1, 9, 4, 8, 3, 11, 2, 6, 7, 1]
 KINDS = ("iterable", "batches of requests", "shards", "shuffled shards", "mixed", "streams",
