@@ -310,6 +310,8 @@ class Cursor(SharedCells):
         twin._resume = _Resume(made.epoch, made.base, made.earlier)
         twin._latest = made
         twin._is_chosen = True
+        # A thread does not have the call stack that shows whether Lightning trains.
+        twin.equal_length = self._equal_now()
         return twin
 
     # States.
