@@ -72,11 +72,14 @@ class Shared:
                     "files without it, or set dispatch_batches=False"
                 )
             return 1, 0
+        if self._instances is None and _is_ours(self.source_datapipe):
+            # The one before it shares.
+            return 1, 0
         if found is not None:
             return worker.total, worker.id
         if self._instances is not None:
             return self._instances
-        if not worker.is_process or _is_shared_before(self.source_datapipe):
+        if not worker.is_process:
             return 1, 0
         # A dataset around the pipe kept the loader from it.
         rank, world_size = place.group_rank() or (0, 1)
