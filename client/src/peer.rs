@@ -15,10 +15,12 @@ use forebay_core::batch::BatchRequest;
 use forebay_core::cloud_rules::{CloudRules, RETRY_HEADER};
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::object::ObjectMeta;
-use forebay_core::sign::{ClusterSecret, NODE_AUTH_HEADER};
+use forebay_core::sign::{
+    NO_BODY, NODE_AUTH_HEADER, PROOF_FORMAT_PATH, Signer, UNSIGNED_BODY, body_hash,
+};
 use forebay_core::size::RangeSpec;
 use forebay_core::v1::query::object_uri;
-use forebay_core::{Bucket, Error as CoreError};
+use forebay_core::{Bucket, Error as CoreError, ErrorCode};
 
 use crate::body::{Body, Upload};
 use crate::client::parse;
@@ -28,19 +30,22 @@ use crate::objects::{head_meta, range_header};
 use crate::rows::RowStream;
 use crate::transport::{self, Download, Transport};
 
+/// A node that does not say within this time which format of proofs it reads is asked again.
+const FORMAT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A node's client for other nodes. Cheap to clone; clones share connections.
 #[derive(Clone)]
 pub struct PeerClient {
-    secret: ClusterSecret,
+    signer: Signer,
     transport: Transport,
     acts_by: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl PeerClient {
-    /// A client that signs with the cluster's secret.
-    pub fn new(secret: ClusterSecret) -> Self {
+    /// A client that signs as this node.
+    pub fn new(signer: Signer) -> Self {
         let transport = Transport::new(Duration::from_secs(1), Duration::from_secs(10));
-        Self { secret, transport, acts_by: Arc::new(|| 0) }
+        Self { signer, transport, acts_by: Arc::new(|| 0) }
     }
 
     /// The same connections, with another bound on how long a peer may say nothing.
@@ -54,6 +59,28 @@ impl PeerClient {
     #[must_use]
     pub fn acting_by(self, version: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self { acts_by: Arc::new(version), ..self }
+    }
+
+    /// Asks the node at `url` which format of proofs it reads, unless that is known: in a rolling
+    /// upgrade some nodes read the first one only. A node that does not answer stays unknown.
+    pub async fn learn_format(&self, url: &str) {
+        let now = unix_s();
+        if !self.signer.should_ask_format(url, now) {
+            return;
+        }
+        let request = transport::request(Method::GET, url, PROOF_FORMAT_PATH);
+        let Ok(request) = transport::finish(request, Upload::empty()) else { return };
+        let asking = self.transport.with_idle(FORMAT_TIMEOUT);
+        if let Ok(answer) = asking.send(url, request, None).await {
+            self.signer.note_format(url, !answer.status().is_success(), now);
+        }
+    }
+
+    /// Has a node asked again for its format that refused a request.
+    fn note_refusal(&self, url: &str, e: &Error) {
+        if matches!(e, Error::Api(e) if e.code == ErrorCode::AccessDenied) {
+            self.signer.forget_format(url);
+        }
     }
 
     /// POSTs a JSON document to `url` + `path` and reads one back; an empty answer reads as
@@ -121,8 +148,11 @@ impl PeerClient {
         if let Some(retry) = cloud.to_header().and_then(|text| text.parse().ok()) {
             headers.insert(RETRY_HEADER, retry);
         }
-        let builder = self.builder(Method::POST, url, crate::batch::PATH, headers);
-        let request = transport::json(builder, to_json(request)?)?;
+        self.learn_format(url).await;
+        let body = to_json(request)?;
+        let hash = body_hash(&body);
+        let builder = self.builder(Method::POST, url, crate::batch::PATH, headers, &hash);
+        let request = transport::json(builder, body)?;
         let answer = self.transport.send_ok_driven(url, request).await.map_err(|(e, _)| e)?;
         Ok(RowStream::new(answer.into_body()))
     }
@@ -166,7 +196,9 @@ impl PeerClient {
             shown
         });
         let (upload, progress) = Body::once_of(stream, len).open().await.map_err(Error::Api)?;
-        let request = transport::finish(self.builder(Method::PUT, url, path, headers), upload)?;
+        self.learn_format(url).await;
+        let builder = self.builder(Method::PUT, url, path, headers, UNSIGNED_BODY);
+        let request = transport::finish(builder, upload)?;
         let answer = self.transport.send_ok(url, request, Some(&progress)).await;
         let answer = answer.map_err(|(e, _)| {
             let source = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -185,18 +217,27 @@ impl PeerClient {
         headers: HeaderMap,
         json: Option<Vec<u8>>,
     ) -> Result<Response<Download>> {
-        let builder = self.builder(method, url, path, headers);
+        self.learn_format(url).await;
+        let hash = json.as_deref().map_or_else(|| NO_BODY.to_owned(), body_hash);
+        let builder = self.builder(method, url, path, headers, &hash);
         let request: Request<Upload> = match json {
             Some(body) => transport::json(builder, body)?,
             None => transport::finish(builder, Upload::empty())?,
         };
-        self.transport.send_ok(url, request, None).await.map_err(|(e, _)| e)
+        let answer = self.transport.send_ok(url, request, None).await;
+        answer.map_err(|(e, _)| e).inspect_err(|e| self.note_refusal(url, e))
     }
 
-    /// A request with the proof that a node sends it.
-    fn builder(&self, method: Method, url: &str, path: &str, headers: HeaderMap) -> Builder {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let proof = self.secret.sign_node(method.as_str(), path, now);
+    /// A request with the proof that this node sends it with this body.
+    fn builder(
+        &self,
+        method: Method,
+        url: &str,
+        path: &str,
+        headers: HeaderMap,
+        body: &str,
+    ) -> Builder {
+        let proof = self.signer.node_call(method.as_str(), path, body, url, unix_s());
         let mut builder = transport::request(method, url, path).header(NODE_AUTH_HEADER, proof);
         if let Some(all) = builder.headers_mut() {
             all.extend(headers);
@@ -207,6 +248,10 @@ impl PeerClient {
         }
         builder
     }
+}
+
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>> {

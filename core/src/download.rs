@@ -107,7 +107,8 @@ pub fn name_of_link(link: &str) -> Result<String> {
     match last {
         Some(last) if !last.is_empty() => decode_path(last),
         _ => Err(Error::invalid(format!(
-            "cannot extract a valid object_name from the download link \"{link}\""
+            "cannot extract a valid object_name from the download link \"{}\"",
+            without_password(link)
         ))),
     }
 }
@@ -122,13 +123,28 @@ pub fn with_scheme(link: &str) -> String {
     if link.is_empty() || link.contains("://") { link.to_owned() } else { format!("http://{link}") }
 }
 
+/// A link as others may read it: without the user and the password in it.
+pub fn without_password(link: &str) -> String {
+    let (scheme, rest) = match link.split_once("://") {
+        Some((scheme, rest)) => (Some(scheme), rest),
+        None => (None, link),
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let Some(at) = rest[..end].rfind('@') else { return link.to_owned() };
+    let shown = &rest[at + 1..];
+    scheme.map_or_else(|| format!("***@{shown}"), |scheme| format!("{scheme}://***@{shown}"))
+}
+
 /// Only the web can be downloaded from; nothing is a link into the bucket's own backend.
 pub fn check_link(link: &str) -> Result<()> {
     let rest = link.strip_prefix("http://").or_else(|| link.strip_prefix("https://"));
     match rest {
         None if link.is_empty() => Ok(()),
         Some(rest) if !rest.is_empty() && !rest.starts_with('/') => Ok(()),
-        _ => Err(Error::invalid(format!("cannot download \"{link}\": not an http or https URL"))),
+        _ => Err(Error::invalid(format!(
+            "cannot download \"{}\": not an http or https URL",
+            without_password(link)
+        ))),
     }
 }
 
@@ -228,6 +244,19 @@ pub fn merge(parts: &BTreeMap<NodeId, DownloadStatus>) -> Option<DownloadStatus>
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_is_shown_without_its_password() {
+        for (link, shown) in [
+            ("http://user:pw@h:1/a@b", "http://***@h:1/a@b"),
+            ("https://token@h", "https://***@h"),
+            ("user:p@w@h/a", "***@h/a"),
+            ("http://h/a?to=me@there", "http://h/a?to=me@there"),
+            ("", ""),
+        ] {
+            assert_eq!(without_password(link), shown);
+        }
+    }
 
     #[test]
     fn an_object_is_called_by_the_last_part_of_its_link() {

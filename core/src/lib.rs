@@ -39,6 +39,7 @@ pub mod object;
 pub mod origin;
 pub mod placement;
 pub mod rebalance;
+pub mod request;
 pub mod s3;
 pub mod settings;
 pub mod shard_build;

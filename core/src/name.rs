@@ -15,6 +15,15 @@ pub const MAX_OBJECT_NAME: usize = 1024;
 /// Longest bucket name in characters.
 pub const MAX_BUCKET_NAME: usize = 64;
 
+/// Returns an error if a text of a request is longer than the names that it is compared with can
+/// be; `field` is what the request calls it.
+pub fn check_length(field: &str, text: &str, limit: usize) -> Result<()> {
+    if text.len() <= limit {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{field} has {} bytes, the limit is {limit}", text.len())))
+}
+
 /// Where a bucket really lives.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -447,6 +456,13 @@ mod tests {
         for refused in ["a/../b", "trail/", "/lead", "a//b", "."] {
             assert!(ObjectName::new(refused).unwrap().check_v1_native().is_err(), "{refused:?}");
         }
+    }
+
+    #[test]
+    fn texts_longer_than_a_name_are_refused_with_field_and_limit() {
+        assert!(check_length("prefix", &"y".repeat(1024), MAX_OBJECT_NAME).is_ok());
+        let e = check_length("prefix", &"y".repeat(70_000), MAX_OBJECT_NAME).unwrap_err();
+        assert_eq!(e.message, "prefix has 70000 bytes, the limit is 1024");
     }
 
     #[test]

@@ -1,27 +1,43 @@
 //! Proofs between nodes and for clients: HMAC-SHA-256 by the cluster's secret, with an expiry.
 //!
-//! Times are unix seconds, passed in.
+//! Everything that nodes sign has one format, [`Claims`]. A proof holds for one purpose only: the
+//! relay of an S3 request never counts as a call of a node. Times are unix seconds, passed in.
+
+mod claims;
+mod signer;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+pub use self::claims::{
+    ANY, BodyHasher, Claims, FORMAT, NO_BODY, Proof, Purpose, UNSIGNED_BODY, body_hash,
+    redirect_target, relay_subject,
+};
+use self::claims::{GRANT, NOTHING, SEPARATOR, is_same};
+pub use self::signer::Signer;
 use crate::error::{Error, ErrorCode, Result};
 
 /// Header by which a node proves that it belongs to the cluster.
 pub const NODE_AUTH_HEADER: &str = "forebay-auth";
 /// Header by which a client shows the grant that came with its map.
 pub const GRANT_HEADER: &str = "forebay-grant";
-/// Query keys of a signed redirect: expiry and signature.
+/// Query key of a signed redirect: its proof.
+pub const REDIRECT_PROOF: &str = "fbs";
+/// Query key of the expiry in a redirect of the first format.
 pub const REDIRECT_EXPIRY: &str = "fbx";
-pub const REDIRECT_SIGNATURE: &str = "fbs";
 /// How long a redirect may be followed, seconds.
 pub const REDIRECT_TTL_S: u64 = 30;
 /// How long a client's grant holds, seconds.
 pub const GRANT_TTL_S: u64 = 3600;
 /// How long a node's proof of one request holds, seconds (clocks of nodes may differ by this much).
 pub const NODE_AUTH_TTL_S: u64 = 300;
+
+/// Where a node says which format of proofs it reads; nodes of the first version serve nothing there.
+pub const PROOF_FORMAT_PATH: &str = "/internal/v1/proof-format";
 
 /// A grant, and the secret that it was made with.
 struct Proven {
@@ -32,12 +48,6 @@ struct Proven {
 thread_local! {
     /// The last grant that was found to hold, its expiry aside.
     static PROVEN: RefCell<Option<Proven>> = const { RefCell::new(None) };
-}
-
-/// Whether two texts are the same, in a time that does not tell where they differ.
-fn is_same(a: &str, b: &str) -> bool {
-    let differ = |(a, b): (u8, u8)| a ^ b;
-    a.len() == b.len() && a.bytes().zip(b.bytes()).map(differ).fold(0, |all, bits| all | bits) == 0
 }
 
 /// The cluster's secret. Never printed.
@@ -60,9 +70,109 @@ impl ClusterSecret {
         Ok(Self(text.as_bytes().to_vec()))
     }
 
-    fn mac(&self, purpose: &str, parts: &[&str], expiry: u64) -> Hmac<Sha256> {
+    fn hmac(&self) -> Hmac<Sha256> {
         // A key of any length is a valid HMAC key.
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key length");
+        Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key length")
+    }
+
+    /// The code over all claims, each behind its length: no two sets of claims have the same bytes.
+    fn mac(&self, claims: &Claims<'_>) -> Hmac<Sha256> {
+        let mut mac = self.hmac();
+        mac.update(b"forebay-proof-2");
+        let texts = [
+            claims.purpose.as_str(),
+            claims.method,
+            claims.target,
+            claims.subject,
+            claims.body,
+            claims.sender,
+            claims.receiver,
+        ];
+        for text in texts {
+            mac.update(&(text.len() as u64).to_le_bytes());
+            mac.update(text.as_bytes());
+        }
+        mac.update(&claims.nonce.to_le_bytes());
+        mac.update(&claims.expiry.to_le_bytes());
+        mac
+    }
+
+    /// A proof of these claims. It names sender, receiver, nonce, expiry and body; the rest is the
+    /// request itself.
+    pub fn prove(&self, claims: &Claims<'_>) -> String {
+        self.written(claims, claims.receiver)
+    }
+
+    /// [`Self::prove`], with another text in the place of the receiver.
+    fn written(&self, claims: &Claims<'_>, receiver: &str) -> String {
+        let Claims { sender, nonce, expiry, body, .. } = claims;
+        let tag = hex::encode(self.mac(claims).finalize().into_bytes());
+        let s = SEPARATOR;
+        format!("{FORMAT}{s}{sender}{s}{receiver}{s}{nonce:x}{s}{expiry}{s}{body}{s}{tag}")
+    }
+
+    /// Whether the redirect proof `text` allows `method path?query` at the node `me`.
+    pub fn verify_redirect(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        text: &str,
+        me: &str,
+        now: u64,
+    ) -> bool {
+        let (Some(proof), Ok(target)) = (Proof::parse(text), redirect_target(path, query)) else {
+            return false;
+        };
+        let proof = Proof { receiver: me, ..proof };
+        let (purpose, body) = (Purpose::Redirect, UNSIGNED_BODY);
+        let claims = Claims { purpose, method, target: &target, body, ..NOTHING };
+        now <= proof.expiry && self.verify(&proof, &claims)
+    }
+
+    /// Whether the proof was made with this secret for these claims, whose sender, receiver, nonce,
+    /// expiry and body are those of the proof. It does not look at the time.
+    pub fn verify(&self, proof: &Proof<'_>, claims: &Claims<'_>) -> bool {
+        let Proof { sender, receiver, nonce, expiry, body, tag } = *proof;
+        let claims = Claims { sender, receiver, nonce, expiry, body, ..*claims };
+        hex::decode(tag).is_ok_and(|tag| self.mac(&claims).verify_slice(&tag).is_ok())
+    }
+
+    /// A grant for direct access to targets, valid for [`GRANT_TTL_S`].
+    pub fn grant(&self, sender: &str, nonce: u64, now: u64) -> String {
+        self.prove(&Claims { sender, nonce, expiry: now + GRANT_TTL_S, ..GRANT })
+    }
+
+    /// Whether a grant holds; one of the first format, too, as a client may have it from a gateway
+    /// of an earlier version.
+    pub fn verify_grant(&self, grant: &str, now: u64) -> bool {
+        let proof = Proof::parse(grant);
+        let first = || grant.split_once('.').and_then(|(expiry, _)| expiry.parse().ok());
+        let expiry = proof.as_ref().map(|proof| proof.expiry).or_else(first);
+        if expiry.is_none_or(|expiry| now > expiry) {
+            return false;
+        }
+        // A client shows the same one for an hour, with every request.
+        PROVEN.with_borrow_mut(|proven| {
+            let is_known = |known: &Proven| known.secret == self.0 && is_same(&known.grant, grant);
+            if proven.as_ref().is_some_and(is_known) {
+                return true;
+            }
+            let holds = match proof {
+                Some(proof) => self.verify(&proof, &GRANT),
+                None => grant.split_once('.').is_some_and(|(expiry, tag)| {
+                    self.check_first("grant", &[], expiry, tag, now, GRANT_TTL_S)
+                }),
+            };
+            if holds {
+                *proven = Some(Proven { secret: self.0.clone(), grant: grant.to_owned() });
+            }
+            holds
+        })
+    }
+
+    fn mac_first(&self, purpose: &str, parts: &[&str], expiry: u64) -> Hmac<Sha256> {
+        let mut mac = self.hmac();
         mac.update(purpose.as_bytes());
         for part in parts {
             mac.update(b"\n");
@@ -73,23 +183,29 @@ impl ClusterSecret {
         mac
     }
 
-    fn seal(&self, purpose: &str, parts: &[&str], expiry: u64) -> String {
-        hex::encode(self.mac(purpose, parts, expiry).finalize().into_bytes())
-    }
-
-    fn check(&self, purpose: &str, parts: &[&str], expiry: u64, tag: &str, now: u64) -> bool {
+    /// Checks a proof of the first format. It may not hold longer than such a proof was made for,
+    /// with as much again for the difference of two clocks.
+    fn check_first(
+        &self,
+        purpose: &str,
+        parts: &[&str],
+        expiry: &str,
+        tag: &str,
+        now: u64,
+        ttl: u64,
+    ) -> bool {
+        let Ok(expiry) = expiry.parse::<u64>() else { return false };
         let Ok(tag) = hex::decode(tag) else { return false };
-        now <= expiry && self.mac(purpose, parts, expiry).verify_slice(&tag).is_ok()
+        let in_time = now <= expiry && expiry <= now + ttl + NODE_AUTH_TTL_S;
+        in_time && self.mac_first(purpose, parts, expiry).verify_slice(&tag).is_ok()
     }
 
-    /// Query to append to a redirect of `method path` (path as sent, percent-encoded).
-    pub fn sign_redirect(&self, method: &str, path: &str, now: u64) -> String {
-        let expiry = now + REDIRECT_TTL_S;
-        let tag = self.seal("redirect", &[method, path], expiry);
-        format!("{REDIRECT_EXPIRY}={expiry}&{REDIRECT_SIGNATURE}={tag}")
+    fn prove_first(&self, purpose: &str, parts: &[&str], expiry: u64) -> String {
+        hex::encode(self.mac_first(purpose, parts, expiry).finalize().into_bytes())
     }
 
-    pub fn verify_redirect(
+    /// Whether a gateway of an earlier version made this redirect: it covers method and path only.
+    pub fn verify_first_redirect(
         &self,
         method: &str,
         path: &str,
@@ -97,90 +213,26 @@ impl ClusterSecret {
         tag: &str,
         now: u64,
     ) -> bool {
-        expiry.parse().is_ok_and(|e| self.check("redirect", &[method, path], e, tag, now))
+        self.check_first("redirect", &[method, path], expiry, tag, now, REDIRECT_TTL_S)
     }
 
-    /// A grant for direct access to targets, valid for [`GRANT_TTL_S`].
-    pub fn grant(&self, now: u64) -> String {
-        let expiry = now + GRANT_TTL_S;
-        format!("{expiry}.{}", self.seal("grant", &[], expiry))
-    }
-
-    pub fn verify_grant(&self, grant: &str, now: u64) -> bool {
-        let Some((expiry, tag)) = grant.split_once('.') else { return false };
-        let Ok(expiry) = expiry.parse() else { return false };
-        if now > expiry {
-            return false;
-        }
-        // A client shows the same one for an hour, with every request.
-        PROVEN.with_borrow_mut(|proven| {
-            let is_known = |known: &Proven| known.secret == self.0 && is_same(&known.grant, grant);
-            if proven.as_ref().is_some_and(is_known) {
-                return true;
-            }
-            let holds = self.check("grant", &[], expiry, tag, now);
-            if holds {
-                *proven = Some(Proven { secret: self.0.clone(), grant: grant.to_owned() });
-            }
-            holds
-        })
-    }
-
-    /// Value of [`NODE_AUTH_HEADER`] for one request.
-    pub fn sign_node(&self, method: &str, path_and_query: &str, now: u64) -> String {
-        let expiry = now + NODE_AUTH_TTL_S;
-        format!("{expiry}.{}", self.seal("node", &[method, path_and_query], expiry))
-    }
-
-    pub fn verify_node(
+    /// Whether a node of an earlier version sent this request: its proof covers method, path and
+    /// query only. Nodes of this version make no such proofs.
+    pub fn verify_first_node(
         &self,
         method: &str,
         path_and_query: &str,
         value: &str,
         now: u64,
-    ) -> Result<()> {
-        let ok = value.split_once('.').is_some_and(|(expiry, tag)| {
-            expiry.parse().is_ok_and(|e| self.check("node", &[method, path_and_query], e, tag, now))
-        });
-        if ok {
-            return Ok(());
-        }
-        Err(Error::new(ErrorCode::AccessDenied, "not signed by a node of this cluster")
-            .hint("nodes of one cluster need the same secret file and clocks within 5 minutes"))
+    ) -> bool {
+        value.split_once('.').is_some_and(|(expiry, tag)| {
+            self.check_first("node", &[method, path_and_query], expiry, tag, now, NODE_AUTH_TTL_S)
+        })
     }
 }
 
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn proofs_hold_for_what_was_signed_and_no_longer_than_said() {
-        let s = ClusterSecret::new("0123456789abcdef\n").unwrap();
-        let q = s.sign_redirect("PUT", "/v1/objects/b/o", 100);
-        let (x, t) = q.split_once('&').unwrap();
-        let (x, t) = (x.strip_prefix("fbx=").unwrap(), t.strip_prefix("fbs=").unwrap());
-        assert!(s.verify_redirect("PUT", "/v1/objects/b/o", x, t, 130));
-        assert!(!s.verify_redirect("PUT", "/v1/objects/b/o", x, t, 131));
-        assert!(!s.verify_redirect("DELETE", "/v1/objects/b/o", x, t, 100));
-        assert!(!s.verify_redirect("PUT", "/v1/objects/b/other", x, t, 100));
-        assert!(!s.verify_redirect("PUT", "/v1/objects/b/o", "99999999", t, 100));
-        let g = s.grant(5);
-        assert!(s.verify_grant(&g, 5 + GRANT_TTL_S) && !s.verify_grant(&g, 6 + GRANT_TTL_S));
-        let other = ClusterSecret::new("fedcba9876543210").unwrap();
-        assert!(!other.verify_grant(&g, 5));
-        let forged = format!("{}.{}", 6 + GRANT_TTL_S, g.split_once('.').unwrap().1);
-        assert!(!s.verify_grant(&forged, 5) && s.verify_grant(&g, 5));
-        let n = s.sign_node("POST", "/internal/v1/join?x=1", 9);
-        assert!(s.verify_node("POST", "/internal/v1/join?x=1", &n, 9).is_ok());
-        assert!(s.verify_node("POST", "/internal/v1/join", &n, 9).is_err());
-        assert!(!s.verify_grant(&n, 9), "a proof for one purpose must not serve another");
-    }
-
-    #[test]
-    fn the_secret_is_not_in_debug_output() {
-        let s = ClusterSecret::new("0123456789abcdef").unwrap();
-        assert!(!format!("{s:?}").contains("0123"));
-    }
+/// The refusal of a request that only nodes may send.
+pub fn not_a_node() -> Error {
+    Error::new(ErrorCode::AccessDenied, "not signed by a node of this cluster")
+        .hint("nodes of one cluster need the same secret file and clocks within 5 minutes")
 }

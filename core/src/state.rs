@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::limits::check_bucket;
 use crate::bucket::{BackendKind, BackendSpec, BucketInfo};
 use crate::error::{Error, ErrorCode, Result};
 use crate::etl::{Etl, etl_exists, unknown_etl};
@@ -17,6 +18,7 @@ use crate::settings::{Change, ClusterSettings, OF_BUCKETS};
 use crate::v1::bucket::heed;
 
 pub mod backup;
+mod limits;
 
 /// The two kinds of node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -227,14 +227,17 @@ fn clients_get_the_map_in_the_words_of_the_first_version() {
 #[test]
 fn nodes_and_clients_know_each_other_by_the_signatures_of_the_first_version() {
     let secret = ClusterSecret::new("0123456789abcdef").unwrap();
-    let redirect = secret.sign_redirect("GET", "/v1/objects/train/a", NOW_S);
-    let node = secret.sign_node("POST", "/internal/v1/join", NOW_S);
-    let lines = [redirect, secret.grant(NOW_S), node].join("\n");
-    let capture = String::from_utf8(captured("signatures.txt", lines.as_bytes())).unwrap();
+    let capture = fs::read_to_string(path_of("signatures.txt")).unwrap();
     let [redirect, grant, node] = capture.lines().collect::<Vec<_>>()[..] else {
         panic!("three lines")
     };
-    assert!(!redirect.is_empty() && !node.is_empty());
+    let (expiry, tag) = redirect.split_once("&fbs=").unwrap();
+    let expiry = expiry.strip_prefix("fbx=").unwrap();
+    assert!(secret.verify_first_redirect("GET", "/v1/objects/train/a", expiry, tag, NOW_S));
+    assert!(!secret.verify_first_redirect("PUT", "/v1/objects/train/a", expiry, tag, NOW_S));
+    assert!(secret.verify_first_node("POST", "/internal/v1/join", node, NOW_S));
+    assert!(!secret.verify_first_node("POST", "/internal/v1/leave", node, NOW_S));
+    assert!(!secret.verify_first_node("POST", "/internal/v1/join", node, NOW_S + 301));
     assert!(secret.verify_grant(grant, NOW_S + 1));
 }
 

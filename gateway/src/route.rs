@@ -8,7 +8,7 @@ use forebay_core::history;
 use forebay_core::intra::BackendHeadRequest;
 use forebay_core::origin::Origin;
 use forebay_core::placement;
-use forebay_core::state::{ClusterState, Command, Node};
+use forebay_core::state::{ClusterState, Command, Node, check_bucket};
 use forebay_core::{Bucket, Error, ErrorCode, Provider, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::maps::Maps;
@@ -131,6 +131,8 @@ impl Route {
 
     /// Whether what stands behind the bucket exists and may be used, as some target sees it.
     pub(crate) async fn check_backend(&self, info: &BucketInfo) -> Result<()> {
+        // Before anybody is called: an error of the backend would show its URL.
+        check_bucket(info)?;
         if !info.has_backend() {
             if info.bucket.provider == Provider::Ht {
                 let name = &info.bucket.name;

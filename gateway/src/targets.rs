@@ -30,7 +30,7 @@ pub(crate) type Answer<T> = (NodeId, Result<T>);
 
 impl Targets {
     pub(crate) fn new(identity: &Identity, maps: Maps) -> Self {
-        Self { peer: PeerClient::new(identity.secret.clone()), maps }
+        Self { peer: PeerClient::new(identity.signer.clone()), maps }
     }
 
     fn versioned(&self, path: &str) -> String {

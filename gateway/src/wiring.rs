@@ -10,6 +10,7 @@ use forebay_core::intra::NodeUsage;
 use forebay_core::state::Role;
 use forebay_core::state::backup::Backup;
 use forebay_core::{Error, Result};
+use forebay_node::edge::Edge;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::Routes;
@@ -94,8 +95,9 @@ pub async fn run(
     lifecycle.spawn(keep_place(group.clone(), lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
+    let edge = Edge::new(&config.s3, &identity, &maps);
     let life = lifecycle.clone();
-    listener::serve(listener, front, identity, maps, lifecycle, config.limits.clone()).await;
+    listener::serve(listener, front, edge, lifecycle, config.limits.clone()).await;
     // It says goodbye as a member of the group, and leaves the group after that.
     if let Err(e) = membership.await {
         tracing::error!(error = %e, "could not leave the cluster");
@@ -202,7 +204,7 @@ impl Parts {
             targets: targets.clone(),
             changes: changes.clone(),
             buckets: buckets.clone(),
-            relay: Relay::new(identity),
+            relay: Relay::new(identity, targets.peer()),
             metrics: metrics.clone(),
         };
         let router = Router::new()
@@ -265,7 +267,6 @@ impl Parts {
                 desk: desk.clone(),
                 changes,
                 group: group.clone(),
-                identity: identity.clone(),
                 maps: maps.clone(),
             }))
             .merge(daemon::router(daemon::Daemon {

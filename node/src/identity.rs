@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use forebay_core::config::NodeConfig;
-use forebay_core::sign::ClusterSecret;
+use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::state::Role;
 use forebay_core::{Error, NodeId, Result};
 
@@ -14,7 +14,7 @@ pub struct Identity {
     pub role: Role,
     /// Base URL by which clients and nodes reach it.
     pub url: String,
-    pub secret: ClusterSecret,
+    pub signer: Signer,
     pub zone: String,
     pub started: Instant,
     /// Id of this process, random for each start.
@@ -37,11 +37,13 @@ impl Identity {
             "" => format!("http://{}", config.listen.http),
             url => url.trim_end_matches('/').to_owned(),
         };
+        let id = NodeId::new(&config.node.id)?;
+        let signer = Signer::new(ClusterSecret::new(&text)?, id.clone(), rand::random());
         Ok(Self {
-            id: NodeId::new(&config.node.id)?,
+            id,
             role,
             url,
-            secret: ClusterSecret::new(&text)?,
+            signer,
             zone: config.node.zone.clone(),
             started: Instant::now(),
             // Numbers of JSON readers that use floats stay exact.
@@ -58,5 +60,27 @@ impl Identity {
 
     pub fn uptime_ns(&self) -> u64 {
         self.started.elapsed().as_nanos() as u64
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The gateway at `http://127.0.0.1:7400`.
+    pub(crate) fn identity() -> Identity {
+        let id = NodeId::new("gateway-1").unwrap();
+        let secret = ClusterSecret::new("0123456789abcdef").unwrap();
+        Identity {
+            id: id.clone(),
+            role: Role::Gateway,
+            url: "http://127.0.0.1:7400".into(),
+            signer: Signer::new(secret, id, 1),
+            zone: String::new(),
+            started: Instant::now(),
+            instance: 1,
+            cluster: String::new(),
+        }
     }
 }

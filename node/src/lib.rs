@@ -2,14 +2,16 @@
 //! in one form, follow the cluster's state, count, log, and stop in order.
 //!
 //! A server is built from these parts in its `wiring.rs`: [`config_load`] → [`identity`] →
-//! [`listener`] with a router, [`membership`] for the state in [`maps`], [`lifecycle`] around all.
+//! [`listener`] with a router behind the [`edge`], [`membership`] for the state in [`maps`], [`lifecycle`] around all.
 
 pub mod activity;
 pub mod auth;
 pub mod bill;
+pub mod body_budget;
 pub mod clock;
 pub mod config_load;
 mod connections;
+pub mod edge;
 mod head;
 pub mod identity;
 pub mod lifecycle;

@@ -16,7 +16,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::config::LimitsConfig;
 use forebay_core::intra::MAP_HEADER;
-use forebay_core::sign::NODE_AUTH_HEADER;
+use forebay_core::request::{Protocol, RequestContext};
+use forebay_core::sign::{FORMAT, NODE_AUTH_HEADER, PROOF_FORMAT_PATH};
 use forebay_core::v1::error::ErrorBody;
 use forebay_core::v1::headers as v1;
 use forebay_core::{Error, ErrorCode, Result};
@@ -30,12 +31,11 @@ use tower_service::Service;
 
 use crate::activity::User;
 use crate::connections::{Connection, Connections};
-use crate::identity::Identity;
+use crate::edge::Edge;
 use crate::lifecycle::Lifecycle;
-use crate::maps::Maps;
 use crate::patience::{HeadTimer, Patience};
 use crate::quick::QuickServer;
-use crate::reply::Failure;
+use crate::reply::{self, Failure};
 use crate::stall::ClientPace;
 use crate::unread::{Unread, Waits};
 use crate::wire::{Answered, Told, Wire};
@@ -45,6 +45,8 @@ pub use crate::outgoing::{Direct, Streamed};
 
 /// A client has this long to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of the text of an extractor's refusal.
+const MAX_REJECTION: usize = 8 << 10;
 /// Largest head of a request, bytes.
 const MAX_HEAD: usize = 64 << 10;
 
@@ -106,19 +108,30 @@ impl Hangup {
 pub struct Peer(pub IpAddr);
 
 /// Turns requests into answers. Errors travel in the answers' extensions, as [`Failure`] puts them.
+/// Nothing is called without the context that the [`Edge`] made of the request.
 pub trait Handler: Send + Sync + 'static {
-    fn answer(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send;
+    fn answer(
+        &self,
+        about: RequestContext,
+        request: Request,
+        peer: Peer,
+    ) -> impl Future<Output = Response> + Send;
 
     /// Answers a GET past `hyper`: with a whole body where that takes no wait, and its status line
     /// and headers in `out`; with a stream where there is much to send. Of either head the empty line
     /// is left out. `None`, now or later: ask [`Self::answer`]; nothing was done, and nothing counted.
-    fn at_once(&self, _get: &Asked<'_, '_>, _out: &mut Vec<u8>) -> Option<Direct> {
+    fn at_once(
+        &self,
+        _about: RequestContext,
+        _get: &Asked<'_, '_>,
+        _out: &mut Vec<u8>,
+    ) -> Option<Direct> {
         None
     }
 
     /// Takes a PUT with a small body past `hyper`, before the body is here. `None`: ask
     /// [`Self::answer`]; nothing was done, and nothing counted.
-    fn take(&self, _put: &Asked<'_, '_>) -> Option<Take> {
+    fn take(&self, _about: RequestContext, _put: &Asked<'_, '_>) -> Option<Take> {
         None
     }
 }
@@ -130,7 +143,8 @@ pub type Take = Box<dyn FnOnce(Bytes) -> BoxFuture<'static, Response> + Send>;
 /// moved on its way into its connection, and a small read must not carry the room for all else.
 pub type Answer<'a> = Either<Ready<Response>, BoxFuture<'a, Response>>;
 
-/// The routes of a node; a path that is not among them is refused in the words of v1.
+/// The routes of a node; a path that is not among them is refused in the words of v1. Handlers find
+/// the [`RequestContext`] in the extensions of their request.
 pub struct Routes(Router);
 
 impl Routes {
@@ -140,17 +154,44 @@ impl Routes {
 }
 
 impl Handler for Routes {
-    async fn answer(&self, request: Request, _: Peer) -> Response {
+    async fn answer(&self, about: RequestContext, mut request: Request, _: Peer) -> Response {
+        let is_api = about.protocol != Protocol::Operations;
+        request.extensions_mut().insert(about);
         let Ok(response) = self.0.clone().call(request).await;
-        response
+        let kind = response.headers().get(header::CONTENT_TYPE);
+        let is_rejection = response.status().is_client_error() && kind.is_some_and(is_plain_text);
+        if is_api && is_rejection { rejection(response).await } else { response }
     }
+}
+
+fn is_plain_text(value: &HeaderValue) -> bool {
+    value.as_bytes().starts_with(b"text/plain")
+}
+
+/// The refusal of an extractor, which is plain text, as an error like all others.
+async fn rejection(response: Response) -> Response {
+    let (mut parts, body) = response.into_parts();
+    if parts.extensions.get::<Error>().is_some() {
+        return Response::from_parts(parts, body);
+    }
+    let text = axum::body::to_bytes(body, MAX_REJECTION).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let error = match parts.status {
+        // That the text is JSON but says something else is no other error of the client.
+        StatusCode::UNPROCESSABLE_ENTITY | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            Error::invalid(format!("the request's body cannot be read: {text}"))
+        }
+        status => Error::new(ErrorCode::from_status(status.as_u16()), text.into_owned()),
+    };
+    parts.status = StatusCode::from_u16(error.code.status()).unwrap_or(parts.status);
+    parts.extensions.insert(error);
+    Response::from_parts(parts, Body::empty())
 }
 
 /// What all connections share.
 pub(crate) struct Server<H> {
     pub(crate) handler: H,
-    identity: Identity,
-    pub(crate) maps: Maps,
+    pub(crate) edge: Edge,
     lifecycle: Lifecycle,
     pace: ClientPace,
 }
@@ -159,15 +200,14 @@ pub(crate) struct Server<H> {
 pub async fn serve(
     listener: TcpListener,
     handler: impl Handler,
-    identity: Identity,
-    maps: Maps,
+    edge: Edge,
     lifecycle: Lifecycle,
     limits: LimitsConfig,
 ) {
     let stop = lifecycle.token();
     let connections = Connections::new(limits.connections);
     let pace = ClientPace::of(&limits);
-    let server = Arc::new(Server { handler, identity, maps, lifecycle: lifecycle.clone(), pace });
+    let server = Arc::new(Server { handler, edge, lifecycle: lifecycle.clone(), pace });
     let mut warned: Option<Instant> = None;
     let mut is_due = || {
         let due = warned.is_none_or(|at| at.elapsed() > WARN_INTERVAL);
@@ -282,6 +322,11 @@ fn unserved(request: &Request) -> Option<Response> {
     })
 }
 
+/// Whether another node asks which format of proofs this one reads.
+fn says_format(about: &RequestContext, request: &Request) -> bool {
+    about.protocol == Protocol::Internal && request.uri().path() == PROOF_FORMAT_PATH
+}
+
 async fn unknown_uri(request: Request) -> Failure {
     Failure(Error::invalid(format!(
         "invalid request URI: '{} {}'",
@@ -300,16 +345,20 @@ impl<H: Handler> Server<H> {
     }
 
     /// Runs the handler, then gives the answer what every answer has.
-    async fn answer(&self, request: Request, peer: Peer, waits: Waits) -> Response {
+    async fn answer(&self, mut request: Request, peer: Peer, waits: Waits) -> Response {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let answer = async {
-            match unserved(&request) {
-                None => self.handler.answer(request, peer).await,
-                Some(refusal) => refusal,
+            if let Some(refusal) = unserved(&request) {
+                return refusal;
+            }
+            match self.edge.admit(&mut request) {
+                Ok(about) if says_format(&about, &request) => reply::text(FORMAT),
+                Ok(about) => self.handler.answer(about, request, peer).await,
+                Err(e) => Failure(e).into_response(),
             }
         };
         let mut response = self.finished(answer, &method, uri.path()).await;
-        let version = HeaderValue::from(self.maps.version());
+        let version = HeaderValue::from(self.edge.maps().version());
         response.headers_mut().insert(&OWN_MAP, version);
         if waits.still() {
             // No `100 Continue` was sent, so the client may leave its body out: what it sends next
@@ -354,7 +403,7 @@ impl<H: Handler> Server<H> {
         } else {
             tracing::debug!(%method, path, error = %error, "request refused");
         }
-        let body = ErrorBody::new(&error, method.as_str(), path, &self.identity.label());
+        let body = ErrorBody::new(&error, method.as_str(), path, &self.edge.identity().label());
         write_error(response, method, body);
     }
 }

@@ -336,7 +336,7 @@ async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T>>) -> 
 #[allow(clippy::unwrap_used)]
 mod tests {
     use forebay_core::NodeId;
-    use forebay_core::sign::ClusterSecret;
+    use forebay_core::sign::{ClusterSecret, Signer};
     use forebay_core::state::{ClusterState, Command};
 
     use super::*;
@@ -345,7 +345,11 @@ mod tests {
     fn a_node_turns_to_gateways_that_came_after_its_configuration() {
         let maps = Maps::default();
         let door = Gateways {
-            peer: PeerClient::new(ClusterSecret::new("0123456789abcdef").unwrap()),
+            peer: PeerClient::new(Signer::new(
+                ClusterSecret::new("0123456789abcdef").unwrap(),
+                NodeId::new("target-1").unwrap(),
+                1,
+            )),
             configured: vec!["http://a:1/".into()],
             maps: maps.clone(),
             at: AtomicUsize::new(0),

@@ -48,7 +48,8 @@ impl<H: Handler> Quick for QuickServer<H> {
     fn answer(&self, get: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
         let server = &*self.server;
         let before = out.len();
-        let answer = AssertUnwindSafe(|| server.handler.at_once(get, out));
+        let about = server.edge.quick(&Method::GET, get)?;
+        let answer = AssertUnwindSafe(|| server.handler.at_once(about, get, out));
         // A panic comes again where it is dealt with.
         let Ok(Some(answer)) = std::panic::catch_unwind(answer) else {
             out.truncate(before);
@@ -57,7 +58,7 @@ impl<H: Handler> Quick for QuickServer<H> {
         self.meet();
         Some(match answer {
             Direct::Whole(body) => {
-                end_head(out, server.maps.version());
+                end_head(out, server.edge.maps().version());
                 Direct::Whole(body)
             }
             Direct::Streamed(answer) => {
@@ -65,7 +66,7 @@ impl<H: Handler> Quick for QuickServer<H> {
                 let server = self.server.clone();
                 Direct::Streamed(Box::pin(async move {
                     let mut answer = answer.await.ok()??;
-                    end_head(&mut answer.head, server.maps.version());
+                    end_head(&mut answer.head, server.edge.maps().version());
                     Some(answer)
                 }))
             }
@@ -74,7 +75,8 @@ impl<H: Handler> Quick for QuickServer<H> {
 
     fn take(&self, put: &Asked<'_, '_>) -> Option<Taker> {
         let server = self.server.clone();
-        let take = AssertUnwindSafe(|| server.handler.take(put));
+        let about = server.edge.quick(&Method::PUT, put)?;
+        let take = AssertUnwindSafe(|| server.handler.take(about, put));
         // A panic comes again where it is dealt with.
         let take = std::panic::catch_unwind(take).ok()??;
         self.meet();
@@ -83,7 +85,7 @@ impl<H: Handler> Quick for QuickServer<H> {
             Box::pin(async move {
                 let answer = async move { take(body).await };
                 let response = server.finished(answer, &Method::PUT, &path).await;
-                written(response, server.maps.version()).await
+                written(response, server.edge.maps().version()).await
             })
         }))
     }

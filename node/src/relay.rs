@@ -6,20 +6,19 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
-use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use axum::response::Response;
+use forebay_client::PeerClient;
 use forebay_core::intra::MAP_HEADER;
-use forebay_core::sign::NODE_AUTH_HEADER;
+use forebay_core::sign::{NODE_AUTH_HEADER, relay_subject};
 use forebay_core::{Error, Result};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::auth::{self, Caller};
 use crate::clock::unix_s;
 use crate::identity::Identity;
-use crate::s3::{FRONT, USER};
+use crate::s3::{FRONT, PEER, USER};
 
 /// Longest wait for a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -38,10 +37,11 @@ static HOP_BY_HOP: [HeaderName; 6] =
 pub struct Relay {
     http: Client<HttpConnector, Body>,
     identity: Arc<Identity>,
+    peer: PeerClient,
 }
 
 impl Relay {
-    pub fn new(identity: &Identity) -> Self {
+    pub fn new(identity: &Identity, peer: &PeerClient) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_WITHIN));
@@ -49,11 +49,11 @@ impl Relay {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEEP_IDLE)
             .build(connector);
-        Self { http, identity: Arc::new(identity.clone()) }
+        Self { http, identity: Arc::new(identity.clone()), peer: peer.clone() }
     }
 
     /// Sends a request of S3 on to the node at `url` as it came, its `Host` included, with this
-    /// node's signature and the version of the state that chose the node. `user` is who sent it
+    /// node's proof of a relay and the version of the state that chose the node. `user` is who sent it
     /// where that is known for sure: the other node asks no more who it was.
     pub async fn pass(
         &self,
@@ -68,15 +68,21 @@ impl Relay {
             .parse::<Uri>()
             .map_err(|e| Error::invalid(format!("the request's URL cannot be passed on: {e}")))?;
         clean(&mut parts.headers);
-        let secret = &self.identity.secret;
-        let proof = secret.sign_node(parts.method.as_str(), &path, unix_s());
+        self.peer.learn_format(url).await;
+        let peer = parts.headers.get(&PEER).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let subject = relay_subject(user, peer);
+        let (signer, method) = (&self.identity.signer, parts.method.as_str());
+        let proof = signer.s3_relay(method, &path, &subject, url, unix_s());
         let proof = HeaderValue::try_from(proof)
             .map_err(|_| Error::internal("a signature cannot stand in a header"))?;
         parts.headers.insert(NODE_AUTH_HEADER, proof);
         parts.headers.insert(MAP_HEADER, version.into());
+        // What nodes of the first version know a forwarded request by.
         parts.headers.insert(&FRONT, HeaderValue::from_static("/"));
         parts.headers.remove(&USER);
-        if let Some(user) = user.and_then(|user| HeaderValue::from_str(user).ok()) {
+        if let Some(user) = user {
+            let user = HeaderValue::from_str(user)
+                .map_err(|_| Error::invalid("the user's name cannot stand in a header"))?;
             parts.headers.insert(&USER, user);
         }
         let bodiless = matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE);
@@ -91,12 +97,6 @@ impl Relay {
         let mut answer = answer.map_err(|e| away(url, &e.to_string()))?.map(Body::new);
         clean(answer.headers_mut());
         Ok(answer)
-    }
-
-    /// Whether another node of the cluster sent this.
-    pub fn is_from_node(&self, parts: &Parts) -> bool {
-        let sender = auth::caller(&parts.method, &parts.uri, &parts.headers, &self.identity);
-        sender == Caller::Node
     }
 
     /// A request of this node's own to another, for [`Self::pass`].

@@ -5,28 +5,25 @@ mod rights;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::body::Body;
-use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::config::{S3Config, S3Key};
+use forebay_core::request::{Protocol, RequestId};
 use forebay_core::s3::auth::{self, Caller, Identity, SecretKey};
 use forebay_core::s3::{Front, Request as S3Request, RequestHead, S3Code, S3Error, S3Result, cors};
 use forebay_core::state::ClusterState;
 use forebay_core::{Bucket, Provider};
 
+pub(crate) use self::rights::PEER;
 pub use self::rights::{ObjectRights, USER, identity, judged_by, name_of, note_peer, owner_of};
-use crate::clock::{unix_ns, unix_s};
+use crate::clock::unix_s;
 
-/// Set by a node that passes a request of S3 on: the front it came to, `/s3` or `/`.
-pub static FRONT: HeaderName = HeaderName::from_static("forebay-s3-front");
-
-/// Paths of a node that are never those of a bucket at the root.
-const OWN: [&str; 6] = ["/v1/", "/api/", "/internal/", "/healthz", "/readyz", "/metrics"];
+/// Set by nodes of the first version on a request of S3 that they pass on.
+pub(crate) static FRONT: HeaderName = HeaderName::from_static("forebay-s3-front");
 
 /// Most bytes of a body of XML or JSON.
 pub const MAX_BODY: usize = forebay_core::s3::bodies::MAX_BODY;
@@ -42,9 +39,6 @@ struct Inner {
     users: BTreeMap<String, String>,
     prefixed: Front,
     root: Front,
-    /// Makes request ids differ between nodes.
-    node: u64,
-    count: AtomicU64,
 }
 
 impl S3Door {
@@ -63,8 +57,6 @@ impl S3Door {
             users,
             prefixed: Front::new("/s3", domains.clone()),
             root: Front::new("", domains),
-            node: unix_ns(),
-            count: AtomicU64::new(0),
         }))
     }
 
@@ -72,26 +64,13 @@ impl S3Door {
         &self.0.config
     }
 
-    /// The front that a request came to; `None` when it is not for S3. `at_root` says whether the
-    /// cluster serves S3 at `/` too.
-    pub fn front(&self, request: &Request, at_root: bool) -> Option<&Front> {
-        let (path, headers) = (request.uri().path(), request.headers());
-        if !self.0.root.domains.is_empty() {
-            let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
-            // Behind a bucket's host the whole path is the key, even one that begins with `s3/`.
-            if self.0.root.host_bucket(host).is_some() {
-                return Some(&self.0.root);
-            }
+    /// The front of a request of this protocol; `None` when it is not S3.
+    pub fn front(&self, protocol: Protocol) -> Option<&Front> {
+        match protocol {
+            Protocol::S3Prefixed => Some(&self.0.prefixed),
+            Protocol::S3Root => Some(&self.0.root),
+            _ => None,
         }
-        if self.0.prefixed.strip(path).is_some() {
-            return Some(&self.0.prefixed);
-        }
-        if headers.contains_key(&FRONT) {
-            return Some(&self.0.root);
-        }
-        let own = OWN.iter().any(|own| path.starts_with(own));
-        let at_root = at_root || self.0.config.root;
-        (at_root && !own).then_some(&self.0.root)
     }
 
     /// Who sent a request. A cluster without keys takes everybody for its owner.
@@ -131,9 +110,9 @@ impl S3Door {
     }
 
     /// The answer to a request that failed; `path` is the path as received.
-    pub fn failure(&self, e: &S3Error, method: &Method, path: &str) -> Response {
+    pub fn failure(&self, id: RequestId, e: &S3Error, method: &Method, path: &str) -> Response {
         let status = StatusCode::from_u16(e.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let id = self.request_id();
+        let id = id.to_string();
         let bodiless = *method == Method::HEAD || status == StatusCode::NOT_MODIFIED;
         let mut response = if bodiless {
             let mut response = Response::new(Body::empty());
@@ -154,18 +133,13 @@ impl S3Door {
     }
 
     /// Gives an answer the id that every answer has.
-    pub fn stamp(&self, mut response: Response) -> Response {
+    pub fn stamp(&self, id: RequestId, mut response: Response) -> Response {
         if !response.headers().contains_key("x-amz-request-id")
-            && let Ok(id) = HeaderValue::try_from(self.request_id())
+            && let Ok(id) = HeaderValue::try_from(id.to_string())
         {
             response.headers_mut().insert("x-amz-request-id", id);
         }
         response
-    }
-
-    fn request_id(&self) -> String {
-        let n = self.0.count.fetch_add(1, Ordering::Relaxed);
-        format!("{:016X}", self.0.node.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
     }
 }
 

@@ -10,6 +10,7 @@ use forebay_core::config::NodeConfig;
 use forebay_core::egress::Egress;
 use forebay_core::intra::{DiskState, DiskUsage, NodeUsage};
 use forebay_core::state::Role;
+use forebay_node::edge::Edge;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::machine::machine;
@@ -63,7 +64,7 @@ pub async fn run(
     let metrics = Metrics::default();
     let maps = Maps::default();
     let versions = maps.clone();
-    let peer = PeerClient::new(identity.secret.clone()).acting_by(move || versions.version());
+    let peer = PeerClient::new(identity.signer.clone()).acting_by(move || versions.version());
 
     let folder_roots = config.folder.roots.iter().map(Into::into).collect();
     let counted = metrics.clone();
@@ -150,6 +151,7 @@ pub async fn run(
     lifecycle.spawn(etl::follow(etls.clone(), jobs.clone(), maps.clone(), lifecycle.token()));
     let downloads = Downloads::new(objects.clone(), jobs.clone(), config.download, &lifecycle)?;
     let limits = &config.limits;
+    let relay = Relay::new(&identity, &peer);
     let batches = Budget::new(limits.batch_memory.0, limits.batches, metrics.clone());
     let context = Context {
         objects: objects.clone(),
@@ -166,15 +168,15 @@ pub async fn run(
         refresher,
         metrics,
         lifecycle: lifecycle.clone(),
-        s3: S3 { door: S3Door::new(&config.s3), relay: Relay::new(&identity) },
+        s3: S3 { door: S3Door::new(&config.s3), relay },
         batches,
     };
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
+    let edge = Edge::new(&config.s3, &identity, &maps);
     let life = lifecycle.clone();
-    let front = Front::new(context);
-    listener::serve(listener, front, identity, maps, lifecycle, config.limits.clone()).await;
+    listener::serve(listener, Front::new(context), edge, lifecycle, config.limits.clone()).await;
     life.outcome()
 }
 

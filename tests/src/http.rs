@@ -85,7 +85,10 @@ impl Request {
             _ => TcpStream::connect(address)?,
         };
         stream.set_read_timeout(Some(self.within.unwrap_or(Duration::from_secs(60))))?;
-        let mut head = format!("{} {path} HTTP/1.1\r\nhost: {address}\r\n", self.method);
+        let mut head = format!("{} {path} HTTP/1.1\r\n", self.method);
+        if !self.headers.iter().any(|(name, _)| name == "host") {
+            head.push_str(&format!("host: {address}\r\n"));
+        }
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }

@@ -58,6 +58,12 @@ pub fn request(method: &str, node: &str, what: &str) -> S3Request {
     }
 }
 
+/// A request in virtual-host style: the bucket is that of the host, the key the whole path.
+pub fn hosted(method: &str, node: &str, host: &str, key: &str) -> S3Request {
+    let request = request(method, node, "");
+    S3Request { path: format!("/{key}"), ..request }.header("host", host)
+}
+
 /// What a signature is made with, for chunks that are signed after it.
 #[derive(Clone, Debug)]
 pub struct Signature {
@@ -129,7 +135,9 @@ impl S3Request {
         self = self.header("x-amz-content-sha256", &hash).header("x-amz-date", &time);
         let mut signed: Vec<(String, String)> =
             self.headers.iter().filter(|(n, _)| n.starts_with("x-amz-")).cloned().collect();
-        signed.push(("host".into(), http::split(&self.node).0.into()));
+        let host = self.headers.iter().find(|(name, _)| name == "host");
+        let host = host.map_or_else(|| http::split(&self.node).0, |(_, host)| host);
+        signed.push(("host".into(), host.to_owned()));
         signed.sort();
         let signature = self.signature(user, &signed, &hash);
         let names: Vec<_> = signed.iter().map(|(n, _)| n.as_str()).collect();

@@ -19,6 +19,7 @@ mod crowd;
 mod disks;
 mod download;
 mod dsort;
+mod edge;
 mod erasure_coding;
 mod etl;
 mod eviction;

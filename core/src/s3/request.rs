@@ -90,6 +90,7 @@ impl Request {
             return Err(S3Error::argument("key", &key, "Object key must not contain NUL"));
         }
         let query = Query::parse(head.query)?;
+        check_list_texts(&query)?;
         let level = match (bucket.is_empty(), key.is_empty()) {
             (true, _) => Level::Service,
             (false, true) => Level::Bucket,
@@ -240,6 +241,21 @@ fn object_operation(head: &RequestHead<'_>, query: &Query) -> S3Result<Operation
         }
         _ => return Err(S3Code::MethodNotAllowed.into()),
     })
+}
+
+/// Parameters of listings that keys are compared with.
+const LIST_TEXTS: [&str; 5] = ["prefix", "delimiter", "start-after", "marker", "key-marker"];
+
+/// Refuses a text of a listing that is longer than any key can be.
+fn check_list_texts(query: &Query) -> S3Result<()> {
+    for name in LIST_TEXTS {
+        let len = query.filled(name).map_or(0, str::len);
+        if len > MAX_OBJECT_NAME {
+            let text = format!("{name} has {len} bytes, the limit is {MAX_OBJECT_NAME}");
+            return Err(S3Error::argument(name, "", text));
+        }
+    }
+    Ok(())
 }
 
 fn scope(query: &Query, max: &str) -> S3Result<ListScope> {

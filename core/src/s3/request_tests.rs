@@ -125,6 +125,25 @@ fn a_host_below_our_domain_is_a_bucket() {
 }
 
 #[test]
+fn texts_of_listings_longer_than_a_key_are_refused_by_their_name() {
+    let long = "a".repeat(70_000);
+    for (name, query) in [
+        ("prefix", "list-type=2&prefix="),
+        ("start-after", "list-type=2&start-after="),
+        ("marker", "marker="),
+        ("key-marker", "versions&key-marker="),
+        ("key-marker", "uploads&key-marker="),
+    ] {
+        let e = parse("GET", &format!("/s3/b?{query}{long}")).unwrap_err();
+        assert_eq!(e.code, S3Code::InvalidArgument, "{query}");
+        assert!(e.message.contains(&format!("{name} has 70000 bytes")), "{}", e.message);
+        assert!(e.message.contains("1024"), "{}", e.message);
+    }
+    let token = super::super::token::encode(&long);
+    assert!(super::super::token::decode(&token).is_err());
+}
+
+#[test]
 fn parameters_of_listings_are_read_and_bounded() {
     let target = "/s3/b?list-type=2&prefix=a%2F&delimiter=%2F&max-keys=5000&encoding-type=url\
                   &start-after=x&fetch-owner=true&continuation-token=t";

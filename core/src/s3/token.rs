@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
 use super::error::{S3Error, S3Result};
+use crate::name::MAX_OBJECT_NAME;
 
 /// Tokens of other versions of this form are refused, not misread.
 const MARK: &str = "1:";
@@ -24,6 +25,7 @@ pub fn decode(token: &str) -> S3Result<String> {
         .ok()
         .and_then(|raw| String::from_utf8(raw).ok())
         .and_then(|text| text.strip_prefix(MARK).map(str::to_owned))
+        .filter(|last| last.len() <= MAX_OBJECT_NAME)
         .ok_or_else(|| {
             S3Error::argument(
                 "continuation-token",

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::job::Selection;
+use crate::name::{MAX_OBJECT_NAME, ObjectName, check_length};
 use crate::template::Template;
 
 /// A control request.
@@ -60,22 +61,97 @@ pub fn number(value: &Value, key: &str) -> Option<u64> {
     }
 }
 
+/// Keys of the values of multi-object requests, in lower case: those of every client of v1.
+const SELECTION_KEYS: [&str; 29] = [
+    "objnames",
+    "template",
+    "prefix",
+    "coer",
+    "num-workers",
+    "non-recurs",
+    "latest-ver",
+    "blob-threshold",
+    "blob-chunk-size",
+    "blob-num-workers",
+    "tobck",
+    "prepend",
+    "dry_run",
+    "force",
+    "synchronize",
+    "ext",
+    "id",
+    "request_timeout",
+    "pipeline",
+    "archname",
+    "mime",
+    "isbn",
+    "aate",
+    "bnonly",
+    "frombckname",
+    "txnuuid",
+    "tx",
+    "continue-on-error",
+    "fltpresence",
+];
+
+/// Refuses a key that no multi-object request has: a misspelt selection would mean the whole bucket.
+fn check_keys(value: &Value) -> Result<()> {
+    let keys = value.as_object().into_iter().flat_map(serde_json::Map::keys);
+    for key in keys {
+        if SELECTION_KEYS.contains(&key.as_str()) {
+            continue;
+        }
+        let shown: String = key.chars().take(64).collect();
+        let e = Error::invalid(format!("unknown key \"{shown}\" in a selection of objects"));
+        let near = SELECTION_KEYS.iter().copied().max_by(|a, b| {
+            strsim::jaro_winkler(a, &shown).total_cmp(&strsim::jaro_winkler(b, &shown))
+        });
+        return Err(match near.filter(|near| strsim::jaro_winkler(near, &shown) > 0.8) {
+            Some(near) => e.hint(format!("did you mean \"{near}\"?")),
+            None => e.hint("a selection has objnames, template or prefix"),
+        });
+    }
+    Ok(())
+}
+
+/// Whether a value says which objects are meant. An empty template does: it means all of them.
+pub fn has_selection(value: &Value) -> bool {
+    let value = lower_keys(value.clone());
+    ["objnames", "template", "prefix"]
+        .into_iter()
+        .any(|key| value.get(key).is_some_and(|value| !value.is_null()))
+}
+
 /// The selection of a multi-object request (§9): `objnames`, a `template`, a `prefix` that is
 /// taken as it is (ours), or the whole bucket.
 pub fn selection(value: &Value) -> Result<Selection> {
     let value = lower_keys(value.clone());
+    check_keys(&value)?;
     let names = value.get("objnames").filter(|names| !names.is_null());
     if let Some(names) = names {
         let listed = names.as_array().and_then(|names| {
             names.iter().map(|n| n.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
         });
         let names = listed.ok_or_else(|| Error::invalid("objnames must be a list of strings"))?;
-        if !names.is_empty() {
-            return Ok(Selection::Names(names));
+        if names.is_empty() {
+            return Err(Error::invalid("objnames is an empty list")
+                .hint("for all objects of the bucket, send the template \"\""));
         }
+        for (index, name) in names.iter().enumerate() {
+            ObjectName::new(name)
+                .map_err(|e| Error { message: format!("objnames[{index}]: {}", e.message), ..e })?;
+        }
+        return Ok(Selection::Names(names));
     }
-    let template = text(&value, "template");
-    let prefix = text(&value, "prefix");
+    let string = |key: &str| match value.get(key) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => {
+            check_length(key, text, MAX_OBJECT_NAME)?;
+            Ok(text.clone())
+        }
+        Some(_) => Err(Error::invalid(format!("{key} must be a string"))),
+    };
+    let (template, prefix) = (string("template")?, string("prefix")?);
     if template.is_empty() && !prefix.is_empty() {
         return Ok(Selection::Prefix(prefix));
     }
@@ -110,5 +186,36 @@ mod tests {
         assert_eq!(s(r#"{"template":"abc"}"#), Selection::Prefix("abc".into()));
         assert_eq!(s(r#"{"prefix":"a{0..1}"}"#), Selection::Prefix("a{0..1}".into()));
         assert_eq!(s("{}"), Selection::Prefix(String::new()));
+        assert_eq!(s(r#"{"template":"","objnames":null}"#), Selection::Prefix(String::new()));
+    }
+
+    #[test]
+    fn a_selection_that_cannot_be_meant_is_refused() {
+        let refused = |value: Value| selection(&value).unwrap_err().message;
+        let long = "a".repeat(70_000);
+        for (value, said) in [
+            (serde_json::json!({"objnames": []}), "objnames is an empty list"),
+            (serde_json::json!({"objnames": ["a", ""]}), "objnames[1]: invalid object name"),
+            (serde_json::json!({"objnames": [long]}), "the limit is 1024"),
+            (serde_json::json!({"template": long}), "template has 70000 bytes, the limit is 1024"),
+            (serde_json::json!({"prefix": long}), "prefix has 70000 bytes, the limit is 1024"),
+            (serde_json::json!({"template": 7}), "template must be a string"),
+            (serde_json::json!({"objname": ["a"]}), "unknown key \"objname\""),
+            (serde_json::json!({"Templte": "a"}), "unknown key \"templte\""),
+        ] {
+            let message = refused(value);
+            assert!(message.contains(said), "{message}");
+        }
+        let e = selection(&serde_json::json!({"objname": ["a"]})).unwrap_err();
+        assert!(e.to_string().contains("objnames"), "{e}");
+    }
+
+    #[test]
+    fn only_what_is_said_is_a_selection() {
+        let has = |text: &str| has_selection(&serde_json::from_str(text).unwrap());
+        assert!(
+            has(r#"{"template":""}"#) && has(r#"{"ObjNames":["a"]}"#) && has(r#"{"prefix":""}"#)
+        );
+        assert!(!has("{}") && !has("null") && !has(r#"{"template":null,"coer":true}"#));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::archive::{ArchiveFormat, MemberMatch};
 use crate::error::{Error, Result};
+use crate::name::{MAX_OBJECT_NAME, check_length};
 use crate::v1::query::Query;
 
 /// What is wanted of a shard.
@@ -25,6 +26,9 @@ impl ArchiveQuery {
     /// `None`: the object itself is wanted.
     pub fn parse(query: &Query) -> Result<Option<Self>> {
         let member = query.get("archpath");
+        for field in ["archpath", "archregx"] {
+            check_length(field, query.get(field).unwrap_or_default(), MAX_OBJECT_NAME)?;
+        }
         let mode = query.get("archmode").map(MemberMatch::parse).transpose()?;
         let wanted = match (member, mode, query.get("archregx")) {
             (Some(_), Some(_), _) => {
@@ -75,7 +79,8 @@ mod tests {
         for whole in ["", "archregx=x", "archpath=&archregx=&archmode=", "archmime=tar"] {
             assert_eq!(wanted(whole), None, "{whole}");
         }
-        for bad in ["archpath=a&archmode=suffix", "archregx=x&archmode=glob"] {
+        let long = format!("archpath={}", "a".repeat(1025));
+        for bad in ["archpath=a&archmode=suffix", "archregx=x&archmode=glob", &long] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::archive::ArchiveFormat;
 use crate::error::{Error, Result};
-use crate::name::{Bucket, ObjectName};
+use crate::name::{Bucket, MAX_OBJECT_NAME, ObjectName, check_length};
 
 /// Prefix of the zero-size member that stands for a missing entry.
 pub const MISSING_PREFIX: &str = "__404__/";
@@ -153,6 +153,8 @@ impl MossEntry {
             (s, n) if n > 0 => Some((s as u64, Some(n as u64))),
             _ => return Err(bad_range()),
         };
+        check_length("archpath", &self.archpath, MAX_OBJECT_NAME)
+            .map_err(|e| Error { message: format!("moss: entry {index}: {}", e.message), ..e })?;
         Ok(ResolvedEntry {
             bucket,
             name: ObjectName::new(&self.objname)?,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::download::{
     DEFAULT_TIMEOUT_MS, DownloadSpec, DownloadStatus, Limits, Task, What, given_name, name_of_link,
-    with_scheme,
+    with_scheme, without_password,
 };
 use crate::error::{Error, ErrorCode, Result};
 use crate::name::Bucket;
@@ -60,7 +60,7 @@ fn what(kind: &str, message: &Value, bucket: &Bucket) -> Result<(What, String)> 
             }
             let link = with_scheme(&link);
             let name = if name.is_empty() { name_of_link(&link)? } else { given_name(&name) };
-            let told = format!("{link} -> {}", bucket.object_uri(&name));
+            let told = format!("{} -> {}", without_password(&link), bucket.object_uri(&name));
             (What::Objects(vec![(name, link)]), told)
         }
         "range" => {
@@ -68,7 +68,7 @@ fn what(kind: &str, message: &Value, bucket: &Bucket) -> Result<(What, String)> 
             if template.is_empty() {
                 return Err(Error::invalid("missing 'template' in the request body"));
             }
-            let told = format!("{template} -> {bucket}");
+            let told = format!("{} -> {bucket}", without_password(&template));
             (What::Range { template, subdir: text(message, "subdir")? }, told)
         }
         "multi" => {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::list_columns::{ColumnRow, Columns};
-use crate::name::MAX_OBJECT_NAME;
+use crate::name::{MAX_OBJECT_NAME, check_length};
 use crate::object::RowKind;
 use crate::v1::action::{lower_keys, number};
 
@@ -86,7 +86,19 @@ impl ListMsg {
             return Err(Error::invalid(format!("invalid prefix \"{prefix}\"")));
         }
         let token = text("continuation_token")?;
-        if token.len() > MAX_OBJECT_NAME || token.contains('\0') {
+        let flags = count("flags")?;
+        // A member of a shard is listed as the name of the shard with its own behind it.
+        let longest = match flags & flags::ARCHIVE {
+            0 => MAX_OBJECT_NAME,
+            _ => 2 * MAX_OBJECT_NAME + 1,
+        };
+        let start_after = text("start_after")?;
+        for (field, text) in
+            [("prefix", &prefix), ("continuation_token", &token), ("start_after", &start_after)]
+        {
+            check_length(field, text, longest)?;
+        }
+        if token.contains('\0') {
             return Err(Error::invalid(
                 "invalid continuation token: it is not one of this cluster",
             ));
@@ -101,8 +113,8 @@ impl ListMsg {
             uuid: text("uuid")?,
             token,
             props: text("props")?,
-            flags: count("flags")?,
-            start_after: text("start_after")?,
+            flags,
+            start_after,
             time_format: text("time_format")?,
             target: text("target")?,
         })

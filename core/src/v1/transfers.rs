@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::action::{lower_keys, selection, text};
+use super::action::{has_selection, lower_keys, selection, text};
 use crate::archive::ArchiveFormat;
 use crate::error::{Error, Result};
 use crate::job::{ArchiveTask, CopyTask, JobSpec, PrefetchTask, Selection, Task, Transform};
-use crate::name::{Bucket, Namespace, ObjectName};
+use crate::name::{Bucket, MAX_OBJECT_NAME, Namespace, ObjectName, check_length};
 use crate::size::parse_duration;
 
 /// Most objects of one target that a client may have worked on at once.
@@ -99,7 +99,9 @@ impl Fields {
 
     /// What is put before every destination name.
     pub fn prepend(&self) -> Result<String> {
-        self.text("prepend")
+        let prepend = self.text("prepend")?;
+        check_length("prepend", &prepend, MAX_OBJECT_NAME)?;
+        Ok(prepend)
     }
 
     /// Whether what is gone at the source goes at the destination too.
@@ -112,11 +114,21 @@ impl Fields {
         selection(&self.0)
     }
 
+    /// As [`Self::selection`], for a job that deletes: it has to say which objects it means.
+    pub fn selection_to_delete(&self) -> Result<Selection> {
+        if !has_selection(&self.0) {
+            return Err(Error::invalid("the request does not say which objects to delete").hint(
+                "send objnames, a template or a prefix; the template \"\" means all objects",
+            ));
+        }
+        self.selection()
+    }
+
     /// The task of `copy-bck` and `copy-listrange`, and, with a transform, of `etl-bck` and
     /// `etl-listrange`.
     pub fn copy(&self, to: Bucket, transformed: bool) -> Result<CopyTask> {
         let task = CopyTask {
-            prepend: self.text("prepend")?,
+            prepend: self.prepend()?,
             ext: self.extensions()?,
             dry_run: self.flag("dry_run")?,
             latest: self.flag("latest-ver")?,

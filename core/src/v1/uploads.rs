@@ -8,6 +8,7 @@ use super::headers::ARCHIVE_FLAGS;
 use super::query::Query;
 use crate::archive::ArchiveFormat;
 use crate::error::{Error, ErrorCode, Result};
+use crate::name::{MAX_OBJECT_NAME, check_length};
 use crate::upload::{ChosenPart, MAX_PART, part_number};
 
 pub const UPLOAD_ID: &str = "uploadId";
@@ -99,6 +100,7 @@ impl MemberQuery {
     /// `None` for a `PUT` of a whole object.
     pub fn parse(query: &Query, headers: &HeaderMap) -> Result<Option<Self>> {
         let Some(path) = query.get("archpath") else { return Ok(None) };
+        check_length("archpath", path, MAX_OBJECT_NAME)?;
         let mime = query.get("archmime").map(|text| {
             ArchiveFormat::from_mime(text)
                 .ok_or_else(|| Error::invalid(format!("unknown archive format \"{text}\"")))

@@ -280,7 +280,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use forebay_core::ErrorCode;
-    use forebay_core::sign::ClusterSecret;
+    use forebay_core::sign::{ClusterSecret, Signer};
     use forebay_core::state::ClusterState;
     use forebay_node::identity::Identity;
 
@@ -309,11 +309,12 @@ mod tests {
         let alone = Alone::start(&dir.path().join("meta.redb")).await;
         let maps = alone.maps.clone();
         let meta: Arc<dyn MetaLog> = Arc::new(alone.group.clone());
+        let secret = ClusterSecret::new("0123456789abcdef").unwrap();
         let identity = Identity {
             id: NodeId::new("gateway-1").unwrap(),
             role: Role::Gateway,
             url: "http://127.0.0.1:1".into(),
-            secret: ClusterSecret::new("0123456789abcdef").unwrap(),
+            signer: Signer::new(secret, NodeId::new("gateway-1").unwrap(), 1),
             zone: String::new(),
             started: std::time::Instant::now(),
             instance: 1,

@@ -50,7 +50,7 @@ fn read_map(state: &Api) -> Result<Response> {
     Ok(json(&MapReply {
         state: snapshot.as_ref().clone(),
         primary,
-        grant: state.identity.secret.grant(now),
+        grant: state.identity.signer.grant(now),
         grant_expires_s: now + GRANT_TTL_S,
     }))
 }

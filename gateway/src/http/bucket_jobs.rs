@@ -35,7 +35,10 @@ async fn asked(state: &Buckets, call: &Call) -> Result<(Found, Fields)> {
 fn chosen(kind: JobKind, fields: &Fields) -> Result<JobSpec> {
     let mut spec = spec(kind);
     fields.common(&mut spec)?;
-    spec.selection = fields.selection()?;
+    spec.selection = match kind {
+        JobKind::Delete => fields.selection_to_delete()?,
+        _ => fields.selection()?,
+    };
     Ok(spec)
 }
 

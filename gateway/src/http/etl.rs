@@ -72,6 +72,8 @@ async fn create(state: &Etls, body: Body) -> Result<Etl> {
     if state.route.state().etls.contains_key(&etl.name) {
         return Err(etl_exists(&etl.name));
     }
+    // Before the service is called: its errors show its URL.
+    Command::CreateEtl { etl: Box::new(etl.clone()) }.check_limits(&state.route.state())?;
     check(state, &etl).await?;
     state.changes.commit(Command::CreateEtl { etl: Box::new(etl.clone()) }).await?;
     Ok(etl)

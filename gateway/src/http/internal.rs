@@ -1,22 +1,21 @@
 //! What nodes ask of a gateway: to be let in, to stay, to leave; and gateways of each other: votes,
 //! log entries, decisions, the newest state, who is one of them.
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use bytes::Bytes;
+use forebay_core::request::RequestContext;
 use forebay_core::state::{ClusterState, Command};
 use forebay_core::{Error, Result};
-use forebay_node::auth;
-use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 use forebay_node::membership::{HEARTBEAT_PATH, INSTANCE_PATH, JOIN_PATH, LEAVE_PATH};
 use forebay_node::reply::{Failure, json};
 use serde::de::DeserializeOwned;
 
-use super::{MAX_CONTROL, read_body};
+use super::read_message;
 use crate::changes::Changes;
 use crate::cluster::desk::{Desk, PASSED_ON};
 use crate::cluster::publish::STATE_PATH;
@@ -30,7 +29,6 @@ pub(crate) struct Internal {
     pub(crate) desk: Desk,
     pub(crate) changes: Changes,
     pub(crate) group: Group,
-    pub(crate) identity: Identity,
     pub(crate) maps: Maps,
 }
 
@@ -49,13 +47,16 @@ pub(crate) fn router(state: Internal) -> Router {
         .route(ENTER_PATH, post(handle))
         .route(REMOVE_PATH, post(handle))
         .route(REMOVED_PATH, post(handle))
-        .layer(middleware::from_fn_with_state(state.identity.clone(), nodes_only))
+        .layer(middleware::from_fn(nodes_only))
         .with_state(state)
 }
 
-async fn nodes_only(State(identity): State<Identity>, request: Request, next: Next) -> Response {
-    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
-    match auth::require_node(method, uri, headers, &identity) {
+async fn nodes_only(
+    Extension(about): Extension<RequestContext>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match about.require_node() {
         Ok(()) => next.run(request).await,
         Err(e) => Failure(e).into_response(),
     }
@@ -63,7 +64,7 @@ async fn nodes_only(State(identity): State<Identity>, request: Request, next: Ne
 
 async fn handle(State(state): State<Internal>, request: Request) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
-    let body = read_body(body, MAX_CONTROL).await?;
+    let body = read_message(body).await?;
     let passed_on = parts.uri.query() == Some(PASSED_ON);
     let desk = &state.desk;
     Ok(match parts.uri.path() {
@@ -95,7 +96,7 @@ async fn instance(State(state): State<Internal>) -> Response {
 /// Messages of Raft.
 async fn raft(State(state): State<Internal>, request: Request) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
-    let body = read_body(body, MAX_CONTROL).await?;
+    let body = read_message(body).await?;
     Ok(json(&state.group.answer(parts.uri.path(), &body).await?))
 }
 

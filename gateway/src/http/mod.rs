@@ -29,6 +29,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::{Error, Result};
 use forebay_node::auth;
+use forebay_node::body_budget::read_admitted;
 use forebay_node::identity::Identity;
 use forebay_node::metrics::{Metrics, result_of};
 use forebay_node::reply::Failure;
@@ -47,11 +48,16 @@ pub(crate) fn counted(
     result.unwrap_or_else(|e| Failure(e).into_response())
 }
 
-/// Reads a whole request body of at most `limit` bytes.
+/// Reads a whole request body of at most `limit` bytes, within the budget of all such bodies.
 pub(crate) async fn read_body(body: Body, limit: usize) -> Result<Bytes> {
-    axum::body::to_bytes(body, limit).await.map_err(|e| {
+    read_admitted(body, limit).await
+}
+
+/// As [`read_body`], for messages of nodes: they do not wait for what clients hold.
+pub(crate) async fn read_message(body: Body) -> Result<Bytes> {
+    axum::body::to_bytes(body, MAX_CONTROL).await.map_err(|e| {
         Error::invalid(format!("the request's body cannot be read: {e}"))
-            .hint(format!("at most {limit} bytes"))
+            .hint(format!("at most {MAX_CONTROL} bytes"))
     })
 }
 

@@ -99,6 +99,7 @@ async fn send_on(state: &Objects, parts: &Parts) -> Result<Response> {
         check_native_name(&parts.method, &object)?;
     }
     let owner = found.owner(object.as_str())?;
+    state.targets.peer().learn_format(&owner.url).await;
     redirect(&state.identity, found.state.version, &parts.method, &parts.uri, &owner.url)
 }
 

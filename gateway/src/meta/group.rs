@@ -223,6 +223,7 @@ impl Group {
         // What the state refuses need not be logged; what it refuses only when its turn comes is,
         // and every gateway refuses it then.
         let state = self.maps.load();
+        command.check_limits(&state).map_err(Undecided::Final)?;
         let mut trial = state.as_ref().clone();
         trial.apply(state.version + 1, command.clone()).map_err(Undecided::Final)?;
         let unknown = |why: &str| {

@@ -14,10 +14,10 @@ use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
 use forebay_core::placement;
+use forebay_core::request::RequestContext;
 use forebay_core::s3::answers;
 use forebay_core::s3::auth::Identity;
 use forebay_core::s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result, cors};
-use forebay_core::settings::S3_API_VIA_ROOT;
 use forebay_node::listener::{Handler, Peer, Routes};
 use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
@@ -48,10 +48,10 @@ pub(crate) struct GatewayFront {
 }
 
 impl Handler for GatewayFront {
-    async fn answer(&self, request: Request, peer: Peer) -> Response {
-        match self.s3.door.front(&request, self.s3.at_root()) {
-            Some(front) => Box::pin(self.s3.answer(front, request, peer)).await,
-            None => self.routes.answer(request, peer).await,
+    async fn answer(&self, about: RequestContext, request: Request, peer: Peer) -> Response {
+        match self.s3.door.front(about.protocol) {
+            Some(front) => Box::pin(self.s3.answer(&about, front, request, peer)).await,
+            None => self.routes.answer(about, request, peer).await,
         }
     }
 }
@@ -64,15 +64,15 @@ struct Call {
 }
 
 impl S3 {
-    /// Whether the cluster serves S3 at `/` too (AIStore's feature flag `S3-API-via-Root`).
-    fn at_root(&self) -> bool {
-        self.route.state().settings.has(S3_API_VIA_ROOT)
-    }
-
-    async fn answer(&self, front: &Front, request: Request, peer: Peer) -> Response {
+    async fn answer(
+        &self,
+        about: &RequestContext,
+        front: &Front,
+        request: Request,
+        peer: Peer,
+    ) -> Response {
         let (mut parts, body) = request.into_parts();
-        let from_node = self.relay.is_from_node(&parts);
-        s3::note_peer(&mut parts, peer, from_node);
+        s3::note_peer(&mut parts, peer);
         let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
         let mut name = "unknown";
         let mut bucket = String::new();
@@ -87,7 +87,7 @@ impl S3 {
         };
         let result = if done.is_ok() { "ok" } else { "error" };
         self.metrics.http_request("s3", name, result);
-        let mut response = done.unwrap_or_else(|e| self.door.failure(&e, &method, &path));
+        let mut response = done.unwrap_or_else(|e| self.door.failure(about.id, &e, &method, &path));
         // Also with a failure, which a browser's page could not see otherwise.
         if let Some(headers) = headers
             && method != Method::OPTIONS
@@ -95,7 +95,7 @@ impl S3 {
         {
             s3::put_cors(&found.info, &method, &headers, response.headers_mut());
         }
-        self.door.stamp(response)
+        self.door.stamp(about.id, response)
     }
 
     async fn dispatch(

@@ -32,7 +32,7 @@ async fn redirects_lead_to_the_owner_and_keep_path_and_query() {
             let answer = send(w.url(), method, &path, &[], "").await.expect(status);
             let location = answer.header("location");
             assert!(location.starts_with(&format!("{}{path}&fbv=", owner.url)), "{location}");
-            assert!(location.contains("&fbx=") && location.contains("&fbs="), "{location}");
+            assert!(location.contains("&fbs=2~"), "{location}");
             assert!(!answer.header("forebay-map").is_empty());
         }
     }

@@ -9,15 +9,16 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use forebay_client::PeerClient;
 use forebay_core::NodeId;
-use forebay_core::config::LimitsConfig;
+use forebay_core::config::{LimitsConfig, S3Config};
 use forebay_core::intra::{
     BACKEND_LIST_PATH, BackendHeadRequest, BackendListRequest, LIST_PATH, ListPage, ListRequest,
     NodeUsage,
 };
 use forebay_core::job::{JobSpec, JobState, JobStatus};
 use forebay_core::object::ListEntry;
-use forebay_core::sign::ClusterSecret;
+use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::state::Role;
+use forebay_node::edge::Edge;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::Routes;
@@ -55,7 +56,7 @@ impl StandIn {
             id: NodeId::new(id).unwrap(),
             role: Role::Target,
             url: url.clone(),
-            secret: ClusterSecret::new(secret).unwrap(),
+            signer: Signer::new(ClusterSecret::new(secret).unwrap(), NodeId::new(id).unwrap(), 1),
             zone: String::new(),
             started: std::time::Instant::now(),
             instance: 1,
@@ -63,12 +64,13 @@ impl StandIn {
         };
         let (maps, lifecycle) = (Maps::default(), Lifecycle::new());
         let holds = Arc::new(Mutex::new(Holdings { backend_exists: true, ..Holdings::default() }));
-        let peer = PeerClient::new(identity.secret.clone());
+        let peer = PeerClient::new(identity.signer.clone());
         let usage = Arc::new(|| NodeUsage { objects: 7, bytes: 70, ..NodeUsage::default() });
         membership::follow(identity.clone(), maps.clone(), peer, gateways, usage, &lifecycle);
         let router = Routes::new(router(holds.clone()));
         let limits = LimitsConfig::default();
-        let serving = listener::serve(listener, router, identity, maps, lifecycle.clone(), limits);
+        let edge = Edge::new(&S3Config::default(), &identity, &maps);
+        let serving = listener::serve(listener, router, edge, lifecycle.clone(), limits);
         lifecycle.spawn(serving);
         Self { id: id.into(), url, holds, lifecycle }
     }

@@ -19,7 +19,7 @@ use crate::listener::Peer;
 /// Set by a node that has checked already who sent a request: the user.
 pub static USER: HeaderName = HeaderName::from_static("forebay-s3-user");
 /// Set by a node that passes a request on: the address that it came from.
-static PEER: HeaderName = HeaderName::from_static("forebay-s3-peer");
+pub(crate) static PEER: HeaderName = HeaderName::from_static("forebay-s3-peer");
 /// Who has no key; no user, as policies mean everybody by it.
 const ANYBODY: &str = "*";
 /// Who owns what belongs to all who hold a key, as answers name them.
@@ -178,12 +178,11 @@ pub fn name_of(who: &Identity) -> &str {
     }
 }
 
-/// Notes from where a request came, which only another node may say for somebody else.
-pub fn note_peer(parts: &mut Parts, Peer(address): Peer, from_node: bool) {
-    if from_node && parts.headers.contains_key(&PEER) {
+/// Notes from where a request came, unless a node that forwards it said so.
+pub fn note_peer(parts: &mut Parts, Peer(address): Peer) {
+    if parts.headers.contains_key(&PEER) {
         return;
     }
-    parts.headers.remove(&PEER);
     if let Ok(value) = HeaderValue::try_from(address.to_string()) {
         parts.headers.insert(&PEER, value);
     }

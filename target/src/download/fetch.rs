@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::download::DownloadSpec;
+use forebay_core::download::{DownloadSpec, without_password};
 use forebay_core::{Error, ErrorCode, Result};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
@@ -51,14 +51,14 @@ impl Fetcher {
                 Ok(tried) => tried,
                 Err(_) => Err(Error::new(
                     ErrorCode::Timeout,
-                    format!("{link} took longer than {limit:?}"),
+                    format!("{} took longer than {limit:?}", without_password(link)),
                 )),
             };
             match tried {
                 Ok(Some(bytes)) => return (Outcome::Fetched, bytes),
                 Ok(None) => return (Outcome::Skipped, 0),
                 Err(e) if e.code.is_transient() && tries < TRIES => {
-                    tracing::debug!(link, error = %e, tries, "download tried again");
+                    tracing::debug!(link = without_password(link), error = %e, tries, "download tried again");
                     sleep(PAUSE * 2u32.pow(tries)).await;
                     tries += 1;
                 }
@@ -89,11 +89,11 @@ impl Fetcher {
             StatusCode::NOT_FOUND => {
                 return Err(Error::new(
                     ErrorCode::ObjectNotFound,
-                    format!("{link} does not exist"),
+                    format!("{} does not exist", without_password(link)),
                 ));
             }
             status => {
-                let text = format!("{link} answered {status}");
+                let text = format!("{} answered {status}", without_password(link));
                 let later = status.is_server_error()
                     || matches!(
                         status,
@@ -117,7 +117,7 @@ impl Fetcher {
         answer: Response,
         current: Arc<Current>,
     ) -> BoxStream<'static, Result<Bytes>> {
-        let (link, pace) = (link.to_owned(), self.pace.clone());
+        let (link, pace) = (without_password(link), self.pace.clone());
         answer
             .bytes_stream()
             .map_err(move |e| Error::unavailable(format!("{link} broke off: {}", innermost(&e))))

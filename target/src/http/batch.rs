@@ -11,10 +11,11 @@ use forebay_core::batch::BatchRequest;
 use forebay_core::batch_stream::CONTENT_TYPE;
 use forebay_core::cloud_rules::CloudRules;
 use forebay_core::job::JobKind;
+use forebay_core::name::{MAX_OBJECT_NAME, check_length};
+use forebay_core::request::{Caller, RequestContext};
 use forebay_core::v1::batch::{MossRequest, MossResponse};
 use forebay_core::v1::query::{Query, decode_path};
 use forebay_core::{Error, Result};
-use forebay_node::auth;
 use forebay_node::listener::Hangup;
 use forebay_node::metrics::result_of;
 use forebay_node::off_worker;
@@ -42,7 +43,7 @@ pub(super) async fn native(
 }
 
 async fn answer_native(context: &Context, request: Request) -> Result<Response> {
-    let (sender, hangup) = (sender(context, &request), hangup(&request));
+    let (sender, hangup) = (sender(&request), hangup(&request));
     let loader = loader(context, request.headers())?;
     let (body, memory) = whole_body(context, request, "batch").await?;
     let share = context.batches.admit(sender, memory, hangup).await?;
@@ -50,6 +51,9 @@ async fn answer_native(context: &Context, request: Request) -> Result<Response> 
     let request = request
         .map_err(|e| Error::invalid(format!("batch: the request's body is not valid: {e}")))?;
     request.check_size()?;
+    for entry in &request.entries {
+        check_length("archpath of an entry", &entry.archpath, MAX_OBJECT_NAME)?;
+    }
     drop(body);
     let stream = native::answer(loader, request, share, &context.lifecycle);
     Ok(body_of(CONTENT_TYPE, stream))
@@ -75,7 +79,7 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
             Some(query.bucket(&decode_path(bucket)?)?)
         }
     };
-    let (sender, hangup) = (sender(context, &request), hangup(&request));
+    let (sender, hangup) = (sender(&request), hangup(&request));
     let loader = loader(context, request.headers())?;
     let (bytes, memory) = whole_body(context, request, "moss").await?;
     let share = Arc::new(context.batches.admit(sender, memory, hangup).await?);
@@ -156,11 +160,11 @@ fn loader(context: &Context, headers: &HeaderMap) -> Result<Loader> {
     })
 }
 
-fn sender(context: &Context, request: &Request) -> Sender {
-    let (headers, identity) = (request.headers(), &context.identity);
-    match auth::require_node(request.method(), request.uri(), headers, identity) {
-        Ok(()) => Sender::Node,
-        Err(_) => Sender::Client,
+fn sender(request: &Request) -> Sender {
+    let about = request.extensions().get::<RequestContext>();
+    match about.map(RequestContext::caller) {
+        Some(Caller::Node) => Sender::Node,
+        _ => Sender::Client,
     }
 }
 

@@ -16,17 +16,18 @@ mod uploads;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderName, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
+use axum::{Extension, Router};
 use forebay_client::PeerClient;
 use forebay_core::Result;
 use forebay_core::intra::{BACKEND_LIST_PATH, LIST_PATH, MAP_HEADER};
+use forebay_core::request::{RequestContext, Route};
 use forebay_core::v1::query::Query;
-use forebay_node::auth::{self, REDIRECT_VERSION};
+use forebay_node::auth::REDIRECT_VERSION;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::{Answer, Asked, Direct, Handler, Peer, Routes, Take};
@@ -48,9 +49,6 @@ use crate::shard::Shards;
 
 /// Largest JSON body that a target reads (a batch request names many objects).
 const MAX_JSON: usize = 256 << 20;
-
-/// Where objects are, over v1.
-const OBJECTS: &str = "/v1/objects/";
 
 /// The header by which a sender says by which state it acts.
 static KNOWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);
@@ -94,22 +92,35 @@ impl Front {
 }
 
 impl Handler for Front {
-    fn at_once(&self, get: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
-        get.target.starts_with(OBJECTS).then(|| objects::at_once(&self.context, get, out))?
+    fn at_once(
+        &self,
+        about: RequestContext,
+        get: &Asked<'_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Direct> {
+        (about.route == Route::Objects)
+            .then(|| objects::at_once(&self.context, &about, get, out))?
     }
 
-    fn take(&self, put: &Asked<'_, '_>) -> Option<Take> {
-        put.target.starts_with(OBJECTS).then(|| objects::take(&self.context, put))?
+    fn take(&self, about: RequestContext, put: &Asked<'_, '_>) -> Option<Take> {
+        (about.route == Route::Objects).then(|| objects::take(&self.context, &about, put))?
     }
 
-    fn answer(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send {
-        if request.uri().path().strip_prefix(OBJECTS).is_some_and(|rest| !rest.is_empty()) {
-            return objects::handle(&self.context, request);
+    fn answer(
+        &self,
+        about: RequestContext,
+        request: Request,
+        peer: Peer,
+    ) -> impl Future<Output = Response> + Send {
+        if about.route == Route::Objects {
+            return objects::handle(&self.context, &about, request);
         }
         let context = &self.context;
-        Answer::Right(match context.s3.door.front(&request, s3::at_root(context)) {
-            Some(front) => Box::pin(s3::answer(context, front, request, peer)),
-            None => Box::pin(self.routes.answer(request, peer)),
+        Answer::Right(match context.s3.door.front(about.protocol) {
+            Some(front) => {
+                Box::pin(async move { s3::answer(context, &about, front, request, peer).await })
+            }
+            None => Box::pin(self.routes.answer(about, request, peer)),
         })
     }
 }
@@ -125,7 +136,7 @@ fn router(context: Shared) -> Router {
     let state = Router::new()
         .route("/internal/v1/state", post(intra::state))
         .route(INSTANCE_PATH, get(intra::instance))
-        .layer(middleware::from_fn_with_state(context.clone(), nodes_only));
+        .layer(middleware::from_fn(nodes_only));
     let internal = Router::new()
         .route(LIST_PATH, post(intra::list))
         .route("/internal/v1/uploads", post(uploads::list))
@@ -168,7 +179,7 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/download/{id}", get(download::one).delete(download::remove))
         .route("/internal/v1/download/{id}/abort", post(download::abort))
         .layer(middleware::from_fn_with_state(context.clone(), catch_up))
-        .layer(middleware::from_fn_with_state(context.clone(), nodes_only));
+        .layer(middleware::from_fn(nodes_only));
     Router::new()
         .merge(data)
         .merge(internal)
@@ -208,13 +219,13 @@ fn newer_state(context: &Context, headers: &HeaderMap, uri: &Uri) -> Option<u64>
     known.filter(|version| *version > context.maps.version())
 }
 
-async fn nodes_only(State(context): State<Shared>, request: Request, next: Next) -> Response {
-    match authorized(&context, &request) {
+async fn nodes_only(
+    Extension(about): Extension<RequestContext>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match about.require_node() {
         Ok(()) => next.run(request).await,
         Err(e) => Failure(e).into_response(),
     }
-}
-
-fn authorized(context: &Context, request: &Request) -> Result<()> {
-    auth::require_node(request.method(), request.uri(), request.headers(), &context.identity)
 }

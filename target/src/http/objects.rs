@@ -12,6 +12,7 @@ use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{MAP_HEADER, STANDBY_HEADER};
 use forebay_core::object::{ObjectMeta, SYSTEM_PREFIX, is_system_key};
+use forebay_core::request::RequestContext;
 use forebay_core::sign::GRANT_HEADER;
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::cluster::format_http_date;
@@ -103,16 +104,21 @@ impl Begun {
 }
 
 /// All methods of an object. A small one that lies in memory is there with the call.
-pub(super) fn handle(context: &Context, request: Request) -> Answer<'_> {
+pub(super) fn handle<'a>(
+    context: &'a Context,
+    about: &RequestContext,
+    request: Request,
+) -> Answer<'a> {
+    let caller = about.caller();
     let method = request.method().clone();
     let (parts, body) = request.into_parts();
     if newer_state(context, &parts.headers, &parts.uri).is_some() {
         return later(context, method, async move {
             caught_up(context, &parts.headers, &parts.uri).await?;
-            go_on(context, decode(context, parts)?, body).await
+            go_on(context, decode(context, caller, parts)?, body).await
         });
     }
-    let result = match decode(context, parts).and_then(|begun| begun.at_once(context)) {
+    let result = match decode(context, caller, parts).and_then(|begun| begun.at_once(context)) {
         Ok(Begun::Answered(response)) => Ok(response),
         Ok(begun) => return later(context, method, go_on(context, begun, body)),
         Err(e) => Err(e),
@@ -122,8 +128,14 @@ pub(super) fn handle(context: &Context, request: Request) -> Answer<'_> {
 
 /// Answers a GET of an object that lies here: a small one in memory at once, with the answer's head,
 /// without its end, in `out`; much of one in files as a stream. `None` for all else.
-pub(super) fn at_once(context: &Shared, get: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
-    let Begun::Get(request, wanted) = quick(context, Method::GET, get)? else { return None };
+pub(super) fn at_once(
+    context: &Shared,
+    about: &RequestContext,
+    get: &Asked<'_, '_>,
+    out: &mut Vec<u8>,
+) -> Option<Direct> {
+    let begun = quick(context, about.caller(), Method::GET, get)?;
+    let Begun::Get(request, wanted) = begun else { return None };
     let found = match wanted.at_once(context, &request).ok()? {
         Ok(found) => found,
         Err(Wanted::Looked(range, Some(record))) => {
@@ -138,8 +150,9 @@ pub(super) fn at_once(context: &Shared, get: &Asked<'_, '_>, out: &mut Vec<u8>) 
 }
 
 /// Takes a PUT of an object that belongs here, before its bytes are here. `None` for all else.
-pub(super) fn take(context: &Shared, put: &Asked<'_, '_>) -> Option<Take> {
-    let Begun::Other(request) = quick(context, Method::PUT, put)? else { return None };
+pub(super) fn take(context: &Shared, about: &RequestContext, put: &Asked<'_, '_>) -> Option<Take> {
+    let begun = quick(context, about.caller(), Method::PUT, put)?;
+    let Begun::Other(request) = begun else { return None };
     let context = context.clone();
     Some(Box::new(move |bytes| {
         Box::pin(async move {
@@ -150,7 +163,12 @@ pub(super) fn take(context: &Shared, put: &Asked<'_, '_>) -> Option<Take> {
 }
 
 /// A request that goes past `hyper`, decoded. `None`: it has to take the long way.
-fn quick(context: &Context, method: Method, asked: &Asked<'_, '_>) -> Option<Begun> {
+fn quick(
+    context: &Context,
+    caller: Caller,
+    method: Method,
+    asked: &Asked<'_, '_>,
+) -> Option<Begun> {
     let mut request = axum::http::Request::new(());
     *request.method_mut() = method;
     *request.uri_mut() = asked.target.parse().ok()?;
@@ -158,7 +176,7 @@ fn quick(context: &Context, method: Method, asked: &Asked<'_, '_>) -> Option<Beg
     if newer_state(context, request.headers(), request.uri()).is_some() {
         return None;
     }
-    decode(context, request.into_parts().0).ok()
+    decode(context, caller, request.into_parts().0).ok()
 }
 
 /// The headers of a request that are heeded; `None`: there are others.
@@ -194,8 +212,7 @@ fn finish(context: &Context, method: &Method, result: Result<Response>) -> Respo
     })
 }
 
-fn decode(context: &Context, parts: Parts) -> Result<Begun> {
-    let caller = auth::caller(&parts.method, &parts.uri, &parts.headers, &context.identity);
+fn decode(context: &Context, caller: Caller, parts: Parts) -> Result<Begun> {
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
     if caller == Caller::Anonymous && !reads {
         return Err(auth::expected_redirect(&parts.method, parts.uri.path()));

@@ -9,12 +9,12 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use forebay_core::archive::{ArchiveFormat, Member, MemberMatcher, SHARD_STATS, ShardIndexReply};
 use forebay_core::bucket::BucketInfo;
+use forebay_core::request::{Caller, RequestContext};
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::v1::archive::{ArchiveQuery, Wanted};
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
-use forebay_node::auth;
 use forebay_node::metrics::result_of;
 use forebay_node::off_worker;
 use forebay_node::reply::{Failure, json};
@@ -41,13 +41,14 @@ pub(super) async fn index(State(context): State<Shared>, request: Request) -> Re
 
 async fn answer_index(context: &Context, request: Request) -> Result<Response> {
     let (parts, _) = request.into_parts();
+    let about = parts.extensions.get::<RequestContext>();
+    let caller = about.map_or(Caller::Anonymous, RequestContext::caller);
     let path = parts.uri.path();
     let (bucket, name) = split_path(path.strip_prefix("/api").unwrap_or(path), "shard")?;
     let query = Query::parse(parts.uri.query());
     let bucket = query.bucket(&bucket)?;
     let name = ObjectName::new(name)?;
     let info = context.maps.load().bucket(&bucket)?.clone();
-    let caller = auth::caller(&parts.method, &parts.uri, &parts.headers, &context.identity);
     if let Some(elsewhere) =
         owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?
     {

@@ -11,7 +11,7 @@ use forebay_client::PeerClient;
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo, Freshness};
 use forebay_core::cache_rules::{Admission, CacheRules};
 use forebay_core::checksum::{Checksum, ChecksumKind};
-use forebay_core::sign::ClusterSecret;
+use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::size::ByteRange;
 use forebay_core::state::{ClusterState, Command, Role};
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, Provider, Result};
@@ -67,7 +67,11 @@ async fn service(
         store,
         backends: Arc::new(backends),
         maps: maps.clone(),
-        peer: PeerClient::new(ClusterSecret::new("0123456789abcdef").unwrap()),
+        peer: PeerClient::new(Signer::new(
+            ClusterSecret::new("0123456789abcdef").unwrap(),
+            NodeId::new("target-1").unwrap(),
+            1,
+        )),
         metrics: Metrics::default(),
         lifecycle: Lifecycle::new(),
         cold_gets: 4,

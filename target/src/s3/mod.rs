@@ -20,10 +20,10 @@ use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::Response;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::request::{Caller, RequestContext, RequestId};
 use forebay_core::s3::access::Verdict;
 use forebay_core::s3::auth::{Identity, Payload};
 use forebay_core::s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result};
-use forebay_core::settings::S3_API_VIA_ROOT;
 use forebay_core::{ObjectName, placement};
 use forebay_node::listener::Peer;
 use forebay_node::relay::Relay;
@@ -79,14 +79,10 @@ impl Call {
     }
 }
 
-/// Whether the cluster serves S3 at `/` too (AIStore's feature flag `S3-API-via-Root`).
-pub(crate) fn at_root(context: &Context) -> bool {
-    context.maps.load().settings.has(S3_API_VIA_ROOT)
-}
-
 /// Answers a request that came to `front`.
 pub(crate) async fn answer(
     context: &Context,
+    about: &RequestContext,
     front: &Front,
     request: Request,
     peer: Peer,
@@ -98,29 +94,29 @@ pub(crate) async fn answer(
     let done = match s3::parse(&parts, front) {
         Ok(request) => {
             name = request.operation.name();
-            let is_node = context.s3.relay.is_from_node(&parts);
-            s3::note_peer(&mut parts, peer, is_node);
-            dispatch(context, front, parts, body, request, is_node).await
+            s3::note_peer(&mut parts, peer);
+            dispatch(context, about, front, parts, body, request).await
         }
         Err(e) => Err(e),
     };
     let result = if done.is_ok() { "ok" } else { "error" };
     context.metrics.http_request("s3", name, result);
-    door.stamp(done.unwrap_or_else(|e| door.failure(&e, &method, &path)))
+    door.stamp(about.id, done.unwrap_or_else(|e| door.failure(about.id, &e, &method, &path)))
 }
 
 async fn dispatch(
     context: &Context,
+    about: &RequestContext,
     front: &Front,
     parts: Parts,
     body: Body,
     request: S3Request,
-    is_node: bool,
 ) -> S3Result<Response> {
+    let is_relay = about.caller() == Caller::S3Relay;
     caught_up(context, &parts.headers, &parts.uri).await?;
     let state = context.maps.load();
     if request.key.is_empty() || request.operation == Operation::Preflight {
-        if is_node {
+        if is_relay {
             return Err(S3Code::ServiceUnavailable.into());
         }
         let gateway = state.gateways().find(|node| node.alive);
@@ -132,7 +128,7 @@ async fn dispatch(
     if let Ok(info) = known {
         let owner = placement::owner(&state, info, &request.key)?;
         if owner.id != context.identity.id {
-            if is_node {
+            if is_relay {
                 return Err(S3Error::new(
                     S3Code::ServiceUnavailable,
                     "the object moves: try again",
@@ -142,7 +138,7 @@ async fn dispatch(
             return Ok(context.s3.relay.pass(&owner.url, state.version, None, request).await?);
         }
     }
-    let trusted = parts.headers.get(&USER).filter(|_| is_node).and_then(|u| u.to_str().ok());
+    let trusted = parts.headers.get(&USER).filter(|_| is_relay).and_then(|u| u.to_str().ok());
     let from_node = trusted.is_some();
     let (who, payload) = match trusted {
         Some(user) => (s3::identity(user), Payload::Unsigned),
@@ -167,7 +163,7 @@ async fn dispatch(
     };
     let mut response = match done {
         Ok(response) => response,
-        Err(e) => refusal(context, &call, e, &method, &path).await,
+        Err(e) => refusal(context, about.id, &call, e, &method, &path).await,
     };
     s3::put_cors(&call.info, &method, &call.parts.headers, response.headers_mut());
     Ok(response)
@@ -176,6 +172,7 @@ async fn dispatch(
 /// The answer to a request that failed, to who asked.
 async fn refusal(
     context: &Context,
+    id: RequestId,
     call: &Call,
     e: S3Error,
     method: &Method,
@@ -184,7 +181,7 @@ async fn refusal(
     use Operation as O;
     let door = &context.s3.door;
     let e = door.hide_missing(&call.who, &call.info, &call.request, &call.parts, e);
-    let mut response = door.failure(&e, method, path);
+    let mut response = door.failure(id, &e, method, path);
     if e.code == S3Code::NoSuchKey
         && let O::GetObject(asked) | O::HeadObject(asked) = &call.request.operation
         && asked.version_id.is_none()

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use forebay_client::PeerClient;
 use forebay_core::archive::{ArchiveFormat, MemberMatch, MemberMatcher};
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
-use forebay_core::sign::ClusterSecret;
+use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::size::ByteRange;
 use forebay_core::state::{ClusterState, Command, Role};
 use forebay_core::{Bucket, ErrorCode, NodeId, Provider};
@@ -79,7 +79,11 @@ impl Bench {
             store: store.clone(),
             backends: Arc::new(Backends::new(roots, Arc::new(|_, _, _| {}))),
             maps: maps.clone(),
-            peer: PeerClient::new(ClusterSecret::new("0123456789abcdef").unwrap()),
+            peer: PeerClient::new(Signer::new(
+                ClusterSecret::new("0123456789abcdef").unwrap(),
+                NodeId::new("target-1").unwrap(),
+                1,
+            )),
             metrics: Metrics::default(),
             lifecycle: lifecycle.clone(),
             cold_gets: 4,

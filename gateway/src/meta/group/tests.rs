@@ -2,7 +2,7 @@
 //! tested over HTTP, in `tests/`.
 
 use forebay_core::bucket::BucketInfo;
-use forebay_core::sign::ClusterSecret;
+use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::state::Role;
 use forebay_core::{Bucket, ErrorCode, NodeId, Provider};
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ impl Alone {
     async fn try_start(path: &Path, url: &str, gateways: &[String]) -> Result<Self> {
         let (maps, lifecycle) = (Maps::default(), Lifecycle::new());
         let secret = ClusterSecret::new("0123456789abcdef").unwrap();
-        let peer = PeerClient::new(secret);
+        let peer = PeerClient::new(Signer::new(secret, NodeId::new("gateway-1").unwrap(), 1));
         let (group, closing) =
             Group::open(path, url, gateways, peer, maps.clone(), &lifecycle).await?;
         let alone = Self { group, maps, closing, lifecycle };

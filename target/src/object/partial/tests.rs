@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_client::PeerClient;
 use forebay_core::bucket::{BackendKind, BackendSpec};
-use forebay_core::sign::ClusterSecret;
+use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::state::{ClusterState, Command, Role};
 use forebay_core::{Bucket, NodeId, Provider};
 use forebay_node::lifecycle::Lifecycle;
@@ -115,7 +115,11 @@ impl Rig {
             store,
             backends: Arc::new(backends),
             maps: maps.clone(),
-            peer: PeerClient::new(ClusterSecret::new("0123456789abcdef").unwrap()),
+            peer: PeerClient::new(Signer::new(
+                ClusterSecret::new("0123456789abcdef").unwrap(),
+                NodeId::new("target-1").unwrap(),
+                1,
+            )),
             metrics: Metrics::default(),
             lifecycle: Lifecycle::new(),
             cold_gets: 4,

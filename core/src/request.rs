@@ -1,0 +1,226 @@
+//! What every request is before a handler sees it: its protocol, its route and who sent it.
+//!
+//! A node makes one [`RequestContext`] per request, under both of its HTTP servers, before it looks
+//! for a handler. Whatever needs to know which protocol a request speaks, or what its sender
+//! proved, reads the context and nothing else.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::name::NodeId;
+use crate::sign;
+
+/// First segments of the paths that a node answers itself. No new bucket has such a name: at the
+/// root of the S3 API its objects would lie under these paths.
+pub const RESERVED_ROOTS: [&str; 8] =
+    ["v1", "api", "internal", "s3", "metrics", "healthz", "readyz", "ui"];
+
+/// A number that differs between the requests of one node; printed as 16 digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId(pub u64);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016X}", self.0)
+    }
+}
+
+/// The API that a request belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// AIStore's REST API under `/v1`, and its easy URLs.
+    V1,
+    /// The API of our own clients under `/api`.
+    Native,
+    /// What nodes send to each other under `/internal`.
+    Internal,
+    /// Health checks, metrics and the console.
+    Operations,
+    /// S3 under `/s3`.
+    S3Prefixed,
+    /// S3 whose bucket is named by the host or by the first segment of the path.
+    S3Root,
+}
+
+/// What a path is about, as far as it is decided before a router sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Objects over v1: `/v1/objects/BUCKET…`.
+    Objects,
+    /// Everything else.
+    Other,
+}
+
+/// What a node looks at to find the protocol of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Address<'a> {
+    /// As sent, without the query.
+    pub path: &'a str,
+    /// The host is that of a bucket (virtual-host style of S3).
+    pub is_bucket_host: bool,
+    /// Another node proved that it forwards an S3 request.
+    pub is_s3_relay: bool,
+}
+
+impl Address<'_> {
+    /// The protocol of the request. The host counts before any path: behind the host of a bucket
+    /// the whole path is a key, even one that begins with `v1/` or `s3/`. `s3_at_root` returns
+    /// whether the cluster serves S3 at `/` too.
+    pub fn protocol(&self, s3_at_root: impl FnOnce() -> bool) -> Protocol {
+        if self.is_bucket_host {
+            return Protocol::S3Root;
+        }
+        let path = self.path.strip_prefix('/').unwrap_or(self.path);
+        match path.split('/').next().unwrap_or(path) {
+            "s3" => Protocol::S3Prefixed,
+            _ if self.is_s3_relay => Protocol::S3Root,
+            "v1" => Protocol::V1,
+            "api" => Protocol::Native,
+            "internal" => Protocol::Internal,
+            "metrics" | "healthz" | "readyz" | "ui" => Protocol::Operations,
+            _ if s3_at_root() => Protocol::S3Root,
+            _ => Protocol::V1,
+        }
+    }
+}
+
+impl Protocol {
+    pub fn is_s3(self) -> bool {
+        matches!(self, Self::S3Prefixed | Self::S3Root)
+    }
+
+    /// What the path is about in this protocol.
+    pub fn route(self, path: &str) -> Route {
+        const OBJECTS: &str = "/v1/objects/";
+        match self {
+            Self::V1 if path.strip_prefix(OBJECTS).is_some_and(|rest| !rest.is_empty()) => {
+                Route::Objects
+            }
+            _ => Route::Other,
+        }
+    }
+}
+
+/// What a request proves about its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A node of this cluster, on its own behalf.
+    Node,
+    /// A node of this cluster that forwards an S3 request. It has no rights of a node.
+    S3Relay,
+    /// Our own client: it knows the map and wants to hear when it is wrong.
+    Client,
+    /// A foreign client that a gateway sent here.
+    Redirected,
+    Anonymous,
+}
+
+impl Caller {
+    /// Whether the sender routes by the map itself.
+    pub fn knows_the_map(self) -> bool {
+        matches!(self, Self::Node | Self::Client)
+    }
+}
+
+/// Who sent a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    pub caller: Caller,
+    /// The node that signed; `None` for nodes of the first version, which did not name themselves.
+    pub node: Option<NodeId>,
+    /// Why the proof of a node does not hold, if one came.
+    pub refusal: Option<Arc<Error>>,
+}
+
+impl Principal {
+    pub fn new(caller: Caller) -> Self {
+        Self { caller, node: None, refusal: None }
+    }
+}
+
+/// One request as all handlers know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestContext {
+    pub id: RequestId,
+    pub protocol: Protocol,
+    pub route: Route,
+    pub principal: Principal,
+}
+
+impl RequestContext {
+    pub fn caller(&self) -> Caller {
+        self.principal.caller
+    }
+
+    /// Returns an error unless a node of this cluster sent the request on its own behalf.
+    pub fn require_node(&self) -> Result<()> {
+        match (self.caller(), &self.principal.refusal) {
+            (Caller::Node, _) => Ok(()),
+            (_, Some(refusal)) => Err(refusal.as_ref().clone()),
+            (_, None) => Err(sign::not_a_node()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(path: &str) -> Address<'_> {
+        Address { path, is_bucket_host: false, is_s3_relay: false }
+    }
+
+    #[test]
+    fn the_first_segment_decides_and_only_as_a_whole() {
+        for (path, protocol) in [
+            ("/v1/objects/b/o", Protocol::V1),
+            ("/v1", Protocol::V1),
+            ("/ais/b/o", Protocol::V1),
+            ("/", Protocol::V1),
+            ("/api/v1/map", Protocol::Native),
+            ("/internal/v1/join", Protocol::Internal),
+            ("/metrics", Protocol::Operations),
+            ("/s3", Protocol::S3Prefixed),
+            ("/s3/b/v1/objects/x", Protocol::S3Prefixed),
+            ("/s3x/b", Protocol::V1),
+        ] {
+            assert_eq!(address(path).protocol(|| false), protocol, "{path}");
+        }
+        for path in ["/metrics-of-may/x", "/v1x/objects", "/b", "/", "/ais/b"] {
+            assert_eq!(address(path).protocol(|| true), Protocol::S3Root, "{path}");
+        }
+        for root in RESERVED_ROOTS {
+            let path = format!("/{root}/objects/b/o");
+            assert_ne!(address(&path).protocol(|| true), Protocol::S3Root, "{path}");
+        }
+    }
+
+    #[test]
+    fn behind_the_host_of_a_bucket_every_path_is_a_key() {
+        for path in ["/v1/objects/b/o", "/s3/x", "/internal/v1/state", "/metrics", "/"] {
+            let protocol = Address { is_bucket_host: true, ..address(path) }.protocol(|| false);
+            assert_eq!(protocol, Protocol::S3Root, "{path}");
+            assert_eq!(protocol.route(path), Route::Other, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_relayed_request_is_never_one_of_v1() {
+        for path in ["/v1/objects/b/o", "/internal/v1/job", "/api/v1/batch", "/b/k"] {
+            let relayed = Address { is_s3_relay: true, ..address(path) };
+            assert_eq!(relayed.protocol(|| false), Protocol::S3Root, "{path}");
+        }
+        let prefixed = Address { is_s3_relay: true, ..address("/s3/b/k") };
+        assert_eq!(prefixed.protocol(|| false), Protocol::S3Prefixed);
+    }
+
+    #[test]
+    fn objects_of_v1_are_those_under_their_path() {
+        assert_eq!(Protocol::V1.route("/v1/objects/b"), Route::Objects);
+        for path in ["/v1/objects/", "/v1/objects", "/v1/buckets/b", "/v1/objectsx/b"] {
+            assert_eq!(Protocol::V1.route(path), Route::Other, "{path}");
+        }
+        assert_eq!(Protocol::S3Root.route("/v1/objects/b/o"), Route::Other);
+    }
+}

@@ -1,0 +1,180 @@
+//! What a proof of a node covers, and how it is written.
+
+use sha2::{Digest, Sha256};
+
+use super::{REDIRECT_EXPIRY, REDIRECT_PROOF};
+use crate::error::Result;
+use crate::v1::query::{Query, decode_path, encode_path, encode_query};
+
+/// Begins a proof of this format; those of the first format begin with their expiry.
+pub const FORMAT: &str = "2";
+/// Separates the fields of a proof. No id of a node, number or hash contains it.
+pub(super) const SEPARATOR: char = '~';
+/// The field of a proof that is not bound to one value.
+pub const ANY: &str = "*";
+/// Body of a request whose proof does not cover it, because it is sent while it is made.
+pub const UNSIGNED_BODY: &str = "-";
+/// Body of a request that has none.
+pub const NO_BODY: &str = "0";
+
+/// What a proof may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A client may repeat its request at another node.
+    Redirect,
+    /// A client may send requests to targets.
+    Grant,
+    /// A node sends a request on its own behalf.
+    NodeCall,
+    /// A node forwards an S3 request of somebody else.
+    S3Relay,
+}
+
+impl Purpose {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Redirect => "redirect",
+            Self::Grant => "grant",
+            Self::NodeCall => "node",
+            Self::S3Relay => "s3-relay",
+        }
+    }
+}
+
+/// Everything that a proof covers.
+#[derive(Clone, Copy, Debug)]
+pub struct Claims<'a> {
+    pub purpose: Purpose,
+    pub method: &'a str,
+    /// Path and query as sent; of a redirect as [`redirect_target`] writes them.
+    pub target: &'a str,
+    /// For whom the sender acts; empty: for itself.
+    pub subject: &'a str,
+    /// [`body_hash`], [`UNSIGNED_BODY`] or [`NO_BODY`].
+    pub body: &'a str,
+    /// Id of the node that signs.
+    pub sender: &'a str,
+    /// Base URL of the node that the request is sent to.
+    pub receiver: &'a str,
+    /// Differs between any two proofs of one sender.
+    pub nonce: u64,
+    /// Unix seconds after which the proof is void.
+    pub expiry: u64,
+}
+
+/// A proof as it was sent. Nothing in it is true before [`ClusterSecret::verify`] said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proof<'a> {
+    pub sender: &'a str,
+    pub receiver: &'a str,
+    pub nonce: u64,
+    pub expiry: u64,
+    pub body: &'a str,
+    pub(super) tag: &'a str,
+}
+
+impl<'a> Proof<'a> {
+    /// Reads what [`ClusterSecret::prove`] wrote; `None` for any other text.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (format, rest) = text.split_once(SEPARATOR)?;
+        let (sender, rest) = rest.split_once(SEPARATOR)?;
+        // A URL may hold the separator: it is what is left in the middle.
+        let mut fields = rest.rsplitn(5, SEPARATOR);
+        let (tag, body) = (fields.next()?, fields.next()?);
+        let expiry = fields.next()?.parse().ok()?;
+        let nonce = u64::from_str_radix(fields.next()?, 16).ok()?;
+        let receiver = fields.next()?;
+        (format == FORMAT).then_some(Self { sender, receiver, nonce, expiry, body, tag })
+    }
+}
+
+/// Claims to begin with.
+pub(super) const NOTHING: Claims<'static> = Claims {
+    purpose: Purpose::NodeCall,
+    method: "",
+    target: "",
+    subject: "",
+    body: NO_BODY,
+    sender: "",
+    receiver: "",
+    nonce: 0,
+    expiry: 0,
+};
+
+/// The claims of every grant, but for sender, nonce and expiry.
+pub(super) const GRANT: Claims<'static> = Claims {
+    purpose: Purpose::Grant,
+    method: ANY,
+    target: ANY,
+    subject: ANY,
+    body: ANY,
+    sender: "",
+    receiver: ANY,
+    nonce: 0,
+    expiry: 0,
+};
+
+/// The subject of a forwarded S3 request: the user, where the sender has verified it already, and
+/// the address that the request came from.
+pub fn relay_subject(user: Option<&str>, peer: &str) -> String {
+    match user {
+        Some(user) => format!("{peer} {user}"),
+        None => peer.to_owned(),
+    }
+}
+
+/// Whether two texts are the same, in a time that does not tell where they differ.
+pub(super) fn is_same(a: &str, b: &str) -> bool {
+    let differ = |(a, b): (u8, u8)| a ^ b;
+    a.len() == b.len() && a.bytes().zip(b.bytes()).map(differ).fold(0, |all, bits| all | bits) == 0
+}
+
+/// The hash of a body that lies in memory, for [`Claims::body`].
+pub fn body_hash(body: &[u8]) -> String {
+    if body.is_empty() { NO_BODY.to_owned() } else { hex::encode(Sha256::digest(body)) }
+}
+
+/// Computes the hash of a body whose pieces arrive one after the other.
+#[derive(Clone, Default)]
+pub struct BodyHasher {
+    sha: Sha256,
+    is_empty: bool,
+}
+
+impl BodyHasher {
+    pub fn new() -> Self {
+        Self { sha: Sha256::new(), is_empty: true }
+    }
+
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.is_empty &= bytes.is_empty();
+        self.sha.update(bytes);
+    }
+
+    /// Whether the pieces make up the body whose [`body_hash`] this is.
+    pub fn is(&self, hash: &str) -> bool {
+        if self.is_empty {
+            return hash == NO_BODY;
+        }
+        is_same(&hex::encode(self.sha.clone().finalize()), hash)
+    }
+}
+
+/// Path and query of a redirect for [`Claims::target`]: decoded and written again, in the order of
+/// the keys, so that a client may encode them anew. The proof itself is left out.
+pub fn redirect_target(path: &str, query: &str) -> Result<String> {
+    let parsed = Query::parse(Some(query));
+    let mut pairs: Vec<_> =
+        parsed.all().filter(|(key, _)| !matches!(*key, REDIRECT_PROOF | REDIRECT_EXPIRY)).collect();
+    // Stable: of several values of one key the first one counts. A client may repeat a pair.
+    pairs.sort_by_key(|(key, _)| *key);
+    pairs.dedup();
+    let mut target = encode_path(&decode_path(path)?);
+    for (key, value) in pairs {
+        target.push('&');
+        target.push_str(&encode_query(key));
+        target.push('=');
+        target.push_str(&encode_query(value));
+    }
+    Ok(target)
+}

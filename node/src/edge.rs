@@ -1,0 +1,309 @@
+//! The edge of a node: what every request goes through before a handler sees it. It decides the
+//! protocol, checks the proofs, and drops what only nodes may say.
+
+mod body;
+mod replay;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use forebay_core::cloud_rules::RETRY_HEADER;
+use forebay_core::config::S3Config;
+use forebay_core::intra::{MAP_HEADER, STANDBY_HEADER};
+use forebay_core::request::{
+    Address, Caller, Principal, Protocol, RequestContext, RequestId, Route,
+};
+use forebay_core::s3::Front;
+use forebay_core::settings::S3_API_VIA_ROOT;
+use forebay_core::sign::{
+    Claims, GRANT_HEADER, NO_BODY, NODE_AUTH_HEADER, NODE_AUTH_TTL_S, Proof, Purpose,
+    REDIRECT_EXPIRY, REDIRECT_PROOF, UNSIGNED_BODY, not_a_node, relay_subject,
+};
+use forebay_core::v1::query::{Query, decode_path};
+use forebay_core::{Error, ErrorCode, NodeId, Result};
+
+use self::body::Verified;
+use self::replay::Replays;
+use crate::clock::{unix_ns, unix_s};
+use crate::head::Asked;
+use crate::identity::Identity;
+use crate::maps::Maps;
+use crate::s3::{FRONT, PEER, USER};
+
+/// What the names of headers begin with that are Forebay's own.
+const OWN_HEADERS: &str = "forebay-";
+/// Those of them that clients send; nodes alone send the others.
+const CLIENT_HEADERS: [&str; 4] = [GRANT_HEADER, MAP_HEADER, STANDBY_HEADER, RETRY_HEADER];
+/// Those of them that belong to a forwarded S3 request.
+const RELAY_HEADERS: &str = "forebay-s3-";
+/// A request for a batch changes nothing, and clients may send it again on another connection.
+const BATCH_PATH: &str = "/api/v1/batch";
+
+static NODE_AUTH: HeaderName = HeaderName::from_static(NODE_AUTH_HEADER);
+static GRANT: HeaderName = HeaderName::from_static(GRANT_HEADER);
+
+/// Makes the context of every request of one node.
+pub struct Edge {
+    identity: Identity,
+    maps: Maps,
+    s3: Front,
+    s3_at_root: bool,
+    replays: Replays,
+    /// Makes ids differ between nodes.
+    first_id: u64,
+    requests: AtomicU64,
+}
+
+/// A proof of a node that holds.
+struct Proven {
+    principal: Principal,
+    /// What the body has to be.
+    body: String,
+}
+
+impl Edge {
+    pub fn new(config: &S3Config, identity: &Identity, maps: &Maps) -> Self {
+        let domains = config.domains.iter().map(|d| d.to_ascii_lowercase()).collect();
+        Self {
+            identity: identity.clone(),
+            maps: maps.clone(),
+            s3: Front::new("", domains),
+            s3_at_root: config.root,
+            replays: Replays::default(),
+            first_id: unix_ns(),
+            requests: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(crate) fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
+    /// The context of a request that came through `hyper`. Proofs of nodes and headers that only
+    /// nodes may send are taken off the request, except those that a valid proof covers.
+    pub(crate) fn admit(&self, request: &mut Request) -> Result<RequestContext> {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let headers = request.headers_mut();
+        if headers.get_all(header::HOST).iter().nth(1).is_some() {
+            return Err(Error::invalid("the request has more than one Host header"));
+        }
+        let proof = headers.remove(&NODE_AUTH);
+        let proven = proof.map(|proof| self.node(&method, &uri, headers, &proof));
+        let is_relay = |proven: &Proven| proven.principal.caller == Caller::S3Relay;
+        let relayed = proven.as_ref().is_some_and(|p| p.as_ref().is_ok_and(is_relay));
+        let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+        let protocol = self.protocol(uri.path(), host, relayed);
+        let grant = headers.remove(&GRANT);
+        let grant = grant.as_ref().map(HeaderValue::as_bytes);
+        let mut refusal = None;
+        let principal = match proven {
+            Some(Ok(proven)) => {
+                drop_headers(headers, proven.principal.caller);
+                self.cover_body(request, proven.body)?;
+                proven.principal
+            }
+            other => {
+                drop_headers(headers, Caller::Anonymous);
+                refusal = other.and_then(Result::err).map(Arc::new);
+                Principal::new(self.client(&method, uri.path(), uri.query(), grant))
+            }
+        };
+        let principal = Principal { refusal, ..principal };
+        Ok(self.context(protocol, uri.path(), principal))
+    }
+
+    /// The context of a request for an object of v1 that may be answered before `hyper` sees it.
+    /// `None`: only [`Self::admit`] can say.
+    pub(crate) fn quick(&self, method: &Method, asked: &Asked<'_, '_>) -> Option<RequestContext> {
+        let (path, query) = match asked.target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (asked.target, None),
+        };
+        let (mut host, mut grant) = (None, None);
+        for (name, value) in asked.headers() {
+            if name.eq_ignore_ascii_case("host") {
+                if host.replace(value).is_some() {
+                    return None;
+                }
+            } else if name.eq_ignore_ascii_case(GRANT_HEADER) {
+                grant = Some(value);
+            } else if name.eq_ignore_ascii_case(NODE_AUTH_HEADER) {
+                return None;
+            }
+        }
+        let protocol = self.protocol(path, host, false);
+        if protocol.route(path) != Route::Objects {
+            return None;
+        }
+        let principal = Principal::new(self.client(method, path, query, grant));
+        Some(self.context(protocol, path, principal))
+    }
+
+    fn context(&self, protocol: Protocol, path: &str, principal: Principal) -> RequestContext {
+        let n = self.requests.fetch_add(1, Ordering::Relaxed);
+        let id = self.first_id.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        RequestContext { id: RequestId(id), protocol, route: protocol.route(path), principal }
+    }
+
+    fn protocol(&self, path: &str, host: Option<&[u8]>, is_s3_relay: bool) -> Protocol {
+        let is_bucket_host = !self.s3.domains.is_empty()
+            && host
+                .and_then(|host| std::str::from_utf8(host).ok())
+                .is_some_and(|host| self.s3.host_bucket(host).is_some());
+        Address { path, is_bucket_host, is_s3_relay }
+            .protocol(|| self.s3_at_root || self.maps.load().settings.has(S3_API_VIA_ROOT))
+    }
+
+    /// What a sender that is no node proves.
+    fn client(
+        &self,
+        method: &Method,
+        path: &str,
+        query: Option<&str>,
+        grant: Option<&[u8]>,
+    ) -> Caller {
+        let secret = self.identity.signer.secret();
+        let grant = grant.and_then(|grant| std::str::from_utf8(grant).ok());
+        if grant.is_some_and(|grant| secret.verify_grant(grant, unix_s())) {
+            return Caller::Client;
+        }
+        match query {
+            Some(query) if self.is_redirected(method, path, query) => Caller::Redirected,
+            _ => Caller::Anonymous,
+        }
+    }
+
+    fn is_redirected(&self, method: &Method, path: &str, query: &str) -> bool {
+        if !query.contains(REDIRECT_PROOF) {
+            return false;
+        }
+        let (secret, method) = (self.identity.signer.secret(), method.as_str());
+        let parsed = Query::parse(Some(query));
+        let Some(proof) = parsed.get(REDIRECT_PROOF) else { return false };
+        if let Some(expiry) = parsed.get(REDIRECT_EXPIRY) {
+            return decode_path(path).is_ok_and(|path| {
+                secret.verify_first_redirect(method, &path, expiry, proof, unix_s())
+            });
+        }
+        secret.verify_redirect(method, path, query, proof, &self.identity.url, unix_s())
+    }
+
+    /// Checks the proof of a node.
+    fn node(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        proof: &HeaderValue,
+    ) -> Result<Proven> {
+        let text = proof.to_str().map_err(|_| not_a_node())?;
+        let target = uri.path_and_query().map_or(uri.path(), |p| p.as_str());
+        let (secret, now) = (self.identity.signer.secret(), unix_s());
+        let Some(proof) = Proof::parse(text) else {
+            // A node of an earlier version, which does not say for what it signs.
+            if !secret.verify_first_node(method.as_str(), target, text, now) {
+                return Err(not_a_node());
+            }
+            let relayed = headers.contains_key(&FRONT);
+            let caller = if relayed { Caller::S3Relay } else { Caller::Node };
+            let body = UNSIGNED_BODY.to_owned();
+            return Ok(Proven { principal: Principal::new(caller), body });
+        };
+        let value = |name: &HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
+        let subject = relay_subject(value(&USER), value(&PEER).unwrap_or_default());
+        let call = Claims {
+            purpose: Purpose::NodeCall,
+            method: method.as_str(),
+            target,
+            subject: "",
+            body: proof.body,
+            sender: proof.sender,
+            receiver: proof.receiver,
+            nonce: proof.nonce,
+            expiry: proof.expiry,
+        };
+        let relay = Claims { purpose: Purpose::S3Relay, subject: &subject, ..call };
+        let caller = if secret.verify(&proof, &call) {
+            Caller::Node
+        } else if secret.verify(&proof, &relay) {
+            Caller::S3Relay
+        } else {
+            return Err(not_a_node());
+        };
+        let node = NodeId::new(proof.sender).map_err(|_| not_a_node())?;
+        self.check_time(&proof, now)?;
+        self.check_receiver(&proof)?;
+        let is_read = matches!(*method, Method::GET | Method::HEAD) || uri.path() == BATCH_PATH;
+        if !is_read && !self.replays.is_first(&node, proof.nonce, now) {
+            let text = format!("a request that node {node} signed came for a second time");
+            return Err(Error::new(ErrorCode::AccessDenied, text)
+                .hint("every request of a node needs a signature of its own"));
+        }
+        let principal = Principal { node: Some(node), ..Principal::new(caller) };
+        Ok(Proven { principal, body: proof.body.to_owned() })
+    }
+
+    fn check_time(&self, proof: &Proof<'_>, now: u64) -> Result<()> {
+        let signed = proof.expiry.saturating_sub(NODE_AUTH_TTL_S);
+        if signed.abs_diff(now) <= NODE_AUTH_TTL_S {
+            return Ok(());
+        }
+        let text = format!(
+            "node {} signed the request at {signed} (unix seconds) by its clock; it is {now} by the \
+             clock of {}",
+            proof.sender, self.identity.id
+        );
+        Err(Error::new(ErrorCode::AccessDenied, text)
+            .hint("set the clocks of all nodes: they may differ by 5 minutes"))
+    }
+
+    /// A proof for another node of the cluster does not hold here. A URL that is no node's may be
+    /// another name of this one, as that of a service in front of the gateways.
+    fn check_receiver(&self, proof: &Proof<'_>) -> Result<()> {
+        let is_other = || self.maps.load().nodes.values().any(|node| node.url == proof.receiver);
+        if proof.receiver != self.identity.url && is_other() {
+            let text = format!("the request was signed for the node at {}", proof.receiver);
+            return Err(Error::new(ErrorCode::AccessDenied, text));
+        }
+        Ok(())
+    }
+
+    /// Has the body fail at its end unless it is the one that was signed.
+    fn cover_body(&self, request: &mut Request, signed: String) -> Result<()> {
+        let body = request.body_mut();
+        match signed.as_str() {
+            UNSIGNED_BODY => {}
+            NO_BODY if axum::body::HttpBody::is_end_stream(body) => {}
+            _ => *body = Body::new(Verified::new(std::mem::take(body), signed)),
+        }
+        Ok(())
+    }
+}
+
+/// Removes the headers that this sender may not send.
+fn drop_headers(headers: &mut HeaderMap, caller: Caller) {
+    let may_send = |name: &str| match caller {
+        Caller::Node => !name.starts_with(RELAY_HEADERS),
+        Caller::S3Relay => name.starts_with(RELAY_HEADERS) || CLIENT_HEADERS.contains(&name),
+        _ => CLIENT_HEADERS.contains(&name),
+    };
+    let dropped: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with(OWN_HEADERS) && !may_send(name.as_str()))
+        .cloned()
+        .collect();
+    for name in dropped {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+#[path = "edge/tests.rs"]
+mod tests;

@@ -1,0 +1,195 @@
+//! What both servers of a node make of a request before a handler sees it.
+
+#![allow(clippy::unwrap_used)]
+
+use forebay_core::sign::{ClusterSecret, Signer, body_hash};
+use forebay_core::state::{ClusterState, Command, Role};
+use http_body_util::BodyExt;
+use httparse::EMPTY_HEADER;
+
+use super::*;
+use crate::auth::redirect_location;
+use crate::head::{HEADERS, Kind, Message, Next, next};
+use crate::identity::tests::identity;
+
+const OTHER: &str = "http://127.0.0.1:7401";
+
+/// The edge of the gateway of [`identity`], whose cluster has a target at [`OTHER`].
+fn edge() -> Edge {
+    let config = S3Config { domains: vec!["s3.Example.com".into()], ..S3Config::default() };
+    let maps = Maps::default();
+    let mut state = ClusterState::default();
+    for (index, (name, url)) in
+        (1..).zip([("gateway-1", identity().url), ("target-1", OTHER.to_owned())])
+    {
+        let id = NodeId::new(name).unwrap();
+        let role = if name.starts_with('g') { Role::Gateway } else { Role::Target };
+        let zone = String::new();
+        let join = Command::Join { id, role, url, weight: 1, zone, instance: 1 };
+        state.apply(index, join).unwrap();
+    }
+    assert!(maps.offer(state));
+    Edge::new(&config, &identity(), &maps)
+}
+
+fn signer() -> Signer {
+    let secret = ClusterSecret::new("0123456789abcdef").unwrap();
+    Signer::new(secret, NodeId::new("target-1").unwrap(), 100)
+}
+
+fn request(method: &str, uri: &str, headers: &[(&str, &str)], body: &'static str) -> Request {
+    let mut request = axum::http::Request::builder().method(method).uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(Body::from(body)).unwrap()
+}
+
+fn caller(edge: &Edge, mut request: Request) -> (Caller, Protocol) {
+    let about = edge.admit(&mut request).unwrap();
+    (about.caller(), about.protocol)
+}
+
+/// What the fast path makes of a request without a body.
+fn quick(edge: &Edge, target: &str, headers: &[(&str, &str)]) -> Option<RequestContext> {
+    let lines: String =
+        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let text = format!("GET {target} HTTP/1.1\r\n{lines}\r\n");
+    let mut room = [EMPTY_HEADER; HEADERS];
+    let Next::Message(Message { kind: Kind::Get(get), .. }) = next(text.as_bytes(), &mut room)
+    else {
+        panic!("no request: {text}")
+    };
+    edge.quick(&Method::GET, &get)
+}
+
+#[test]
+fn both_servers_of_a_node_make_the_same_context() {
+    let edge = edge();
+    let grant = signer().grant(unix_s());
+    let uri: Uri = "/v1/objects/b/o?provider=ais".parse().unwrap();
+    let redirected =
+        redirect_location(&identity(), 7, &Method::GET, &uri, &identity().url).unwrap();
+    let redirected = redirected.strip_prefix(&identity().url).unwrap();
+    let altered = format!("{redirected}&archpath=x");
+    let host = ("host", "127.0.0.1:7400");
+    for (target, headers, expected) in [
+        ("/v1/objects/b/o", vec![host], Caller::Anonymous),
+        ("/v1/objects/b/o", vec![host, (GRANT_HEADER, &grant)], Caller::Client),
+        ("/v1/objects/b/o", vec![(GRANT_HEADER, "2~a~b")], Caller::Anonymous),
+        (redirected, vec![host], Caller::Redirected),
+        (&altered, vec![host], Caller::Anonymous),
+    ] {
+        let fast = quick(&edge, target, &headers).unwrap();
+        let mut slow = request("GET", target, &headers, "");
+        let slow = edge.admit(&mut slow).unwrap();
+        assert_eq!(fast.caller(), expected, "{target}");
+        assert_ne!(fast.id, slow.id);
+        assert_eq!(RequestContext { id: fast.id, ..slow }, fast, "{target}");
+    }
+    // What the fast path cannot decide is left to the other one.
+    let bucket = ("Host", "b.S3.example.com:80");
+    assert_eq!(quick(&edge, "/v1/objects/b/o", &[bucket]), None);
+    assert_eq!(quick(&edge, "/v1/objects/b/o", &[host, host]), None);
+    assert_eq!(quick(&edge, "/v1/objects/b/o", &[host, (NODE_AUTH_HEADER, "2~")]), None);
+    assert_eq!(quick(&edge, "/v1/buckets/b", &[host]), None);
+    let (_, protocol) = caller(&edge, request("GET", "/v1/objects/b/o", &[bucket], ""));
+    assert_eq!(protocol, Protocol::S3Root);
+    let mut twice = request("GET", "/v1/objects/b/o", &[host, host], "");
+    assert_eq!(edge.admit(&mut twice).unwrap_err().code, ErrorCode::InvalidArgument);
+}
+
+#[test]
+fn a_call_of_a_node_counts_once_at_the_node_that_it_was_signed_for() {
+    let edge = edge();
+    let (me, now) = (identity().url, unix_s());
+    let path = "/internal/v1/job?fbv=1";
+    let sent = |proof: &str, method: &str, path: &str| {
+        caller(&edge, request(method, path, &[(NODE_AUTH_HEADER, proof)], "")).0
+    };
+    let proof = signer().node_call("POST", path, NO_BODY, &me, now);
+    assert_eq!(sent(&proof, "POST", "/internal/v1/job?fbv=2"), Caller::Anonymous);
+    assert_eq!(sent(&proof, "PUT", path), Caller::Anonymous);
+    assert_eq!(sent(&proof, "POST", path), Caller::Node);
+    assert_eq!(sent(&proof, "POST", path), Caller::Anonymous, "for the second time");
+
+    let elsewhere = signer().node_call("POST", path, NO_BODY, OTHER, now);
+    assert_eq!(sent(&elsewhere, "POST", path), Caller::Anonymous);
+    let by_another_name = signer().node_call("POST", path, NO_BODY, "http://gateways:1", now);
+    assert_eq!(sent(&by_another_name, "POST", path), Caller::Node);
+
+    let read = signer().node_call("GET", path, NO_BODY, &me, now);
+    assert_eq!(sent(&read, "GET", path), Caller::Node);
+    assert_eq!(sent(&read, "GET", path), Caller::Node, "a read changes nothing");
+    for skewed in [now - NODE_AUTH_TTL_S - 60, now + NODE_AUTH_TTL_S + 60, now + 1_000_000_000] {
+        let proof = signer().node_call("POST", path, NO_BODY, &me, skewed);
+        let mut late = request("POST", path, &[(NODE_AUTH_HEADER, &proof)], "");
+        let about = edge.admit(&mut late).unwrap();
+        let refusal = about.require_node().unwrap_err();
+        assert_eq!(refusal.code, ErrorCode::AccessDenied);
+        let (theirs, ours) = (skewed.to_string(), now.to_string());
+        let text = refusal.to_string();
+        assert!(text.contains(&theirs) && text.contains(&ours[..8]), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_a_node_is_read_with_the_body_that_was_signed() {
+    let edge = edge();
+    let (me, path) = (identity().url, "/internal/v1/job");
+    for (signed, sent, holds) in [
+        ("{\"a\":1}", "{\"a\":1}", true),
+        ("{\"a\":1}", "{\"a\":2}", false),
+        ("{\"a\":1}", "", false),
+        ("", "", true),
+        ("", "{}", false),
+    ] {
+        let hash = body_hash(signed.as_bytes());
+        let proof = signer().node_call("POST", path, &hash, &me, unix_s());
+        let mut request = request("POST", path, &[(NODE_AUTH_HEADER, &proof)], sent);
+        assert_eq!(edge.admit(&mut request).unwrap().caller(), Caller::Node);
+        let read = request.into_body().collect().await;
+        assert_eq!(read.is_ok(), holds, "{signed} {sent}");
+    }
+}
+
+#[test]
+fn the_proof_of_a_relay_gives_no_rights_of_a_node() {
+    let edge = edge();
+    let (me, path) = (identity().url, "/v1/objects/first/victim");
+    let peer = ("forebay-s3-peer", "10.0.0.9");
+    let proof = signer().s3_relay("DELETE", path, "10.0.0.9 alice", &me, unix_s());
+    let sent = |user: &str| {
+        let headers = [(NODE_AUTH_HEADER, proof.as_str()), peer, ("forebay-s3-user", user)];
+        request("DELETE", path, &headers, "")
+    };
+    assert_eq!(caller(&edge, sent("bob")).0, Caller::Anonymous, "another user");
+    let mut relayed = sent("alice");
+    let about = edge.admit(&mut relayed).unwrap();
+    assert_eq!((about.caller(), about.protocol), (Caller::S3Relay, Protocol::S3Root));
+    assert_eq!(about.principal.node.as_ref().unwrap().as_str(), "target-1");
+    assert!(about.require_node().is_err());
+    assert_eq!(relayed.headers()[&USER], "alice");
+    assert!(!relayed.headers().contains_key(NODE_AUTH_HEADER));
+}
+
+#[test]
+fn headers_of_nodes_are_dropped_unless_a_node_sent_them() {
+    let edge = edge();
+    let own = [
+        ("forebay-s3-front", "/"),
+        ("forebay-s3-user", "alice"),
+        ("forebay-s3-peer", "10.0.0.9"),
+        ("forebay-copy", "{}"),
+        ("forebay-keep-existing", "1"),
+        ("forebay-auth", "99999999999.00"),
+    ];
+    let theirs = [("forebay-map", "7"), ("forebay-standby", "1"), ("x-amz-meta-a", "b")];
+    let headers: Vec<_> = own.into_iter().chain(theirs).collect();
+    let mut sent = request("PUT", "/v1/objects/first/planted", &headers, "");
+    let about = edge.admit(&mut sent).unwrap();
+    assert_eq!((about.caller(), about.protocol), (Caller::Anonymous, Protocol::V1));
+    let mut left: Vec<_> = sent.headers().keys().map(HeaderName::as_str).collect();
+    left.sort_unstable();
+    assert_eq!(left, theirs.map(|(name, _)| name));
+}
