@@ -6,7 +6,9 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use forebay_core::archive::{ArchiveFormat, Limits, TarReader, decompress, from_io};
+use forebay_core::archive::{
+    ArchiveFormat, Limits, TarReader, decompress, from_io, is_behind_end,
+};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::{Bucket, Error, ErrorCode, ObjectName, Result};
 use futures::StreamExt;
@@ -76,18 +78,19 @@ async fn read(job: &Job, out: &Sender<Run>) -> Result<()> {
     }
     let opened = job.client.get(&job.bucket, job.name.as_str(), None).await;
     let mut body = opened.map_err(ClientError::into_core)?.stream;
-    let mut head = BytesMut::new();
-    let format = match named {
+    // The first bytes as they came, for the parser; together they show the format.
+    let (mut first, mut head) = (Vec::new(), BytesMut::new());
+    let format = match job.options.format {
         Some(format) => format,
         None => {
             while head.len() < HEAD
                 && let Some(piece) = body.next().await
             {
-                head.extend_from_slice(&piece.map_err(ClientError::into_core)?);
+                let piece = piece.map_err(ClientError::into_core)?;
+                head.extend_from_slice(&piece[..piece.len().min(HEAD)]);
+                first.push(piece);
             }
-            ArchiveFormat::from_magic(&head).ok_or_else(|| {
-                Error::invalid("neither the name nor the first bytes are those of an archive")
-            })?
+            ArchiveFormat::detect(named, &head)?
         }
     };
     if format == ArchiveFormat::Zip {
@@ -98,9 +101,9 @@ async fn read(job: &Job, out: &Sender<Run>) -> Result<()> {
     let (parsed, sink) = (job.clone(), out.clone());
     let mut parsing = tokio::task::spawn_blocking(move || parse(&parsed, format, pieces, sink));
     let feeding = async move {
-        if !head.is_empty() {
-            let size = head.len();
-            let _ = to_parser.send(Ok(head.freeze()), size).await;
+        for piece in first {
+            let size = piece.len();
+            let _ = to_parser.send(Ok(piece), size).await;
         }
         while let Some(piece) = body.next().await {
             let size = piece.as_ref().map_or(0, |piece| piece.len());
@@ -153,14 +156,20 @@ fn unpack(
         if !assembler.wants(&member.name) {
             continue;
         }
-        let data = tar.read_member(MAX_SAMPLE)?;
+        let data = match member.check_readable() {
+            Ok(()) => Ok(tar.read_member(MAX_SAMPLE)?),
+            Err(e) => Err(e),
+        };
         if let Some(item) = assembler.add(&member.name, data)?
             && !take(item)
         {
             return Ok(());
         }
     }
-    io::copy(&mut plain.take(TAIL), &mut io::sink()).map_err(from_io)?;
+    match io::copy(&mut plain.take(TAIL), &mut io::sink()) {
+        Err(e) if !is_behind_end(&e) => return Err(from_io(e)),
+        _ => {}
+    }
     if let Some(item) = assembler.finish() {
         take(item);
     }
@@ -214,7 +223,7 @@ fn take_in(
             let text = format!("the shard changed while \"{name}\" was read from it");
             return Err(Error::new(ErrorCode::ObjectChanged, text));
         }
-        if let Some(item) = assembler.add(name, data.into())? {
+        if let Some(item) = assembler.add(name, Ok(data.into()))? {
             outbox.add(item);
         }
     }
@@ -284,17 +293,25 @@ impl Assembler {
         self.naming.is_none_or(|naming| naming.split(member).is_some())
     }
 
-    /// What the member completes.
-    fn add(&mut self, member: &str, data: Vec<u8>) -> Result<Option<ShardItem>> {
+    /// What the member completes. Of a member whose data cannot be read there is an error instead,
+    /// which is that of its sample.
+    fn add(&mut self, member: &str, data: Result<Vec<u8>>) -> Result<Option<ShardItem>> {
         let Some(naming) = self.naming else {
-            let parts = vec![(String::new(), data)];
-            return Ok(Some(Ok(Sample { key: member.to_owned(), parts })));
+            let sample = |data| Sample { key: member.to_owned(), parts: vec![(String::new(), data)] };
+            return Ok(Some(data.map(sample)));
         };
         let Some((key, extension)) = naming.split(member) else { return Ok(None) };
         let before = self.grouper.begin(member, key);
         if before.is_some() {
             self.size = 0;
         }
+        let data = match data {
+            Ok(data) => data,
+            Err(e) => {
+                self.grouper.fail(e);
+                return Ok(before);
+            }
+        };
         self.size += data.len() as u64;
         if self.size > MAX_SAMPLE {
             let text = format!("sample \"{key}\" has more than {MAX_SAMPLE} bytes");

@@ -80,6 +80,11 @@ impl<T> Grouper<T> {
         }
     }
 
+    /// The member announced last cannot be read, and so its sample cannot.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.problem.get_or_insert(error);
+    }
+
     /// The last sample.
     pub(crate) fn finish(&mut self) -> Option<Result<Sample<T>>> {
         let sample = self.current.take()?;

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::format::{ArchiveFormat, decompress};
+use super::format::{ArchiveFormat, decompress, is_behind_end};
 use super::index::ShardIndex;
 use super::limits::Limits;
 use super::source::{ReadAt, Section, from_io};
@@ -33,6 +33,9 @@ pub fn read_index(
                     Ok(0) => return indexer.finish(),
                     Ok(n) => indexer.feed(&buffer[..n])?,
                     Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    Err(e) if is_behind_end(&e) && indexer.is_complete() => {
+                        return indexer.finish();
+                    }
                     Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Err(indexer.ended()),
                     Err(e) => return Err(from_io(e)),
                 }

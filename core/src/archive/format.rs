@@ -2,10 +2,11 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
+use flate2::bufread::GzDecoder;
 use lz4_flex::frame::FrameDecoder;
 use serde::{Deserialize, Serialize};
 
-use super::limits::{Counted, Limits, Unpacked};
+use super::limits::{Counted, Limits, Tail, Unpacked};
 use super::source::from_io;
 use super::tar;
 use crate::error::{Error, Result};
@@ -70,6 +71,26 @@ impl ArchiveFormat {
         MAGICS.into_iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, format)| format)
     }
 
+    /// The format of an archive whose name (if it has such a name) and first bytes are these. The
+    /// bytes decide where they are clear; a zip archive may have any bytes before it, so that its
+    /// name decides. Formats that are not read are refused by their names.
+    pub fn detect(named: Option<Self>, head: &[u8]) -> Result<Self> {
+        if named == Some(Self::Zip) {
+            return Ok(Self::Zip);
+        }
+        if let Some(format) = Self::from_magic(head) {
+            return Ok(format);
+        }
+        if let Some(foreign) = foreign(head) {
+            return Err(Error::unsupported(format!("this is {foreign}, which is not read"))
+                .hint("store it as tar, tar.gz (tgz), tar.lz4, tar.zst or zip"));
+        }
+        named.ok_or_else(|| {
+            Error::invalid("neither its name nor its content is that of an archive")
+                .hint("tar, tar.gz (tgz), tar.lz4, tar.zst or zip")
+        })
+    }
+
     /// The usual end of names of this format.
     pub fn extension(self) -> &'static str {
         match self {
@@ -87,6 +108,24 @@ impl ArchiveFormat {
     }
 }
 
+/// What begins with `head`, if it is of a known kind that is not read.
+fn foreign(head: &[u8]) -> Option<&'static str> {
+    const MAGICS: [(&[u8], &str); 11] = [
+        (b"BZh", "a file compressed by bzip2"),
+        (b"\xfd7zXZ\0", "a file compressed by xz"),
+        (b"\x5d\0\0", "a file compressed by lzma"),
+        (b"LZIP", "a file compressed by lzip"),
+        (b"\x1f\x9d", "a file compressed by compress (.Z)"),
+        (b"\x02\x21\x4c\x18", "an LZ4 file of the legacy format"),
+        (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+        (b"Rar!\x1a\x07", "a RAR archive"),
+        (b"!<arch>\n", "an ar archive"),
+        (b"070701", "a cpio archive"),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+    ];
+    MAGICS.into_iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, what)| what)
+}
+
 /// The TAR inside a file of the TAR family, bounded by the limits of unpacking.
 pub fn decompress<'a, R: Read + Send + 'a>(
     format: ArchiveFormat,
@@ -94,12 +133,12 @@ pub fn decompress<'a, R: Read + Send + 'a>(
     limits: &Limits,
 ) -> Result<Box<dyn Read + Send + 'a>> {
     let counted = Counted::new(input);
-    let taken = counted.taken();
+    let (taken, tail) = (counted.taken(), counted.tail());
     let input = BufReader::with_capacity(STEP, counted);
     let unpacked: Box<dyn Read + Send + 'a> = match format {
         ArchiveFormat::Tar => return Ok(Box::new(input)),
-        ArchiveFormat::TarGz => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
-        ArchiveFormat::TarLz4 => Box::new(Lz4Frames(FrameDecoder::new(input))),
+        ArchiveFormat::TarGz => Box::new(GzMembers::new(input)),
+        ArchiveFormat::TarLz4 => Box::new(Lz4Frames { tail, frames: FrameDecoder::new(input) }),
         ArchiveFormat::TarZst => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(input).map_err(from_io)?;
             decoder.window_log_max(ZSTD_WINDOW).map_err(from_io)?;
@@ -112,16 +151,80 @@ pub fn decompress<'a, R: Read + Send + 'a>(
     Ok(Box::new(Unpacked::new(unpacked, taken, limits)))
 }
 
-/// Frames that follow each other; the decoder alone takes the end of one for the end of all.
-struct Lz4Frames<R: BufRead>(FrameDecoder<R>);
+/// First byte of a gzip stream.
+const GZIP_FIRST: u8 = 0x1f;
+
+/// Gzip streams that follow each other. What else follows the last stream is an error of its own
+/// ([`is_behind_end`]): `gzip` only warns of it.
+struct GzMembers<R: BufRead> {
+    /// `None` behind the last stream.
+    member: Option<GzDecoder<R>>,
+    has_bytes_behind: bool,
+}
+
+impl<R: BufRead> GzMembers<R> {
+    fn new(input: R) -> Self {
+        Self { member: Some(GzDecoder::new(input)), has_bytes_behind: false }
+    }
+}
+
+impl<R: BufRead> Read for GzMembers<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        while let Some(member) = &mut self.member {
+            let n = member.read(buf)?;
+            if n > 0 {
+                return Ok(n);
+            }
+            let Some(ended) = self.member.take() else { break };
+            let mut input = ended.into_inner();
+            match input.fill_buf()?.first() {
+                None => {}
+                Some(&GZIP_FIRST) => self.member = Some(GzDecoder::new(input)),
+                Some(_) => self.has_bytes_behind = true,
+            }
+        }
+        match self.has_bytes_behind {
+            true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, BytesBehindEnd)),
+            false => Ok(0),
+        }
+    }
+}
+
+/// Bytes behind the end of compressed data that are no part of it.
+#[derive(Debug, thiserror::Error)]
+#[error("bytes that are not compressed data follow its end")]
+struct BytesBehindEnd;
+
+/// Whether a stream of [`decompress`] has come to its end, and only bytes that belong to nothing
+/// follow. An archive whose own end marker was seen is whole then.
+pub fn is_behind_end(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<BytesBehindEnd>())
+}
+
+/// Frames that follow each other; the decoder alone takes the end of one for the end of all, and
+/// input that ends between two blocks for the end of a frame.
+struct Lz4Frames<R: BufRead> {
+    frames: FrameDecoder<R>,
+    tail: Tail,
+}
 
 impl<R: BufRead> Read for Lz4Frames<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         loop {
-            let n = self.0.read(buf)?;
-            // Where there is input the next turn takes some, if only the head of an empty frame.
-            if n > 0 || buf.is_empty() || self.0.get_mut().fill_buf()?.is_empty() {
+            let n = self.frames.read(buf)?;
+            if n > 0 || buf.is_empty() {
                 return Ok(n);
+            }
+            // Where there is input the next turn takes some, if only the head of an empty frame.
+            if self.frames.get_mut().fill_buf()?.is_empty() {
+                // A frame ends with four zeros, and a checksum of four bytes in most cases.
+                let [end @ .., _, _, _, _] = self.tail.bytes();
+                let is_whole = end == [0; 4] || self.tail.bytes()[4..] == [0; 4];
+                let cut_off = || io::Error::from(io::ErrorKind::UnexpectedEof);
+                return if is_whole { Ok(0) } else { Err(cut_off()) };
             }
         }
     }

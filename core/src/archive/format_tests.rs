@@ -122,3 +122,57 @@ fn a_frame_that_wants_gigabytes_of_memory_is_refused() {
         read_index(ArchiveFormat::TarZst, &frame.as_slice(), &Limits::default()).unwrap_err();
     assert!(error.message.contains("too much memory"), "{error}");
 }
+
+#[test]
+fn bytes_behind_a_gzip_stream_cost_nothing_where_the_archive_is_whole() {
+    let tar = tar_of(&[("a", noise(1000))]);
+    let packed = pack(ArchiveFormat::TarGz, &tar);
+    let read = |bytes: &[u8]| read_index(ArchiveFormat::TarGz, &bytes, &Limits::default());
+    let whole = read(&packed).unwrap();
+    for behind in [vec![0; 700], b"rubbish".to_vec()] {
+        assert_eq!(read(&[&packed[..], &behind].concat()).unwrap(), whole);
+        // They may be the rest of an archive of which nothing else shows that it was longer.
+        let unended = pack(ArchiveFormat::TarGz, &tar[..tar.len() - 1024]);
+        assert_eq!(read(&unended).unwrap(), whole);
+        let error = read(&[&unended[..], &behind].concat()).unwrap_err();
+        assert!(error.message.contains("without its end marker"), "{error}");
+    }
+}
+
+#[test]
+fn a_compressed_tar_without_an_end_marker_is_read_unless_its_stream_is_cut_off() {
+    let tar = tar_of(&[("a", noise(65_536 - 512)), ("b", noise(65_536 - 512))]);
+    let (first, unended) = (&tar[..65_536], &tar[..131_072]);
+    for format in COMPRESSED {
+        let packed = pack(format, unended);
+        let index = read_index(format, &packed.as_slice(), &Limits::default()).unwrap();
+        assert_eq!(index.members.len(), 2);
+        let cut = packed.len() - 4;
+        assert!(read_index(format, &&packed[..cut], &Limits::default()).is_err(), "{format:?}");
+        // A stream that ends where the first member does, as blocks of LZ4 may.
+        let head = pack(format, first);
+        let cut = head.len() - 4;
+        assert!(read_index(format, &&head[..cut], &Limits::default()).is_err(), "{format:?}");
+    }
+}
+
+#[test]
+fn the_content_says_the_format_where_it_is_clear() {
+    use ArchiveFormat::*;
+    let tar = tar_of(&[("a", noise(10))]);
+    for named in [None, Some(Tar), Some(TarGz), Some(TarLz4), Some(TarZst)] {
+        assert_eq!(ArchiveFormat::detect(named, &tar).unwrap(), Tar);
+        for format in COMPRESSED {
+            assert_eq!(ArchiveFormat::detect(named, &pack(format, &tar)).unwrap(), format);
+        }
+        assert_eq!(ArchiveFormat::detect(named, b"PK\x03\x04").unwrap(), Zip);
+        for (head, says) in [(&b"BZh91AY"[..], "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"7z\xbc\xaf\x27\x1c", "7z")] {
+            let error = ArchiveFormat::detect(named, head).unwrap_err();
+            assert_eq!(error.code, ErrorCode::Unsupported);
+            assert!(error.message.contains(says), "{error}");
+        }
+    }
+    assert_eq!(ArchiveFormat::detect(Some(Zip), b"#!/bin/sh").unwrap(), Zip);
+    assert_eq!(ArchiveFormat::detect(Some(Tar), &[0; 1024]).unwrap(), Tar);
+    assert!(ArchiveFormat::detect(None, b"text").is_err());
+}

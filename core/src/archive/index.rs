@@ -3,7 +3,7 @@
 //! ```text
 //! magic "FBSHARDX" | format u16 | archive u8 | 0 u8 | number of members u64 | members | CRC-32C u32
 //! member: length of name u32 | name | offset u64 | size u64 | mtime u32 | mode u16
-//!         [| zip: method u16 | flags u16 | packed u64 | CRC-32 u32]
+//!         | sparse u8 [| zip: method u16 | flags u16 | packed u64 | CRC-32 u32]
 //! ```
 //! `mtime` and `mode` are as in [`Stat`]; bit 15 of the mode says that the time is local.
 //! Numbers are little-endian; the CRC covers everything before it.
@@ -15,16 +15,17 @@ use serde::{Deserialize, Serialize};
 use super::damaged;
 use super::format::ArchiveFormat;
 use super::limits::Limits;
+use super::names;
 use super::stat::Stat;
 use crate::checksum::crc32c;
 use crate::error::{Error, ErrorCode, Result};
 
 /// Version of the layout above. Another one is as good as none: the index is made again.
-pub const INDEX_FORMAT: u16 = 2;
+pub const INDEX_FORMAT: u16 = 3;
 const MAGIC: &[u8; 8] = b"FBSHARDX";
 const HEAD: usize = 20;
 /// Bytes of a member without its name.
-const FIXED: usize = 26;
+const FIXED: usize = 27;
 /// Memory of a member beside its name: the struct, the heap's overhead, its place in the order.
 const OVERHEAD: u64 = 80;
 
@@ -39,6 +40,20 @@ pub struct Member {
     pub size: u64,
     /// Its time and mode.
     pub stat: Stat,
+    /// A file with holes, of which the archive holds the rest and a map: `size` bytes that are not
+    /// its data.
+    pub is_sparse: bool,
+}
+
+impl Member {
+    /// Refuses a member whose data is not read.
+    pub fn check_readable(&self) -> Result<()> {
+        if !self.is_sparse {
+            return Ok(());
+        }
+        let what = format!("member \"{}\" is stored as a sparse file, which is not read", self.name);
+        Err(Error::unsupported(what).hint("write the archive without --sparse"))
+    }
 }
 
 /// How a zip archive holds the data of a member.
@@ -84,6 +99,15 @@ impl ShardIndex {
     pub fn get(&self, name: &str) -> Option<&Member> {
         let number = *self.named(name).first()?;
         self.members.get(number as usize)
+    }
+
+    /// As [`Self::get`]; a member of a zip archive may also be named by the bytes that the archive has.
+    pub fn requested(&self, name: &str) -> Option<&Member> {
+        let by_bytes = || match self.format {
+            ArchiveFormat::Zip => self.get(&names::requested_cp437(name)?),
+            _ => None,
+        };
+        self.get(name).or_else(by_bytes)
     }
 
     /// Whether this very member is in the archive.
@@ -143,7 +167,7 @@ impl ShardIndex {
     /// The index as bytes, to be kept.
     pub fn encode(&self) -> Vec<u8> {
         let names: usize = self.members.iter().map(|m| m.name.len()).sum();
-        let mut out = Vec::with_capacity(HEAD + 4 + names + 42 * self.members.len());
+        let mut out = Vec::with_capacity(HEAD + 4 + names + 45 * self.members.len());
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&INDEX_FORMAT.to_le_bytes());
         out.extend_from_slice(&[code(self.format), 0]);
@@ -156,6 +180,7 @@ impl ShardIndex {
             let (mtime, mode) = member.stat.into();
             out.extend_from_slice(&mtime.to_le_bytes());
             out.extend_from_slice(&mode.to_le_bytes());
+            out.push(member.is_sparse.into());
             if self.format == ArchiveFormat::Zip {
                 let packed = self.packed.get(number).copied().unwrap_or_default();
                 out.extend_from_slice(&packed.method.to_le_bytes());
@@ -199,7 +224,9 @@ impl ShardIndex {
             let size = u64::from_le_bytes(fields.take()?);
             let mtime = u32::from_le_bytes(fields.take()?);
             let mode = u16::from_le_bytes(fields.take()?);
-            members.push(Member { name, offset, size, stat: (mtime, mode).into() });
+            let [sparse] = fields.take()?;
+            let (stat, is_sparse) = ((mtime, mode).into(), sparse != 0);
+            members.push(Member { name, offset, size, stat, is_sparse });
             if format == ArchiveFormat::Zip {
                 packed.push(Packed {
                     method: u16::from_le_bytes(fields.take()?),
@@ -317,7 +344,7 @@ mod tests {
             local: offset.is_multiple_of(2),
             ..Stat::new(offset as i64 * 99, offset as u32)
         };
-        Member { name: name.into(), offset, size: offset + 1, stat }
+        Member { name: name.into(), offset, size: offset + 1, stat, is_sparse: offset % 3 == 0 }
     }
 
     #[test]
@@ -344,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_without_times_and_modes_is_refused_and_so_made_again() {
+    fn an_index_of_an_older_format_is_refused_and_so_made_again() {
         let mut first = MAGIC.to_vec();
         first.extend([1, 0, 1, 0]);
         first.extend(1u64.to_le_bytes());
@@ -353,7 +380,7 @@ mod tests {
         first.extend(crc32c(&first).to_le_bytes());
         let error = ShardIndex::decode(&first).unwrap_err();
         assert_eq!(error.code, ErrorCode::Corrupt);
-        assert!(error.message.contains("has format 1, not 2"), "{error}");
+        assert!(error.message.contains("has format 1, not 3"), "{error}");
     }
 
     proptest! {

@@ -64,15 +64,37 @@ impl Limits {
     }
 }
 
-/// Counts the bytes that a decoder takes.
+/// Counts the bytes that a decoder takes, and keeps the last of them.
 pub(crate) struct Counted<R> {
     input: R,
     taken: Arc<AtomicU64>,
+    tail: Tail,
+}
+
+/// The last eight bytes that a decoder took.
+#[derive(Clone, Default)]
+pub(crate) struct Tail(Arc<AtomicU64>);
+
+impl Tail {
+    pub(crate) fn bytes(&self) -> [u8; 8] {
+        self.0.load(Ordering::Relaxed).to_be_bytes()
+    }
+
+    fn push(&self, read: &[u8]) {
+        let last = &read[read.len().saturating_sub(8)..];
+        let tail = self.0.load(Ordering::Relaxed);
+        let tail = last.iter().fold(tail, |tail, byte| (tail << 8) | u64::from(*byte));
+        self.0.store(tail, Ordering::Relaxed);
+    }
 }
 
 impl<R> Counted<R> {
     pub(crate) fn new(input: R) -> Self {
-        Self { input, taken: Arc::default() }
+        Self { input, taken: Arc::default(), tail: Tail::default() }
+    }
+
+    pub(crate) fn tail(&self) -> Tail {
+        self.tail.clone()
     }
 
     pub(crate) fn taken(&self) -> Arc<AtomicU64> {
@@ -84,6 +106,7 @@ impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.input.read(buf)?;
         self.taken.fetch_add(n as u64, Ordering::Relaxed);
+        self.tail.push(&buf[..n]);
         Ok(n)
     }
 }

@@ -10,6 +10,7 @@ mod format;
 mod index;
 mod limits;
 mod matcher;
+pub mod names;
 pub mod sample;
 mod source;
 mod stat;
@@ -17,7 +18,7 @@ pub mod tar;
 pub mod zip;
 
 pub use build::read_index;
-pub use format::{ArchiveFormat, decompress};
+pub use format::{ArchiveFormat, decompress, is_behind_end};
 pub use index::{INDEX_FORMAT, Member, Packed, SHARD_STATS, ShardIndex, ShardIndexReply};
 pub use limits::Limits;
 pub use matcher::{MemberMatch, MemberMatcher};

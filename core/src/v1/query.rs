@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+use crate::archive::names;
 use crate::error::{Error, ErrorCode, Result};
 use crate::name::Bucket;
 
@@ -35,6 +36,13 @@ pub fn decode_path(text: &str) -> Result<String> {
     })
 }
 
+/// Decodes the value of a query's parameter.
+fn decode_value(text: &str) -> String {
+    let spaced = text.replace('+', " ");
+    let bytes: Cow<'_, [u8]> = percent_decode_str(&spaced).into();
+    names::requested(&bytes).into_owned()
+}
+
 /// `bucket` and `object` of `/v1/objects/BUCKET/OBJECT` (or `/v1/buckets/BUCKET/PREFIX`), decoded.
 /// Either may be empty.
 pub fn split_path(path: &str, collection: &str) -> Result<(String, String)> {
@@ -52,9 +60,19 @@ pub fn split_path(path: &str, collection: &str) -> Result<(String, String)> {
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
+    /// Bytes that are not UTF-8 become what [`names::requested`] makes of them, which is how the
+    /// names of members have them: never the same text for different bytes.
     pub fn parse(query: Option<&str>) -> Self {
-        let pairs = form_urlencoded::parse(query.unwrap_or("").as_bytes());
-        Self(pairs.map(|(k, v)| (k.into_owned(), v.into_owned())).collect())
+        let query = query.unwrap_or("");
+        let pairs = form_urlencoded::parse(query.as_bytes());
+        let pairs = pairs.map(|(k, v)| (k.into_owned(), v.into_owned()));
+        let pairs: Vec<(String, String)> = pairs.collect();
+        if pairs.iter().all(|(_, value)| !value.contains(char::REPLACEMENT_CHARACTER)) {
+            return Self(pairs);
+        }
+        let pieces = query.split('&').filter(|piece| !piece.is_empty());
+        let values = pieces.map(|piece| decode_value(piece.split_once('=').map_or("", |(_, v)| v)));
+        Self(pairs.into_iter().zip(values).map(|((key, _), value)| (key, value)).collect())
     }
 
     pub fn get(&self, key: &str) -> Option<&str> {

@@ -8,7 +8,7 @@ use forebay_core::size::ByteRange;
 use forebay_core::{ErrorCode, Result};
 use futures::future::join_all;
 
-use super::{Opened, Shards, find, missing};
+use super::{Opened, Shards, find, in_shard, missing};
 use crate::object::Stored;
 use crate::store::blocking;
 
@@ -57,6 +57,10 @@ impl Shards {
                 members[at] = Some(Err(missing(info, name, &entry.archpath)));
                 continue;
             };
+            if let Err(e) = member.check_readable() {
+                members[at] = Some(Err(in_shard(info, name, e)));
+                continue;
+            }
             match entry.resolve(member.size) {
                 Ok(range) if member.size <= most && member.size <= left => {
                     left -= member.size;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_core::archive::from_io;
+use forebay_core::archive::{from_io, is_behind_end};
 use forebay_core::{Error, Result};
 use tokio::sync::OwnedMutexGuard;
 
@@ -94,6 +94,7 @@ impl Decoder {
                 Ok(0) => break,
                 Ok(n) => len += n,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) if is_behind_end(&e) => break,
                 Err(e) => return Err(from_io(e)),
             }
         }

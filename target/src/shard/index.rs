@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use forebay_core::archive::{ArchiveFormat, ShardIndex, read_index};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
@@ -113,7 +114,8 @@ impl Shards {
         };
         let key = ShardKey::of(stored.record(), format);
         let index = self.index_of(key, &stored).await.map_err(|e| in_shard(info, name, e))?;
-        Ok(Opened { key, stored, index })
+        // The name may say another format than the content.
+        Ok(Opened { key: ShardKey { format: index.format, ..key }, stored, index })
     }
 
     async fn index_of(&self, key: ShardKey, stored: &Stored) -> Result<Arc<ShardIndex>> {
@@ -163,13 +165,18 @@ impl Inner {
         let kept = self.kept_beside(&stored).await;
         // Somebody asked for another format than the shard's own: no reason to forget that one.
         let keep = kept.is_none();
-        if let Some(index) = kept.filter(|index| index.format == key.format) {
+        let (format, other) = formats(key.format, &stored).await?;
+        if let Some(index) = kept.filter(|i| i.format == format || Some(i.format) == other) {
             return Ok(index);
         }
         let source = Anywhere::new(stored.clone(), self.lifecycle.token());
         let limits = self.limits.clone();
         let made = blocking(move || {
-            let index = read_index(key.format, &source, &limits)?;
+            let read = |format| read_index(format, &source, &limits);
+            let index = match (read(format), other) {
+                (Err(e), Some(other)) => read(other).map_err(|_| e)?,
+                (index, _) => index?,
+            };
             index.sort_names();
             let bytes = keep.then(|| index.encode());
             Ok((index, bytes))
@@ -198,12 +205,27 @@ impl Inner {
 
 /// The format that a shard's first bytes tell.
 async fn by_content(stored: &Stored) -> Result<ArchiveFormat> {
+    ArchiveFormat::detect(None, &head(stored).await?)
+}
+
+/// As which format a shard is read, and as which other one where that fails. A format that its name
+/// says is compared with its first bytes; one that a client says is not.
+async fn formats(
+    format: ArchiveFormat,
+    stored: &Stored,
+) -> Result<(ArchiveFormat, Option<ArchiveFormat>)> {
+    if ArchiveFormat::from_name(&stored.record().name) != Some(format) {
+        return Ok((format, None));
+    }
+    let head = head(stored).await?;
+    let detected = ArchiveFormat::detect(Some(format), &head)?;
+    let other = ArchiveFormat::from_magic(&head).filter(|other| *other != detected);
+    Ok((detected, other))
+}
+
+async fn head(stored: &Stored) -> Result<Bytes> {
     let end = stored.record().size.min(HEAD);
-    let head = stored.read(ByteRange { start: 0, end }).await?;
-    ArchiveFormat::from_magic(&head).ok_or_else(|| {
-        Error::invalid("neither its name nor its content is that of an archive")
-            .hint("tar, tar.gz (tgz), tar.lz4, tar.zst or zip")
-    })
+    stored.read(ByteRange { start: 0, end }).await
 }
 
 #[cfg(test)]
@@ -218,7 +240,8 @@ mod tests {
         let key = |generation| ShardKey { disk: 0, generation, format: ArchiveFormat::Tar };
         let sized = |bytes: usize| {
             let name = "n".repeat(bytes);
-            let member = Member { name, offset: 0, size: 0, stat: Stat::default() };
+            let (stat, is_sparse) = (Stat::default(), false);
+            let member = Member { name, offset: 0, size: 0, stat, is_sparse };
             Arc::new(ShardIndex::new(ArchiveFormat::Tar, vec![member]))
         };
         let third = MEMORY as usize / 3;

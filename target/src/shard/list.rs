@@ -287,7 +287,8 @@ mod tests {
         async fn members(&self, name: &str) -> Result<Option<Arc<ShardIndex>>> {
             let member = |(i, name): (usize, &String)| {
                 let offset = 512 * i as u64;
-                Member { name: name.clone(), offset, size: i as u64, stat: Stat::default() }
+                let (stat, is_sparse) = (Stat::default(), false);
+                Member { name: name.clone(), offset, size: i as u64, stat, is_sparse }
             };
             let members = |m: &Vec<String>| m.iter().enumerate().map(member).collect();
             Ok(self.get(name).map(|m| Arc::new(ShardIndex::new(ArchiveFormat::Tar, members(m)))))

@@ -120,7 +120,9 @@ impl Shards {
         }
         let Some(record) = self.0.objects.present(info, name).await? else { return Ok(None) };
         let key = ShardKey::of(&record, ArchiveFormat::Tar);
-        let Some((offset, size)) = self.0.indexes.get(&key).and_then(|index| place(&index)) else {
+        // The index may say that the shard is something else than its name says.
+        let index = self.0.indexes.get(&key).filter(|index| index.format == ArchiveFormat::Tar);
+        let Some((offset, size)) = index.and_then(|index| place(&index)) else {
             return Ok(None);
         };
         if size > SMALL {
@@ -134,6 +136,7 @@ impl Shards {
 
     /// Makes a member of an open shard readable.
     pub(super) async fn read(&self, opened: Opened, member: &Member) -> Result<MemberData> {
+        member.check_readable()?;
         let Opened { key, stored, index } = opened;
         let (size, result) = (member.size, stored.result());
         let data = |source| Ok(MemberData { size, result, source });

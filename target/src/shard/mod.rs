@@ -132,7 +132,10 @@ impl Shards {
         archpath: &str,
         mime: Option<ArchiveFormat>,
     ) -> Result<MemberData> {
-        let place = |index: &ShardIndex| find(index, name, archpath).map(|m| (m.offset, m.size));
+        let place = |index: &ShardIndex| {
+            let member = find(index, name, archpath).filter(|m| !m.is_sparse)?;
+            Some((member.offset, member.size))
+        };
         if let Some(data) = self.at_once(info, name, mime, place).await? {
             return Ok(data);
         }
@@ -168,7 +171,10 @@ impl Shards {
         member: &Member,
         mime: Option<ArchiveFormat>,
     ) -> Result<MemberData> {
-        let place = |index: &ShardIndex| index.has(member).then_some((member.offset, member.size));
+        let place = |index: &ShardIndex| {
+            let is_there = !member.is_sparse && index.has(member);
+            is_there.then_some((member.offset, member.size))
+        };
         if let Some(data) = self.at_once(info, name, mime, place).await? {
             return Ok(data);
         }
@@ -186,11 +192,11 @@ impl Shards {
 fn find<'a>(index: &'a ShardIndex, shard: &str, archpath: &str) -> Option<&'a Member> {
     let plain = archpath.trim_start_matches('/');
     let within = plain.strip_prefix(shard).and_then(|rest| rest.strip_prefix('/'));
-    let dotted = || index.get(&format!("./{}", within.unwrap_or(plain)));
+    let dotted = || index.requested(&format!("./{}", within.unwrap_or(plain)));
     index
-        .get(archpath)
-        .or_else(|| index.get(plain))
-        .or_else(|| within.and_then(|name| index.get(name)))
+        .requested(archpath)
+        .or_else(|| index.requested(plain))
+        .or_else(|| within.and_then(|name| index.requested(name)))
         .or_else(dotted)
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_core::archive::{decompress, from_io};
+use forebay_core::archive::{decompress, from_io, is_behind_end};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
@@ -80,7 +80,11 @@ impl Shards {
             loop {
                 let (rest, bytes) = blocking(move || {
                     let mut bytes = Vec::with_capacity(STEP);
-                    reader.by_ref().take(STEP as u64).read_to_end(&mut bytes).map_err(from_io)?;
+                    match reader.by_ref().take(STEP as u64).read_to_end(&mut bytes) {
+                        // The index was made: the archive itself is whole.
+                        Err(e) if !is_behind_end(&e) => return Err(from_io(e)),
+                        _ => {}
+                    }
                     Ok((reader, Bytes::from(bytes)))
                 })
                 .await?;

@@ -31,6 +31,8 @@ pub(super) struct Header {
     pub(super) stat: Stat,
     /// The old way to say "directory" is a slash at the end of the name.
     pub(super) old: bool,
+    /// GNU: blocks of a sparse file's map follow.
+    pub(super) has_sparse_map: bool,
 }
 
 /// Decodes a block that is not all zeros; `at` is where it lies.
@@ -58,7 +60,13 @@ pub(super) fn decode(block: &[u8; BLOCK], at: u64) -> Result<Header> {
         whole.append(&mut name);
         name = whole;
     }
-    Ok(Header { kind, size, name, stat: stat(block), old: block[156] == 0 })
+    let has_sparse_map = kind == Kind::Sparse && block[482] != 0;
+    Ok(Header { kind, size, name, stat: stat(block), old: block[156] == 0, has_sparse_map })
+}
+
+/// Whether another block follows this block of a sparse file's map.
+pub(super) fn sparse_map_goes_on(block: &[u8]) -> bool {
+    block.get(504).is_some_and(|flag| *flag != 0)
 }
 
 /// Time and mode of a header. A field that tells neither costs nobody the archive: no time, or one

@@ -1,4 +1,6 @@
 //! Reading TAR archives: ustar, PAX and GNU long names, old v7; regular files come out, nothing else.
+//! An archive without an end marker is read when it ends behind an entry; a sparse file is found, but
+//! its data is not read.
 
 mod header;
 mod push;
@@ -32,6 +34,9 @@ pub(crate) fn read_headers(source: &dyn ReadAt, limits: &Limits) -> Result<Shard
     let mut members = Members::new(limits);
     let mut buffer = Vec::new();
     while let Some((offset, len)) = walker.wants() {
+        if walker.may_end_at(source.size()) {
+            break;
+        }
         if offset.checked_add(len as u64).is_none_or(|end| end > source.size()) {
             return Err(walker.ended(source.size()));
         }

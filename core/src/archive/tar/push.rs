@@ -61,7 +61,7 @@ impl TarIndexer {
         }
     }
 
-    /// Whether the end of the archive was seen.
+    /// Whether the end marker of the archive was seen.
     pub fn is_complete(&self) -> bool {
         self.walker.wants().is_none()
     }
@@ -71,9 +71,9 @@ impl TarIndexer {
         self.walker.ended(self.at)
     }
 
-    /// The index, if the archive has come to its end.
+    /// The index, if what was fed is a whole archive.
     pub fn finish(self) -> Result<ShardIndex> {
-        if !self.is_complete() {
+        if !self.is_complete() && !self.walker.may_end_at(self.at) {
             return Err(self.ended());
         }
         Ok(ShardIndex::new(self.format, self.members.list))

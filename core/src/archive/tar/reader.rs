@@ -42,9 +42,17 @@ impl<R: Read> TarReader<R> {
             self.skip_to(offset)?;
             self.scratch.resize(len, 0);
             let mut piece = std::mem::take(&mut self.scratch);
-            let step = self.fill(&mut piece).and_then(|()| self.walker.give(&piece));
+            let step = match self.fill(&mut piece) {
+                Ok(true) => self.walker.give(&piece),
+                Ok(false) => Ok(Step::End),
+                Err(e) => Err(e),
+            };
             self.scratch = piece;
-            if let Step::Member(member) = step? {
+            let step = step?;
+            if matches!(step, Step::End) {
+                return Ok(None);
+            }
+            if let Step::Member(member) = step {
                 self.members += 1;
                 if self.members > self.most_members {
                     return Err(damaged(format!(
@@ -70,7 +78,7 @@ impl<R: Read> TarReader<R> {
         }
         if self.left <= FIRST {
             let mut data = vec![0; self.left as usize];
-            self.fill(&mut data)?;
+            self.fill_whole(&mut data)?;
             self.left = 0;
             return Ok(data);
         }
@@ -84,23 +92,31 @@ impl<R: Read> TarReader<R> {
             let step = (offset - self.at).min(STEP as u64) as usize;
             self.scratch.resize(step, 0);
             let mut scratch = std::mem::take(&mut self.scratch);
-            let skipped = self.fill(&mut scratch);
+            let skipped = self.fill_whole(&mut scratch);
             self.scratch = scratch;
             skipped?;
         }
         Ok(())
     }
 
-    /// Fills `buf`, or says where the archive ended.
-    fn fill(&mut self, mut buf: &mut [u8]) -> Result<()> {
+    /// Fills `buf`, or says where the archive ended. `false`: it ended in a place where it may.
+    fn fill(&mut self, mut buf: &mut [u8]) -> Result<bool> {
         while !buf.is_empty() {
             let n = self.take(buf)?;
             if n == 0 {
-                return Err(self.walker.ended(self.at));
+                let may_end = self.left == 0 && self.walker.may_end_at(self.at);
+                return if may_end { Ok(false) } else { Err(self.walker.ended(self.at)) };
             }
             buf = &mut buf[n..];
         }
-        Ok(())
+        Ok(true)
+    }
+
+    fn fill_whole(&mut self, buf: &mut [u8]) -> Result<()> {
+        match self.fill(buf)? {
+            true => Ok(()),
+            false => Err(self.walker.ended(self.at)),
+        }
     }
 
     fn take(&mut self, buf: &mut [u8]) -> Result<usize> {

@@ -5,6 +5,7 @@ use super::header::{self, Header, Kind, Pax};
 use crate::archive::damaged;
 use crate::archive::index::Member;
 use crate::archive::limits::Limits;
+use crate::archive::names;
 use crate::archive::stat::Stat;
 use crate::error::{Error, Result};
 
@@ -28,6 +29,8 @@ pub(super) struct Walker {
     /// What extension headers said of the next entry.
     long_name: Option<Vec<u8>>,
     pax: Pax,
+    /// A sparse file whose map is being passed over.
+    sparse: Option<Member>,
     /// The last member and where its data ends, for messages.
     last: Option<(String, u64)>,
 }
@@ -37,19 +40,21 @@ enum Want {
     Header,
     Pax(usize),
     LongName(usize),
+    SparseMap,
     Nothing,
 }
 
 impl Walker {
     pub(super) fn new(limits: Limits) -> Self {
-        let (long_name, pax, last) = (None, Pax::default(), None);
-        Self { limits, at: 0, want: Want::Header, long_name, pax, last }
+        let pax = Pax::default();
+        let (long_name, sparse, last) = (None, None, None);
+        Self { limits, at: 0, want: Want::Header, long_name, pax, sparse, last }
     }
 
     /// Where the next piece lies, and its length. `None` after the end of the archive.
     pub(super) fn wants(&self) -> Option<(u64, usize)> {
         match self.want {
-            Want::Header => Some((self.at, BLOCK)),
+            Want::Header | Want::SparseMap => Some((self.at, BLOCK)),
             Want::Pax(len) | Want::LongName(len) => Some((self.at, len)),
             Want::Nothing => None,
         }
@@ -72,10 +77,30 @@ impl Walker {
                 self.long_name = Some(header::until_nul(piece).to_vec());
                 self.pass(len as u64)?;
             }
+            Want::SparseMap => return self.sparse_map(piece),
             Want::Nothing => return Ok(Step::End),
         }
         self.want = Want::Header;
         Ok(Step::Other)
+    }
+
+    fn sparse_map(&mut self, block: &[u8]) -> Result<Step> {
+        self.at = self.advanced(BLOCK as u64)?;
+        if header::sparse_map_goes_on(block) {
+            return Ok(Step::Other);
+        }
+        self.want = Want::Header;
+        match self.sparse.take() {
+            Some(member) => self.member(Member { offset: self.at, ..member }),
+            None => Err(Error::internal("a sparse map of no member")),
+        }
+    }
+
+    /// A member whose data begins here.
+    fn member(&mut self, member: Member) -> Result<Step> {
+        self.last = Some((member.name.clone(), member.offset.saturating_add(member.size)));
+        self.pass(member.size)?;
+        Ok(Step::Member(member))
     }
 
     fn header(&mut self, block: &[u8; BLOCK]) -> Result<Step> {
@@ -97,21 +122,14 @@ impl Walker {
     fn entry(&mut self, found: Header) -> Result<Step> {
         let pax = std::mem::take(&mut self.pax);
         let long_name = self.long_name.take();
-        let name = pax.path.or(long_name).unwrap_or(found.name);
+        let is_sparse = found.kind == Kind::Sparse || pax.sparse.is_some();
+        let real_name = pax.sparse.filter(|name| !name.is_empty());
+        let name = real_name.or(pax.path).or(long_name).unwrap_or(found.name);
         let size = pax.size.unwrap_or(found.size);
-        let told = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        if found.kind == Kind::Sparse || pax.sparse.is_some() {
-            let real = pax.sparse.filter(|n| !n.is_empty()).unwrap_or(name);
-            return Err(Error::unsupported(format!(
-                "member \"{}\" is stored as a sparse file, which is not read",
-                told(&real)
-            ))
-            .hint("write the archive without --sparse"));
-        }
         if found.kind == Kind::Continued {
             return Err(Error::unsupported(format!(
                 "member \"{}\" began in another volume of a multi-volume archive",
-                told(&name)
+                names::text(&name)
             )));
         }
         if found.kind == Kind::Bare {
@@ -126,14 +144,18 @@ impl Walker {
             )));
         }
         let offset = self.at;
-        let is_file = found.kind == Kind::Regular && !(found.old && name.ends_with(b"/"));
+        let is_file = matches!(found.kind, Kind::Regular | Kind::Sparse)
+            && !(found.old && name.ends_with(b"/"));
         if is_file {
-            let name = told(&name);
-            self.last = Some((name.clone(), offset.saturating_add(size)));
-            self.pass(size)?;
             let mtime = pax.mtime.map(|at| Stat::new(at, 0).mtime);
             let stat = Stat { mtime: mtime.unwrap_or(found.stat.mtime), ..found.stat };
-            return Ok(Step::Member(Member { name, offset, size, stat }));
+            let name = names::text(&name);
+            let member = Member { name, offset, size, stat, is_sparse };
+            if found.has_sparse_map {
+                (self.sparse, self.want) = (Some(member), Want::SparseMap);
+                return Ok(Step::Other);
+            }
+            return self.member(member);
         }
         // An old-style directory has no data either.
         if found.kind == Kind::Other {
@@ -166,6 +188,13 @@ impl Walker {
             .checked_add(by)
             .filter(|end| *end <= i64::MAX as u64)
             .ok_or_else(|| damaged(format!("the entry at byte {} has an impossible size", self.at)))
+    }
+
+    /// Whether an archive of `len` bytes, all of which were given, is whole although no end marker
+    /// came: it ends behind an entry, as those of some writers do.
+    pub(super) fn may_end_at(&self, len: u64) -> bool {
+        let is_behind_entry = self.long_name.is_none() && self.pax == Pax::default();
+        matches!(self.want, Want::Header) && is_behind_entry && self.at > 0 && len == self.at
     }
 
     /// The error of an archive that ended at byte `at`, before what is wanted.

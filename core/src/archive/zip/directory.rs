@@ -2,7 +2,8 @@
 
 use std::io::{BufReader, Read};
 
-use super::{cut_off, field, u16_at, u32_at, u64_at};
+use super::naming::{LegacyNames, NameEncoding, decode_name, extra_field};
+use super::{LOCAL, cut_off, field, u16_at, u32_at, u64_at};
 use crate::archive::damaged;
 use crate::archive::index::{Member, Members, Packed, ShardIndex};
 use crate::archive::limits::Limits;
@@ -18,6 +19,8 @@ const LOCATOR: &[u8; 4] = b"PK\x06\x07";
 const LOCATOR_LEN: u64 = 20;
 const ENTRY: &[u8; 4] = b"PK\x01\x02";
 const ENTRY_LEN: usize = 46;
+/// A signature behind the entries.
+const SIGNATURE: &[u8; 4] = b"PK\x05\x05";
 /// Longest comment behind the end record.
 const MAX_COMMENT: u64 = 65_535;
 /// Extra field with numbers of 64 bits.
@@ -28,34 +31,73 @@ const EXTRA_TIMES: u16 = 0x5455;
 const CHANGED: u8 = 1;
 const FLAG_ENCRYPTED_DIRECTORY: u16 = 1 << 13;
 const UNIX: u8 = 3;
-const STEP: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Most end records that are tried: data may hold what looks like one.
+const MAX_END_RECORDS: usize = 64;
 
 /// Where the directory lies.
 struct Directory {
     start: u64,
     size: u64,
-    entries: u64,
+    entries: Entries,
     /// Bytes before the archive proper (a program that unpacks it, for example).
     prepended: u64,
+}
+
+/// How many entries the directory has, as an end record says it.
+#[derive(Clone, Copy)]
+enum Entries {
+    /// In 16 bits, which some writers let overflow.
+    Low(u16),
+    All(u64),
+}
+
+impl Entries {
+    fn is(self, count: u64) -> bool {
+        match self {
+            Self::Low(low) => low == count as u16,
+            Self::All(all) => all == count,
+        }
+    }
+}
+
+impl std::fmt::Display for Entries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Low(low) => low.fmt(f),
+            Self::All(all) => all.fmt(f),
+        }
+    }
 }
 
 /// Finds the members of a zip archive by its directory alone.
 pub(crate) fn read_directory(source: &dyn ReadAt, limits: &Limits) -> Result<ShardIndex> {
     let directory = find(source)?;
     let section = Section::from(source, directory.start).take(directory.size);
-    let mut input = BufReader::with_capacity(STEP, section);
+    let mut input = BufReader::with_capacity(BUFFER_BYTES, section);
     let mut members = Members::new(limits);
     let mut packed = Vec::new();
     let mut unpacked = 0u64;
-    for _ in 0..directory.entries {
-        let Some((member, how)) = read_entry(&mut input, &directory, limits)? else { continue };
+    let mut names = LegacyNames::default();
+    let mut count = 0u64;
+    while let Some(fixed) = next_entry(&mut input)? {
+        count += 1;
+        let entry = read_entry(&fixed, &mut input, &directory, limits)?;
+        let Some(Entry { member, how, name_encoding }) = entry else { continue };
         unpacked = unpacked.saturating_add(member.size);
         limits.check_ratio(how.size, member.size).map_err(|e| named(e, &member.name))?;
         // Members may not all claim the same bytes.
         limits.check_ratio(source.size(), unpacked)?;
+        names.note(members.list.len(), &name_encoding);
         members.push(member)?;
         packed.push(how);
     }
+    if !directory.entries.is(count) {
+        let claimed = directory.entries;
+        return Err(damaged(format!("the zip archive claims {claimed} members and has {count}")));
+    }
+    names.decode(&mut members.list);
     Ok(ShardIndex::zip(members.list, packed))
 }
 
@@ -63,39 +105,68 @@ fn named(error: Error, member: &str) -> Error {
     Error { message: format!("member \"{member}\" {}", error.message), ..error }
 }
 
+/// Finds the directory by the end record behind it: one that ends the file with its comment, else
+/// the last one that other bytes follow.
 fn find(source: &dyn ReadAt) -> Result<Directory> {
     let size = source.size();
     let tail_len = size.min(END_LEN + MAX_COMMENT);
     let mut tail = vec![0; tail_len as usize];
     source.read_exact_at(&mut tail, size - tail_len)?;
-    let at = (0..(tail.len() + 1).saturating_sub(END_LEN as usize))
-        .rev()
-        .find(|at| tail[*at..].starts_with(END) && comment_fits(&tail[*at..]))
-        .ok_or_else(|| {
-            damaged(format!("the zip archive ends at byte {size} without its directory"))
-                .hint("it was cut off, or it is not a zip archive")
-        })?;
-    let record = &tail[at..];
-    let end_at = size - tail_len + at as u64;
+    let records = || {
+        let starts = (0..(tail.len() + 1).saturating_sub(END_LEN as usize)).rev();
+        starts.filter(|at| tail[*at..].starts_with(END)).take(MAX_END_RECORDS)
+    };
+    let exact = records().filter(|at| behind(&tail[*at..]).is_some_and(|rest| rest.is_empty()));
+    let followed = records().filter(|at| match behind(&tail[*at..]) {
+        Some(rest) => !rest.is_empty() && !has_records(rest),
+        // A comment that is cut off costs no member.
+        None => !has_records(&tail[*at + END_LEN as usize..]),
+    });
+    let mut problem = None;
+    for at in exact.chain(followed) {
+        match described(source, &tail[at..], size - tail_len + at as u64) {
+            Ok(directory) => return Ok(directory),
+            Err(e) => problem = problem.or(Some(e)),
+        }
+    }
+    Err(problem.unwrap_or_else(|| {
+        damaged(format!("the zip archive ends at byte {size} without its directory"))
+            .hint("it was cut off, or it is not a zip archive")
+    }))
+}
+
+/// What follows an end record and its comment; `None` where the comment is cut off.
+fn behind(record: &[u8]) -> Option<&[u8]> {
+    let comment = u16_at(record, 20).ok()?;
+    record.get(END_LEN as usize + usize::from(comment)..)
+}
+
+/// Whether bytes behind an end record are those of a zip archive, so that the record is that of
+/// another archive within one that was cut off.
+fn has_records(bytes: &[u8]) -> bool {
+    bytes.windows(4).any(|window| window == ENTRY || window == LOCAL)
+}
+
+/// The directory that the end record at `end_at` describes, with the 64-bit records before it: some
+/// writers add these where 32 bits suffice.
+fn described(source: &dyn ReadAt, record: &[u8], end_at: u64) -> Result<Directory> {
     let (disk, first_disk) = (u16_at(record, 4)?, u16_at(record, 6)?);
-    let entries = u64::from(u16_at(record, 10)?);
+    let entries = u16_at(record, 10)?;
     let (len, start) = (u64::from(u32_at(record, 12)?), u64::from(u32_at(record, 16)?));
-    let large = disk == u16::MAX
-        || entries == u64::from(u16::MAX)
+    let is_large = disk == u16::MAX
+        || entries == u16::MAX
         || len == u64::from(u32::MAX)
         || start == u64::from(u32::MAX);
-    if large && let Some(directory) = find_large(source, end_at)? {
-        return Ok(directory);
+    match find_large(source, end_at) {
+        Ok(Some(directory)) => return Ok(directory),
+        Err(e) if is_large => return Err(e),
+        // What looked like a 64-bit record was something else.
+        Ok(None) | Err(_) => {}
     }
     if disk != 0 || first_disk != 0 {
         return Err(Error::unsupported("a zip archive of several files is not read"));
     }
-    placed(end_at, len, start, entries)
-}
-
-fn comment_fits(record: &[u8]) -> bool {
-    let told = u16_at(record, 20).map(usize::from);
-    told.is_ok_and(|told| END_LEN as usize + told == record.len())
+    placed(source, end_at, len, start, Entries::Low(entries))
 }
 
 /// The directory as the zip64 records tell it; `None` when there are none.
@@ -120,34 +191,77 @@ fn find_large(source: &dyn ReadAt, end_at: u64) -> Result<Option<Directory>> {
         if u32_at(&record, 16)? != 0 || u32_at(&record, 20)? != 0 {
             return Err(Error::unsupported("a zip archive of several files is not read"));
         }
-        let entries = u64_at(&record, 32)?;
-        return placed(at, u64_at(&record, 40)?, u64_at(&record, 48)?, entries).map(Some);
+        let entries = Entries::All(u64_at(&record, 32)?);
+        return placed(source, at, u64_at(&record, 40)?, u64_at(&record, 48)?, entries).map(Some);
     }
     Err(damaged("the zip archive's 64-bit end record is not where it should be"))
 }
 
-/// The directory ends where its end record begins, whatever was put before the archive.
-fn placed(end: u64, size: u64, told: u64, entries: u64) -> Result<Directory> {
-    let start = end.checked_sub(size).ok_or_else(cut_off)?;
-    let prepended = start.checked_sub(told).ok_or_else(cut_off)?;
-    if entries > size / ENTRY_LEN as u64 {
-        return Err(damaged(format!("the zip archive claims {entries} members in {size} bytes")));
+/// The directory ends where its end record begins, whatever was put before the archive; or it begins
+/// where that says, and something else lies between the two.
+fn placed(
+    source: &dyn ReadAt,
+    end: u64,
+    size: u64,
+    told: u64,
+    entries: Entries,
+) -> Result<Directory> {
+    let before_end = end.checked_sub(size).ok_or_else(cut_off)?;
+    let prepended = before_end.checked_sub(told);
+    if size == 0 {
+        let prepended = prepended.ok_or_else(cut_off)?;
+        return Ok(Directory { start: before_end, size, entries, prepended });
     }
-    Ok(Directory { start, size, entries, prepended })
+    let as_told = (told < before_end).then_some((told, 0));
+    let places = prepended.map(|prepended| (before_end, prepended));
+    for (start, prepended) in places.into_iter().chain(as_told) {
+        let mut signature = [0; 4];
+        source.read_exact_at(&mut signature, start)?;
+        if signature == *ENTRY {
+            return Ok(Directory { start, size, entries, prepended });
+        }
+    }
+    Err(match prepended {
+        Some(_) => damaged("the zip archive's directory is damaged"),
+        None => cut_off(),
+    })
 }
 
-/// The next entry of the directory; `None` for one that is not a regular file.
-fn read_entry(
-    input: &mut impl Read,
-    directory: &Directory,
-    limits: &Limits,
-) -> Result<Option<(Member, Packed)>> {
+/// The fixed part of the next entry; `None` at the directory's end.
+fn next_entry(input: &mut impl Read) -> Result<Option<[u8; ENTRY_LEN]>> {
     let mut fixed = [0; ENTRY_LEN];
-    fill(input, &mut fixed)?;
+    let mut first = [0; 1];
+    // At the very end there is nothing; anything else is a whole entry or an error.
+    if input.read(&mut first).map_err(from_io)? == 0 {
+        return Ok(None);
+    }
+    fixed[0] = first[0];
+    fill(input, &mut fixed[1..4])?;
+    if fixed.starts_with(SIGNATURE) {
+        return Ok(None);
+    }
     if !fixed.starts_with(ENTRY) {
         return Err(damaged("the zip archive's directory is damaged"));
     }
-    let lens = [u16_at(&fixed, 28)?, u16_at(&fixed, 30)?, u16_at(&fixed, 32)?];
+    fill(input, &mut fixed[4..])?;
+    Ok(Some(fixed))
+}
+
+/// A member with what only the directory knows of it.
+struct Entry {
+    member: Member,
+    how: Packed,
+    name_encoding: NameEncoding,
+}
+
+/// The rest of an entry of the directory; `None` for one that is not a file with data.
+fn read_entry(
+    fixed: &[u8; ENTRY_LEN],
+    input: &mut impl Read,
+    directory: &Directory,
+    limits: &Limits,
+) -> Result<Option<Entry>> {
+    let lens = [u16_at(fixed, 28)?, u16_at(fixed, 30)?, u16_at(fixed, 32)?];
     let mut rest = vec![0; lens.into_iter().map(usize::from).sum()];
     fill(input, &mut rest)?;
     let (name, rest) = rest.split_at(usize::from(lens[0]));
@@ -159,55 +273,48 @@ fn read_entry(
             limits.name_bytes
         )));
     }
-    let flags = u16_at(&fixed, 8)?;
+    let flags = u16_at(fixed, 8)?;
     if flags & FLAG_ENCRYPTED_DIRECTORY != 0 {
         return Err(Error::unsupported("the zip archive's directory is encrypted"));
     }
     let [mut size, mut packed, mut offset] = [
-        u64::from(u32_at(&fixed, 24)?),
-        u64::from(u32_at(&fixed, 20)?),
-        u64::from(u32_at(&fixed, 42)?),
+        u64::from(u32_at(fixed, 24)?),
+        u64::from(u32_at(fixed, 20)?),
+        u64::from(u32_at(fixed, 42)?),
     ];
     widen(extra, [&mut size, &mut packed, &mut offset])?;
     let offset = offset
         .checked_add(directory.prepended)
         .filter(|at| at.checked_add(packed).is_some_and(|end| end <= directory.start));
-    let name = String::from_utf8_lossy(name).into_owned();
+    let (name, name_encoding) = decode_name(name, flags, extra);
     let Some(offset) = offset else {
         return Err(damaged(format!("member \"{name}\" lies outside of the zip archive")));
     };
     let made_on = fixed[5];
-    let mode = u32_at(&fixed, 38)? >> 16;
-    // Where a mode is told, its type decides: links and devices are nobody's data.
-    let other = made_on == UNIX && !matches!(mode & 0o170_000, 0 | 0o100_000);
-    if name.ends_with('/') || other {
+    let mode = u32_at(fixed, 38)? >> 16;
+    // Links, devices and folders are nobody's data. A pipe is what `zip` calls its standard input.
+    let is_bare = matches!(mode & 0o170_000, 0o040_000 | 0o120_000 | 0o020_000 | 0o060_000 | 0o140_000);
+    if name.ends_with('/') || (made_on == UNIX && is_bare) {
         return Ok(None);
     }
-    let method = u16_at(&fixed, 10)?;
-    let crc32 = u32_at(&fixed, 16)?;
+    let method = u16_at(fixed, 10)?;
+    let crc32 = u32_at(fixed, 16)?;
     let how = Packed { method, flags, size: packed, crc32 };
     let is_told = made_on == UNIX && mode != 0;
     let mode = if is_told { mode } else { u32::from(Stat::default().mode) };
     let stat = match changed(extra) {
         Some(at) => Stat::new(i64::from(at), mode),
-        None => Stat::of_dos(u16_at(&fixed, 14)?, u16_at(&fixed, 12)?, mode),
+        None => Stat::of_dos(u16_at(fixed, 14)?, u16_at(fixed, 12)?, mode),
     };
-    Ok(Some((Member { name, offset, size, stat }, how)))
+    let member = Member { name, offset, size, stat, is_sparse: false };
+    Ok(Some(Entry { member, how, name_encoding }))
 }
 
 /// The time of change in seconds since 1970, where extra fields have one. Damaged ones have none.
-fn changed(mut extra: &[u8]) -> Option<i32> {
-    loop {
-        let (&[id, id_high, len, len_high], rest) = extra.split_first_chunk()?;
-        let len = usize::from(u16::from_le_bytes([len, len_high]));
-        let (data, rest) = rest.split_at_checked(len)?;
-        if u16::from_le_bytes([id, id_high]) == EXTRA_TIMES {
-            let (flags, times) = data.split_first()?;
-            let at = times.first_chunk().copied().map(i32::from_le_bytes);
-            return at.filter(|_| flags & CHANGED != 0);
-        }
-        extra = rest;
-    }
+fn changed(extra: &[u8]) -> Option<i32> {
+    let (flags, times) = extra_field(extra, EXTRA_TIMES)?.split_first()?;
+    let at = times.first_chunk().copied().map(i32::from_le_bytes);
+    at.filter(|_| flags & CHANGED != 0)
 }
 
 /// Numbers that did not fit into 32 bits stand in an extra field, in this order.

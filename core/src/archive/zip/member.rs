@@ -4,14 +4,13 @@ use std::io::{self, BufReader, Read};
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use super::{u16_at, u32_at};
+use super::{LOCAL, u16_at, u32_at};
 use crate::archive::damaged;
 use crate::archive::index::{Member, Packed};
 use crate::archive::source::{ReadAt, into_io};
 use crate::error::{Error, Result};
 use crate::size::ByteRange;
 
-const LOCAL: &[u8; 4] = b"PK\x03\x04";
 const LOCAL_LEN: usize = 30;
 const FLAG_ENCRYPTED: u16 = 1;
 const STORED: u16 = 0;

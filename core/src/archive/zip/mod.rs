@@ -2,6 +2,7 @@
 
 mod directory;
 mod member;
+mod naming;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +11,9 @@ pub use member::{data_range, is_stored, unpack};
 
 use crate::archive::damaged;
 use crate::error::{Error, Result};
+
+/// Signature of the header in front of a member's data.
+const LOCAL: &[u8; 4] = b"PK\x03\x04";
 
 /// A number at a place that is known to be inside.
 fn u16_at(bytes: &[u8], at: usize) -> Result<u16> {

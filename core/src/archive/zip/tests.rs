@@ -236,3 +236,148 @@ fn members_that_claim_the_same_bytes_again_and_again_are_refused() {
     assert!(error.message.contains("for one is refused"), "{error}");
     assert_eq!((&bomb.as_slice()).size(), bomb.len() as u64);
 }
+
+/// The archive of these files with other bytes in the place of their names, which the entries do not
+/// call UTF-8.
+fn with_names(names: &[&[u8]]) -> Vec<u8> {
+    let places = names.iter().zip('a'..).map(|(name, c)| c.to_string().repeat(name.len()));
+    let files: Vec<_> =
+        places.map(|name| (name.clone(), name.into_bytes(), true, false)).collect();
+    let mut bytes = build(&files);
+    for (place, name) in files.iter().zip(names) {
+        let (mut at, from) = (0, place.0.as_bytes());
+        while let Some(found) = bytes[at..].windows(from.len()).position(|w| w == from) {
+            at += found;
+            // Names follow zeros of their headers; the data follows the name.
+            if bytes[..at].ends_with(&[0, 0]) {
+                bytes[at..at + name.len()].copy_from_slice(name);
+            }
+            at += from.len();
+        }
+    }
+    bytes
+}
+
+#[test]
+fn names_without_an_encoding_are_utf8_if_all_are_and_code_page_437_otherwise() {
+    let names = |names: &[&[u8]]| {
+        let found = index(&with_names(names)).unwrap();
+        found.members.into_iter().map(|m| m.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&["für.t".as_bytes(), "一.txt".as_bytes()]), ["für.t", "一.txt"]);
+    assert_eq!(names(&[b"\x82.txt", b"\x81.txt", b"plain"]), ["é.txt", "ü.txt", "plain"]);
+    // One name of each kind: both are read as the format's default.
+    assert_eq!(names(&["é.txt".as_bytes(), b"\x82.text"]), ["├⌐.txt", "é.text"]);
+    let found = index(&with_names(&[b"\x82.txt", b"\xc4\xe3.t"])).unwrap();
+    assert_eq!(found.requested("é.txt"), found.members.first());
+    assert_eq!(found.requested(&crate::archive::names::text(b"\x82.txt")), found.members.first());
+    assert_eq!(found.requested(&crate::archive::names::text(b"\x83.txt")), None);
+}
+
+#[test]
+fn the_unicode_field_goes_before_a_name_in_another_encoding() {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    let crc = |name: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, name) as u32;
+    let field = |crc: u32| [&[1][..], &crc.to_le_bytes(), "日本.txt".as_bytes()].concat();
+    for (name, crc) in [("????.txt", crc(b"????.txt")), ("????.bin", 7)] {
+        let mut options = FullFileOptions::default();
+        options.add_extra_field(0x7075, field(crc), true).unwrap();
+        zip.start_file(name, options).unwrap();
+    }
+    let mut bytes = zip.finish().unwrap().into_inner();
+    let swap = |bytes: &mut Vec<u8>, from: &[u8], to: &[u8]| {
+        let at = bytes.windows(from.len()).rposition(|w| w == from).unwrap();
+        bytes[at..at + to.len()].copy_from_slice(to);
+    };
+    // An ASCII name stays; the field of another name is not believed.
+    assert_eq!(index(&bytes).unwrap().members[0].name, "????.txt");
+    swap(&mut bytes, b"????.bin", b"\x82\x82\x82\x82.bin");
+    assert_eq!(index(&bytes).unwrap().members[1].name, "éééé.bin");
+    let (old, new) = (crc(b"????.txt").to_le_bytes(), crc(b"\x82\x82\x82\x82.txt").to_le_bytes());
+    swap(&mut bytes, b"????.txt", b"\x82\x82\x82\x82.txt");
+    swap(&mut bytes, &old, &new);
+    assert_eq!(index(&bytes).unwrap().members[0].name, "日本.txt");
+}
+
+/// Adds 64-bit end records that nothing needs.
+fn with_large_end(bytes: &[u8]) -> Vec<u8> {
+    let end = bytes.len() - 22;
+    let record = &bytes[end..];
+    let number = |at: usize, len: usize| {
+        let mut wide = [0; 8];
+        wide[..len].copy_from_slice(&record[at..at + len]);
+        wide
+    };
+    let mut out = bytes[..end].to_vec();
+    out.extend(b"PK\x06\x06");
+    out.extend(44u64.to_le_bytes());
+    out.extend([45, 3, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for (at, len) in [(8, 2), (10, 2), (12, 4), (16, 4)] {
+        out.extend(number(at, len));
+    }
+    out.extend(b"PK\x06\x07");
+    out.extend(0u32.to_le_bytes());
+    out.extend((end as u64).to_le_bytes());
+    out.extend(1u32.to_le_bytes());
+    out.extend(record);
+    out
+}
+
+#[test]
+fn archives_with_records_and_bytes_that_nothing_needs_are_read() {
+    let files =
+        [("a".to_owned(), b"first".to_vec(), true, true), ("b".into(), vec![7; 500], false, false)];
+    let plain = build(&files);
+    let want: Vec<_> = files.iter().map(|f| (f.0.clone(), f.1.clone())).collect();
+    let large = with_large_end(&plain);
+    for bytes in [&plain, &large] {
+        for before in [&b""[..], b"#!/bin/sh\n"] {
+            for behind in [&b""[..], b"\0", b"\r\n", &[0; 3000], b"PK\x05\x06 no record"] {
+                let all = [before, bytes, behind].concat();
+                assert_eq!(read(&all).unwrap(), want, "{before:?} {behind:?}");
+            }
+        }
+    }
+    // A comment, whole and cut off.
+    let mut commented = plain.clone();
+    let at = commented.len() - 2;
+    commented[at] = 9;
+    commented.extend(b"a comment");
+    assert_eq!(read(&commented).unwrap(), want);
+    assert_eq!(read(&commented[..commented.len() - 3]).unwrap(), want);
+}
+
+#[test]
+fn an_archive_within_one_that_was_cut_off_is_not_taken_for_it() {
+    let inner = build(&[("inner".into(), b"x".to_vec(), true, false)]);
+    let outer = build(&[
+        ("first".into(), b"1".to_vec(), true, false),
+        ("inner.zip".into(), inner, true, false),
+        ("last".into(), b"2".to_vec(), true, false),
+    ]);
+    let last = outer.windows(4).position(|w| w == b"last").unwrap();
+    let error = index(&outer[..last + 3]).unwrap_err();
+    assert!(error.message.contains("without its directory"), "{error}");
+}
+
+#[test]
+fn what_zip_reads_from_a_pipe_is_a_member() {
+    // The type of a pipe beside the mode, as `zip` writes it for its standard input.
+    let bytes = altered(true, 40, &0o010_600u16.to_le_bytes());
+    assert_eq!(read(&bytes).unwrap().len(), 1);
+    for other in [0o040_755u16, 0o120_777, 0o020_600, 0o060_600, 0o140_600] {
+        assert!(read(&altered(true, 40, &other.to_le_bytes())).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_directory_of_more_or_fewer_entries_than_its_end_record_says_is_damaged() {
+    let bytes = build(&[("f".into(), b"x".to_vec(), true, false)]);
+    let end = bytes.len() - 22;
+    for count in [0u16, 2] {
+        let mut bytes = bytes.clone();
+        bytes[end + 10..end + 12].copy_from_slice(&count.to_le_bytes());
+        let error = index(&bytes).unwrap_err();
+        assert!(error.message.contains(&format!("claims {count} members and has 1")), "{error}");
+    }
+}

@@ -1,7 +1,7 @@
 //! TAR's frame: headers before members, padding behind them, two empty blocks at the end.
 
 use bytes::{Bytes, BytesMut};
-use forebay_core::archive::Stat;
+use forebay_core::archive::{Stat, names};
 
 const BLOCK: usize = 512;
 /// Longest name that the header itself holds.
@@ -10,17 +10,19 @@ const NAME_FIELD: usize = 100;
 /// The end of an archive.
 pub(super) static END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// Header of a regular file (ustar); names that do not fit get a PAX header before it.
+/// Header of a regular file (ustar); names that do not fit get a PAX header before it. A name that is
+/// not UTF-8 in another archive has the same bytes here.
 pub(super) fn header(name: &str, size: u64, stat: Stat) -> Bytes {
+    let name = names::raw(name);
     let mut out = BytesMut::with_capacity(BLOCK);
     if name.len() > NAME_FIELD {
-        let record = pax_record("path", name);
+        let record = pax_record("path", &name);
         let pax = block(b"pax", record.len() as u64, Stat::default(), tar::EntryType::XHeader);
         out.extend_from_slice(pax.as_bytes());
-        out.extend_from_slice(record.as_bytes());
+        out.extend_from_slice(&record);
         out.resize(out.len().next_multiple_of(BLOCK), 0);
     }
-    let short = &name.as_bytes()[..name.len().min(NAME_FIELD)];
+    let short = &name[..name.len().min(NAME_FIELD)];
     out.extend_from_slice(block(short, size, stat, tar::EntryType::Regular).as_bytes());
     out.freeze()
 }
@@ -46,13 +48,13 @@ fn block(name: &[u8], size: u64, stat: Stat, kind: tar::EntryType) -> tar::Heade
 }
 
 /// `"<length> key=value\n"`, where the length counts itself (POSIX pax, extended header).
-fn pax_record(key: &str, value: &str) -> String {
-    let rest = format!(" {key}={value}\n");
+fn pax_record(key: &str, value: &[u8]) -> Vec<u8> {
+    let rest = [format!(" {key}=").as_bytes(), value, b"\n"].concat();
     let mut len = rest.len() + 1;
     while len != rest.len() + len.to_string().len() {
         len = rest.len() + len.to_string().len();
     }
-    format!("{len}{rest}")
+    [len.to_string().into_bytes(), rest].concat()
 }
 
 #[cfg(test)]
@@ -62,8 +64,8 @@ mod tests {
     #[test]
     fn the_length_of_a_record_counts_its_own_digits() {
         for value in 0..300 {
-            let record = pax_record("path", &"v".repeat(value));
-            assert!(record.starts_with(&format!("{} path=", record.len())), "{record}");
+            let record = pax_record("path", "v".repeat(value).as_bytes());
+            assert!(record.starts_with(format!("{} path=", record.len()).as_bytes()));
         }
     }
 
