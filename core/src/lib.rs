@@ -11,6 +11,7 @@ pub mod batch;
 pub mod batch_stream;
 pub mod bill;
 pub mod bucket;
+pub mod bucket_access;
 pub mod buffers;
 pub mod cache_rules;
 pub mod checksum;

@@ -2,6 +2,7 @@
 //! rest is kept and given back.
 
 use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket_access::{ACCESS, check_mask};
 use forebay_core::settings;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::action::lower_keys;
@@ -67,6 +68,9 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
             key if FIXED.contains(&key) => {}
             key => {
                 let value = settings::parse_of_bucket(key, &value)?;
+                if key == ACCESS && !value.is_null() {
+                    check_mask(&value)?;
+                }
                 if !value.is_null() {
                     merge(info.extra.entry(key.to_owned()).or_insert(Value::Null), value);
                     heed(info, key);
@@ -200,11 +204,11 @@ mod tests {
     #[test]
     fn numbers_and_texts_become_the_types_that_clients_decode() {
         let mut info = info();
-        let set = json!({"Features": 2, "access": 7, "chunks": {"chunk_size": "64mb"},
+        let set = json!({"Features": 2, "access": 775, "chunks": {"chunk_size": "64mb"},
             "mirror": {"copies": "3"}, "extra": {"custom": "team=a"}, "bid": 5});
         apply(&mut info, &set).unwrap();
         let props = shown(&info);
-        assert_eq!((&props["features"], &props["access"]), (&json!("2"), &json!("7")));
+        assert_eq!((&props["features"], &props["access"]), (&json!("2"), &json!("775")));
         assert_eq!(props["chunks"]["chunk_size"], json!("64MiB"));
         assert_eq!(props["mirror"]["copies"], json!(3));
         assert_eq!(props["extra"]["custom"], json!("team=a"));

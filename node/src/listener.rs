@@ -49,6 +49,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_REJECTION: usize = 8 << 10;
 /// Largest head of a request, bytes.
 const MAX_HEAD: usize = 64 << 10;
+/// Headers of a request or of an answer that is passed on. An object may have 2 KB of metadata in as
+/// many headers.
+pub(crate) const MAX_HEADERS: usize = 512;
 
 /// Bytes of a connection that the kernel takes ahead of the client, before it doubles them for its
 /// own use. What is written stays in the CPU's cache until it is sent: with the kernel's own choice
@@ -283,6 +286,7 @@ async fn connection(
         .timer(HeadTimer(patience))
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD.max(256 << 10))
+        .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(wire), service);
     tokio::pin!(conn);
     let result = tokio::select! {

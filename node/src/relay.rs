@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::clock::unix_s;
 use crate::identity::Identity;
+use crate::listener::MAX_HEADERS;
 use crate::s3::{FRONT, PEER, USER};
 
 /// Longest wait for a connection.
@@ -48,6 +49,7 @@ impl Relay {
         let http = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEEP_IDLE)
+            .http1_max_headers(MAX_HEADERS)
             .build(connector);
         Self { http, identity: Arc::new(identity.clone()), peer: peer.clone() }
     }

@@ -41,11 +41,10 @@ pub fn complete_upload(body: &[u8]) -> S3Result<Vec<CompletePart>> {
                 "Part number must be an integer between 1 and 10000, inclusive",
             ));
         }
-        if parts.last().is_some_and(|p| p.number > number) {
+        // Ascending without repetition: a part that is named twice may have been sent twice.
+        if parts.last().is_some_and(|p| p.number >= number) {
             return Err(S3Code::InvalidPartOrder.into());
         }
-        // Named twice, what was said last counts.
-        parts.pop_if(|p| p.number == number);
         let etag = unquote(part.required("ETag")?.trim()).to_owned();
         let mut checksum = None;
         for algorithm in ChecksumAlgorithm::ALL {

@@ -11,6 +11,8 @@ use super::error_code::S3Code;
 const MAX_CHUNK_LINE: usize = 1024;
 /// Most bytes of all trailers.
 const MAX_TRAILERS: usize = 16 * 1024;
+/// Most bytes of line ends behind the body.
+const MAX_LINE_ENDS: usize = 4;
 const SIGNATURE: &str = "chunk-signature";
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 /// SHA-256 of nothing, which the text of every chunk's signature has.
@@ -88,6 +90,8 @@ pub struct Decoder {
     trailers: Trailers,
     trailer_bytes: usize,
     trailer_signature: Option<String>,
+    /// Bytes of line ends behind the body.
+    line_ends: usize,
 }
 
 impl Decoder {
@@ -104,6 +108,7 @@ impl Decoder {
             trailers: Trailers::new(),
             trailer_bytes: 0,
             trailer_signature: None,
+            line_ends: 0,
         }
     }
 
@@ -144,7 +149,7 @@ impl Decoder {
                         self.line.clear();
                     }
                 }
-                State::Done => return Err(malformed("there are bytes behind the last chunk")),
+                State::Done => self.pass_line_ends(&mut input)?,
             }
         }
         Ok(())
@@ -167,6 +172,17 @@ impl Decoder {
         }
         self.check_trailers()?;
         Ok(self.trailers)
+    }
+
+    /// Some clients end the body with an empty line too many.
+    fn pass_line_ends(&mut self, input: &mut Bytes) -> S3Result<()> {
+        self.line_ends += input.len();
+        let are_line_ends = input.iter().all(|b| matches!(b, b'\r' | b'\n'));
+        input.clear();
+        match are_line_ends && self.line_ends <= MAX_LINE_ENDS {
+            true => Ok(()),
+            false => Err(malformed("there are bytes behind the last chunk")),
+        }
     }
 
     /// Reads up to and with a line feed into `self.line`, without the line end. Whether the line
@@ -232,10 +248,13 @@ impl Decoder {
     fn read_trailer(&mut self) -> S3Result<()> {
         let bad = || S3Error::from(S3Code::MalformedTrailerError);
         if self.line.is_empty() {
-            // AWS's own example has an empty line before the signature of the trailers.
-            let waits = matches!(self.framing, Framing::SignedTrailer(_))
-                && self.trailer_signature.is_none()
-                && !self.trailers.is_empty();
+            // AWS's own example has an empty line before the signature of the trailers, and some
+            // clients end the last chunk with one before the trailers.
+            let waits = match self.framing {
+                Framing::Signed(_) => false,
+                Framing::SignedTrailer(_) => self.trailer_signature.is_none(),
+                Framing::UnsignedTrailer | Framing::Open => self.trailers.is_empty(),
+            };
             if !waits {
                 self.state = State::Done;
             }

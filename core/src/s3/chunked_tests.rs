@@ -100,6 +100,8 @@ fn an_unsigned_trailer_is_read_in_all_its_spellings() {
         "0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n",
         "0\r\nX-Amz-Checksum-CRC32: NhCmhg==\r\n",
         "0\nx-amz-checksum-crc32:NhCmhg==\n\n",
+        "0\r\n\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n",
+        "0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n\r\n",
     ] {
         let body = format!("5\r\nhello\r\n{end}");
         let (bytes, trailers) =
@@ -167,6 +169,8 @@ fn what_is_not_chunked_is_refused_at_once() {
         "fffffffffffffffff\r\n",
         "5\r\nhelloo\r\n",
         "0\r\n\r\nx",
+        "0\r\na:b\r\n\r\nx",
+        "0\r\na:b\r\n\r\n\r\n\r\n\r\n",
         "0\r\nnot a trailer\r\n",
         &long,
     ] {

@@ -107,6 +107,19 @@ impl ReadConditions {
     }
 }
 
+/// Whether `If-Range` holds, so that a range of the object is sent: its ETag, which must be a strong
+/// one, or its very time. If not, `Range` is ignored and the whole object is sent (RFC 9110, 13.1.5).
+pub fn if_range_holds(validator: &str, object: Present<'_>) -> bool {
+    let validator = validator.trim();
+    if validator.starts_with("W/") {
+        return false;
+    }
+    match parse_http(validator) {
+        Some(time_s) => time_s == object.mtime_ns / 1_000_000_000,
+        None => unquote(validator) == object.etag,
+    }
+}
+
 /// Conditions of a write or a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteConditions {

@@ -49,6 +49,22 @@ fn reads_are_made_when_their_conditions_hold() {
 }
 
 #[test]
+fn a_range_is_sent_of_the_version_that_if_range_names() {
+    for (validator, holds) in [
+        ("\"e1\"", true),
+        ("e1", true),
+        ("\"e2\"", false),
+        ("W/\"e1\"", false),
+        (EXACT, true),
+        (BEFORE, false),
+        (AFTER, false),
+        ("", false),
+    ] {
+        assert_eq!(if_range_holds(validator, object("e1")), holds, "{validator}");
+    }
+}
+
+#[test]
 fn the_source_of_a_copy_has_conditions_of_its_own() {
     let check = |pairs: &[(&'static str, &str)]| {
         let conditions = ReadConditions::of_copy(&headers(pairs));

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use http::HeaderMap;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// What signatures and `encoding-type=url` leave as it is.
@@ -16,6 +17,16 @@ pub fn encode_key(key: &str) -> Cow<'_, str> {
 /// Encodes a key when the listing asked for it.
 pub fn encode_if(encode: bool, key: &str) -> Cow<'_, str> {
     if encode { encode_key(key) } else { Cow::Borrowed(key) }
+}
+
+/// The URL of an object that a request was for: the request's own host and path, in either style.
+pub fn object_url(headers: &HeaderMap, path: &str) -> String {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let scheme = match text("x-forwarded-proto") {
+        Some("https") => "https",
+        _ => "http",
+    };
+    text("host").map_or_else(|| path.to_owned(), |host| format!("{scheme}://{host}{path}"))
 }
 
 /// Encodes one name or value of a canonical query.
@@ -38,5 +49,15 @@ mod tests {
         assert_eq!(encode_key("ü"), "%C3%BC");
         assert_eq!(encode_query(b"a/b="), "a%2Fb%3D");
         assert_eq!(encode_if(false, "a b"), "a b");
+    }
+
+    #[test]
+    fn the_url_of_an_object_is_that_of_its_request() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(object_url(&headers, "/s3/b/k"), "/s3/b/k");
+        headers.insert("host", http::HeaderValue::from_static("gw:8080"));
+        assert_eq!(object_url(&headers, "/s3/b/k%20"), "http://gw:8080/s3/b/k%20");
+        headers.insert("x-forwarded-proto", http::HeaderValue::from_static("https"));
+        assert_eq!(object_url(&headers, "/k"), "https://gw:8080/k");
     }
 }

@@ -31,6 +31,11 @@ impl S3Error {
         self
     }
 
+    /// The detail of this name.
+    pub fn detail_of(&self, name: &str) -> Option<&str> {
+        self.details.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
+
     /// An argument (query parameter or header) with a value that cannot be.
     pub fn argument(name: &str, value: &str, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(S3Code::InvalidArgument, message)

@@ -250,27 +250,36 @@ impl CompleteHeaders {
         })
     }
 
-    /// Whether the completed object is what the client says; `None`: it has no checksum.
-    pub fn check(&self, computed: Option<&S3Checksum>, size: u64) -> S3Result<()> {
-        if self.size.is_some_and(|wanted| wanted != size) {
-            return Err(S3Error::new(
+    /// Whether the completed object has as many bytes as the client says.
+    pub fn check_size(&self, size: u64) -> S3Result<()> {
+        match self.size {
+            Some(wanted) if wanted != size => Err(S3Error::new(
                 S3Code::InvalidRequest,
                 "The provided 'x-amz-mp-object-size' header does not match what was computed.",
-            ));
+            )),
+            _ => Ok(()),
         }
-        if let (Some(wanted), Some(computed)) = (self.checksum_type, computed)
-            && wanted != computed.kind
-        {
+    }
+
+    /// Whether the completed object has the checksum that the client says, if that is of the
+    /// upload's algorithm. A composite one may lack its number of parts: some clients leave it out.
+    pub fn check_checksum(&self, computed: &S3Checksum) -> S3Result<()> {
+        if self.checksum_type.is_some_and(|wanted| wanted != computed.kind) {
             return Err(S3Error::new(
                 S3Code::InvalidRequest,
                 "The upload was created with another checksum type.",
             ));
         }
         let Some((algorithm, value)) = &self.checksum else { return Ok(()) };
-        match computed {
-            Some(c) if c.algorithm == *algorithm && c.value == *value => Ok(()),
-            _ => Err(super::checksum::mismatch(*algorithm)),
+        let without_count = match computed.kind {
+            ChecksumType::Composite => computed.value.rsplit_once('-').map(|(value, _)| value),
+            ChecksumType::FullObject => None,
+        };
+        let is_equal = *value == computed.value || Some(value.as_str()) == without_count;
+        if *algorithm != computed.algorithm || is_equal {
+            return Ok(());
         }
+        Err(super::checksum::mismatch(*algorithm))
     }
 }
 

@@ -113,10 +113,18 @@ fn a_completed_upload_must_be_what_the_client_says() {
         ("x-amz-mp-object-size", "1024"),
         ("x-amz-checksum-type", "COMPOSITE"),
     ]);
-    assert!(right.check(Some(&computed), 1024).is_ok());
-    assert_eq!(right.check(Some(&computed), 1).unwrap_err().code, S3Code::InvalidRequest);
-    assert_eq!(right.check(None, 1024).unwrap_err().code, S3Code::BadDigest);
-    let wrong = said(&[("x-amz-checksum-sha256", "bad")]);
-    assert_eq!(wrong.check(Some(&computed), 1024).unwrap_err().code, S3Code::BadDigest);
-    assert!(CompleteHeaders::default().check(None, 0).is_ok());
+    assert!(right.check_checksum(&computed).is_ok() && right.check_size(1024).is_ok());
+    assert_eq!(right.check_size(1).unwrap_err().code, S3Code::InvalidRequest);
+    let full = S3Checksum { kind: ChecksumType::FullObject, ..computed.clone() };
+    assert_eq!(right.check_checksum(&full).unwrap_err().code, S3Code::InvalidRequest);
+    let sum = "Ok6Cs5b96ux6+MWQkJO7UBT5sKPBeXBLwvj/hK89smg=";
+    let uncounted = said(&[("x-amz-checksum-sha256", sum)]);
+    assert!(uncounted.check_checksum(&computed).is_ok(), "as minio-go says it");
+    assert!(uncounted.check_checksum(&full).is_err());
+    for wrong in ["bad", "Ok6Cs5b96ux6+MWQkJO7UBT5sKPBeXBLwvj/hK89smg=-2", ""] {
+        let e = said(&[("x-amz-checksum-sha256", wrong)]).check_checksum(&computed).unwrap_err();
+        assert_eq!(e.code, S3Code::BadDigest, "{wrong}");
+    }
+    let none = CompleteHeaders::default();
+    assert!(none.check_checksum(&computed).is_ok() && none.check_size(0).is_ok());
 }

@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-use super::condition::ReadConditions;
+use super::condition::{Present, ReadConditions, if_range_holds};
 use super::error::S3Result;
 use super::query::number;
 use super::range::ByteRange;
@@ -11,6 +11,8 @@ use super::range::ByteRange;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadHeaders {
     pub range: Option<ByteRange>,
+    /// `If-Range`: the range is of this version only.
+    pub if_range: Option<String>,
     pub conditions: ReadConditions,
     /// `x-amz-checksum-mode: ENABLED`: the answer names the object's checksum.
     pub checksum_mode: bool,
@@ -21,10 +23,16 @@ impl ReadHeaders {
         let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
         Self {
             range: text("range").and_then(ByteRange::parse),
+            if_range: text("if-range").map(str::to_owned),
             conditions: ReadConditions::of_read(headers),
             checksum_mode: text("x-amz-checksum-mode")
                 .is_some_and(|v| v.eq_ignore_ascii_case("enabled")),
         }
+    }
+
+    /// Whether a range, if one is asked for, is of this very object.
+    pub fn range_is_of(&self, object: Present<'_>) -> bool {
+        self.if_range.as_deref().is_none_or(|validator| if_range_holds(validator, object))
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket_access::BucketChange;
 use forebay_core::etl::EtlCall;
 use forebay_core::job::{CopyTask, JobKind, JobSpec, Task};
 use forebay_core::state::Command;
@@ -184,6 +185,7 @@ pub(super) async fn rename(state: &Buckets, call: &Call) -> Result<Response> {
     if from == to {
         return Err(Error::invalid(format!("cannot rename bucket \"{from}\" to itself")));
     }
+    found.info.check_access(BucketChange::Rename)?;
     // Asked before anything changes: the job needs them all.
     targets::all_members(&found.state)?;
     state.changes.commit(Command::RenameBucket { from, to: to.clone() }).await?;

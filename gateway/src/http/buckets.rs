@@ -10,6 +10,7 @@ use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket_access::BucketChange;
 use forebay_core::cloud_rules::Compose;
 use forebay_core::job::JobKind;
 use forebay_core::state::Command;
@@ -303,6 +304,7 @@ async fn destroy(state: &Buckets, bucket: &Bucket) -> Result<Response> {
         ))
         .hint("evict it: the cluster forgets it, the cloud keeps it"));
     }
+    found.info.check_access(BucketChange::Destroy)?;
     forget(state, &found).await?;
     Ok(done())
 }

@@ -1,8 +1,9 @@
 //! Buckets: created, looked at, listed, deleted.
 
 use axum::body::Body;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use forebay_core::bucket_access::BucketChange;
 use forebay_core::s3::answers::{self, BucketList, Owner};
 use forebay_core::s3::operation::ListBuckets;
 use forebay_core::s3::{S3Code, S3Error, S3Result, bodies, names, token};
@@ -52,6 +53,7 @@ impl S3 {
     pub(super) async fn create_bucket(&self, call: &Call, body: Body) -> S3Result<Response> {
         let name = call.request.bucket.clone();
         names::check_new_bucket(&name)?;
+        refuse_object_lock(&call.parts.headers)?;
         let body = s3::read_body(body, s3::MAX_BODY).await?;
         bodies::create_bucket(&body)?;
         let made = || {
@@ -101,6 +103,7 @@ impl S3 {
                 "The bucket lives in a cloud: evict it here, or delete it there",
             ));
         }
+        found.info.check_access(BucketChange::Destroy)?;
         let own = found.info.backend.is_none();
         if own && !self.door.config().delete_nonempty_buckets {
             let want = Want { limit: 1, ..Want::default() };
@@ -115,5 +118,15 @@ impl S3 {
             Ok(()) => Ok(no_content()),
             Err(e) => Err(e.into()),
         }
+    }
+}
+
+/// Objects that must not be deleted are not served: a bucket that promised it would lie.
+fn refuse_object_lock(headers: &HeaderMap) -> S3Result<()> {
+    let name = "x-amz-bucket-object-lock-enabled";
+    match headers.get(name).map(|value| value.as_bytes().trim_ascii()) {
+        None => Ok(()),
+        Some(value) if value.eq_ignore_ascii_case(b"false") => Ok(()),
+        Some(_) => Err(S3Error::not_implemented("object lock").detail("Header", name)),
     }
 }

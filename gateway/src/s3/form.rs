@@ -78,7 +78,8 @@ impl S3 {
             return Ok(answer);
         }
         let tag = answer.headers().get(header::ETAG).and_then(|v| v.to_str().ok());
-        Ok(posted(&form, bucket, etag::unquote(tag.unwrap_or_default())))
+        let bucket_url = encode::object_url(&parts.headers, parts.uri.path());
+        Ok(posted(&form, bucket, &bucket_url, etag::unquote(tag.unwrap_or_default())))
     }
 }
 
@@ -89,8 +90,10 @@ fn tagging(tags: &[Tag]) -> String {
     pairs.join("&")
 }
 
-fn posted(form: &PostForm, bucket: &str, tag: &str) -> Response {
-    let location = format!("/{bucket}/{}", encode::encode_key(&form.key));
+/// `bucket_url`: where the form was posted to.
+fn posted(form: &PostForm, bucket: &str, bucket_url: &str, tag: &str) -> Response {
+    let bucket_url = bucket_url.trim_end_matches('/');
+    let location = format!("{bucket_url}/{}", encode::encode_key(&form.key));
     let mut response = match (form.redirect_url(bucket, tag), form.status) {
         (Some(url), _) => {
             let mut response = s3::empty(StatusCode::SEE_OTHER);

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_core::error::{Error, Result};
-use forebay_core::object::{is_system_key, remote_etag};
+use forebay_core::object::{SYSTEM_PREFIX, is_system_key, remote_etag};
 use forebay_core::size::ByteRange;
 use forebay_node::clock::unix_ns;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -68,6 +68,8 @@ pub struct RemoteMeta {
     pub mtime_ns: u64,
     /// What kind of content it is, where the backend was told.
     pub content_type: Option<String>,
+    /// Which of [`CONTENT_HEADERS`] the backend was told.
+    pub headers: ContentHeaders,
     /// User's custom metadata; folders keep none.
     pub custom: BTreeMap<String, String>,
 }
@@ -75,11 +77,32 @@ pub struct RemoteMeta {
 /// The pair of custom metadata under which the fronts keep an object's content type.
 const CONTENT_TYPE: &str = "s3:content-type";
 
+/// Headers that say how content is to be read or shown, beside its type. Backends keep them with an
+/// object as they are.
+pub const CONTENT_HEADERS: [&str; 4] =
+    ["content-encoding", "content-language", "content-disposition", "cache-control"];
+
+/// Values by the names of [`CONTENT_HEADERS`].
+pub type ContentHeaders = BTreeMap<&'static str, String>;
+
+/// The headers of which `value` knows one that is not empty.
+pub fn content_headers(value: impl Fn(&str) -> Option<String>) -> ContentHeaders {
+    let given = |name: &'static str| Some((name, value(name).filter(|text| !text.is_empty())?));
+    CONTENT_HEADERS.into_iter().filter_map(given).collect()
+}
+
+/// The pair of custom metadata under which the fronts keep one of [`CONTENT_HEADERS`].
+fn kept_as(name: &str) -> String {
+    format!("{SYSTEM_PREFIX}{name}")
+}
+
 impl RemoteMeta {
     /// The same with what the cluster kept, as [`Self::kept_custom`] gave it out.
     #[must_use]
     pub fn with_kept_custom(mut self, mut custom: BTreeMap<String, String>) -> Self {
         self.content_type = custom.remove(CONTENT_TYPE);
+        self.headers = content_headers(|name| custom.get(&kept_as(name)).cloned());
+        CONTENT_HEADERS.iter().for_each(|name| drop(custom.remove(&kept_as(name))));
         self.custom = custom;
         self
     }
@@ -112,6 +135,7 @@ impl RemoteMeta {
     pub fn kept_custom(&self) -> BTreeMap<String, String> {
         let mut custom = self.custom.clone();
         custom.extend(self.content_type.clone().map(|kind| (CONTENT_TYPE.to_owned(), kind)));
+        custom.extend(self.headers.iter().map(|(name, value)| (kept_as(name), value.clone())));
         custom
     }
 }
@@ -188,6 +212,7 @@ pub struct PutBody {
     /// MD5 in hexadecimal when known; a backend that can check it does.
     pub md5: Option<String>,
     pub content_type: Option<String>,
+    pub headers: ContentHeaders,
     pub custom: BTreeMap<String, String>,
     /// Told of each part that the backend has. Parts then go with their MD5 where it compares that.
     pub acknowledged: Option<Acknowledged>,
@@ -200,6 +225,7 @@ impl PutBody {
         let (own, users): (BTreeMap<_, _>, _) =
             custom.into_iter().partition(|(key, _)| is_system_key(key));
         self.content_type = own.get(CONTENT_TYPE).cloned();
+        self.headers = content_headers(|name| own.get(&kept_as(name)).cloned());
         self.custom = users;
         own
     }
@@ -210,6 +236,7 @@ impl PutBody {
             open,
             md5: None,
             content_type: None,
+            headers: ContentHeaders::new(),
             custom: BTreeMap::new(),
             acknowledged: None,
         }
@@ -224,6 +251,11 @@ impl PutBody {
                 stream::iter((!part.is_empty()).then_some(Ok(part))).boxed()
             }),
         )
+    }
+
+    /// The value of one of [`CONTENT_HEADERS`].
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        self.headers.get(name).cloned()
     }
 
     /// The MD5 of `range`, where each part is to be compared: it is read once more for that.

@@ -32,7 +32,9 @@ pub(super) fn check_custom(body: &PutBody, backend: &str) -> Result<()> {
         http::HeaderName::from_bytes(key.as_bytes()).is_ok()
             && value.bytes().all(|b| (b' '..=b'~').contains(&b))
     };
-    match body.custom.iter().find(|(key, value)| !fits(key, value)) {
+    let headers = body.headers.iter().map(|(key, value)| (*key, value.as_str()));
+    let custom = body.custom.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    match custom.chain(headers).find(|(key, value)| !fits(key, value)) {
         None => Ok(()),
         Some((key, _)) => Err(Error::invalid(format!(
             "custom metadata \"{}\" cannot be kept by {backend}",

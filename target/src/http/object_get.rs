@@ -9,11 +9,12 @@ use bytes::Bytes;
 use forebay_core::bucket::Freshness;
 use forebay_core::etl::EtlCall;
 use forebay_core::object::ObjectMeta;
+use forebay_core::s3::condition::{Present, if_range_holds};
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::v1::archive::ArchiveQuery;
 use forebay_core::v1::headers::{self as v1, Headers};
 use forebay_core::v1::object::BlobArgs;
-use forebay_core::{Error, Result};
+use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::auth::Caller;
 use forebay_node::listener::Streamed;
 use forebay_node::reply::Failure;
@@ -78,7 +79,12 @@ impl Wanted {
         request: &ObjectRequest,
     ) -> Result<Result<AtOnce, Self>> {
         let range = match self {
-            Self::Bytes(range) if request.caller != Caller::Node => range,
+            Self::Bytes(range)
+                if request.caller != Caller::Node
+                    && (range.is_none() || !request.headers.contains_key(header::IF_RANGE)) =>
+            {
+                range
+            }
             wanted => return Ok(Err(wanted)),
         };
         let (meta, bytes) = match context.objects.at_hand(&request.info, request.name.as_str())? {
@@ -175,6 +181,15 @@ pub(super) async fn get(
     }
 }
 
+/// Whether a range, if the client asks for one, is of the version that the client has a part of
+/// (`If-Range`).
+fn is_range_of(request: &ObjectRequest, meta: &ObjectMeta) -> bool {
+    let Some(validator) = request.headers.get(header::IF_RANGE) else { return true };
+    let etag = meta.s3_etag();
+    let object = Present { etag: &etag, mtime_ns: meta.mtime_ns, size: meta.size };
+    validator.to_str().is_ok_and(|text| if_range_holds(text, object))
+}
+
 /// The object, or `range` of it. `looked`: the fresh copy that a look has found or not.
 async fn get_bytes(
     context: &Context,
@@ -183,13 +198,27 @@ async fn get_bytes(
     looked: Option<Option<Box<Record>>>,
 ) -> Result<Response> {
     let (objects, name) = (&context.objects, request.name.as_str());
+    let mut range = range;
     let found = match looked {
         Some(fresh) => objects.get_after(&request.info, name, range, fresh).await?,
         None if request.caller == Caller::Node => {
             Box::pin(objects.get_local(&request.info, name)).await?
         }
-        None => objects.get_range(&request.info, name, range).await?,
+        None => match objects.get_range(&request.info, name, range).await {
+            Err(e)
+                if e.code == ErrorCode::RangeNotSatisfiable
+                    && request.headers.contains_key(header::IF_RANGE) =>
+            {
+                objects.get_range(&request.info, name, None).await?
+            }
+            Ok(found) if range.is_some() && !is_range_of(request, found.meta()) => {
+                drop(found);
+                objects.get_range(&request.info, name, None).await?
+            }
+            found => found?,
+        },
     };
+    range = range.filter(|_| is_range_of(request, found.meta()));
     let size = found.meta().size;
     let (mut response, bytes) = match answer_of(request, found.meta(), range) {
         Ok(answer) => answer,

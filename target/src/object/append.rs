@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket_access::BucketChange;
 use forebay_core::checksum::Checksum;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
@@ -123,6 +124,7 @@ impl ObjectService {
         handle: Option<&str>,
         mut body: BoxStream<'static, Result<Bytes>>,
     ) -> Result<String> {
+        info.check_access(BucketChange::Append)?;
         let handle = match handle {
             Some(handle) => handle.to_owned(),
             None => self.begin_append(info, name).await?,

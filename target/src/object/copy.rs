@@ -2,6 +2,7 @@
 //! that will own the copy.
 
 use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket_access::BucketChange;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
@@ -121,6 +122,7 @@ impl ObjectService {
 
     /// Gives a native object another name. A write of the old name that comes in between stays.
     pub(crate) async fn rename(&self, info: &BucketInfo, name: &str, to: &str) -> Result<()> {
+        info.check_access(BucketChange::Rename)?;
         if info.has_backend() {
             return Err(Error::unsupported(format!(
                 "objects of \"{}\" cannot be renamed: its backend knows them by their names",

@@ -48,6 +48,7 @@ use std::sync::atomic::AtomicU64;
 
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket_access::BucketChange;
 use forebay_core::object::{ObjectMeta, is_system_key};
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
@@ -327,6 +328,7 @@ impl ObjectService {
 
     /// Removes an object, at its backend too.
     pub(crate) async fn delete(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        info.check_access(BucketChange::Delete)?;
         if keeps_versions(info) {
             return self.delete_if(info, name, None).await.map(drop);
         }
@@ -390,6 +392,7 @@ impl ObjectService {
         pairs: std::collections::BTreeMap<String, String>,
         replace: bool,
     ) -> Result<()> {
+        info.check_access(BucketChange::Put)?;
         self.take_over(info, name).await?;
         let guard = self.0.locks.lock(&Key::new(info, name)).await;
         self.may_write(info, name).await?;

@@ -84,6 +84,10 @@ impl ObjectService {
         let state = self.state();
         let known = state.bucket(&info.bucket).ok();
         let known = known.filter(|b| b.id == history::bucket_id(info.id));
+        // An older version is written where its object is.
+        let is_older = known.is_some_and(|bucket| bucket.id != info.id);
+        let version = if is_older { history::split(name) } else { None };
+        let name = version.map_or(name, |(object, _)| object);
         let Some(info) = known.filter(|b| !b.has_backend()) else { return Ok(state) };
         if native::writes(&state, info, name, self.me())? {
             return Ok(state);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket_access::BucketChange;
 use forebay_core::cache_rules::Admission;
 use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
 use forebay_core::native::Past;
@@ -114,6 +115,7 @@ impl ObjectService {
         name: &str,
         mut request: PutRequest,
     ) -> Result<Option<ObjectMeta>> {
+        info.check_access(BucketChange::Put)?;
         let unchanged = request.only_if.is_none()
             && self.is_unchanged(info, name, request.announced.as_ref()).await?;
         if unchanged {

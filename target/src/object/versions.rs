@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket_access::BucketChange;
 use forebay_core::history::{self, MARKER, NULL, VERSION};
 use forebay_core::object::ObjectMeta;
 use forebay_core::s3::bodies::Versioning;
@@ -181,6 +182,7 @@ impl ObjectService {
         name: &str,
         only_if: Option<OnlyIf>,
     ) -> Result<Removed> {
+        info.check_access(BucketChange::Delete)?;
         self.take_over(info, name).await?;
         let guard = self.0.locks.lock(&Key::new(info, name)).await;
         if let Some(only_if) = only_if {
@@ -228,6 +230,7 @@ impl ObjectService {
         version: &str,
         only_if: Option<OnlyIf>,
     ) -> Result<Removed> {
+        info.check_access(BucketChange::Delete)?;
         self.take_over(info, name).await?;
         let mut guard = self.0.locks.lock(&Key::new(info, name)).await;
         self.may_write(info, name).await?;

@@ -182,6 +182,11 @@ async fn refusal(
     let door = &context.s3.door;
     let e = door.hide_missing(&call.who, &call.info, &call.request, &call.parts, e);
     let mut response = door.failure(id, &e, method, path);
+    if e.code == S3Code::InvalidRange
+        && let Some(size) = e.detail_of("ActualObjectSize")
+    {
+        s3::set(response.headers_mut(), "content-range", &format!("bytes */{size}"));
+    }
     if e.code == S3Code::NoSuchKey
         && let O::GetObject(asked) | O::HeadObject(asked) = &call.request.operation
         && asked.version_id.is_none()

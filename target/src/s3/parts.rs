@@ -8,9 +8,9 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::s3::answers::{self, ListedPart, Owner, PartPage, UploadCompleted};
 use forebay_core::s3::bodies::{self, CompletePart};
 use forebay_core::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
-use forebay_core::s3::condition::WriteConditions;
+use forebay_core::s3::encode::object_url;
 use forebay_core::s3::operation::{ListParts, UploadId, UploadPart};
-use forebay_core::s3::put_headers::{BodyChecks, PutHeaders};
+use forebay_core::s3::put_headers::{BodyChecks, CompleteHeaders, PutHeaders};
 use forebay_core::s3::{S3Code, S3Error, S3Result};
 use forebay_core::upload::{Part, Upload};
 use forebay_node::s3;
@@ -140,18 +140,14 @@ pub(super) async fn complete(
     body: Body,
     upload: &UploadId,
 ) -> S3Result<Response> {
-    let conditions = WriteConditions::parse(&call.parts.headers)?;
-    let announced = ChecksumAlgorithm::ALL.into_iter().find_map(|algorithm| {
-        let value = call.parts.headers.get(algorithm.header())?.to_str().ok()?;
-        Some((algorithm, value.trim().to_owned()))
-    });
+    let announced = CompleteHeaders::parse(&call.parts.headers)?;
     let body = s3::read_body(body, s3::MAX_BODY).await?;
     let named = forebay_node::off_worker(body.len(), || bodies::complete_upload(&body))?;
     let (info, name, id) = (&call.info, call.name.as_str(), &upload.upload_id);
     let begun = match context.objects.upload(info, name, id).await {
         Ok((begun, _)) => begun,
         Err(e) if e.code == ErrorCode::UploadNotFound => {
-            return again(context, info, name, id).await.ok_or_else(|| e.into());
+            return again(context, call, id).await.ok_or_else(|| e.into());
         }
         Err(e) => return Err(e.into()),
     };
@@ -162,7 +158,7 @@ pub(super) async fn complete(
             .map(|part| ChosenPart { number: part.number, etag: part.etag.clone() })
             .collect(),
         all: false,
-        only_if: Some(write::only_if(conditions, &report)),
+        only_if: Some(write::only_if(announced.conditions.clone(), &report)),
         at_end: Some(
             Sum {
                 report: report.clone(),
@@ -179,27 +175,27 @@ pub(super) async fn complete(
     let stored = match done {
         // Somebody else completed it meanwhile.
         Err(e) if e.code == ErrorCode::UploadNotFound => {
-            return again(context, info, name, id).await.ok_or_else(|| e.into());
+            return again(context, call, id).await.ok_or_else(|| e.into());
         }
         done => report.judge(done)?,
     };
-    Ok(completed(info, name, &stored))
+    Ok(completed(call, &stored))
 }
 
 /// The answer to a completion that came before: its object is there.
-async fn again(context: &Context, info: &BucketInfo, name: &str, id: &str) -> Option<Response> {
-    let object = context.objects.head(info, name).await.ok()?;
+async fn again(context: &Context, call: &Call, id: &str) -> Option<Response> {
+    let object = context.objects.head(&call.info, call.name.as_str()).await.ok()?;
     let made = object.custom.get(meta::UPLOAD).is_some_and(|upload| upload == id);
-    made.then(|| completed(info, name, &object))
+    made.then(|| completed(call, &object))
 }
 
-fn completed(info: &BucketInfo, name: &str, object: &forebay_core::object::ObjectMeta) -> Response {
-    let bucket = &info.bucket.name;
+fn completed(call: &Call, object: &forebay_core::object::ObjectMeta) -> Response {
+    let info = &call.info;
     let checksum = meta::checksum_of(&object.custom);
     let answer = UploadCompleted {
-        location: &format!("/{bucket}/{}", forebay_core::s3::encode::encode_key(name)),
-        bucket,
-        key: name,
+        location: &object_url(&call.parts.headers, call.parts.uri.path()),
+        bucket: &info.bucket.name,
+        key: call.name.as_str(),
         etag: &object.s3_etag(),
         checksum: checksum.as_ref(),
     };
@@ -212,8 +208,8 @@ fn completed(info: &BucketInfo, name: &str, object: &forebay_core::object::Objec
 struct Sum {
     report: Report,
     checksum: Option<(ChecksumAlgorithm, ChecksumType)>,
-    /// Of the whole, as the client computed it.
-    announced: Option<(ChecksumAlgorithm, String)>,
+    /// What the client says of the whole.
+    announced: CompleteHeaders,
     named: Vec<CompletePart>,
     min_part: u64,
     id: String,
@@ -244,6 +240,7 @@ impl Sum {
         }
         let mut late = AtEndMeta::default();
         late.custom.insert(meta::UPLOAD.to_owned(), self.id);
+        self.announced.check_size(parts.iter().map(|part| part.size).sum())?;
         if let Some((algorithm, kind)) = self.checksum {
             let values: Option<Vec<(String, u64)>> = sums
                 .into_iter()
@@ -258,11 +255,7 @@ impl Sum {
             if !values.is_empty()
                 && let Some(sum) = S3Checksum::of_parts(algorithm, kind, each)
             {
-                if let Some((_, value)) = self.announced.filter(|(named, _)| *named == algorithm)
-                    && value != sum.value
-                {
-                    return Err(S3Code::BadDigest.into());
-                }
+                self.announced.check_checksum(&sum)?;
                 meta::set_checksum(&mut late.custom, &sum);
                 let values: Vec<String> = values.into_iter().map(|(value, _)| value).collect();
                 meta::set_part_checksums(&mut late.custom, &values);

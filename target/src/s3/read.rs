@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
+use forebay_core::ErrorCode;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::object::ObjectMeta;
 use forebay_core::s3::access::Verdict;
@@ -13,6 +14,7 @@ use forebay_core::s3::{S3Code, S3Error, S3Result};
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_node::s3::{self, set};
 
+use super::meta::present;
 use super::{Call, meta};
 use crate::http::Context;
 use crate::object::{Turns, begun, is_marker};
@@ -36,9 +38,22 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
     let range = headers.range.filter(|_| asked.part_number.is_none()).map(spec);
     let mut turns = Turns::default();
     let (found, begun) = loop {
-        let found = context.objects.get_range(info, name, range).await?;
+        let mut found = match context.objects.get_range(info, name, range).await {
+            Err(e) if e.code == ErrorCode::RangeNotSatisfiable => {
+                // Answered by what the object is: its size, and whether the range is of it at all.
+                context.objects.get_range(info, name, None).await?
+            }
+            found => found?,
+        };
         let object = found.meta().clone();
         check_object(context, call, &object)?;
+        if range.is_some() && !headers.range_is_of(present(&object, &object.s3_etag())) {
+            // The whole is sent, of this version or of one that came meanwhile.
+            found = context.objects.get_range(info, name, None).await?;
+            if found.meta().s3_etag() != object.s3_etag() {
+                continue;
+            }
+        }
         let selected = match select(&object, asked, &headers) {
             Err(e) if e.code == S3Code::NotModified => return Ok(not_modified(call, &object)),
             selected => selected?,
@@ -141,9 +156,10 @@ impl Selected {
 /// Checks the conditions and finds the bytes that are asked for.
 fn select(object: &ObjectMeta, asked: &GetObject, headers: &ReadHeaders) -> S3Result<Selected> {
     let etag = object.s3_etag();
-    headers.conditions.check(meta::present(object, &etag))?;
+    headers.conditions.check(present(object, &etag))?;
     let Some(number) = asked.part_number else {
-        let span = headers.range.map(|range| range.resolve(object.size)).transpose()?;
+        let range = headers.range.filter(|_| headers.range_is_of(present(object, &etag)));
+        let span = range.map(|range| range.resolve(object.size)).transpose()?;
         return Ok(Selected { span, parts: None });
     };
     if headers.range.is_some() {
@@ -154,8 +170,9 @@ fn select(object: &ObjectMeta, asked: &GetObject, headers: &ReadHeaders) -> S3Re
     }
     if object.parts.is_empty() {
         // What was put whole has one part, which is all of it.
+        let whole = Span { offset: 0, length: object.size, size: object.size };
         return match number {
-            1 => Ok(Selected { span: None, parts: None }),
+            1 => Ok(Selected { span: (object.size > 0).then_some(whole), parts: None }),
             _ => Err(S3Code::InvalidPart.into()),
         };
     }

@@ -33,7 +33,8 @@ use tokio::time::timeout;
 
 use super::place::Place;
 use super::source::kept_content_type;
-use super::{After, Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, CONTENT_HEADERS, ContentHeaders, PutBody, RemoteMeta, RemoteObject};
+use super::RemotePage;
 pub use client::AzureSettings;
 pub(crate) use client::{AzureClient, AzureClients};
 pub use credentials::AzureCredentials;
@@ -118,6 +119,7 @@ struct Facts {
     modified: Option<OffsetDateTime>,
     md5: Option<Vec<u8>>,
     content_type: Option<String>,
+    headers: ContentHeaders,
     custom: HashMap<String, String>,
 }
 
@@ -131,6 +133,7 @@ impl Facts {
             md5: self.md5.filter(|md5| md5.len() == 16).map(hex::encode),
             mtime_ns: nanoseconds(self.modified.unwrap_or_else(OffsetDateTime::now_utc)),
             content_type: kept_content_type(self.content_type.as_deref()),
+            headers: self.headers,
             // Headers have no case; the service gives back the one it was sent.
             custom: self.custom.into_iter().map(|(k, v)| (k.to_ascii_lowercase(), v)).collect(),
         }
@@ -148,6 +151,12 @@ async fn pass_on(
         return Err(azure_core::Error::with_message(azure_core::error::ErrorKind::Other, text));
     };
     first.send(ctx, request, rest).await
+}
+
+/// The values of [`CONTENT_HEADERS`], in their order.
+fn of_headers(values: [Option<String>; CONTENT_HEADERS.len()]) -> ContentHeaders {
+    let pairs = CONTENT_HEADERS.into_iter().zip(values);
+    pairs.filter_map(|(name, value)| Some((name, value.filter(|v| !v.is_empty())?))).collect()
 }
 
 fn nanoseconds(time: OffsetDateTime) -> u64 {
@@ -177,6 +186,12 @@ impl Backend for AzureBackend {
                 modified: found.last_modified()?,
                 md5: found.content_md5()?,
                 content_type: found.content_type()?,
+                headers: of_headers([
+                    found.content_encoding()?,
+                    found.content_language()?,
+                    found.content_disposition()?,
+                    found.cache_control()?,
+                ]),
                 custom: found.metadata()?,
             })
         };
@@ -205,6 +220,10 @@ impl Backend for AzureBackend {
             last_modified,
             content_length,
             content_type,
+            content_encoding,
+            content_language,
+            content_disposition,
+            cache_control,
             content_md5,
             blob_content_md5,
             metadata,
@@ -229,8 +248,10 @@ impl Backend for AzureBackend {
             return Err(self.nonsense("with other bytes than asked", name));
         }
         let md5 = blob_content_md5.or(if header.is_none() { content_md5 } else { None });
-        let facts =
-            Facts { size, etag, modified: last_modified, md5, content_type, custom: metadata };
+        let headers =
+            of_headers([content_encoding, content_language, content_disposition, cache_control]);
+        let (modified, custom) = (last_modified, metadata);
+        let facts = Facts { size, etag, modified, md5, content_type, headers, custom };
         let (errors, name) = (self.errors.clone(), name.to_owned());
         let stream = found.body.map(move |chunk| chunk.map_err(|e| errors.of_body(&e, &name)));
         Ok(RemoteObject { meta: facts.meta(), range: got, stream: stream.boxed() })

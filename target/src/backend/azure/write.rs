@@ -64,6 +64,10 @@ async fn at_once(
     let seen = source.seen.clone();
     let options = BlockBlobClientUploadOptions {
         blob_content_type: body.content_type.clone(),
+        blob_content_encoding: body.header("content-encoding"),
+        blob_content_language: body.header("content-language"),
+        blob_content_disposition: body.header("content-disposition"),
+        blob_cache_control: body.header("cache-control"),
         metadata: metadata(body),
         partition_size: NonZero::new(body.size.max(1)),
         ..Default::default()
@@ -78,6 +82,7 @@ async fn at_once(
         modified: done.last_modified,
         md5: done.content_md5,
         content_type: body.content_type.clone(),
+        headers: body.headers.clone(),
         custom: HashMap::new(),
     };
     Ok(RemoteMeta { custom: body.custom.clone(), ..facts.meta() })
@@ -113,6 +118,10 @@ async fn in_blocks(
     let options = BlockBlobClientCommitBlockListOptions {
         blob_content_md5: md5.clone(),
         blob_content_type: body.content_type.clone(),
+        blob_content_encoding: body.header("content-encoding"),
+        blob_content_language: body.header("content-language"),
+        blob_content_disposition: body.header("content-disposition"),
+        blob_cache_control: body.header("cache-control"),
         metadata: metadata(body),
         ..Default::default()
     };
@@ -127,6 +136,7 @@ async fn in_blocks(
         modified: done.last_modified().map_err(unreadable)?,
         md5,
         content_type: body.content_type.clone(),
+        headers: body.headers.clone(),
         custom: HashMap::new(),
     };
     Ok(RemoteMeta { custom: body.custom.clone(), ..facts.meta() })

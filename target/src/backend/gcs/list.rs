@@ -14,13 +14,17 @@ use serde::de::DeserializeOwned;
 use super::{Facts, Failure, GcsBackend, object_path};
 use crate::backend::bounded::{Unread, read_listing};
 use crate::backend::composed::TEMPORARY;
-use crate::backend::{RemoteEntry, RemoteMeta, RemotePage};
+use crate::backend::{RemoteEntry, RemoteMeta, RemotePage, content_headers};
 
 /// Entries that Google gives at most per listing call.
 const PAGE: usize = 1000;
 
 /// What listings need to tell of objects.
 const FIELDS: &str = "items(name,size,generation,md5Hash),nextPageToken";
+
+/// What is asked of one object.
+const OBJECT_FIELDS: &str = "size,generation,md5Hash,contentType,contentEncoding,contentLanguage,\
+    contentDisposition,cacheControl,metadata";
 
 /// An object as the JSON API describes it; numbers come as text.
 #[derive(Debug, Default, Deserialize)]
@@ -32,6 +36,10 @@ pub(super) struct Resource {
     pub(super) md5_hash: String,
     pub(super) crc32c: String,
     pub(super) content_type: Option<String>,
+    content_encoding: Option<String>,
+    content_language: Option<String>,
+    content_disposition: Option<String>,
+    cache_control: Option<String>,
     pub(super) metadata: BTreeMap<String, String>,
 }
 
@@ -53,8 +61,14 @@ impl Resource {
     pub(super) fn meta(self) -> Option<RemoteMeta> {
         let md5 = base64::engine::general_purpose::STANDARD.decode(&self.md5_hash).ok()?;
         let (size, generation) = (self.size.parse().ok()?, self.generation.parse().ok()?);
+        let headers = content_headers(|name| match name {
+            "content-encoding" => self.content_encoding.clone(),
+            "content-language" => self.content_language.clone(),
+            "content-disposition" => self.content_disposition.clone(),
+            _ => self.cache_control.clone(),
+        });
         let Self { content_type, metadata: custom, .. } = self;
-        Some(Facts { size, generation, md5, content_type, custom }.meta())
+        Some(Facts { size, generation, md5, content_type, headers, custom }.meta())
     }
 }
 
@@ -78,7 +92,7 @@ impl GcsBackend {
     }
 
     pub(super) async fn stat_object(&self, name: &str) -> Result<RemoteMeta> {
-        let fields = [("fields", "size,generation,md5Hash,contentType,metadata")];
+        let fields = [("fields", OBJECT_FIELDS)];
         let path = object_path(&self.remote, name);
         let request = self.request(RequestClass::B, Method::GET, &path, &fields);
         match self.json::<Resource>(request).await {

@@ -27,7 +27,8 @@ use reqwest::{Method, RequestBuilder};
 
 use super::place::Place;
 use super::source::kept_content_type;
-use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, ContentHeaders, Described, PutBody, RemoteMeta, RemoteObject};
+use super::RemotePage;
 pub use client::GcsSettings;
 pub(crate) use client::{GcsClient, GcsClients};
 use error::{Errors, Failure};
@@ -98,6 +99,7 @@ struct Facts {
     /// Empty where Google keeps none: of objects composed of others.
     md5: Vec<u8>,
     content_type: Option<String>,
+    headers: ContentHeaders,
     custom: BTreeMap<String, String>,
 }
 
@@ -113,6 +115,7 @@ impl Facts {
             md5,
             mtime_ns: written_ns(self.generation),
             content_type: kept_content_type(self.content_type.as_deref()),
+            headers: self.headers,
             // Headers, in which reads get them, have no case.
             custom: self
                 .custom

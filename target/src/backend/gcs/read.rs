@@ -7,7 +7,7 @@ use futures::stream::{self, StreamExt};
 use google_cloud_storage::model_ext::ReadRange;
 
 use super::{Facts, Failure, GcsBackend};
-use crate::backend::RemoteObject;
+use crate::backend::{RemoteObject, content_headers};
 
 pub(super) async fn get(
     backend: &GcsBackend,
@@ -36,6 +36,15 @@ pub(super) async fn get(
         generation: object.generation,
         md5: object.checksums.unwrap_or_default().md5_hash.to_vec(),
         content_type: Some(object.content_type),
+        headers: content_headers(|name| {
+            Some(match name {
+                "content-encoding" => object.content_encoding.clone(),
+                "content-language" => object.content_language.clone(),
+                "content-disposition" => object.content_disposition.clone(),
+                // The crate does not tell Cache-Control of an object that it reads.
+                _ => return None,
+            })
+        }),
         custom: object.metadata.into_iter().collect(),
     }
     .meta();

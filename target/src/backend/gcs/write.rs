@@ -43,6 +43,7 @@ pub(super) async fn put(backend: &GcsBackend, name: &str, body: PutBody) -> Resu
     };
     Ok(RemoteMeta {
         content_type: kept_content_type(body.content_type.as_deref()),
+        headers: body.headers,
         custom: body.custom,
         ..meta
     })
@@ -83,6 +84,14 @@ async fn at_once(
     if let Some(content_type) = &body.content_type {
         request = request.set_content_type(content_type);
     }
+    for (name, value) in &body.headers {
+        request = match *name {
+            "content-encoding" => request.set_content_encoding(value),
+            "content-language" => request.set_content_language(value),
+            "content-disposition" => request.set_content_disposition(value),
+            _ => request.set_cache_control(value),
+        };
+    }
     let patience = patience(&backend.client, body.size);
     let object = match timeout(patience, request.send_unbuffered()).await {
         Ok(Ok(object)) => object,
@@ -97,6 +106,7 @@ async fn at_once(
         generation: object.generation,
         md5: object.checksums.unwrap_or_default().md5_hash.to_vec(),
         content_type: body.content_type.clone(),
+        headers: body.headers.clone(),
         custom: Default::default(),
     };
     Ok(facts.meta())
@@ -136,6 +146,15 @@ async fn begin(backend: &GcsBackend, name: &str, body: &PutBody, sums: &Sums) ->
     }
     if let Some(content_type) = &body.content_type {
         object["contentType"] = json!(content_type);
+    }
+    for (name, value) in &body.headers {
+        let field = match *name {
+            "content-encoding" => "contentEncoding",
+            "content-language" => "contentLanguage",
+            "content-disposition" => "contentDisposition",
+            _ => "cacheControl",
+        };
+        object[field] = json!(value);
     }
     if !body.custom.is_empty() {
         object["metadata"] = json!(body.custom);

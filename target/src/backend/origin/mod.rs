@@ -28,6 +28,7 @@ use super::bounded::has_long_head;
 use super::place::Place;
 use super::source::{content_range, kept_content_type};
 use super::{After, Backend, BodyStream, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use super::content_headers;
 use crate::egress::Guarded;
 use error::Errors;
 
@@ -111,6 +112,11 @@ impl OriginBackend {
             etag,
             mtime_ns: modified.and_then(http_date_ns).unwrap_or(0),
             content_type: kept_content_type(header("content-type")),
+            // The bytes are kept as they came: what they are encoded in goes along. How long they may
+            // be kept is not for the clients of this cluster.
+            headers: content_headers(|name| {
+                header(name).filter(|_| name != "cache-control").map(str::to_owned)
+            }),
             ..RemoteMeta::default()
         }
     }
@@ -174,7 +180,7 @@ impl Backend for OriginBackend {
         match (answer.status().as_u16(), length(&answer)) {
             (200, Some(size)) => Ok(self.meta(&answer, size)),
             // It serves files and no questions about them.
-            (200 | 405 | 501, _) => self.stat_by_range(name).await,
+            (200 | 403 | 405 | 501, _) => self.stat_by_range(name).await,
             _ => Err(self.errors.refused(answer, Some(name)).await),
         }
     }

@@ -27,7 +27,8 @@ use percent_encoding::percent_decode_str;
 
 use super::place::Place;
 use super::source::{content_range, kept_content_type};
-use super::{After, Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
+use super::{After, Backend, ContentHeaders, PutBody, RemoteEntry, RemoteMeta, RemoteObject};
+use super::{RemotePage, content_headers};
 pub(crate) use client::{S3Client, S3Clients};
 pub use client::{S3Credentials, S3Settings};
 use error::Errors;
@@ -102,6 +103,7 @@ impl S3Backend {
             etag,
             mtime_ns: facts.modified.map_or_else(now_ns, nanoseconds),
             content_type: kept_content_type(facts.content_type),
+            headers: facts.headers,
             custom: facts
                 .custom
                 .into_iter()
@@ -123,6 +125,7 @@ struct Facts<'a> {
     encryption: Option<&'a ServerSideEncryption>,
     modified: Option<&'a DateTime>,
     content_type: Option<&'a str>,
+    headers: ContentHeaders,
     custom: Option<&'a HashMap<String, String>>,
 }
 
@@ -168,6 +171,15 @@ impl Backend for S3Backend {
                 encryption: out.server_side_encryption(),
                 modified: out.last_modified(),
                 content_type: out.content_type(),
+                headers: content_headers(|name| {
+                    let value = match name {
+                        "content-encoding" => out.content_encoding(),
+                        "content-language" => out.content_language(),
+                        "content-disposition" => out.content_disposition(),
+                        _ => out.cache_control(),
+                    };
+                    value.map(str::to_owned)
+                }),
                 custom: out.metadata(),
             },
         ))
@@ -203,6 +215,15 @@ impl Backend for S3Backend {
                 encryption: out.server_side_encryption(),
                 modified: out.last_modified(),
                 content_type: out.content_type(),
+                headers: content_headers(|name| {
+                    let value = match name {
+                        "content-encoding" => out.content_encoding(),
+                        "content-language" => out.content_language(),
+                        "content-disposition" => out.content_disposition(),
+                        _ => out.cache_control(),
+                    };
+                    value.map(str::to_owned)
+                }),
                 custom: out.metadata(),
             },
         );

@@ -50,6 +50,10 @@ async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remot
         .content_length(signed(body.size)?)
         .set_content_md5(md5)
         .set_content_type(body.content_type.clone())
+        .set_content_encoding(body.header("content-encoding"))
+        .set_content_language(body.header("content-language"))
+        .set_content_disposition(body.header("content-disposition"))
+        .set_cache_control(body.header("cache-control"))
         .set_metadata(metadata(&body))
         .set_request_payer(backend.payer())
         .body(bytes)
@@ -66,6 +70,7 @@ async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remot
         encryption: out.server_side_encryption(),
         modified: None,
         content_type: body.content_type.as_deref(),
+        headers: body.headers.clone(),
         custom: None,
     };
     Ok(RemoteMeta { custom: body.custom, ..backend.meta(body.size, facts) })
@@ -78,6 +83,10 @@ async fn in_parts(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remo
         .bucket(&backend.remote)
         .key(name)
         .set_content_type(body.content_type.clone())
+        .set_content_encoding(body.header("content-encoding"))
+        .set_content_language(body.header("content-language"))
+        .set_content_disposition(body.header("content-disposition"))
+        .set_cache_control(body.header("cache-control"))
         .set_metadata(metadata(&body))
         .set_request_payer(backend.payer())
         .send()
@@ -145,6 +154,7 @@ async fn send_parts(backend: &S3Backend, upload: &Upload, body: &PutBody) -> Res
             encryption: out.server_side_encryption(),
             modified: None,
             content_type: body.content_type.as_deref(),
+            headers: body.headers.clone(),
             custom: None,
         },
     ))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket_access::BucketChange;
 use forebay_core::cache_rules::Admission;
 use forebay_core::checksum::ChecksumKind;
 use forebay_core::object::{ObjectMeta, PartSizes};
@@ -52,6 +53,7 @@ impl ObjectService {
         id: &str,
         completion: Completion,
     ) -> Result<ObjectMeta> {
+        info.check_access(BucketChange::Put)?;
         let live = self.find_upload(info, name, id).await?;
         let (service, info) = (self.clone(), info.clone());
         let done = self.0.parts.lifecycle.spawn(async move {

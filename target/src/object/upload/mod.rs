@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Class};
+use forebay_core::bucket_access::BucketChange;
 use forebay_core::checksum::{Checksum, ChecksumKind};
 pub(crate) use forebay_core::upload::ChosenPart;
 use forebay_core::upload::{MAX_PART, Part, Upload, UploadsPage, UploadsRequest};
@@ -79,6 +80,7 @@ impl ObjectService {
         name: &str,
         options: UploadOptions,
     ) -> Result<String> {
+        info.check_access(BucketChange::Put)?;
         self.load_uploads().await?;
         if self.0.uploads.len() >= MOST {
             return Err(Error::new(
