@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import io
 import urllib.error
@@ -10,10 +11,11 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
+import boto3
 import pytest
 import requests
 from botocore.exceptions import ClientError
-from conftest import Cluster
+from conftest import Cluster, Minio
 from forebay_s3 import client
 
 PART = 5 << 20
@@ -209,3 +211,200 @@ def test_files_of_any_size_go_up_and_come_down(s3: Any, bucket: str) -> None:
         down = io.BytesIO()
         s3.download_fileobj(bucket, "file", down)
         assert down.getvalue() == body
+
+
+def raw(url: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and headers of a GET of a presigned URL, with headers that nobody signed."""
+    answer = requests.get(url, headers=headers, timeout=20)
+    return answer.status_code, answer.content, dict(answer.headers)
+
+
+def test_a_range_is_of_the_version_that_if_range_names(
+    s3_cluster: Cluster, s3: Any, bucket: str
+) -> None:
+    old = s3.put_object(Bucket=bucket, Key="k", Body=b"UVWXYZ")["ETag"]
+    new = s3.put_object(Bucket=bucket, Key="k", Body=b"abcdefgh")["ETag"]
+    date = s3.get_object(Bucket=bucket, Key="k")["ResponseMetadata"]["HTTPHeaders"]["last-modified"]
+    by_s3 = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "k"})
+    by_v1 = f"{s3_cluster.endpoint}/v1/objects/{bucket}/k"
+    epoch = "Thu, 01 Jan 1970 00:00:00 GMT"
+    for url in (by_s3, by_v1):
+        for validator, wanted in [
+            (new, (206, b"defgh")),
+            (date, (206, b"defgh")),
+            (old, (200, b"abcdefgh")),
+            (epoch, (200, b"abcdefgh")),
+            (f"W/{new}", (200, b"abcdefgh")),
+        ]:
+            got = raw(url, **{"Range": "bytes=3-", "If-Range": validator})
+            assert got[:2] == wanted, (url, validator)
+        # Behind the end of what is there now.
+        headers = {"Range": "bytes=100-", "If-Range": old}
+        assert raw(url, **headers)[:2] == (200, b"abcdefgh"), url
+        status, _, answer = raw(url, Range="bytes=100-")
+        assert (status, answer["Content-Range"]) == (416, "bytes */8"), url
+
+
+def test_a_part_of_what_was_put_whole_is_all_of_it(s3: Any, bucket: str) -> None:
+    s3.put_object(Bucket=bucket, Key="k", Body=b"body")
+    got = s3.get_object(Bucket=bucket, Key="k", PartNumber=1)
+    assert (got["ResponseMetadata"]["HTTPStatusCode"], got["ContentRange"]) == (206, "bytes 0-3/4")
+    assert got["Body"].read() == b"body"
+    assert code(lambda: s3.get_object(Bucket=bucket, Key="k", PartNumber=2)) == "InvalidPart"
+    s3.put_object(Bucket=bucket, Key="empty", Body=b"")
+    assert s3.get_object(Bucket=bucket, Key="empty", PartNumber=1)["ContentLength"] == 0
+
+
+def test_metadata_may_come_in_many_headers(s3: Any, bucket: str) -> None:
+    # Python reads at most 100 headers of an answer; servers may send more.
+    metadata = {f"name-{n:02}": "v" * 12 for n in range(80)}
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x", Metadata=metadata)
+    assert s3.head_object(Bucket=bucket, Key="k")["Metadata"] == metadata
+    many = {f"m{n:03}": "v" for n in range(150)}
+    url = s3.generate_presigned_url(
+        "put_object", Params={"Bucket": bucket, "Key": "many", "Metadata": many}
+    )
+    headers = {f"x-amz-meta-{name}": value for name, value in many.items()}
+    assert requests.put(url, data=b"y", headers=headers, timeout=20).status_code == 200
+    listed = s3.list_objects_v2(Bucket=bucket, Prefix="many")["Contents"]
+    assert listed[0]["Size"] == 1
+
+
+def test_a_completion_is_what_the_client_says_or_it_fails(s3: Any, bucket: str) -> None:
+    def begin(key: str) -> tuple[str, list[dict[str, Any]], str]:
+        upload = s3.create_multipart_upload(Bucket=bucket, Key=key, ChecksumAlgorithm="SHA256")
+        part = {"Bucket": bucket, "Key": key, "UploadId": upload["UploadId"], "PartNumber": 1}
+        sent = s3.upload_part(Body=b"all", ChecksumAlgorithm="SHA256", **part)
+        named = {"PartNumber": 1, "ETag": sent["ETag"], "ChecksumSHA256": sent["ChecksumSHA256"]}
+        inner = hashlib.sha256(base64.b64decode(sent["ChecksumSHA256"])).digest()
+        return upload["UploadId"], [named], base64.b64encode(inner).decode()
+
+    def complete(key: str, upload: str, parts: list[dict[str, Any]], **more: Any) -> Any:
+        named = {"Parts": parts}
+        return s3.complete_multipart_upload(
+            Bucket=bucket, Key=key, UploadId=upload, MultipartUpload=named, **more
+        )
+
+    upload, parts, whole = begin("a b/k")
+    assert code(lambda: complete("a b/k", upload, parts * 2)) == "InvalidPartOrder"
+    assert code(lambda: complete("a b/k", upload, parts, MpuObjectSize=4)) == "InvalidRequest"
+    wrong = base64.b64encode(bytes(32)).decode()
+    assert code(lambda: complete("a b/k", upload, parts, ChecksumSHA256=wrong)) == "BadDigest"
+    # As clients say it that upload streams of unknown length.
+    done = complete("a b/k", upload, parts, ChecksumSHA256=whole, MpuObjectSize=3)
+    assert done["ChecksumSHA256"] == f"{whole}-1"
+    # The URL of the object, under the prefix and the host that the client uses.
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "a b/k"})
+    assert url.startswith(done["Location"])
+    assert raw(url)[:2] == (200, b"all")
+
+
+def test_tags_and_lists_of_older_versions_are_written(s3: Any, bucket: str) -> None:
+    enabled = {"Status": "Enabled"}
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration=enabled)
+    for key in ["a", "b", "c", "d"]:
+        older = s3.put_object(Bucket=bucket, Key=key, Body=b"1")["VersionId"]
+        newer = s3.put_object(Bucket=bucket, Key=key, Body=b"2")["VersionId"]
+        which = {"Bucket": bucket, "Key": key, "VersionId": older}
+        tags = [{"Key": "k", "Value": key}]
+        s3.put_object_tagging(Tagging={"TagSet": tags}, **which)
+        assert s3.get_object_tagging(**which)["TagSet"] == tags
+        s3.put_object_acl(ACL="public-read", **which)
+        assert len(s3.get_object_acl(**which)["Grants"]) == 2
+        now = {"Bucket": bucket, "Key": key, "VersionId": newer}
+        assert s3.get_object_tagging(**now)["TagSet"] == []
+        s3.delete_object_tagging(**which)
+        assert s3.get_object_tagging(**which)["TagSet"] == []
+
+
+def test_object_lock_is_refused(s3: Any) -> None:
+    create = {"Bucket": "locked-by-nobody", "ObjectLockEnabledForBucket": True}
+    assert code(lambda: s3.create_bucket(**create)) == "NotImplemented"
+    assert code(lambda: s3.head_bucket(Bucket="locked-by-nobody")) == "404"
+
+
+def test_a_read_only_bucket_refuses_changes_over_every_protocol(
+    s3_cluster: Cluster, s3: Any, bucket: str
+) -> None:
+    s3.put_object(Bucket=bucket, Key="k", Body=b"kept")
+    begun = s3.create_multipart_upload(Bucket=bucket, Key="p")["UploadId"]
+    part = {"Bucket": bucket, "Key": "p", "UploadId": begun, "PartNumber": 1}
+    sent = s3.upload_part(Body=b"x", **part)
+    v1 = f"{s3_cluster.endpoint}/v1"
+
+    def set_access(mask: str) -> requests.Response:
+        action = {"action": "set-bprops", "value": {"access": mask}}
+        return requests.patch(f"{v1}/buckets/{bucket}", json=action, timeout=20)
+
+    assert set_access("0").status_code == 501
+    assert set_access("771").status_code == 200
+    parts = {"Parts": [{"PartNumber": 1, "ETag": sent["ETag"]}]}
+    for change in [
+        lambda: s3.put_object(Bucket=bucket, Key="k", Body=b"new"),
+        lambda: s3.put_object(Bucket=bucket, Key="new", Body=b"new"),
+        lambda: s3.copy_object(Bucket=bucket, Key="new", CopySource=f"{bucket}/k"),
+        lambda: s3.delete_object(Bucket=bucket, Key="k"),
+        lambda: s3.put_object_tagging(Bucket=bucket, Key="k", Tagging={"TagSet": []}),
+        lambda: s3.create_multipart_upload(Bucket=bucket, Key="q"),
+        lambda: s3.complete_multipart_upload(
+            Bucket=bucket, Key="p", UploadId=begun, MultipartUpload=parts
+        ),
+        lambda: s3.delete_bucket(Bucket=bucket),
+    ]:
+        assert code(change) == "AccessDenied"
+    gone = s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "k"}]})
+    assert [error["Code"] for error in gone["Errors"]] == ["AccessDenied"]
+    objects, append = f"{v1}/objects/{bucket}", "append_type=append&append_handle="
+    for method, url, body in [
+        ("PUT", f"{objects}/k", b"new"),
+        ("PUT", f"{objects}/large", b"new" * 100_000),
+        ("PUT", f"{objects}/k?{append}", b"new"),
+        ("DELETE", f"{objects}/k", None),
+    ]:
+        answer = requests.request(method, url, data=body, timeout=20)
+        assert answer.status_code == 403, (method, url, answer.text)
+    destroy = {"action": "destroy-bck"}
+    answer = requests.delete(f"{v1}/buckets/{bucket}", json=destroy, timeout=20)
+    assert answer.status_code == 403, answer.text
+    assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"kept"
+    assert [o["Key"] for o in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["k"]
+    assert set_access("18446744073709551615").status_code == 200
+    s3.delete_object(Bucket=bucket, Key="k")
+
+
+def test_content_headers_go_to_a_cloud_and_come_back(
+    minio: Minio, start_cluster: Callable[..., Cluster]
+) -> None:
+    cloud = boto3.client(
+        "s3",
+        endpoint_url=minio.endpoint,
+        aws_access_key_id=minio.env["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=minio.env["AWS_SECRET_ACCESS_KEY"],
+        region_name=minio.env["AWS_REGION"],
+    )
+    cloud.create_bucket(Bucket="encoded")
+    cluster = start_cluster(gateways=1, targets=1, env=minio.env)
+    ours = client(f"{cluster.endpoint}/s3")
+    requests.head(f"{cluster.endpoint}/v1/buckets/encoded?provider=aws", timeout=20)
+    headers = {
+        "ContentEncoding": "gzip",
+        "CacheControl": "max-age=60",
+        "ContentDisposition": 'attachment; filename="a.txt"',
+        "ContentLanguage": "de",
+        "ContentType": "text/plain",
+    }
+    packed = gzip.compress(b"text")
+    cloud.put_object(Bucket="encoded", Key="from", Body=packed, **headers)
+    ours.put_object(Bucket="encoded", Key="to", Body=packed, **headers)
+    pick = {"Bucket": "encoded", "Key": "to"}
+    assert {name: cloud.head_object(**pick)[name] for name in headers} == headers
+    for key in ["from", "to"]:
+        which = {"Bucket": "encoded", "Key": key}
+        for read in [ours.head_object, ours.get_object, ours.get_object, ours.head_object]:
+            got = read(**which)
+            assert {name: got[name] for name in headers} == headers, (key, read)
+        action = {"action": "evict-listrange", "value": {"objnames": [key]}}
+        url = f"{cluster.endpoint}/v1/buckets/encoded?provider=aws"
+        assert requests.delete(url, json=action, timeout=20).ok
+        got = ours.get_object(**which)
+        assert {name: got[name] for name in headers} == headers, key

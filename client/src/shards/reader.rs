@@ -6,9 +6,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use forebay_core::archive::{
-    ArchiveFormat, Limits, TarReader, decompress, from_io, is_behind_end,
-};
+use forebay_core::archive::{ArchiveFormat, Limits, TarReader, decompress, from_io, is_behind_end};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::{Bucket, Error, ErrorCode, ObjectName, Result};
 use futures::StreamExt;
@@ -297,7 +295,8 @@ impl Assembler {
     /// which is that of its sample.
     fn add(&mut self, member: &str, data: Result<Vec<u8>>) -> Result<Option<ShardItem>> {
         let Some(naming) = self.naming else {
-            let sample = |data| Sample { key: member.to_owned(), parts: vec![(String::new(), data)] };
+            let sample =
+                |data| Sample { key: member.to_owned(), parts: vec![(String::new(), data)] };
             return Ok(Some(data.map(sample)));
         };
         let Some((key, extension)) = naming.split(member) else { return Ok(None) };

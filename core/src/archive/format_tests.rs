@@ -166,7 +166,9 @@ fn the_content_says_the_format_where_it_is_clear() {
             assert_eq!(ArchiveFormat::detect(named, &pack(format, &tar)).unwrap(), format);
         }
         assert_eq!(ArchiveFormat::detect(named, b"PK\x03\x04").unwrap(), Zip);
-        for (head, says) in [(&b"BZh91AY"[..], "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"7z\xbc\xaf\x27\x1c", "7z")] {
+        for (head, says) in
+            [(&b"BZh91AY"[..], "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"7z\xbc\xaf\x27\x1c", "7z")]
+        {
             let error = ArchiveFormat::detect(named, head).unwrap_err();
             assert_eq!(error.code, ErrorCode::Unsupported);
             assert!(error.message.contains(says), "{error}");

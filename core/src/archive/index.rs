@@ -51,7 +51,8 @@ impl Member {
         if !self.is_sparse {
             return Ok(());
         }
-        let what = format!("member \"{}\" is stored as a sparse file, which is not read", self.name);
+        let what =
+            format!("member \"{}\" is stored as a sparse file, which is not read", self.name);
         Err(Error::unsupported(what).hint("write the archive without --sparse"))
     }
 }

@@ -293,7 +293,8 @@ fn read_entry(
     let made_on = fixed[5];
     let mode = u32_at(fixed, 38)? >> 16;
     // Links, devices and folders are nobody's data. A pipe is what `zip` calls its standard input.
-    let is_bare = matches!(mode & 0o170_000, 0o040_000 | 0o120_000 | 0o020_000 | 0o060_000 | 0o140_000);
+    let is_bare =
+        matches!(mode & 0o170_000, 0o040_000 | 0o120_000 | 0o020_000 | 0o060_000 | 0o140_000);
     if name.ends_with('/') || (made_on == UNIX && is_bare) {
         return Ok(None);
     }

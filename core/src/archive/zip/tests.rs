@@ -241,8 +241,7 @@ fn members_that_claim_the_same_bytes_again_and_again_are_refused() {
 /// call UTF-8.
 fn with_names(names: &[&[u8]]) -> Vec<u8> {
     let places = names.iter().zip('a'..).map(|(name, c)| c.to_string().repeat(name.len()));
-    let files: Vec<_> =
-        places.map(|name| (name.clone(), name.into_bytes(), true, false)).collect();
+    let files: Vec<_> = places.map(|name| (name.clone(), name.into_bytes(), true, false)).collect();
     let mut bytes = build(&files);
     for (place, name) in files.iter().zip(names) {
         let (mut at, from) = (0, place.0.as_bytes());

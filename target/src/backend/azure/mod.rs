@@ -31,10 +31,10 @@ use forebay_node::bill::Bill;
 use futures::StreamExt;
 use tokio::time::timeout;
 
+use super::RemotePage;
 use super::place::Place;
 use super::source::kept_content_type;
 use super::{After, Backend, CONTENT_HEADERS, ContentHeaders, PutBody, RemoteMeta, RemoteObject};
-use super::RemotePage;
 pub use client::AzureSettings;
 pub(crate) use client::{AzureClient, AzureClients};
 pub use credentials::AzureCredentials;

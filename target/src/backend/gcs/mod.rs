@@ -25,10 +25,10 @@ use google_cloud_storage::client::Storage;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder};
 
+use super::RemotePage;
 use super::place::Place;
 use super::source::kept_content_type;
 use super::{After, Backend, ContentHeaders, Described, PutBody, RemoteMeta, RemoteObject};
-use super::RemotePage;
 pub use client::GcsSettings;
 pub(crate) use client::{GcsClient, GcsClients};
 use error::{Errors, Failure};

@@ -187,7 +187,7 @@ struct Upload<'a> {
 enum Step {
     /// So many bytes are there, and more are wanted.
     Persisted(u64),
-    Done(Resource),
+    Done(Box<Resource>),
 }
 
 impl Upload<'_> {
@@ -265,7 +265,8 @@ impl Upload<'_> {
 
 async fn read_step(answer: Response) -> Result<Step, Failure> {
     if answer.status().as_u16() != RESUME_INCOMPLETE {
-        return answer.json().await.map(Step::Done).map_err(|e| Failure::of_http(&e));
+        let object = answer.json().await.map_err(|e| Failure::of_http(&e))?;
+        return Ok(Step::Done(Box::new(object)));
     }
     let Some(range) = answer.headers().get("range") else { return Ok(Step::Persisted(0)) };
     let last = range.to_str().ok().and_then(|r| r.strip_prefix("bytes=0-")?.parse::<u64>().ok());

@@ -25,10 +25,10 @@ use reqwest::{Method, RequestBuilder, Response, Url};
 use tokio::time::timeout;
 
 use super::bounded::has_long_head;
+use super::content_headers;
 use super::place::Place;
 use super::source::{content_range, kept_content_type};
 use super::{After, Backend, BodyStream, PutBody, RemoteMeta, RemoteObject, RemotePage};
-use super::content_headers;
 use crate::egress::Guarded;
 use error::Errors;
 
