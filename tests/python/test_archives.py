@@ -98,6 +98,14 @@ def zip_of(
     return bytes(out.data) if isinstance(out, Pipe) else out.getvalue()
 
 
+def bzip2_zip() -> bytes:
+    """A zip whose member is compressed in a way that is not read."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("a", b"a" * 100)
+    return out.getvalue()
+
+
 def in_tar(data: bytes) -> dict[bytes, bytes]:
     """Members by the bytes of their names, as `tarfile` finds them."""
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
@@ -107,10 +115,18 @@ def in_tar(data: bytes) -> dict[bytes, bytes]:
 
 
 def in_zip(data: bytes) -> dict[bytes, bytes]:
-    """Members by their names, as `zipfile` finds them."""
+    """Members by their names, as `zipfile` finds them. Names of which nothing says that they are UTF-8
+    are UTF-8 if all are, as `unzip` takes them: Info-ZIP writes them so.
+    """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        names = [name for name in archive.namelist() if not name.endswith("/")]
-        return {name.encode(): archive.read(name) for name in names}
+        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+        legacy = [entry.filename for entry in entries if not entry.flag_bits & 0x800]
+        try:
+            names = {name: name.encode("cp437").decode() for name in legacy}
+        except UnicodeDecodeError:
+            names = {}
+        read = {entry.filename: archive.read(entry) for entry in entries}
+        return {names.get(name, name).encode(): content for name, content in read.items()}
 
 
 def by_gnu_tar(*options: str) -> Callable[[Path], bytes]:
@@ -170,9 +186,7 @@ TARS: dict[str, Callable[[Path], bytes]] = {
 ZIPS: dict[str, Callable[[Path], bytes]] = {
     "info.zip": by_info_zip(),
     "info-stored.zip": by_info_zip("-0"),
-    "info-zip64.zip": by_info_zip("-fz"),
     "piped.zip": of_stdin(),
-    "piped-zip64.zip": of_stdin("-fz"),
     "streamed.zip": lambda folder: zip_of(["a", "b/c"], to=Pipe()),
     "streamed-zip64.zip": lambda folder: zip_of(["a", "b/c"], to=Pipe(), zip64=True),
     "zip64.zip": lambda folder: zip_of(["a", "b/c"], zip64=True),
@@ -266,7 +280,7 @@ def test_samples_of_such_shards_are_distinct_and_in_order(
         ("cut.tar", tar_of(["a", "b"])[:1500], "ends at byte 1500"),
         ("cut.tar.gz", gzip.compress(tar_of(["a", "b"]))[:60], "archive ends at byte"),
         ("cut.zip", zip_of(["a", "b"])[:60], "without its directory"),
-        ("bzip2.zip", zip_of(["a"]).replace(b"\x08\0", b"\x0c\0"), "compressed by bzip2"),
+        ("bzip2.zip", bzip2_zip(), "compressed by bzip2"),
     ],
 )
 def test_what_is_not_read_says_what_it_is(
