@@ -244,7 +244,7 @@ pub async fn serve(
                     tracing::warn!(cap, "connections are refused: there are as many as may be");
                 }
                 lifecycle.spawn(async move {
-                    refusal.send(stream, &server.identity.label()).await;
+                    refusal.send(stream, &server.edge.identity().label()).await;
                 });
             }
         }
