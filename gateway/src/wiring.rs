@@ -268,6 +268,7 @@ impl Parts {
                 changes,
                 group: group.clone(),
                 maps: maps.clone(),
+                instance: identity.instance,
             }))
             .merge(daemon::router(daemon::Daemon {
                 maps: maps.clone(),

@@ -30,6 +30,8 @@ pub(crate) struct Internal {
     pub(crate) changes: Changes,
     pub(crate) group: Group,
     pub(crate) maps: Maps,
+    /// The id of this process, new at each start.
+    pub(crate) instance: u64,
 }
 
 pub(crate) fn router(state: Internal) -> Router {
@@ -90,7 +92,7 @@ async fn group(State(state): State<Internal>) -> Response {
 
 /// The id of this process.
 async fn instance(State(state): State<Internal>) -> Response {
-    json(&state.identity.instance)
+    json(&state.instance)
 }
 
 /// Messages of Raft.
