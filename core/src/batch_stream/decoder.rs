@@ -122,6 +122,9 @@ impl Decoder {
         let mut all = buffer.freeze();
         for row in self.rows.drain(..count) {
             let payload = all.split_to(row.size);
+            if self.is_joining {
+                row.check_whole(payload.len())?;
+            }
             row.check(&payload, &mut self.entries, &mut self.total)?;
             out.push_back(row.with(payload));
         }
@@ -168,6 +171,9 @@ impl Decoder {
         if self.is_joining && row.more && row.status == 0 {
             self.joined.insert(row.index, room);
         } else {
+            if self.is_joining {
+                row.check_whole(room.as_ref().as_ref().len())?;
+            }
             out.push_back(row.with(room.finish()));
         }
         Ok(true)
@@ -246,6 +252,15 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Pending {
+    /// Checks that an entry of which nothing more comes has all its bytes.
+    fn check_whole(&self, bytes: usize) -> Result<()> {
+        if self.status != 0 || bytes as u64 == self.total {
+            return Ok(());
+        }
+        let Self { index, total, .. } = self;
+        Err(corrupt(&format!("entry {index} has {bytes} bytes, not the {total} of its size")))
+    }
+
     /// Room for the payload, or for the entry that it is the first piece of.
     fn room(&self, is_joining: bool, rooms: Option<&Rooms>) -> Box<dyn Room> {
         let size = match is_joining && self.status == 0 {

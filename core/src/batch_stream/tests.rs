@@ -197,6 +197,17 @@ fn an_entry_that_is_longer_than_its_size_is_corrupt() {
 }
 
 #[test]
+fn an_entry_of_another_length_than_its_size_is_corrupt_however_its_bytes_come() {
+    let short = [entry(0, 0, true, 5, 12), entry(0, 0, false, 6, 12)];
+    for rows in [&short[..], &[entry(0, 0, false, 5, 6)], &[entry(0, 0, false, 5, 4)]] {
+        for step in [1, 7, 40, 100_000] {
+            let error = decoded(None, rows, step).unwrap_err();
+            assert!(error.message.contains("its size"), "{step}: {error}");
+        }
+    }
+}
+
+#[test]
 fn a_flipped_bit_in_a_later_piece_is_noticed() {
     let rows = [entry(0, 0, true, 40, 80), entry(0, 0, false, 40, 80)];
     let mut bytes = encode(&rows, 3);
