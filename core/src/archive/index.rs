@@ -345,7 +345,13 @@ mod tests {
             local: offset.is_multiple_of(2),
             ..Stat::new(offset as i64 * 99, offset as u32)
         };
-        Member { name: name.into(), offset, size: offset + 1, stat, is_sparse: offset.is_multiple_of(3) }
+        Member {
+            name: name.into(),
+            offset,
+            size: offset + 1,
+            stat,
+            is_sparse: offset.is_multiple_of(3),
+        }
     }
 
     #[test]
