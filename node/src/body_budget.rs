@@ -95,8 +95,14 @@ mod tests {
         assert_eq!(BUDGET.available_permits(), 1);
         drop(clone);
         assert_eq!(BUDGET.available_permits(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_body_has_a_limit_of_its_own() {
+        static BUDGET: Semaphore = Semaphore::const_new(100);
+        assert_eq!(read(&BUDGET, 1 << 20).await.unwrap().len(), 1 << 20);
         let e = read(&BUDGET, (1 << 20) + 1).await.unwrap_err();
         assert!(e.message.contains("too large"), "{e}");
-        assert_eq!(BUDGET.available_permits(), 3);
+        assert_eq!(BUDGET.available_permits(), 100);
     }
 }

@@ -34,7 +34,7 @@ fn edge() -> Edge {
 
 fn signer() -> Signer {
     let secret = ClusterSecret::new("0123456789abcdef").unwrap();
-    Signer::new(secret, NodeId::new("target-1").unwrap(), 100)
+    Signer::new(secret, NodeId::new("target-1").unwrap(), rand::random())
 }
 
 fn request(method: &str, uri: &str, headers: &[(&str, &str)], body: &'static str) -> Request {
