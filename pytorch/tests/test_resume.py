@@ -219,6 +219,60 @@ def test_a_state_of_an_epochs_end_goes_on_with_the_next_epoch() -> None:
     assert len(list(sampler)) == 10
 
 
+@pytest.mark.parametrize(
+    "kind,drop_last,workers,persistent",
+    [
+        ("sampler", False, 0, False),
+        ("sampler", True, 0, False),
+        ("sampler", False, 2, False),
+        ("sampler", True, 2, True),
+        ("sampler that drops", False, 0, False),
+        ("sampler that drops", False, 2, False),
+        ("batches", False, 0, False),
+        ("batches", False, 2, False),
+        ("batches", True, 2, True),
+    ],
+)
+def test_after_a_short_epoch_a_stateful_data_loader_goes_on_with_the_next_one(
+    kind: str, drop_last: bool, workers: int, persistent: bool
+) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+    def loader() -> Any:
+        # The workers read the three batches of an epoch ahead, and its end.
+        source = Numbers(11)
+        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": persistent}
+        if kind == "batches":
+            sampler: Any = DynamicBatchSampler(
+                source, 4, cost_fn=lambda _: 1, shuffle=True, seed=3, drop_last=drop_last
+            )
+            return stateful(source, batch_sampler=sampler, **options)
+        sampler = DistributedShardSampler(
+            source,
+            seed=3,
+            rank=1,
+            world_size=2,
+            equal_length="drop" if kind == "sampler that drops" else "wrap",
+        )
+        return stateful(source, batch_size=2, sampler=sampler, drop_last=drop_last, **options)
+
+    def epoch(batches: Any, count: int | None = None) -> list[list[int]]:
+        return [batch.tolist() for batch in itertools.islice(batches, count)]
+
+    whole = loader()
+    expected = [epoch(whole) for _ in range(4)]
+    assert len({str(batches) for batches in expected}) == 4
+    finished = loader()
+    assert epoch(finished) == expected[0]
+    resumed = loader()
+    resumed.load_state_dict(finished.state_dict())
+    assert epoch(resumed) == expected[1]
+    again = loader()
+    again.load_state_dict(resumed.state_dict())
+    assert epoch(again, 1) == expected[2][:1], "left early"
+    assert epoch(again) == expected[3]
+
+
 def test_a_state_of_other_data_is_refused() -> None:
     state = sampler_state(3)
     with pytest.raises(ValueError, match="of 10 entries, of which this one has 11"):

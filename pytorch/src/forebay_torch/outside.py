@@ -9,7 +9,7 @@ asked for; a forked worker has the stack of the process that it was forked from.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,6 +22,8 @@ __all__ = [
     "checked",
     "epoch",
     "is_called_by_lightning",
+    "is_loading_finished_pass",
+    "is_pass_dropped",
     "is_predicting",
     "loader",
     "splitter",
@@ -144,6 +146,30 @@ def is_predicting() -> bool:
         type(own).__name__ == "_IndexBatchSamplerWrapper" and _package(frame) in _LIGHTNING
         for frame, own in _callers()
     )
+
+
+def is_loading_finished_pass() -> bool:
+    """Whether a StatefulDataLoader loads a state that it saved at the end of a pass."""
+    return _loading() is not None
+
+
+def is_pass_dropped() -> bool:
+    """Whether the pass that begins is one that a StatefulDataLoader drops unread.
+
+    If its state is of the end of a pass, its workers first read ahead from the place in the state.
+    Then it begins a pass anew.
+    """
+    found = _loading()
+    return found is not None and found._num_workers > 0
+
+
+def _loading() -> Any:
+    """The iterator of a StatefulDataLoader that is being made from a state of the end of a pass."""
+    for frame, own in _callers(frozenset(("__init__",))):
+        state = frame.f_locals.get("next_iter_state")
+        if isinstance(state, Mapping) and state.get("_iterator_finished"):
+            return own
+    return None
 
 
 def is_called_by_lightning(depth: int = 2) -> bool:

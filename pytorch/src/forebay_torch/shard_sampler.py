@@ -62,8 +62,7 @@ class ResumableSampler(Sampler[T], ABC):
         # Epoch and beginning of the next pass; None: the epoch after the latest one.
         self._next: tuple[int, int] | None = (0, 0)
         self._latest: _Given | None = None
-        # A state of the end of an epoch was loaded, so that the next begins. A StatefulDataLoader
-        # then begins a pass, drops it and begins it again, which must not be a third epoch.
+        # The epoch of whose end a state was loaded, until the next epoch begins.
         self._over: int | None = None
 
     def set_epoch(self, epoch: int) -> None:
@@ -84,13 +83,14 @@ class ResumableSampler(Sampler[T], ABC):
         for entry in self._entries(made.epoch, self._mine(made.epoch, made.base)):
             made.given += 1
             yield entry
-        if self._latest is made:
-            self._over = None
 
     def _begin(self) -> _Given:
-        """Begins the next pass."""
+        """Begins the next pass. One that its loader drops is begun a second time."""
         self._epoch, start = self._coming()
-        self._next = None
+        if outside.is_pass_dropped():
+            self._next = (self._epoch, start)
+        else:
+            self._next = self._over = None
         self._latest = _Given(self._epoch, start)
         return self._latest
 
@@ -98,7 +98,7 @@ class ResumableSampler(Sampler[T], ABC):
         """Epoch and beginning of the next pass."""
         if self._next is not None:
             return self._next
-        return self._epoch + (self._over is None), 0
+        return self._epoch + 1, 0
 
     def __copy__(self) -> Self:
         twin = type(self).__new__(type(self))
@@ -161,7 +161,9 @@ class ResumableSampler(Sampler[T], ABC):
             fingerprint=self._fingerprint(),
         )
         self._over = None
-        if 0 < total <= consumed:
+        # Ranks and loaders may leave out the last entries of an epoch.
+        is_over = total <= consumed or outside.is_loading_finished_pass()
+        if total > 0 and consumed > 0 and is_over:
             self._over, self._epoch, consumed = self._epoch, self._epoch + 1, 0
         self._next = (self._epoch, consumed)
         self._latest = None
