@@ -16,6 +16,7 @@ import ctypes
 import os
 import weakref
 from collections.abc import Mapping, Sequence
+from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple, Self
 
 from forebay_torch import order, outside, place
@@ -152,6 +153,10 @@ class Cursor(SharedCells):
         self._trained: int | None = None
         self._trained_passes = 0
         self._offset = 0
+        # Whether a worker is being spawned for a pass that its loader drops, and the epoch of the
+        # pass after that one where it is not the epoch of the loaded state.
+        self._is_dropped = False
+        self._epoch_after: int | None = None
         self._latest: Pass | None = None
         self._passes: weakref.WeakSet[Pass] = weakref.WeakSet()
 
@@ -201,6 +206,11 @@ class Cursor(SharedCells):
                 "load resume_state(state of the loader) into the dataset instead"
             )
         self._forget_passes()
+        if self._is_dropped or outside.is_pass_dropped():
+            # The epoch that was over must not take the place of the one that is to come.
+            is_known = self._is_chosen or self._trained is not None or outside.epoch() is not None
+            self._epoch_after = self._epoch if is_known else None
+            self._is_dropped = False
         self._epoch = epoch
         self._resume = _Resume(epoch, at, earlier, part["delivered"])
 
@@ -233,10 +243,12 @@ class Cursor(SharedCells):
         if made._begun_by:
             return
         made._begun_by = os.getpid()
-        is_follower = self.is_follower
+        after, self._epoch_after = self._epoch_after, None
+        is_follower = self.is_follower and after is None
         if is_follower:
             self._read_training_process()
-        self._follow_lightning()
+        if after is None:
+            self._follow_lightning()
         resume = self._due()
         made.epoch = self._epoch
         made.is_split = outside.splitter() is not None
@@ -249,7 +261,9 @@ class Cursor(SharedCells):
                 self._take(resume.load)
             self._report(made)
         self._resume = None
-        if not is_follower:
+        if after is not None:
+            self._epoch = after
+        elif not is_follower:
             self._publish()
             self._floor = self._version
 
@@ -533,6 +547,7 @@ class Cursor(SharedCells):
         del state["_passes"]
         trained = outside.epoch()
         state["_trained"] = self._trained if trained is None else trained
+        state["_is_dropped"] = get_spawning_popen() is not None and outside.is_pass_dropped()
         # All workers of a pass get the same, whatever those that run already have taken.
         return state if state["_block"] is not None else {**state, **self._values()}
 
