@@ -20,6 +20,7 @@ from conftest import REPOSITORY, Cluster, Minio
 
 pytest.importorskip("lightning", reason="not in PYTHONPATH; see ci/lightning.sh")
 
+from forebay_torch import ThreadLoader  # noqa: E402
 from forebay_torch.compat.dataflux.lightning import (  # noqa: E402
     DatafluxFSDPStrategy,
     DatafluxLightningAsyncCheckpoint,
@@ -253,3 +254,58 @@ def test_DF18_both_forms_of_dataflux_are_taken(kind: Any, bucket: forebay.Bucket
         kind("project", object(), disable_multipart=True)
     with pytest.raises(TypeError, match="twice"):
         kind("project", "b", bucket_name="b")
+
+
+class Seen(BoringModel):
+    """Keeps the numbers of its batches."""
+
+    def __init__(self, asks_for_steps: bool) -> None:
+        super().__init__()
+        self.asks_for_steps = asks_for_steps
+        self.numbers: list[int] = []
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> Any:
+        self.numbers += batch.tolist()
+        return super().training_step(torch.ones(len(batch), 32), batch_idx)
+
+    def validation_step(self, batch: torch.Tensor, batch_idx: int) -> None:
+        pass
+
+    def configure_optimizers(self) -> Any:
+        if self.asks_for_steps:
+            assert self.trainer.estimated_stepping_batches > 0
+        return super().configure_optimizers()
+
+
+def train(model: Seen, ckpt_path: Any = None, **options: Any) -> Trainer:
+    trainer = Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+    dataset: Any = range(50)
+    loaders = [ThreadLoader(dataset, 4, shuffle=True), ThreadLoader(dataset, 4)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.fit(model, *loaders, ckpt_path=ckpt_path)
+    return trainer
+
+
+def test_a_trainer_resumes_in_mid_epoch_or_says_why_it_does_not(tmp_path: Path) -> None:
+    first = Seen(False)
+    # The validation looks at the loader's batch sampler.
+    keeping = ModelCheckpoint(dirpath=tmp_path, every_n_train_steps=5)
+    train(first, max_steps=5, val_check_interval=3, callbacks=[keeping])
+    saved = keeping.best_model_path
+    second = Seen(False)
+    train(second, saved, max_epochs=1, enable_checkpointing=False)
+    assert sorted(first.numbers + second.numbers) == list(range(50))
+    third = Seen(True)
+    with pytest.raises(RuntimeError, match="ThreadLoader: .*estimated_stepping_batches: compute"):
+        train(third, saved, max_epochs=1, enable_checkpointing=False)
+    assert third.numbers == []
+    whole = Seen(True)
+    train(whole, max_epochs=2, enable_checkpointing=False)
+    assert sorted(whole.numbers) == sorted([*range(50)] * 2), "without a checkpoint nothing is lost"

@@ -242,6 +242,7 @@ class Cursor(SharedCells):
         """Decides what the pass is; a pass that has begun stays what it is."""
         if made._begun_by:
             return
+        outside.refuse_unloaded_state(self._name)
         made._begun_by = os.getpid()
         after, self._epoch_after = self._epoch_after, None
         is_follower = self.is_follower and after is None

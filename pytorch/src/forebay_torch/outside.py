@@ -26,6 +26,7 @@ __all__ = [
     "is_pass_dropped",
     "is_predicting",
     "loader",
+    "refuse_unloaded_state",
     "splitter",
 ]
 
@@ -138,6 +139,32 @@ def epoch() -> int | None:
         if "_FitLoop" in names:
             return int(own.epoch_progress.current.processed)
     return None
+
+
+def refuse_unloaded_state(owner: str) -> None:
+    """Raises if Lightning begins to train with a state of its loaders that it never loads.
+
+    Lightning loads it when it makes the loaders. If ``configure_optimizers`` asks how many steps there
+    are, it makes the loaders before it restores the checkpoint.
+
+    Raises:
+        RuntimeError: Samples would be lost and others come twice.
+    """
+    for frame, own in _callers(None):
+        kinds = {kind.__name__ for kind in type(own).__mro__}
+        if kinds & {"_EvaluationLoop", "_PredictionLoop"}:
+            return
+        if "_FitLoop" in kinds:
+            if frame.f_code.co_name != "setup_data" and getattr(
+                own, "_combined_loader_states_to_load", None
+            ):
+                raise RuntimeError(
+                    f"{owner}: Lightning made the loaders before it restored the checkpoint, and does "
+                    "not load their state: samples would be lost and others come twice. A hook like "
+                    "configure_optimizers asks for trainer.estimated_stepping_batches: compute that "
+                    "number there, or ask for it in on_train_start"
+                )
+            return
 
 
 def is_predicting() -> bool:

@@ -86,6 +86,7 @@ class ResumableSampler(Sampler[T], ABC):
 
     def _begin(self) -> _Given:
         """Begins the next pass. One that its loader drops is begun a second time."""
+        outside.refuse_unloaded_state(type(self).__name__)
         self._epoch, start = self._coming()
         if outside.is_pass_dropped():
             self._next = (self._epoch, start)

@@ -15,7 +15,7 @@ from torch.utils.data.datapipes.datapipe import IterDataPipe
 from torch.utils.data.graph_settings import apply_sharding
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
-from forebay_torch import place
+from forebay_torch import outside, place
 from forebay_torch.ahead import FetchedAhead
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch.batch_memory import BatchMemory
@@ -164,6 +164,7 @@ class ThreadLoader(AsyncSamples):
 
     def __iter__(self) -> Iterator[Any]:
         # With the first batch that is taken: an iterator that nobody reads begins no pass.
+        outside.refuse_unloaded_state(type(self).__name__)
         taken = self._taken = _Taken(self)
         made = self._pass = taken.threads
         try:
@@ -190,6 +191,13 @@ class ThreadLoader(AsyncSamples):
         """What has the order: a sampler, a batch sampler, or an iterable dataset. Lightning tells
         this its epochs."""
         return self._counter
+
+    @property
+    def batch_sampler(self) -> Any:
+        """What makes the batches of indices of a map-style dataset."""
+        if self._is_iterable:
+            raise AttributeError("a ThreadLoader of an iterable dataset has no batch_sampler")
+        return self._batches
 
     def __len__(self) -> int:
         """The number of batches of an epoch of this rank."""
