@@ -33,9 +33,18 @@ def make_state(
 
 
 def read_state(
-    owner: str, state: Mapping[str, Any], *, seed: int, total: int, fingerprint: str
+    owner: str,
+    state: Mapping[str, Any],
+    *,
+    seed: int,
+    total: int,
+    fingerprint: str,
+    takes_listed: bool = False,
 ) -> tuple[int, int]:
     """Epoch and consumed positions of a state, once it is known to fit.
+
+    Args:
+        takes_listed: Whether the message names ``data="listed"``, for data that grew.
 
     Raises:
         ValueError: It is of something else, or of another order.
@@ -48,9 +57,16 @@ def read_state(
     if state["seed"] != seed:
         raise ValueError(f"{owner}: the state is of seed {state['seed']}, this one has {seed}")
     if (state["total"], state["order"]) != (total, fingerprint):
+        is_growth = takes_listed and state["total"] < total
+        hint = (
+            '; if objects came, load_state_dict(state, data="listed") goes on with those of then'
+            if is_growth
+            else ""
+        )
         raise ValueError(
             f"{owner}: the state is of {state['total']} entries, of which this one has {total}, or "
             "the same number in another order: the data or its settings changed since it was saved"
+            f"{hint}"
         )
     return state["epoch"], state.get("consumed", 0)
 

@@ -9,7 +9,7 @@ import warnings
 from abc import ABCMeta
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -146,10 +146,10 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
             world_size=world_size,
             equal_length=equal_length,
             replication=replication,
+            source=data_source,
         )
         if time_slice is not None and (bucketing or self._rank_and_world()[1] > 1):
             raise ValueError("time_slice goes with one rank and without bucketing")
-        self._data_source = data_source
         self._limit = self.max_batch_size = max_batch_size
         self._drop_last = drop_last
         self._allow_oversized = allow_oversized_samples
@@ -198,7 +198,21 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
                 sampler cannot know; a StatefulDataLoader can.
         """
         self._refuse_timed("state")
-        return self._state(num_batches)
+        state = self._state(num_batches)
+        # The total is of batches.
+        return {**state, "listed": len(self._view_of(num_batches)._source.objects)}
+
+    def _objects_in(self, state: Mapping[str, Any]) -> int:
+        if "listed" not in state:
+            raise ValueError(
+                f'{type(self).__name__}: data="listed" needs a state that says how many objects were '
+                "listed; this one was saved by an earlier version"
+            )
+        return int(state["listed"])
+
+    def _read(self, source: Any) -> None:
+        super()._read(source)
+        self._known_costs = self._plan = None
 
     def _refuse_timed(self, what: str) -> None:
         if self._time_slice is not None:
@@ -222,7 +236,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
         if self._cost_fn is not None:
             self._costs()
         return self._prints.of(
-            self._data_source.objects,
+            self._source.objects,
             self._shuffle,
             self._limit,
             self._drop_last and self._saturation,
@@ -236,7 +250,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
 
     def _batches(self, epoch: int) -> _Batches:
         """The batches of all ranks in an epoch."""
-        key = (epoch if self._shuffle else 0, len(self._data_source.objects))
+        key = (epoch if self._shuffle else 0, len(self._source.objects))
         if self._plan is None or self._plan[0] != key:
             self._plan = (key, self._make(epoch))
         return self._plan[1]
@@ -310,7 +324,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
         if outside.splitter() is not None or self._rank_and_world()[1] > 1:
             raise ValueError("a sampler with a time_slice goes with one rank: its batches differ")
         epoch = self._begin().epoch
-        objects, limit = self._data_source.objects, self._limit
+        objects, limit = self._source.objects, self._limit
         slice_s = self._time_slice or 0.0
         batch: list[int] = []
         filling, due = _Filling(self._padded), time.monotonic() + slice_s
@@ -334,12 +348,12 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
             yield batch
 
     def _indices(self, epoch: int) -> torch.Tensor:
-        total = len(self._data_source.objects)
+        total = len(self._source.objects)
         return order.epoch_order(total, self._seed, epoch) if self._shuffle else torch.arange(total)
 
     def _costs(self) -> torch.Tensor:
         """What each sample costs: int64 bytes, or float64 of ``cost_fn``."""
-        objects = self._data_source.objects
+        objects = self._source.objects
         if self._cost_fn is None:
             if isinstance(objects, Listing) and len(objects):
                 return torch.frombuffer(objects.sizes, dtype=torch.int64)
@@ -355,7 +369,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
 
     def _warn(self, batches: _Batches) -> None:
         if batches.left_out:
-            name, _ = self._data_source.objects[batches.first_left_out]
+            name, _ = self._source.objects[batches.first_left_out]
             cost = self._costs()[batches.first_left_out].item()
             self._warn_of(name, cost, batches.left_out - 1)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, default_convert
@@ -237,15 +237,21 @@ class ThreadLoader(AsyncSamples):
             state = self._counter.state_dict(num_samples=samples)
         return state
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, data: Literal["same", "listed"] = "same"
+    ) -> None:
         """Makes the next pass go on where the state says; the one after it is whole again.
 
         A loop that is still going over the loader gets a RuntimeError.
+
+        Args:
+            data: As for the sampler or dataset.
         """
         if self._pass is not None:
             self._pass.close()
             self._pass = self._taken = None
-        self._counter.load_state_dict(state)
+        # Samplers of others have no such argument.
+        self._counter.load_state_dict(state, **({} if data == "same" else {"data": data}))
 
     def stats(self) -> LoaderStats:
         """Where the time of the loop went."""

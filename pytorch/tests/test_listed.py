@@ -1,0 +1,108 @@
+"""Going on with what was listed when a state was saved, although objects came since."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from forebay_cluster import wait_until
+
+import forebay
+from forebay_torch import DistributedShardSampler, DynamicBatchSampler, MapDataset, ThreadLoader
+
+NAMES = [f"m/{i:02}" for i in range(11)]
+EARLIER, LATER = ["a/0", "m/035", "z/1"], ["n/0", "n/1", "z/2"]
+
+
+@pytest.fixture
+def filled(cluster: Any) -> Iterator[forebay.Bucket]:
+    bucket = forebay.Client(cluster.endpoint, timeout=20).bucket(f"l-{uuid.uuid4().hex[:8]}").create()
+    bucket.put_many((name, b"xy") for name in NAMES)
+    yield bucket
+    bucket.delete()
+
+
+def put_later(bucket: forebay.Bucket, *new: str) -> None:
+    """Puts objects that are newer than those of the bucket, in whole seconds as HTTP has them."""
+    newest = max(bucket.object(name).head().mtime for name in bucket.list_snapshot().names())
+    wait_until(lambda: time.time() >= newest + 1, "a second has passed")
+    bucket.put_many((name, b"xyz") for name in new)
+
+
+def made(kind: str, bucket: forebay.Bucket) -> tuple[MapDataset, Any]:
+    dataset = MapDataset(bucket)
+    if kind == "sampler":
+        return dataset, DistributedShardSampler(dataset, seed=3)
+    return dataset, DynamicBatchSampler(dataset, 6, shuffle=True, seed=3)
+
+
+def names(dataset: MapDataset, entries: Any) -> list[str]:
+    rows = [row for entry in entries for row in (entry if isinstance(entry, list) else [entry])]
+    return [dataset.objects.name(row) for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["sampler", "batches"])
+@pytest.mark.parametrize("new", [LATER, EARLIER])
+def test_an_epoch_goes_on_with_what_was_listed_and_the_next_has_all(
+    filled: forebay.Bucket, kind: str, new: list[str]
+) -> None:
+    dataset, sampler = made(kind, filled)
+    whole = names(dataset, sampler)
+    sampler.set_epoch(0)
+    head = names(dataset, itertools.islice(sampler, 2))
+    state = sampler.state_dict()
+    assert len(repr(state)) < 150
+    put_later(filled, *new)
+    dataset, resumed = made(kind, filled)
+    with pytest.raises(ValueError, match=r'load_state_dict\(state, data="listed"\)'):
+        resumed.load_state_dict(state)
+    resumed.load_state_dict(state, data="listed")
+    entries = iter(resumed)
+    middle = names(dataset, itertools.islice(entries, 1))
+    second = resumed.state_dict()
+    assert head + middle + names(dataset, entries) == whole
+    assert sorted(names(dataset, resumed)) == sorted(NAMES + new), "new objects come with the next epoch"
+    again = made(kind, filled)[1]
+    again.load_state_dict(second, data="listed")
+    again.set_epoch(0)
+    assert head + middle + names(dataset, again) == whole
+    again.load_state_dict(again.state_dict(), data="listed")
+    assert sorted(names(dataset, again)) == sorted(NAMES + new), "a state of the epoch's end"
+    again.load_state_dict(second, data="listed")
+    again.set_epoch(1)
+    assert sorted(names(dataset, again)) == sorted(NAMES + new), "another epoch"
+
+
+def test_a_thread_loader_goes_on_with_what_was_listed(filled: forebay.Bucket) -> None:
+    def loader() -> ThreadLoader:
+        return ThreadLoader(MapDataset(filled), 2, shuffle=True, seed=3)
+
+    first = loader()
+    head = [name for found, _ in itertools.islice(first, 3) for name in found]
+    state = first.state_dict()
+    put_later(filled, "a/0")
+    resumed = loader()
+    resumed.load_state_dict(state, data="listed")
+    assert sorted(head + [name for found, _ in resumed for name in found]) == NAMES
+    assert sum(len(found) for found, _ in resumed) == 12
+
+
+@pytest.mark.parametrize("change", ["deleted", "written again", "fewer"])
+def test_other_changes_than_new_objects_are_refused(filled: forebay.Bucket, change: str) -> None:
+    _, sampler = made("sampler", filled)
+    state = sampler.state_dict()
+    filled.object(NAMES[4]).delete()
+    if change != "fewer":
+        filled.object("a/0").put(b"new")
+    if change == "written again":
+        filled.object(NAMES[4]).put(b"longer than before")
+    _, resumed = made("sampler", filled)
+    told = "not where they were deleted" if change != "written again" else "deleted or written again"
+    with pytest.raises(ValueError, match=told):
+        resumed.load_state_dict(state, data="listed")
+    with pytest.raises(ValueError, match='data is "same" or "listed"'):
+        resumed.load_state_dict(state, data="new")
