@@ -12,7 +12,16 @@ import pytest
 from forebay_cluster import wait_until
 
 import forebay
-from forebay_torch import DistributedShardSampler, DynamicBatchSampler, MapDataset, ThreadLoader
+from forebay_torch import (
+    BatchIterDataset,
+    DistributedShardSampler,
+    DynamicBatchSampler,
+    IterableDataset,
+    MapDataset,
+    ThreadLoader,
+    resume_state,
+)
+from torch.utils.data import DataLoader
 
 NAMES = [f"m/{i:02}" for i in range(11)]
 EARLIER, LATER = ["a/0", "m/035", "z/1"], ["n/0", "n/1", "z/2"]
@@ -89,6 +98,83 @@ def test_a_thread_loader_goes_on_with_what_was_listed(filled: forebay.Bucket) ->
     resumed.load_state_dict(state, data="listed")
     assert sorted(head + [name for found, _ in resumed for name in found]) == NAMES
     assert sum(len(found) for found, _ in resumed) == 12
+
+
+def batch_names(batches: Any, count: int | None = None) -> list[str]:
+    return [name for found, _ in itertools.islice(batches, count) for name in found]
+
+
+@pytest.mark.parametrize(
+    "kind,loader",
+    [
+        (IterableDataset, "none"),
+        (IterableDataset, "workers"),
+        (IterableDataset, "workers that live on"),
+        (IterableDataset, "threads"),
+        (BatchIterDataset, "workers"),
+    ],
+)
+def test_an_iterable_goes_on_with_what_was_listed(
+    filled: forebay.Bucket, kind: type[IterableDataset], loader: str
+) -> None:
+    def stream() -> IterableDataset:
+        return kind(filled, shuffle=True, seed=3, batch_size=2)
+
+    def loaded(dataset: IterableDataset) -> Any:
+        if loader == "threads":
+            return ThreadLoader(dataset, 2, threads=2)
+        workers = 0 if loader == "none" else 2
+        lives_on = loader == "workers that live on"
+        return DataLoader(dataset, 2, num_workers=workers, persistent_workers=lives_on)
+
+    whole = batch_names(loaded(stream()))
+    first = stream()
+    batches = iter(loaded(first))
+    head = batch_names(batches, 2)
+    state = first.state_dict(num_samples=4)
+    put_later(filled, *EARLIER)
+    resumed = stream()
+    with pytest.raises(ValueError, match=r'load_state_dict\(state, data="listed"\)'):
+        resumed.load_state_dict(state)
+    resumed.load_state_dict(state, data="listed")
+    assert resumed.state_dict() == state
+    passes = loaded(resumed)
+    batches = iter(passes)
+    middle = batch_names(batches, 2)
+    second = resumed.state_dict(num_samples=4)
+    assert (second["total"], second["consumed"]) == (len(NAMES), 8)
+    assert head + middle + batch_names(batches) == whole
+    every = batch_names(passes)
+    assert sorted(every) == sorted(NAMES + EARLIER), "new objects come with the next pass"
+    resumed.load_state_dict(second)
+    assert head + middle + batch_names(passes) == whole, "the listing of then is still here"
+    assert batch_names(passes) == every
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_data_loader_goes_on_with_what_was_listed(
+    filled: forebay.Bucket, workers: int
+) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+    def loader(dataset: IterableDataset) -> Any:
+        return stateful(dataset, batch_size=2, num_workers=workers)
+
+    def stream() -> IterableDataset:
+        return IterableDataset(filled, shuffle=True, seed=3, batch_size=2)
+
+    whole = batch_names(loader(stream()))
+    first = loader(stream())
+    head = batch_names(iter(first), 3)
+    state = first.state_dict()
+    put_later(filled, *EARLIER)
+    dataset = stream()
+    dataset.load_state_dict(resume_state(state), data="listed")
+    second = loader(dataset)
+    middle = batch_names(iter(second), 1)
+    third = loader(dataset)
+    third.load_state_dict(second.state_dict())
+    assert head + middle + batch_names(third) == whole
 
 
 @pytest.mark.parametrize("change", ["deleted", "written again", "fewer"])

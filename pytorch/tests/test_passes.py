@@ -182,3 +182,23 @@ def test_many_datasets_need_few_descriptors(filled: forebay.Bucket) -> None:
         assert len(list(Path("/proc/self/fd").iterdir())) - before < 40
     finally:
         shards.delete()
+
+
+@pytest.mark.parametrize("workers,persistent", [(0, False), (2, False), (2, True)])
+def test_after_a_finished_pass_the_chosen_epoch_is_that_of_the_next_one(
+    filled: forebay.Bucket, workers: int, persistent: bool
+) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+    def loader(dataset: IterableDataset) -> Any:
+        # The workers read the whole epoch ahead.
+        return stateful(dataset, batch_size=10, num_workers=workers, persistent_workers=persistent)
+
+    finished = loader(IterableDataset(filled, shuffle=True, seed=4, batch_size=10))
+    assert sorted(batch_names(finished)) == NAMES
+    dataset = IterableDataset(filled, shuffle=True, seed=4, batch_size=10)
+    resumed = loader(dataset)
+    resumed.load_state_dict(finished.state_dict())
+    for epoch in (1, 2):
+        dataset.set_epoch(epoch)
+        assert batch_names(resumed) == epoch_of(epoch)

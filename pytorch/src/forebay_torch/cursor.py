@@ -40,8 +40,9 @@ _TAKEN_LOAD, _TAKEN_BY = 6, 7
 _R_NUMBER, _R_EPOCH, _R_BASE, _R_WORKERS, _R_SPLIT, _R_BLOCK, _R_OFFSET, _R_VERSION = range(
     8, 16
 )
-# Whether somebody chose an epoch; and numbers of earlier passes.
-_IS_CHOSEN, _TABLE = 16, 17
+# Whether somebody chose an epoch; of how many entries the load and the pass are; and numbers of
+# earlier passes.
+_IS_CHOSEN, _RESUME_TOTAL, _R_TOTAL, _TABLE = range(16, 20)
 
 
 class _Resume(NamedTuple):
@@ -52,6 +53,7 @@ class _Resume(NamedTuple):
         earlier: Numbers of the passes of the epoch that were left, where the dataset needs them.
         skip: Samples that this worker has delivered from there on.
         load: The number of the load, which one pass alone may take; 0 if this process has its own.
+        total: How many entries the epoch has; 0 for all that the dataset has.
     """
 
     epoch: int
@@ -59,6 +61,7 @@ class _Resume(NamedTuple):
     earlier: Earlier = ()
     skip: int = 0
     load: int = 0
+    total: int = 0
 
 
 class _Position(NamedTuple):
@@ -69,6 +72,7 @@ class _Position(NamedTuple):
         workers: How many workers or threads deliver it, 0 for the loop itself.
         is_split: Whether a framework shares its samples among ranks.
         block: How many samples in a row one worker delivers.
+        total: How many entries the epoch has; 0 for all that the dataset has.
     """
 
     epoch: int
@@ -77,6 +81,7 @@ class _Position(NamedTuple):
     workers: int
     is_split: bool
     block: int
+    total: int
 
 
 class Pass:
@@ -91,11 +96,12 @@ class Pass:
         is_split: Whether a framework shares its samples among ranks.
         block: How many samples in a row one worker delivers.
         threads: How many threads deliver it, 0 for none but the loop's.
+        total: How many entries the epoch has; 0 for all that the dataset has.
     """
 
     __slots__ = (
         "epoch", "base", "earlier", "skip", "delivered", "is_split", "block", "threads",
-        "_begun_by", "_mark", "__weakref__",
+        "total", "_begun_by", "_mark", "__weakref__",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -104,6 +110,7 @@ class Pass:
         self.is_split = False
         self.block = 1
         self.threads = 0
+        self.total = 0
         # The process that began it.
         self._begun_by = 0
         # What was delivered when the next pass was given another epoch; -1 for never.
@@ -183,19 +190,27 @@ class Cursor(SharedCells):
             made._mark = made.delivered
         self._publish()
 
-    def resume(self, epoch: int, at: int, *, over: bool, earlier: Earlier = ()) -> None:
+    def resume(
+        self, epoch: int, at: int, *, over: bool, earlier: Earlier = (), total: int = 0
+    ) -> None:
         """Begins the next pass at ``at``; or the epoch after it, where it is over."""
         self._forget_passes()
         is_worker = place.worker().is_process
         self._loads += not is_worker
         self._epoch = epoch + over
         load = 0 if is_worker else self._loads
-        self._resume = self._loaded = _Resume(epoch, at, earlier, 0, load)
+        self._resume = self._loaded = _Resume(epoch, at, earlier, 0, load, total)
         self._publish()
         self._floor = self._version
 
     def resume_part(
-        self, epoch: int, at: int, part: Mapping[str, int], world_size: int, earlier: Earlier = ()
+        self,
+        epoch: int,
+        at: int,
+        part: Mapping[str, int],
+        world_size: int,
+        earlier: Earlier = (),
+        total: int = 0,
     ) -> None:
         """Goes on in this worker process where it was itself."""
         worker = place.worker()
@@ -212,20 +227,36 @@ class Cursor(SharedCells):
             self._epoch_after = self._epoch if is_known else None
             self._is_dropped = False
         self._epoch = epoch
-        self._resume = _Resume(epoch, at, earlier, part["delivered"])
+        self._resume = _Resume(epoch, at, earlier, part["delivered"], 0, total)
 
     def load(
-        self, state: Mapping[str, Any], total: int, world_size: int, fingerprint: str
+        self,
+        state: Mapping[str, Any],
+        total: int,
+        world_size: int,
+        fingerprint: str,
+        *,
+        listed: int | None = None,
     ) -> None:
-        """Goes on from a state with the next pass; after an epoch that was over, with the next."""
+        """Goes on from a state with the next pass; after an epoch that was over, with the next.
+
+        Args:
+            listed: ``total`` where that is less than the dataset has now, else 0; None where the
+                dataset cannot go on with less than it has.
+        """
         epoch, consumed = read_state(
-            self._name, state, seed=self.seed, total=total, fingerprint=fingerprint
+            self._name,
+            state,
+            seed=self.seed,
+            total=total,
+            fingerprint=fingerprint,
+            takes_listed=listed is not None,
         )
         part = state.get("part")
         if part is not None:
-            self.resume_part(epoch, consumed, part, world_size)
+            self.resume_part(epoch, consumed, part, world_size, total=listed or 0)
         else:
-            self.resume(epoch, consumed, over=0 < total <= consumed)
+            self.resume(epoch, consumed, over=0 < total <= consumed, total=listed or 0)
 
     # Passes.
 
@@ -255,7 +286,7 @@ class Cursor(SharedCells):
         made.is_split = outside.splitter() is not None
         made.block = self._dealt()
         if resume is not None:
-            made.base, made.earlier = resume.at, resume.earlier
+            made.base, made.earlier, made.total = resume.at, resume.earlier, resume.total
             made.skip = made.delivered = resume.skip
         if is_follower:
             if resume is not None and resume.load:
@@ -322,7 +353,7 @@ class Cursor(SharedCells):
         self.begin(made)
         twin = copy.copy(self)
         twin._epoch = made.epoch
-        twin._resume = _Resume(made.epoch, made.base, made.earlier)
+        twin._resume = _Resume(made.epoch, made.base, made.earlier, total=made.total)
         twin._latest = made
         twin._is_chosen = True
         # A thread does not have the call stack that shows whether Lightning trains.
@@ -378,11 +409,11 @@ class Cursor(SharedCells):
             return reported
         made = self._own_latest()
         if made is not None and (made.is_current or num_samples):
-            workers, is_split = made.threads, made.is_split
-            return _Position(made.epoch, made.base, made.earlier, workers, is_split, made.block)
-        resume = self._due()
-        at, earlier = (0, ()) if resume is None else (resume.at, resume.earlier)
-        return _Position(self._epoch, at, earlier, 0, False, self.block)
+            workers, is_split, block = made.threads, made.is_split, made.block
+            base, earlier, total = made.base, made.earlier, made.total
+            return _Position(made.epoch, base, earlier, workers, is_split, block, total)
+        at, earlier, _, _, total = (self._due() or _Resume(0, 0))[1:]
+        return _Position(self._epoch, at, earlier, 0, False, self.block, total)
 
     def part(self, world_size: int) -> dict[str, int] | None:
         """What this worker process alone knows; None outside of one."""
@@ -470,6 +501,7 @@ class Cursor(SharedCells):
         cells[_RESUME_EPOCH], cells[_RESUME_AT] = (
             (-1, 0) if resume is None else (resume.epoch, resume.at)
         )
+        cells[_RESUME_TOTAL] = 0 if resume is None else resume.total
         earlier = () if resume is None else resume.earlier
         cells[_EARLIER] = len(earlier)
         flat = [number for numbers in earlier for number in numbers]
@@ -494,8 +526,8 @@ class Cursor(SharedCells):
             earlier = tuple(
                 tuple(flat[at : at + _NUMBERS]) for at in range(0, len(flat), _NUMBERS)
             )
-            at = cells[_RESUME_AT]
-            self._resume = _Resume(cells[_RESUME_EPOCH], at, earlier, 0, self._loads)
+            at, total = cells[_RESUME_AT], cells[_RESUME_TOTAL]
+            self._resume = _Resume(cells[_RESUME_EPOCH], at, earlier, 0, self._loads, total)
 
     def _report(self, made: Pass) -> None:
         """Says to the training process which pass this worker begins, once for each pass."""
@@ -508,6 +540,7 @@ class Cursor(SharedCells):
         cells[_R_EPOCH], cells[_R_BASE] = made.epoch, made.base
         cells[_R_WORKERS], cells[_R_OFFSET] = place.worker().total, self._offset
         cells[_R_SPLIT], cells[_R_BLOCK] = made.is_split, made.block
+        cells[_R_TOTAL] = made.total
         cells[_R_VERSION] = self._version
 
     def _reported(self, num_samples: int | None) -> _Position | None:
@@ -522,9 +555,9 @@ class Cursor(SharedCells):
             return None
         base, loaded = cells[_R_BASE], self._loaded
         earlier = loaded.earlier if loaded is not None and base else ()
-        return _Position(
-            cells[_R_EPOCH], base, earlier, cells[_R_WORKERS], bool(cells[_R_SPLIT]), cells[_R_BLOCK]
-        )
+        workers, is_split = cells[_R_WORKERS], bool(cells[_R_SPLIT])
+        epoch, block, total = cells[_R_EPOCH], cells[_R_BLOCK], cells[_R_TOTAL]
+        return _Position(epoch, base, earlier, workers, is_split, block, total)
 
     def _learn_epoch(self) -> None:
         """Takes over the epoch that workers resumed by states of their own, or took of Lightning."""

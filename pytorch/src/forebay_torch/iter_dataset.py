@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
@@ -19,6 +19,7 @@ from forebay_torch.config import Config
 from forebay_torch.cursor import Cursor, Pass, Resumable
 from forebay_torch.fetched import FetchedObject
 from forebay_torch.groups import Group, fitting, pairs
+from forebay_torch.listed import check_data, rows_then
 from forebay_torch.map_dataset import SampleFormat, sources_of
 from forebay_torch.order import EqualLength
 from forebay_torch.own_iter import OwnIteration
@@ -150,6 +151,8 @@ class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDatase
         chosen = sources if ais_source_list is None else ais_source_list
         self._parts = parts_of(owner, chosen, prefix_map, client)
         self._index = self._snapshot()
+        # What was listed when the loaded state was saved, where that is less.
+        self._listed: tuple[ObjectIndex, order.Fingerprint] | None = None
         self._shard_by_rank = shard_by_rank
         self._shuffle = shuffle
         self._seed = seed
@@ -166,7 +169,7 @@ class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDatase
 
     def refresh(self) -> None:
         """Lists the sources anew; call it in the training process, between epochs."""
-        self._index = self._snapshot()
+        self._index, self._listed = self._snapshot(), None
         self.reset()
 
     def _snapshot(self) -> ObjectIndex:
@@ -388,7 +391,9 @@ class IterableDataset(BaseIterDataset):
     def _shown(self, made: Pass) -> Iterator[Any]:
         with Progress(self._show_progress, self._worker_name()) as progress:
             progress.begin(type(self).__name__)
-            samples = outside.checked(type(self).__name__, self._samples(made))
+            self._cursor.begin(made)
+            view = self._view(made.total)
+            samples = outside.checked(type(self).__name__, view._samples(made))
             yield from progress.counted(samples)
 
     def _samples(self, made: Pass) -> Iterator[Any]:
@@ -433,21 +438,69 @@ class IterableDataset(BaseIterDataset):
                 Needed with a plain DataLoader with workers, which read ahead; a
                 StatefulDataLoader asks its workers itself (see ``resume_state``).
         """
-        return self._cursor.state(
-            num_samples, len(self._index.listing), self._rank_and_world()[1], self._fingerprint()
-        )
+        view = self._view(self._cursor.position(num_samples).total)
+        total, world_size = len(view._index.listing), self._rank_and_world()[1]
+        return self._cursor.state(num_samples, total, world_size, view._fingerprint())
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, data: Literal["same", "listed"] = "same"
+    ) -> None:
         """Makes the next pass go on where the state says; the one after it is whole again.
 
         Any number of ranks and workers may go on. Each rank loads the same state: that of rank 0.
 
+        Args:
+            data: As for DistributedShardSampler: ``"listed"`` goes on with what was listed when the
+                state was saved, though objects came since.
+
         Raises:
             ValueError: The state is of other data, of another order or of another seed.
         """
-        self._cursor.load(
-            state, len(self._index.listing), self._rank_and_world()[1], self._fingerprint()
-        )
+        check_data(type(self).__name__, data)
+        view = self._view_then(state, data)
+        total, world_size = len(view._index.listing), self._rank_and_world()[1]
+        listed = 0 if view is self else total
+        self._cursor.load(state, total, world_size, view._fingerprint(), listed=listed)
+        if view is not self:
+            self._listed = view._index, view._prints
+
+    def _view_then(self, state: Mapping[str, Any], data: str) -> Self:
+        """The dataset over what it had when a state was saved: itself, or a copy."""
+        order_then = state.get("order") if isinstance(state, Mapping) else None
+        if order_then is None or self._fingerprint() == order_then:
+            return self
+        if self._listed is not None:
+            view = self._over(*self._listed)
+            if view._fingerprint() == order_then:
+                return view
+        if data == "same":
+            return self
+
+        found: list[Self] = []
+
+        def is_listing(rows: Sequence[int]) -> bool:
+            found[:] = [self._over(self._index.chosen(rows), order.Fingerprint())]
+            return found[0]._fingerprint() == order_then
+
+        rows_then(type(self).__name__, self, state["total"], is_listing)
+        return found[0]
+
+    def _view(self, total: int) -> Self:
+        """The dataset over as many objects as a pass is of; 0 for all."""
+        if total in (0, len(self._index.listing)):
+            return self
+        if self._listed is None or len(self._listed[0].listing) != total:
+            raise RuntimeError(
+                f"{type(self).__name__}: this worker does not have the listing of the state that was "
+                "loaded; make the loader anew after load_state_dict(data=\"listed\")"
+            )
+        return self._over(*self._listed)
+
+    def _over(self, index: ObjectIndex, prints: order.Fingerprint) -> Self:
+        """A copy that reads other objects, and has the same place."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__, _index=index, _prints=prints, _listed=None)
+        return twin
 
     def stats(self) -> DatasetStats:
         """What was read so far, over this process and all its workers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -93,6 +93,16 @@ class ObjectIndex:
         endpoints = sorted({bucket.client.endpoint for bucket in self._buckets})
         if len(endpoints) > 1:
             raise ValueError(f"the sources of a dataset are in one cluster, not in {endpoints}")
+
+    def chosen(self, rows: Sequence[int]) -> ObjectIndex:
+        """The objects in these rows alone, which are in order."""
+        made = ObjectIndex.__new__(ObjectIndex)
+        made.listing = Listing.from_pairs(map(self.listing.__getitem__, rows))
+        pins = self.pins
+        made.pins = None if pins is None else Listing.from_pairs(map(pins.__getitem__, rows))
+        made.etl_name, made._buckets = self.etl_name, self._buckets
+        made._ends = tuple(bisect_left(rows, end) for end in self._ends)
+        return made
 
     def bucket(self, index: int) -> Bucket:
         """The bucket of the object at ``index`` (not negative)."""
