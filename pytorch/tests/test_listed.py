@@ -18,9 +18,11 @@ from forebay_torch import (
     DynamicBatchSampler,
     IterableDataset,
     MapDataset,
+    ShardReader,
     ThreadLoader,
     resume_state,
 )
+from shard_files import tar
 from torch.utils.data import DataLoader
 
 NAMES = [f"m/{i:02}" for i in range(11)]
@@ -175,6 +177,48 @@ def test_a_stateful_data_loader_goes_on_with_what_was_listed(
     third = loader(dataset)
     third.load_state_dict(second.state_dict())
     assert head + middle + batch_names(third) == whole
+
+
+@pytest.mark.parametrize("loader", ["none", "workers", "workers that live on", "stateful"])
+def test_a_shard_reader_goes_on_with_what_was_listed(bucket: forebay.Bucket, loader: str) -> None:
+    def shard(number: int, count: int) -> None:
+        members = [(f"{number}{i}.txt", b"x") for i in range(count)]
+        bucket.object(f"s{number}.tar").put(tar(members))
+
+    def reader() -> ShardReader:
+        return ShardReader(bucket, shuffle_shards=True, seed=3, batch_size=2)
+
+    def loaded(dataset: ShardReader) -> Any:
+        if loader == "stateful":
+            stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+            return stateful(dataset, batch_size=2, num_workers=2)
+        workers = 0 if loader == "none" else 2
+        lives_on = loader == "workers that live on"
+        return DataLoader(dataset, 2, num_workers=workers, persistent_workers=lives_on)
+
+    for number, count in enumerate([5, 1, 4, 3], 3):
+        shard(number, count)
+    old = sorted(batch_names(loaded(reader())))
+    assert len(old) == 13
+    first = reader()
+    head = batch_names(iter(loaded(first)), 2)
+    state = first.state_dict(num_samples=len(head))
+    put_later(bucket)
+    shard(0, 2)
+    resumed = reader()
+    with pytest.raises(ValueError, match=r'load_state_dict\(state, data="listed"\)'):
+        resumed.load_state_dict(state)
+    resumed.load_state_dict(state, data="listed")
+    batches = loaded(resumed)
+    middle = batch_names(iter(batches), 1)
+    second = resumed.state_dict(num_samples=len(middle))
+    assert second["total"] == 4
+    if loader == "stateful":
+        batches.load_state_dict(batches.state_dict())
+    else:
+        resumed.load_state_dict(second)
+    assert sorted(head + middle + batch_names(batches)) == old
+    assert sorted(batch_names(batches)) == sorted([*old, "00", "01"]), "new shards come then"
 
 
 @pytest.mark.parametrize("change", ["deleted", "written again", "fewer"])

@@ -151,8 +151,8 @@ class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDatase
         chosen = sources if ais_source_list is None else ais_source_list
         self._parts = parts_of(owner, chosen, prefix_map, client)
         self._index = self._snapshot()
-        # What was listed when the loaded state was saved, where that is less.
-        self._listed: tuple[ObjectIndex, order.Fingerprint] | None = None
+        # The attributes of what was listed when the loaded state was saved, where that is less.
+        self._listed: dict[str, Any] | None = None
         self._shard_by_rank = shard_by_rank
         self._shuffle = shuffle
         self._seed = seed
@@ -217,6 +217,55 @@ class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDatase
             return 0, 1
         owner = type(self).__name__
         return place.replicated(owner, place.ranks(owner, self._rank), self._replication)
+
+    def _view_then(self, state: Mapping[str, Any], data: str) -> Self:
+        """The dataset over what it had when a state was saved: itself, or a copy."""
+        order_then = state.get("order") if isinstance(state, Mapping) else None
+        if order_then is None or self._fingerprint() == order_then:
+            return self
+        if self._listed is not None:
+            view = self._over(self._listed)
+            if view._fingerprint() == order_then:
+                return view
+        if data == "same":
+            return self
+
+        found: list[Self] = []
+
+        def is_listing(rows: Sequence[int]) -> bool:
+            found[:] = [self._over(self._following_from(self._index.chosen(rows)))]
+            return found[0]._fingerprint() == order_then
+
+        rows_then(type(self).__name__, self, state["total"], is_listing)
+        return found[0]
+
+    def _view(self, total: int) -> Self:
+        """The dataset over as many objects as a pass is of; 0 for all."""
+        if total in (0, len(self._index.listing)):
+            return self
+        if self._listed is None or len(self._listed["_index"].listing) != total:
+            raise RuntimeError(
+                f"{type(self).__name__}: this worker does not have the listing of the state that was "
+                'loaded; make the loader anew after load_state_dict(state, data="listed")'
+            )
+        return self._over(self._listed)
+
+    def _following_from(self, index: ObjectIndex) -> dict[str, Any]:
+        """The attributes that follow from what is listed."""
+        return {"_index": index, "_prints": order.Fingerprint()}
+
+    def _over(self, parts: dict[str, Any]) -> Self:
+        """A copy that reads other objects, and has the same place."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__, _listed=None, **parts)
+        return twin
+
+    def _keep(self, view: Self) -> int:
+        """Keeps what a view lists; returns how many objects that are, 0 for all."""
+        if view is self:
+            return 0
+        self._listed = {name: getattr(view, name) for name in view._following_from(view._index)}
+        return len(view._index.listing)
 
     def _begin(self, made: Pass) -> Sequence[int]:
         """Begins a pass: the rows of the listing that are this worker's, in their order."""
@@ -461,46 +510,7 @@ class IterableDataset(BaseIterDataset):
         total, world_size = len(view._index.listing), self._rank_and_world()[1]
         listed = 0 if view is self else total
         self._cursor.load(state, total, world_size, view._fingerprint(), listed=listed)
-        if view is not self:
-            self._listed = view._index, view._prints
-
-    def _view_then(self, state: Mapping[str, Any], data: str) -> Self:
-        """The dataset over what it had when a state was saved: itself, or a copy."""
-        order_then = state.get("order") if isinstance(state, Mapping) else None
-        if order_then is None or self._fingerprint() == order_then:
-            return self
-        if self._listed is not None:
-            view = self._over(*self._listed)
-            if view._fingerprint() == order_then:
-                return view
-        if data == "same":
-            return self
-
-        found: list[Self] = []
-
-        def is_listing(rows: Sequence[int]) -> bool:
-            found[:] = [self._over(self._index.chosen(rows), order.Fingerprint())]
-            return found[0]._fingerprint() == order_then
-
-        rows_then(type(self).__name__, self, state["total"], is_listing)
-        return found[0]
-
-    def _view(self, total: int) -> Self:
-        """The dataset over as many objects as a pass is of; 0 for all."""
-        if total in (0, len(self._index.listing)):
-            return self
-        if self._listed is None or len(self._listed[0].listing) != total:
-            raise RuntimeError(
-                f"{type(self).__name__}: this worker does not have the listing of the state that was "
-                "loaded; make the loader anew after load_state_dict(data=\"listed\")"
-            )
-        return self._over(*self._listed)
-
-    def _over(self, index: ObjectIndex, prints: order.Fingerprint) -> Self:
-        """A copy that reads other objects, and has the same place."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__, _index=index, _prints=prints, _listed=None)
-        return twin
+        self._keep(view)
 
     def stats(self) -> DatasetStats:
         """What was read so far, over this process and all its workers."""

@@ -89,21 +89,27 @@ class ShardPlace:
             passes = [*passes, made]
         return {**state, "passes": _plain(passes)}
 
-    def load(self, cursor: Cursor, state: Mapping[str, Any], shards: Shards) -> None:
-        """Goes on from a state with the next pass."""
+    def load(
+        self, cursor: Cursor, state: Mapping[str, Any], shards: Shards, total: int = 0
+    ) -> None:
+        """Goes on from a state with the next pass.
+
+        Args:
+            total: How many shards the state is of, where that is less than there are now.
+        """
         if "passes" not in state:
             raise ValueError(f"{self._owner}: the state is not one of a ShardReader")
         epoch = state["epoch"]
         earlier = tuple(tuple(numbers) for numbers in state["passes"])
         resumed = int(bool(earlier))
         if "part" in state:
-            cursor.resume_part(epoch, resumed, state["part"], shards.world_size, earlier)
+            cursor.resume_part(epoch, resumed, state["part"], shards.world_size, earlier, total)
             return
         if len(earlier) > MAX_RESUMES:
             raise ValueError(f"{self._owner}: an epoch can be gone on with {MAX_RESUMES} times")
         left = self._left(_passes(earlier), epoch, shards, state.get("checked"))
         over = bool(earlier) and not any(length(item, shards.count) for item in left)
-        cursor.resume(epoch, resumed, over=over, earlier=earlier)
+        cursor.resume(epoch, resumed, over=over, earlier=earlier, total=total)
 
     def _left(
         self,

@@ -20,6 +20,7 @@ from forebay_torch.config import Config
 from forebay_torch.cursor import Pass
 from forebay_torch.fields import Fields
 from forebay_torch.iter_dataset import BaseIterDataset
+from forebay_torch.listed import check_data
 from forebay_torch.policy import NEVER_SKIPPED, stopped
 from forebay_torch.progress import Progress
 from forebay_torch.resume import read_state
@@ -249,10 +250,14 @@ class ShardReader(BaseIterDataset):
 
     def _delivered(self, made: Pass) -> Iterator[tuple[str, Any]]:
         """The samples of a pass."""
+        self._cursor.begin(made)
+        yield from self._view(made.total)._of_shards(made)
+
+    def _of_shards(self, made: Pass) -> Iterator[tuple[str, Any]]:
+        """The samples of a pass that has begun."""
         buffered = self._shuffle_buffer > 1
         items: Iterable[Item]
         if self._resampled or self._has_splitters:
-            self._cursor.begin(made)
             skip = made.skip
             items = map(Item, self._endless(made)) if self._resampled else self._split(made)
         else:
@@ -311,30 +316,40 @@ class ShardReader(BaseIterDataset):
             raise TypeError("a ShardReader with splitters of its own has no state")
         if self._resampled and not place.worker().is_process:
             raise TypeError("a resampled ShardReader has no end, so no place in it")
-        total, fingerprint = len(self.objects), self._fingerprint()
-        return self._place.state(self._cursor, num_samples, self._shards(), fingerprint, total)
+        view = self._view(self._cursor.position(num_samples).total)
+        total, fingerprint = len(view.objects), view._fingerprint()
+        return self._place.state(self._cursor, num_samples, view._shards(), fingerprint, total)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, data: Literal["same", "listed"] = "same"
+    ) -> None:
         """As that of IterableDataset. Shards are indexed by the cluster to find the place.
 
         Raises:
             ValueError: The state is of other shards, of another order or of another seed; or
                 workers did not take turns as the reader was told by ``batch_size``.
         """
+        check_data(type(self).__name__, data)
+        view = self._view_then(state, data)
         read_state(
             type(self).__name__,
             state,
             seed=self._seed,
-            total=len(self.objects),
-            fingerprint=self._fingerprint(),
+            total=len(view.objects),
+            fingerprint=view._fingerprint(),
+            takes_listed=True,
         )
         if self._equal_length != "none" and "part" not in state:
             raise ValueError(
                 "a ShardReader with an equal_length takes the state of its own worker alone"
             )
         if state.get("passes") and "part" not in state:
-            self._count([row for row, count in enumerate(self._counts) if count < 0])
-        self._place.load(self._cursor, state, self._shards())
+            view._count([row for row, count in enumerate(view._counts) if count < 0])
+        self._place.load(self._cursor, state, view._shards(), self._keep(view))
+
+    def _following_from(self, index: ObjectIndex) -> dict[str, Any]:
+        counts = array("q", [-1]) * len(index.listing)
+        return {**super()._following_from(index), "_counts": counts}
 
     def _shards(self) -> Shards:
         rank, world_size = self._rank_and_world()
