@@ -214,7 +214,11 @@ async fn list_cached(session: &Session, bucket: &Bucket, prefix: String) -> Resu
         let page = session.client.list_page(bucket, &msg).await?;
         for entry in page.entries {
             let present = entry.flags & entry_flags::PRESENT != 0;
-            rows.push(object_row(&entry.name, entry.size, present))?;
+            let mut row = object_row(&entry.name, entry.size, present);
+            if !present {
+                row.cells[1] = "in part".into();
+            }
+            rows.push(row)?;
         }
         if page.token.is_empty() || page.token == msg.token {
             return rows.finish();

@@ -7,7 +7,7 @@ use forebay_core::cloud_rules::CloudRule;
 use forebay_core::intra::{BACKEND_LIST_PATH, BackendListRequest, ListRequest, listers};
 use forebay_core::list_columns::{ColumnRow, Columns};
 use forebay_core::list_page::Detail;
-use forebay_core::object::ListEntry;
+use forebay_core::object::{ListEntry, RowKind};
 use forebay_core::state::Node;
 use forebay_core::{Error, Result};
 use forebay_node::clock::unix_ns;
@@ -110,7 +110,7 @@ pub(crate) async fn sizes(targets: &Targets, found: &Found, want: &Want) -> Resu
             size: entry.meta.size,
             mtime_ns: entry.meta.mtime_ns,
             kind: entry.kind,
-            present: target.is_some(),
+            present: target.is_some() && !is_in_part(entry),
         });
     }
     Ok(Part { rows: columns, more })
@@ -151,6 +151,7 @@ impl Want {
             archive: self.archive,
             detail: if self.diff { Detail::All } else { self.detail },
             chosen_by: found.state.version,
+            parts: self.cached_only && !self.archive && found.info.has_backend(),
             ..ListRequest::default()
         }
     }
@@ -339,6 +340,11 @@ async fn mark_cached(
         }
     }
     Ok(())
+}
+
+/// Whether the cluster has some ranges of an object and not all of it.
+pub(crate) fn is_in_part(entry: &ListEntry) -> bool {
+    entry.kind == RowKind::Object && !entry.meta.present
 }
 
 /// What the cluster has of an object goes into the backend's row.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use forebay_core::bucket::BucketInfo;
+use forebay_core::cloud_name;
 use forebay_core::history;
 use forebay_core::intra::BackendHeadRequest;
 use forebay_core::origin::Origin;
@@ -133,6 +134,11 @@ impl Route {
     pub(crate) async fn check_backend(&self, info: &BucketInfo) -> Result<()> {
         // Before anybody is called: an error of the backend would show its URL.
         check_bucket(info)?;
+        if let Some(spec) = &info.backend {
+            let own: &str = &info.bucket.name;
+            let name = if spec.bucket.is_empty() { own } else { &spec.bucket };
+            cloud_name::check(spec.kind, name)?;
+        }
         if !info.has_backend() {
             if info.bucket.provider == Provider::Ht {
                 let name = &info.bucket.name;

@@ -200,3 +200,32 @@ async fn a_disk_that_is_away_is_told_of_and_its_objects_are_not_said_to_be_missi
     all_there(&cluster, &bucket);
     assert_eq!(list().status, 200);
 }
+
+#[tokio::test]
+async fn names_that_are_too_long_take_no_disk_out_of_use() {
+    let cluster = one_target();
+    let bucket = native("long-names");
+    cluster.client().create_bucket(&bucket, None).await.unwrap();
+    put(&cluster, &bucket, 1).await;
+    // An append that is under way holds its disk.
+    let append =
+        format!("{}?append_type=append&append_handle=", cluster.object_url("long-names", "log"));
+    assert_eq!(http::request("PUT", &append).body("begun").follow().status, 200);
+    let long = |n: usize| "x".repeat(70_000 + n);
+    let url = format!("{}/v1/buckets/long-names", cluster.endpoint);
+    let names: Vec<_> = (0..6).map(long).collect();
+    let delete = json!({"action": "delete-listrange", "value": {"objnames": names}});
+    let answer = http::request("DELETE", &url).json(&delete).send();
+    assert!(answer.status < 500, "{}: {}", answer.status, answer.text());
+    for value in [json!({"prefix": long(0)}), json!({"start_after": long(0)})] {
+        let list = json!({"action": "list", "value": value});
+        let answer = http::request("GET", &url).json(&list).send();
+        assert!(answer.status < 500, "{}: {}", answer.status, answer.text());
+    }
+    let answer = get(&cluster, &bucket, 1);
+    assert_same(&name(1), &answer.body, &bytes(1));
+    let in_use = cluster.metric("forebay_disks", &["state=\"in_use\""]);
+    assert!(in_use >= 1.0 && cluster.metric("forebay_disks", &["state=\"away\""]) == 0.0);
+    assert_eq!(cluster.metric("forebay_disks", &["state=\"mending\""]), 0.0);
+    shows(&cluster, "available", &[&first_disk(&cluster)]);
+}

@@ -175,3 +175,31 @@ async fn a_cluster_that_may_not_call_private_addresses_says_which_setting() {
     assert!(refused.text().contains("allow_private"), "{}", refused.text());
     assert_eq!(site.sent(), 0);
 }
+
+#[tokio::test]
+async fn what_a_server_gives_no_version_of_is_fetched_anew_where_freshness_is_always() {
+    let size = Arc::new(AtomicU64::new(100));
+    let served = size.clone();
+    let web =
+        Web::start(move |_| Reply::new(200, vec![b'z'; served.load(Ordering::SeqCst) as usize]));
+    let cluster = cluster();
+    let client = cluster.client();
+    let bucket = web_bucket("untold");
+    let backend = Origin::parse(&format!("{}/data", web.url)).unwrap().backend();
+    client.create_bucket(&bucket, Some(backend)).await.unwrap();
+    let etag = || {
+        let url = format!("{}?provider=ht", cluster.object_url("untold", "x"));
+        http::request("HEAD", &url).follow().header("etag").map(str::to_owned)
+    };
+    let cold = etag();
+    assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap().len(), 100);
+    assert_eq!((etag(), cold.is_some()), (cold, true), "one version, one ETag");
+    let set = serde_json::json!({ "action": "set-bprops", "value": { "freshness": "always" } });
+    let url = format!("{}/v1/buckets/untold?provider=ht", cluster.endpoint);
+    assert_eq!(http::request("PATCH", &url).json(&set).send().status, 200);
+    for bytes in [100, 250, 100] {
+        size.store(bytes, Ordering::SeqCst);
+        let got = client.get_bytes(&bucket, "x", None).await.unwrap();
+        assert_eq!(got.len() as u64, bytes);
+    }
+}

@@ -4,8 +4,9 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use forebay_core::job::{JobKind, Selection};
 use forebay_core::size::RangeSpec;
-use forebay_tests::cluster::{cloud, folder_backend, native};
+use forebay_tests::cluster::{cloud, folder_backend, native, run_job};
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::{Cluster, Minio, Options, http};
 
@@ -97,4 +98,61 @@ async fn a_range_of_a_large_cloud_object_does_not_wait_for_the_whole() {
     let rest = from_backend() - before;
     assert!(rest <= (48 << 20) - 5_000_000, "{rest} bytes: what was here is not fetched again");
     assert!(client.head(&bucket, "o").await.unwrap().present);
+}
+
+/// A file of 20 MiB, in place of what has its name, with these four bytes at 18 MiB.
+fn marked_file(path: &Path, mark: &[u8; 4]) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let new = path.with_extension("new");
+    let file = std::fs::File::create(&new).unwrap();
+    file.set_len(20 * MIB).unwrap();
+    file.write_all_at(mark, 18 * MIB).unwrap();
+    std::fs::rename(new, path).unwrap();
+}
+
+#[tokio::test]
+async fn every_way_to_evict_covers_what_is_kept_in_part() {
+    let root = tempfile::tempdir().unwrap();
+    let folder_roots = vec![root.path().to_owned()];
+    let cluster = Cluster::start(Options { targets: 2, folder_roots, ..Options::default() });
+    let bucket = native("parts");
+    cluster.client().create_bucket(&bucket, Some(folder_backend(root.path()))).await.unwrap();
+    let names = ["train/a-1", "train/a-2", "train/b", "c"];
+    let read = |name: &str| {
+        let range = format!("bytes={}-{}", 18 * MIB, 18 * MIB + 3);
+        let url = cluster.object_url("parts", name);
+        let answer = http::request("GET", &url).header("range", &range).follow();
+        assert_eq!(answer.status, 206, "{name}: {}", answer.text());
+        answer.body
+    };
+    let cached = || {
+        let (listed, code) = cluster.cli(&["ls", "ais://parts", "--cached"]);
+        assert_eq!(code, 0, "{listed}");
+        assert_eq!(listed.matches("in part").count(), listed.matches("20MiB").count(), "{listed}");
+        names.into_iter().filter(|name| listed.contains(name)).collect::<Vec<_>>()
+    };
+    let ways = [
+        (Selection::Prefix(String::new()), vec![]),
+        (Selection::Prefix("train/".into()), vec!["c"]),
+        (Selection::Template("train/a-{1..2}".into()), vec!["train/b", "c"]),
+        (Selection::Names(vec!["c".into()]), vec!["train/a-1", "train/a-2", "train/b"]),
+    ];
+    for (selection, stay) in ways {
+        for name in names {
+            marked_file(&root.path().join(name), b"old ");
+        }
+        run_job(&cluster, JobKind::Evict, &bucket, Selection::Prefix(String::new())).await;
+        names.iter().for_each(|name| assert_eq!(read(name), b"old ", "{name}"));
+        assert_eq!(cached(), names, "{selection:?}");
+        for name in names {
+            marked_file(&root.path().join(name), b"new ");
+        }
+        let evicted = run_job(&cluster, JobKind::Evict, &bucket, selection.clone()).await;
+        assert_eq!(evicted as usize, names.len() - stay.len(), "{selection:?}");
+        assert_eq!(cached(), stay, "{selection:?}");
+        for name in names {
+            let expected = if stay.contains(&name) { b"old " } else { b"new " };
+            assert_eq!(read(name), expected, "{selection:?}: {name}");
+        }
+    }
 }

@@ -246,9 +246,12 @@ struct ColumnEntry<'a> {
 impl Serialize for ColumnEntries<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> std::result::Result<S::Ok, S::Error> {
         let mut seq = out.serialize_seq(Some(self.rows.len()))?;
-        for ColumnRow { name, size, kind, .. } in self.rows.rows() {
+        for ColumnRow { name, size, kind, present, .. } in self.rows.rows() {
             let s = if self.sizes { size } else { 0 };
-            seq.serialize_element(&ColumnEntry { n: name, s, f: present_flags(kind) })?;
+            // Of an object that is kept in part the cluster has ranges only.
+            let in_part = kind == RowKind::Object && !present;
+            let f = if in_part { 0 } else { present_flags(kind) };
+            seq.serialize_element(&ColumnEntry { n: name, s, f })?;
         }
         seq.end()
     }

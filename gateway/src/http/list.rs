@@ -202,6 +202,7 @@ async fn page(
 
 fn entry(row: Row, columns: &Columns, time_format: &str) -> Entry {
     let meta = &row.entry.meta;
+    let in_part = listing::is_in_part(&row.entry);
     let mut entry = Entry { name: row.entry.name, ..Entry::default() };
     if columns.size {
         entry.size = meta.size;
@@ -227,7 +228,9 @@ fn entry(row: Row, columns: &Columns, time_format: &str) -> Entry {
     }
     match &row.target {
         Some(target) => {
-            entry.flags = present_flags(row.entry.kind);
+            if !in_part {
+                entry.flags = present_flags(row.entry.kind);
+            }
             entry.flags |= match row.drift {
                 Drift::None => 0,
                 Drift::Changed => entry_flags::CHANGED,

@@ -148,7 +148,8 @@ pub(super) fn streamed(
         write_headers(&mut text, request.caller, &meta, bytes, range.is_some());
         let body = begun(stored.pieces(bytes)).await.ok()?;
         context.metrics.object_request(&Method::GET, "ok");
-        context.objects.served(&request.info, stored.result(), bytes.len());
+        let answer = (&*request.info, stored.result(), bytes.len());
+        let body = context.objects.counting(answer, body, |piece| piece.len());
         Some(Streamed { head, len: bytes.len(), body })
     })
 }
@@ -226,11 +227,14 @@ async fn get_bytes(
     };
     let result = found.result();
     *response.body_mut() = if range.is_none() && size <= ONE_PIECE {
-        Body::from(found.read_all().await?)
+        let body = Body::from(found.read_all().await?);
+        objects.served(&request.info, result, bytes.len());
+        body
     } else {
-        Body::from_stream(begun(found.stream(bytes)).await?)
+        let stream = begun(found.stream(bytes)).await?;
+        let answer = (&*request.info, result, bytes.len());
+        Body::from_stream(objects.counting(answer, stream, |piece| piece.len() as u64))
     };
-    context.objects.served(&request.info, result, bytes.len());
     Ok(response)
 }
 

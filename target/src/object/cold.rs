@@ -27,6 +27,8 @@ use crate::store::{DiskFile, RecordMeta};
 const IN_MEMORY: u64 = 1 << 20;
 /// Bytes read at once from the file that is being filled.
 const STEP: u64 = 256 << 10;
+/// A fetch whose last reader left goes on if at most so many bytes are missing.
+const MAX_FETCHED_FOR_NOBODY: u64 = 64 << 20;
 /// A range that a fetch of the whole reaches after at most so many bytes waits for it.
 const SOON: u64 = 16 << 20;
 
@@ -137,6 +139,21 @@ impl Fetches {
         self.table().get(key).is_some_and(|fetch| !fetch.is_over())
     }
 
+    /// Gives up a fetch that nobody reads any more. False: somebody does.
+    fn abandon(&self, key: &Key, fetch: &Arc<Fetch>, progress: &watch::Sender<Progress>) -> bool {
+        let mut table = self.table();
+        // One receiver is the fetch's own; who joins has the fetch first.
+        let in_table = table.get(key).is_some_and(|f| Arc::ptr_eq(f, fetch));
+        let holders = 1 + usize::from(in_table);
+        if progress.receiver_count() > 1 || Arc::strong_count(fetch) > holders {
+            return false;
+        }
+        if in_table {
+            table.remove(key);
+        }
+        true
+    }
+
     fn forget(&self, key: &Key, fetch: &Arc<Fetch>) {
         let mut table = self.table();
         if table.get(key).is_some_and(|f| Arc::ptr_eq(f, fetch)) {
@@ -193,6 +210,15 @@ impl ObjectService {
             self.0.fetches.supersede(&Key::new(info, name));
         }
         Ok(current)
+    }
+
+    /// Has a fetch go on though its readers leave: who asks again needs all of it, however long that
+    /// takes.
+    pub(super) fn fetch_to_the_end(&self, following: &Following) {
+        if following.meta.size > MAX_FETCHED_FOR_NOBODY {
+            let following = following.clone();
+            self.0.parts.lifecycle.spawn(async move { drop(following.finished().await) });
+        }
     }
 
     async fn join(
@@ -258,7 +284,7 @@ impl ObjectService {
         &self,
         info: &BucketInfo,
         key: &Key,
-        fetch: &Fetch,
+        fetch: &Arc<Fetch>,
         progress: &watch::Sender<Progress>,
         started: &mut Option<Arc<Started>>,
         how: Option<BlobOptions>,
@@ -294,6 +320,13 @@ impl ObjectService {
             // The last byte is for readers when all of them are known to be right, and kept.
             let written = written.min(remote.size.saturating_sub(1));
             progress.send_replace(Progress::Filling { start: start.clone(), written });
+            let is_alone = progress.receiver_count() == 1;
+            if is_alone
+                && remote.size - written > MAX_FETCHED_FOR_NOBODY
+                && self.0.fetches.abandon(key, fetch, progress)
+            {
+                return Err(Error::unavailable("its last reader left"));
+            }
         }
         if work.written() != remote.size {
             return Err(Error::unavailable(format!(

@@ -28,6 +28,7 @@ mod put;
 mod ranges;
 mod refill;
 mod scratch;
+mod sent;
 mod slices;
 mod stored;
 mod survey;

@@ -186,6 +186,7 @@ impl ObjectService {
                 None if info.has_backend() => {
                     if let Some((following, first)) = self.cold(info, name).await? {
                         result = if first { "miss" } else { "coalesced" };
+                        self.fetch_to_the_end(&following);
                         following.finished().await?;
                     }
                     continue;

@@ -372,3 +372,84 @@ async fn above_the_last_mark_reads_go_through_and_keep_nothing() {
     bench.service.prefetch(&info, "o").await.unwrap();
     assert_eq!(bench.read(&info, "o").await.unwrap().1, "hit", "there is space again");
 }
+
+#[tokio::test]
+async fn a_backends_object_has_one_etag_cold_cached_listed_and_after_an_eviction() {
+    let bench = Bench::new(64 << 20).await;
+    let info = bench.bucket("images", true, Freshness::default());
+    std::fs::write(bench.folder().join("o"), pattern(70_000)).unwrap();
+    let head = async || bench.service.head(&info, "o").await.unwrap().s3_etag();
+    let cold = head().await;
+    let arriving = bench.service.get(&info, "o").await.unwrap().meta().s3_etag();
+    bench.service.prefetch(&info, "o").await.unwrap();
+    let cached = bench.service.get(&info, "o").await.unwrap();
+    assert!(cached.meta().present);
+    let listed = bench.service.page_backend(&info, "", "", 9).await.unwrap();
+    let etags = [arriving, head().await, cached.meta().s3_etag(), listed.entries[0].meta.s3_etag()];
+    assert_eq!(etags, [cold.as_str(); 4]);
+    bench.service.evict(&info, "o").await.unwrap();
+    assert_eq!(head().await, cold);
+    std::fs::write(bench.folder().join("o"), pattern(70_001)).unwrap();
+    assert_ne!(head().await, cold);
+    // Written through us: what it was at that moment is what it stays.
+    let written = bench.service.put(&info, "p", put(vec![Ok(Bytes::from("new"))])).await.unwrap();
+    bench.service.evict(&info, "p").await.unwrap();
+    assert_eq!(bench.service.head(&info, "p").await.unwrap().s3_etag(), written.unwrap().s3_etag());
+}
+
+#[tokio::test]
+async fn an_eviction_keeps_what_is_on_its_way_out() {
+    let bench = Bench::new(64 << 20).await;
+    let info = bench.bucket("images", true, Freshness::Never);
+    for prefix in [false, true] {
+        std::fs::write(bench.folder().join("o"), pattern(3 << 20)).unwrap();
+        // It is here when its lock is free, and not before.
+        let commit = bench.service.lock_key(info.id, "o").await;
+        let found = bench.service.get(&info, "o").await.unwrap();
+        assert_eq!(found.result(), "miss");
+        let evict = bench.service.evict(&info, "o");
+        if prefix {
+            bench.service.keep_nothing_under_way(&info, "", false);
+            drop((commit, evict));
+        } else {
+            let evict = std::pin::pin!(evict);
+            // The fetch waits for the lock behind this one or before it: either way nothing stays.
+            let (_, evicted) = futures::join!(async { drop(commit) }, evict);
+            evicted.unwrap();
+        }
+        std::fs::write(bench.folder().join("o"), "newer").unwrap();
+        drop(found);
+        for _ in 0..1000 {
+            if !bench.service.is_being_written(&info, "o") {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(bench.read(&info, "o").await.unwrap().0, "newer", "{prefix}");
+        bench.service.evict(&info, "o").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_fetch_whose_last_reader_left_stops_where_much_is_missing() {
+    let bench = Bench::new(1 << 30).await;
+    let info = bench.bucket("images", true, Freshness::Never);
+    let file = std::fs::File::create(bench.folder().join("huge")).unwrap();
+    file.set_len(160 << 20).unwrap();
+    let found = bench.service.get(&info, "huge").await.unwrap();
+    let mut stream = found.stream(ByteRange::whole(160 << 20));
+    stream.next().await.unwrap().unwrap();
+    drop(stream);
+    for _ in 0..2000 {
+        if !bench.service.is_being_written(&info, "huge") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(
+        bench.service.head_local(&info, "huge").await.is_err(),
+        "it was not fetched to its end"
+    );
+    // Who comes then gets all of it.
+    assert_eq!(bench.read(&info, "huge").await.unwrap().0.len(), 160 << 20);
+}

@@ -63,15 +63,20 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
             end: span.offset + span.length,
         });
         let result = found.result();
+        let objects = &context.objects;
         let begun = if selected.span.is_none() && object.size <= ONE_PIECE {
-            found.read_all().await.map(Body::from)
+            let whole = found.read_all().await;
+            whole.inspect(|_| objects.served(info, result, bytes.len())).map(Body::from)
         } else {
-            begun(found.stream(bytes)).await.map(Body::from_stream)
+            begun(found.stream(bytes)).await.map(|stream| {
+                let answer = (info, result, bytes.len());
+                let len = |piece: &bytes::Bytes| piece.len() as u64;
+                Body::from_stream(objects.counting(answer, stream, len))
+            })
         };
         if turns.again(&begun) {
             continue;
         }
-        context.objects.served(info, result, bytes.len());
         break ((object, selected), begun?);
     };
     let (object, selected) = found;

@@ -170,6 +170,14 @@ impl ObjectService {
                 return Ok(None);
             };
             let size = live.partial.head().size;
+            // Somebody knows more bytes than there were: a newer version may have them.
+            if !met && info.freshness != Freshness::Never && reaches_end(asked, size) {
+                match self.stat(info, name).await {
+                    Err(e) if !e.code.is_transient() => return Err(e),
+                    _ if live.partial.is_over() => continue,
+                    _ => {}
+                }
+            }
             let mut parts = Parts::new(self.clone(), info.clone(), key.clone(), live, met);
             let Ok(range) = asked.resolve(size) else { return Ok(Some(parts)) };
             if range.len() == size {
@@ -351,6 +359,14 @@ impl ObjectService {
             }
             live.assembling.store(false, Ordering::SeqCst);
         });
+    }
+}
+
+/// Whether a range asks for bytes behind the end of an object of this size.
+fn reaches_end(asked: RangeSpec, size: u64) -> bool {
+    match asked {
+        RangeSpec::From(first, last) => first >= size || last.is_some_and(|last| last >= size),
+        RangeSpec::Suffix(len) => len > size,
     }
 }
 

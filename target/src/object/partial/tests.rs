@@ -481,3 +481,92 @@ async fn odd_ranges_are_answered() {
     let missing = rig.read("missing", asked).await.unwrap_err();
     assert_eq!(missing.code, ErrorCode::ObjectNotFound);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heads_and_ranges_speak_of_one_version() {
+    let mut rig = Rig::new(1 << 30).await;
+    rig.info = Arc::new(BucketInfo { freshness: Freshness::Age(600), ..(*rig.info).clone() });
+    let near = range(MIB, MIB);
+    for restarted in [false, true] {
+        write_object(&rig.file("o"), 32 * MIB, 1);
+        assert!(rig.read("o", near).await.unwrap().0 == expected(near, 1));
+        rig.settled("o").await;
+        if restarted {
+            let info = rig.info.clone();
+            rig = rig.restart(1 << 30).await;
+            rig.info = info;
+        }
+        write_object(&rig.file("o"), 40 * MIB, 2);
+        assert_eq!(rig.service.head(&rig.info, "o").await.unwrap().size, 40 * MIB);
+        assert!(rig.read("o", near).await.unwrap().0 == expected(near, 2), "{restarted}");
+        let far = range(40 * MIB - 8, 8);
+        assert!(rig.read("o", far).await.unwrap().0 == expected(far, 2), "{restarted}");
+        rig.settled("o").await;
+
+        // By a listing somebody may know of the new end.
+        write_object(&rig.file("o"), 48 * MIB, 3);
+        let far = range(48 * MIB - 8, 8);
+        assert!(rig.read("o", far).await.unwrap().0 == expected(far, 3), "{restarted}");
+        assert!(rig.read("o", near).await.unwrap().0 == expected(near, 3), "{restarted}");
+        rig.settled("o").await;
+
+        std::fs::remove_file(rig.file("o")).unwrap();
+        let gone = rig.service.head(&rig.info, "o").await.unwrap_err();
+        assert_eq!(gone.code, ErrorCode::ObjectNotFound);
+        let gone = rig.read("o", near).await.unwrap_err();
+        assert_eq!((gone.code, rig.lying()), (ErrorCode::ObjectNotFound, 0));
+    }
+    // A look that finds the same version counts as a comparison.
+    write_object(&rig.file("o"), 32 * MIB, 1);
+    rig.read("o", near).await.unwrap();
+    rig.settled("o").await;
+    let asked = rig.stats.load(Ordering::SeqCst);
+    rig.service.head(&rig.info, "o").await.unwrap();
+    assert_eq!(rig.read("o", near).await.unwrap().1, "hit");
+    assert_eq!(rig.stats.load(Ordering::SeqCst), asked + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_in_part_are_listed_checked_and_refreshed() {
+    let rig = Rig::new(1 << 30).await;
+    std::fs::create_dir(rig.file("b")).unwrap();
+    for name in ["a", "b/c", "b/d"] {
+        write_object(&rig.file(name), 32 * MIB, 1);
+        rig.read(name, range(MIB, MIB)).await.unwrap();
+        rig.settled(name).await;
+    }
+    let page = async |prefix: &str| {
+        let (bucket_id, limit) = (rig.info.id, 9);
+        let request = forebay_core::intra::ListRequest {
+            bucket_id,
+            limit,
+            prefix: prefix.into(),
+            ..<_>::default()
+        };
+        let page = rig.service.page_of_copies(&request).await.unwrap();
+        assert!(page.entries.iter().all(|e| !e.meta.present && e.meta.size == 32 * MIB));
+        page.entries.into_iter().map(|e| e.name).collect::<Vec<_>>()
+    };
+    assert_eq!(page("").await, ["a", "b/c", "b/d"]);
+    assert_eq!(page("b/").await, ["b/c", "b/d"]);
+
+    let payload = std::fs::read_dir(rig.disk().join("partial")).unwrap();
+    let payloads = payload.map(|f| f.unwrap().path()).filter(|p| p.extension().is_none());
+    for payload in payloads {
+        let file = std::fs::OpenOptions::new().write(true).open(payload).unwrap();
+        file.write_all_at(b"damage", MIB + 70_000).unwrap();
+    }
+    let id = rig.info.id;
+    let checked = |name| rig.service.check_parts(id, name, |_, _, _| Duration::ZERO);
+    let found = checked("a").await.unwrap().unwrap();
+    assert_eq!(found, super::CheckedParts { bytes: MIB - GRANULE, damaged: 1 });
+    assert_eq!(checked("a").await.unwrap().unwrap().damaged, 0, "it was dropped");
+    assert!(checked("none").await.unwrap().is_none());
+
+    assert!(!rig.service.drop_stale(&rig.info, "a").await.unwrap());
+    write_object(&rig.file("a"), 32 * MIB, 2);
+    assert!(rig.service.drop_stale(&rig.info, "a").await.unwrap());
+    std::fs::remove_file(rig.file("b/c")).unwrap();
+    assert!(rig.service.drop_stale(&rig.info, "b/c").await.unwrap());
+    assert_eq!(page("").await, ["b/d"]);
+}

@@ -1,0 +1,64 @@
+//! Counting what is sent: bytes count when they are given to who sends them, not when they are promised.
+
+use std::sync::Arc;
+
+use forebay_core::Result;
+use forebay_core::bucket::BucketInfo;
+use forebay_node::bill::Bill;
+use forebay_node::metrics::Metrics;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+
+use super::ObjectService;
+
+/// The bytes of one answer so far; they count at the last of them, or when the answer breaks off.
+struct SentBytes {
+    metrics: Metrics,
+    bill: Option<Arc<Bill>>,
+    result: &'static str,
+    bytes: u64,
+    announced: u64,
+    is_counted: bool,
+}
+
+impl SentBytes {
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        // Before the last of them leaves: whoever has it all finds it counted.
+        if self.bytes >= self.announced {
+            self.count();
+        }
+    }
+
+    fn count(&mut self) {
+        if std::mem::replace(&mut self.is_counted, true) {
+            return;
+        }
+        self.metrics.served(self.result, self.bytes);
+        if let Some(bill) = &self.bill {
+            bill.saved(self.bytes);
+        }
+    }
+}
+
+impl Drop for SentBytes {
+    fn drop(&mut self) {
+        self.count();
+    }
+}
+
+impl ObjectService {
+    /// The same stream, whose bytes count as served when they are taken. `announced`: how many an answer
+    /// that does not break off has; `len` tells those of a piece.
+    pub(crate) fn counting<T: Send + 'static>(
+        &self,
+        (info, result, announced): (&BucketInfo, &'static str, u64),
+        stream: BoxStream<'static, Result<T>>,
+        len: impl Fn(&T) -> u64 + Send + 'static,
+    ) -> BoxStream<'static, Result<T>> {
+        let bill = if result == "miss" || !info.has_backend() { None } else { self.bill(info) };
+        let metrics = self.metrics().clone();
+        let mut sent = SentBytes { metrics, bill, result, bytes: 0, announced, is_counted: false };
+        stream.inspect_ok(move |piece| sent.add(len(piece))).boxed()
+    }
+}
