@@ -267,7 +267,7 @@ async fn what_is_no_archive_is_refused_with_the_shards_name() {
     for (name, bytes, says) in [
         ("plain.txt", b"hello".to_vec(), "neither its name nor its content"),
         ("bad.tar", vec![7; 5000], "header at byte 0"),
-        ("cut.tar", whole[..whole.len() - 1024].to_vec(), "without its end marker"),
+        ("cut.tar", whole[..1_000_000].to_vec(), "in the middle of member"),
         ("cut.tgz", archive(ArchiveFormat::TarGz, &samples())[..50_000].to_vec(), "ends at byte"),
         ("bad.zip", vec![0; 100], "without its directory"),
         ("empty.tar", vec![], "ends at byte 0"),
