@@ -85,9 +85,11 @@ pub const CONTENT_HEADERS: [&str; 4] =
 /// Values by the names of [`CONTENT_HEADERS`].
 pub type ContentHeaders = BTreeMap<&'static str, String>;
 
-/// The headers of which `value` knows one that is not empty.
+/// The headers that have a value. The coding `identity` is none (RFC 9110 §12.5.3): Google's crate
+/// reports it of every object without a coding.
 pub fn content_headers(value: impl Fn(&str) -> Option<String>) -> ContentHeaders {
-    let given = |name: &'static str| Some((name, value(name).filter(|text| !text.is_empty())?));
+    let has_value = |text: &String| !text.is_empty() && !text.eq_ignore_ascii_case("identity");
+    let given = |name: &'static str| Some((name, value(name).filter(has_value)?));
     CONTENT_HEADERS.into_iter().filter_map(given).collect()
 }
 

@@ -16,8 +16,8 @@ use crate::backend::gcs::{GcsBackend, GcsClients};
 use crate::backend::remote::{RemoteBackend, RemoteSettings};
 use crate::backend::s3::{S3Backend, S3Clients};
 
-/// What may be on its way in the buffers of a connection.
-const IN_FLIGHT: u64 = 16 << 20;
+/// What may be on its way in the buffers of a connection, which the kernel enlarges while it is fast.
+const IN_FLIGHT: u64 = 48 << 20;
 const KINDS: [&str; 4] = ["s3", "azure", "gcs", "ais"];
 
 async fn backend(kind: &str, endpoint: &str) -> Arc<dyn Backend> {
