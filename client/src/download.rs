@@ -227,11 +227,12 @@ struct Again {
 }
 
 impl Reading {
-    /// What is still to come, piece by piece.
+    /// What is still to come, piece by piece. After its end the stream may be asked again.
     fn pieces(self: Box<Self>) -> impl Stream<Item = Result<Bytes>> + Send {
-        stream::unfold(self, |mut reading| async move {
+        let pieces = stream::unfold(self, |mut reading| async move {
             reading.step().await.map(|item| (item, reading))
-        })
+        });
+        pieces.fuse()
     }
 
     async fn step(&mut self) -> Option<Result<Bytes>> {

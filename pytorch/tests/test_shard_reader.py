@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -347,3 +348,10 @@ def test_webdataset_reads_our_shards_over_http(filled: forebay.Bucket, cluster: 
     assert done.returncode == 0, done.stderr
     got = dict(line.split() for line in done.stdout.splitlines())
     assert got == {key: str(len(parts["jpg"])) for key, parts in ALL.items()}
+
+
+def test_a_packed_shard_of_a_few_hundred_bytes_has_all_its_samples(bucket: forebay.Bucket) -> None:
+    packed = gzip.compress(tar([("a.txt", b"1"), ("b.txt", b"2")]))
+    assert len(packed) < 512
+    bucket.object("s.tar.gz").put(packed)
+    assert [key for key, _ in ShardReader(bucket)] == ["a", "b"]

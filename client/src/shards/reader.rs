@@ -3,13 +3,14 @@
 
 use std::io::{self, Read};
 use std::mem;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::archive::{ArchiveFormat, Limits, TarReader, decompress, from_io, is_behind_end};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::{Bucket, Error, ErrorCode, ObjectName, Result};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
 
 use super::naming::Naming;
@@ -60,9 +61,11 @@ pub type ShardItem = Result<Sample<Vec<u8>>>;
 /// Items that come together.
 pub(crate) type Run = Vec<ShardItem>;
 
-/// Reads all of it into `out`.
+/// Reads all of it into `out`. A panic is an error, too: without one the shard would seem complete.
 pub(crate) async fn run(job: Job, out: Sender<Run>) {
-    if let Err(e) = read(&job, &out).await {
+    let done = AssertUnwindSafe(read(&job, &out)).catch_unwind().await;
+    let panicked = |_| Err(Error::internal("reading the shard ended by a panic; see stderr"));
+    if let Err(e) = done.unwrap_or_else(panicked) {
         let mut outbox = Outbox::new(&job, out);
         outbox.add(Err(e));
         let _ = outbox.send().await;

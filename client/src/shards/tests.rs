@@ -174,3 +174,15 @@ async fn a_stream_that_is_dropped_asks_for_no_more() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(target.seen.lock().unwrap().len(), asked);
 }
+
+#[tokio::test]
+async fn an_object_that_is_shorter_than_the_head_of_an_archive_ends_with_an_error() {
+    let (gateway, _target) = cluster(|_| reply(200, &[], "no archive")).await;
+    let client = client(&gateway.url, LONG);
+    for name in ["s.tar", "s.tgz", "s"] {
+        let name = ObjectName::new(name).unwrap();
+        let items = all(client.read_shard(&bucket(), &name, options(None))).await;
+        assert_eq!(items.len(), 1, "{name}");
+        assert!(items[0].is_err(), "{name}");
+    }
+}
