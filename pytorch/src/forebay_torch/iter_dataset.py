@@ -234,7 +234,7 @@ class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDatase
 
         def is_listing(rows: Sequence[int]) -> bool:
             found[:] = [self._over(self._following_from(self._index.chosen(rows)))]
-            return found[0]._fingerprint() == order_then
+            return bool(found[0]._fingerprint() == order_then)
 
         rows_then(type(self).__name__, self, state["total"], is_listing)
         return found[0]
