@@ -268,7 +268,7 @@ async fn connection(
     let wire = Wire::new(stream, quick, answered.clone(), patience.clone(), pace);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let (server, answered) = (server.clone(), answered.clone());
-        if user.get().is_none() && !request.headers().contains_key(NODE_AUTH_HEADER) {
+        if user.get().is_none() && !is_from_node(&request) {
             server.meet(&user);
         }
         let waits = Waits::new(request.headers().contains_key(header::EXPECT));
@@ -324,6 +324,12 @@ fn unserved(request: &Request) -> Option<Response> {
         let text = "the request's body has a transfer coding other than chunked";
         Failure(Error::unsupported(text)).into_response()
     })
+}
+
+/// Whether a request looks like one of another node, which does not keep an unused process running.
+fn is_from_node<B>(request: &hyper::Request<B>) -> bool {
+    let is_signed = request.headers().contains_key(NODE_AUTH_HEADER);
+    is_signed || request.uri().path() == PROOF_FORMAT_PATH
 }
 
 /// Whether another node asks which format of proofs this one reads.

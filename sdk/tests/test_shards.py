@@ -48,7 +48,7 @@ def test_a_name_that_tells_nothing_is_no_obstacle(bucket: forebay.Bucket, ending
 
 def test_what_is_no_shard_is_refused(bucket: forebay.Bucket) -> None:
     bucket.object("text").put(b"no archive " * 100)
-    with pytest.raises(forebay.InvalidArgument, match=f"{bucket.uri}/text: neither the name"):
+    with pytest.raises(forebay.InvalidArgument, match=f"{bucket.uri}/text: neither its name"):
         samples(bucket.object("text").samples())
     bucket.object("text.tar").put(b"no archive " * 100)
     with pytest.raises(forebay.ForebayError, match=f"{bucket.uri}/text.tar"):
