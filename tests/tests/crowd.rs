@@ -42,6 +42,13 @@ fn post(path: &str, length: usize, body: &str) -> String {
     )
 }
 
+/// The first lines of a PUT to the target that the gateway redirects it to.
+fn put_at_owner(cluster: &Cluster, name: &str) -> String {
+    let redirect = http::request("PUT", &cluster.object_url("crowd", name)).send();
+    let location = redirect.header("location").unwrap_or_else(|| panic!("{}", redirect.text()));
+    format!("PUT {} HTTP/1.1\r\nhost: t\r\n", http::split(location).1)
+}
+
 /// Waits until the node has ended a connection: what is sent to it is refused then. Reading would
 /// have the node go on.
 fn wait_for_end(stream: &mut TcpStream) {
@@ -88,10 +95,10 @@ async fn a_crowd_that_does_nothing_costs_others_neither_answers_nor_disks() {
         // Bodies of which a part is missing: of batches, objects, and what a gateway is asked.
         stalled.push(match n % 3 {
             0 => sent(&target, &post("/api/v1/batch", whole.len(), &whole[..5])),
-            1 => sent(
-                &target,
-                "PUT /v1/objects/crowd/never HTTP/1.1\r\nhost: t\r\ncontent-length: 500000\r\n\r\nx",
-            ),
+            1 => {
+                let put = put_at_owner(&cluster, "never");
+                sent(&target, &format!("{put}content-length: 500000\r\n\r\nx"))
+            }
             _ => sent(&cluster.endpoint, &post("/v1/buckets/never", 500, "{")),
         });
     }
@@ -128,9 +135,10 @@ async fn above_the_cap_resting_connections_end_and_with_none_at_rest_new_ones_ge
     });
     served(&cluster, &bucket, &target);
     drop(resting);
-    let unfinished =
-        "PUT /v1/objects/crowd/never HTTP/1.1\r\nhost: t\r\ncontent-length: 500000\r\n\r\nx";
-    let busy: Vec<TcpStream> = (0..60).map(|_| sent(&target, unfinished)).collect();
+    let unfinished: Vec<String> = (0..60)
+        .map(|_| put_at_owner(&cluster, "never") + "content-length: 500000\r\n\r\nx")
+        .collect();
+    let busy: Vec<TcpStream> = unfinished.iter().map(|put| sent(&target, put)).collect();
     wait::until("a new client is refused", SOON, || {
         let get = http::request("GET", &format!("{target}/v1/objects/crowd/small"));
         let Ok(answer) = get.within(ANSWER).try_send() else { return false };
@@ -145,7 +153,7 @@ async fn above_the_cap_resting_connections_end_and_with_none_at_rest_new_ones_ge
 
 #[tokio::test]
 async fn heads_of_no_request_that_is_served_are_refused() {
-    let (_cluster, _, target) = one_target("").await;
+    let (cluster, _, target) = one_target("").await;
     let status = |head: &str| {
         let mut stream = sent(&target, head);
         let mut answer = Vec::new();
@@ -157,8 +165,10 @@ async fn heads_of_no_request_that_is_served_are_refused() {
     let get = "GET /v1/objects/crowd/small HTTP/1.1\r\nhost: t\r\nconnection: close\r\n";
     assert_eq!(status(&format!("{get}\r\n")), "200");
     assert_eq!(status(&format!("{get}a: {long}\r\n\r\n")), "431");
-    let put = "PUT /v1/objects/crowd/coded HTTP/1.1\r\nhost: t\r\nconnection: close\r\n";
-    let body = "1\r\nx\r\n0\r\n\r\n";
-    assert_eq!(status(&format!("{put}transfer-encoding: chunked\r\n\r\n{body}")), "200");
-    assert_eq!(status(&format!("{put}transfer-encoding: gzip, chunked\r\n\r\n{body}")), "501");
+    let put = |coding: &str| {
+        let head = put_at_owner(&cluster, "coded") + "connection: close\r\n";
+        status(&format!("{head}transfer-encoding: {coding}\r\n\r\n1\r\nx\r\n0\r\n\r\n"))
+    };
+    assert_eq!(put("chunked"), "200");
+    assert_eq!(put("gzip, chunked"), "501");
 }
