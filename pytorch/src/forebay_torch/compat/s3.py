@@ -316,8 +316,8 @@ class S3Checkpoint:
         region: str | None = None,
         endpoint: str | None = None,
         s3client_config: S3ClientConfig | None = None,
-        reader_constructor: _Constructor | None = None,
         *,
+        reader_constructor: _Constructor | None = None,
         client: Client | None = None,
     ) -> None:
         self._read = reader_constructor
