@@ -79,7 +79,7 @@ async fn a_second_target_with_the_id_of_a_living_one_is_rejected_and_changes_not
     while second.child.try_wait().unwrap().is_none() {
         assert_eq!(client.list_all(&bucket, "").await.unwrap().len(), names.len());
         for name in &names {
-            let answer = http::get(&cluster.object_url("big", name));
+            let answer = http::request("GET", &cluster.object_url("big", name)).follow();
             assert_eq!(answer.status, 200, "{name}: {}", answer.text());
         }
     }
