@@ -288,6 +288,7 @@ mod tests {
 
     fn row() -> Row {
         let meta = ObjectMeta {
+            present: true,
             size: 9,
             version: "2".into(),
             checksum: Some(Checksum { kind: ChecksumKind::Md5, value: "ab".into() }),

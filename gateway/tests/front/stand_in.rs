@@ -94,6 +94,7 @@ fn page(
         .filter(|n| until.is_empty() || n.as_str() <= until);
     let entry = |n: &String| {
         let mut entry = ListEntry { name: n.clone(), ..ListEntry::default() };
+        entry.meta.present = true;
         entry.meta.size = n.len() as u64;
         entry.meta.version = "1".into();
         entry
