@@ -110,7 +110,8 @@ pub enum RangeSpec {
 
 impl RangeSpec {
     /// Parses the header's value. `None` for units that are not bytes (to be ignored, RFC 9110
-    /// §14.2); an error for several ranges or for nonsense.
+    /// §14.2); an error for several ranges or for nonsense, which that section lets a server reject:
+    /// a whole object in its place is easily taken for the part.
     pub fn parse(value: &str) -> Result<Option<Self>> {
         let Some(spec) = value.trim().strip_prefix("bytes=") else { return Ok(None) };
         let bad = || {
@@ -118,7 +119,14 @@ impl RangeSpec {
                 .hint("one range of the form bytes=a-b, bytes=a- or bytes=-n")
         };
         let (first, last) = spec.split_once('-').ok_or_else(bad)?;
-        let number = |s: &str| s.trim().parse::<u64>().map_err(|_| bad());
+        let number = |s: &str| {
+            // `parse` would take a sign, which RFC 9110 §14.1.1 does not.
+            if s.is_empty() || !s.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(bad());
+            }
+            // A number beyond 64 bits is beyond every object too.
+            Ok(s.parse().unwrap_or(u64::MAX))
+        };
         Ok(Some(match (first.trim(), last.trim()) {
             ("", last) => Self::Suffix(number(last)?),
             (first, "") => Self::From(number(first)?, None),
@@ -204,12 +212,15 @@ mod tests {
         let r = |v: &str, size| RangeSpec::parse(v).unwrap().unwrap().resolve(size);
         assert_eq!(r("bytes=0-0", 10).unwrap(), ByteRange { start: 0, end: 1 });
         assert_eq!(r("bytes=5-100", 10).unwrap(), ByteRange { start: 5, end: 10 });
+        let beyond = "bytes=5-99999999999999999999999";
+        assert_eq!(r(beyond, 10).unwrap(), ByteRange { start: 5, end: 10 });
         assert_eq!(r("bytes=-3", 10).unwrap(), ByteRange { start: 7, end: 10 });
         assert_eq!(r("bytes=-30", 10).unwrap(), ByteRange { start: 0, end: 10 });
         assert_eq!(r("bytes=10-", 10).unwrap_err().code, ErrorCode::RangeNotSatisfiable);
         assert_eq!(r("bytes=-0", 10).unwrap_err().code, ErrorCode::RangeNotSatisfiable);
         assert!(RangeSpec::parse("items=0-1").unwrap().is_none());
-        for bad in ["bytes=", "bytes=a-b", "bytes=3-1", "bytes=0-1,4-5"] {
+        let signed = ["bytes=+1-2", "bytes=1-+2", "bytes=-+3", "bytes=--3"];
+        for bad in ["bytes=", "bytes=a-b", "bytes=3-1", "bytes=0-1,4-5"].into_iter().chain(signed) {
             assert!(RangeSpec::parse(bad).is_err(), "{bad}");
         }
     }

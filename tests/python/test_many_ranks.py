@@ -18,7 +18,7 @@ from pathlib import Path
 
 import forebay
 import pytest
-from conftest import REPOSITORY, Cluster, Minio, answers, free_ports, stop, wait_until
+from conftest import REPOSITORY, Cluster, Minio, free_ports, stop, wait_until
 from forebay_cluster import binary
 from forebay_s3 import client as s3_client
 
@@ -195,7 +195,8 @@ def test_two_hosts_see_every_sample_once(hosts: Hosts, tmp_path: Path, stream: b
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        wait_until(lambda: answers(f"{endpoint}/readyz"), f"the server is ready; log in {tmp_path}", 30)
+        ready = tmp_path / "data/serve.json"
+        wait_until(ready.exists, f"the server is ready; log in {tmp_path}", 30)
         bucket = forebay.Client(endpoint, timeout=20).bucket("numbers").create()
         bucket.put_many((f"{i:03}", b"%d" % i) for i in range(_SAMPLES))
         options = ["--workers=2", *(["--stream"] if stream else [])]
