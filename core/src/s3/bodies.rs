@@ -41,11 +41,13 @@ pub fn complete_upload(body: &[u8]) -> S3Result<Vec<CompletePart>> {
                 "Part number must be an integer between 1 and 10000, inclusive",
             ));
         }
-        // Ascending without repetition: a part that is named twice may have been sent twice.
-        if parts.last().is_some_and(|p| p.number >= number) {
+        let etag = unquote(part.required("ETag")?.trim()).to_owned();
+        // The same part twice would be the same bytes twice, which AWS refuses. Two contents under one
+        // number are a part that was sent again: what was named last counts, as Ceph has it.
+        if parts.last().is_some_and(|p| p.number > number || p.number == number && p.etag == etag) {
             return Err(S3Code::InvalidPartOrder.into());
         }
-        let etag = unquote(part.required("ETag")?.trim()).to_owned();
+        parts.pop_if(|p| p.number == number);
         let mut checksum = None;
         for algorithm in ChecksumAlgorithm::ALL {
             if let Some(value) = part.text_of(algorithm.element()) {

@@ -20,6 +20,10 @@ fn parts_of_an_upload_come_in_order() {
     assert_eq!((parts[1].number, &parts[1].checksum), (10_000, &None));
     let twice = complete_upload(body(&(part("1", "") + &part("1", sum))).as_bytes()).unwrap_err();
     assert_eq!(twice.code, S3Code::InvalidPartOrder);
+    let again = part("1", "").replace("abc", "def");
+    let resent = complete_upload(body(&(part("1", "") + &again)).as_bytes()).unwrap();
+    assert_eq!(resent.len(), 1);
+    assert_eq!(resent[0].etag, "def", "what was named last counts");
     for (parts, code) in [
         (String::new(), S3Code::MalformedXML),
         (part("x", ""), S3Code::MalformedXML),
