@@ -18,6 +18,8 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 # Rows that `make faults` runs: all, or three of 20 s that change with each commit.
 FAULTS ?= all
+# Tests that `make test-long` runs: all, or one in turn that changes with each commit.
+LONG ?= all
 
 # Exports the clouds that tests talk to. Without one they say so and skip, unless
 # FOREBAY_REQUIRE_MINIO, FOREBAY_REQUIRE_FAKE_GCS or FOREBAY_REQUIRE_AZURITE is set, as all are in
@@ -95,9 +97,8 @@ test-py: binary python ## Python packages, other clients, the README
 		|| [ $$? = 5 ] # none chosen
 
 .PHONY: test-long
-test-long: binary python ## Run the tests that take too long for every commit
-	FOREBAY_TEST_LONG=1 build/venv/bin/python -m pytest pytorch/tests/test_resume_matrix.py -s \
-		$(PYTEST_ARGS)
+test-long: binary python ## Run the tests that take too long for every commit, or LONG=turn: one of them
+	@$(with_clouds); ci/test_long.sh $(LONG) $(PYTEST_ARGS)
 
 .PHONY: sim
 sim: ## Run the cluster's rules under a simulator: SEEDS=1..1000, or SEED=17 with its last events

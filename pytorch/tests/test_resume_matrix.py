@@ -79,6 +79,8 @@ def test_runs_that_are_left_and_resumed_give_what_one_run_gives(cluster: Any, pr
     assert ran >= 10, "a machine this slow tests nothing"
 
 
+@pytest.mark.long
+@pytest.mark.hour
 @pytest.mark.skipif(
     "FOREBAY_TEST_LONG" not in os.environ, reason="make test-long runs all cases, in an hour"
 )

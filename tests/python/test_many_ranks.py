@@ -23,6 +23,7 @@ from forebay_cluster import binary
 from forebay_s3 import client as s3_client
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(
         "FOREBAY_TEST_LONG" not in os.environ, reason="make test-long runs it, in minutes"
     ),
@@ -104,6 +105,8 @@ class Hosts:
 def hosts() -> Iterator[Hosts]:
     """Two network namespaces on one bridge."""
     if os.geteuid() != 0:
+        if os.environ.get("FOREBAY_REQUIRE_LAB"):
+            pytest.fail("network namespaces need root, and FOREBAY_REQUIRE_LAB is set")
         pytest.skip("network namespaces need root")
     mark = uuid.uuid4().hex[:5]
     subnet = f"10.{200 + int(mark[0], 16)}.{int(mark[1:3], 16)}"
