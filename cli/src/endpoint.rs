@@ -1,22 +1,15 @@
-//! Where the cluster is: the endpoint that a user set, and whether anybody listens there at all.
+//! Where the cluster is: the endpoint that a user set, and a line where nothing listens there.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use forebay_core::{Error, ErrorCode};
-use tokio::net::TcpStream;
+use forebay_client::Client;
+use forebay_core::Error;
 use tokio::time::sleep;
 
-use crate::failure::Failure;
-
-/// A command gives up when every endpoint refused connections for so long.
-const REFUSED_WITHIN: Duration = Duration::from_secs(4);
-/// After this a person reads what is being tried.
-const SAY_AFTER: Duration = Duration::from_secs(1);
-const KNOCK_EVERY: Duration = Duration::from_millis(200);
-/// A connection attempt that is not answered by then was not refused.
-const CONNECT_WITHIN: Duration = Duration::from_millis(500);
+/// When a person reads that connections are refused.
+const REPORT_AFTER: Duration = Duration::from_secs(1);
 
 /// The endpoint of the configuration file that the Python client reads, too; `None` where the file
 /// or the setting is missing.
@@ -54,44 +47,18 @@ fn read(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-/// Ends when every URL of `endpoint` (several with commas between) has refused connections for some
-/// seconds; never if one of them did anything else.
-pub(crate) async fn all_refuse(endpoint: &str, timeout: Duration, quiet: bool) -> Failure {
-    let patience = timeout.min(REFUSED_WITHIN);
-    let begun = Instant::now();
-    let mut said = quiet || !std::io::stderr().is_terminal();
-    while refuses(endpoint).await {
-        if begun.elapsed() >= patience {
-            let text = format!("cannot connect to {endpoint}: connection refused");
-            return Error::new(ErrorCode::Unavailable, text)
-                .hint("is the cluster running there? `forebay doctor` checks; set FOREBAY_ENDPOINT")
-                .into();
-        }
-        if begun.elapsed() >= SAY_AFTER && !said {
-            said = true;
-            let left = patience.saturating_sub(begun.elapsed()).as_secs_f32().ceil();
-            let _ = writeln!(
-                std::io::stderr(),
-                "{endpoint} refuses connections; trying for {left} s more (Ctrl-C, --endpoint)"
-            );
-        }
-        sleep(KNOCK_EVERY).await;
+/// Writes a line on a terminal if nothing listens at any endpoint, while the client still tries.
+pub(crate) async fn report_refusal(client: Client) {
+    sleep(REPORT_AFTER).await;
+    if let Some(endpoints) = client.refusing_endpoints()
+        && std::io::stderr().is_terminal()
+    {
+        let _ = writeln!(
+            std::io::stderr(),
+            "{}: connection refused; trying again for some seconds (Ctrl-C, --endpoint)",
+            endpoints.join(", ")
+        );
     }
-    std::future::pending().await
-}
-
-async fn refuses(endpoint: &str) -> bool {
-    let urls = endpoint.split(',').map(str::trim).filter(|url| !url.is_empty());
-    for url in urls {
-        let address = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
-        let with_port =
-            if address.contains(':') { address.to_owned() } else { format!("{address}:80") };
-        let knocked = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(with_port)).await;
-        if !matches!(knocked, Ok(Err(e)) if e.kind() == ErrorKind::ConnectionRefused) {
-            return false;
-        }
-    }
-    true
 }
 
 #[cfg(test)]
@@ -129,16 +96,5 @@ mod tests {
             std::fs::write(&path, bad).unwrap();
             assert!(read(&path).unwrap_err().message.contains("config.toml"), "{bad}");
         }
-    }
-
-    #[tokio::test]
-    async fn only_refused_connections_end_a_command_early() {
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let open = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let both = format!("http://{closed},http://{}", open.local_addr().unwrap());
-        assert!(!refuses(&both).await);
-        let nobody = format!("http://{closed}/");
-        let failure = all_refuse(&nobody, Duration::from_millis(1), true).await;
-        assert_eq!(failure.code, crate::failure::exit::UNAVAILABLE);
     }
 }

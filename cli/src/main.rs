@@ -145,21 +145,11 @@ fn ask(args: &ClientArgs, command: Command) -> Result<(), Failure> {
     let session = Session::new(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::internal(format!("cannot start threads: {e}")))?;
-    let knocks = !matches!(command, Command::Doctor);
-    let refused = async {
-        match knocks {
-            true => endpoint::all_refuse(&session.endpoint, args.timeout, session.quiet).await,
-            // It reports by itself.
-            false => std::future::pending().await,
-        }
-    };
-    let answered = async {
-        tokio::select! {
-            result = answer(&session, command) => result,
-            failure = refused => Err(failure),
-        }
-    };
-    let result = runtime.block_on(until_interrupted(answered));
+    // The doctor reports by itself.
+    if !session.quiet && !matches!(command, Command::Doctor) {
+        runtime.spawn(endpoint::report_refusal(session.client.clone()));
+    }
+    let result = runtime.block_on(until_interrupted(answer(&session, command)));
     // A read of standard input that nobody waits for any more must not hold up the end.
     runtime.shutdown_background();
     result

@@ -304,7 +304,9 @@ impl Batch {
                 }
                 return;
             }
-            Ok(Some(_)) => Err(Error::broken(self.client.endpoint(), "an entry came twice")),
+            Ok(Some(_)) => {
+                Err(Error::garbled(self.client.endpoint(), "an entry of the batch came twice"))
+            }
             Ok(None) => Ok(()),
             Err(e) => Err(e),
         };
@@ -323,7 +325,7 @@ impl Batch {
             }
             end => {
                 if !left.is_empty() {
-                    let early = || Error::broken(&source.url, "the batch left entries out");
+                    let early = || Error::garbled(&source.url, "the batch left entries out");
                     self.setback = Some(end.err().unwrap_or_else(early));
                 }
                 for index in left {

@@ -14,6 +14,7 @@ use forebay_core::v1::query::bucket_uri;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode, placement};
 
 use crate::body::{Body, Progress, Upload};
+use crate::contact::Contact;
 use crate::error::{Error, Result};
 use crate::map::MapCache;
 use crate::objects::Route;
@@ -30,7 +31,8 @@ pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:7400";
 pub struct ClientConfig {
     /// URL of a gateway, or of several with commas between them.
     pub endpoint: String,
-    /// How long failures that may pass are tried again without any progress in between.
+    /// How long failures that may pass are tried again without any progress in between, and how
+    /// long an answer may take for its next few bytes.
     pub deadline: Duration,
     /// How long one connection may take to be made.
     pub connect_timeout: Duration,
@@ -38,6 +40,8 @@ pub struct ClientConfig {
     pub idle_timeout: Duration,
     /// How targets try clouds again for this client: the value of the header `forebay-cloud-retry`.
     pub cloud_retry: Option<String>,
+    /// Whether the cluster was ever met. Clients that share it wait for one that restarts.
+    pub contact: Contact,
 }
 
 impl ClientConfig {
@@ -64,6 +68,7 @@ impl Default for ClientConfig {
             connect_timeout: Duration::from_secs(1),
             idle_timeout: Duration::from_secs(20),
             cloud_retry: None,
+            contact: Contact::default(),
         }
     }
 }
@@ -77,8 +82,8 @@ pub struct Client {
 #[derive(Debug)]
 struct Inner {
     config: ClientConfig,
-    /// The first endpoint: names the cluster in errors.
-    endpoint: String,
+    /// As configured, at least one; the first names the cluster in errors.
+    endpoints: Arc<[String]>,
     transport: Transport,
     maps: Arc<MapCache>,
     pace: Pace,
@@ -122,19 +127,23 @@ impl Client {
     pub fn new(config: ClientConfig) -> Result<Self> {
         let endpoints = config.endpoint.split(',').map(str::trim).filter(|e| !e.is_empty());
         let endpoints = endpoints.map(check_endpoint).collect::<Result<Vec<_>>>()?;
-        let Some(endpoint) = endpoints.first().cloned() else {
+        if endpoints.is_empty() {
             return Err(Error::Api(
                 CoreError::invalid("no endpoint is given")
                     .hint("set FOREBAY_ENDPOINT, for example to http://127.0.0.1:7400"),
             ));
-        };
+        }
+        let endpoints: Arc<[String]> = endpoints.into();
         let transport = Transport::new(config.connect_timeout, config.idle_timeout)
+            .with_limit(config.deadline)
+            .with_contact(config.contact.clone())
             .with_cloud_retry(config.cloud_retry.as_deref())?;
-        let maps = Arc::new(MapCache::new(&transport, config.idle_timeout, endpoints));
+        let within = config.idle_timeout.min(config.deadline);
+        let maps = Arc::new(MapCache::new(&transport, within, endpoints.clone()));
         Ok(Self {
             inner: Arc::new(Inner {
                 config,
-                endpoint,
+                endpoints,
                 transport,
                 maps,
                 pace: Pace::default(),
@@ -145,7 +154,14 @@ impl Client {
 
     /// The URL that names the cluster: the first of those configured.
     pub fn endpoint(&self) -> &str {
-        &self.inner.endpoint
+        // `new` refuses a configuration without any.
+        self.inner.endpoints.first().map_or("", String::as_str)
+    }
+
+    /// The endpoints, if each of them refused every connection of this client so far.
+    pub fn refusing_endpoints(&self) -> Option<&[String]> {
+        let Inner { config, endpoints, .. } = &*self.inner;
+        config.contact.is_refused_by_all(endpoints).then_some(&**endpoints)
     }
 
     /// The map of the cluster as this client knows it now.
@@ -176,7 +192,8 @@ impl Client {
     }
 
     pub(crate) fn attempts(&self) -> Attempts {
-        Attempts::new(&self.inner.endpoint, self.inner.config.deadline)
+        let Inner { config, endpoints, .. } = &*self.inner;
+        Attempts::new(self.endpoint(), config.deadline).of_cluster(&config.contact, endpoints)
     }
 
     pub(crate) fn maps(&self) -> &Arc<MapCache> {

@@ -2,11 +2,12 @@
 //! protocol nor a buffer.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut};
 
 use crate::driven::Bare;
+use crate::patience::Patience;
 
 /// Bytes of a body that are worth it.
 pub(crate) const LONG: u64 = 256 << 10;
@@ -15,12 +16,12 @@ pub(crate) const LONG: u64 = 256 << 10;
 const PIECE: usize = 1 << 20;
 
 /// Receives the `left` bytes of a body that its connection still has behind what `dest` has, which must
-/// have room for them. Silence for as long as `idle` is [`io::ErrorKind::TimedOut`].
+/// have room for them. Bytes that come too slowly for `patience` are [`io::ErrorKind::TimedOut`].
 pub(crate) async fn read_into(
     mut bare: Bare,
     left: u64,
     dest: &mut (impl BufMut + Send),
-    idle: Duration,
+    patience: &mut Patience,
 ) -> io::Result<()> {
     let mut left = usize::try_from(left).unwrap_or(usize::MAX);
     if left > dest.remaining_mut() || bare.ahead.len() > left {
@@ -33,9 +34,14 @@ pub(crate) async fn read_into(
         tokio::task::consume_budget().await;
         match bare.stream.try_read_buf(&mut (&mut *dest).limit(left.min(PIECE))) {
             Ok(0) => return Err(io::Error::other("fewer bytes than announced")),
-            Ok(count) => left -= count,
+            Ok(count) => {
+                left -= count;
+                patience.came(count as u64, Duration::ZERO);
+            }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                tokio::time::timeout(idle, bare.stream.readable()).await??;
+                let begun = Instant::now();
+                tokio::time::timeout(patience.left(), bare.stream.readable()).await??;
+                patience.came(0, begun.elapsed());
             }
             Err(e) => return Err(e),
         }

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes};
 use futures::{Stream, StreamExt, stream};
@@ -237,10 +238,11 @@ impl Reading {
 
     async fn step(&mut self) -> Option<Result<Bytes>> {
         while !self.is_finished {
+            let begun = Instant::now();
             let error = match self.body.next().await {
                 Some(Ok(bytes)) if bytes.is_empty() => continue,
                 Some(Ok(bytes)) if bytes.len() as u64 <= self.end - self.next => {
-                    self.came(bytes.len() as u64);
+                    self.came(bytes.len() as u64, begun.elapsed());
                     return Some(Ok(bytes));
                 }
                 Some(Ok(_)) => self.body.too_long(),
@@ -262,10 +264,11 @@ impl Reading {
             return Err(Error::Api(no_room()));
         }
         while !self.is_finished {
+            let begun = Instant::now();
             let room = dest.remaining_mut();
             let left = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);
             let read = self.body.read_into(&mut dest.limit(left)).await;
-            self.came((room - dest.remaining_mut()) as u64);
+            self.came((room - dest.remaining_mut()) as u64, begun.elapsed());
             match read {
                 Ok(()) if self.next == self.end => break,
                 Ok(()) => self.resume(self.body.too_short()).await?,
@@ -275,10 +278,10 @@ impl Reading {
         Ok(())
     }
 
-    fn came(&mut self, count: u64) {
+    fn came(&mut self, count: u64, waited: Duration) {
         self.next += count;
         if let (1.., Some(again)) = (count, &mut self.again) {
-            again.tries.progressed();
+            again.tries.arrived(count, waited);
         }
     }
 

@@ -31,7 +31,7 @@ const KEEP_IDLE: Duration = Duration::from_secs(20);
 
 /// Why there is no answer.
 pub(crate) enum Failure {
-    Connect(Reason),
+    Connect { is_refused: bool, source: Reason },
     Broken(Reason),
 }
 
@@ -40,7 +40,7 @@ impl Failure {
     pub(crate) fn of(self, base: &str) -> Error {
         let endpoint = base.to_owned();
         match self {
-            Self::Connect(source) => Error::Connect { endpoint, source },
+            Self::Connect { is_refused, source } => Error::Connect { endpoint, is_refused, source },
             Self::Broken(source) => Error::Broken { endpoint, source },
         }
     }
@@ -100,7 +100,10 @@ impl DrivenPool {
         let address = if has_port { authority.to_owned() } else { format!("{authority}:80") };
         let stream = tokio::time::timeout(self.connect_timeout, TcpStream::connect(address)).await;
         let stream = stream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let stream = stream.map_err(|e| Failure::Connect(Reason::of(&e)))?;
+        let stream = stream.map_err(|e| Failure::Connect {
+            is_refused: Reason::is_refusal(&e),
+            source: Reason::of(&e),
+        })?;
         let _ = stream.set_nodelay(true);
         Connection::over(stream).await.map_err(|e| broken(&e))
     }

@@ -1,5 +1,6 @@
 //! What can go wrong on the caller's side: an answer that says no, or no answer.
 
+use std::io;
 use std::time::Duration;
 
 use forebay_core::{Error as CoreError, ErrorCode};
@@ -18,7 +19,25 @@ pub enum Error {
     Connect {
         /// URL of the node.
         endpoint: String,
+        /// Whether nothing listens there.
+        is_refused: bool,
         /// The system's reason.
+        source: Reason,
+    },
+    /// Every endpoint refused every connection of this client.
+    #[error("cannot connect to {}: connection refused for {} s", .endpoints.join(", "), .after.as_secs_f32())]
+    Refused {
+        /// The endpoints that the client was configured with.
+        endpoints: Vec<String>,
+        /// How long they were tried.
+        after: Duration,
+    },
+    /// An answer came that makes no sense. Asked again, it may.
+    #[error("{endpoint}: {source}")]
+    Garbled {
+        /// URL of the node.
+        endpoint: String,
+        /// What is wrong with it.
         source: Reason,
     },
     /// The connection broke or stalled before the answer was complete.
@@ -47,6 +66,13 @@ pub enum Error {
 pub struct Reason(pub String);
 
 impl Reason {
+    /// Whether an error, or one of its causes, is that nothing listens at an address.
+    pub(crate) fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
+        let refused = |e: &io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
+        error.downcast_ref::<io::Error>().is_some_and(refused)
+            || error.source().is_some_and(Self::is_refusal)
+    }
+
     /// Joins an error with all its causes that add words.
     pub(crate) fn of(error: &(dyn std::error::Error + 'static)) -> Self {
         let mut text = error.to_string();
@@ -67,9 +93,13 @@ impl Error {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Api(e) => e.code,
-            Self::Connect { .. } | Self::Broken { .. } => ErrorCode::Unavailable,
+            Self::Connect { .. }
+            | Self::Refused { .. }
+            | Self::Broken { .. }
+            | Self::Garbled { .. } => ErrorCode::Unavailable,
             Self::Timeout { last, .. } => match last.as_ref() {
                 Self::Api(e) => e.code,
+                Self::Garbled { .. } => ErrorCode::CorruptAnswer,
                 _ => ErrorCode::Timeout,
             },
         }
@@ -95,7 +125,11 @@ impl Error {
             Self::Connect { .. } => {
                 Some("is the cluster running there? `forebay doctor` checks; set FOREBAY_ENDPOINT")
             }
-            Self::Broken { .. } => None,
+            Self::Refused { .. } => Some(
+                "is the cluster running there? `forebay doctor` checks; set FOREBAY_ENDPOINT, or \
+                 `endpoint` in ~/.config/forebay/config.toml, to its address",
+            ),
+            Self::Broken { .. } | Self::Garbled { .. } => None,
         }
     }
 
@@ -103,8 +137,8 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Api(e) => e.code.is_transient(),
-            Self::Connect { .. } | Self::Broken { .. } => true,
-            Self::Timeout { .. } => false,
+            Self::Connect { .. } | Self::Broken { .. } | Self::Garbled { .. } => true,
+            Self::Timeout { .. } | Self::Refused { .. } => false,
         }
     }
 
@@ -115,6 +149,10 @@ impl Error {
 
     pub(crate) fn broken(endpoint: &str, what: impl Into<String>) -> Self {
         Self::Broken { endpoint: endpoint.to_owned(), source: Reason(what.into()) }
+    }
+
+    pub(crate) fn garbled(endpoint: &str, what: impl Into<String>) -> Self {
+        Self::Garbled { endpoint: endpoint.to_owned(), source: Reason(what.into()) }
     }
 }
 

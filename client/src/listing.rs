@@ -88,7 +88,8 @@ impl Client {
         let mut blocks = BlockReader::default();
         while let Some(bytes) = body.next().await {
             blocks.feed(&bytes?);
-            while let Some(rows) = blocks.next_block().map_err(Error::Api)? {
+            while let Some(rows) = blocks.next_block().map_err(|e| garbled(&body, e.message))? {
+                body.progressed();
                 if let Some(name) = rows.last_name() {
                     last.clear();
                     last.push_str(name);
@@ -97,10 +98,14 @@ impl Client {
             }
         }
         if !blocks.is_complete() {
-            return Err(Error::broken(body.endpoint(), "the listing ends too early").into());
+            return Err(garbled(&body, "the listing ends without its last block").into());
         }
         Ok(())
     }
+}
+
+fn garbled(body: &Download, what: impl Into<String>) -> Error {
+    Error::garbled(body.endpoint(), what)
 }
 
 /// Why a stream was not shown to its end.

@@ -36,7 +36,7 @@ pub(crate) struct Snapshot {
 pub(crate) struct MapCache {
     transport: Transport,
     /// Gateways as configured, without a trailing slash; never empty.
-    endpoints: Vec<String>,
+    endpoints: Arc<[String]>,
     /// Which of the gateways answered last.
     preferred: AtomicUsize,
     current: ArcSwapOption<Snapshot>,
@@ -45,9 +45,10 @@ pub(crate) struct MapCache {
 }
 
 impl MapCache {
-    pub(crate) fn new(transport: &Transport, idle: Duration, endpoints: Vec<String>) -> Self {
+    pub(crate) fn new(transport: &Transport, idle: Duration, endpoints: Arc<[String]>) -> Self {
+        let within = idle.min(ANSWER_WITHIN);
         Self {
-            transport: transport.with_idle(idle.min(ANSWER_WITHIN)),
+            transport: transport.with_idle(within).with_limit(within),
             endpoints,
             preferred: AtomicUsize::new(0),
             current: ArcSwapOption::empty(),
@@ -110,7 +111,7 @@ impl MapCache {
 
     /// Gateways to try, the one that answered last first.
     pub(crate) fn gateways(&self) -> Vec<String> {
-        let mut all = self.endpoints.clone();
+        let mut all = self.endpoints.to_vec();
         if let Some(known) = self.current.load_full() {
             for node in known.reply.state.gateways().filter(|n| n.alive) {
                 if !all.contains(&node.url) {

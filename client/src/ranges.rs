@@ -66,10 +66,12 @@ impl Client {
         how: Ranges,
         pin: Option<&Pin>,
     ) -> Result<Bytes> {
-        let large =
-            |_| Error::Api(CoreError::invalid(format!("{}: too large", bucket.object_uri(name))));
+        let room_for = |len: u64| {
+            let room = usize::try_from(len).ok().and_then(Buffer::try_take);
+            room.ok_or_else(|| no_memory(bucket, name, len))
+        };
         if let Some(known) = Known::of(range, how, pin) {
-            let mut dest = Buffer::take(usize::try_from(known.end - known.start).map_err(large)?);
+            let mut dest = room_for(known.end - known.start)?;
             self.fill_known(bucket, name, &known, how, dest.bytes_mut()).await?;
             return Ok(dest.freeze());
         }
@@ -77,7 +79,7 @@ impl Client {
             return Ok(Bytes::new());
         };
         pin.map_or(Ok(()), |pin| pin.check(&first.meta, bucket, name))?;
-        let mut dest = Buffer::take(usize::try_from(end - first.range.start).map_err(large)?);
+        let mut dest = room_for(end - first.range.start)?;
         self.fill(bucket, name, first, how, dest.bytes_mut()).await?;
         Ok(dest.freeze())
     }
@@ -208,6 +210,13 @@ impl<'a> Known<'a> {
         let tells = !pin.version.is_empty() || !pin.checksum.is_empty();
         (how.at_once > 1 && tells && start < end).then_some(Self { start, end, pin })
     }
+}
+
+/// The error of an object that is said to be larger than the memory that can be had.
+pub fn no_memory(bucket: &Bucket, name: &str, len: u64) -> Error {
+    let uri = bucket.object_uri(name);
+    let text = format!("{uri}: no memory for the {len} bytes that the answer announces");
+    Error::Api(CoreError::internal(text).hint("read it in pieces, if it is really so large"))
 }
 
 /// The first bytes of some memory, if it has so many.

@@ -4,12 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use forebay_core::ErrorCode;
+use forebay_core::{Error as CoreError, ErrorCode};
 
+use crate::contact::Contact;
 use crate::error::{Error, Result};
+use crate::patience::PROGRESS_BYTES;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(40);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A client gives up when every endpoint refused every connection for this long.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(4);
+/// Answers in a row that make no sense, of one request.
+const MAX_GARBLED: u32 = 5;
 
 /// The tries of one request.
 #[derive(Debug)]
@@ -18,7 +24,13 @@ pub(crate) struct Attempts {
     deadline: Duration,
     /// When the current series of tries began; `None` after progress, until the next failure.
     since: Option<Instant>,
+    /// Time of this series that was spent waiting, if `since` does not tell.
+    waited: Duration,
+    /// Bytes of this series: too few to be progress.
+    bytes: u64,
     failures: u32,
+    garbled: u32,
+    cluster: Option<(Contact, Arc<[String]>)>,
     /// Whether an earlier try may have been carried out unseen.
     pub(crate) ambiguous: bool,
     /// Whether a refused grant was renewed already: a second refusal is meant.
@@ -31,17 +43,40 @@ impl Attempts {
             endpoint: endpoint.to_owned(),
             deadline,
             since: Some(Instant::now()),
+            waited: Duration::ZERO,
+            bytes: 0,
             failures: 0,
+            garbled: 0,
+            cluster: None,
             ambiguous: false,
             regranted: Arc::default(),
         }
+    }
+
+    /// The same, which end early where all of these endpoints refuse connections.
+    pub(crate) fn of_cluster(self, contact: &Contact, endpoints: &Arc<[String]>) -> Self {
+        Self { cluster: Some((contact.clone(), endpoints.clone())), ..self }
     }
 
     /// Something new arrived: the deadline starts over, at the next failure (a reader may take its
     /// time in between).
     pub(crate) fn progressed(&mut self) {
         self.since = None;
-        self.failures = 0;
+        self.waited = Duration::ZERO;
+        (self.bytes, self.failures, self.garbled) = (0, 0, 0);
+    }
+
+    /// Bytes arrived after a wait: progress if there are enough of them. Until then only the waits
+    /// count, since a reader may take its time in between.
+    pub(crate) fn arrived(&mut self, bytes: u64, waited: Duration) {
+        self.bytes += bytes;
+        self.waited = match self.since.take() {
+            Some(since) => since.elapsed(),
+            None => self.waited + waited,
+        };
+        if self.bytes >= PROGRESS_BYTES {
+            self.progressed();
+        }
     }
 
     /// Waits before the next try, or returns the error to give up with.
@@ -50,9 +85,23 @@ impl Attempts {
             return Err(error);
         }
         self.ambiguous |= error.is_ambiguous();
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let left = self.deadline.saturating_sub(since.elapsed());
+        self.garbled += u32::from(matches!(error, Error::Garbled { .. }));
+        if self.garbled >= MAX_GARBLED {
+            return Err(Error::Api(CoreError::new(ErrorCode::CorruptAnswer, error.to_string())));
+        }
+        let waited = self.waited;
+        let begun = || Instant::now().checked_sub(waited).unwrap_or_else(Instant::now);
+        let since = *self.since.get_or_insert_with(begun);
+        let refusing = self.refusing_endpoints();
+        let patience = match refusing {
+            Some(_) => self.deadline.min(REFUSED_TIMEOUT),
+            None => self.deadline,
+        };
+        let left = patience.saturating_sub(since.elapsed());
         if left.is_zero() {
+            if let Some(endpoints) = refusing {
+                return Err(Error::Refused { endpoints: endpoints.to_vec(), after: patience });
+            }
             return Err(Error::Timeout {
                 endpoint: self.endpoint.clone(),
                 after: self.deadline,
@@ -64,6 +113,14 @@ impl Attempts {
         tracing::debug!(%error, ?pause, "trying again");
         tokio::time::sleep(pause.min(left)).await;
         Ok(())
+    }
+}
+
+impl Attempts {
+    /// The endpoints of the cluster, if each of them refused every connection.
+    fn refusing_endpoints(&self) -> Option<&[String]> {
+        let (contact, endpoints) = self.cluster.as_ref()?;
+        contact.is_refused_by_all(endpoints).then_some(&**endpoints)
     }
 }
 
@@ -97,7 +154,6 @@ fn pause(failures: u32, asked: Option<Duration>, jitter: f64) -> Duration {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use forebay_core::Error as CoreError;
 
     #[test]
     fn pauses_grow_to_a_bound_and_respect_what_the_server_asks() {
@@ -124,6 +180,67 @@ mod tests {
         assert!(count > 1 && tries.ambiguous);
         assert!(last.to_string().contains("cluster at http://h:1 did not answer"), "{last}");
         assert_eq!(last.code(), ErrorCode::Timeout);
+    }
+
+    /// The error that tries end with which fail like this again and again, and how often they did.
+    async fn given_up(mut tries: Attempts, error: impl Fn() -> Error) -> (Error, u32) {
+        for count in 1.. {
+            if let Err(e) = tries.again(error()).await {
+                return (e, count);
+            }
+        }
+        unreachable!()
+    }
+
+    #[tokio::test]
+    async fn answers_without_sense_end_soon_as_an_error_of_their_own() {
+        let garbled = || Error::garbled("http://h:2", "checksum of entry 3 does not match");
+        let tries = Attempts::new("http://h:1", Duration::from_secs(60));
+        let (e, count) = given_up(tries, garbled).await;
+        assert_eq!((e.code(), count), (ErrorCode::CorruptAnswer, MAX_GARBLED));
+        assert!(e.to_string().contains("checksum of entry 3"), "{e}");
+        let short = Attempts::new("http://h:1", Duration::from_millis(1));
+        assert_eq!(given_up(short, garbled).await.0.code(), ErrorCode::CorruptAnswer);
+    }
+
+    #[tokio::test]
+    async fn refusals_by_all_end_as_one_error_unless_the_cluster_was_met_before() {
+        let endpoints: Arc<[String]> = ["http://a:1", "http://b:2"].map(str::to_owned).into();
+        let refused = |endpoint: &str| Error::Connect {
+            endpoint: endpoint.to_owned(),
+            is_refused: true,
+            source: crate::error::Reason("connection refused".into()),
+        };
+        let soon = Duration::from_millis(30);
+        for met in [false, true] {
+            let contact = if met { Contact::made() } else { Contact::default() };
+            for endpoint in endpoints.iter() {
+                contact.note::<()>(endpoint, &Err(refused(endpoint)));
+            }
+            let tries = Attempts::new(&endpoints[0], soon).of_cluster(&contact, &endpoints);
+            let (e, _) = given_up(tries, || refused("http://a:1")).await;
+            assert_eq!(matches!(e, Error::Timeout { .. }), met, "{e}");
+            assert_eq!(matches!(e, Error::Refused { .. }), !met, "{e}");
+            if !met {
+                assert_eq!(e.code(), ErrorCode::Unavailable);
+                assert!(e.to_string().contains("http://a:1, http://b:2"), "{e}");
+                assert!(e.hint().is_some_and(|hint| hint.contains("FOREBAY_ENDPOINT")));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_few_bytes_do_not_renew_the_deadline_and_the_readers_own_time_does_not_count() {
+        let mut tries = Attempts::new("http://h:1", Duration::from_millis(100));
+        tries.arrived(1, Duration::ZERO);
+        tokio::time::sleep(Duration::from_millis(120)).await;
+        let broken = || Error::broken("http://h:2", "reset");
+        assert!(tries.again(broken()).await.is_ok(), "the reader took its time");
+        tries.arrived(1, Duration::ZERO);
+        tries.arrived(1, Duration::from_millis(100));
+        assert_eq!(tries.again(broken()).await.unwrap_err().code(), ErrorCode::Timeout);
+        tries.arrived(PROGRESS_BYTES, Duration::from_secs(9));
+        assert!(tries.again(broken()).await.is_ok(), "that is progress");
     }
 
     #[tokio::test]

@@ -41,12 +41,17 @@ impl RowStream {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         while self.ready.is_empty() && !self.over {
             match ready!(Pin::new(&mut self.body).poll_next(cx)) {
-                Some(Ok(bytes)) => self.decoder.decode(&bytes, &mut self.ready)?,
+                Some(Ok(bytes)) => {
+                    self.decoder.decode(&bytes, &mut self.ready)?;
+                    if !self.ready.is_empty() {
+                        self.body.progressed();
+                    }
+                }
                 Some(Err(e)) => return Poll::Ready(Err(e)),
                 None if self.decoder.is_complete() => self.over = true,
                 None => {
-                    let e = Error::broken(self.body.endpoint(), "the batch ends too early");
-                    return Poll::Ready(Err(e));
+                    let text = "the batch stream ends without its end frame";
+                    return Poll::Ready(Err(Error::garbled(self.body.endpoint(), text)));
                 }
             }
         }
@@ -65,7 +70,7 @@ impl Stream for RowStream {
                 this.over = true;
                 Poll::Ready(Some(Err(match e {
                     // Bytes that make no sense may make sense when they are sent again.
-                    Error::Api(e) => Error::broken(this.body.endpoint(), e.message),
+                    Error::Api(e) => Error::garbled(this.body.endpoint(), e.message),
                     e => e,
                 })))
             }

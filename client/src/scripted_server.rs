@@ -125,6 +125,25 @@ pub(crate) fn broken(status: u16, headers: &[(&str, &str)], size: usize, body: B
     response.body(BodyExt::boxed_unsync(StreamBody::new(bytes.chain(breaks)))).unwrap()
 }
 
+/// An answer that announces `size` bytes, of which one comes every 20 ms.
+pub(crate) fn trickle(headers: &[(&str, &str)], size: usize) -> Reply {
+    let bytes = stream::unfold((), |()| async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Some((Ok(Frame::data(Bytes::from_static(b" "))), ()))
+    });
+    let mut response = Response::builder().status(200).header("content-length", size);
+    for (name, value) in headers {
+        response = response.header(*name, *value);
+    }
+    response.body(BodyExt::boxed_unsync(StreamBody::new(bytes))).unwrap()
+}
+
+/// The URL of a node that is not there.
+pub(crate) fn nobody() -> String {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", closed.local_addr().unwrap())
+}
+
 pub(crate) fn json(value: &impl serde::Serialize) -> Reply {
     reply(200, &[("content-type", "application/json")], serde_json::to_vec(value).unwrap())
 }

@@ -25,9 +25,11 @@ use forebay_core::v1::headers::HDR_ERROR;
 use forebay_core::{Error as CoreError, ErrorCode};
 
 use crate::body::{Progress, Upload};
+use crate::contact::Contact;
 use crate::direct;
 use crate::driven::{DrivenPool, Driver, READ};
 use crate::error::{Error, Reason, Result};
+use crate::patience::Patience;
 
 /// Longest error body that is read.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -44,7 +46,8 @@ pub(crate) type Answered = Result<Response<Download>, (Error, Option<u64>)>;
 pub(crate) struct Transport {
     http: HyperClient<HttpConnector, Upload>,
     driven: DrivenPool,
-    idle: Duration,
+    patience: Patience,
+    contact: Contact,
     /// Sent with every request as `forebay-cloud-retry`.
     cloud_retry: Option<HeaderValue>,
 }
@@ -59,12 +62,24 @@ impl Transport {
             .pool_idle_timeout(KEEP_IDLE)
             .http1_max_buf_size(READ)
             .build(connector);
-        Self { http, driven: DrivenPool::new(connect_timeout), idle, cloud_retry: None }
+        let patience = Patience::new(idle, Duration::MAX);
+        let (driven, contact) = (DrivenPool::new(connect_timeout), Contact::default());
+        Self { http, driven, patience, contact, cloud_retry: None }
     }
 
     /// The same pool with another bound on silence.
     pub(crate) fn with_idle(&self, idle: Duration) -> Self {
-        Self { idle, ..self.clone() }
+        Self { patience: self.patience.with_idle(idle), ..self.clone() }
+    }
+
+    /// The same pool with a bound on how long a few bytes of an answer may take.
+    pub(crate) fn with_limit(&self, limit: Duration) -> Self {
+        Self { patience: self.patience.with_limit(limit), ..self.clone() }
+    }
+
+    /// The same pool, which notes here whether it met a cluster.
+    pub(crate) fn with_contact(self, contact: Contact) -> Self {
+        Self { contact, ..self }
     }
 
     /// The same pool, whose requests say how clouds are to be tried again for them.
@@ -80,22 +95,34 @@ impl Transport {
     pub(crate) async fn send(
         &self,
         base: &str,
+        request: Request<Upload>,
+        progress: Option<&Progress>,
+    ) -> Result<Response<Download>> {
+        let answer = self.send_once(base, request, progress).await;
+        self.contact.note(base, &answer);
+        answer
+    }
+
+    async fn send_once(
+        &self,
+        base: &str,
         mut request: Request<Upload>,
         progress: Option<&Progress>,
     ) -> Result<Response<Download>> {
         self.mark(&mut request);
+        let idle = self.patience.idle();
         let mut answer = std::pin::pin!(self.http.request(request));
         let mut sent = 0;
         let mut quiet_since = Instant::now();
         let answer = loop {
-            match tokio::time::timeout(GLANCE.min(self.idle), answer.as_mut()).await {
+            match tokio::time::timeout(GLANCE.min(idle), answer.as_mut()).await {
                 Ok(answer) => break answer,
                 Err(_) => {
                     let now = progress.map_or(0, Progress::sent);
                     if now != sent {
                         (sent, quiet_since) = (now, Instant::now());
-                    } else if quiet_since.elapsed() >= self.idle {
-                        return Err(stalled(base, self.idle));
+                    } else if quiet_since.elapsed() >= idle {
+                        return Err(stalled(base, idle));
                     }
                 }
             }
@@ -107,7 +134,8 @@ impl Transport {
                 Err(Error::Api(local.unwrap_or_else(|| CoreError::internal("sending failed"))))
             }
             Err(e) if e.is_connect() => {
-                Err(Error::Connect { endpoint: base.to_owned(), source: Reason::of(&e) })
+                let (is_refused, source) = (Reason::is_refusal(&e), Reason::of(&e));
+                Err(Error::Connect { endpoint: base.to_owned(), is_refused, source })
             }
             Err(e) => Err(Error::Broken { endpoint: base.to_owned(), source: Reason::of(&e) }),
         }
@@ -131,12 +159,13 @@ impl Transport {
     pub(crate) async fn send_ok_driven(&self, base: &str, mut request: Request<Bytes>) -> Answered {
         self.mark(&mut request);
         let head = request.method() == Method::HEAD;
-        let answer = tokio::time::timeout(self.idle, self.driven.send(request)).await;
-        let (answer, driver) = match answer {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(e)) => return Err((e.of(base), None)),
-            Err(_) => return Err((stalled(base, self.idle), None)),
+        let idle = self.patience.idle();
+        let answer = match tokio::time::timeout(idle, self.driven.send(request)).await {
+            Ok(answer) => answer.map_err(|e| e.of(base)),
+            Err(_) => Err(stalled(base, idle)),
         };
+        self.contact.note(base, &answer);
+        let (answer, driver) = answer.map_err(|e| (e, None))?;
         successful(answer.map(|body| self.download(base, body, Some(driver))), head).await
     }
 
@@ -148,7 +177,8 @@ impl Transport {
     }
 
     fn download(&self, base: &str, body: Incoming, driver: Option<Driver>) -> Download {
-        Download { body, driver, idle: self.idle, timer: None, endpoint: base.into() }
+        let (patience, endpoint) = (self.patience, base.into());
+        Download { body, driver, patience, wait: None, endpoint }
     }
 }
 
@@ -232,19 +262,25 @@ async fn failure(answer: Response<Download>, head: bool) -> CoreError {
     error
 }
 
-/// The body of an answer; silence for too long is an error.
+/// The body of an answer; silence for too long, or bytes that only trickle in, are an error.
 pub(crate) struct Download {
     body: Incoming,
     /// Moves the body where no other task does.
     driver: Option<Driver>,
-    idle: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
+    patience: Patience,
+    /// The wait for the next bytes: when it began, and when it ends in vain.
+    wait: Option<(Instant, Pin<Box<Sleep>>)>,
     endpoint: Arc<str>,
 }
 
 impl Download {
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// What came is progress for its reader, however few bytes it has.
+    pub(crate) fn progressed(&mut self) {
+        self.patience.progressed();
     }
 
     /// The error of a body whose end came too early,
@@ -277,8 +313,9 @@ impl Download {
         }
         let (Some(left), Some(bare)) = (left, bare) else { return Ok(()) };
         let left = left.saturating_sub((room - dest.remaining_mut()) as u64);
-        direct::read_into(bare, left, dest, self.idle).await.map_err(|e| match e.kind() {
-            std::io::ErrorKind::TimedOut => stalled(&self.endpoint, self.idle),
+        let patience = &mut self.patience;
+        direct::read_into(bare, left, dest, patience).await.map_err(|e| match e.kind() {
+            std::io::ErrorKind::TimedOut => patience.exhausted(&self.endpoint),
             _ => Error::broken(&self.endpoint, e.to_string()),
         })
     }
@@ -313,8 +350,11 @@ impl Stream for Download {
             match this.poll_frame(cx) {
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Ready(Some(Ok(frame))) => {
-                    this.timer = None;
-                    if let Ok(bytes) = frame.into_data() {
+                    let waited = this.wait.take().map(|(since, _)| since.elapsed());
+                    let bytes = frame.into_data();
+                    let count = bytes.as_ref().map_or(0, Bytes::len) as u64;
+                    this.patience.came(count, waited.unwrap_or_default());
+                    if let Ok(bytes) = bytes {
                         return Poll::Ready(Some(Ok(bytes)));
                     }
                 }
@@ -327,10 +367,11 @@ impl Stream for Download {
                 }
                 Poll::Pending => {
                     // Armed when the wait begins, so that a reader may take its time.
-                    let timer =
-                        this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(this.idle)));
+                    let left = this.patience.left();
+                    let begin = || (Instant::now(), Box::pin(tokio::time::sleep(left)));
+                    let (_, timer) = this.wait.get_or_insert_with(begin);
                     ready!(timer.as_mut().poll(cx));
-                    return Poll::Ready(Some(Err(stalled(&this.endpoint, this.idle))));
+                    return Poll::Ready(Some(Err(this.patience.exhausted(&this.endpoint))));
                 }
             }
         }

@@ -77,6 +77,15 @@ impl Buffer {
         Self { memory: kept.unwrap_or_else(|| vec![0; steps * STEP]), len }
     }
 
+    /// A buffer of a length that somebody else announced; `None` where no memory for it can be had.
+    pub fn try_take(len: usize) -> Option<Self> {
+        // Memory that is reserved and not written to costs nothing.
+        if len as u64 > BELIEVED && Vec::<u8>::new().try_reserve_exact(len).is_err() {
+            return None;
+        }
+        Some(Self::take(len))
+    }
+
     /// All of it, to be written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[..self.len]
@@ -154,6 +163,15 @@ mod tests {
     use super::*;
 
     const MIB: usize = 1 << 20;
+
+    #[test]
+    fn a_length_for_which_there_is_no_memory_is_refused() {
+        assert!(Buffer::try_take(9_000_000_000_000_000_000).is_none());
+        assert_eq!(
+            Buffer::try_take(3 * MIB).map(|mut buffer| buffer.bytes_mut().len()),
+            Some(3 * MIB)
+        );
+    }
 
     #[test]
     fn memory_is_kept_for_the_same_length_up_to_a_bound() {

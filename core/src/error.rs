@@ -44,6 +44,8 @@ pub enum ErrorCode {
     Timeout,
     /// Bytes on a disk are not what was written there.
     Corrupt,
+    /// A node's answer makes no sense, also when it is asked again.
+    CorruptAnswer,
     Internal,
 }
 
@@ -71,6 +73,7 @@ impl ErrorCode {
             WrongOwner => 421,
             Unavailable => 503,
             Timeout => 504,
+            CorruptAnswer => 502,
             Corrupt | Internal => 500,
         }
     }

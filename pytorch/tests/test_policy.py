@@ -100,7 +100,11 @@ def test_by_default_a_missing_object_raises_and_is_named(holed: forebay.Bucket) 
 
 
 def test_a_cluster_that_is_away_is_never_skipped() -> None:
-    for error in (forebay.ClusterUnavailable("down"), forebay.AccessDenied("no")):
+    for error in (
+        forebay.ClusterUnavailable("down"),
+        forebay.AccessDenied("no"),
+        forebay.CorruptAnswer("not a batch stream"),
+    ):
         for word in ("skip", "replace"):
             policy = Policy("D", word, ("skip", "replace"), Counters())  # type: ignore[arg-type]
             with pytest.raises(type(error)):

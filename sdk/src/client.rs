@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use forebay_client::{
-    Body, Client as Native, ClientConfig, Naming, Ranges, Result as ClientResult, ShardOptions,
+    Body, Client as Native, ClientConfig, Contact, Naming, Ranges, Result as ClientResult,
+    ShardOptions,
 };
 use forebay_core::archive::ArchiveFormat;
 use forebay_core::bucket::{BackendKind, BackendSpec};
@@ -94,21 +95,33 @@ fn json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
 
 #[pymethods]
 impl Client {
-    /// `retry` is the value of the header `forebay-cloud-retry`.
+    /// `retry` is the value of the header `forebay-cloud-retry`; `has_contact`: the cluster was met
+    /// before, so that a restart is waited for.
     #[new]
-    #[pyo3(signature = (endpoint, timeout_s, retry=None))]
-    fn new(endpoint: String, timeout_s: f64, retry: Option<String>) -> PyResult<Self> {
+    #[pyo3(signature = (endpoint, timeout_s, retry=None, has_contact=false))]
+    fn new(
+        endpoint: String,
+        timeout_s: f64,
+        retry: Option<String>,
+        has_contact: bool,
+    ) -> PyResult<Self> {
         let deadline = Duration::try_from_secs_f64(timeout_s)
             .map_err(|e| pyo3::exceptions::PyValueError::new_err(format!("timeout: {e}")))?;
         let usual = ClientConfig::new(endpoint);
         let config = ClientConfig {
             cloud_retry: retry,
+            contact: if has_contact { Contact::made() } else { Contact::default() },
             deadline,
             connect_timeout: usual.connect_timeout.min(deadline),
             idle_timeout: usual.idle_timeout.min(deadline),
             ..usual
         };
         Ok(Self { config, current: ArcSwapOption::empty() })
+    }
+
+    /// Whether anything but a refused connection was met, here or in the parent process.
+    fn has_contact(&self) -> bool {
+        self.config.contact.is_made()
     }
 
     fn cluster_map(&self, py: Python<'_>) -> PyResult<String> {
@@ -211,8 +224,11 @@ impl Client {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let bucket = parse_bucket(py, bucket)?;
         let range = object::parse_range(byte_range).map_err(|e| raise(py, e))?;
-        let reply = self.call(py, |c| async move { c.read(&bucket, &name, range).await })?;
-        object::received(py, reply)
+        let reply = self.call(py, |c| {
+            let (bucket, name) = (&bucket, &name);
+            async move { c.read(bucket, name, range).await }
+        })?;
+        object::received(py, reply, (&bucket, &name))
     }
 
     /// Asks for a whole object, of so many bytes most likely, that comes while the caller goes on.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use forebay_client::{
-    Body, Client, GetReply, ObjectStream as NativeStream, Result as ClientResult,
+    Body, Client, GetReply, ObjectStream as NativeStream, Result as ClientResult, no_memory,
 };
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, Error, Result};
@@ -38,9 +38,13 @@ pub(crate) fn parse_range(value: Option<&str>) -> Result<Option<RangeSpec>> {
 const LONG: u64 = 1 << 20;
 
 /// What is still to come of an object, in a `bytes` object.
-pub(crate) fn received(py: Python<'_>, reply: GetReply) -> PyResult<Bound<'_, PyBytes>> {
+pub(crate) fn received<'py>(
+    py: Python<'py>,
+    reply: GetReply,
+    (bucket, name): (&Bucket, &str),
+) -> PyResult<Bound<'py, PyBytes>> {
     let len = reply.range.len();
-    let mut bytes = Unfilled::new(py, len)?;
+    let mut bytes = room_for(py, bucket, name, len)?;
     let reading = async move {
         reply.stream.read_into(&mut bytes).await?;
         Ok(bytes)
@@ -51,6 +55,11 @@ pub(crate) fn received(py: Python<'_>, reply: GetReply) -> PyResult<Bound<'_, Py
         Pending::begin(py, reading)?.wait(py)?
     };
     finished(py, read.map_err(|e| raise(py, e))?)
+}
+
+/// Room for the bytes that an object is said to have.
+fn room_for(py: Python<'_>, bucket: &Bucket, name: &str, len: u64) -> PyResult<Unfilled> {
+    Unfilled::new(py, len).map_err(|_| raise(py, no_memory(bucket, name, len)))
 }
 
 fn finished(py: Python<'_>, bytes: Unfilled) -> PyResult<Bound<'_, PyBytes>> {
@@ -78,7 +87,7 @@ impl PendingObject {
         name: String,
         size: u64,
     ) -> PyResult<Self> {
-        let mut bytes = Unfilled::new(py, size)?;
+        let mut bytes = room_for(py, &bucket, &name, size)?;
         let reading = async move {
             let reply = client.read(&bucket, &name, None).await?;
             if reply.range.len() != size {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -171,6 +172,39 @@ def test_ctrl_c_ends_a_call_that_waits(endpoint: str) -> None:
         child.send_signal(signal.SIGINT)
         assert child.wait(10) == 7
         assert time.monotonic() - sent < 2
+
+
+def test_endpoints_that_all_refuse_end_a_call_within_5_s_of_any_timeout() -> None:
+    with socket.socket() as one, socket.socket() as other:
+        urls = []
+        for closed in (one, other):
+            closed.bind(("127.0.0.1", 0))
+            urls.append(f"http://127.0.0.1:{closed.getsockname()[1]}")
+        begun = time.monotonic()
+        with pytest.raises(forebay.ClusterUnavailable, match="connection refused") as caught:
+            forebay.Client(",".join(urls)).bucket("b").object("o").get().read_all()
+        assert 3 < time.monotonic() - begun < 5
+        for part in (*urls, "FOREBAY_ENDPOINT", "config.toml"):
+            assert part in str(caught.value)
+
+
+def has_contact(client: forebay.Client) -> bool:
+    return client._native.has_contact()
+
+
+def test_processes_of_a_client_that_met_its_cluster_wait_while_that_restarts(
+    bucket: forebay.Bucket,
+) -> None:
+    fresh = forebay.Client(bucket.client.endpoint)
+    assert not has_contact(fresh) and not has_contact(pickle.loads(pickle.dumps(fresh)))
+    bucket.object("o").put(b"x")
+    assert has_contact(bucket.client) and has_contact(pickle.loads(pickle.dumps(bucket)).client)
+    assert has_contact(bucket.client.with_retry(forebay.Retry()))
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=lambda: os._exit(not has_contact(bucket.client)))
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
 
 
 def test_a_cluster_that_is_down_is_one_error_after_the_timeout() -> None:

@@ -47,7 +47,11 @@ class Proxy:
 
             def do(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
-                status, headers, content = proxy.answer(self, body)
+                answer = proxy.answer(self, body)
+                if answer is None:
+                    self.close_connection = True
+                    return
+                status, headers, content = answer
                 self.send_response(status)
                 for name, value in headers:
                     self.send_header(name, value)
@@ -65,7 +69,8 @@ class Proxy:
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def answer(self, request: Any, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    def answer(self, request: Any, body: bytes) -> tuple[int, list[tuple[str, str]], bytes] | None:
+        """Status, headers and content; None if the answer was sent already."""
         if "/objects/" not in request.path:
             status, headers, content = self.forward(self.gateway, request, body)
             return status, headers, content.replace(self.target.encode(), self.url.encode())

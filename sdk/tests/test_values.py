@@ -75,6 +75,7 @@ ERRORS = [
     (forebay.InvalidArgument, ValueError, 400),
     (forebay.ObjectChanged, Exception, 412),
     (forebay.ChecksumMismatch, Exception, 400),
+    (forebay.CorruptAnswer, Exception, 502),
     (forebay.TooManyRequests, Exception, 429),
     (forebay.Timeout, TimeoutError, 504),
     (forebay.ClusterUnavailable, ConnectionError, 503),

@@ -45,6 +45,10 @@ pub(super) struct Source {
     map_version: u64,
     /// Positions in the whole request, by position in this target's part.
     entries: Vec<usize>,
+    /// How many of them are still to come.
+    missing: usize,
+    /// The last of them, until the end frame proves that the stream was complete.
+    last: Option<Answer>,
 }
 
 impl Source {
@@ -62,14 +66,16 @@ impl Source {
         let body = body(request, &entries);
         let open = open(client.clone(), map, owner.clone(), body, regranted, rooms);
         let stage = Stage::Opening(Box::pin(open));
-        Self { url, ahead: 0, allowance: super::AHEAD, stage, map_version, entries }
+        let (missing, allowance) = (entries.len(), super::AHEAD);
+        Self { url, ahead: 0, allowance, stage, map_version, entries, missing, last: None }
     }
 
     pub(super) fn entries(&self) -> &[usize] {
         &self.entries
     }
 
-    /// The next entry that is whole; `None` at a proper end of the stream.
+    /// The next entry that is whole; `None` at a proper end of the stream. The last entry comes no
+    /// earlier than the proof that the stream is complete.
     pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Answer>>> {
         loop {
             let rows = match &mut self.stage {
@@ -82,16 +88,28 @@ impl Source {
             };
             let row = match ready!(Pin::new(&mut **rows).poll_next(cx)) {
                 Some(row) => row?,
-                None => return Poll::Ready(Ok(None)),
+                None => return Poll::Ready(Ok(self.last.take())),
             };
             let lags = rows.map_version().is_some_and(|v| v < self.map_version);
-            return Poll::Ready(self.answer(row, lags).map(Some));
+            let answer = self.answer(row, lags)?;
+            match self.missing {
+                0 => {
+                    let text = "the batch stream has more entries than were asked for";
+                    return Poll::Ready(Err(Error::garbled(&self.url, text)));
+                }
+                1 => self.last = Some(answer),
+                _ => {
+                    self.missing -= 1;
+                    return Poll::Ready(Ok(Some(answer)));
+                }
+            }
+            self.missing = 0;
         }
     }
 
     fn answer(&mut self, row: Row, lags: bool) -> Result<Answer> {
         let Some(&index) = self.entries.get(row.index as usize) else {
-            return Err(Error::broken(&self.url, "the batch has a row that was not asked for"));
+            return Err(Error::garbled(&self.url, "the batch has a row that was not asked for"));
         };
         if row.status != 0 {
             let text = String::from_utf8_lossy(&row.payload);
@@ -105,7 +123,7 @@ impl Source {
             return Ok(Answer { index, result, is_transient });
         }
         if row.payload.len() as u64 != row.total {
-            return Err(Error::broken(&self.url, "an entry of the batch has another size"));
+            return Err(Error::garbled(&self.url, "an entry of the batch has another size"));
         }
         self.ahead += row.payload.len();
         Ok(Answer { index, result: Ok(row.payload), is_transient: false })

@@ -12,7 +12,9 @@ use forebay_core::batch_stream::{CONTENT_TYPE, Encoder, MAX_PIECE, Row};
 use forebay_core::{Error as CoreError, ErrorCode, ObjectName};
 
 use super::PATH;
-use crate::scripted_server::{Reply, Server, Turns, bucket, client, json, map, not_here, reply};
+use crate::scripted_server::{
+    Reply, Server, Turns, bucket, client, json, map, nobody, not_here, reply,
+};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -211,11 +213,73 @@ async fn a_target_that_stays_away_fails_its_entries_at_the_deadline_and_no_other
 
 #[tokio::test]
 async fn a_batch_of_nothing_is_nothing_and_without_a_cluster_one_error() {
-    let gone = Server::start(|_| not_here()).await.url.clone();
+    let gone = nobody();
     let client = client(&gone, Duration::from_millis(200));
     assert!(client.batch_all(&request(0)).await.unwrap().is_empty());
     let e = client.batch_all(&request(5)).await.unwrap_err();
-    assert_eq!(e.code(), ErrorCode::Timeout);
+    assert_eq!(e.code(), ErrorCode::Unavailable);
+    assert!(e.to_string().contains(&gone), "{e}");
+}
+
+#[tokio::test]
+async fn a_stream_without_its_end_frame_is_asked_for_again_although_all_rows_came() {
+    const END: usize = 16;
+    for ordered in [true, false] {
+        let (gateway, targets) = cluster(Arc::new(|turn, part| {
+            let whole = stream(rows(part));
+            match turn {
+                1 => answer(whole[..whole.len() - END].to_vec()),
+                _ => answer(whole),
+            }
+        }))
+        .await;
+        let client = client(&gateway.url, LONG);
+        let wanted = BatchRequest { ordered, ..request(30) };
+        let items: Vec<_> = client.batch(&wanted).unwrap().collect().await;
+        assert_eq!(items.len(), 30);
+        for item in items {
+            assert_eq!(item.result.unwrap(), body_of(&format!("o{}", item.index)));
+        }
+        assert!(targets.iter().all(|target| target.count(PATH) == 2));
+    }
+}
+
+#[tokio::test]
+async fn streams_that_are_always_corrupt_fail_entries_soon_with_an_error_of_their_own() {
+    const END: usize = 16;
+    type Damage = fn(Vec<u8>) -> Vec<u8>;
+    let damages: [(&str, Damage); 4] = [
+        ("end frame", |whole| whole[..whole.len() - END].to_vec()),
+        ("not a batch stream", |_| b"<html>Sign in to the network</html>".to_vec()),
+        ("checksum", |mut whole| {
+            // The last byte of the last payload.
+            let at = whole.len() - END - 1;
+            whole[at] ^= 1;
+            whole
+        }),
+        ("does not count", |mut whole| {
+            let at = whole.len() - 1;
+            whole[at] ^= 1;
+            whole
+        }),
+    ];
+    for (text, damage) in damages {
+        let (gateway, _targets) =
+            cluster(Arc::new(move |_, part| answer(damage(stream(rows(part)))))).await;
+        let client = client(&gateway.url, LONG);
+        let begun = std::time::Instant::now();
+        let all = client.batch_all(&request(3)).await;
+        let errors: Vec<CoreError> = match all {
+            Ok(all) => all.into_iter().filter_map(Result::err).collect(),
+            Err(e) => vec![e.into()],
+        };
+        assert!(!errors.is_empty(), "{text}");
+        for e in errors {
+            assert_eq!(e.code, ErrorCode::CorruptAnswer, "{text}: {e}");
+            assert!(e.message.contains(text), "{text}: {e}");
+        }
+        assert!(begun.elapsed() < LONG / 2, "{text}");
+    }
 }
 
 #[tokio::test]

@@ -11,8 +11,11 @@ use forebay_core::size::RangeSpec;
 use http::Method;
 
 use crate::body::Body;
+use crate::client::{Client, ClientConfig};
+use crate::error::Error;
+use crate::ranges::Ranges;
 use crate::scripted_server::{
-    Reply, Seen, Server, Turns, broken, bucket, client, json, map, not_here, reply,
+    Reply, Seen, Server, Turns, broken, bucket, client, json, map, nobody, not_here, reply, trickle,
 };
 
 const TARGET: &str = "target-01";
@@ -177,14 +180,69 @@ async fn errors_say_what_the_node_said_for_head_too() {
 
 #[tokio::test]
 async fn without_a_cluster_one_error_names_the_endpoint_at_the_deadline() {
-    let gone = Server::start(|_| not_here()).await.url.clone();
+    let gone = nobody();
     let client = client(&gone, Duration::from_millis(300));
     let begun = Instant::now();
     let e = client.get_bytes(&bucket(), "o", None).await.unwrap_err();
     assert!(begun.elapsed() >= Duration::from_millis(300));
-    assert_eq!(e.code(), ErrorCode::Timeout);
+    assert_eq!(e.code(), ErrorCode::Unavailable);
     let text = e.to_string();
-    assert!(text.contains(&format!("cluster at {gone} did not answer within 0.3 s")), "{text}");
+    assert!(text.contains(&format!("cannot connect to {gone}: connection refused")), "{text}");
+    let e = client.list_buckets(None).await.unwrap_err();
+    assert!(matches!(e, Error::Refused { .. }), "{e}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_was_there_before_is_waited_for_until_the_deadline() {
+    let server = Server::start(|_| reply(503, &[], "not yet")).await;
+    let config = ClientConfig {
+        deadline: Duration::from_millis(300),
+        ..ClientConfig::new(server.url.clone())
+    };
+    let client = Client::new(config.clone()).unwrap();
+    client.map().await.unwrap_err();
+    drop(server);
+    for client in [client, Client::new(config).unwrap()] {
+        let e = client.get_bytes(&bucket(), "o", None).await.unwrap_err();
+        assert!(matches!(e, Error::Timeout { .. }), "{e}");
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_trickle_do_not_hold_a_call_beyond_its_deadline() {
+    let deadline = Duration::from_millis(400);
+    let map_trickles = Server::start(|_| trickle(&[], 100_000)).await;
+    let begun = Instant::now();
+    let e = client(&map_trickles.url, deadline).map().await.unwrap_err();
+    assert_eq!(e.code(), ErrorCode::Timeout);
+    assert!(e.to_string().contains("bytes in 0.4 s"), "{e}");
+
+    let (gateway, _target) = cluster(|_| trickle(&[("accept-ranges", "bytes")], 2_000_000)).await;
+    let client = client(&gateway.url, deadline);
+    let e = client.get_bytes(&bucket(), "o", None).await.unwrap_err();
+    assert_eq!(e.code(), ErrorCode::Timeout, "{e}");
+    let into = client.read(&bucket(), "o", None).await.unwrap();
+    let mut dest = Vec::with_capacity(2_000_000);
+    let e = into.stream.read_into(&mut dest).await.unwrap_err();
+    assert_eq!(e.code(), ErrorCode::Timeout, "{e}");
+    assert!(begun.elapsed() < deadline * 3 * 3, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn an_answer_that_announces_more_than_memory_is_an_error_that_says_so() {
+    const HUGE: u64 = 9_000_000_000_000_000_000;
+    let (gateway, _target) = cluster(|seen| match seen.headers.get("range") {
+        Some(_) => reply(206, &[("content-range", &format!("bytes 0-9/{HUGE}"))], "0123456789"),
+        None => reply(200, &[], ""),
+    })
+    .await;
+    let client = client(&gateway.url, Duration::from_secs(5));
+    let how = Ranges { size: 10, at_once: 2 };
+    let e = client.get_in_ranges((&bucket(), "o"), None, how, None).await.unwrap_err();
+    assert!(
+        e.to_string().contains("ais://b/o: no memory for the 9000000000000000000 bytes"),
+        "{e}"
+    );
 }
 
 #[tokio::test]

@@ -107,7 +107,7 @@ impl From<Error> for S3Error {
             E::TooManyRequests => S3Code::SlowDown,
             E::OutOfSpace => S3Code::StorageFull,
             E::WrongOwner | E::Unavailable | E::Timeout => S3Code::ServiceUnavailable,
-            E::Corrupt | E::Internal => S3Code::InternalError,
+            E::Corrupt | E::CorruptAnswer | E::Internal => S3Code::InternalError,
         };
         Self::new(code, e.to_string())
     }

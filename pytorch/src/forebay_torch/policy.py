@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from forebay import AccessDenied, ClusterUnavailable, Timeout, TooManyRequests
+from forebay import AccessDenied, ClusterUnavailable, CorruptAnswer, Timeout, TooManyRequests
 from forebay_torch import place
 from forebay_torch.shared import SharedCells
 
@@ -18,7 +18,7 @@ __all__ = ["Counters", "DatasetStats", "LEFT_OUT", "NEVER_SKIPPED", "OnError", "
 OnError = str | Callable[[str, Exception], Any]
 
 # Failures that no sample is to blame for: leaving it out would hide them.
-NEVER_SKIPPED = (ClusterUnavailable, Timeout, TooManyRequests, AccessDenied)
+NEVER_SKIPPED = (ClusterUnavailable, Timeout, TooManyRequests, AccessDenied, CorruptAnswer)
 # In place of a sample that is left out.
 LEFT_OUT = object()
 _COLUMNS = 5

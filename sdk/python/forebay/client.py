@@ -43,7 +43,10 @@ class Client:
             of this user's own, which is started if need be (:mod:`forebay.local`); a line on
             stderr says so.
         timeout: Seconds without progress after which a call gives up; until then, failures that
-            may pass are tried again. After a 429 fewer requests go out at once for a while.
+            may pass are tried again. An entry of a batch is progress, and so are 16 KiB; bytes that
+            trickle in more slowly are not. Where every endpoint refuses connections, and none was
+            ever reached, a call gives up after 4 s. After a 429 fewer requests go out at once for a
+            while.
         retry: How targets try clouds again for this client: a Retry, or one of
             google.api_core's; by default as the bucket has it.
 
@@ -56,6 +59,11 @@ class Client:
 
     def __init__(
         self, endpoint: str | None = None, *, timeout: float = 60.0, retry: Any = None
+    ) -> None:
+        self._init(endpoint, timeout, retry)
+
+    def _init(
+        self, endpoint: str | None, timeout: float, retry: Any, has_contact: bool = False
     ) -> None:
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
@@ -71,11 +79,15 @@ class Client:
         self.timeout = timeout
         self.retry = Retry.of(retry)
         header = None if self.retry is None else self.retry.header()
-        self._native = _core.Client(self.endpoint, timeout, header)
+        self._native = _core.Client(self.endpoint, timeout, header, has_contact)
 
     def with_retry(self, retry: Any) -> Client:
         """A client like this one for which targets try clouds again so; itself for None."""
-        return self if retry is None else _make_client(self.endpoint, self.timeout, Retry.of(retry))
+        if retry is None:
+            return self
+        return _make_client(
+            self.endpoint, self.timeout, Retry.of(retry), self._native.has_contact()
+        )
 
     def bucket(self, name: str, provider: str = "ais") -> Bucket:
         """The bucket of this name, whether it exists or not.
@@ -291,7 +303,7 @@ class Client:
     def __reduce__(self) -> tuple[Any, ...]:
         # A server of one's own is joined by whoever uses it.
         endpoint = None if self._local else self.endpoint
-        return _make_client, (endpoint, self.timeout, self.retry)
+        return _make_client, (endpoint, self.timeout, self.retry, self._native.has_contact())
 
     def __repr__(self) -> str:
         return f"Client({self.endpoint!r})"
@@ -316,5 +328,9 @@ class Cluster:
         return info
 
 
-def _make_client(endpoint: str | None, timeout: float, retry: Retry | None) -> Client:
-    return Client(endpoint, timeout=timeout, retry=retry)
+def _make_client(
+    endpoint: str | None, timeout: float, retry: Retry | None, has_contact: bool = False
+) -> Client:
+    client = Client.__new__(Client)
+    client._init(endpoint, timeout, retry, has_contact)
+    return client

@@ -16,6 +16,7 @@ __all__ = [
     "InvalidArgument",
     "ObjectChanged",
     "ChecksumMismatch",
+    "CorruptAnswer",
     "TooManyRequests",
     "Timeout",
     "ClusterUnavailable",
@@ -83,6 +84,12 @@ class ChecksumMismatch(ForebayError):
     _code, _status = "checksum_mismatch", 400
 
 
+class CorruptAnswer(ForebayError):
+    """A node's answer made no sense, also when it was asked again: no sample is to blame."""
+
+    _code, _status = "corrupt_answer", 502
+
+
 class TooManyRequests(ForebayError):
     """The cluster or the cloud asked to slow down, for longer than the deadline."""
 
@@ -117,6 +124,7 @@ _BY_CODE: dict[str, type[ForebayError]] = {
     "range_not_satisfiable": InvalidArgument,
     "checksum_mismatch": ChecksumMismatch,
     "object_changed": ObjectChanged,
+    "corrupt_answer": CorruptAnswer,
     "unauthenticated": AccessDenied,
     "access_denied": AccessDenied,
     "too_many_requests": TooManyRequests,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_client::{Client, ClientConfig, PeerClient};
+use forebay_client::{Client, ClientConfig, Contact, PeerClient};
 use forebay_core::ishard::{self, IshardSpec, Listing, ManifestLine, Plan};
 use forebay_core::job::Task;
 use forebay_core::shard_build::BuildMember;
@@ -54,7 +54,9 @@ pub(super) fn client(objects: &ObjectService) -> Result<Client> {
     if urls.is_empty() {
         return Err(Error::unavailable("no gateway of the cluster is alive"));
     }
-    Ok(Client::new(ClientConfig::new(urls.join(",")))?)
+    // Gateways that restart are waited for.
+    let contact = Contact::made();
+    Ok(Client::new(ClientConfig { contact, ..ClientConfig::new(urls.join(",")) })?)
 }
 
 /// Everything that can be refused is refused here: nothing is written before this has ended well.

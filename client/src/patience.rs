@@ -1,0 +1,88 @@
+//! How long the bytes of an answer are waited for.
+
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// So many bytes are progress. Fewer within the deadline are as good as none.
+pub(crate) const PROGRESS_BYTES: u64 = 16 << 10;
+
+/// The bounds on waiting within one answer: on silence, and on bytes that trickle in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Longest silence.
+    idle: Duration,
+    /// Longest wait for [`PROGRESS_BYTES`], all silences together.
+    limit: Duration,
+    waited: Duration,
+    bytes: u64,
+}
+
+impl Patience {
+    pub(crate) fn new(idle: Duration, limit: Duration) -> Self {
+        Self { idle, limit, waited: Duration::ZERO, bytes: 0 }
+    }
+
+    pub(crate) fn with_idle(self, idle: Duration) -> Self {
+        Self { idle, ..self }
+    }
+
+    pub(crate) fn with_limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    pub(crate) fn idle(&self) -> Duration {
+        self.idle
+    }
+
+    /// How long the next bytes may take.
+    pub(crate) fn left(&self) -> Duration {
+        self.idle.min(self.limit.saturating_sub(self.waited))
+    }
+
+    /// Bytes came, after a wait of this length.
+    pub(crate) fn came(&mut self, bytes: u64, waited: Duration) {
+        self.bytes += bytes;
+        self.waited += waited;
+        if self.bytes >= PROGRESS_BYTES {
+            self.progressed();
+        }
+    }
+
+    /// What came is progress, however little it is.
+    pub(crate) fn progressed(&mut self) {
+        (self.bytes, self.waited) = (0, Duration::ZERO);
+    }
+
+    /// The error of a node whose bytes took longer than that.
+    pub(crate) fn exhausted(&self, endpoint: &str) -> Error {
+        let Self { idle, limit, bytes, .. } = self;
+        Error::broken(
+            endpoint,
+            match self.left() < *idle && *bytes > 0 {
+                true => format!("only {bytes} bytes in {} s", limit.as_secs_f32()),
+                false => format!("no bytes for {} s", self.left().as_secs_f32()),
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn bytes_that_trickle_use_the_limit_up_and_enough_of_them_renew_it() {
+        let mut patience = Patience::new(2 * SECOND, 4 * SECOND);
+        for left in [2, 2, 1, 0] {
+            patience.came(1, SECOND);
+            assert_eq!(patience.left(), left * SECOND);
+        }
+        assert!(patience.exhausted("http://h:1").to_string().contains("only 4 bytes in 4 s"));
+        patience.came(PROGRESS_BYTES, SECOND);
+        assert_eq!(patience.left(), 2 * SECOND);
+        assert!(patience.exhausted("http://h:1").to_string().contains("no bytes for 2 s"));
+    }
+}
