@@ -173,7 +173,67 @@ def share(rank: int, client: Any, uri: str, state: Any) -> None:
         print(reader.key, len(reader.read()))
 
 
+def steps(rank: int, client: Any, uri: str, state: Any) -> None:
+    """Prints what this rank reads of streams while a model waits for all ranks in every step."""
+    import json
+
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader
+
+    from forebay_torch import IterableDataset, MapDataset, MixedDataset, ShardReader, ThreadLoader
+
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+
+    def objects() -> IterableDataset:
+        return IterableDataset(f"{uri}/o/", storage_client=client, batch_size=2)
+
+    def shards(**options: Any) -> ShardReader:
+        return ShardReader(f"{uri}/s/", client=client, batch_size=2, **options)
+
+    def mixed() -> MixedDataset:
+        return MixedDataset([MapDataset(f"{uri}/o/", storage_client=client)], batch_size=2)
+
+    def trained(loader: Any) -> list[str]:
+        seen: list[str] = []
+        for keys, _ in loader:
+            model(torch.ones(1, 1)).sum().backward()
+            seen += keys
+        return seen
+
+    def read(loader: Any) -> list[str]:
+        return [key for keys, _ in loader for key in keys]
+
+    spawned = {"num_workers": 1, "multiprocessing_context": "spawn"}
+    for case, dataset, options in (
+        ("objects", objects(), {}),
+        ("objects of workers", objects(), {"num_workers": 2}),
+        ("objects of spawned workers", objects(), spawned),
+        ("mixed", mixed(), {}),
+        ("shards", shards(), {}),
+        ("shards of workers", shards(), {"num_workers": 2}),
+        ("shards of spawned workers", shards(), spawned),
+        ("shards without rests", shards(), {"drop_last": True}),
+        ("dropped shards", shards(equal_length="drop"), {}),
+        ("objects of threads", objects(), "threads"),
+        ("shards of threads", shards(), "threads"),
+    ):
+        is_threaded = options == "threads"
+        loader = ThreadLoader(dataset, 2) if is_threaded else DataLoader(dataset, 2, **options)
+        try:
+            print(json.dumps({case: trained(loader)}))
+        except ValueError as error:
+            print(json.dumps({case: str(error)}))
+    with torch.no_grad():
+        print(json.dumps({"evaluated objects": read(DataLoader(objects(), 2))}))
+        print(json.dumps({"evaluated shards": read(DataLoader(shards(), 2, num_workers=2))}))
+    print(json.dumps({"free shards": read(DataLoader(shards(equal_length="none"), 2))}))
+    with model.join():
+        print(json.dumps({"joined shards": trained(DataLoader(shards(), 2))}))
+
+
 JOBS = {
+    "steps": steps,
     "share": share,
     "meanwhile": meanwhile,
     "save": save,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ from torch.utils.data import DataLoader
 
 import forebay
 from forebay_torch import ShardReader, ShardWriter
+from forebay_torch.shard_plan import Item, batches_of_ranks
+from rank_jobs import run_ranks
 
 WORLD = 3
 PER_SHARD = (20, 7, 1, 33, 12, 5, 18, 2, 9, 40)
@@ -102,3 +106,46 @@ def test_what_equal_lengths_do_not_go_with_is_refused(shards: forebay.Bucket) ->
     reader = ShardReader(shards, equal_length="drop")
     with pytest.raises(TypeError, match="equal_length"):
         reader.state_dict(num_samples=1)
+
+
+def test_a_model_that_waits_for_all_ranks_gets_equal_steps_or_an_error_at_once(
+    bucket: forebay.Bucket, tmp_path: Path
+) -> None:
+    names = [f"o/{i}" for i in range(9)]
+    bucket.put_many((name, b"x") for name in names)
+    keys = []
+    for shard, count in enumerate((2, 3, 4)):
+        with ShardWriter(f"s/{shard}-%d.tar", bucket=bucket) as writer:
+            for i in range(count):
+                writer.write({"__key__": f"{shard}{i}", "cls": i})
+                keys.append(f"{shard}{i}")
+    outputs = run_ranks("steps", 2, tmp_path, bucket.client.endpoint, bucket.uri)
+    first, second = (
+        {case: seen for line in output.splitlines() for case, seen in json.loads(line).items()}
+        for output in outputs
+    )
+    for case in ("objects", "objects of workers", "objects of spawned workers", "objects of threads", "mixed"):
+        read = first[case] + second[case]
+        assert (len(first[case]), len(second[case])) == (5, 5), case
+        assert sorted(set(read)) == names, case
+    for case in ("shards", "shards of workers", "shards of spawned workers", "shards of threads"):
+        for told in (first[case], second[case]):
+            assert "make 3, 2 batches" in told and 'equal_length="drop" or "wrap"' in told, (case, told)
+    assert "make 3, 1 batches" in first["shards without rests"]
+    assert len(first["dropped shards"]) == len(second["dropped shards"]) == 2
+    assert sorted(first["evaluated objects"] + second["evaluated objects"]) == names
+    for case in ("evaluated shards", "free shards", "joined shards"):
+        assert sorted(first[case] + second[case]) == keys, case
+
+
+def test_batches_of_a_rank_are_those_of_its_workers() -> None:
+    counts = [5, 3, 4, 2]
+    items = [Item(row) for row in range(4)]
+    for workers, drop_last, batches in (
+        (1, False, [5, 3]),
+        (2, False, [5, 3]),
+        (1, True, [4, 2]),
+        (2, True, [4, 2]),
+    ):
+        found = batches_of_ranks(items, 2, workers, 2, drop_last, counts.__getitem__)
+        assert found == batches, (workers, drop_last)

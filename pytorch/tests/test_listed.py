@@ -6,7 +6,7 @@ import itertools
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from forebay_cluster import wait_until
@@ -14,10 +14,13 @@ from forebay_cluster import wait_until
 import forebay
 from forebay_torch import (
     BatchIterDataset,
+    DataShard,
     DistributedShardSampler,
     DynamicBatchSampler,
     IterableDataset,
     MapDataset,
+    MixedDataset,
+    MultiShardStream,
     ShardReader,
     ThreadLoader,
     resume_state,
@@ -29,12 +32,44 @@ NAMES = [f"m/{i:02}" for i in range(11)]
 EARLIER, LATER = ["a/0", "m/035", "z/1"], ["n/0", "n/1", "z/2"]
 
 
+# How many tests need a bucket of objects, or of shards, that are older than what they put into it.
+_OBJECT_TESTS, _SHARD_TESTS = 15, 4
+
+
+class OldBuckets(NamedTuple):
+    """Buckets that were filled before any test began, so that tests wait for a new second once."""
+
+    objects: list[forebay.Bucket]
+    shards: list[forebay.Bucket]
+
+
+@pytest.fixture(scope="module")
+def old_buckets(cluster: Any) -> Iterator[OldBuckets]:
+    client = forebay.Client(cluster.endpoint, timeout=20)
+    run = uuid.uuid4().hex[:8]
+    every = [
+        client.bucket(f"l-{run}-{number}").create()
+        for number in range(_OBJECT_TESTS + _SHARD_TESTS)
+    ]
+    old = OldBuckets(every[:_OBJECT_TESTS], every[_OBJECT_TESTS:])
+    for bucket in old.objects:
+        bucket.put_many((name, b"xy") for name in NAMES)
+    for bucket in old.shards:
+        for number, count in enumerate([5, 1, 4, 3], 3):
+            put_shard(bucket, number, count)
+    yield old
+    for bucket in every:
+        bucket.delete()
+
+
 @pytest.fixture
-def filled(cluster: Any) -> Iterator[forebay.Bucket]:
-    bucket = forebay.Client(cluster.endpoint, timeout=20).bucket(f"l-{uuid.uuid4().hex[:8]}").create()
-    bucket.put_many((name, b"xy") for name in NAMES)
-    yield bucket
-    bucket.delete()
+def filled(old_buckets: OldBuckets) -> forebay.Bucket:
+    return old_buckets.objects.pop()
+
+
+def put_shard(bucket: forebay.Bucket, number: int, count: int) -> None:
+    members = [(f"{number}{i}.txt", b"x") for i in range(count)]
+    bucket.object(f"s{number}.tar").put(tar(members))
 
 
 def put_later(bucket: forebay.Bucket, *new: str) -> None:
@@ -180,10 +215,10 @@ def test_a_stateful_data_loader_goes_on_with_what_was_listed(
 
 
 @pytest.mark.parametrize("loader", ["none", "workers", "workers that live on", "stateful"])
-def test_a_shard_reader_goes_on_with_what_was_listed(bucket: forebay.Bucket, loader: str) -> None:
-    def shard(number: int, count: int) -> None:
-        members = [(f"{number}{i}.txt", b"x") for i in range(count)]
-        bucket.object(f"s{number}.tar").put(tar(members))
+def test_a_shard_reader_goes_on_with_what_was_listed(
+    old_buckets: OldBuckets, loader: str
+) -> None:
+    bucket = old_buckets.shards.pop()
 
     def reader() -> ShardReader:
         return ShardReader(bucket, shuffle_shards=True, seed=3, batch_size=2)
@@ -196,15 +231,13 @@ def test_a_shard_reader_goes_on_with_what_was_listed(bucket: forebay.Bucket, loa
         lives_on = loader == "workers that live on"
         return DataLoader(dataset, 2, num_workers=workers, persistent_workers=lives_on)
 
-    for number, count in enumerate([5, 1, 4, 3], 3):
-        shard(number, count)
     old = sorted(batch_names(loaded(reader())))
     assert len(old) == 13
     first = reader()
     head = batch_names(iter(loaded(first)), 2)
     state = first.state_dict(num_samples=len(head))
     put_later(bucket)
-    shard(0, 2)
+    put_shard(bucket, 0, 2)
     resumed = reader()
     with pytest.raises(ValueError, match=r'load_state_dict\(state, data="listed"\)'):
         resumed.load_state_dict(state)
@@ -236,3 +269,29 @@ def test_other_changes_than_new_objects_are_refused(filled: forebay.Bucket, chan
         resumed.load_state_dict(state, data="listed")
     with pytest.raises(ValueError, match='data is "same" or "listed"'):
         resumed.load_state_dict(state, data="new")
+
+
+@pytest.mark.parametrize("kind", ["mixed", "streams"])
+def test_streams_whose_order_depends_on_every_length_say_that_they_cannot(
+    bucket: forebay.Bucket, kind: str
+) -> None:
+    put_shard(bucket, 1, 4)
+
+    def stream() -> Any:
+        if kind == "streams":
+            return MultiShardStream([DataShard(bucket)] * 2)
+        return MixedDataset([MapDataset(bucket)] * 2)
+
+    first = stream()
+    samples = iter(first)
+    next(samples)
+    state = first.state_dict()
+    rest = list(samples)
+    resumed = stream()
+    resumed.load_state_dict(state, data="listed")
+    assert list(resumed) == rest, "nothing came, so it is the listing of then"
+    put_shard(bucket, 0, 2)
+    with pytest.raises(ValueError, match='depends on the length of every part: data="listed"'):
+        stream().load_state_dict(state, data="listed")
+    with pytest.raises(ValueError, match='data is "same" or "listed"'):
+        stream().load_state_dict(state, data="new")

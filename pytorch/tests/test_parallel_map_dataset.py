@@ -57,6 +57,20 @@ def test_workers_hand_buffers_over(filled: Any) -> None:
     assert bytes(batch[1].numpy()) == LARGE
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torchs_own_collation_keeps_buffers_whole(bucket: forebay.Bucket, workers: int) -> None:
+    contents = {"a": b"xy", "b": LARGE, "c": b"zw", "d": LARGE[::-1], "e": b""}
+    bucket.put_many(contents.items())
+    # Two buffers of one length would pass for two rows of numbers.
+    for wanted in (["a", "c"], ["b", "d"], ["a", "b", "e"]):
+        dataset = ParallelMapDataset(bucket)
+        rows = ["abcde".index(name) for name in wanted]
+        loader = DataLoader(dataset, batch_sampler=[rows], num_workers=workers)
+        ((names, buffers),) = list(loader)
+        assert list(names) == wanted
+        assert [bytes(buffer) for buffer in buffers] == [contents[name] for name in wanted]
+
+
 def test_an_object_changed_since_it_was_listed_is_an_error(filled: Any) -> None:
     dataset = ParallelMapDataset(filled)
     filled.object("large").put(LARGE + b"more")

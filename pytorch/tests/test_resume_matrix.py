@@ -22,7 +22,7 @@ import resume_matrix  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 _CASES_OF_A_COMMIT = 80
-_SECONDS_OF_A_COMMIT = 20
+_SECONDS_OF_A_COMMIT = 15
 
 
 @pytest.fixture(scope="module")

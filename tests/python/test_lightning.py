@@ -20,7 +20,7 @@ from conftest import REPOSITORY, Cluster, Minio
 
 pytest.importorskip("lightning", reason="not in PYTHONPATH; see ci/lightning.sh")
 
-from forebay_torch import ThreadLoader  # noqa: E402
+from forebay_torch import DistributedShardSampler, MixedDataset, ThreadLoader  # noqa: E402
 from forebay_torch.compat.dataflux.lightning import (  # noqa: E402
     DatafluxFSDPStrategy,
     DatafluxLightningAsyncCheckpoint,
@@ -277,7 +277,19 @@ class Seen(BoringModel):
         return super().configure_optimizers()
 
 
-def train(model: Seen, ckpt_path: Any = None, **options: Any) -> Trainer:
+def numbers_by(kind: str) -> Any:
+    """A loader with a state over 50 numbers, in an order of each epoch's own."""
+    data: Any = range(50)
+    if kind == "threads":
+        return ThreadLoader(data, 4, shuffle=True)
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    if kind == "sampler":
+        return stateful(data, 4, sampler=DistributedShardSampler(data), num_workers=2)
+    workers = 2 if kind == "stream of workers" else 0
+    return stateful(MixedDataset([data], batch_size=4), 4, num_workers=workers)
+
+
+def train(model: Seen, kind: str, ckpt_path: Any = None, **options: Any) -> Trainer:
     trainer = Trainer(
         accelerator="cpu",
         logger=False,
@@ -285,27 +297,32 @@ def train(model: Seen, ckpt_path: Any = None, **options: Any) -> Trainer:
         enable_model_summary=False,
         **options,
     )
-    dataset: Any = range(50)
-    loaders = [ThreadLoader(dataset, 4, shuffle=True), ThreadLoader(dataset, 4)]
+    every: Any = range(50)
+    loaders = [numbers_by(kind), ThreadLoader(every, 4)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trainer.fit(model, *loaders, ckpt_path=ckpt_path)
     return trainer
 
 
-def test_a_trainer_resumes_in_mid_epoch_or_says_why_it_does_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["threads", "sampler", "stream", "stream of workers"])
+def test_a_trainer_resumes_in_mid_epoch_also_if_it_makes_the_loaders_too_early(
+    tmp_path: Path, kind: str
+) -> None:
     first = Seen(False)
     # The validation looks at the loader's batch sampler.
     keeping = ModelCheckpoint(dirpath=tmp_path, every_n_train_steps=5)
-    train(first, max_steps=5, val_check_interval=3, callbacks=[keeping])
+    train(first, kind, max_steps=5, val_check_interval=3, callbacks=[keeping])
     saved = keeping.best_model_path
     second = Seen(False)
-    train(second, saved, max_epochs=1, enable_checkpointing=False)
+    train(second, kind, saved, max_epochs=1, enable_checkpointing=False)
     assert sorted(first.numbers + second.numbers) == list(range(50))
     third = Seen(True)
-    with pytest.raises(RuntimeError, match="ThreadLoader: .*estimated_stepping_batches: compute"):
-        train(third, saved, max_epochs=1, enable_checkpointing=False)
-    assert third.numbers == []
+    train(third, kind, saved, max_epochs=3, enable_checkpointing=False)
+    rest = 50 - len(first.numbers)
+    assert sorted(first.numbers + third.numbers[:rest]) == list(range(50))
+    for epoch in (third.numbers[rest:][:50], third.numbers[rest:][50:]):
+        assert sorted(epoch) == list(range(50)), "later epochs are whole"
     whole = Seen(True)
-    train(whole, max_epochs=2, enable_checkpointing=False)
+    train(whole, kind, max_epochs=2, enable_checkpointing=False)
     assert sorted(whole.numbers) == sorted([*range(50)] * 2), "without a checkpoint nothing is lost"

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from forebay_torch import order, outside, place
 from forebay_torch.order import EqualLength
-from forebay_torch.resume import make_state, read_state
+from forebay_torch.resume import make_state, read_state, resume_state
 from forebay_torch.shared import SharedCells
 
 __all__ = ["MAX_RESUMES", "Cursor", "Pass", "Resumable"]
@@ -160,6 +160,8 @@ class Cursor(SharedCells):
         self._trained: int | None = None
         self._trained_passes = 0
         self._offset = 0
+        # Whether a model waits for all ranks, as the training process told a copy that cannot know.
+        self._is_in_step: bool | None = None
         # Whether a worker is being spawned for a pass that its loader drops, and the epoch of the
         # pass after that one where it is not the epoch of the loaded state.
         self._is_dropped = False
@@ -273,7 +275,7 @@ class Cursor(SharedCells):
         """Decides what the pass is; a pass that has begun stays what it is."""
         if made._begun_by:
             return
-        outside.refuse_unloaded_state(self._name)
+        self._load_what_lightning_left(made)
         made._begun_by = os.getpid()
         after, self._epoch_after = self._epoch_after, None
         is_follower = self.is_follower and after is None
@@ -299,6 +301,18 @@ class Cursor(SharedCells):
             self._publish()
             self._floor = self._version
 
+    def _load_what_lightning_left(self, made: Pass) -> None:
+        """Loads the state that Lightning restored too late for the loader of this pass."""
+        unloaded = outside.unloaded_state(
+            self._name, lambda loader: outside.is_loader_of(loader, self)
+        )
+        if unloaded is not None:
+            loader, state = unloaded
+            loader.dataset.load_state_dict(resume_state(state))
+            # A state that is loaded ends other passes.
+            self._latest = made
+            self._passes.add(made)
+
     def share(self, made: Pass, total: int, ranks: tuple[int, int]) -> Sequence[int]:
         """Begins a pass: the positions of the epoch's order that this worker delivers in it.
 
@@ -321,10 +335,15 @@ class Cursor(SharedCells):
         return mine[made.skip :]
 
     def _equal_now(self) -> EqualLength:
-        """How ranks become equally long. Where Lightning trains, ranks of different lengths would wait
-        for each other for ever."""
+        """How ranks become equally long. Where Lightning trains, or a model of DDP or FSDP, ranks of
+        different lengths would wait for each other for ever."""
+        if self.equal_length != "none":
+            return self.equal_length
         is_training = self._trained is not None or outside.epoch() is not None
-        return "wrap" if self.equal_length == "none" and is_training else self.equal_length
+        if not is_training:
+            known = self._is_in_step
+            is_training = outside.trains_in_step() if known is None else known
+        return "wrap" if is_training else "none"
 
     def _dealt(self) -> int:
         """How many samples in a row one worker delivers: what a framework takes at a time."""
@@ -358,6 +377,7 @@ class Cursor(SharedCells):
         twin._is_chosen = True
         # A thread does not have the call stack that shows whether Lightning trains.
         twin.equal_length = self._equal_now()
+        twin._is_in_step = twin.equal_length != "none"
         return twin
 
     # States.
@@ -581,7 +601,10 @@ class Cursor(SharedCells):
         del state["_passes"]
         trained = outside.epoch()
         state["_trained"] = self._trained if trained is None else trained
-        state["_is_dropped"] = get_spawning_popen() is not None and outside.is_pass_dropped()
+        is_spawned = get_spawning_popen() is not None
+        state["_is_dropped"] = is_spawned and outside.is_pass_dropped()
+        if is_spawned:
+            state["_is_in_step"] = outside.trains_in_step()
         # All workers of a pass get the same, whatever those that run already have taken.
         return state if state["_block"] is not None else {**state, **self._values()}
 

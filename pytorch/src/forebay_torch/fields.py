@@ -136,16 +136,17 @@ default_collate_fn_map[Fields] = _collate_fields
 
 
 def _collate_views(
-    batch: Sequence[memoryview],
+    batch: Sequence[Any],
     *,
     collate_fn_map: dict[type | tuple[type, ...], Callable[..., Any]] | None = None,
-) -> Sequence[memoryview]:
-    """Contents without a copy stay as they are, as ``bytes`` do: torch would take each for a
+) -> Sequence[Any]:
+    """Contents in buffers stay as they are, as ``bytes`` do: torch would take each for a
     sequence of numbers, and batch them byte by byte."""
     return batch
 
 
 default_collate_fn_map[memoryview] = _collate_views
+default_collate_fn_map[bytearray] = _collate_views
 
 
 def _rebuild_view(content: bytes) -> memoryview:

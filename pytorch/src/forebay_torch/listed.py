@@ -7,13 +7,13 @@ oldest, if none of them was deleted or written again. The fingerprint decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from forebay import Listing
 
-__all__ = ["ListedSource", "check_data", "rows_then"]
+__all__ = ["ListedSource", "check_data", "refuse_listed", "rows_then"]
 
 _REQUESTS_AT_A_TIME = 16
 
@@ -26,6 +26,24 @@ def check_data(owner: str, data: Any) -> None:
     """
     if data not in ("same", "listed"):
         raise ValueError(f'{owner}: data is "same" or "listed", not {data!r}')
+
+
+def refuse_listed(owner: str, data: Any, state: Any, total: int, fingerprint: str) -> None:
+    """Refuses ``data="listed"`` for a dataset whose order depends on the lengths of several listings,
+    unless the state is of what the dataset has now.
+
+    Raises:
+        ValueError: The data is not the same; or ``data`` is neither ``"same"`` nor ``"listed"``.
+    """
+    check_data(owner, data)
+    if data == "same" or not isinstance(state, Mapping):
+        return
+    if (state.get("total"), state.get("order")) != (total, fingerprint):
+        raise ValueError(
+            f"{owner}: the data changed since the state was saved, and the order of an epoch depends on "
+            'the length of every part: data="listed" finds no listing of then. Finish the epoch with '
+            "the objects of then, named one by one, or begin a new epoch"
+        )
 
 
 class ListedSource:

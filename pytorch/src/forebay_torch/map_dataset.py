@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 from torch.utils.data import Dataset
 
 from forebay import Client, ForebayError, Listing, Object
+from forebay_torch import outside
 from forebay_torch.ahead import FetchedAhead, Wait
 from forebay_torch.awaited import AsyncItems
 from forebay_torch.config import Config
@@ -121,6 +122,7 @@ class BaseMapDataset(OwnItems, AsyncItems, Dataset[Any], ABC):
         return _ObjectList(self._index)
 
     def __len__(self) -> int:
+        outside.share_random_order()
         return len(self._index.listing)
 
     @abstractmethod

@@ -12,6 +12,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch import order, outside, place
 from forebay_torch.cursor import Cursor, Pass, Resumable
+from forebay_torch.listed import refuse_listed
 from forebay_torch.order import EqualLength
 
 __all__ = ["MixedDataset"]
@@ -113,10 +114,14 @@ class MixedDataset(Resumable, AsyncSamples, TorchIterableDataset[Any]):
         """As that of IterableDataset."""
         return self._cursor.state(num_samples, self._size, self._ranks()[1], self._fingerprint())
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, data: Literal["same", "listed"] = "same"
+    ) -> None:
         """As that of IterableDataset; with ``per_stream``, batches of all ranks together must be
-        as large as they were."""
-        self._cursor.load(state, self._size, self._ranks()[1], self._fingerprint())
+        as large as they were. ``data="listed"`` takes no datasets that grew: lengths make the order."""
+        fingerprint = self._fingerprint()
+        refuse_listed("MixedDataset", data, state, self._size, fingerprint)
+        self._cursor.load(state, self._size, self._ranks()[1], fingerprint)
 
     def _ranks(self) -> tuple[int, int]:
         return place.ranks("MixedDataset", self._rank) if self._shard_by_rank else (0, 1)

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
@@ -14,6 +14,7 @@ from forebay import Bucket, ForebayError, InvalidArgument, Listing, Object
 from forebay_torch.awaited import AsyncSamples
 from forebay_torch import outside, place
 from forebay_torch.cursor import Cursor, Pass, Resumable
+from forebay_torch.listed import refuse_listed
 from forebay_torch.order import EqualLength, Fingerprint
 from forebay_torch.source import ObjectIndex, Part, shard_snapshot
 from forebay_torch.unpacked import members_of
@@ -110,9 +111,14 @@ class MultiShardStream(Resumable, AsyncSamples, TorchIterableDataset[tuple[bytes
             num_samples, self._length, self._ranks()[1], self._fingerprint()
         )
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As that of IterableDataset."""
-        self._cursor.load(state, self._length, self._ranks()[1], self._fingerprint())
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, data: Literal["same", "listed"] = "same"
+    ) -> None:
+        """As that of IterableDataset. ``data="listed"`` takes no streams that grew: a shard that came
+        would move the members of all others."""
+        fingerprint = self._fingerprint()
+        refuse_listed("MultiShardStream", data, state, self._length, fingerprint)
+        self._cursor.load(state, self._length, self._ranks()[1], fingerprint)
 
     def _fingerprint(self) -> str:
         members = self._streams[0].members

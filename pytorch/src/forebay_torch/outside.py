@@ -8,12 +8,15 @@ asked for; a forked worker has the stack of the process that it was forked from.
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
-from torch.utils.data import DataLoader, default_collate
+import torch
+from torch.utils.data import DataLoader, RandomSampler, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
 __all__ = [
@@ -22,12 +25,16 @@ __all__ = [
     "checked",
     "epoch",
     "is_called_by_lightning",
+    "is_loader_of",
     "is_loading_finished_pass",
     "is_pass_dropped",
     "is_predicting",
     "loader",
-    "refuse_unloaded_state",
+    "requests_of_loader",
+    "share_random_order",
     "splitter",
+    "trains_in_step",
+    "unloaded_state",
 ]
 
 T = TypeVar("T")
@@ -35,6 +42,7 @@ T = TypeVar("T")
 # The methods of wrappers from which others are called.
 _CALLING = frozenset(("__init__", "__iter__", "__len__", "__next__"))
 _LIGHTNING = frozenset(("lightning", "lightning_fabric", "pytorch_lightning"))
+_RANDOM_ITER = RandomSampler.__iter__.__code__
 _ACCELERATE = frozenset(("BatchSamplerShard", "DataLoaderShard", "IterableDatasetShard"))
 
 
@@ -141,30 +149,121 @@ def epoch() -> int | None:
     return None
 
 
-def refuse_unloaded_state(owner: str) -> None:
-    """Raises if Lightning begins to train with a state of its loaders that it never loads.
+def trains_in_step() -> bool:
+    """Whether ranks of this job train a model and wait for each other in every step of it.
 
-    Lightning loads it when it makes the loaders. If ``configure_optimizers`` asks how many steps there
-    are, it makes the loaders before it restores the checkpoint.
-
-    Raises:
-        RuntimeError: Samples would be lost and others come twice.
+    Such a model is of DistributedDataParallel or of FSDP, in training mode and outside of ``join()``. A
+    loop without gradients evaluates: ranks of different lengths do not wait there.
     """
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return False
+    if distributed.get_world_size() < 2 or not torch.is_grad_enabled():
+        return False
+    kinds = tuple(_kinds_in_step())
+    # Instances are what refers to a class, besides its subclasses and functions.
+    models = (found for found in gc.get_referrers(*kinds) if isinstance(found, kinds))
+    return any(model.training and not _is_joined(model) for model in models)
+
+
+def _kinds_in_step() -> Iterator[type[Any]]:
+    known = [torch.nn.parallel.DistributedDataParallel]
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    for name in ("FullyShardedDataParallel", "FSDPModule"):
+        known += [getattr(fsdp, name)] if hasattr(fsdp, name) else []
+    while known:
+        kind = known.pop()
+        yield kind
+        known += kind.__subclasses__()
+
+
+def _is_joined(model: Any) -> bool:
+    """Whether a rank that is done lets the others go on: ``with model.join():``."""
+    config = getattr(model, "_join_config", None)
+    return config is not None and bool(config.enable)
+
+
+def requests_of_loader() -> tuple[int, bool] | None:
+    """How many samples a loader asks for at a time, and whether it leaves out the last of them if they
+    are fewer; None if no loader calls."""
+    for frame, own in _callers(frozenset(("fetch", "_grouped"))):
+        if type(own).__module__ == "forebay_torch.thread_loader":
+            return own.batch_size or 1, own._drop_last
+        wanted = frame.f_locals.get("possibly_batched_index")
+        if wanted is not None:
+            is_batch = bool(own.auto_collation)
+            return (len(wanted), bool(own.drop_last)) if is_batch else (1, False)
+    return None
+
+
+def unloaded_state(
+    owner: str, is_mine: Callable[[Any], bool]
+) -> tuple[Any, Mapping[str, Any]] | None:
+    """A loader and its state that Lightning has restored and never loads, if a pass begins without it.
+
+    Lightning loads the states when it makes the loaders. If ``configure_optimizers`` asks how many
+    steps there are, it makes the loaders before it restores the checkpoint. Whoever begins the pass
+    loads the state then. The loaders that nobody finds stay at the beginning, as those of torch do.
+
+    Args:
+        owner: Who begins the pass, for the warning of such a loader.
+        is_mine: Whether a loader is the one of this pass.
+    """
+    early = None
     for frame, own in _callers(None):
         kinds = {kind.__name__ for kind in type(own).__mro__}
         if kinds & {"_EvaluationLoop", "_PredictionLoop"}:
-            return
+            return None
         if "_FitLoop" in kinds:
-            if frame.f_code.co_name != "setup_data" and getattr(
-                own, "_combined_loader_states_to_load", None
-            ):
-                raise RuntimeError(
-                    f"{owner}: Lightning made the loaders before it restored the checkpoint, and does "
-                    "not load their state: samples would be lost and others come twice. A hook like "
-                    "configure_optimizers asks for trainer.estimated_stepping_batches: compute that "
-                    "number there, or ask for it in on_train_start"
-                )
-            return
+            if frame.f_code.co_name == "setup_data":
+                # Lightning loads the states itself, unless it is too early for that.
+                early = own
+                continue
+            if early is not None or not own.restarting:
+                return None
+            return _state_for(owner, is_mine, own, own._combined_loader_states_to_load)
+        if early is not None and frame.f_code.co_name == "estimated_stepping_batches":
+            loaded: Any = own._checkpoint_connector._loaded_checkpoint
+            for part in ("loops", "fit_loop", "state_dict"):
+                loaded = loaded.get(part, {})
+            return _state_for(owner, is_mine, early, loaded.get("combined_loader", []))
+    return None
+
+
+def _state_for(
+    owner: str, is_mine: Callable[[Any], bool], fit_loop: Any, states: Sequence[Mapping[str, Any]]
+) -> tuple[Any, Mapping[str, Any]] | None:
+    if not states:
+        return None
+    every = fit_loop._combined_loader.flattened
+    stateful = [loader for loader in every if hasattr(loader, "load_state_dict")]
+    for loader, state in zip(stateful, states, strict=False):
+        if is_mine(loader):
+            return loader, state
+    warnings.warn(
+        f"{owner}: Lightning made the loaders before it restored the checkpoint, and does not load "
+        "their state: samples come again that this epoch had. A hook like configure_optimizers asks "
+        "for trainer.estimated_stepping_batches: compute that number there, or ask for it in "
+        "on_train_start",
+        stacklevel=4,
+    )
+    return None
+
+
+def is_loader_of(loader: Any, part: Any) -> bool:
+    """Whether a StatefulDataLoader has this as dataset, cursor of its dataset, or sampler."""
+    if not type(loader).__module__.startswith("torchdata."):
+        return False
+    batches = getattr(loader, "batch_sampler", None)
+    dataset = loader.dataset
+    parts = (
+        dataset,
+        getattr(dataset, "_cursor", None),
+        loader.sampler,
+        batches,
+        getattr(batches, "sampler", None),
+    )
+    return any(part is one for one in parts)
 
 
 def is_predicting() -> bool:
@@ -173,6 +272,23 @@ def is_predicting() -> bool:
         type(own).__name__ == "_IndexBatchSamplerWrapper" and _package(frame) in _LIGHTNING
         for frame, own in _callers()
     )
+
+
+def share_random_order() -> None:
+    """Has all ranks draw one order, if Lightning deals out a ``RandomSampler`` that asks for a length.
+
+    For predictions Lightning gives each rank every n-th entry of an order that the rank draws by
+    itself. Samples would be missing, and others come twice. To be called by ``__len__``.
+    """
+    frame = sys._getframe(2)
+    sampler = frame.f_locals.get("self") if frame.f_code is _RANDOM_ITER else None
+    if sampler is None or sampler.generator is not None:
+        return
+    for _, own in _callers(None):
+        if type(own).__name__ == "UnrepeatedDistributedSamplerWrapper":
+            generator = torch.Generator()
+            sampler.generator = generator.manual_seed(own.seed + own.epoch)
+            return
 
 
 def is_loading_finished_pass() -> bool:

@@ -22,6 +22,7 @@ from forebay import (
     ShardIndex,
     split_member,
 )
+from forebay_torch import outside
 from forebay_torch.config import Config
 from forebay_torch.fields import Fields
 from forebay_torch.own_items import OwnItems, decides_by_item, fetched
@@ -115,6 +116,7 @@ class ShardMapDataset(OwnItems, Dataset[Any]):
         return self._objects
 
     def __len__(self) -> int:
+        outside.share_random_order()
         return len(self._table.ends)
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:

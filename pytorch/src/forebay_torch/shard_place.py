@@ -55,11 +55,15 @@ class ShardPlace:
         """Begins a pass: how many samples this worker passes over first, and its shards."""
         cursor.begin(made)
         worker = place.worker()
-        items = self._left(_passes(made.earlier), made.epoch, shards)
+        items = self.items(made, shards)
         mine = deal(items, shards.rank, shards.world_size, worker.id, worker.total)
         if made.skip and shards.buffer < 2:
             return 0, after_first(mine, made.skip, shards.count)
         return made.skip, mine
+
+    def items(self, made: Pass, shards: Shards) -> list[Item]:
+        """What all ranks together deliver in a pass."""
+        return self._left(_passes(made.earlier), made.epoch, shards)
 
     def state(
         self, cursor: Cursor, num_samples: int | None, shards: Shards, fingerprint: str, total: int

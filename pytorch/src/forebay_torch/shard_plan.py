@@ -20,6 +20,7 @@ __all__ = [
     "Item",
     "Pass",
     "after_first",
+    "batches_of_ranks",
     "deal",
     "delivered_by",
     "equal_shares",
@@ -122,6 +123,25 @@ def equal_shares(
             longest = max(range(workers), key=of_rank.__getitem__)
             of_rank[longest] = (own[longest] + short) * block
     return lengths
+
+
+def batches_of_ranks(
+    items: Sequence[Item],
+    world_size: int,
+    workers: int,
+    batch: int,
+    drop_last: bool,
+    count: Callable[[int], int],
+) -> list[int]:
+    """How many batches each rank makes in a pass, of which each worker makes its own."""
+
+    def batches(rank: int, worker: int) -> int:
+        mine = deal(items, rank, world_size, worker, workers)
+        samples = sum(length(item, count) for item in mine)
+        return samples // batch if drop_last else -(-samples // batch)
+
+    ranks = range(world_size)
+    return [sum(batches(rank, worker) for worker in range(workers)) for rank in ranks]
 
 
 def left_after(

@@ -8,7 +8,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Literal
+from multiprocessing.context import get_spawning_popen
+from typing import Any, Literal, Self
 
 from forebay import (
     Client,
@@ -25,7 +26,7 @@ from forebay_torch.policy import NEVER_SKIPPED, stopped
 from forebay_torch.progress import Progress
 from forebay_torch.resume import read_state
 from forebay_torch.shard_place import ShardPlace, Shards
-from forebay_torch.shard_plan import Item, deal, equal_shares, shuffled
+from forebay_torch.shard_plan import Item, batches_of_ranks, deal, equal_shares, shuffled
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, check_kind, shard_snapshot
 from forebay_torch.unpacked import UnpackedShard
 from forebay_torch.warm import warming
@@ -89,7 +90,8 @@ class ShardReader(BaseIterDataset):
             differ as their shards do), ``drop`` (whole batches alone, as many as the rank that has
             the fewest) or ``wrap`` (a rank that has fewer batches repeats samples). ``len()`` is
             then that of a loader without workers. States are those of a StatefulDataLoader with the
-            same number of workers.
+            same number of workers. By default ranks differ as well, but a pass in which a model of
+            DDP or FSDP trains raises a ValueError if they do: the model would wait for ever.
         shard_by_rank: As for BaseIterDataset, ``rank`` and ``world_size`` too.
         client: As for BaseIterDataset.
         config: As for BaseIterDataset.
@@ -128,7 +130,7 @@ class ShardReader(BaseIterDataset):
         rank: int | None = None,
         world_size: int | None = None,
         batch_size: int = 1,
-        equal_length: Literal["none", "drop", "wrap"] = "none",
+        equal_length: Literal["none", "drop", "wrap"] | None = None,
         client: Client | None = None,
         config: Config | None = None,
         warm_ahead: int = 0,
@@ -139,6 +141,7 @@ class ShardReader(BaseIterDataset):
         check_kind(type(self).__name__, "show_progress", show_progress, bool)
         if shuffle_buffer < 0:
             raise ValueError(f"shuffle_buffer must not be negative: {shuffle_buffer}")
+        is_length_chosen, equal_length = equal_length is not None, equal_length or "none"
         if equal_length not in ("none", "drop", "wrap"):
             raise ValueError(f'equal_length is "none", "drop" or "wrap", not {equal_length!r}')
         if equal_length != "none" and (resampled or nodesplitter or workersplitter or etl_name):
@@ -179,6 +182,10 @@ class ShardReader(BaseIterDataset):
         self._handler = handler
         self._read_ahead = read_ahead
         self._equal_length = equal_length
+        knows_counts = not (resampled or nodesplitter or workersplitter or etl_name)
+        self._checks_steps = knows_counts and not is_length_chosen
+        # Whether a model waits for all ranks, as the training process told a copy that cannot know.
+        self._is_in_step: bool | None = None
         # Samples of each shard, -1 where not known yet.
         self._counts = array("q", [-1]) * len(self.objects)
         self._place = ShardPlace(type(self).__name__)
@@ -253,8 +260,30 @@ class ShardReader(BaseIterDataset):
         self._cursor.begin(made)
         yield from self._view(made.total)._of_shards(made)
 
+    def _check_steps(self, made: Pass) -> None:
+        """Refuses a pass in which a model would wait for ever for a rank that has fewer batches."""
+        shards = self._shards()
+        if not self._checks_steps or shards.world_size == 1 or place.worker().id != 0:
+            return
+        if not (outside.trains_in_step() if self._is_in_step is None else self._is_in_step):
+            return
+        items = self._place.items(made, shards)
+        rows = [item.row for item in items]
+        self._count([row for row in rows if self._counts[row] < 0])
+        size, drop_last = outside.requests_of_loader() or (made.block, False)
+        batches = batches_of_ranks(
+            items, shards.world_size, place.worker().total, size, drop_last, self._count_of
+        )
+        if len(set(batches)) > 1:
+            raise ValueError(
+                f"{type(self).__name__}: the ranks would make {', '.join(map(str, batches))} batches, "
+                "and the model that they train waits for all of them in every step. Pass "
+                'equal_length="drop" or "wrap" to ShardReader; or "none" if ranks need not wait'
+            )
+
     def _of_shards(self, made: Pass) -> Iterator[tuple[str, Any]]:
         """The samples of a pass that has begun."""
+        self._check_steps(made)
         buffered = self._shuffle_buffer > 1
         items: Iterable[Item]
         if self._resampled or self._has_splitters:
@@ -346,6 +375,19 @@ class ShardReader(BaseIterDataset):
         if state.get("passes") and "part" not in state:
             view._count([row for row, count in enumerate(view._counts) if count < 0])
         self._place.load(self._cursor, state, view._shards(), self._keep(view))
+
+    def thread_view(self, made: Pass) -> Self:
+        twin = super().thread_view(made)
+        if self._checks_steps and self._is_in_step is None and self._rank_and_world()[1] > 1:
+            twin._is_in_step = outside.trains_in_step()
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if get_spawning_popen() is not None and self._checks_steps:
+            # A spawned worker has no model.
+            state["_is_in_step"] = outside.trains_in_step()
+        return state
 
     def _following_from(self, index: ObjectIndex) -> dict[str, Any]:
         counts = array("q", [-1]) * len(index.listing)

@@ -15,7 +15,7 @@ from forebay import Listing
 from forebay_torch import order, outside, place
 from forebay_torch.listed import ListedSource, check_data, rows_then
 from forebay_torch.order import EqualLength, Fingerprint
-from forebay_torch.resume import make_state, read_state
+from forebay_torch.resume import make_state, read_state, resume_state
 
 __all__ = ["DistributedShardSampler", "ResumableSampler"]
 
@@ -102,7 +102,11 @@ class ResumableSampler(Sampler[T], ABC):
 
     def _begin(self) -> _Given:
         """Begins the next pass. One that its loader drops is begun a second time."""
-        outside.refuse_unloaded_state(type(self).__name__)
+        unloaded = outside.unloaded_state(
+            type(self).__name__, lambda loader: outside.is_loader_of(loader, self)
+        )
+        if unloaded is not None:
+            self.load_state_dict(resume_state(unloaded[1]))
         self._epoch, start = self._coming()
         if outside.is_pass_dropped():
             self._next = (self._epoch, start)

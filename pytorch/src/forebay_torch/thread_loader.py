@@ -164,7 +164,9 @@ class ThreadLoader(AsyncSamples):
 
     def __iter__(self) -> Iterator[Any]:
         # With the first batch that is taken: an iterator that nobody reads begins no pass.
-        outside.refuse_unloaded_state(type(self).__name__)
+        unloaded = outside.unloaded_state(type(self).__name__, lambda loader: loader is self)
+        if unloaded is not None:
+            self.load_state_dict(unloaded[1])
         taken = self._taken = _Taken(self)
         made = self._pass = taken.threads
         try:

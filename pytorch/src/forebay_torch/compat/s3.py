@@ -26,7 +26,7 @@ from forebay import (
     Retry,
     Writer,
 )
-from forebay_torch import place
+from forebay_torch import outside, place
 from forebay_torch.checkpoint.checkpoint import Checkpoint
 from forebay_torch.iter_dataset import BaseIterDataset
 from forebay_torch.map_dataset import BaseMapDataset
@@ -359,6 +359,7 @@ class S3MapDataset(_Lazy, Dataset[Any]):
     first ``len()`` or sample."""
 
     def __len__(self) -> int:
+        outside.share_random_order()
         return len(self._inner())
 
     def __getitem__(self, i: int) -> Any:
