@@ -173,6 +173,14 @@ def share(rank: int, client: Any, uri: str, state: Any) -> None:
         print(reader.key, len(reader.read()))
 
 
+def turned_round(pair: tuple[str, str]) -> tuple[str, str]:
+    return pair[1], pair[0]
+
+
+def paired(url: str) -> tuple[str, int]:
+    return url, 0
+
+
 def steps(rank: int, client: Any, uri: str, state: Any) -> None:
     """Prints what this rank reads of streams while a model waits for all ranks in every step."""
     import json
@@ -194,6 +202,17 @@ def steps(rank: int, client: Any, uri: str, state: Any) -> None:
     def mixed() -> MixedDataset:
         return MixedDataset([MapDataset(f"{uri}/o/", storage_client=client)], batch_size=2)
 
+    def lines() -> Any:
+        from forebay_torch.datapipes import IterableWrapper
+
+        pipe = IterableWrapper([f"{uri}/t/"]).list_files_by_s3(client=client)
+        return pipe.load_files_by_s3(client=client).readlines(decode=True).map(turned_round)
+
+    def files() -> Any:
+        from forebay_torch.datapipes import IterableWrapper
+
+        return IterableWrapper([f"{uri}/t/"]).list_files_by_s3(client=client).map(paired)
+
     def trained(loader: Any) -> list[str]:
         seen: list[str] = []
         for keys, _ in loader:
@@ -210,6 +229,9 @@ def steps(rank: int, client: Any, uri: str, state: Any) -> None:
         ("objects of workers", objects(), {"num_workers": 2}),
         ("objects of spawned workers", objects(), spawned),
         ("mixed", mixed(), {}),
+        ("lines", lines(), {}),
+        ("lines of workers", lines(), {"num_workers": 2}),
+        ("files", files(), {}),
         ("shards", shards(), {}),
         ("shards of workers", shards(), {"num_workers": 2}),
         ("shards of spawned workers", shards(), spawned),
@@ -225,6 +247,7 @@ def steps(rank: int, client: Any, uri: str, state: Any) -> None:
         except ValueError as error:
             print(json.dumps({case: str(error)}))
     with torch.no_grad():
+        print(json.dumps({"evaluated lines": read(DataLoader(lines(), 2))}))
         print(json.dumps({"evaluated objects": read(DataLoader(objects(), 2))}))
         print(json.dumps({"evaluated shards": read(DataLoader(shards(), 2, num_workers=2))}))
     print(json.dumps({"free shards": read(DataLoader(shards(equal_length="none"), 2))}))

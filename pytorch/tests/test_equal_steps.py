@@ -119,6 +119,8 @@ def test_a_model_that_waits_for_all_ranks_gets_equal_steps_or_an_error_at_once(
             for i in range(count):
                 writer.write({"__key__": f"{shard}{i}", "cls": i})
                 keys.append(f"{shard}{i}")
+    texts = {"t/a": ["0"], "t/b": ["1", "2"], "t/c": ["3", "4", "5", "6"]}
+    bucket.put_many((name, "\n".join(text).encode()) for name, text in texts.items())
     outputs = run_ranks("steps", 2, tmp_path, bucket.client.endpoint, bucket.uri)
     first, second = (
         {case: seen for line in output.splitlines() for case, seen in json.loads(line).items()}
@@ -128,6 +130,13 @@ def test_a_model_that_waits_for_all_ranks_gets_equal_steps_or_an_error_at_once(
         read = first[case] + second[case]
         assert (len(first[case]), len(second[case])) == (5, 5), case
         assert sorted(set(read)) == names, case
+    lines = [line for text in texts.values() for line in text]
+    for case in ("lines", "lines of workers"):
+        assert (len(first[case]), len(second[case])) == (4, 4), case
+        assert sorted({*first[case], *second[case]}) == lines, case
+    assert (len(first["files"]), len(second["files"])) == (2, 2)
+    assert {*first["files"], *second["files"]} == {f"{bucket.uri}/{name}" for name in texts}
+    assert sorted(first["evaluated lines"] + second["evaluated lines"]) == lines
     for case in ("shards", "shards of workers", "shards of spawned workers", "shards of threads"):
         for told in (first[case], second[case]):
             assert "make 3, 2 batches" in told and 'equal_length="drop" or "wrap"' in told, (case, told)

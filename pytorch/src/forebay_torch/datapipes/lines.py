@@ -15,6 +15,7 @@ from torch.utils.data.datapipes.datapipe import (
 
 from forebay_torch import place
 from forebay_torch.datapipes.files import register
+from forebay_torch.datapipes.sharing import dealt, ranks_of_lines
 
 __all__ = ["LineReader"]
 
@@ -119,7 +120,10 @@ class LineReader(IterDataPipe[Any]):
         """As ``_blocks``, without the lines that the pass drops."""
         made.has_begun, self._next_skip = True, 0
         skip = made.skip
-        for block in self._blocks():
+        blocks: Iterator[Iterable[Any]] = self._blocks()
+        if ranks := ranks_of_lines(self.source_datapipe):
+            blocks = dealt(blocks, *ranks)
+        for block in blocks:
             if skip:
                 lines = list(block)
                 skip, block = max(0, skip - len(lines)), lines[skip:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from torch.utils.data import graph_settings
@@ -13,7 +13,7 @@ from torch.utils.data.graph import traverse_dps
 
 from forebay_torch import outside, place
 
-__all__ = ["Shared"]
+__all__ = ["Shared", "dealt", "ranks_in_step", "ranks_of_lines"]
 
 T = TypeVar("T")
 
@@ -30,6 +30,8 @@ class Shared:
     _instances: tuple[int, int] | None = None
     # Whether a loader was answered that another pipe shares the items.
     _is_shared_elsewhere = False
+    # Whether ranks share the lines of the files, and so not the files.
+    _leaves_ranks_to_lines = False
 
     @property
     def apply_sharding(self) -> Callable[..., None]:
@@ -60,7 +62,14 @@ class Shared:
             RuntimeError: Each rank has a part of the items, and accelerate reads those of rank 0 alone.
         """
         total, number = self._share()
-        return islice(items, number, None, total)
+        ranks = ranks_in_step() if total > 1 else None
+        if ranks is None:
+            return islice(items, number, None, total)
+        worker = place.worker()
+        mine = islice(items, worker.id, None, worker.total)
+        if self._leaves_ranks_to_lines:
+            return mine
+        return chain.from_iterable(dealt(([item] for item in mine), *ranks))
 
     def _share(self) -> tuple[int, int]:
         found, worker = outside.splitter(), place.worker()
@@ -84,6 +93,45 @@ class Shared:
         # A dataset around the pipe kept the loader from it.
         rank, world_size = place.group_rank() or (0, 1)
         return world_size * worker.total, worker.id * world_size + rank
+
+
+def ranks_in_step() -> tuple[int, int] | None:
+    """This rank and how many there are, if they train a model that waits for all of them in every step:
+    each must get equally many items then. Else None, also where a framework shares the items."""
+    ranks = place.group_rank()
+    if ranks is None or ranks[1] == 1 or outside.splitter() is not None:
+        return None
+    return ranks if outside.epoch() is not None or outside.trains_in_step() else None
+
+
+def ranks_of_lines(source: Any) -> tuple[int, int] | None:
+    """This rank and how many share the lines of these files, if files would give them different
+    numbers of lines and a model waits for all; None if ranks share the files."""
+    ranks = ranks_in_step()
+    pipes: list[Any] = []
+    if isinstance(source, IterDataPipe):
+        pipes = graph_settings.get_all_graph_pipes(traverse_dps(source))
+    ours = [pipe for pipe in pipes if isinstance(pipe, Shared)]
+    if not ours or any(hasattr(pipe, "apply_sharding") for pipe in pipes if pipe not in ours):
+        ranks = None
+    for pipe in ours:
+        pipe._leaves_ranks_to_lines = ranks is not None
+    return ranks
+
+
+def dealt(blocks: Iterable[Iterable[T]], rank: int, world_size: int) -> Iterator[list[T]]:
+    """Every n-th item of these blocks. Where the last turn is not whole, ranks that would be one short
+    repeat one of the first items."""
+    first: list[T] = []
+    total = 0
+    for block in blocks:
+        items = list(block)
+        first += items[: world_size - len(first)]
+        yield items[(rank - total) % world_size :: world_size]
+        total += len(items)
+    over = total % world_size
+    if over and rank >= over:
+        yield [first[(rank - over) % len(first)]]
 
 
 def _is_shared_before(source: Any) -> bool:
