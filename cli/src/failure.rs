@@ -77,7 +77,7 @@ impl From<forebay_client::Error> for Failure {
 pub(crate) fn exit_code(code: ErrorCode) -> u8 {
     use ErrorCode::*;
     match code {
-        InvalidArgument | InvalidName | InvalidPart => exit::USAGE,
+        InvalidArgument | InvalidName | InvalidPart | TooFewTargets => exit::USAGE,
         BucketNotFound | RemoteBucketNotFound | ObjectNotFound | MemberNotFound | JobNotFound
         | NodeNotFound | UploadNotFound | Gone => exit::NOT_FOUND,
         Unauthenticated | AccessDenied => exit::DENIED,

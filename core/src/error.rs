@@ -28,6 +28,8 @@ pub enum ErrorCode {
     InvalidName,
     /// A part that was never uploaded, or is another than the client thinks.
     InvalidPart,
+    /// The cluster has fewer targets than what is asked for needs.
+    TooFewTargets,
     /// The request makes sense, but what is stored is not what it needs.
     Unprocessable,
     ChecksumMismatch,
@@ -60,7 +62,7 @@ impl ErrorCode {
             | JobNotFound | NodeNotFound | UploadNotFound => 404,
             BucketExists | BucketNotEmpty | Conflict => 409,
             Gone => 410,
-            InvalidArgument | InvalidName | InvalidPart | ChecksumMismatch => 400,
+            InvalidArgument | InvalidName | InvalidPart | TooFewTargets | ChecksumMismatch => 400,
             RangeNotSatisfiable => 416,
             ObjectChanged => 412,
             Unprocessable => 422,
@@ -87,6 +89,7 @@ impl ErrorCode {
             ObjectNotFound | MemberNotFound | JobNotFound | UploadNotFound => "ErrNotFound",
             BucketExists => "ErrBucketAlreadyExists",
             ChecksumMismatch => "ErrBadCksum",
+            TooFewTargets => "ErrNotEnoughTargets",
             RangeNotSatisfiable => "ErrRangeNotSatisfiable",
             AccessDenied => "ErrBucketAccessDenied",
             Unsupported => "ErrUnsupp",

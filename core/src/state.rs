@@ -462,11 +462,12 @@ impl ClusterState {
             return Ok(());
         }
         let (bucket, data, parity) = (&info.bucket, erasure.data, erasure.parity);
-        Err(Error::invalid(format!(
+        let text = format!(
             "bucket \"{bucket}\": {data} data and {parity} parity slices beside the whole object need \
              {needed} targets, and there are {there}"
-        ))
-        .hint("use fewer slices, or start more targets first"))
+        );
+        Err(Error::new(ErrorCode::TooFewTargets, text)
+            .hint("use fewer slices, or start more targets first"))
     }
 
     /// Whether a bucket has several copies of its objects, or slices.

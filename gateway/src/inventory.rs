@@ -188,6 +188,6 @@ pub(crate) async fn page(
     let query = query(object, prefix, after, limit);
     let ListPage { entries, more } = targets.post(owner, PAGE, &query).await?;
     let page = merge(vec![Shard { target: owner.id.clone(), page: entries, more }], limit)?;
-    let rows = page.rows.into_iter().map(|row| Row { target: None, ..row });
+    let rows = page.rows.into_iter().map(|row| Row { target: None, copies: 0, ..row });
     Ok(Merged { rows: rows.collect(), more: page.more })
 }

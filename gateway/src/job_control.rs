@@ -62,7 +62,7 @@ impl JobFilter {
                 .bucket
                 .as_ref()
                 .is_none_or(|b| s.bucket.as_ref() == Some(b) || s.destination.as_ref() == Some(b))
-            && !(self.running_only && s.is_over())
+            && !(self.running_only && s.is_over() && !s.lingers(unix_ns()))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Pure: pages in, page out.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
@@ -18,6 +18,8 @@ use forebay_core::{Error, NodeId, Result};
 pub(crate) struct Row {
     pub(crate) entry: ListEntry,
     pub(crate) target: Option<NodeId>,
+    /// How many targets list the object as it is here; 0 where none does.
+    pub(crate) copies: u16,
     /// How a copy here compares with the backend, where that was asked.
     pub(crate) drift: Drift,
 }
@@ -117,7 +119,8 @@ impl Page for Vec<ListEntry> {
         let row = |pick: &Pick| {
             let (target, entries) = &mut pages[pick.shard];
             let (_, entry) = entries.find(|(row, _)| *row == pick.row)?;
-            Some(Row { entry, target: Some(target.clone()), drift: Drift::None })
+            let (target, copies) = (Some(target.clone()), pick.copies);
+            Some(Row { entry, target, copies, drift: Drift::None })
         };
         picks.iter().filter_map(row).collect()
     }
@@ -169,6 +172,14 @@ pub(crate) struct Shard<P> {
 pub(crate) struct Pick {
     shard: usize,
     row: usize,
+    /// How many pages have the row, as it is there.
+    copies: u16,
+}
+
+impl Pick {
+    fn new(shard: usize, row: usize) -> Self {
+        Self { shard, row, copies: 1 }
+    }
 }
 
 /// Merges pages that start at the same place. The result ends where the first page that has more
@@ -190,7 +201,7 @@ fn order<P: Page>(shards: &[Shard<P>], limit: usize) -> Result<(Vec<Pick>, bool)
     if let [only] = shards {
         let rows = only.page.count().min(limit);
         let more = only.more || rows < only.page.count();
-        return Ok(((0..rows).map(|row| Pick { shard: 0, row }).collect(), more));
+        return Ok(((0..rows).map(|row| Pick::new(0, row)).collect(), more));
     }
     let ends = shards
         .iter()
@@ -205,7 +216,7 @@ fn order<P: Page>(shards: &[Shard<P>], limit: usize) -> Result<(Vec<Pick>, bool)
             .then(|| Reverse((name(pick), pick.shard, pick.row)))
     };
     let mut heads: BinaryHeap<_> =
-        (0..shards.len()).filter_map(|shard| head(Pick { shard, row: 0 })).collect();
+        (0..shards.len()).filter_map(|shard| head(Pick::new(shard, 0))).collect();
     while let Some(mut top) = heads.peek_mut() {
         let Reverse((next, shard, row)) = *top;
         let repeated = picks.last().is_some_and(|last| name(*last) == next);
@@ -213,18 +224,18 @@ fn order<P: Page>(shards: &[Shard<P>], limit: usize) -> Result<(Vec<Pick>, bool)
             return Ok((picks, true));
         }
         // In place of a name comes what follows it in its page.
-        match head(Pick { shard, row: row + 1 }) {
+        match head(Pick::new(shard, row + 1)) {
             Some(following) => *top = following,
             None => drop(PeekMut::pop(top)),
         }
-        let pick = Pick { shard, row };
+        let pick = Pick::new(shard, row);
         let mtime = |pick: Pick| shards[pick.shard].page.mtime_ns(pick.row);
         match picks.last_mut() {
-            Some(last) if repeated => {
-                if mtime(pick) > mtime(*last) {
-                    *last = pick;
-                }
-            }
+            Some(last) if repeated => match mtime(pick).cmp(&mtime(*last)) {
+                Ordering::Greater => *last = pick,
+                Ordering::Equal => last.copies = last.copies.saturating_add(1),
+                Ordering::Less => {}
+            },
             _ => picks.push(pick),
         }
     }
@@ -239,12 +250,21 @@ pub(crate) enum Level<'a> {
     Directory(&'a str),
 }
 
-/// Where a name stands in the level that `prefix` opens.
-pub(crate) fn level<'a>(name: &'a str, prefix: &str) -> Level<'a> {
-    match name.get(prefix.len()..).and_then(|rest| rest.find('/')) {
-        Some(slash) => Level::Directory(&name[..=prefix.len() + slash]),
+/// Where a name stands in the level that `prefix` opens. With `enter`, a prefix that is the name of a
+/// directory without its slash opens that directory.
+pub(crate) fn level<'a>(name: &'a str, prefix: &str, enter: bool) -> Level<'a> {
+    let rest = name.get(prefix.len()..).unwrap_or_default();
+    let opens = enter && lacks_slash(prefix) && rest.starts_with('/');
+    let begin = prefix.len() + usize::from(opens);
+    match name.get(begin..).and_then(|rest| rest.find('/')) {
+        Some(slash) => Level::Directory(&name[..=begin + slash]),
         None => Level::Object,
     }
+}
+
+/// Whether a prefix may be the name of a directory without its slash.
+pub(crate) fn lacks_slash(prefix: &str) -> bool {
+    !prefix.is_empty() && !prefix.ends_with('/')
 }
 
 /// A text that sorts behind every name in `directory` and before every other name behind it.
@@ -348,6 +368,24 @@ mod tests {
     }
 
     #[test]
+    fn copies_are_the_targets_that_have_the_newest_form() {
+        let pages = |times: &[u64]| {
+            let one = |(i, mtime_ns): (usize, &u64)| {
+                let mut entry = ListEntry { name: "x".into(), ..Default::default() };
+                entry.meta.mtime_ns = *mtime_ns;
+                Shard { target: id(i), page: vec![entry], more: false }
+            };
+            times.iter().enumerate().map(one).collect()
+        };
+        for (times, copies) in
+            [(&[5][..], 1), (&[5, 5], 2), (&[5, 9, 9], 2), (&[9, 5, 9], 2), (&[5, 9], 1)]
+        {
+            let merged: Merged = merge::<Vec<ListEntry>>(pages(times), 9).unwrap();
+            assert_eq!(merged.rows[0].copies, copies, "{times:?}");
+        }
+    }
+
+    #[test]
     fn a_target_that_lists_out_of_order_is_an_error_not_a_wrong_listing() {
         let entry = |n: &str| ListEntry { name: n.into(), ..Default::default() };
         let bad = Shard { target: id(0), page: vec![entry("b"), entry("a")], more: false };
@@ -358,10 +396,22 @@ mod tests {
 
     #[test]
     fn names_fold_at_the_first_slash_behind_the_prefix() {
-        assert_eq!(level("a/b/c", ""), Level::Directory("a/"));
-        assert_eq!(level("a/b/c", "a/"), Level::Directory("a/b/"));
-        assert_eq!(level("a/b/c", "a"), Level::Directory("a/"));
-        assert_eq!(level("a/b", "a/"), Level::Object);
-        assert_eq!(level("a/", "a/"), Level::Object);
+        for enter in [false, true] {
+            assert_eq!(level("a/b/c", "", enter), Level::Directory("a/"));
+            assert_eq!(level("a/b/c", "a/", enter), Level::Directory("a/b/"));
+            assert_eq!(level("a/b", "a/", enter), Level::Object);
+            assert_eq!(level("a/", "a/", enter), Level::Object);
+            assert_eq!(level("ab/c", "a", enter), Level::Directory("ab/"));
+            assert_eq!(level("ab", "a", enter), Level::Object);
+        }
+        assert_eq!(level("a/b/c", "a", false), Level::Directory("a/"));
+    }
+
+    #[test]
+    fn a_prefix_that_names_a_directory_opens_it_for_those_who_want_that() {
+        assert_eq!(level("a/b/c", "a", true), Level::Directory("a/b/"));
+        assert_eq!(level("a/b", "a", true), Level::Object);
+        assert_eq!(level("a/", "a", true), Level::Object);
+        assert_eq!(level("é/b/c", "é", true), Level::Directory("é/b/"));
     }
 }

@@ -13,7 +13,9 @@ use forebay_core::{Error, Result};
 use forebay_node::clock::unix_ns;
 
 use crate::inventory;
-use crate::list_merge::{Drift, Level, Merged, Page, Part, Row, Rows, Shard, level, merge, past};
+use crate::list_merge::{
+    Drift, Level, Merged, Page, Part, Row, Rows, Shard, lacks_slash, level, merge, past,
+};
 use crate::route::Found;
 use crate::targets::{self, Targets};
 
@@ -35,6 +37,8 @@ pub(crate) struct Want {
     pub(crate) cached_only: bool,
     /// Directories instead of what lies in them.
     pub(crate) one_level: bool,
+    /// Of one level: a prefix that is a directory's name without its slash opens that directory.
+    pub(crate) enter: bool,
     /// The members of shards behind them; only of what is in the cluster.
     pub(crate) archive: bool,
     /// What is told of each object.
@@ -54,8 +58,11 @@ pub(crate) async fn page(targets: &Targets, found: &Found, want: &Want) -> Resul
         return flat(targets, found, want, &want.after, want.limit).await;
     }
     let mut page = Merged::default();
-    // The last name of a page may be a directory: all that lies in it was told.
-    let is_directory = want.after.len() > want.prefix.len() && want.after.ends_with('/');
+    // The last name of a page may be a directory: all that lies in it was told. The directory that
+    // the prefix opens is none of them: of that name there is an object at most.
+    let opened = want.enter && lacks_slash(&want.prefix) && want.after.ends_with('/');
+    let opened = want.prefix.len() + usize::from(opened);
+    let is_directory = want.after.len() > opened && want.after.ends_with('/');
     let mut after = if is_directory { past(&want.after) } else { want.after.clone() };
     loop {
         let step = want.limit.min(FOLDED_STEP);
@@ -66,7 +73,7 @@ pub(crate) async fn page(targets: &Targets, found: &Found, want: &Want) -> Resul
                 page.more = true;
                 return Ok(page);
             }
-            match level(&row.entry.name, &want.prefix) {
+            match level(&row.entry.name, &want.prefix, want.enter) {
                 Level::Object => {
                     after.clone_from(&row.entry.name);
                     page.rows.push(row);
@@ -74,7 +81,7 @@ pub(crate) async fn page(targets: &Targets, found: &Found, want: &Want) -> Resul
                 Level::Directory(directory) => {
                     after = past(directory);
                     let entry = ListEntry { name: directory.to_owned(), ..Default::default() };
-                    page.rows.push(Row { entry, target: None, drift: Drift::None });
+                    page.rows.push(Row { entry, target: None, copies: 0, drift: Drift::None });
                     while rows.next_if(|r| r.entry.name < after).is_some() {}
                 }
             }

@@ -15,6 +15,7 @@ pub(crate) fn request(prefix: String, token: String, page_size: usize, recursive
         page_size,
         props: "name,size,cached".to_owned(),
         flags: flags::NAME_SIZE | depth,
+        shows_folder: true,
         ..ListMsg::default()
     }
 }

@@ -98,7 +98,7 @@ impl From<Error> for S3Error {
             E::ObjectChanged => return S3Code::PreconditionFailed.into(),
             E::MemberNotFound | E::JobNotFound | E::NodeNotFound => S3Code::NoSuchKey,
             E::Conflict => S3Code::OperationAborted,
-            E::InvalidArgument | E::InvalidName => S3Code::InvalidArgument,
+            E::InvalidArgument | E::InvalidName | E::TooFewTargets => S3Code::InvalidArgument,
             E::Unprocessable => S3Code::InvalidRequest,
             E::ChecksumMismatch => S3Code::BadDigest,
             E::Unauthenticated | E::AccessDenied => S3Code::AccessDenied,

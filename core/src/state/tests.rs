@@ -34,6 +34,23 @@ fn a_bucket_created_again_gets_a_new_id() {
 }
 
 #[test]
+fn erasure_coding_that_needs_more_targets_is_refused_by_a_name_that_clients_know() {
+    let mut s = ClusterState::default();
+    for i in 1..=4 {
+        s.apply(i, join(&format!("target-0{i}"))).unwrap();
+    }
+    let bucket = Bucket::new(Provider::Ais, "b").unwrap();
+    let mut info = BucketInfo::requested(bucket, None);
+    info.erasure = Some(crate::erasure::Erasure::default());
+    let create =
+        |info: &BucketInfo| Command::CreateBucket { info: Box::new(info.clone()), now_ns: 7 };
+    let e = s.apply(5, create(&info)).unwrap_err();
+    assert_eq!((e.code.v1_tcode(), e.code.status()), (Some("ErrNotEnoughTargets"), 400), "{e}");
+    s.apply(6, join("target-05")).unwrap();
+    s.apply(7, create(&info)).unwrap();
+}
+
+#[test]
 fn a_target_in_maintenance_owns_nothing_until_it_is_given_back() {
     let mut s = ClusterState::default();
     s.apply(1, join("target-01")).unwrap();

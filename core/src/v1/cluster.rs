@@ -75,9 +75,8 @@ pub fn node_config_json(
 ) -> Value {
     let mut config = config_json(state, primary);
     let (host, port) = address(node);
-    let disks: Map<String, Value> =
-        usage.disks.iter().map(|path| (path.clone(), json!(""))).collect();
-    config["fspaths"] = json!({"paths": disks});
+    // Each disk's path with its label: there are no labels here.
+    config["fspaths"] = usage.disks.iter().map(|path| (path.clone(), json!(""))).collect();
     config["confdir"] = json!("");
     config["log_dir"] = json!("");
     config["test_fspaths"] = json!({"root": "", "count": 0, "instance": 0});
@@ -168,6 +167,27 @@ mod tests {
         assert_eq!(config["auth"], json!({"client_auth_required": false}));
         assert_eq!(config["net"]["http"]["client_auth_tls"], json!(0));
         assert!(config["backend"].get("aws").is_some() && config["lastupdate_time"].is_string());
+    }
+
+    #[test]
+    fn a_node_s_configuration_names_its_disks_and_where_it_listens() {
+        let node: Node = serde_json::from_value(json!({"id": "target-01", "role": "target",
+            "url": "http://10.0.0.7:7401", "alive": true, "alive_since": 1}))
+        .unwrap();
+        let disks = vec!["/data/1".to_owned(), "/data/2".to_owned()];
+        let usage = NodeUsage { disks, ..NodeUsage::default() };
+        let primary = NodeId::new("gateway-1").unwrap();
+        let config = node_config_json(&ClusterState::default(), &primary, &node, &usage);
+        assert_eq!(config["fspaths"], json!({"/data/1": "", "/data/2": ""}));
+        assert_eq!(
+            config["host_net"],
+            json!({"hostname": "10.0.0.7", "hostname_intra_control": "", "hostname_intra_data": "",
+                "port": "7401", "port_intra_control": "0", "port_intra_data": "0"})
+        );
+        assert!(
+            config["timeout"].is_object(),
+            "the cluster's settings stand beside the node's own"
+        );
     }
 
     #[test]

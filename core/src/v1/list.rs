@@ -61,6 +61,9 @@ pub struct ListMsg {
     pub time_format: String,
     /// The target that lists the backend; any when empty.
     pub target: String,
+    /// Of one level, with a prefix that is a folder's name without its slash: the folder is listed, and
+    /// not what lies in it. No key of AIStore's.
+    pub shows_folder: bool,
 }
 
 impl ListMsg {
@@ -117,6 +120,7 @@ impl ListMsg {
             start_after,
             time_format: text("time_format")?,
             target: text("target")?,
+            shows_folder: value.get("shows_folder").and_then(Value::as_bool).unwrap_or(false),
         })
     }
 
@@ -126,6 +130,7 @@ impl ListMsg {
             "prefix": self.prefix, "pagesize": self.page_size, "uuid": self.uuid,
             "continuation_token": self.token, "props": self.props,
             "flags": self.flags.to_string(), "start_after": self.start_after,
+            "shows_folder": self.shows_folder,
         })
     }
 

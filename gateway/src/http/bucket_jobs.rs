@@ -17,6 +17,7 @@ use forebay_node::reply::text;
 use serde_json::{Map, Value};
 
 use super::buckets::{Buckets, Call};
+use super::done;
 use crate::bucket_props;
 use crate::ids;
 use crate::route::Found;
@@ -249,6 +250,28 @@ pub(super) async fn encode(state: &Buckets, call: &Call) -> Result<Response> {
     }
     let found = state.route.bucket(&found.info.bucket).await?;
     Ok(text(state.jobs.start(&found, spec(JobKind::EcEncode)).await?))
+}
+
+/// The job that brings objects into the form that a change of properties asks for; none where that is
+/// the form they have.
+pub(super) fn made_necessary(before: &BucketInfo, after: &BucketInfo) -> Option<JobKind> {
+    if before.erasure != after.erasure {
+        return Some(JobKind::EcEncode);
+    }
+    (before.copies != after.copies).then_some(JobKind::MakeCopies)
+}
+
+/// Starts the job that a change of properties, made already, asks for; the answer is its id. Targets do
+/// the work in any case: where the job cannot start, the answer is that the properties are set.
+pub(super) async fn follow_up(state: &Buckets, bucket: &Bucket, kind: JobKind) -> Result<Response> {
+    let found = state.route.bucket(bucket).await?;
+    match state.jobs.start(&found, spec(kind)).await {
+        Ok(id) => Ok(text(id)),
+        Err(e) => {
+            tracing::warn!(%bucket, error = %e, "no job watches the change of the bucket's copies");
+            Ok(done())
+        }
+    }
 }
 
 /// What an `ec-encode` says of slices: an object, or a text that holds one; nothing at all is fine.

@@ -356,13 +356,17 @@ async fn set_props(
     bucket: &Bucket,
     change: impl FnOnce(&mut BucketInfo) -> Result<()>,
 ) -> Result<Response> {
-    let mut info = Arc::unwrap_or_clone(state.route.bucket(bucket).await?.info);
-    let before = info.cloud.compose();
+    let before = state.route.bucket(bucket).await?.info;
+    let mut info = Arc::unwrap_or_clone(before.clone());
     change(&mut info)?;
-    if info.cloud.compose() != before && info.cloud.compose() == Compose::On {
+    if info.cloud.compose() != before.cloud.compose() && info.cloud.compose() == Compose::On {
         // Not every bucket is one to write temporary objects to.
         state.route.check_backend(&info).await?;
     }
+    let job = bucket_jobs::made_necessary(&before, &info);
     state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
-    Ok(done())
+    match job {
+        Some(kind) => bucket_jobs::follow_up(state, bucket, kind).await,
+        None => Ok(done()),
+    }
 }

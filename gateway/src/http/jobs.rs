@@ -129,9 +129,7 @@ async fn start(state: &JobsFront, question: &Question) -> Result<Response> {
     let now = state.route.state();
     match kind {
         JobKind::Prefetch | JobKind::Scrub | JobKind::IndexShard => {
-            let bucket = question.filter.bucket.as_ref().ok_or_else(|| {
-                Error::invalid(format!("a job of kind {} needs a bucket", kind.v1_kind()))
-            })?;
+            let bucket = question.filter.bucket.as_ref().ok_or_else(|| needs_bucket(kind))?;
             let found = state.route.bucket(bucket).await?;
             Ok(text(state.jobs.start(&found, spec).await?))
         }
@@ -142,7 +140,8 @@ async fn start(state: &JobsFront, question: &Question) -> Result<Response> {
             Ok(text(state.jobs.launch(spec, targets::alive(&now)?).await?))
         }
         JobKind::Rebalance => {
-            spec.id = ids::mint("g");
+            // A "g" and a number, as clients know them.
+            spec.id = format!("g{}", unix_ns());
             Ok(text(state.jobs.launch(spec, targets::all_members(&now)?).await?))
         }
         JobKind::Resilver => {
@@ -157,14 +156,28 @@ async fn start(state: &JobsFront, question: &Question) -> Result<Response> {
             Ok(text(state.jobs.launch(spec, vec![node]).await?))
         }
         JobKind::EcEncode | JobKind::MakeCopies => {
-            Err(Error::unsupported(format!("{} needs to be told of what", kind.v1_kind()))
-                .hint("POST it to the bucket, with the number of slices or copies"))
+            let bucket = question.filter.bucket.as_ref().ok_or_else(|| needs_bucket(kind))?;
+            let found = state.route.bucket(bucket).await?;
+            let is_set = match kind {
+                JobKind::EcEncode => found.info.erasure.is_some(),
+                _ => found.info.copies > 1,
+            };
+            if !is_set {
+                let text = format!("{}: \"{bucket}\" has no such redundancy", kind.v1_kind());
+                return Err(Error::invalid(text)
+                    .hint("POST it to the bucket, with the number of slices or copies"));
+            }
+            Ok(text(state.jobs.start(&found, spec).await?))
         }
         JobKind::Rechunk => Err(Error::unsupported(format!("{} is not supported", kind.v1_kind()))
             .hint("objects lie in pieces as the store sees fit")),
         _ => Err(Error::invalid(format!("jobs of kind \"{}\" cannot be started", kind.v1_kind()))
             .hint("they start with what they are asked to do, on a bucket or an object")),
     }
+}
+
+fn needs_bucket(kind: JobKind) -> Error {
+    Error::invalid(format!("a job of kind {} needs a bucket", kind.v1_kind()))
 }
 
 /// `GET /v1/cluster?what=…` for the four questions about jobs.

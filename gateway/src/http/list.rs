@@ -6,6 +6,7 @@ use axum::response::Response;
 use forebay_core::inventory::home;
 use forebay_core::list_columns;
 use forebay_core::list_page::Detail;
+use forebay_core::name::Namespace;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::cluster::format_rfc822;
 use forebay_core::v1::inventory::NAME_HEADER;
@@ -176,6 +177,7 @@ fn want(
         limit: msg.page_size,
         cached_only: msg.has(flags::CACHED),
         one_level: msg.has(flags::NO_RECURSION),
+        enter: !msg.shows_folder,
         archive: msg.has(flags::ARCHIVE),
         detail: columns.detail(),
     })
@@ -190,17 +192,19 @@ async fn page(
 ) -> Result<Page> {
     let merged = listing::page(targets, found, want).await?;
     let token = token(msg, &merged);
+    // Slices and what belongs to them are no copies.
+    let mirrored = !found.info.has_backend() && found.info.erasure.is_none();
     let rows = merged.rows.into_iter();
     let wanted = rows.filter(|r| !(msg.has(flags::NOT_CACHED) && r.target.is_some()));
     Ok(Page {
         uuid: uuid(msg),
         token,
-        entries: wanted.map(|row| entry(row, columns, &msg.time_format)).collect(),
+        entries: wanted.map(|row| entry(row, columns, &msg.time_format, mirrored)).collect(),
         flags: 0,
     })
 }
 
-fn entry(row: Row, columns: &Columns, time_format: &str) -> Entry {
+fn entry(row: Row, columns: &Columns, time_format: &str, mirrored: bool) -> Entry {
     let meta = &row.entry.meta;
     let in_part = listing::is_in_part(&row.entry);
     let mut entry = Entry { name: row.entry.name, ..Entry::default() };
@@ -240,7 +244,10 @@ fn entry(row: Row, columns: &Columns, time_format: &str) -> Entry {
                 entry.location = format!("t[{target}]:mp[]");
             }
             if columns.copies {
-                entry.copies = 1;
+                entry.copies = match mirrored {
+                    true => i16::try_from(row.copies.max(1)).unwrap_or(i16::MAX),
+                    false => 1,
+                };
             }
         }
         None if entry.name.ends_with('/') && meta.size == 0 => entry.flags = entry_flags::DIRECTORY,
@@ -262,15 +269,46 @@ pub(super) fn is_system(bucket: &Bucket) -> bool {
     bucket.namespace.name == "sys"
 }
 
-/// The buckets that the cluster knows: of one provider, or of all; `name` may narrow to one.
+/// Which namespaces a question about buckets is about. Without one it is about all of them.
+enum InNamespace {
+    Any,
+    /// Those of attached clusters.
+    AnyRemote,
+    /// One cluster's, of that name if it has one.
+    One(Namespace),
+}
+
+impl InNamespace {
+    fn parse(text: &str) -> Result<Self> {
+        Ok(match text {
+            "" | "@#" => Self::Any,
+            "@" | "@@#" => Self::AnyRemote,
+            text => Self::One(Namespace::parse(text)?),
+        })
+    }
+
+    fn has(&self, bucket: &Bucket) -> bool {
+        let ns = &bucket.namespace;
+        match self {
+            Self::Any => true,
+            Self::AnyRemote => !ns.uuid.is_empty(),
+            Self::One(one) => one.uuid == ns.uuid && (one.name.is_empty() || one.name == ns.name),
+        }
+    }
+}
+
+/// The buckets that the cluster knows: of one provider, or of all, and of one namespace if one is named;
+/// `name` may narrow to one.
 pub(crate) fn buckets(state: &ClusterState, query: &Query, name: &str) -> Result<Response> {
     let provider: Option<Provider> = query.get("provider").map(str::parse).transpose()?;
+    let namespace = InNamespace::parse(query.get("namespace").unwrap_or(""))?;
     let mut list: Vec<&Bucket> = state
         .buckets
         .values()
         .map(|info| &info.bucket)
         .filter(|b| provider.is_none_or(|p| p == b.provider))
         .filter(|b| name.is_empty() || *b.name == *name)
+        .filter(|b| namespace.has(b))
         .filter(|b| !is_system(b) || query.flag("sys"))
         .collect();
     list.sort();
@@ -300,13 +338,14 @@ mod tests {
         Row {
             entry: ListEntry { name: "x".into(), meta, ..ListEntry::default() },
             target,
+            copies: 2,
             drift: Drift::None,
         }
     }
 
     fn shown(props: &str, flags: u64) -> Entry {
         let msg = ListMsg { props: props.into(), flags, ..ListMsg::default() };
-        entry(row(), &Columns::of(&msg), "")
+        entry(row(), &Columns::of(&msg), "", true)
     }
 
     #[test]
@@ -322,7 +361,28 @@ mod tests {
         );
         let all = shown("name,size,checksum,atime,version,custom,location", 0);
         assert_eq!((all.version.as_str(), all.custom.as_str()), ("2", "[k:v]"));
-        assert_eq!(all.location, "t[target-01]:mp[]");
+        assert_eq!((all.location.as_str(), all.copies), ("t[target-01]:mp[]", 0));
+        assert_eq!(shown("name,copies", 0).copies, 2);
+        let msg = ListMsg { props: "name,copies".into(), ..ListMsg::default() };
+        assert_eq!(entry(row(), &Columns::of(&msg), "", false).copies, 1);
+    }
+
+    #[test]
+    fn a_question_about_buckets_may_be_about_a_namespace() {
+        let local = Bucket::from_parts("b", "ais", "").unwrap();
+        let named = Bucket::from_parts("b", "ais", "#mine").unwrap();
+        let remote = Bucket::from_parts("b", "ais", "@other#").unwrap();
+        for (asked, has) in [
+            ("", [true, true, true]),
+            ("@#", [true, true, true]),
+            ("@@#", [false, false, true]),
+            ("@other#", [false, false, true]),
+            ("@another#", [false, false, false]),
+            ("#mine", [false, true, false]),
+        ] {
+            let namespace = InNamespace::parse(asked).unwrap();
+            assert_eq!([&local, &named, &remote].map(|b| namespace.has(b)), has, "{asked}");
+        }
     }
 
     #[test]
@@ -331,7 +391,7 @@ mod tests {
         let flags_of = |kind| {
             let mut row = row();
             row.entry.kind = kind;
-            entry(row, &Columns::of(&msg), "").flags
+            entry(row, &Columns::of(&msg), "", true).flags
         };
         assert_eq!(flags_of(RowKind::Object), 64);
         assert_eq!(flags_of(RowKind::Shard), 576);

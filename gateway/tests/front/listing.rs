@@ -85,6 +85,23 @@ async fn one_level_shows_each_directory_once_over_all_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_level_under_a_folder_s_name_without_its_slash_is_what_lies_in_the_folder() {
+    let w = native().await;
+    for size in [1, 3, 8, 100] {
+        let one_level = json!({"flags": "2048", "pagesize": size, "prefix": "d1"});
+        let (rows, _) = pages(w.url(), "b", one_level).await;
+        assert_eq!(rows.len(), 8, "page size {size}: {rows:?}");
+        assert!(rows.iter().all(|(name, flags)| name.starts_with("d1/") && *flags == 64));
+        // Half a name opens nothing.
+        let one_level = json!({"flags": "2048", "pagesize": size, "prefix": "d"});
+        let (rows, _) = pages(w.url(), "b", one_level).await;
+        assert_eq!(names(&rows), ["d0/", "d1/", "d2/", "d3/"]);
+    }
+    let ours = json!({"flags": "2048", "prefix": "d1", "shows_folder": true});
+    assert_eq!(names(&pages(w.url(), "b", ours).await.0), ["d1/"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listing_without_one_of_its_targets_is_503() {
     let w = native().await;
     w.targets[1].stop().await;

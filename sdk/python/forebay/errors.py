@@ -121,6 +121,7 @@ _BY_CODE: dict[str, type[ForebayError]] = {
     "conflict": AlreadyExists,
     "invalid_argument": InvalidArgument,
     "invalid_name": InvalidArgument,
+    "too_few_targets": InvalidArgument,
     "range_not_satisfiable": InvalidArgument,
     "checksum_mismatch": ChecksumMismatch,
     "object_changed": ObjectChanged,
