@@ -129,6 +129,25 @@ async fn every_node_shows_its_log_as_text_and_as_an_archive() {
 }
 
 #[tokio::test]
+async fn a_targets_configuration_names_its_disks_and_the_clusters_settings() {
+    let w = world();
+    let config = || {
+        let url = format!("{}/v1/reverse/daemon?what=config", w.cluster.endpoint);
+        let target = &w.cluster.targets[0].id;
+        http::request("GET", &url).header("Ais-Node-Id", target).send().json()
+    };
+    // A target tells of its disks with its next heartbeat.
+    wait::until("its disks are known", SOON, || {
+        config()["fspaths"].as_object().is_some_and(|disks| !disks.is_empty())
+    });
+    let config = config();
+    for (path, label) in config["fspaths"].as_object().unwrap() {
+        assert!(path.starts_with('/') && label == "", "{path} {label}");
+    }
+    assert_eq!(config["checksum"], w.about_cluster(0, "cluster_config")["checksum"]);
+}
+
+#[tokio::test]
 async fn a_target_in_maintenance_owns_nothing_until_it_is_given_back() {
     let cluster = Cluster::start(Options { targets: 2, ..Options::default() });
     let w = World { cluster, root: tempfile::tempdir().unwrap() };
@@ -139,6 +158,10 @@ async fn a_target_in_maintenance_owns_nothing_until_it_is_given_back() {
     assert_eq!(flags(), 4);
     let state = w.cluster.map().state;
     assert_eq!((state.owning_targets().count(), state.alive_targets().count()), (1, 2));
+    let version = || w.about_cluster(0, "smap")["version"].clone();
+    let before = version();
+    assert_eq!(maintain("start-maintenance"), 200);
+    assert_eq!(version(), before, "asked again, it changes nothing");
     assert_eq!(maintain("stop-maintenance"), 200);
     assert_eq!(flags(), 0);
     assert_eq!(w.cluster.map().state.owning_targets().count(), 2);

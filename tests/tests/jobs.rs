@@ -188,6 +188,59 @@ async fn a_job_that_idles_is_listed_and_can_be_aborted() {
 }
 
 #[tokio::test]
+async fn a_change_of_a_buckets_copies_is_a_job_that_can_be_asked_for() {
+    let _running = cluster();
+    filled("mirrored", &["a", "d/b", "d/c"]).await;
+    let set = |props: Value| act("PATCH", "mirrored", "", "set-bprops", props);
+    let bucket = json!({"name": "mirrored", "provider": "ais"});
+    let copies = || {
+        let page = act("GET", "mirrored", "", "list", json!({"props": "name,copies"})).json();
+        let entries = page["entries"].as_array().cloned().unwrap_or_default();
+        entries.iter().map(|e| e["copies"].as_i64().unwrap_or_default()).collect::<Vec<_>>()
+    };
+    let soon = std::time::Duration::from_secs(20);
+    let other = set(json!({"lru": {"batch_size": 7}}));
+    assert_eq!((other.status, other.text().as_str()), (200, ""), "no job has to follow");
+    assert_eq!(copies(), [1, 1, 1]);
+    let made = ended(set(json!({"mirror": {"enabled": true, "copies": 2}}))).await;
+    assert_eq!((&made["kind"], &made["err"]), (&json!("make-n-copies"), &json!("")));
+    for answer in ask("status", json!({"kind": "mirror", "bck": bucket})) {
+        assert_eq!((answer.status, &answer.json()["uuid"]), (200, &made["uuid"]));
+    }
+    wait::until("each object has two copies", soon, || copies() == [2, 2, 2]);
+    let again = ended(control("start", json!({"Kind": "make-n-copies", "Bck": bucket}))).await;
+    assert_ne!(again["uuid"], made["uuid"]);
+    ended(set(json!({"mirror": {"enabled": false}}))).await;
+    wait::until("each object has one copy", soon, || copies() == [1, 1, 1]);
+    let nothing = control("start", json!({"Kind": "make-n-copies", "Bck": bucket}));
+    assert_eq!(nothing.status, 400, "{}", nothing.text());
+    let slices = json!({"ec": {"enabled": true, "data_slices": 1, "parity_slices": 1}});
+    assert_eq!(ended(set(slices)).await["kind"], "ec-encode");
+    let wide = set(json!({"ec": {"data_slices": 4}}));
+    assert_eq!((wide.status, &wide.json()["tcode"]), (400, &json!("ErrNotEnoughTargets")));
+}
+
+#[tokio::test]
+async fn a_job_that_idles_is_found_among_those_that_run() {
+    let _running = cluster();
+    filled("idle-from", &["a", "b"]).await;
+    let value = json!({"objnames": ["a", "b"], "tobck": {"name": "idle-to", "provider": "ais"}});
+    let id = act("POST", "idle-from", "", "copy-listrange", value).text();
+    let running = json!({"id": id, "kind": "copy-listrange", "show_active": true});
+    wait::until("it idles, and is there", std::time::Duration::from_secs(15), || {
+        ask("qryxstats", running.clone()).iter().all(|answer| {
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let parts = answer.json();
+            let parts: Vec<_> = parts.as_object().unwrap().values().cloned().collect();
+            let snapshots: Vec<_> =
+                parts.iter().filter_map(Value::as_array).flatten().cloned().collect();
+            !snapshots.is_empty() && snapshots.iter().all(|s| s["is_idle"] == true)
+        })
+    });
+    assert_eq!(names("idle-to").await, ["a", "b"]);
+}
+
+#[tokio::test]
 async fn upkeep_is_over_soon_and_known_everywhere() {
     let _running = cluster();
     for kind in ["lru", "cleanup", "rebalance", "load-lom-cache"] {

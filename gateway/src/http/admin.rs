@@ -121,6 +121,15 @@ impl Admin {
             self.may_go(node, to != Use::Full)?;
         }
         for node in nodes {
+            // Asked again, nothing changes, the version of the map included.
+            let is_so = match to {
+                Use::Full => !node.maintenance && node.leaving.is_none(),
+                Use::None => node.maintenance && node.leaving.is_none(),
+                Use::Leaving(_) => false,
+            };
+            if is_so {
+                continue;
+            }
             let id = node.id;
             let command = match to {
                 Use::Full => Command::SetMaintenance { id, on: false },
