@@ -248,7 +248,10 @@ async fn upkeep_is_over_soon_and_known_everywhere() {
         assert_eq!((&status["err"], &status["aborted"]), (&json!(""), &json!(false)), "{kind}");
     }
     let target = cluster().targets[0].id.clone();
-    ended(control("start", json!({"Kind": "resilver", "DaemonID": target}))).await;
+    let one = ended(control("start", json!({"Kind": "resilver", "DaemonID": target}))).await;
+    let parts = ask("qryxstats", json!({"id": one["uuid"]}))[1].json();
+    let on: Vec<_> = parts.as_object().unwrap().keys().collect();
+    assert_eq!(on, [&target], "the others have no part in it");
     let all = ask("status_all", json!({"kind": "lru"}))[0].json();
     assert!(all.as_array().unwrap().iter().all(|s| s["kind"] == "lru"));
 }

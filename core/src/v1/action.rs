@@ -62,13 +62,14 @@ pub fn number(value: &Value, key: &str) -> Option<u64> {
 }
 
 /// Keys of the values of multi-object requests, in lower case: those of every client of v1.
-const SELECTION_KEYS: [&str; 29] = [
+const SELECTION_KEYS: [&str; 30] = [
     "objnames",
     "template",
     "prefix",
     "coer",
     "num-workers",
     "non-recurs",
+    "skip-verify",
     "latest-ver",
     "blob-threshold",
     "blob-chunk-size",
@@ -185,6 +186,8 @@ mod tests {
         assert!(selection(&serde_json::json!({"objnames": "a"})).is_err());
         assert_eq!(s(r#"{"template":"abc"}"#), Selection::Prefix("abc".into()));
         assert_eq!(s(r#"{"prefix":"a{0..1}"}"#), Selection::Prefix("a{0..1}".into()));
+        let index = s(r#"{"prefix":"a/","num-workers":2,"skip-verify":true}"#);
+        assert_eq!(index, Selection::Prefix("a/".into()));
         assert_eq!(s("{}"), Selection::Prefix(String::new()));
         assert_eq!(s(r#"{"template":"","objnames":null}"#), Selection::Prefix(String::new()));
     }

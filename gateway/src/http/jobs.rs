@@ -217,6 +217,10 @@ pub(crate) async fn answer(jobs: &JobControl, what: &str, body: &[u8]) -> Result
             if !filter.id.is_empty() && parts.values().all(Vec::is_empty) {
                 return Err(unknown_job(&filter.id));
             }
+            if !filter.id.is_empty() {
+                // Of one job those targets tell that have a part in it.
+                parts.retain(|_, list| !list.is_empty());
+            }
             Ok(json(&snapshots_json(&parts)))
         }
         other => Err(Error::invalid(format!("what={other} is not about jobs"))),

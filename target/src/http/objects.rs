@@ -304,7 +304,7 @@ async fn head(context: &Context, request: ObjectRequest) -> Result<Response> {
     if let Some(unknown) =
         props.iter().flatten().find(|p| !p.is_empty() && !HEAD_PROPS.contains(*p))
     {
-        return Err(Error::invalid(format!("unknown object property \"{unknown}\""))
+        return Err(Error::invalid(format!("invalid property \"{unknown}\" of an object"))
             .hint(HEAD_PROPS.join(", ")));
     }
     let (meta, tells_props) = object_actions::look(context, &request).await?;
