@@ -377,9 +377,13 @@ mod tests {
             };
             times.iter().enumerate().map(one).collect()
         };
-        for (times, copies) in
-            [(&[5][..], 1), (&[5, 5], 2), (&[5, 9, 9], 2), (&[9, 5, 9], 2), (&[5, 9], 1)]
-        {
+        for (times, copies) in [
+            (&[5][..], 1),
+            (&[5, 5][..], 2),
+            (&[5, 9, 9][..], 2),
+            (&[9, 5, 9][..], 2),
+            (&[5, 9][..], 1),
+        ] {
             let merged: Merged = merge::<Vec<ListEntry>>(pages(times), 9).unwrap();
             assert_eq!(merged.rows[0].copies, copies, "{times:?}");
         }

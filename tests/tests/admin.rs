@@ -158,6 +158,7 @@ async fn a_target_in_maintenance_owns_nothing_until_it_is_given_back() {
     assert_eq!(flags(), 4);
     let state = w.cluster.map().state;
     assert_eq!((state.owning_targets().count(), state.alive_targets().count()), (1, 2));
+    wait::until("nothing has to move", SOON, || w.cluster.map().state.is_settled());
     let version = || w.about_cluster(0, "smap")["version"].clone();
     let before = version();
     assert_eq!(maintain("start-maintenance"), 200);
