@@ -22,9 +22,13 @@ from conftest import REPOSITORY, Cluster
 
 KNOWN = REPOSITORY / "tests/data/aistore_go.json"
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("FOREBAY_TEST_LONG"), reason="FOREBAY_TEST_LONG is not set"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.hour,
+    pytest.mark.skipif(
+        "FOREBAY_TEST_LONG" not in os.environ, reason="make test-long runs it, in 20 minutes"
+    ),
+]
 
 
 @pytest.mark.timeout(3600)
