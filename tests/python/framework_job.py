@@ -1,8 +1,6 @@
-"""Two ranks of a training by a framework, over many datasets and loaders one after the other.
+"""One rank of a training by a framework, over many datasets and loaders one after the other.
 
-    python framework_job.py FRAMEWORK LENGTH FOLDER PORT
-
-Both ranks are forked from one process, so that torch and the framework are imported once.
+    python forked_ranks.py FRAMEWORK PORT framework_job.py FRAMEWORK LENGTH FOLDER
 
 The buckets `FRAMEWORK_BUCKETS` names hold LENGTH objects and samples, whose contents are their
 numbers. Each rank writes to FOLDER what it saw: {case: [the numbers of each epoch] or an error}.
@@ -10,11 +8,9 @@ numbers. Each rank writes to FOLDER what it saw: {case: [the numbers of each epo
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -345,41 +341,7 @@ def with_transformers(length: int) -> Iterator[tuple[str, Callable[[], list[list
         yield f"no dispatch: {case}", lambda make=make: trained(make, accelerator_config=config)  # type: ignore[misc]
 
 
-# What ranks use of each framework, which imports parts of itself when they are used first.
-_PARTS = {
-    "accelerate": ("Accelerator",),
-    "lightning": ("Trainer", "LightningModule"),
-    "transformers": ("Trainer", "TrainingArguments", "PreTrainedModel", "PretrainedConfig"),
-}
-
-
-def become_ranks(port: str) -> None:
-    """Forks two ranks, in which this returns; ends with them, or with the first that fails."""
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=port, WORLD_SIZE="2", LOCAL_WORLD_SIZE="2"
-    )
-    left = set()
-    for rank in range(2):
-        pid = os.fork()
-        if pid == 0:
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), GROUP_RANK="0")
-            return
-        left.add(pid)
-    while left:
-        pid, status = os.wait()
-        left.discard(pid)
-        if status:
-            for other in left:
-                os.kill(other, signal.SIGKILL)
-            os._exit(1)
-    os._exit(0)
-
-
-def main(framework: str, length: int, folder: str, port: str) -> None:
-    module = importlib.import_module(framework)
-    for part in _PARTS[framework]:
-        getattr(module, part)
-    become_ranks(port)
+def main(framework: str, length: int, folder: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     for name in ("lightning.pytorch", "lightning.fabric"):
@@ -405,4 +367,4 @@ def main(framework: str, length: int, folder: str, port: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

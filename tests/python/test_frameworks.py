@@ -29,6 +29,13 @@ def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
     return start_cluster(targets=1)
 
 
+def ranks_of(framework: str, program: str, *arguments: str) -> list[str]:
+    """The command that starts a program of the repository as two ranks."""
+    launcher = str(REPOSITORY / "tests/python/forked_ranks.py")
+    command = [sys.executable, launcher, framework, str(free_ports(1))]
+    return [*command, str(REPOSITORY / program), *arguments]
+
+
 def two_ranks(
     cluster: Cluster, framework: str, length: int, folder: Path, only: str = ""
 ) -> dict[str, Any]:
@@ -42,9 +49,9 @@ def two_ranks(
     with ShardWriter("t-%03d.tar", maxcount=6, bucket=shards) as writer:
         for i in range(length):
             writer.write({"__key__": f"{i:03}", "txt": f"{i:02}"})
-    job = str(REPOSITORY / "tests/python/framework_job.py")
+    job = "tests/python/framework_job.py"
     done = subprocess.run(
-        [sys.executable, job, framework, str(length), str(folder), str(free_ports(1))],
+        ranks_of(framework, job, framework, str(length), str(folder)),
         env={
             **os.environ,
             "FOREBAY_ENDPOINT": cluster.endpoint,
@@ -146,11 +153,10 @@ def test_the_example_of_a_framework_sees_every_sample_once(
         pytest.skip(f"{framework} is not in PYTHONPATH; see ci/{framework}.sh")
     bucket = forebay.Client(cluster.endpoint, timeout=20).bucket(f"e{uuid.uuid4().hex[:8]}").create()
     bucket.put_many((f"{i:03}", b"%d" % i) for i in range(64))
-    launcher = ["torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_ports(1)}"]
-    script = str(REPOSITORY / f"examples/frameworks/with_{framework}.py")
+    script = f"examples/frameworks/with_{framework}.py"
     options = ["--stream"] if stream else []
     done = subprocess.run(
-        [sys.executable, "-m", *launcher, script, bucket.uri, *options],
+        ranks_of(framework, script, bucket.uri, *options),
         env={**os.environ, "FOREBAY_ENDPOINT": cluster.endpoint, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
