@@ -116,6 +116,10 @@ pub struct CopyRequest {
     /// Read a slice: which one, of the state that `stamp` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<Slice>,
+    /// It is about older versions: of the one that `name` names in the bucket's history, or, where they are
+    /// sent, of all that the object has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub older: bool,
 }
 
 impl CopyRequest {
@@ -133,6 +137,7 @@ impl CopyRequest {
             replaced: false,
             undone: false,
             slice: None,
+            older: false,
         }
     }
 

@@ -31,6 +31,11 @@ pub fn tombstones(bucket_id: u64) -> u64 {
     bucket_id | TOMBSTONES
 }
 
+/// Whether older versions lie under this id.
+pub fn is_history(id: u64) -> bool {
+    id == self::id(bucket_id(id))
+}
+
 /// Whether tombstones lie under this id.
 pub fn is_tombstones(id: u64) -> bool {
     id & TOMBSTONES != 0
@@ -94,6 +99,7 @@ mod tests {
     fn a_history_is_of_its_bucket() {
         assert_eq!((bucket_id(id(7)), bucket_id(tombstones(7))), (7, 7));
         assert!(is_tombstones(tombstones(7)) && !is_tombstones(id(7)));
+        assert!(is_history(id(7)) && !is_history(7) && !is_history(tombstones(7)));
         assert_ne!(id(7), 7);
         assert!(check_name(&"n".repeat(MAX_OBJECT_NAME - 17)).is_ok());
         assert!(check_name(&"n".repeat(MAX_OBJECT_NAME - 16)).is_err());

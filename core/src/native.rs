@@ -7,6 +7,7 @@
 use crate::bucket::BucketInfo;
 use crate::copies::Stamp;
 use crate::error::{Error, Result};
+use crate::history;
 use crate::name::NodeId;
 use crate::placement;
 use crate::rebalance;
@@ -68,6 +69,30 @@ pub fn who_has_copies<'a>(
     let mut others = rebalance::tellers(state, info, name, me);
     others.retain(|node| node.alive && !node.lagging);
     others
+}
+
+/// The other targets that may have older versions of an object which `me`, who answers for it, lacks.
+/// A version lies with who owned its object when it was replaced; the other holders of an object with
+/// copies get it when all is put in its place.
+pub fn who_may_have_versions<'a>(
+    state: &'a ClusterState,
+    info: &BucketInfo,
+    name: &str,
+    me: &NodeId,
+) -> Vec<&'a Node> {
+    if !state.is_in_place(info) {
+        return state.holding_targets().filter(|node| node.id != *me).collect();
+    }
+    if !info.has_copies() {
+        return Vec::new();
+    }
+    let mut holders = placement::holders(state, info, placement::digest_in(&info.bucket, name));
+    // The first of them was the owner since all was in its place, unless it was away.
+    if holders.first().is_some_and(|first| first.id == *me) && !lags(state, me) {
+        return Vec::new();
+    }
+    holders.retain(|node| node.id != *me);
+    holders
 }
 
 /// Who hears of a change of an object before it is acknowledged.
@@ -190,10 +215,11 @@ pub fn may_forget(tombstone: Stamp, version: u64) -> bool {
     tombstone.epoch <= version
 }
 
-/// The targets that know all objects of a native bucket together. Where objects have copies, so many
-/// may be missing that one of those is among the others who know of each. `None`: all members have to be there.
+/// The targets that know all objects of a native bucket, or all their older versions, together. Where objects
+/// have copies, so many may be missing that one of those is among the others who know of each. `None`: all members have to be there.
 pub fn who_can_list<'a>(state: &'a ClusterState, info: &BucketInfo) -> Option<Vec<&'a Node>> {
-    if !info.has_copies() || !state.is_in_place(info) {
+    // An older version lies with one target until all is put in its place.
+    if !info.has_copies() || !state.is_in_place(info) || history::is_history(info.id) {
         return None;
     }
     let whole = |node: &&Node| node.alive && !node.lagging;
@@ -286,6 +312,34 @@ mod tests {
         assert_eq!(ids(who_may_know(&state, &info, "o", &first)), vec![second.clone()]);
         assert!(who_has_copies(&state, &info, "o", &second).is_empty());
         assert!(writes(&state, &info, "o", &second).unwrap());
+    }
+
+    #[test]
+    fn versions_are_looked_for_wherever_an_owner_may_have_left_them() {
+        let (mut state, info) = calm();
+        let (first, second) = holders(&state, &info);
+        let others = |state: &ClusterState, info: &BucketInfo, me: &NodeId| {
+            ids(who_may_have_versions(state, info, "o", me))
+        };
+        assert!(others(&state, &info, &first).is_empty(), "it was the owner all the time");
+        apply(&mut state, Command::SetAlive { id: first.clone(), alive: false, yields: false });
+        assert_eq!(others(&state, &info, &second), [first.clone()], "though it is dead");
+        apply(&mut state, Command::SetAlive { id: first.clone(), alive: true, yields: true });
+        assert_eq!(others(&state, &info, &first), [second.clone()], "it was away");
+        let once = BucketInfo { copies: 1, ..info.clone() };
+        assert!(others(&state, &once, &first).is_empty(), "what it has nobody else writes");
+        join(&mut state, 3);
+        assert_eq!(others(&state, &once, &first).len(), 3);
+        assert_eq!(others(&state, &info, &first).len(), 3);
+    }
+
+    #[test]
+    fn versions_are_listed_only_where_all_targets_answer() {
+        let (mut state, info) = calm();
+        let older = BucketInfo { id: history::id(info.id), ..info.clone() };
+        apply(&mut state, Command::SetAlive { id: id(0), alive: false, yields: false });
+        assert!(who_can_list(&state, &info).is_some());
+        assert!(who_can_list(&state, &older).is_none(), "a version has one place for a while");
     }
 
     #[test]

@@ -51,3 +51,4 @@ mod shards;
 mod uploads;
 mod v1;
 mod write_back;
+mod versions;

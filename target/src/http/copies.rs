@@ -49,6 +49,15 @@ pub(super) async fn send(
     Ok(json(&serde_json::Value::Null))
 }
 
+pub(super) async fn send_versions(
+    State(context): State<Shared>,
+    Json(request): Json<CopyRequest>,
+) -> Result<Response, Failure> {
+    let info = context.maps.load().bucket(&request.bucket)?.clone();
+    context.objects.hand_over_versions(&info, &request).await?;
+    Ok(json(&serde_json::Value::Null))
+}
+
 pub(super) async fn remove(
     State(context): State<Shared>,
     Json(request): Json<CopyRequest>,

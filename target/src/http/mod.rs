@@ -42,7 +42,7 @@ use crate::download::Downloads;
 use crate::etl::Etls;
 use crate::job::Jobs;
 use crate::job::build::builds::Builds;
-use crate::object::{ENSURE_PATH, ObjectService, READ_PATH};
+use crate::object::{ENSURE_PATH, ObjectService, READ_PATH, SEND_VERSIONS_PATH};
 use crate::promote::Promotions;
 use crate::s3::{self, S3};
 use crate::shard::Shards;
@@ -153,6 +153,7 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/copy/survey", post(copies::survey))
         .route("/internal/v1/copy/peek", post(copies::peek))
         .route("/internal/v1/copy/send", post(copies::send))
+        .route(SEND_VERSIONS_PATH, post(copies::send_versions))
         .route("/internal/v1/copy/remove", post(copies::remove))
         .route(ENSURE_PATH, post(copies::ensure))
         .route(READ_PATH, post(copies::slice))

@@ -41,6 +41,7 @@ mod transfer_tests;
 mod unsettled;
 mod upkeep;
 mod upload;
+mod version_moves;
 mod versions;
 mod write_back;
 
@@ -81,6 +82,7 @@ pub(crate) use slices::{ENSURE_PATH, READ_PATH};
 pub(crate) use stored::Stored;
 pub(crate) use transfer::{OLDER, Which, headers_of};
 pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};
+pub(crate) use version_moves::{SEND_VERSIONS_PATH, VersionLooks};
 pub(crate) use versions::{Removed, is_marker, keeps_versions, shown_version};
 pub(crate) use write_back::WrittenBack;
 

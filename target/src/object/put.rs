@@ -152,8 +152,9 @@ impl ObjectService {
         }
 
         let key = Key::new(info, name);
-        if request.only_if.is_some() {
-            self.take_over(info, name).await?;
+        match request.only_if.is_some() {
+            true => self.take_over(info, name).await?,
+            false => self.take_over_version(info, name).await?,
         }
         let mut guard = self.0.locks.lock(&key).await;
         if let Some(only_if) = request.only_if {

@@ -11,23 +11,57 @@ use tokio_util::sync::CancellationToken;
 use super::ObjectService;
 use crate::store::RecordMeta;
 
+/// Custom metadata of a tombstone that is of an older version.
+const OLDER: &str = "older";
 /// Tombstones looked at in one step.
 const PAGE: usize = 256;
 
 impl ObjectService {
     /// When the object was removed last, as far as that matters still.
     pub(super) async fn tombstone(&self, info: &BucketInfo, name: &str) -> Result<Option<Stamp>> {
+        self.removal_of(info, name, false).await
+    }
+
+    /// The same of an older version, by its name in the history.
+    pub(super) async fn version_tombstone(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<Option<Stamp>> {
+        self.removal_of(info, name, true).await
+    }
+
+    async fn removal_of(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        older: bool,
+    ) -> Result<Option<Stamp>> {
         let found = self.store().get(history::tombstones(info.id), name).await?;
+        let found = found.filter(|record| record.meta.custom.contains_key(OLDER) == older);
         Ok(found.map(|record| record.stamp()))
     }
 
     /// Notes a removal; the caller has the object's lock. Where nobody has anything older any more by
     /// the time that it is noted, the note goes again.
     pub(super) async fn bury(&self, info: &BucketInfo, name: &str, stamp: Stamp) -> Result<()> {
+        self.note_removal(info, name, stamp, false).await
+    }
+
+    /// `older`: of an older version, by its name in the history.
+    pub(super) async fn note_removal(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        stamp: Stamp,
+        older: bool,
+    ) -> Result<()> {
+        let custom = older.then(|| (OLDER.to_owned(), "1".to_owned()));
         let meta = RecordMeta {
             version: stamp.version.to_string(),
             epoch: stamp.epoch,
             class: info.class,
+            custom: custom.into_iter().collect(),
             ..RecordMeta::default()
         };
         let id = history::tombstones(info.id);

@@ -63,15 +63,20 @@ impl Which<'_> {
     }
 
     /// The object by whose name the owner is chosen.
-    fn object(&self) -> &str {
+    pub(super) fn object(&self) -> &str {
         match history::split(self.name) {
             Some((object, _)) if self.older => object,
             _ => self.name,
         }
     }
 
-    fn key(&self) -> Key {
+    pub(super) fn key(&self) -> Key {
         Key { bucket_id: self.bucket_id(), name: self.name.into() }
+    }
+
+    /// A request about it.
+    pub(super) fn request(&self) -> CopyRequest {
+        CopyRequest { older: self.older, ..CopyRequest::new(&self.info.bucket, self.name) }
     }
 
     pub(super) fn uri(&self) -> String {
@@ -86,13 +91,23 @@ impl Which<'_> {
 impl ObjectService {
     /// What lies here of an object, once those who change it now are done.
     pub(crate) async fn look(&self, info: &BucketInfo, request: &CopyRequest) -> Result<CopyLook> {
-        let _guard = self.0.locks.lock(&Key::new(info, &request.name)).await;
+        let which = Which { info, name: &request.name, older: request.older };
+        let _guard = self.0.locks.lock(&which.key()).await;
         self.peek(info, request).await
     }
 
     /// What lies here of an object at this moment.
     pub(crate) async fn peek(&self, info: &BucketInfo, request: &CopyRequest) -> Result<CopyLook> {
         let name = request.name.as_str();
+        if request.older {
+            let record = self.store().get(history::id(info.id), name).await?;
+            if record.is_none() {
+                self.store().check_absent(history::id(info.id), name)?;
+            }
+            let there = record.map(|record| record.stamp());
+            let removed = self.version_tombstone(info, name).await?;
+            return Ok(CopyLook { there, removed, ..CopyLook::default() });
+        }
         let record = self.store().get(info.id, name).await?;
         if record.is_none() && !request.in_part {
             self.store().check_absent(info.id, name)?;
@@ -111,6 +126,10 @@ impl ObjectService {
     pub(crate) async fn overtaken(&self, info: &BucketInfo, request: &CopyRequest) -> Result<()> {
         let CopyRequest { name, stamp, by, replaced, undone, .. } = request;
         let (name, stamp) = (name.as_str(), *stamp);
+        if request.older {
+            let which = Which { info, name, older: true };
+            return self.version_removed(which, request).await;
+        }
         let _guard = self.0.locks.lock(&Key::new(info, name)).await;
         let state = self.state();
         if let Some(by) = by {
@@ -150,9 +169,14 @@ impl ObjectService {
     /// Tells those of a removal that was noted here to whom the object belongs.
     pub(crate) async fn spread_tombstone(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let state = self.state();
-        let others = rebalance::duty(&state, info, name, self.me()).others;
-        let Some(stamp) = self.tombstone(info, name).await? else { return Ok(()) };
-        let request = CopyRequest { stamp, ..CopyRequest::new(&info.bucket, name) };
+        let (stamp, older) = match self.tombstone(info, name).await? {
+            None => (self.version_tombstone(info, name).await?, true),
+            stamp => (stamp, false),
+        };
+        let Some(stamp) = stamp else { return Ok(()) };
+        let which = Which { info, name, older };
+        let others = rebalance::duty(&state, info, which.object(), self.me()).others;
+        let request = CopyRequest { stamp, ..which.request() };
         for to in others.into_iter().filter(|n| n.alive) {
             let () = self.0.parts.peer.post_json(&to.url, REMOVE_PATH, &request).await?;
         }
@@ -210,7 +234,7 @@ impl ObjectService {
     }
 
     /// The record, once those who write it under an older state are done.
-    async fn record_at_rest(&self, which: Which<'_>) -> Result<Option<Record>> {
+    pub(super) async fn record_at_rest(&self, which: Which<'_>) -> Result<Option<Record>> {
         let _guard = self.0.locks.lock(&which.key()).await;
         self.store().get(which.bucket_id(), which.name).await
     }
@@ -228,11 +252,12 @@ impl ObjectService {
     /// Whether a target has neither this copy nor what came after it. A removal that it knows of
     /// counts here, too.
     pub(super) async fn wants(&self, to: &Node, which: Which<'_>, record: &Record) -> Result<bool> {
-        let request = CopyRequest::new(&which.info.bucket, which.name);
+        let request = which.request();
         let look: CopyLook = self.0.parts.peer.post_json(&to.url, LOOK_PATH, &request).await?;
         let stamp = record.stamp();
         if let Some(removed) = look.removed.filter(|r| *r > stamp && look.there < Some(*r)) {
-            self.remove_older(which.info, which.name, removed).await?;
+            let request = CopyRequest { stamp: removed, ..request };
+            self.overtaken(which.info, &request).await?;
         }
         Ok(!look.knows(stamp))
     }
@@ -376,16 +401,17 @@ impl ObjectService {
         if !node.alive {
             return Err(Error::unavailable(format!("target {} is down", node.id)));
         }
-        let request = CopyRequest::new(&which.info.bucket, which.name);
-        Ok(self.0.parts.peer.post_json(&node.url, PEEK_PATH, &request).await?)
+        Ok(self.0.parts.peer.post_json(&node.url, PEEK_PATH, &which.request()).await?)
     }
 
     /// Whether this copy, or what came after it, is known here.
     async fn is_known(&self, which: Which<'_>, head: &CopyHead) -> Result<bool> {
         let here = self.store().get(which.bucket_id(), which.name).await?;
         if which.older {
-            // A version is never written a second time.
-            return Ok(here.is_some());
+            // A version is never written a second time, nor after it was removed for good.
+            return Ok(
+                here.is_some() || self.version_tombstone(which.info, which.name).await?.is_some()
+            );
         }
         let damaged = here.as_ref().is_some_and(|now| self.0.mending.has(&which.key(), now));
         let there = here.map(|record| record.stamp());

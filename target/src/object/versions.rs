@@ -42,7 +42,7 @@ pub(crate) fn keeps_versions(info: &BucketInfo) -> bool {
 }
 
 /// The version of a record; objects from before there were versions have the null version.
-fn version_of(custom: &BTreeMap<String, String>) -> &str {
+pub(super) fn version_of(custom: &BTreeMap<String, String>) -> &str {
     custom.get(VERSION).map_or(NULL, String::as_str)
 }
 
@@ -95,7 +95,7 @@ impl ObjectService {
     }
 
     /// Older versions of an object, the newest first.
-    async fn older(&self, info: &BucketInfo, name: &str) -> Result<Vec<Record>> {
+    pub(super) async fn older(&self, info: &BucketInfo, name: &str) -> Result<Vec<Record>> {
         let prefix = history::prefix(name);
         let id = history::id(info.id);
         let (rows, _) = self.store().list(id, &prefix, None, None, MAX_VERSIONS).await?;
@@ -123,6 +123,7 @@ impl ObjectService {
         if !keeps_versions(info) || self.store().get(info.id, name).await?.is_some() {
             return Ok(None);
         }
+        self.gather_versions(info, name).await?;
         let newest = self.newest_older(info, name).await?;
         let marker = newest.filter(|r| r.meta.custom.contains_key(MARKER));
         Ok(marker.map(|r| version_of(&r.meta.custom).to_owned()))
@@ -134,6 +135,7 @@ impl ObjectService {
         if now.is_some() || !keeps_versions(info) {
             return Ok(now);
         }
+        self.gather_versions(info, name).await?;
         let newest = self.newest_older(info, name).await?;
         Ok(newest.filter(|r| r.meta.custom.contains_key(MARKER)).map(|r| r.object_meta()))
     }
@@ -152,8 +154,25 @@ impl ObjectService {
         Ok(older.into_iter().find(|r| version_of(&r.meta.custom) == NULL))
     }
 
-    /// Where a version lies: bucket and name by which it is read. `None`: there is none.
+    /// Where a version lies: bucket and name by which it is read. `None`: there is none. An error where a
+    /// target that does not answer may have it.
     pub(crate) async fn version(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        version: &str,
+    ) -> Result<Option<(BucketInfo, String)>> {
+        let found = self.version_here(info, name, version).await?;
+        if found.is_some() || info.has_backend() {
+            return Ok(found);
+        }
+        // The newest one is the object itself.
+        self.take_over(info, name).await?;
+        self.gather_versions(info, name).await?;
+        self.version_here(info, name, version).await
+    }
+
+    async fn version_here(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -232,19 +251,28 @@ impl ObjectService {
     ) -> Result<Removed> {
         info.check_access(BucketChange::Delete)?;
         self.take_over(info, name).await?;
+        let gathered = self.gather_versions(info, name).await;
         let mut guard = self.0.locks.lock(&Key::new(info, name)).await;
         self.may_write(info, name).await?;
         let now = self.store().get(info.id, name).await?;
         let is_now = now.as_ref().is_some_and(|r| version_of(&r.meta.custom) == version);
         let found = if is_now { now.clone() } else { self.find_older(info, name, version).await? };
+        if found.is_none() || is_now || now.is_none() {
+            // It may lie elsewhere, as may what takes its place.
+            gathered?;
+        }
         if let Some(only_if) = only_if {
             only_if(found.as_ref().map(Record::object_meta).as_ref())?;
         }
         let Some(found) = found else { return Ok(Removed::default()) };
+        let older = match is_now {
+            // What became the object again may lie in the history of others.
+            true => history::name(name, version, found.meta.mtime_ns),
+            false => found.name.clone(),
+        };
+        self.forget_version(info, name, &older, &found).await?;
         if is_now {
             (_, guard) = self.erase(info, name, guard).await?;
-        } else {
-            self.store().remove(found.bucket_id, &found.name).await?;
         }
         if is_now || now.is_none() {
             self.promote(info, name).await?;

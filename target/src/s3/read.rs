@@ -17,7 +17,7 @@ use forebay_node::s3::{self, set};
 use super::meta::present;
 use super::{Call, meta};
 use crate::http::Context;
-use crate::object::{Turns, begun, is_marker};
+use crate::object::{Turns, VersionLooks, begun, is_marker};
 
 /// Whole objects up to this size go out in one piece.
 const ONE_PIECE: u64 = 1 << 20;
@@ -25,26 +25,32 @@ const ONE_PIECE: u64 = 1 << 20;
 pub(super) const CUSTOM: &str = "forebay-s3-custom";
 
 pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3Result<Response> {
-    let older = match &asked.version_id {
-        None => None,
-        version => Some(locate(context, &call.info, call.name.as_str(), version).await?),
-    };
-    let (info, name) = match &older {
-        None => (&*call.info, call.name.as_str()),
-        Some((info, name)) => (info, name.as_str()),
-    };
+    let mut place = None;
     let headers = ReadHeaders::parse(&call.parts.headers);
     // A part's place is known only when the object is.
     let range = headers.range.filter(|_| asked.part_number.is_none()).map(spec);
-    let mut turns = Turns::default();
+    let (mut turns, mut looks) = (Turns::default(), VersionLooks::default());
     let (found, begun) = loop {
-        let mut found = match context.objects.get_range(info, name, range).await {
+        if asked.version_id.is_some() {
+            let at = locate(context, &call.info, call.name.as_str(), &asked.version_id).await?;
+            place = Some(at);
+        }
+        let (info, name) = match &place {
+            None => (&*call.info, call.name.as_str()),
+            Some((info, name)) => (info, name.as_str()),
+        };
+        let found = match context.objects.get_range(info, name, range).await {
             Err(e) if e.code == ErrorCode::RangeNotSatisfiable => {
                 // Answered by what the object is: its size, and whether the range is of it at all.
-                context.objects.get_range(info, name, None).await?
+                context.objects.get_range(info, name, None).await
             }
-            found => found?,
+            found => found,
         };
+        let opened = found.as_ref().map(|found| found.meta());
+        if looks.again(&call.info, asked.version_id.as_deref(), opened)? {
+            continue;
+        }
+        let mut found = found?;
         let object = found.meta().clone();
         check_object(context, call, &object)?;
         if range.is_some() && !headers.range_is_of(present(&object, &object.s3_etag())) {
@@ -138,10 +144,17 @@ pub(super) async fn stat(
     call: &Call,
     version: &Option<String>,
 ) -> S3Result<ObjectMeta> {
-    let (info, name) = locate(context, &call.info, call.name.as_str(), version).await?;
-    let object = context.objects.head(&info, &name).await?;
-    check_object(context, call, &object)?;
-    Ok(object)
+    let mut looks = VersionLooks::default();
+    loop {
+        let (info, name) = locate(context, &call.info, call.name.as_str(), version).await?;
+        let object = context.objects.head(&info, &name).await;
+        if looks.again(&call.info, version.as_deref(), object.as_ref())? {
+            continue;
+        }
+        let object = object?;
+        check_object(context, call, &object)?;
+        return Ok(object);
+    }
 }
 
 /// The part of an object that is asked for.

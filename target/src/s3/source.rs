@@ -21,6 +21,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::meta::Custom;
 use super::{Call, read};
 use crate::http::Context;
+use crate::object::VersionLooks;
 
 /// An object that is being copied.
 pub(super) struct Source {
@@ -55,9 +56,15 @@ impl Source {
         let owner = placement::owner(&state, info, &source.key)?;
         if owner.id == context.identity.id {
             let found = async {
-                let (at, name) =
-                    read::locate(context, info, &source.key, &source.version_id).await?;
-                Ok(context.objects.get(&at, &name).await?)
+                let (mut looks, version) = (VersionLooks::default(), &source.version_id);
+                loop {
+                    let (at, name) = read::locate(context, info, &source.key, version).await?;
+                    let found = context.objects.get(&at, &name).await;
+                    let opened = found.as_ref().map(|found| found.meta());
+                    if !looks.again(info, version.as_deref(), opened)? {
+                        return Ok(found?);
+                    }
+                }
             };
             let hidden = |e| door.hide_missing(&call.who, info, &read, &call.parts, e);
             let found = found.await.map_err(hidden)?;

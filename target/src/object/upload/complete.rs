@@ -91,8 +91,9 @@ impl ObjectService {
             making.add(at_end(&parts)?);
         }
 
-        if completion.only_if.is_some() {
-            self.take_over(info, name).await?;
+        match completion.only_if.is_some() {
+            true => self.take_over(info, name).await?,
+            false => self.take_over_version(info, name).await?,
         }
         let mut guard = self.0.locks.lock(&key).await;
         if let Some(only_if) = completion.only_if {

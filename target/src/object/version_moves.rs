@@ -1,0 +1,230 @@
+//! Older versions of objects while their places change, or a target is away: brought to the owner
+//! before it says that a version is missing, and removed where others have them too.
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::copies::{CopyRequest, Stamp};
+use forebay_core::object::ObjectMeta;
+use forebay_core::state::Node;
+use forebay_core::{Error, ErrorCode, Result, history, native, rebalance};
+use futures::future::{join_all, try_join_all};
+
+use super::transfer::{REMOVE_PATH, SENT_WITHIN, Sent};
+use super::versions::{keeps_versions, version_of};
+use super::{ObjectService, Which};
+use crate::store::Record;
+
+/// Where a target is asked to send the older versions that it has of an object.
+pub(crate) const SEND_VERSIONS_PATH: &str = "/internal/v1/copy/send-versions";
+
+/// How often a version is looked for that is somewhere else each time.
+const LOOKS: usize = 5;
+
+/// Looks at where a version lies, which may change before it is opened there: its object is replaced, or
+/// it moves to another target.
+#[derive(Debug, Default)]
+pub(crate) struct VersionLooks(usize);
+
+impl VersionLooks {
+    /// Whether what was opened is not the version that is asked for, so that it has to be looked for once
+    /// more. An error where that happened too often.
+    pub(crate) fn again(
+        &mut self,
+        info: &BucketInfo,
+        version: Option<&str>,
+        opened: Result<&ObjectMeta, &Error>,
+    ) -> Result<bool> {
+        let Some(version) = version.filter(|_| keeps_versions(info)) else { return Ok(false) };
+        let moved = match opened {
+            Ok(object) => version_of(&object.custom) != version,
+            Err(e) => e.code == ErrorCode::ObjectNotFound,
+        };
+        self.0 += 1;
+        if moved && self.0 == LOOKS {
+            let text = format!("version {version} in {} is being moved", info.bucket);
+            return Err(Error::unavailable(text).retry_after(1));
+        }
+        Ok(moved)
+    }
+}
+
+impl ObjectService {
+    /// Has the object here that is about to become an older version, where a former owner may have it:
+    /// what is written here would overtake it there.
+    pub(super) async fn take_over_version(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        if keeps_versions(info) && !self.state().is_in_place(info) {
+            self.take_over(info, name).await?;
+        }
+        Ok(())
+    }
+
+    /// Has all older versions of an object here. An error where a target, or a disk, that may have some
+    /// does not answer.
+    pub(super) async fn gather_versions(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        let state = self.state();
+        let others = native::who_may_have_versions(&state, info, name, self.me());
+        let request = CopyRequest {
+            by: Some(self.me().clone()),
+            older: true,
+            ..CopyRequest::new(&info.bucket, name)
+        };
+        let peer = self.0.parts.peer.with_idle_timeout(SENT_WITHIN);
+        let asked = others.into_iter().map(|node| {
+            let (peer, request) = (&peer, &request);
+            async move {
+                let sent: Result<()> = match node.alive {
+                    false => Err(Error::unavailable("it is down")),
+                    true => tokio::select! {
+                        sent = peer.post_json(&node.url, SEND_VERSIONS_PATH, request) => {
+                            sent.map_err(Error::from)
+                        }
+                        () = self.death_of(&node.id) => Err(Error::unavailable("it died")),
+                    },
+                };
+                (node, sent)
+            }
+        });
+        for (node, sent) in join_all(asked).await {
+            match sent {
+                // One that has no such bucket has nothing of it.
+                Err(e) if e.code != ErrorCode::BucketNotFound => {
+                    let uri = info.bucket.object_uri(name);
+                    return Err(Error::unavailable(format!(
+                        "versions of {uri} may lie with target {}, which does not send them: {}",
+                        node.id, e.message
+                    )));
+                }
+                _ => {}
+            }
+        }
+        // Any of them may lie on a disk that is not in use.
+        self.store().check_whole()
+    }
+
+    /// Sends the older versions that lie here of an object to the target that answers for it.
+    pub(crate) async fn hand_over_versions(
+        &self,
+        info: &BucketInfo,
+        request: &CopyRequest,
+    ) -> Result<()> {
+        let CopyRequest { name, by, .. } = request;
+        let by = by.as_ref().ok_or_else(|| Error::invalid("who is to have the versions?"))?;
+        let state = self.state();
+        let duty = rebalance::duty(&state, info, name, self.me());
+        let to = duty.others.iter().find(|n| n.id == *by && n.alive);
+        let to = to.ok_or_else(|| native::belongs_elsewhere(info, name))?;
+        self.store().check_whole()?;
+        for older in self.older(info, name).await? {
+            let which = Which { info, name: &older.name, older: true };
+            let Some(record) = self.record_at_rest(which).await? else { continue };
+            if self.wants(to, which, &record).await? {
+                self.send(to, which, &record, Sent::Moved { alone: false }).await?;
+            }
+            if !duty.stays && duty.others.len() == 1 && info.erasure.is_none() {
+                self.drop_this(which, &record).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a version for good that this target, the owner, has found. All that live and may have it
+    /// remove it first; a note keeps those from bringing it back that are away. The caller has the
+    /// object's lock.
+    pub(super) async fn forget_version(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        older: &str,
+        found: &Record,
+    ) -> Result<()> {
+        let state = self.state();
+        let stamp = found.stamp().next(state.version);
+        if !self.is_calm(&state) {
+            self.bury_version(info, older, stamp).await?;
+        }
+        let request = CopyRequest {
+            stamp,
+            by: Some(self.me().clone()),
+            older: true,
+            ..CopyRequest::new(&info.bucket, older)
+        };
+        let told = native::audience(&state, info, name, self.me()).all.into_iter().map(|node| {
+            let request = &request;
+            async move { self.remove_version_at(node, info, request).await }
+        });
+        try_join_all(told).await?;
+        self.store().remove(history::id(info.id), older).await.map(drop)
+    }
+
+    async fn remove_version_at(
+        &self,
+        node: &Node,
+        info: &BucketInfo,
+        request: &CopyRequest,
+    ) -> Result<()> {
+        let told = tokio::select! {
+            told = self.0.parts.peer.post_json::<_, ()>(&node.url, REMOVE_PATH, request) => told,
+            // The note here reaches it when it is back.
+            () = self.death_of(&node.id) => return Ok(()),
+        };
+        let told = told.map_err(Error::from);
+        told.map_err(|e| match e.code {
+            ErrorCode::WrongOwner | ErrorCode::Unavailable => e,
+            _ => {
+                let uri = info.bucket.object_uri(&request.name);
+                let text = format!("target {} does not remove a version of {uri}: {e}", node.id);
+                Error::unavailable(text)
+            }
+        })
+    }
+
+    /// Another target, who answers for the object, removed this version.
+    pub(super) async fn version_removed(
+        &self,
+        which: Which<'_>,
+        request: &CopyRequest,
+    ) -> Result<()> {
+        let _guard = self.lock_key(which.key().bucket_id, which.name).await;
+        let state = self.state();
+        if let Some(by) = &request.by {
+            native::check_writer(&state, which.info, which.object(), by)?;
+        }
+        if native::notes_removal(&state, which.info, which.object(), self.me())
+            && self.version_tombstone(which.info, which.name).await? < Some(request.stamp)
+        {
+            self.bury_version(which.info, which.name, request.stamp).await?;
+        }
+        self.store().remove(which.key().bucket_id, which.name).await.map(drop)
+    }
+
+    async fn bury_version(&self, info: &BucketInfo, older: &str, stamp: Stamp) -> Result<()> {
+        self.note_removal(info, older, stamp, true).await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use forebay_core::history::VERSION;
+    use forebay_core::s3::bodies::Versioning;
+    use forebay_core::{Bucket, Provider};
+
+    use super::*;
+
+    #[test]
+    fn what_replaced_a_version_is_not_taken_for_it_and_a_version_that_moves_is_not_missing() {
+        let mut info = BucketInfo::requested(Bucket::new(Provider::Ais, "b").unwrap(), None);
+        let mut newer = ObjectMeta::default();
+        newer.custom.insert(VERSION.into(), "b".into());
+        let missing = Error::new(ErrorCode::ObjectNotFound, "none");
+        let mut looks = VersionLooks::default();
+        assert!(!looks.again(&info, Some("null"), Err(&missing)).unwrap(), "there are none");
+        info.s3.versioning = Versioning::Enabled;
+        assert!(!looks.again(&info, None, Ok(&newer)).unwrap());
+        assert!(!looks.again(&info, Some("b"), Ok(&newer)).unwrap());
+        assert!(looks.again(&info, Some("a"), Ok(&newer)).unwrap());
+        assert!(looks.again(&info, Some("a"), Err(&missing)).unwrap());
+        let mut looks = VersionLooks::default();
+        let again = (0..LOOKS).map(|_| looks.again(&info, Some("a"), Err(&missing))).last();
+        assert_eq!(again.unwrap().unwrap_err().code, ErrorCode::Unavailable);
+    }
+}
