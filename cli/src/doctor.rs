@@ -156,8 +156,8 @@ fn targets(map: &MapReply) -> Finding {
                 .collect();
             if !unread.is_empty() {
                 let detail = format!("{detail}; objects cannot be read in {}", some_of(&unread));
-                let hint = "start the missing targets again; if their disks are lost, restore or \
-                    write the objects again";
+                let hint = "start the missing targets again; if their disks are lost, \
+                    `forebay node remove ID --lost` gives up what was on them";
                 return Finding::bad(Verdict::Fail, "map", detail, hint);
             }
             let hint = "start the missing targets again; native objects on them wait until then";

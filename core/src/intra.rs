@@ -63,6 +63,9 @@ pub struct JoinRequest {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster: String,
 }
+    /// The disks of the target are all in use and hold nothing, not even a note of a cluster.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub empty: bool,
 
 /// `POST /internal/v1/heartbeat`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,9 +1,11 @@
 //! What has to be decided when a node joins or reports: a pure function of the state and of what the
 //! node says.
 
+use crate::bucket::BucketInfo;
 use crate::error::{Error, ErrorCode, Result};
 use crate::intra::{JoinRequest, LeaveRequest};
 use crate::lease::{DEAD_AFTER_MS, REFUSED_AFTER_MS};
+use crate::s3::bodies::Versioning;
 use crate::state::{ClusterState, Command, Node, Role};
 
 /// What a gateway found at the URL of a process whose place another process asks for.
@@ -68,6 +70,31 @@ pub fn check_cluster(state: &ClusterState, request: &JoinRequest) -> Result<()> 
     ))
 }
 
+/// Rejects a target that comes back with other disks, all of them empty, while native objects may lie on those
+/// that it had and nowhere else: it would say of each that it is not there.
+pub fn check_disks(state: &ClusterState, request: &JoinRequest) -> Result<()> {
+    let id = &request.id;
+    let held = state.node(id).filter(|node| node.role == Role::Target && !node.emptied);
+    let came_back = held.is_some_and(|node| node.instance != request.instance);
+    if !request.empty || !came_back {
+        return Ok(());
+    }
+    // An older version of an object lies with one target for a while, whatever copies the object has.
+    let keeps_versions = |info: &BucketInfo| info.s3.versioning != Versioning::Unset;
+    let lost =
+        |info: &BucketInfo| !info.has_backend() && (!info.has_copies() || keeps_versions(info));
+    let Some(bucket) = state.buckets.values().find(|info| lost(info)) else { return Ok(()) };
+    let text = format!(
+        "the disks of {id} are empty, and this cluster knows {id} with others: objects that lie only \
+         there, as those of {} may, would be reported as missing",
+        bucket.bucket
+    );
+    Err(Error::new(ErrorCode::Conflict, text).hint(format!(
+        "start it with its own disks; if they are lost, give up what was on them with `forebay node \
+         remove {id} --lost`, then start it again"
+    )))
+}
+
 /// Rejects the heartbeat of a process that another process of the same node has replaced.
 pub fn check_instance(node: &Node, instance: u64) -> Result<()> {
     if instance == 0 || node.instance == 0 || instance == node.instance {
@@ -82,7 +109,7 @@ pub fn check_instance(node: &Node, instance: u64) -> Result<()> {
 /// The commands by which a process of a node becomes a member, in their order; none where it is one
 /// already, as it says.
 pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
-    let JoinRequest { id, role, url, zone, instance, cluster: _ } = request;
+    let JoinRequest { id, role, url, zone, instance, .. } = request;
     let known = state.node(id);
     let unchanged = known.is_some_and(|n| {
         let place = n.role == *role && n.url == *url && n.zone == *zone;
@@ -119,13 +146,12 @@ pub fn may_leave(state: &ClusterState, request: &LeaveRequest) -> bool {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::bucket::BucketInfo;
     use crate::name::{Bucket, NodeId, Provider};
 
     fn request() -> JoinRequest {
         let (id, url) = (NodeId::new("target-01").unwrap(), "http://t1".to_owned());
         let (zone, cluster) = (String::new(), String::new());
-        JoinRequest { id, role: Role::Target, url, zone, instance: 0, cluster }
+        JoinRequest { id, role: Role::Target, url, zone, instance: 0, cluster, empty: false }
     }
 
     fn joined(state: &mut ClusterState) {
@@ -192,5 +218,36 @@ mod tests {
         assert!(check_cluster(&state, &of("")).is_ok() && check_cluster(&state, &of("c1")).is_ok());
         let e = check_cluster(&state, &of("c2")).unwrap_err();
         assert!(e.code == ErrorCode::Conflict && e.message.contains("cluster c2"), "{e}");
+    }
+
+    #[test]
+    fn empty_disks_under_a_known_id_are_refused_while_something_may_lie_only_on_its_others() {
+        let mut state = ClusterState::default();
+        let first = JoinRequest { instance: 1, empty: true, ..request() };
+        let again = JoinRequest { instance: 2, ..first.clone() };
+        assert!(check_disks(&state, &first).is_ok(), "it was never here");
+        for command in join(&state, &first) {
+            state.apply(state.version + 1, command).unwrap();
+        }
+        assert!(check_disks(&state, &again).is_ok(), "there are no objects");
+        let bucket = |name: &str| Bucket::new(Provider::Ais, name).unwrap();
+        let twice = BucketInfo { copies: 2, ..BucketInfo::requested(bucket("twice"), None) };
+        let make = Command::CreateBucket { info: twice.into(), now_ns: 1 };
+        state.apply(state.version + 1, make).unwrap();
+        assert!(check_disks(&state, &again).is_ok(), "others have copies");
+        let mut versioned = state.clone();
+        let info = versioned.buckets.values_mut().next().unwrap();
+        std::sync::Arc::make_mut(info).s3.versioning = Versioning::Enabled;
+        assert!(check_disks(&versioned, &again).is_err(), "older versions have none for a while");
+        let once = BucketInfo::requested(bucket("once"), None);
+        let make = Command::CreateBucket { info: once.into(), now_ns: 1 };
+        state.apply(state.version + 1, make).unwrap();
+        let e = check_disks(&state, &again).unwrap_err();
+        assert!(e.code == ErrorCode::Conflict && e.message.contains("ais://once"), "{e}");
+        assert!(e.hint.unwrap().contains("node remove target-01 --lost"));
+        assert!(check_disks(&state, &first).is_ok(), "the same process asks twice");
+        assert!(check_disks(&state, &JoinRequest { empty: false, ..again.clone() }).is_ok());
+        state.nodes.values_mut().next().unwrap().emptied = true;
+        assert!(check_disks(&state, &again).is_ok(), "it was drained");
     }
 }

@@ -169,6 +169,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         zone: "a".into(),
         instance: 0,
         cluster: String::new(),
+        empty: false,
     };
     message("join.json", &request);
     let usage = NodeUsage {

@@ -21,6 +21,8 @@ pub struct Identity {
     pub instance: u64,
     /// Id of the cluster whose data the disks of this node hold; empty where they hold none.
     pub cluster: String,
+    /// All disks of this node are in use and held nothing when it started.
+    pub empty: bool,
 }
 
 impl Identity {
@@ -49,6 +51,7 @@ impl Identity {
             // Numbers of JSON readers that use floats stay exact.
             instance: rand::random_range(1..1 << 53),
             cluster: String::new(),
+            empty: false,
         })
     }
 
@@ -81,6 +84,7 @@ pub(crate) mod tests {
             started: Instant::now(),
             instance: 1,
             cluster: String::new(),
+            empty: false,
         }
     }
 }

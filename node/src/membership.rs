@@ -280,6 +280,7 @@ impl Follower {
     }
 
     async fn heartbeat(&self) -> Result<HeartbeatReply> {
+            empty: me.empty,
         let beat = Heartbeat {
             id: self.identity.id.clone(),
             version: self.maps.version(),

@@ -57,6 +57,7 @@ pub async fn run(
     let disks = notes.apply(&config.disk).into_iter();
     let disks = disks.map(|disk| disk.of_node(&identity.id)).collect();
     let store = Store::open(disks, Arc::new(RealDisk)).await?;
+    identity.empty = store.is_blank();
     identity.cluster = match store.cluster() {
         Some(cluster) => cluster,
         None => destroyed::noted_cluster(&node_dir).await,

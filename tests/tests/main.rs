@@ -35,6 +35,7 @@ mod kill_loop;
 mod leader;
 mod list;
 mod membership;
+mod lost_disks;
 mod moss;
 mod object_ops;
 mod operator;

@@ -98,6 +98,7 @@ impl Members {
         let request = JoinRequest { url, ..request };
         membership::check_cluster(&self.meta.state(), &request)?;
         let replaced = self.check_predecessor(&request).await?;
+        membership::check_disks(&self.meta.state(), &request)?;
         let _turn = self.turn.lock().await;
         if replaced != self.recorded(&id) {
             let text = format!("another process of {id} joined at the same time");
@@ -321,6 +322,7 @@ mod tests {
             cluster: String::new(),
         };
         let clock = Arc::new(TestClock::default());
+            empty: false,
         let targets = Targets::new(&identity, maps.clone());
         let peer = targets.peer().clone();
         let publisher = Publisher::new(identity.id.clone(), maps, targets);
@@ -367,6 +369,7 @@ mod tests {
             cluster: String::new(),
         }
     }
+            empty: false,
 
     fn alive(w: &World) -> bool {
         w.state().node(&id()).unwrap().alive

@@ -61,6 +61,7 @@ impl StandIn {
             started: std::time::Instant::now(),
             instance: 1,
             cluster: String::new(),
+            empty: false,
         };
         let (maps, lifecycle) = (Maps::default(), Lifecycle::new());
         let holds = Arc::new(Mutex::new(Holdings { backend_exists: true, ..Holdings::default() }));

@@ -130,6 +130,11 @@ impl Store {
         self.disks.cluster()
     }
 
+    /// Whether all disks are in use and hold nothing, not even a note of a cluster.
+    pub fn is_blank(&self) -> bool {
+        self.cluster().is_none() && self.usage().objects == 0 && self.check_whole().is_ok()
+    }
+
     /// Notes on the disks which cluster their objects belong to.
     pub(crate) async fn note_cluster(&self, id: &str) -> Result<()> {
         let (disks, id) = (self.disks.clone(), id.to_owned());

@@ -296,7 +296,7 @@ impl Lead {
 pub(crate) fn join_of(at: At) -> JoinRequest {
     let url = format!("http://{at}");
     let (zone, cluster) = (String::new(), String::new());
-    JoinRequest { id: id_of(at), role: Role::Target, url, zone, instance: 0, cluster }
+    JoinRequest { id: id_of(at), role: Role::Target, url, zone, instance: 0, cluster, empty: false }
 }
 
 impl Gateway {
