@@ -187,7 +187,7 @@ async fn all_ready(nodes: &[NodePlan]) -> Result<(), Stopped> {
 
 async fn is_ready(node: &NodePlan, nodes: &[NodePlan]) -> bool {
     let address = node.address().to_string();
-    if !matches!(probe::get(&address, "/readyz").await, Ok((200, _))) {
+    if !matches!(probe::get(&address, "/readyz").await, Ok(answer) if answer.status == 200) {
         return false;
     }
     if node.role == Role::Target {

@@ -1,10 +1,14 @@
 //! `forebay doctor`: what may be wrong between here and the cluster, a line each, with what to do.
 
+mod clocks;
+
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_client::{Client, ClientConfig};
 use forebay_core::bucket::BucketInfo;
+use forebay_core::clock_offset::CLOCK_TOLERANCE_S;
 use forebay_core::intra::{ClusterInfo, DiskState, MapReply};
+use forebay_core::s3::date::format_utc;
 use forebay_core::sign::GRANT_TTL_S;
 use forebay_core::size::ByteSize;
 use forebay_core::state::{Node, NodeStanding, Role};
@@ -15,14 +19,11 @@ use crate::bucket::show_backend;
 use crate::cluster::{NO_MAJORITY, role, standing};
 use crate::failure::{Failure, exit};
 use crate::output::{Column, Format, Row, Rows};
-use crate::probe;
+use crate::probe::{self, Answer};
 use crate::session::Session;
 
 /// A check that takes longer than this has found something.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Clocks that differ by more than this are reported; by more than five minutes they break proofs.
-const CLOCK_WARN_S: u64 = 5;
-const CLOCK_FAIL_S: u64 = 300;
 /// Open files that a client of a busy cluster may need.
 const OPEN_FILES: u64 = 4096;
 /// Open files that a node needs: connections, and a few for each object under way.
@@ -80,8 +81,9 @@ pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
             let detail = format!("{} answers in {took} ms", session.endpoint);
             all.push(Finding::ok("endpoint", detail));
             all.push(targets(&map));
-            all.push(clock(&map, now_s()));
-            let nodes = map.state.nodes.values().map(health);
+            all.push(clocks::here(&map, now_s()));
+            let gateway_s = map.grant_expires_s.saturating_sub(GRANT_TTL_S);
+            let nodes = map.state.nodes.values().map(|node| health(node, gateway_s));
             all.extend(futures::future::join_all(nodes).await);
             let backed = map.state.buckets.values().filter(|b| b.has_backend()).take(BACKENDS);
             let backends = backed.map(|bucket| backend(&client, bucket));
@@ -89,6 +91,7 @@ pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
             match client.cluster_info().await {
                 Ok(info) => {
                     all.extend(majority(&info));
+                    all.extend(clocks::of_nodes(&info));
                     all.extend(drained(&info));
                     all.extend(budgets(&info));
                     all.extend(disks(&info));
@@ -180,35 +183,34 @@ fn some_of(names: &[String]) -> String {
     format!("{}{more}", names[..names.len().min(SHOWN)].join(", "))
 }
 
-/// The gateway's clock is in its grant: it was made a moment ago and says when it ends.
-fn clock(map: &MapReply, now_s: u64) -> Finding {
-    let theirs = map.grant_expires_s.saturating_sub(GRANT_TTL_S);
-    let apart = theirs.abs_diff(now_s);
-    let detail = format!("this clock and the gateway's are {apart} s apart");
-    let hint = "synchronise the clocks (NTP); proofs between nodes hold for five minutes";
-    if apart <= CLOCK_WARN_S {
-        return Finding::ok("clock", detail);
-    }
-    let verdict = if apart < CLOCK_FAIL_S { Verdict::Warn } else { Verdict::Fail };
-    Finding::bad(verdict, "clock", detail, hint)
-}
-
-async fn health(node: &Node) -> Finding {
+/// `gateway_s`: what the gateway's clock said a moment ago.
+async fn health(node: &Node, gateway_s: u64) -> Finding {
     let check = format!("{} {}", role(node.role), node.id);
     let address = node.url.strip_prefix("http://").unwrap_or(&node.url).trim_end_matches('/');
     let begun = Instant::now();
     match probe::get(address, "/healthz").await {
-        Ok((200, _)) if node.alive => {
+        Ok(Answer { status: 200, .. }) if node.alive => {
             let took = begun.elapsed().as_millis();
             Finding::ok(check, format!("{} is healthy, in {took} ms", node.url))
         }
-        Ok((200, _)) => Finding::bad(
+        // Nothing that a node signs counts with others while their clocks are so far apart.
+        Ok(Answer { status: 200, date_s: Some(date_s), .. })
+            if date_s.abs_diff(gateway_s) > CLOCK_TOLERANCE_S =>
+        {
+            let [own, theirs] = [date_s, gateway_s].map(|s| format_utc(s * 1_000_000_000));
+            let detail = format!(
+                "{} answers but the cluster counts it as down: its clock says {own}, the gateway's {theirs}",
+                node.url
+            );
+            Finding::bad(Verdict::Fail, check, detail, "set the clocks (NTP)")
+        }
+        Ok(Answer { status: 200, .. }) => Finding::bad(
             Verdict::Warn,
             check,
             format!("{} answers but the cluster counts it as down", node.url),
             "if this stays, look into its log: it does not reach the primary gateway",
         ),
-        Ok((status, _)) => {
+        Ok(Answer { status, .. }) => {
             let detail = format!("{} answers /healthz with status {status}", node.url);
             Finding::bad(Verdict::Fail, check, detail, "look into its log")
         }
@@ -473,6 +475,7 @@ mod tests {
             nodes: vec![target(), draining, drained_one],
             buckets: 0,
             led: Some(false),
+            clock_ns: 0,
         };
         let found = majority(&info).unwrap();
         assert!(found.verdict == Verdict::Fail && found.detail.contains("no majority"));
@@ -488,9 +491,9 @@ mod tests {
         assert_eq!(targets(&map(&[true, false])).verdict, Verdict::Warn);
         assert_eq!(targets(&map(&[false])).verdict, Verdict::Fail);
         assert_eq!(targets(&map(&[])).verdict, Verdict::Fail);
-        assert_eq!(clock(&map(&[]), 1003).verdict, Verdict::Ok);
-        assert_eq!(clock(&map(&[]), 940).verdict, Verdict::Warn);
-        assert_eq!(clock(&map(&[]), 5000).verdict, Verdict::Fail);
+        assert_eq!(clocks::here(&map(&[]), 1003).verdict, Verdict::Ok);
+        assert_eq!(clocks::here(&map(&[]), 940).verdict, Verdict::Warn);
+        assert_eq!(clocks::here(&map(&[]), 5000).verdict, Verdict::Fail);
         let limits =
             |n: &str| open_files(&format!("Max open files            {n}   524288  files\n"));
         assert_eq!(limits("1024").verdict, Verdict::Warn);
@@ -510,6 +513,7 @@ mod tests {
             nodes: vec![node(10, 100), node(99, 100), node(0, 0), of(NodeUsage::default())],
             buckets: 0,
             led: None,
+            clock_ns: 0,
         };
         let verdicts: Vec<_> = budgets(&info).into_iter().map(|f| f.verdict).collect();
         assert_eq!(verdicts, [Verdict::Ok, Verdict::Warn, Verdict::Fail, Verdict::Warn]);
@@ -552,6 +556,7 @@ mod tests {
             nodes: vec![node],
             buckets: 0,
             led: None,
+            clock_ns: 0,
         };
         let found = disks(&info);
         let verdicts: Vec<_> = found.iter().map(|f| f.verdict).collect();
@@ -577,6 +582,7 @@ mod tests {
             nodes: vec![node],
             buckets: 0,
             led: None,
+            clock_ns: 0,
         };
         let found = lost(&info);
         assert_eq!((found.len(), found[0].verdict), (1, Verdict::Fail));

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use forebay_core::intra::MapReply;
+use forebay_core::s3::date::parse_http;
 use forebay_core::state::Node;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -11,8 +12,17 @@ use tokio::net::TcpStream;
 /// A node that is up answers such a request at once.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Status and body of `GET path` at `host:port`.
-pub(crate) async fn get(address: &str, path: &str) -> io::Result<(u16, Vec<u8>)> {
+/// What a node replied.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// What its clock said, unix seconds.
+    pub(crate) date_s: Option<u64>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Sends `GET path` to `host:port`.
+pub(crate) async fn get(address: &str, path: &str) -> io::Result<Answer> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
         // HTTP/1.0 has no chunked bodies and closes the connection after the answer.
@@ -30,16 +40,21 @@ pub(crate) async fn get(address: &str, path: &str) -> io::Result<(u16, Vec<u8>)>
 
 /// Every node that this gateway's map has alive; none while it has no map.
 pub(crate) async fn alive(address: &str) -> Vec<Node> {
-    let Ok((200, body)) = get(address, "/api/v1/map").await else { return Vec::new() };
+    let Ok(Answer { status: 200, body, .. }) = get(address, "/api/v1/map").await else {
+        return Vec::new();
+    };
     let Ok(map) = serde_json::from_slice::<MapReply>(&body) else { return Vec::new() };
     map.state.nodes.into_values().filter(|node| node.alive).collect()
 }
 
-fn parse(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
-    let head = answer.windows(4).position(|w| w == b"\r\n\r\n")?;
-    let line = std::str::from_utf8(&answer[..head]).ok()?.lines().next()?;
-    let status = line.split(' ').nth(1)?.parse().ok()?;
-    Some((status, answer[head + 4..].to_vec()))
+fn parse(answer: &[u8]) -> Option<Answer> {
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&answer[..end]).ok()?;
+    let status = head.lines().next()?.split(' ').nth(1)?.parse().ok()?;
+    let headers = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let mut dates = headers.filter(|(name, _)| name.eq_ignore_ascii_case("date"));
+    let date_s = dates.next().and_then(|(_, date)| parse_http(date));
+    Some(Answer { status, date_s, body: answer[end + 4..].to_vec() })
 }
 
 #[cfg(test)]
@@ -49,8 +64,11 @@ mod tests {
     #[test]
     fn an_answer_falls_into_status_and_body() {
         let answer = b"HTTP/1.0 503 Service Unavailable\r\nretry-after: 3\r\n\r\nnot yet";
-        assert_eq!(parse(answer), Some((503, b"not yet".to_vec())));
-        assert_eq!(parse(b"HTTP/1.0 200 OK\r\n\r\n"), Some((200, Vec::new())));
+        let expected = Answer { status: 503, date_s: None, body: b"not yet".to_vec() };
+        assert_eq!(parse(answer), Some(expected));
+        let dated = b"HTTP/1.0 200 OK\r\nDate: Thu, 01 Jan 1970 00:01:40 GMT\r\n\r\n";
+        let expected = Answer { status: 200, date_s: Some(100), body: Vec::new() };
+        assert_eq!(parse(dated), Some(expected));
         assert_eq!(parse(b"SSH-2.0-x\r\n"), None);
     }
 }

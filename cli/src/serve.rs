@@ -200,7 +200,8 @@ struct Greeting {
 async fn announce(greeting: Greeting, stop: CancellationToken) {
     let up = async {
         for node in &greeting.nodes {
-            while !matches!(probe::get(&local(node), "/readyz").await, Ok((200, _))) {
+            while !matches!(probe::get(&local(node), "/readyz").await, Ok(answer) if answer.status == 200)
+            {
                 sleep(ASK_EVERY).await;
             }
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use http::Method;
@@ -29,6 +29,19 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct Snapshot {
     pub(crate) reply: Arc<MapReply>,
     fetched: Instant,
+    /// The monotonic clock stands still while a machine sleeps, and its grant grows old.
+    fetched_wall: SystemTime,
+}
+
+impl Snapshot {
+    fn new(reply: Arc<MapReply>) -> Self {
+        Self { reply, fetched: Instant::now(), fetched_wall: SystemTime::now() }
+    }
+
+    /// Whether both clocks say that it is younger than `age`; a wall clock that was set back does not.
+    fn is_younger_than(&self, age: Duration) -> bool {
+        self.fetched.elapsed() < age && self.fetched_wall.elapsed().is_ok_and(|wall| wall < age)
+    }
 }
 
 /// The current map and the ways to a newer one.
@@ -60,7 +73,7 @@ impl MapCache {
     /// The map; fetched when there is none or its grant is half used up.
     pub(crate) async fn get(&self) -> Result<Arc<MapReply>> {
         match self.current.load_full() {
-            Some(known) if known.fetched.elapsed() < MAX_AGE => Ok(known.reply.clone()),
+            Some(known) if known.is_younger_than(MAX_AGE) => Ok(known.reply.clone()),
             known => self.replace(known.as_ref().map(|k| &k.reply)).await,
         }
     }
@@ -70,7 +83,7 @@ impl MapCache {
         let _one = self.fetching.lock().await;
         if let Some(known) = self.current.load_full()
             && old.is_none_or(|old| !Arc::ptr_eq(old, &known.reply))
-            && known.fetched.elapsed() < MAX_AGE
+            && known.is_younger_than(MAX_AGE)
         {
             return Ok(known.reply.clone());
         }
@@ -79,7 +92,7 @@ impl MapCache {
 
     /// A map that is no older than `age`.
     pub(crate) async fn younger_than(&self, age: Duration) -> Result<Arc<MapReply>> {
-        let young = || self.current.load_full().filter(|known| known.fetched.elapsed() < age);
+        let young = || self.current.load_full().filter(|known| known.is_younger_than(age));
         if let Some(known) = young() {
             return Ok(known.reply.clone());
         }
@@ -170,8 +183,30 @@ impl MapCache {
             }
         }
         let reply = Arc::new(reply);
-        let snapshot = Snapshot { reply: reply.clone(), fetched: Instant::now() };
+        let snapshot = Snapshot::new(reply.clone());
         self.current.store(Some(Arc::new(snapshot)));
         reply
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::NodeId;
+    use forebay_core::state::ClusterState;
+
+    use super::*;
+
+    #[test]
+    fn a_map_is_fetched_again_after_the_machine_slept_or_its_clock_was_set_back() {
+        let primary = NodeId::new("gateway-1").unwrap_or_else(|e| panic!("{e}"));
+        let state = ClusterState::default();
+        let reply = MapReply { state, primary, grant: String::new(), grant_expires_s: 0 };
+        let mut snapshot = Snapshot::new(Arc::new(reply));
+        assert!(snapshot.is_younger_than(MAX_AGE));
+        let now = SystemTime::now();
+        for wall in [now - 2 * MAX_AGE, now + MAX_AGE] {
+            snapshot.fetched_wall = wall;
+            assert!(!snapshot.is_younger_than(MAX_AGE), "{wall:?}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::bucket::BucketInfo;
+use crate::clock_offset::ClockOffset;
 use crate::list_page::Detail;
 use crate::name::{Bucket, NodeId};
 use crate::object::ListEntry;
@@ -62,10 +63,10 @@ pub struct JoinRequest {
     /// Id of the cluster whose data the node's disks hold; empty where they hold none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-}
     /// The disks of the target are all in use and hold nothing, not even a note of a cluster.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub empty: bool,
+}
 
 /// `POST /internal/v1/heartbeat`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -97,6 +98,10 @@ pub struct HeartbeatReply {
     /// The node is not a member: it must join (again).
     #[serde(default)]
     pub unknown: bool,
+    /// The clock of the gateway that leads, unix nanoseconds; 0 where it did not reply itself, and from
+    /// older gateways.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub clock_ns: u64,
 }
 
 /// `POST /internal/v1/leave`: a clean stop.
@@ -149,6 +154,10 @@ pub struct NodeUsage {
     /// Requests answered so far, by the names of v1 such as `get.n` and `err.get.n`.
     #[serde(default)]
     pub tracker: BTreeMap<String, u64>,
+    /// The node's clock compared with the leading gateway's; `None` before the first reply to it, and
+    /// from older nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockOffset>,
 }
 
 impl NodeUsage {
@@ -321,6 +330,9 @@ pub struct ClusterInfo {
     /// changed, and what is shown here is what was known last. `None` from older gateways.
     #[serde(default)]
     pub led: Option<bool>,
+    /// The clock of the gateway that replies, unix nanoseconds; 0 from older gateways.
+    #[serde(default)]
+    pub clock_ns: u64,
 }
 
 /// `POST /internal/v1/list` on a target: the records it holds of one bucket, in name order.

@@ -15,6 +15,7 @@ pub mod bucket_access;
 pub mod buffers;
 pub mod cache_rules;
 pub mod checksum;
+pub mod clock_offset;
 pub mod cloud_name;
 pub mod cloud_rules;
 pub mod config;

@@ -129,8 +129,30 @@ pub struct Principal {
     pub caller: Caller,
     /// The node that signed; `None` for nodes of the first version, which did not name themselves.
     pub node: Option<NodeId>,
-    /// Why the proof of a node does not hold, if one came.
-    pub refusal: Option<Arc<Error>>,
+    /// Why the proof that came does not hold: that of a node, or one of a client that is out of its time.
+    pub refusal: Option<Arc<Refusal>>,
+}
+
+/// Why a proof does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It was made with the cluster's secret for this very request, and is out of its time.
+    OutOfTime(Error),
+    Other(Error),
+}
+
+impl Refusal {
+    pub fn error(&self) -> &Error {
+        match self {
+            Self::OutOfTime(e) | Self::Other(e) => e,
+        }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(e: Error) -> Self {
+        Self::Other(e)
+    }
 }
 
 impl Principal {
@@ -157,7 +179,7 @@ impl RequestContext {
     pub fn require_node(&self) -> Result<()> {
         match (self.caller(), &self.principal.refusal) {
             (Caller::Node, _) => Ok(()),
-            (_, Some(refusal)) => Err(refusal.as_ref().clone()),
+            (_, Some(refusal)) => Err(refusal.error().clone()),
             (_, None) => Err(sign::not_a_node()),
         }
     }

@@ -39,6 +39,24 @@ pub const NODE_AUTH_TTL_S: u64 = 300;
 /// Where a node says which format of proofs it reads; nodes of the first version serve nothing there.
 pub const PROOF_FORMAT_PATH: &str = "/internal/v1/proof-format";
 
+/// Whether a proof of a client holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held<'a> {
+    Yes,
+    /// It was made with the cluster's secret for this very request, by node `signer` at `signed_s` by that
+    /// node's clock, and has expired by the clock of the reader.
+    Late {
+        signer: &'a str,
+        signed_s: u64,
+    },
+    No,
+}
+
+/// When a proof was signed that holds for `ttl_s`.
+fn signed_s(expiry: u64, ttl_s: u64) -> u64 {
+    expiry.saturating_sub(ttl_s)
+}
+
 /// A grant, and the secret that it was made with.
 struct Proven {
     secret: Vec<u8>,
@@ -112,22 +130,28 @@ impl ClusterSecret {
     }
 
     /// Whether the redirect proof `text` allows `method path?query` at the node `me`.
-    pub fn verify_redirect(
+    pub fn verify_redirect<'a>(
         &self,
         method: &str,
         path: &str,
         query: &str,
-        text: &str,
+        text: &'a str,
         me: &str,
         now: u64,
-    ) -> bool {
-        let (Some(proof), Ok(target)) = (Proof::parse(text), redirect_target(path, query)) else {
-            return false;
+    ) -> Held<'a> {
+        let (Some(sent), Ok(target)) = (Proof::parse(text), redirect_target(path, query)) else {
+            return Held::No;
         };
-        let proof = Proof { receiver: me, ..proof };
+        let proof = Proof { receiver: me, ..sent };
         let (purpose, body) = (Purpose::Redirect, UNSIGNED_BODY);
         let claims = Claims { purpose, method, target: &target, body, ..NOTHING };
-        now <= proof.expiry && self.verify(&proof, &claims)
+        match self.verify(&proof, &claims) {
+            true if now <= sent.expiry => Held::Yes,
+            true => {
+                Held::Late { signer: sent.sender, signed_s: signed_s(sent.expiry, REDIRECT_TTL_S) }
+            }
+            false => Held::No,
+        }
     }
 
     /// Whether the proof was made with this secret for these claims, whose sender, receiver, nonce,
@@ -145,18 +169,25 @@ impl ClusterSecret {
 
     /// Whether a grant holds; one of the first format, too, as a client may have it from a gateway
     /// of an earlier version.
-    pub fn verify_grant(&self, grant: &str, now: u64) -> bool {
+    pub fn verify_grant<'a>(&self, grant: &'a str, now: u64) -> Held<'a> {
         let proof = Proof::parse(grant);
         let first = || grant.split_once('.').and_then(|(expiry, _)| expiry.parse().ok());
         let expiry = proof.as_ref().map(|proof| proof.expiry).or_else(first);
-        if expiry.is_none_or(|expiry| now > expiry) {
-            return false;
+        let Some(expiry) = expiry else { return Held::No };
+        if now > expiry {
+            return match proof {
+                Some(proof) if self.verify(&proof, &GRANT) => {
+                    let signed_s = signed_s(expiry, GRANT_TTL_S);
+                    Held::Late { signer: proof.sender, signed_s }
+                }
+                _ => Held::No,
+            };
         }
         // A client shows the same one for an hour, with every request.
         PROVEN.with_borrow_mut(|proven| {
             let is_known = |known: &Proven| known.secret == self.0 && is_same(&known.grant, grant);
             if proven.as_ref().is_some_and(is_known) {
-                return true;
+                return Held::Yes;
             }
             let holds = match proof {
                 Some(proof) => self.verify(&proof, &GRANT),
@@ -166,8 +197,9 @@ impl ClusterSecret {
             };
             if holds {
                 *proven = Some(Proven { secret: self.0.clone(), grant: grant.to_owned() });
+                return Held::Yes;
             }
-            holds
+            Held::No
         })
     }
 

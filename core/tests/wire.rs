@@ -22,7 +22,7 @@ use forebay_core::intra::{
 };
 use forebay_core::list_page::Detail;
 use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
-use forebay_core::sign::ClusterSecret;
+use forebay_core::sign::{ClusterSecret, Held};
 use forebay_core::state::{ClusterState, Command, Leaving, Role};
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, ObjectName, Provider};
 use serde::Serialize;
@@ -193,6 +193,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
             file_system: None,
         }],
         tracker: BTreeMap::from([("get.n".to_owned(), 5)]),
+        clock: None,
     };
     message("heartbeat.json", &Heartbeat { id: id("target-1"), version: 26, usage, instance: 0 });
     let state = Some(applied(commands()));
@@ -203,6 +204,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         lease: true,
         confirmed_ms: 40,
         unknown: false,
+        clock_ns: 0,
     };
     message("heartbeat-reply.json", &reply);
     message(
@@ -239,7 +241,7 @@ fn nodes_and_clients_know_each_other_by_the_signatures_of_the_first_version() {
     assert!(secret.verify_first_node("POST", "/internal/v1/join", node, NOW_S));
     assert!(!secret.verify_first_node("POST", "/internal/v1/leave", node, NOW_S));
     assert!(!secret.verify_first_node("POST", "/internal/v1/join", node, NOW_S + 301));
-    assert!(secret.verify_grant(grant, NOW_S + 1));
+    assert_eq!(secret.verify_grant(grant, NOW_S + 1), Held::Yes);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_client::PeerClient;
 use forebay_core::intra::{ClusterInfo, NodeInfo, NodeUsage};
 use forebay_core::{Error, NodeId, Result};
+use forebay_node::clock::unix_ns;
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 
@@ -72,6 +73,7 @@ impl ClusterView {
             nodes: nodes.collect(),
             buckets: state.buckets.len(),
             led: Some(matches!(self.standing.now(), Standing::Leading(_) | Standing::Following(_))),
+            clock_ns: unix_ns(),
         })
     }
 }

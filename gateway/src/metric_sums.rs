@@ -2,7 +2,7 @@
 //! gateway only.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// Families that are summed: the name behind the prefix, the type, the help.
 const FAMILIES: [(&str, &str, &str); 11] = [
@@ -100,7 +100,7 @@ impl Counter {
 }
 
 /// Renders a gauge of the cluster: its samples are `(labels, value)`.
-pub(crate) fn gauge(name: &str, help: &str, samples: &[(String, u64)]) -> String {
+pub(crate) fn gauge<N: Display>(name: &str, help: &str, samples: &[(String, N)]) -> String {
     let mut text = String::new();
     header(&mut text, name, "gauge", help);
     for (labels, value) in samples {

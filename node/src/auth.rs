@@ -2,6 +2,7 @@
 
 use axum::http::{Method, Uri};
 pub use forebay_core::request::Caller;
+use forebay_core::request::RequestContext;
 use forebay_core::sign::{REDIRECT_EXPIRY, REDIRECT_PROOF};
 use forebay_core::{Error, Result};
 
@@ -35,10 +36,18 @@ pub fn redirect_location(
     Ok(format!("{target_url}{path}?{query}&{proof}"))
 }
 
-/// The refusal of a write that did not come through a gateway.
-pub fn expected_redirect(method: &Method, path: &str) -> Error {
-    Error::invalid(format!("{method} {path} is expected to be redirected by a gateway"))
-        .hint("send the request to a gateway and follow its redirect")
+/// Returns an error unless this sender may send such a request to a target: a client that proves
+/// nothing only reads there. The error says why the proof that came does not hold.
+pub fn check_sender(about: &RequestContext, method: &Method, path: &str) -> Result<()> {
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    if about.caller() != Caller::Anonymous || reads {
+        return Ok(());
+    }
+    if let Some(refusal) = &about.principal.refusal {
+        return Err(refusal.error().clone());
+    }
+    let text = format!("{method} {path} is expected to be redirected by a gateway");
+    Err(Error::invalid(text).hint("send the request to a gateway and follow its redirect"))
 }
 
 #[cfg(test)]

@@ -10,17 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use forebay_core::clock_offset::out_of_time;
 use forebay_core::cloud_rules::RETRY_HEADER;
 use forebay_core::config::S3Config;
 use forebay_core::intra::{MAP_HEADER, STANDBY_HEADER};
 use forebay_core::request::{
-    Address, Caller, Principal, Protocol, RequestContext, RequestId, Route,
+    Address, Caller, Principal, Protocol, Refusal, RequestContext, RequestId, Route,
 };
 use forebay_core::s3::Front;
 use forebay_core::settings::S3_API_VIA_ROOT;
 use forebay_core::sign::{
-    Claims, GRANT_HEADER, NO_BODY, NODE_AUTH_HEADER, NODE_AUTH_TTL_S, Proof, Purpose,
-    REDIRECT_EXPIRY, REDIRECT_PROOF, UNSIGNED_BODY, not_a_node, relay_subject,
+    Claims, GRANT_HEADER, GRANT_TTL_S, Held, NO_BODY, NODE_AUTH_HEADER, NODE_AUTH_TTL_S, Proof,
+    Purpose, REDIRECT_EXPIRY, REDIRECT_PROOF, REDIRECT_TTL_S, UNSIGNED_BODY, not_a_node,
+    relay_subject,
 };
 use forebay_core::v1::query::{Query, decode_path};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
@@ -102,7 +104,6 @@ impl Edge {
         let protocol = self.protocol(uri.path(), host, relayed);
         let grant = headers.remove(&GRANT);
         let grant = grant.as_ref().map(HeaderValue::as_bytes);
-        let mut refusal = None;
         let principal = match proven {
             Some(Ok(proven)) => {
                 drop_headers(headers, proven.principal.caller);
@@ -111,11 +112,13 @@ impl Edge {
             }
             other => {
                 drop_headers(headers, Caller::Anonymous);
-                refusal = other.and_then(Result::err).map(Arc::new);
-                Principal::new(self.client(&method, uri.path(), uri.query(), grant))
+                let client = self.client(&method, uri.path(), uri.query(), grant);
+                match other.and_then(Result::<_, Refusal>::err) {
+                    Some(refusal) => Principal { refusal: Some(Arc::new(refusal)), ..client },
+                    None => client,
+                }
             }
         };
-        let principal = Principal { refusal, ..principal };
         Ok(self.context(protocol, uri.path(), principal))
     }
 
@@ -142,7 +145,7 @@ impl Edge {
         if protocol.route(path) != Route::Objects {
             return None;
         }
-        let principal = Principal::new(self.client(method, path, query, grant));
+        let principal = self.client(method, path, query, grant);
         Some(self.context(protocol, path, principal))
     }
 
@@ -161,38 +164,61 @@ impl Edge {
             .protocol(|| self.s3_at_root || self.maps.load().settings.has(S3_API_VIA_ROOT))
     }
 
-    /// What a sender that is no node proves.
+    /// What a sender that is no node proves. A proof that has expired is the reason why it proves nothing.
     fn client(
         &self,
         method: &Method,
         path: &str,
         query: Option<&str>,
         grant: Option<&[u8]>,
-    ) -> Caller {
+    ) -> Principal {
         let secret = self.identity.signer.secret();
         let grant = grant.and_then(|grant| std::str::from_utf8(grant).ok());
-        if grant.is_some_and(|grant| secret.verify_grant(grant, unix_s())) {
-            return Caller::Client;
+        let mut refusal = None;
+        match grant.map_or(Held::No, |grant| secret.verify_grant(grant, unix_s())) {
+            Held::Yes => return Principal::new(Caller::Client),
+            Held::Late { signer, signed_s } => {
+                refusal =
+                    Some(self.out_of_time("the client's grant", signer, signed_s, GRANT_TTL_S));
+            }
+            Held::No => {}
         }
-        match query {
-            Some(query) if self.is_redirected(method, path, query) => Caller::Redirected,
-            _ => Caller::Anonymous,
+        match query.map_or(Ok(false), |query| self.is_redirected(method, path, query)) {
+            Ok(true) => return Principal::new(Caller::Redirected),
+            Ok(false) => {}
+            Err(e) => refusal = Some(e),
         }
+        let refusal = refusal.map(|late| Arc::new(Refusal::OutOfTime(late)));
+        Principal { refusal, ..Principal::new(Caller::Anonymous) }
     }
 
-    fn is_redirected(&self, method: &Method, path: &str, query: &str) -> bool {
+    /// Whether the redirect of a gateway led here; an error where it did and its time is over.
+    fn is_redirected(&self, method: &Method, path: &str, query: &str) -> Result<bool> {
         if !query.contains(REDIRECT_PROOF) {
-            return false;
+            return Ok(false);
         }
         let (secret, method) = (self.identity.signer.secret(), method.as_str());
         let parsed = Query::parse(Some(query));
-        let Some(proof) = parsed.get(REDIRECT_PROOF) else { return false };
+        let Some(proof) = parsed.get(REDIRECT_PROOF) else { return Ok(false) };
         if let Some(expiry) = parsed.get(REDIRECT_EXPIRY) {
-            return decode_path(path).is_ok_and(|path| {
+            return Ok(decode_path(path).is_ok_and(|path| {
                 secret.verify_first_redirect(method, &path, expiry, proof, unix_s())
-            });
+            }));
         }
-        secret.verify_redirect(method, path, query, proof, &self.identity.url, unix_s())
+        match secret.verify_redirect(method, path, query, proof, &self.identity.url, unix_s()) {
+            Held::Yes => Ok(true),
+            Held::Late { signer, signed_s } => {
+                Err(self.out_of_time("the redirect", signer, signed_s, REDIRECT_TTL_S))
+            }
+            Held::No => Ok(false),
+        }
+    }
+
+    fn out_of_time(&self, what: &str, signer: &str, signed_s: u64, allowed_s: u64) -> Error {
+        let me = self.identity.id.as_str();
+        out_of_time(what, signer, signed_s, me, unix_s(), allowed_s).hint(
+            "set the clocks of all nodes (NTP); if they are right, the client used it too late",
+        )
     }
 
     /// Checks the proof of a node.
@@ -202,14 +228,14 @@ impl Edge {
         uri: &Uri,
         headers: &HeaderMap,
         proof: &HeaderValue,
-    ) -> Result<Proven> {
+    ) -> Result<Proven, Refusal> {
         let text = proof.to_str().map_err(|_| not_a_node())?;
         let target = uri.path_and_query().map_or(uri.path(), |p| p.as_str());
         let (secret, now) = (self.identity.signer.secret(), unix_s());
         let Some(proof) = Proof::parse(text) else {
             // A node of an earlier version, which does not say for what it signs.
             if !secret.verify_first_node(method.as_str(), target, text, now) {
-                return Err(not_a_node());
+                return Err(not_a_node().into());
             }
             let relayed = headers.contains_key(&FRONT);
             let caller = if relayed { Caller::S3Relay } else { Caller::Node };
@@ -235,7 +261,7 @@ impl Edge {
         } else if secret.verify(&proof, &relay) {
             Caller::S3Relay
         } else {
-            return Err(not_a_node());
+            return Err(not_a_node().into());
         };
         let node = NodeId::new(proof.sender).map_err(|_| not_a_node())?;
         self.check_time(&proof, now)?;
@@ -244,24 +270,21 @@ impl Edge {
         if !is_read && !self.replays.is_first(&node, proof.nonce, now) {
             let text = format!("a request that node {node} signed came for a second time");
             return Err(Error::new(ErrorCode::AccessDenied, text)
-                .hint("every request of a node needs a signature of its own"));
+                .hint("every request of a node needs a signature of its own")
+                .into());
         }
         let principal = Principal { node: Some(node), ..Principal::new(caller) };
         Ok(Proven { principal, body: proof.body.to_owned() })
     }
 
-    fn check_time(&self, proof: &Proof<'_>, now: u64) -> Result<()> {
+    fn check_time(&self, proof: &Proof<'_>, now: u64) -> Result<(), Refusal> {
         let signed = proof.expiry.saturating_sub(NODE_AUTH_TTL_S);
         if signed.abs_diff(now) <= NODE_AUTH_TTL_S {
             return Ok(());
         }
-        let text = format!(
-            "node {} signed the request at {signed} (unix seconds) by its clock; it is {now} by the \
-             clock of {}",
-            proof.sender, self.identity.id
-        );
-        Err(Error::new(ErrorCode::AccessDenied, text)
-            .hint("set the clocks of all nodes: they may differ by 5 minutes"))
+        let (sender, me) = (proof.sender, self.identity.id.as_str());
+        let late = out_of_time("the request", sender, signed, me, now, NODE_AUTH_TTL_S);
+        Err(Refusal::OutOfTime(late))
     }
 
     /// A proof for another node of the cluster does not hold here. A URL that is no node's may be

@@ -9,6 +9,7 @@ pub mod auth;
 pub mod bill;
 pub mod body_budget;
 pub mod clock;
+mod clock_watch;
 pub mod config_load;
 mod connections;
 pub mod edge;

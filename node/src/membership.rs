@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use forebay_client::PeerClient;
+use forebay_core::clock_offset::ClockOffset;
 use forebay_core::intra::{
     Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest, NodeUsage,
 };
@@ -15,6 +16,7 @@ use forebay_core::state::Role;
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::Notify;
 
+use crate::clock_watch::{ClockWatch, SentAt};
 use crate::identity::Identity;
 use crate::lifecycle::Lifecycle;
 use crate::maps::Maps;
@@ -206,12 +208,15 @@ impl Follower {
         let mut joined = false;
         let mut complained = 0u32;
         let mut rejected: Option<Instant> = None;
+        let mut clock = ClockWatch::default();
         loop {
             let mut leased = false;
-            let reported = Instant::now();
-            let answer = if joined { self.heartbeat().await } else { self.join().await };
+            let (reported, sent) = (Instant::now(), SentAt::now());
+            let answer =
+                if joined { self.heartbeat(clock.last()).await } else { self.join().await };
             match answer {
                 Ok(reply) => {
+                    clock.note(sent.offset(reply.clock_ns));
                     if !joined && !reply.unknown {
                         tracing::info!(gateway = self.door.name(), "joined the cluster");
                     }
@@ -275,16 +280,16 @@ impl Follower {
             zone: me.zone.clone(),
             instance: me.instance,
             cluster: me.cluster.clone(),
+            empty: me.empty,
         };
         within(ANSWER_WITHIN, self.door.join(&request)).await
     }
 
-    async fn heartbeat(&self) -> Result<HeartbeatReply> {
-            empty: me.empty,
+    async fn heartbeat(&self, clock: Option<ClockOffset>) -> Result<HeartbeatReply> {
         let beat = Heartbeat {
             id: self.identity.id.clone(),
             version: self.maps.version(),
-            usage: (self.usage)(),
+            usage: NodeUsage { clock, ..(self.usage)() },
             instance: self.identity.instance,
         };
         within(ANSWER_WITHIN, self.door.heartbeat(&beat)).await

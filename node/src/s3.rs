@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::response::Response;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::config::{S3Config, S3Key};
-use forebay_core::request::{Protocol, RequestId};
+use forebay_core::request::{Protocol, Refusal, RequestContext, RequestId};
 use forebay_core::s3::auth::{self, Caller, Identity, SecretKey};
 use forebay_core::s3::{Front, Request as S3Request, RequestHead, S3Code, S3Error, S3Result, cors};
 use forebay_core::state::ClusterState;
@@ -121,13 +121,13 @@ impl S3Door {
         } else {
             xml(status, e.to_xml(path, &id))
         };
-        if let Ok(id) = HeaderValue::try_from(id) {
+        if let Ok(id) = HeaderValue::try_from(id.as_str()) {
             response.headers_mut().insert("x-amz-request-id", id);
         }
         if e.code == S3Code::InternalError {
-            tracing::error!(%method, path, error = %e, "s3 request failed");
+            tracing::error!(request_id = id, %method, path, error = %e, "s3 request failed");
         } else {
-            tracing::debug!(%method, path, error = %e, "s3 request refused");
+            tracing::debug!(request_id = id, %method, path, error = %e, "s3 request refused");
         }
         response
     }
@@ -167,6 +167,17 @@ pub fn bucket<'a>(state: &'a ClusterState, name: &str) -> S3Result<&'a Arc<Bucke
         .filter_map(|provider| Bucket::new(provider, name).ok())
         .find_map(|bucket| state.bucket(&bucket).ok())
         .ok_or_else(|| S3Error::from(S3Code::NoSuchBucket).detail("BucketName", name))
+}
+
+/// What a request is refused with whose signature does not hold. Where another node forwarded it and its
+/// proof is out of time, the clocks of the two nodes are the reason, whatever else is missing then.
+pub fn or_out_of_time(e: S3Error, about: &RequestContext) -> S3Error {
+    match about.principal.refusal.as_deref() {
+        Some(Refusal::OutOfTime(late)) => {
+            S3Error::new(S3Code::RequestTimeTooSkewed, late.to_string())
+        }
+        _ => e,
+    }
 }
 
 /// Adds what a browser wants to know of an answer to this request.

@@ -209,6 +209,8 @@ fn usage_of(store: Store, objects: ObjectService, started: Instant) -> membershi
             machine: machine(),
             mountpaths,
             tracker: metrics.tracker(),
+            // The report adds it.
+            clock: None,
         }
     })
 }

@@ -13,7 +13,7 @@ use forebay_core::job::{JobKind, JobState, Selection};
 use forebay_core::{Bucket, Provider, placement};
 use tempfile::TempDir;
 
-use crate::{http, ports, wait};
+use crate::{ClockShift, http, ports, wait};
 
 /// Longest wait for a cluster to come up or go down.
 const SOON: Duration = Duration::from_secs(30);
@@ -225,6 +225,13 @@ impl Cluster {
         command.stdout(log.try_clone().unwrap()).stderr(log);
         set_env(&mut command, &self.options.env);
         self.again.lock().unwrap().push(command.spawn().unwrap());
+    }
+
+    /// From its next start on, a node's wall clock is so many seconds ahead.
+    pub fn shift_clock(&self, id: &str, shift: &ClockShift, seconds: i64) {
+        let path = self.dir().join(id).join("cmd");
+        let line = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{} {line}", shift.words(seconds))).unwrap();
     }
 
     /// Starts a gateway that was not there before, which knows of those at `known`, and waits until

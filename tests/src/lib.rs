@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 pub mod azure;
+pub mod clock;
 pub mod cluster;
 pub mod data;
 pub mod faulty_origin;
@@ -29,6 +30,7 @@ pub mod wait;
 pub mod web;
 
 pub use azure::Azurite;
+pub use clock::ClockShift;
 pub use cluster::{Cluster, Options};
 pub use faulty_origin::FaultyOrigin;
 pub use forebay_sim::ledger;

@@ -18,6 +18,13 @@ pub fn format_iso(unix_ns: u64) -> String {
     format!("{y:04}-{m:02}-{d:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
+/// `2026-11-21T03:51:51Z`, from unix nanoseconds.
+pub fn format_utc(unix_ns: u64) -> String {
+    let mut text = format_iso(unix_ns);
+    text.replace_range(text.len() - 5.., "Z");
+    text
+}
+
 /// `20261121T035151Z`, from unix seconds.
 pub fn format_amz(unix_s: u64) -> String {
     let (y, m, d) = civil(unix_s / DAY_S);

@@ -70,12 +70,24 @@ fn fields_do_not_run_into_each_other() {
 fn grants_hold_for_an_hour_at_every_target() {
     let secret = secret();
     let grant = secret.grant("gateway-1", 3, 5);
-    assert!(secret.verify_grant(&grant, 5 + GRANT_TTL_S));
-    assert!(!secret.verify_grant(&grant, 6 + GRANT_TTL_S));
-    assert!(!ClusterSecret::new("fedcba9876543210").unwrap().verify_grant(&grant, 5));
+    assert_eq!(secret.verify_grant(&grant, 5 + GRANT_TTL_S), Held::Yes);
+    let late = Held::Late { signer: "gateway-1", signed_s: 5 };
+    assert_eq!(secret.verify_grant(&grant, 6 + GRANT_TTL_S), late);
+    let other = ClusterSecret::new("fedcba9876543210").unwrap();
+    for now in [5, 6 + GRANT_TTL_S] {
+        assert_eq!(other.verify_grant(&grant, now), Held::No, "at {now}");
+    }
     let forged = grant.replace("3605", "3606");
-    assert!(!secret.verify_grant(&forged, 5) && secret.verify_grant(&grant, 5));
-    assert!(!secret.verify_grant(&secret.prove(&call()), 9), "a call is no grant");
+    assert_eq!(secret.verify_grant(&forged, 5), Held::No);
+    assert_eq!(secret.verify_grant(&forged, 4000), Held::No);
+    assert_eq!(secret.verify_grant(&grant, 5), Held::Yes);
+    for now in [9, 400] {
+        assert_eq!(
+            secret.verify_grant(&secret.prove(&call()), now),
+            Held::No,
+            "a call is no grant"
+        );
+    }
 }
 
 #[test]
@@ -104,12 +116,15 @@ fn a_redirect_holds_at_one_node_for_half_a_minute() {
     let holds = |method, path, query, me, now| {
         secret().verify_redirect(method, path, query, proof, me, now)
     };
-    assert!(holds("PUT", path, query, "http://t:1", 130));
-    assert!(!holds("PUT", path, query, "http://t:1", 131));
-    assert!(!holds("DELETE", path, query, "http://t:1", 100));
-    assert!(!holds("PUT", "/v1/objects/b/p", query, "http://t:1", 100));
-    assert!(!holds("PUT", path, "provider=aws", "http://t:1", 100));
-    assert!(!holds("PUT", path, query, "http://t:2", 100));
+    assert_eq!(holds("PUT", path, query, "http://t:1", 130), Held::Yes);
+    let late = Held::Late { signer: "gateway-1", signed_s: 100 };
+    assert_eq!(holds("PUT", path, query, "http://t:1", 131), late);
+    for now in [100, 131] {
+        assert_eq!(holds("DELETE", path, query, "http://t:1", now), Held::No);
+        assert_eq!(holds("PUT", "/v1/objects/b/p", query, "http://t:1", now), Held::No);
+        assert_eq!(holds("PUT", path, "provider=aws", "http://t:1", now), Held::No);
+        assert_eq!(holds("PUT", path, query, "http://t:2", now), Held::No);
+    }
 }
 
 #[test]
@@ -128,7 +143,7 @@ fn a_node_that_reads_the_first_format_gets_it() {
     let expiry = expiry.strip_prefix("fbx=").unwrap();
     assert!(secret().verify_first_redirect("PUT", "/v1/objects/b/a b", expiry, tag, 100));
     let grant = signer.grant(100);
-    assert!(Proof::parse(&grant).is_none() && secret().verify_grant(&grant, 100));
+    assert!(Proof::parse(&grant).is_none() && secret().verify_grant(&grant, 100) == Held::Yes);
     assert!(Proof::parse(&signer.node_call("POST", path, NO_BODY, new, 100)).is_some());
     // Asked again after a while, as it may have been upgraded.
     assert!(!signer.should_ask_format(old, 109) && signer.should_ask_format(old, 110));

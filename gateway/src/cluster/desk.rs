@@ -70,6 +70,7 @@ impl Desk {
                 lease: false,
                 confirmed_ms: 0,
                 unknown: false,
+                clock_ns: 0,
             }),
             (answer, _) => answer,
         }

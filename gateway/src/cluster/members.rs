@@ -11,7 +11,7 @@ use forebay_core::intra::{
 use forebay_core::lease::{DEAD_AFTER_MS, LEASE_MS, Leases};
 use forebay_core::state::{Command, Role};
 use forebay_core::{Error, NodeId, Result, membership};
-use forebay_node::clock::Clock;
+use forebay_node::clock::{Clock, unix_ns};
 
 use super::knock;
 use super::publish::Publisher;
@@ -158,6 +158,7 @@ impl Members {
                 lease: false,
                 confirmed_ms: 0,
                 unknown: true,
+                clock_ns: unix_ns(),
             });
         };
         let may_live = {
@@ -191,6 +192,7 @@ impl Members {
             lease: confirmed_ms < LEASE_MS,
             confirmed_ms,
             unknown: false,
+            clock_ns: unix_ns(),
         })
     }
 
@@ -320,9 +322,9 @@ mod tests {
             started: std::time::Instant::now(),
             instance: 1,
             cluster: String::new(),
+            empty: false,
         };
         let clock = Arc::new(TestClock::default());
-            empty: false,
         let targets = Targets::new(&identity, maps.clone());
         let peer = targets.peer().clone();
         let publisher = Publisher::new(identity.id.clone(), maps, targets);
@@ -367,9 +369,9 @@ mod tests {
             zone: String::new(),
             instance: 0,
             cluster: String::new(),
+            empty: false,
         }
     }
-            empty: false,
 
     fn alive(w: &World) -> bool {
         w.state().node(&id()).unwrap().alive

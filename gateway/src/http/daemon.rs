@@ -110,4 +110,20 @@ fn seen(state: &ClusterState, standing: &Standing) -> String {
     metric_sums::gauge("leading", leads_help, &is(leads))
         + &metric_sums::gauge("has_leader", led_help, &is(led))
         + &metric_sums::gauge("nodes", "Nodes by role and state, as this gateway knows", &nodes)
+        + &clocks(standing)
+}
+
+/// The clocks of nodes, which report to the gateway that leads; the others have no such series.
+fn clocks(standing: &Standing) -> String {
+    let Standing::Leading(lead) = standing else { return String::new() };
+    let usage = lead.members.usage();
+    let samples: Vec<_> = usage
+        .iter()
+        .filter_map(|(id, usage)| Some((format!("{{node=\"{id}\"}}"), usage.clock?.seconds())))
+        .collect();
+    let help = "Seconds by which a node's clock is ahead of the leading gateway's";
+    match samples.is_empty() {
+        true => String::new(),
+        false => metric_sums::gauge("clock_offset_seconds", help, &samples),
+    }
 }

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use httparse::EMPTY_HEADER;
 
 use super::*;
-use crate::auth::redirect_location;
+use crate::auth::{check_sender, redirect_location};
 use crate::head::{HEADERS, Kind, Message, Next, next};
 use crate::identity::tests::identity;
 
@@ -100,6 +100,37 @@ fn both_servers_of_a_node_make_the_same_context() {
 }
 
 #[test]
+fn a_redirect_or_grant_that_is_out_of_its_time_is_refused_with_both_clocks() {
+    let (edge, now, path) = (edge(), unix_s(), "/v1/objects/b/o");
+    let past = now - REDIRECT_TTL_S - 60;
+    let redirect = |at, secret: &str| {
+        let id = NodeId::new("gateway-2").unwrap();
+        let signer = Signer::new(ClusterSecret::new(secret).unwrap(), id, 9);
+        let proof = signer.redirect("PUT", path, "x=1", &identity().url, at).unwrap();
+        format!("{path}?x=1&{proof}")
+    };
+    let refused = |target: &str, headers: &[(&str, &str)]| {
+        let about = edge.admit(&mut request("PUT", target, headers, "")).unwrap();
+        check_sender(&about, &Method::PUT, path).unwrap_err()
+    };
+    let late = refused(&redirect(past, "0123456789abcdef"), &[]);
+    assert_eq!(late.code, ErrorCode::AccessDenied);
+    let signed = forebay_core::s3::date::format_utc(past * 1_000_000_000);
+    for part in ["gateway-2", &signed, "30 s allowed"] {
+        assert!(late.message.contains(part), "{part}: {late}");
+    }
+    let grant = signer().grant(now - GRANT_TTL_S - 60);
+    let late = refused(path, &[(GRANT_HEADER, &grant)]);
+    assert!(late.message.contains("the client's grant was signed at"), "{late}");
+    // Only the cluster's own signature is worth a word on clocks.
+    let forged = refused(&redirect(past, "fedcba9876543210"), &[]);
+    assert!(forged.message.contains("expected to be redirected"), "{forged}");
+    let mut read = request("GET", &redirect(past, "0123456789abcdef"), &[], "");
+    let about = edge.admit(&mut read).unwrap();
+    assert!(check_sender(&about, &Method::GET, path).is_ok(), "anybody reads");
+}
+
+#[test]
 fn a_call_of_a_node_counts_once_at_the_node_that_it_was_signed_for() {
     let edge = edge();
     let (me, now) = (identity().url, unix_s());
@@ -127,9 +158,10 @@ fn a_call_of_a_node_counts_once_at_the_node_that_it_was_signed_for() {
         let about = edge.admit(&mut late).unwrap();
         let refusal = about.require_node().unwrap_err();
         assert_eq!(refusal.code, ErrorCode::AccessDenied);
-        let (theirs, ours) = (skewed.to_string(), now.to_string());
+        let utc = |s: u64| forebay_core::s3::date::format_utc(s * 1_000_000_000);
+        let (theirs, ours) = (utc(skewed), utc(now));
         let text = refusal.to_string();
-        assert!(text.contains(&theirs) && text.contains(&ours[..8]), "{text}");
+        assert!(text.contains(&theirs) && text.contains(&ours[..15]), "{text}");
     }
 }
 

@@ -112,6 +112,9 @@ pub(super) fn handle<'a>(
     let caller = about.caller();
     let method = request.method().clone();
     let (parts, body) = request.into_parts();
+    if let Err(e) = auth::check_sender(about, &method, parts.uri.path()) {
+        return Answer::Left(ready(finish(context, &method, Err(e))));
+    }
     if newer_state(context, &parts.headers, &parts.uri).is_some() {
         return later(context, method, async move {
             caught_up(context, &parts.headers, &parts.uri).await?;
@@ -134,7 +137,7 @@ pub(super) fn at_once(
     get: &Asked<'_, '_>,
     out: &mut Vec<u8>,
 ) -> Option<Direct> {
-    let begun = quick(context, about.caller(), Method::GET, get)?;
+    let begun = quick(context, about, Method::GET, get)?;
     let Begun::Get(request, wanted) = begun else { return None };
     let found = match wanted.at_once(context, &request).ok()? {
         Ok(found) => found,
@@ -151,7 +154,7 @@ pub(super) fn at_once(
 
 /// Takes a PUT of an object that belongs here, before its bytes are here. `None` for all else.
 pub(super) fn take(context: &Shared, about: &RequestContext, put: &Asked<'_, '_>) -> Option<Take> {
-    let begun = quick(context, about.caller(), Method::PUT, put)?;
+    let begun = quick(context, about, Method::PUT, put)?;
     let Begun::Other(request) = begun else { return None };
     let context = context.clone();
     Some(Box::new(move |bytes| {
@@ -165,18 +168,19 @@ pub(super) fn take(context: &Shared, about: &RequestContext, put: &Asked<'_, '_>
 /// A request that goes past `hyper`, decoded. `None`: it has to take the long way.
 fn quick(
     context: &Context,
-    caller: Caller,
+    about: &RequestContext,
     method: Method,
     asked: &Asked<'_, '_>,
 ) -> Option<Begun> {
     let mut request = axum::http::Request::new(());
     *request.method_mut() = method;
     *request.uri_mut() = asked.target.parse().ok()?;
+    auth::check_sender(about, request.method(), request.uri().path()).ok()?;
     *request.headers_mut() = heeded(asked)?;
     if newer_state(context, request.headers(), request.uri()).is_some() {
         return None;
     }
-    decode(context, caller, request.into_parts().0).ok()
+    decode(context, about.caller(), request.into_parts().0).ok()
 }
 
 /// The headers of a request that are heeded; `None`: there are others.
@@ -214,9 +218,6 @@ fn finish(context: &Context, method: &Method, result: Result<Response>) -> Respo
 
 fn decode(context: &Context, caller: Caller, parts: Parts) -> Result<Begun> {
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
-    if caller == Caller::Anonymous && !reads {
-        return Err(auth::expected_redirect(&parts.method, parts.uri.path()));
-    }
     let (bucket, name) = split_path(parts.uri.path(), "objects")?;
     if name.is_empty() && parts.method == Method::POST {
         return Ok(Begun::OnBucket(parts, caller));

@@ -143,7 +143,8 @@ async fn dispatch(
     let (who, payload) = match trusted {
         Some(user) => (s3::identity(user), Payload::Unsigned),
         None => {
-            let caller = context.s3.door.authenticate(&parts, front)?;
+            let caller = context.s3.door.authenticate(&parts, front);
+            let caller = caller.map_err(|e| s3::or_out_of_time(e, about))?;
             (caller.identity, caller.payload)
         }
     };
