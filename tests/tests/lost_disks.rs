@@ -68,7 +68,7 @@ async fn empty_disks_under_a_known_id_are_refused_until_what_it_had_is_given_up(
         );
     }
 
-    let (text, code) = cluster.cli(&["node", "remove", &lost.id, "--lost", "--wait"]);
+    let (text, code) = cluster.cli(&["node", "remove", &lost.id, "--lost"]);
     assert_eq!(code, 0, "{text}");
     cluster.launch(&lost, "");
     wait::until("it is a member again", SOON, || cluster.is_alive(&lost.id));
