@@ -199,12 +199,13 @@ async fn page(
     Ok(Page {
         uuid: uuid(msg),
         token,
-        entries: wanted.map(|row| entry(row, columns, &msg.time_format, mirrored)).collect(),
+        entries: wanted.map(|row| entry(row, columns, msg, mirrored)).collect(),
         flags: 0,
     })
 }
 
-fn entry(row: Row, columns: &Columns, time_format: &str, mirrored: bool) -> Entry {
+fn entry(row: Row, columns: &Columns, msg: &ListMsg, mirrored: bool) -> Entry {
+    let time_format = &msg.time_format;
     let meta = &row.entry.meta;
     let in_part = listing::is_in_part(&row.entry);
     let mut entry = Entry { name: row.entry.name, ..Entry::default() };
@@ -250,7 +251,13 @@ fn entry(row: Row, columns: &Columns, time_format: &str, mirrored: bool) -> Entr
                 };
             }
         }
-        None if entry.name.ends_with('/') && meta.size == 0 => entry.flags = entry_flags::DIRECTORY,
+        // An object may be named like a directory, too. Of one level it is the prefix itself.
+        None if msg.has(flags::NO_RECURSION)
+            && entry.name.ends_with('/')
+            && entry.name.len() > msg.prefix.len() =>
+        {
+            entry.flags = entry_flags::DIRECTORY;
+        }
         None => {}
     }
     entry
@@ -345,7 +352,7 @@ mod tests {
 
     fn shown(props: &str, flags: u64) -> Entry {
         let msg = ListMsg { props: props.into(), flags, ..ListMsg::default() };
-        entry(row(), &Columns::of(&msg), "", true)
+        entry(row(), &Columns::of(&msg), &msg, true)
     }
 
     #[test]
@@ -364,7 +371,7 @@ mod tests {
         assert_eq!((all.location.as_str(), all.copies), ("t[target-01]:mp[]", 0));
         assert_eq!(shown("name,copies", 0).copies, 2);
         let msg = ListMsg { props: "name,copies".into(), ..ListMsg::default() };
-        assert_eq!(entry(row(), &Columns::of(&msg), "", false).copies, 1);
+        assert_eq!(entry(row(), &Columns::of(&msg), &msg, false).copies, 1);
     }
 
     #[test]
@@ -386,12 +393,26 @@ mod tests {
     }
 
     #[test]
+    fn a_marker_that_is_not_cached_is_an_object_and_no_directory() {
+        let flags_of = |name: &str, prefix: &str, flags| {
+            let msg = ListMsg { prefix: prefix.into(), flags, ..ListMsg::default() };
+            let entry = ListEntry { name: name.into(), ..ListEntry::default() };
+            let row = Row { entry, target: None, ..row() };
+            super::entry(row, &Columns::of(&msg), &msg, true).flags
+        };
+        assert_eq!(flags_of("a/b/", "", 0), 0);
+        assert_eq!(flags_of("a/b/", "a/b/", flags::NO_RECURSION), 0);
+        assert_eq!(flags_of("a/b/", "a/", flags::NO_RECURSION), entry_flags::DIRECTORY);
+        assert_eq!(flags_of("a/b/", "a/b", flags::NO_RECURSION), entry_flags::DIRECTORY);
+    }
+
+    #[test]
     fn a_shard_and_its_members_are_marked() {
         let msg = ListMsg { props: "name,size".into(), ..ListMsg::default() };
         let flags_of = |kind| {
             let mut row = row();
             row.entry.kind = kind;
-            entry(row, &Columns::of(&msg), "", true).flags
+            entry(row, &Columns::of(&msg), &msg, true).flags
         };
         assert_eq!(flags_of(RowKind::Object), 64);
         assert_eq!(flags_of(RowKind::Shard), 576);

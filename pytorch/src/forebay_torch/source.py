@@ -276,6 +276,8 @@ def snapshot(
 ) -> ObjectIndex:
     """One listing of all parts; an object that several of them name appears once.
 
+    Directory markers of a bucket (empty objects whose names end in ``/``) are left out.
+
     Args:
         parts: What to list.
         retries: How often a listing is begun anew after a failure that may pass.
@@ -299,6 +301,8 @@ def snapshot(
     for part in kept:
         source = _with_retry(part.source, config and config.list_retry_config)
         listing, pin = _retried(partial(_listed, source, part.prefix, pinned), retries)
+        if isinstance(part.source, Bucket):
+            listing, pin = _without_markers(listing, pin)
         if not allow_empty:
             covered = [p for p in parts if p.source == part.source and p.prefix != part.prefix]
             for one in [part, *covered]:
@@ -422,6 +426,20 @@ def _listed(
         Listing.from_pairs(listing[row] for row in chosen),
         Listing.from_pairs(pins[row] for row in chosen),
     )
+
+
+def _without_markers(
+    listing: Listing, pin: Listing | None
+) -> tuple[Listing, Listing | None]:
+    """The rows that are no directory markers: names that end in a slash, without content."""
+    if 0 not in listing.sizes:
+        return listing, pin
+    sizes = listing.sizes
+    rows = [r for r, name in enumerate(listing.names()) if sizes[r] or not name.endswith("/")]
+    if len(rows) == len(listing):
+        return listing, pin
+    kept = Listing.from_pairs(listing[row] for row in rows)
+    return kept, None if pin is None else Listing.from_pairs(pin[row] for row in rows)
 
 
 def _with_retry(source: Any, retry: Any) -> Any:

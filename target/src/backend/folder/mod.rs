@@ -1,9 +1,10 @@
 //! A folder of a file system as a bucket: the name of an object is its path below the root.
 //!
 //! Names that are no clean relative path do not exist. Links to folders are not followed, links to
-//! files only where they stay below the root. A put becomes visible by rename. Custom metadata is
-//! not kept.
+//! files only where they stay below the root. A put becomes visible by rename. A name that ends in a
+//! slash is a folder (see [`marker`]). Custom metadata is not kept.
 
+mod marker;
 mod read;
 mod walk;
 mod write;
@@ -72,6 +73,11 @@ fn check_root(bucket: &Bucket, root: &Path, allowed: &[PathBuf]) -> Result<PathB
     Ok(real)
 }
 
+/// Whether an element of a path is a file of this backend's own.
+fn is_reserved(element: &str) -> bool {
+    element.starts_with(WORK_FILE_PREFIX) || element == marker::MARKER_FILE
+}
+
 /// Why `name` cannot be a path below a root.
 fn problem_with(name: &str) -> Option<&'static str> {
     if name.contains('\0') {
@@ -80,7 +86,7 @@ fn problem_with(name: &str) -> Option<&'static str> {
     name.split('/').find_map(|element| match element {
         "" => Some("it has an empty element"),
         "." | ".." => Some("it has an element '.' or '..'"),
-        e if e.starts_with(WORK_FILE_PREFIX) => Some("such names are used for files being written"),
+        e if is_reserved(e) => Some("it has an element that this backend uses for its own files"),
         _ => None,
     })
 }
@@ -155,8 +161,20 @@ impl Folder {
     }
 }
 
+fn changed(folder: &Folder, name: &str) -> Error {
+    Error::new(
+        ErrorCode::ObjectChanged,
+        format!("{} changed while it was read", folder.bucket.object_uri(name)),
+    )
+    .hint("read it again")
+}
+
+fn mtime_ns(m: &Metadata) -> i128 {
+    i128::from(m.mtime()) * 1_000_000_000 + i128::from(m.mtime_nsec())
+}
+
 fn meta_of(m: &Metadata) -> RemoteMeta {
-    let mtime_ns = i128::from(m.mtime()) * 1_000_000_000 + i128::from(m.mtime_nsec());
+    let mtime_ns = mtime_ns(m);
     RemoteMeta {
         size: m.len(),
         version: format!("{mtime_ns}-{}-{}", m.len(), m.ino()),
@@ -184,6 +202,9 @@ impl Backend for FolderBackend {
     async fn stat(&self, name: &str) -> Result<RemoteMeta> {
         let (folder, name) = (Arc::clone(&self.inner), name.to_owned());
         blocking(move || {
+            if let Some(name) = marker::folder_name(&name) {
+                return marker::stat(&folder, name);
+            }
             let path = folder.existing(&name)?;
             match fs::symlink_metadata(path) {
                 Ok(meta) if meta.is_file() => Ok(meta_of(&meta)),
@@ -209,7 +230,11 @@ impl Backend for FolderBackend {
 
     async fn delete(&self, name: &str) -> Result<()> {
         let (folder, name) = (Arc::clone(&self.inner), name.to_owned());
-        blocking(move || write::delete(&folder, &name)).await
+        blocking(move || match marker::folder_name(&name) {
+            Some(name) => marker::delete(&folder, name),
+            None => write::delete(&folder, &name),
+        })
+        .await
     }
 
     async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {

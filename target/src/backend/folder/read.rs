@@ -5,11 +5,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::error::Result;
 use forebay_core::size::{ByteRange, RangeSpec};
 use futures::stream::{self, StreamExt};
 
-use super::{Folder, blocking, meta_of};
+use super::{Folder, blocking, changed, marker, meta_of};
 use crate::backend::{RemoteMeta, RemoteObject};
 
 /// Bytes read at once; a file up to this size costs one hop to a blocking thread.
@@ -31,6 +31,10 @@ pub(super) async fn open(
 ) -> Result<RemoteObject> {
     let (folder, name) = (Arc::clone(folder), name.to_owned());
     let if_version = if_version.map(str::to_owned);
+    if let Some(inner) = marker::folder_name(&name) {
+        let inner = inner.to_owned();
+        return blocking(move || marker::read(&folder, &inner, range, if_version.as_deref())).await;
+    }
     let (reader, range, first) = blocking(move || {
         let mut reader = Reader::open(folder, name, range, if_version.as_deref())?;
         let range = reader.left;
@@ -99,12 +103,4 @@ impl Reader {
         }
         Ok(buffer.into())
     }
-}
-
-fn changed(folder: &Folder, name: &str) -> Error {
-    Error::new(
-        ErrorCode::ObjectChanged,
-        format!("{} changed while it was read", folder.bucket.object_uri(name)),
-    )
-    .hint("read it again")
 }

@@ -1,6 +1,7 @@
 //! Lists the folder in byte order of whole names, a page at a time.
 //!
-//! A folder sorts as its name with a slash behind it: `a-b` comes before `a/b`. Folders that lie
+//! A folder sorts as its name with a slash behind it: `a-b` comes before `a/b`. One that is a marker is
+//! a row of its own, before what is in it. Folders that lie
 //! before the page or outside the prefix are not opened, and big ones are not read and sorted anew
 //! for every page.
 
@@ -14,8 +15,8 @@ use std::time::{Duration, SystemTime};
 use forebay_core::error::Result;
 use forebay_core::name::MAX_OBJECT_NAME;
 
-use super::{Folder, WORK_FILE_PREFIX, meta_of, problem_with};
-use crate::backend::{RemoteEntry, RemotePage};
+use super::{Folder, is_reserved, marker, meta_of, problem_with};
+use crate::backend::{RemoteEntry, RemoteMeta, RemotePage};
 
 /// Folders with fewer entries are read anew each time.
 const BIG: usize = 2_000;
@@ -26,7 +27,17 @@ const SETTLED: Duration = Duration::from_secs(2);
 
 /// Sorted content of big folders, valid as long as the folder's time stamp stays.
 pub(super) struct Listings {
-    kept: Mutex<lru::LruCache<PathBuf, (SystemTime, Arc<[Child]>)>>,
+    kept: Mutex<lru::LruCache<PathBuf, (SystemTime, Arc<Content>)>>,
+}
+
+/// What one folder holds.
+struct Content {
+    /// In the order of their keys.
+    children: Vec<Child>,
+    /// Not even a file of this backend's own is there.
+    is_empty: bool,
+    /// It was put as a marker.
+    is_marked: bool,
 }
 
 /// An entry of one folder. `key` ends in a slash for folders.
@@ -40,31 +51,33 @@ impl Listings {
         Self { kept: Mutex::new(lru::LruCache::new(KEPT)) }
     }
 
-    fn children(&self, path: &Path) -> io::Result<Arc<[Child]>> {
+    fn content(&self, path: &Path) -> io::Result<Arc<Content>> {
         let changed = fs::metadata(path)?.modified()?;
         let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, children)) = lock().get(path)
+        if let Some((at, content)) = lock().get(path)
             && *at == changed
         {
-            return Ok(Arc::clone(children));
+            return Ok(Arc::clone(content));
         }
         let settled = changed.elapsed().is_ok_and(|age| age > SETTLED);
-        let children = read_sorted(path)?;
-        if settled && children.len() >= BIG {
-            lock().put(path.to_owned(), (changed, Arc::clone(&children)));
+        let content = Arc::new(read_sorted(path)?);
+        if settled && content.children.len() >= BIG {
+            lock().put(path.to_owned(), (changed, Arc::clone(&content)));
         }
-        Ok(children)
+        Ok(content)
     }
 }
 
-fn read_sorted(path: &Path) -> io::Result<Arc<[Child]>> {
-    let mut children = Vec::new();
+fn read_sorted(path: &Path) -> io::Result<Content> {
+    let (mut children, mut is_empty, mut is_marked) = (Vec::new(), true, false);
     for entry in fs::read_dir(path)? {
         let entry = entry?;
+        is_empty = false;
         let kind = entry.file_type()?;
         // Names that are not UTF-8 cannot be keys.
         let Ok(mut key) = entry.file_name().into_string() else { continue };
-        if key.starts_with(WORK_FILE_PREFIX) {
+        if is_reserved(&key) {
+            is_marked |= key == marker::MARKER_FILE;
             continue;
         }
         if kind.is_dir() {
@@ -75,7 +88,7 @@ fn read_sorted(path: &Path) -> io::Result<Arc<[Child]>> {
         children.push(Child { key: key.into(), is_link: kind.is_symlink() });
     }
     children.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-    Ok(children.into())
+    Ok(Content { children, is_empty, is_marked })
 }
 
 struct Walk<'a> {
@@ -102,11 +115,11 @@ pub(super) fn list(folder: &Folder, prefix: &str, after: &str, limit: usize) -> 
 }
 
 impl Walk<'_> {
-    /// Adds what is in the folder with the key `key` (empty, or with a slash at its end). Returns
-    /// whether the page is full.
+    /// Adds the folder with the key `key` (empty, or with a slash at its end), if it is a marker, and
+    /// what is in it. Returns whether the page is full.
     fn descend(&mut self, key: &mut String, path: &Path) -> Result<bool> {
-        let children = match self.folder.listings.children(path) {
-            Ok(children) => children,
+        let content = match self.folder.listings.content(path) {
+            Ok(content) => content,
             // Removed since its name was read.
             Err(e)
                 if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
@@ -115,8 +128,25 @@ impl Walk<'_> {
             }
             Err(e) => return Err(self.folder.error(e, "list", key)),
         };
+        let is_marker = content.is_empty || content.is_marked;
+        if is_marker && !key.is_empty() && key.as_str() > self.after && key.starts_with(self.prefix)
+        {
+            // It may be gone by now.
+            let meta = match marker::meta_at(path, content.is_empty) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    return Err(self.folder.error(e, "list", key));
+                }
+                found => found.ok().flatten(),
+            };
+            if let Some(meta) = meta
+                && self.push(key, meta)
+            {
+                return Ok(true);
+            }
+        }
+        let children = &content.children;
         let length = key.len();
-        for child in &children[self.first_of_interest(&children, key)..] {
+        for child in &children[self.first_of_interest(children, key)..] {
             key.truncate(length);
             key.push_str(&child.key);
             if key.len() > MAX_OBJECT_NAME {
@@ -172,9 +202,14 @@ impl Walk<'_> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(e) => return Err(self.folder.error(e, "list", key)),
         };
+        Ok(self.push(key, meta))
+    }
+
+    /// Adds a row. Returns whether the page was full before it.
+    fn push(&mut self, key: &str, meta: RemoteMeta) -> bool {
         if self.page.entries.len() >= self.limit {
             self.page.more = true;
-            return Ok(true);
+            return true;
         }
         self.page.entries.push(RemoteEntry {
             name: key.to_owned(),
@@ -183,6 +218,6 @@ impl Walk<'_> {
             etag: meta.etag,
             mtime_ns: meta.mtime_ns,
         });
-        Ok(false)
+        false
     }
 }

@@ -10,6 +10,7 @@ use forebay_core::size::ByteRange;
 use futures::stream::StreamExt;
 use tokio::io::AsyncWriteExt;
 
+use super::marker::{self, MAX_PUT_ATTEMPTS};
 use super::{Folder, WORK_FILE_PREFIX, blocking, meta_of, problem_with};
 use crate::backend::{PutBody, RemoteMeta};
 
@@ -18,6 +19,70 @@ struct WorkFile {
     path: PathBuf,
     place: PathBuf,
     committed: bool,
+    /// Dropped after the file is removed.
+    folders: MadeFolders,
+}
+
+/// The folders that were made for a put. An empty folder would be a marker that nobody put, so they go
+/// with a put that is given up.
+pub(super) struct MadeFolders {
+    uppermost: Option<PathBuf>,
+    last: PathBuf,
+}
+
+impl MadeFolders {
+    pub(super) fn new(last: &Path) -> Self {
+        Self { uppermost: None, last: last.to_owned() }
+    }
+
+    pub(super) fn keep(&mut self) {
+        self.uppermost = None;
+    }
+
+    /// `mkdir -p` that follows no link and syncs what it makes.
+    pub(super) fn make(&mut self, root: &Path) -> io::Result<()> {
+        let last = self.last.clone();
+        self.make_one(root, &last)
+    }
+
+    fn make_one(&mut self, root: &Path, folder: &Path) -> io::Result<()> {
+        if folder == root {
+            return Ok(());
+        }
+        match fs::symlink_metadata(folder) {
+            Ok(m) if m.is_dir() => {
+                // The folder is real; those above it may still be links.
+                let real = fs::canonicalize(folder)?;
+                return match real == folder {
+                    true => Ok(()),
+                    false => Err(io::ErrorKind::NotADirectory.into()),
+                };
+            }
+            Ok(_) => return Err(io::ErrorKind::NotADirectory.into()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        let parent = folder.parent().unwrap_or(root);
+        self.make_one(root, parent)?;
+        match fs::create_dir(folder) {
+            Ok(()) => {
+                if self.uppermost.as_ref().is_none_or(|known| known.starts_with(folder)) {
+                    self.uppermost = Some(folder.to_owned());
+                }
+                sync_folder(parent)
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.make_one(root, folder),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        if let Some(above) = self.uppermost.as_deref().and_then(Path::parent) {
+            remove_empty_folders(above, Some(&self.last));
+        }
+    }
 }
 
 impl Drop for WorkFile {
@@ -30,6 +95,10 @@ impl Drop for WorkFile {
 }
 
 pub(super) async fn put(folder: &Arc<Folder>, name: &str, body: PutBody) -> Result<RemoteMeta> {
+    if let Some(inner) = marker::folder_name(name) {
+        let (folder, inner, size) = (Arc::clone(folder), inner.to_owned(), body.size);
+        return blocking(move || marker::put(&folder, &inner, size)).await;
+    }
     let failed = |e: io::Error| folder.error(e, "write", name);
     let (work, file) = {
         let (folder, name) = (Arc::clone(folder), name.to_owned());
@@ -46,12 +115,15 @@ pub(super) async fn put(folder: &Arc<Folder>, name: &str, body: PutBody) -> Resu
     blocking(move || commit(&folder, &name, work, &file)).await
 }
 
+/// The refusal to write the object `name`.
+pub(super) fn refusal(folder: &Folder, code: ErrorCode, name: &str, why: &str) -> Error {
+    let uri = folder.bucket.object_uri(&name.escape_debug().to_string());
+    Error::new(code, format!("cannot write {uri} into a folder: {why}"))
+}
+
 /// Creates the folders on the way and the work file.
 fn begin(folder: &Folder, name: &str) -> Result<(WorkFile, File)> {
-    let refuse = |code, why: &str| {
-        let uri = folder.bucket.object_uri(&name.escape_debug().to_string());
-        Error::new(code, format!("cannot write {uri} into a folder: {why}"))
-    };
+    let refuse = |code, why: &str| refusal(folder, code, name, why);
     if let Some(problem) = problem_with(name) {
         return Err(refuse(ErrorCode::InvalidName, problem)
             .hint("names in a folder bucket are clean relative paths"));
@@ -61,11 +133,16 @@ fn begin(folder: &Folder, name: &str) -> Result<(WorkFile, File)> {
     let work_name = format!("{WORK_FILE_PREFIX}{:016x}", rand::random::<u64>());
     let path = parent.join(work_name);
     // A delete may remove a folder that just became empty between its creation and its use.
-    for _ in 0..8 {
-        match make_folders(&folder.root, &parent) {
+    let mut folders = MadeFolders::new(&parent);
+    for _ in 0..MAX_PUT_ATTEMPTS {
+        match folders.make(&folder.root) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
                 return Err(refuse(ErrorCode::Conflict, "a part of its path is a file or a link"));
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                folder.check_root_exists()?;
+                continue;
             }
             Err(e) => return Err(write_error(folder, e, name)),
         }
@@ -73,35 +150,24 @@ fn begin(folder: &Folder, name: &str) -> Result<(WorkFile, File)> {
             return Err(refuse(ErrorCode::Conflict, "a folder of that name is there"));
         }
         match File::options().write(true).create_new(true).open(&path) {
-            Ok(file) => return Ok((WorkFile { path, place, committed: false }, file)),
+            Ok(file) => return Ok((WorkFile { path, place, committed: false, folders }, file)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => folder.check_root_exists()?,
             Err(e) => return Err(write_error(folder, e, name)),
         }
     }
-    Err(refuse(ErrorCode::Unavailable, "its folder is being removed all the time"))
+    Err(marker::removed_again(folder, name))
 }
 
-/// `mkdir -p` that follows no link and syncs what it makes.
-fn make_folders(root: &Path, folder: &Path) -> io::Result<()> {
-    if folder == root {
-        return Ok(());
-    }
-    match fs::symlink_metadata(folder) {
-        Ok(m) if m.is_dir() => {
-            // The folder is real; those above it may still be links.
-            let real = fs::canonicalize(folder)?;
-            return if real == folder { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) };
+/// Removes `folder` and those above it, below `root`, as far as they are empty. One that was put as a
+/// marker has a file in it, so it stays.
+pub(super) fn remove_empty_folders(root: &Path, folder: Option<&Path>) {
+    let mut above = folder;
+    while let Some(folder) = above.filter(|p| *p != root) {
+        match fs::remove_dir(folder) {
+            // A name that is too long was never made.
+            Err(e) if !matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENAMETOOLONG)) => break,
+            _ => above = folder.parent(),
         }
-        Ok(_) => return Err(io::ErrorKind::NotADirectory.into()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(e),
-    }
-    let parent = folder.parent().unwrap_or(root);
-    make_folders(root, parent)?;
-    match fs::create_dir(folder) {
-        Ok(()) => sync_folder(parent),
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => make_folders(root, folder),
-        Err(e) => Err(e),
     }
 }
 
@@ -111,16 +177,17 @@ fn commit(folder: &Folder, name: &str, mut work: WorkFile, file: &File) -> Resul
     let meta = meta_of(&file.metadata().map_err(failed)?);
     fs::rename(&work.path, &work.place).map_err(failed)?;
     work.committed = true;
+    work.folders.keep();
     sync_folder(work.place.parent().unwrap_or(&folder.root)).map_err(failed)?;
     Ok(meta)
 }
 
-fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
 /// As [`Folder::error`], but for a name that cannot be written rather than is not there.
-fn write_error(folder: &Folder, e: io::Error, name: &str) -> Error {
+pub(super) fn write_error(folder: &Folder, e: io::Error, name: &str) -> Error {
     let uri = folder.bucket.object_uri(name);
     match e.raw_os_error() {
         Some(libc::ENAMETOOLONG) => {
@@ -134,7 +201,7 @@ fn write_error(folder: &Folder, e: io::Error, name: &str) -> Error {
     }
 }
 
-/// Removes the file, and the folders above it that became empty: keys have no folders.
+/// Removes the file, and the folders above it that became empty and were not put as markers.
 pub(super) fn delete(folder: &Folder, name: &str) -> Result<()> {
     folder.existing(name)?;
     let path = folder.root.join(name);
@@ -143,12 +210,6 @@ pub(super) fn delete(folder: &Folder, name: &str) -> Result<()> {
         return Err(folder.bucket.object_not_found(name));
     }
     fs::remove_file(&path).map_err(|e| folder.error(e, "delete", name))?;
-    let mut above = path.parent();
-    while let Some(parent) = above.filter(|p| *p != folder.root) {
-        if fs::remove_dir(parent).is_err() {
-            break;
-        }
-        above = parent.parent();
-    }
+    remove_empty_folders(&folder.root, path.parent());
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::{Fixture, conformance, content, failure, list_all, read};
 use crate::backend::PutBody;
 use crate::backend::folder::FolderBackend;
 
-async fn open(name: &str, root: &Path, allowed: &Path) -> (Bucket, FolderBackend) {
+pub(super) async fn open(name: &str, root: &Path, allowed: &Path) -> (Bucket, FolderBackend) {
     let bucket = Bucket::new(Provider::Ais, name).unwrap();
     let backend = FolderBackend::open(bucket.clone(), root.into(), &[allowed.into()]).await;
     (bucket, backend.unwrap())
@@ -45,7 +45,7 @@ pub(super) async fn fixture() -> Option<Fixture> {
 conformance!(fixture);
 conformance!(fixture: a_content_type_comes_back);
 
-fn root_of(f: &Fixture) -> PathBuf {
+pub(super) fn root_of(f: &Fixture) -> PathBuf {
     f._folder.as_ref().unwrap().path().join("root")
 }
 
@@ -92,11 +92,17 @@ async fn names_that_are_no_clean_path_do_not_exist_and_cannot_be_written() {
         "..",
         ".",
         "a//b",
-        "a/",
+        "/",
+        "a//",
+        "../",
+        "a/../",
         "a/./b",
         "nul\0",
         ".forebay-tmp-1",
         "a/.forebay-tmp-1",
+        "a/.forebay-tmp-1/",
+        "a/.forebay-marker",
+        ".forebay-marker/",
     ] {
         assert_eq!(failure(f.backend.stat(name).await).code, ErrorCode::ObjectNotFound, "{name}");
         let error = failure(f.backend.get(name, None, None).await);
@@ -105,10 +111,13 @@ async fn names_that_are_no_clean_path_do_not_exist_and_cannot_be_written() {
         let error = failure(f.backend.put(name, PutBody::from_bytes("x")).await);
         assert_eq!(error.code, ErrorCode::InvalidName, "{name}");
     }
-    let long = "x".repeat(300);
-    assert_eq!(failure(f.backend.stat(&long).await).code, ErrorCode::ObjectNotFound);
-    let error = failure(f.backend.put(&long, PutBody::from_bytes("x")).await);
-    assert_eq!(error.code, ErrorCode::InvalidName);
+    for long in ["x".repeat(300), format!("a/b/{}", "x".repeat(300))] {
+        for (name, body) in [(long.clone(), "x"), (format!("{long}/"), "")] {
+            assert_eq!(failure(f.backend.stat(&name).await).code, ErrorCode::ObjectNotFound);
+            let error = failure(f.backend.put(&name, PutBody::from_bytes(body)).await);
+            assert_eq!(error.code, ErrorCode::InvalidName, "{name}: {error}");
+        }
+    }
     for prefix in ["../", "//", "./", "a/../", "/", ".."] {
         assert!(list_all(&*f.backend, prefix, 10).await.is_empty(), "{prefix}");
     }
@@ -129,7 +138,7 @@ async fn links_do_not_lead_out_of_the_root() {
     symlink(&root, root.join("loop")).unwrap();
     symlink("real", root.join("alias")).unwrap();
     symlink("nowhere", root.join("dangling")).unwrap();
-    for name in ["leak", "dir/file", "loop/real", "dangling", "dir", "loop"] {
+    for name in ["leak", "dir/file", "loop/real", "dangling", "dir", "loop", "dir/", "dir/deep/"] {
         assert_eq!(failure(f.backend.stat(name).await).code, ErrorCode::ObjectNotFound, "{name}");
         let error = failure(f.backend.get(name, None, None).await);
         assert_eq!(error.code, ErrorCode::ObjectNotFound, "{name}");
@@ -137,6 +146,11 @@ async fn links_do_not_lead_out_of_the_root() {
     for name in ["dir/new", "dir/deep/new", "dir/made/new", "loop/new"] {
         let error = failure(f.backend.put(name, PutBody::from_bytes("x")).await);
         assert_eq!(error.code, ErrorCode::Conflict, "{name}");
+    }
+    for name in ["dir/", "dir/deep/", "dir/made/", "loop/new/", "alias/"] {
+        let error = failure(f.backend.put(name, PutBody::from_bytes("")).await);
+        assert_eq!(error.code, ErrorCode::Conflict, "{name}");
+        assert_eq!(failure(f.backend.delete(name).await).code, ErrorCode::ObjectNotFound, "{name}");
     }
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 2, "nothing was written outside");
     assert_eq!(read(&*f.backend, "alias").await.unwrap(), "inside");

@@ -8,6 +8,7 @@ mod decorators;
 mod endless;
 mod fake_gcs;
 mod folder;
+mod folder_markers;
 mod gcs;
 mod gcs_compose;
 mod minio;
