@@ -1,9 +1,10 @@
 //! Buckets of another cluster, attached by an alias: read once, kept, written through.
 
+use forebay_core::job::{JobKind, Selection};
 use forebay_core::size::RangeSpec;
 use forebay_core::v1::list::ListMsg;
 use forebay_core::{Bucket, ErrorCode};
-use forebay_tests::cluster::native;
+use forebay_tests::cluster::{folder_backend, native, run_job};
 use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::{Cluster, Options, http};
 
@@ -102,6 +103,70 @@ async fn an_object_replaced_there_is_seen_where_freshness_is_always() {
     there.delete(&native("fresh"), "x").await.unwrap();
     there.put(&native("fresh"), "x", "new", None).await.unwrap();
     assert_eq!(here.get_bytes(&bucket, "x", None).await.unwrap(), "new");
+}
+
+/// What near clients are told of an object: by HEAD, with the bytes, and in a listing.
+async fn told(near: &Cluster, bucket: &Bucket, name: &str) -> [(String, String); 3] {
+    let url = format!("{}/v1/objects/{}/{name}?namespace=%40far%23", near.endpoint, bucket.name);
+    let of = |method: &str| {
+        let answer = http::request(method, &url).follow();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let header = |name: &str| answer.header(name).unwrap_or_default().to_owned();
+        (header("etag"), header("ais-version"))
+    };
+    let head = of("HEAD");
+    let msg = ListMsg { props: "name,version".into(), ..ListMsg::default() };
+    let page = near.client().list_page(bucket, &msg).await.unwrap();
+    let row = page.entries.into_iter().find(|row| row.name == name).unwrap();
+    let listed = (head.0.clone(), row.version);
+    [head, of("GET"), listed]
+}
+
+#[tokio::test]
+async fn an_object_has_one_etag_before_and_after_the_other_cluster_caches_it() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("behind");
+    std::fs::create_dir(&folder).unwrap();
+    let folder_roots = vec![root.path().to_owned()];
+    let far = Cluster::start(Options { targets: 2, folder_roots, ..Options::default() });
+    let near = Cluster::start(Options { targets: 2, ..Options::default() });
+    near.client().attach_cluster("far", &far.endpoint).await.unwrap();
+    far.client().create_bucket(&native("behind"), Some(folder_backend(&folder))).await.unwrap();
+    let bucket = attached("behind");
+    std::fs::write(folder.join("x"), "first").unwrap();
+    near.client().head_bucket(&bucket).await.unwrap();
+    near.client().set_bucket(&bucket, serde_json::json!({ "freshness": "always" })).await.unwrap();
+    let here = near.client();
+    let fetched =
+        || near.metric("forebay_backend_requests_total", &["provider=\"ais\"", "op=\"get\""]);
+
+    let head = |name: &str| {
+        let url = format!("{}/v1/objects/behind/{name}?namespace=%40far%23", near.endpoint);
+        let answer = http::request("HEAD", &url).follow();
+        answer.header("etag").unwrap_or_default().to_owned()
+    };
+    let cold = head("x");
+    assert!(!cold.is_empty());
+    // Now both clusters have a copy, the other one with a checksum of its own.
+    assert_eq!(here.get_bytes(&bucket, "x", None).await.unwrap(), "first");
+    assert_eq!(far.client().get_bytes(&native("behind"), "x", None).await.unwrap(), "first");
+    let first = told(&near, &bucket, "x").await;
+    for (etag, version) in &first {
+        assert_eq!((etag, version), (&cold, &first[0].1), "{first:?}");
+    }
+    assert_eq!(fetched(), 1.0, "what the other cluster keeps does not make it another object");
+
+    // A copy that the other cluster drops, and one that it never had, change nothing.
+    let selection = Selection::Names(vec!["x".into()]);
+    assert_eq!(run_job(&far, JobKind::Evict, &native("behind"), selection).await, 1);
+    assert_eq!(told(&near, &bucket, "x").await, first);
+    assert_eq!(fetched(), 1.0);
+
+    std::fs::write(folder.join("x"), "second").unwrap();
+    let selection = Selection::Names(vec!["x".into()]);
+    run_job(&far, JobKind::Evict, &native("behind"), selection).await;
+    assert_eq!(here.get_bytes(&bucket, "x", None).await.unwrap(), "second");
+    assert_ne!(head("x"), cold);
 }
 
 #[tokio::test]

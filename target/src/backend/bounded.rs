@@ -12,8 +12,9 @@ use crate::egress::innermost;
 pub(super) const MAX_ERROR_BYTES: usize = 1 << 20;
 /// Bytes of a listing, or of any other answer that is parsed as a whole.
 pub(super) const MAX_LISTING_BYTES: usize = 64 << 20;
-/// Bytes of an answer's headers.
-const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Bytes of an answer's headers. The HTTP library ends a connection whose answer has more than 100
+/// headers, or 400 KiB of them, before it has read the rest.
+pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
 /// How long a refusal's body may take.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -70,6 +71,15 @@ pub(super) async fn read_listing(mut answer: Response) -> Result<Bytes, Unread> 
 
 /// Whether the headers of an answer are more than any such server sends.
 pub(super) fn has_long_head(answer: &Response) -> bool {
-    let bytes = answer.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
-    bytes.sum::<usize>() > MAX_HEAD_BYTES
+    is_long_head(answer.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())))
+}
+
+/// Whether these headers are more than any such server sends.
+pub(super) fn is_long_head<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>) -> bool {
+    headers.map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_HEAD_BYTES
+}
+
+/// What is said of an answer whose headers are too long.
+pub(super) fn long_head() -> String {
+    format!("its answer has more than {MAX_HEAD_BYTES} bytes of headers, which is the limit")
 }

@@ -21,7 +21,7 @@ use super::billed::Billed;
 use super::credentials::{Account, AzureCredentials, entra, key_bytes, names_entra};
 use super::sign::SharedKey;
 use crate::backend::RetryPolicy;
-use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES};
+use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
 use crate::egress::innermost;
 
 /// How Azure Blob Storage is spoken to.
@@ -112,7 +112,7 @@ impl AzureClient {
 
 /// Clients made so far.
 pub(crate) struct AzureClients {
-    settings: AzureSettings,
+    pub(super) settings: AzureSettings,
     clients: Mutex<HashMap<Option<String>, Arc<AzureClient>>>,
 }
 
@@ -187,6 +187,11 @@ struct BoundedAnswers(Arc<dyn HttpClient>);
 impl HttpClient for BoundedAnswers {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
         let (status, headers, body) = self.0.execute_request(request).await?.deconstruct();
+        if is_long_head(
+            headers.iter().map(|(name, value)| (name.as_str(), value.as_str().as_bytes())),
+        ) {
+            return Err(azure_core::Error::with_message(ErrorKind::Io, long_head()));
+        }
         let parses = request.url().query_pairs().any(|(key, _)| key == "comp" || key == "restype");
         let mut left = match u16::from(status) {
             ..300 if request.method() == Method::Get && !parses => {

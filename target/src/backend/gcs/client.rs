@@ -9,18 +9,17 @@ use google_cloud_auth::credentials::anonymous::Builder as Anonymous;
 use google_cloud_auth::credentials::{CacheableResource, Credentials};
 use google_cloud_gax::retry_policy::NeverRetry;
 use google_cloud_storage::client::Storage;
-use google_cloud_storage::read_resume_policy::NeverResume;
 use reqwest::{RequestBuilder, Response, Url};
 use tokio::sync::Mutex;
 
 use super::credentials::Renewed;
 use super::error::{CREDENTIALS_HINT, Failure};
 use crate::backend::RetryPolicy;
-use crate::backend::bounded::has_long_head;
+use crate::backend::bounded::{has_long_head, long_head};
 use crate::egress::innermost;
 
 /// Google's own address.
-const GOOGLE: &str = "https://storage.googleapis.com";
+pub(super) const GOOGLE: &str = "https://storage.googleapis.com";
 
 /// How Google Cloud Storage is spoken to.
 #[derive(Clone, Debug)]
@@ -36,6 +35,8 @@ pub struct GcsSettings {
     pub chunk_size: u64,
     /// For single chunks.
     pub chunk_retry: RetryPolicy,
+    /// Whether Google's crate writes small objects at other hosts, too. For tests.
+    pub crate_for_all: bool,
 }
 
 impl Default for GcsSettings {
@@ -47,6 +48,7 @@ impl Default for GcsSettings {
             resumable_above: 64 << 20,
             chunk_size: 16 << 20,
             chunk_retry: RetryPolicy::default(),
+            crate_for_all: false,
         }
     }
 }
@@ -70,9 +72,9 @@ fn emulator_url(host: &str) -> Option<String> {
 
 /// Clients for one endpoint.
 pub(crate) struct GcsClient {
-    /// Google's crate, which reads and writes objects.
-    pub(super) storage: Storage,
-    /// For what the crate does by gRPC only.
+    /// Google's crate, which writes small objects. Of Google's own hosts alone: it collects whatever a
+    /// server sends with a refusal, however long, and anybody may name an endpoint in a bucket.
+    pub(super) storage: Option<Storage>,
     http: reqwest::Client,
     credentials: Credentials,
     /// For people, and where paths begin: a URL without a slash at its end.
@@ -112,7 +114,7 @@ impl GcsClient {
     pub(super) async fn send_bare(request: RequestBuilder) -> Result<Response, Failure> {
         let answer = request.send().await.map_err(|e| Failure::of_http(&e))?;
         if has_long_head(&answer) {
-            return Err(Failure::Nonsense("its answer has too many headers".into()));
+            return Err(Failure::Nonsense(long_head()));
         }
         match answer.status().as_u16() {
             400.. => Err(Failure::of_answer(answer).await),
@@ -123,7 +125,7 @@ impl GcsClient {
 
 /// Clients made so far.
 pub(crate) struct GcsClients {
-    settings: GcsSettings,
+    pub(super) settings: GcsSettings,
     clients: Mutex<HashMap<String, Arc<GcsClient>>>,
 }
 
@@ -163,14 +165,16 @@ impl GcsClients {
             .with_credentials(credentials.clone())
             // Retries are a decorator's.
             .with_retry_policy(NeverRetry)
-            .with_read_resume_policy(NeverResume)
             .build()
             .await
             .map_err(|e| unusable(&e))?;
+        let storage = (is_google(&url) || self.settings.crate_for_all).then_some(storage);
         let http = reqwest::Client::builder()
             .connect_timeout(self.settings.connect_timeout)
             // A chunk that is not sent in full is answered by 308, which is no redirect here.
             .redirect(reqwest::redirect::Policy::none())
+            // Objects are kept as they are stored, packed or not.
+            .no_gzip()
             .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| unusable(&e))?;
@@ -191,7 +195,7 @@ fn credentials_for(url: &Url) -> Result<Credentials> {
     })
 }
 
-fn is_google(url: &Url) -> bool {
+pub(super) fn is_google(url: &Url) -> bool {
     let google = url.host_str().is_some_and(|host| host.ends_with(".googleapis.com"));
     google && url.scheme() == "https"
 }

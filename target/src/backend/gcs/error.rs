@@ -6,7 +6,6 @@ use std::error::Error as StdError;
 use forebay_core::error::{Error, ErrorCode};
 use google_cloud_gax::error::CredentialsError;
 use google_cloud_storage::Error as CrateError;
-use google_cloud_storage::error::ReadError;
 use http::HeaderMap;
 
 use crate::backend::bounded::read_error;
@@ -81,14 +80,6 @@ impl Failure {
             let retry_after = e.http_headers().and_then(after);
             let date = e.http_headers().and_then(|headers| text(headers, "date"));
             return Self::Refused { status, said, retry_after, date };
-        }
-        let read = e.source().and_then(|cause| cause.downcast_ref::<ReadError>());
-        match read {
-            Some(ReadError::ChecksumMismatch(how)) => return Self::Damaged(how.to_string()),
-            Some(ReadError::ShortRead(left)) => {
-                return Self::Unreachable(format!("{left} bytes were missing"));
-            }
-            _ => {}
         }
         match () {
             () if e.is_authentication() => {

@@ -1,5 +1,5 @@
-//! Buckets of Google Cloud Storage: objects are read and written by Google's crate, the rest is the
-//! JSON API (docs/decisions.md says why).
+//! Buckets of Google Cloud Storage: small objects are written by Google's crate, the rest is the JSON
+//! API (docs/decisions.md says why).
 //!
 //! The crate's own retries are off: those are a decorator's.
 
@@ -21,7 +21,6 @@ use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
 use forebay_node::bill::Bill;
-use google_cloud_storage::client::Storage;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder};
 
@@ -56,12 +55,6 @@ impl GcsBackend {
     /// Requests stand on this bill.
     pub(crate) fn billing(self, bill: Arc<Bill>) -> Self {
         Self { bill, ..self }
-    }
-
-    /// Google's crate, for one request of this class.
-    fn storage(&self, class: RequestClass) -> &Storage {
-        self.bill.request(class);
-        &self.client.storage
     }
 
     /// A request of this class, to be sent once.

@@ -1,4 +1,5 @@
-//! Puts: small objects by Google's crate in one request, large ones in chunks of an upload session.
+//! Puts: to Google small objects by Google's crate in one request; large ones, and all to other hosts,
+//! in chunks of an upload session.
 //!
 //! The source is read once before, for the checksum that Google compares with what arrives: an
 //! object that is not what was sent never becomes visible, and a source that fails sends nothing.
@@ -15,6 +16,7 @@ use forebay_core::bill::RequestClass;
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
 use futures::{StreamExt, TryStreamExt};
+use google_cloud_storage::client::Storage;
 use google_cloud_storage::streaming_source::{Seek, SizeHint, StreamingSource};
 use reqwest::{Body, Method, Response};
 use serde_json::json;
@@ -23,6 +25,7 @@ use tokio::time::timeout;
 use super::client::GcsClient;
 use super::list::Resource;
 use super::{Facts, Failure, GcsBackend};
+use crate::backend::bounded::{Unread, read_listing};
 use crate::backend::source::{SourceError, check_custom, kept_content_type, md5_bytes};
 use crate::backend::{BodyStream, PutBody, RemoteMeta};
 
@@ -36,10 +39,10 @@ pub(super) async fn put(backend: &GcsBackend, name: &str, body: PutBody) -> Resu
     check_custom(&body, "Google Cloud Storage")?;
     let sums =
         Sums { crc32c: crc32c(&body).await?, md5: body.md5.as_deref().map(md5_bytes).transpose()? };
-    let meta = if body.size > backend.client.settings.resumable_above {
-        in_chunks(backend, name, &body, &sums).await?
-    } else {
-        at_once(backend, name, &body, &sums).await?
+    let is_small = body.size <= backend.client.settings.resumable_above;
+    let meta = match backend.client.storage.as_ref().filter(|_| is_small) {
+        Some(storage) => at_once(backend, storage, name, &body, &sums).await?,
+        None => in_chunks(backend, name, &body, &sums).await?,
     };
     Ok(RemoteMeta {
         content_type: kept_content_type(body.content_type.as_deref()),
@@ -66,14 +69,15 @@ async fn crc32c(body: &PutBody) -> Result<u32> {
 
 async fn at_once(
     backend: &GcsBackend,
+    storage: &Storage,
     name: &str,
     body: &PutBody,
     sums: &Sums,
 ) -> Result<RemoteMeta> {
     let failed = SourceError::default();
     let source = Source::new(body.clone(), failed.clone());
-    let mut request = backend
-        .storage(RequestClass::A)
+    backend.bill.request(RequestClass::A);
+    let mut request = storage
         .write_object(backend.resource(), name, source)
         .set_metadata(body.custom.clone())
         .with_known_crc32c(sums.crc32c)
@@ -202,7 +206,8 @@ impl Upload<'_> {
         let settings = &self.backend.client.settings;
         let chunk = settings.chunk_size.next_multiple_of(CHUNK_UNIT).max(CHUNK_UNIT);
         let range = ByteRange { start: at, end: (at + chunk).min(self.body.size) };
-        let step = self.send(Some(range)).await?;
+        // An object without content ends by the question itself: it has no range.
+        let step = self.send((!range.is_empty()).then_some(range)).await?;
         self.forward(at, step)
     }
 
@@ -265,7 +270,12 @@ impl Upload<'_> {
 
 async fn read_step(answer: Response) -> Result<Step, Failure> {
     if answer.status().as_u16() != RESUME_INCOMPLETE {
-        let object = answer.json().await.map_err(|e| Failure::of_http(&e))?;
+        let body = read_listing(answer).await.map_err(|unread| match unread {
+            Unread::Broken(e) => Failure::of_http(&e),
+            Unread::TooLong => Failure::Nonsense(unread.why()),
+        })?;
+        let object = serde_json::from_slice(&body);
+        let object = object.map_err(|e| Failure::Nonsense(format!("unreadable: {e}")))?;
         return Ok(Step::Done(Box::new(object)));
     }
     let Some(range) = answer.headers().get("range") else { return Ok(Step::Persisted(0)) };

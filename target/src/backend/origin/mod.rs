@@ -24,7 +24,7 @@ use futures::stream;
 use reqwest::{Method, RequestBuilder, Response, Url};
 use tokio::time::timeout;
 
-use super::bounded::has_long_head;
+use super::bounded::{has_long_head, long_head};
 use super::content_headers;
 use super::place::Place;
 use super::source::{content_range, kept_content_type};
@@ -87,9 +87,7 @@ impl OriginBackend {
     async fn send(&self, request: RequestBuilder, name: Option<&str>) -> Result<Response> {
         self.bill.request(RequestClass::Request);
         match timeout(self.settings.read_timeout, request.send()).await {
-            Ok(Ok(answer)) if has_long_head(&answer) => {
-                Err(self.errors.unavailable("its answer has too many headers"))
-            }
+            Ok(Ok(answer)) if has_long_head(&answer) => Err(self.errors.unavailable(&long_head())),
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(e)) => Err(self.errors.of_send(&e, name)),
             Err(_) => Err(self.errors.unavailable("it did not answer in time")),
@@ -170,6 +168,8 @@ impl Backend for OriginBackend {
         let url: Url = self.client.url(&format!("{}/", self.origin.as_str()))?;
         let answer = self.send(self.client.request(Method::HEAD, url), None).await?;
         match answer.status().as_u16() {
+            // It serves files and no questions about them.
+            501 => Ok(()),
             500.. => Err(self.errors.refused(answer, None).await),
             _ => Ok(()),
         }

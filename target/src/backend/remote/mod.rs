@@ -1,7 +1,9 @@
 //! Buckets of another cluster, Forebay or AIStore, by the protocol that both speak (v1).
 //!
-//! A version is the object's version there with its checksum: a number alone begins anew when an
-//! object is deleted and made again.
+//! A version is the object's version there. That of a native object is a number that begins anew when
+//! the object is deleted and made again, so its checksum belongs to the version, too. An object that has a
+//! backend there has the version of that backend; its checksum comes and goes with the copy in the other
+//! cluster, and counts for nothing here.
 
 mod error;
 mod walk;
@@ -27,7 +29,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Body, Client, Method, RequestBuilder, Response};
 use tokio::time::timeout;
 
-use super::bounded::{has_long_head, read_listing};
+use super::bounded::{has_long_head, long_head, read_listing};
 use super::place::Place;
 use super::source::{SourceError, content_range};
 use super::{After, Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
@@ -137,7 +139,7 @@ impl RemoteBackend {
             Err(_) => return Err(self.errors.unavailable("it did not answer in time")),
         };
         if has_long_head(&answer) {
-            return Err(self.errors.unavailable("its answer has too many headers"));
+            return Err(self.errors.unavailable(&long_head()));
         }
         match answer.status().as_u16() {
             400.. => Err(self.explain(self.errors.refused(answer, name).await).await),
@@ -201,10 +203,19 @@ fn entry(entry: forebay_core::v1::list::Entry) -> RemoteEntry {
     RemoteEntry { name: entry.name, size, version, etag, mtime_ns }
 }
 
+/// Digits of the number of the writes of a native object, at most: a generation of Google's has 16.
+const MAX_WRITES_DIGITS: usize = 12;
+
+/// Whether this is the version of a native object.
+fn counts_writes(version: &str) -> bool {
+    version.len() <= MAX_WRITES_DIGITS && version.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// What tells one content from another, the same in listings as elsewhere.
 fn facts(size: u64, version: &str, checksum: &str) -> RemoteMeta {
+    let checksum = if counts_writes(version) { checksum } else { "" };
     let version = match (version, checksum) {
-        ("", "") => String::new(),
+        (version, "") => version.to_owned(),
         (version, checksum) => format!("{version}.{checksum}"),
     };
     RemoteMeta { size, etag: checksum.to_owned(), version, ..RemoteMeta::default() }
@@ -336,5 +347,26 @@ impl Backend for RemoteBackend {
             more,
             ..RemotePage::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_belongs_to_the_version_of_a_native_object_alone() {
+        let of = |version, checksum| {
+            let meta = facts(7, version, checksum);
+            (meta.version.clone(), meta.shown_etag())
+        };
+        assert_eq!(of("3", "abc"), ("3.abc".into(), "abc".into()));
+        assert_ne!(of("1", "abc"), of("1", "def"), "deleted and made again");
+        assert_eq!(of("", "abc"), (".abc".into(), "abc".into()));
+        let (cold, cached) = (of("1795260811-7-99", ""), of("1795260811-7-99", "abc"));
+        assert_eq!(cold, cached, "of a folder there");
+        assert_eq!(of("1795260811270448", ""), of("1795260811270448", "abc"), "of Google there");
+        assert_eq!(of("3.abc", ""), of("3.abc", "def"), "of a third cluster there");
+        assert_ne!(cold, of("1795260812-7-99", ""));
     }
 }

@@ -26,13 +26,13 @@ use http_body_util::Limited;
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::backend::RetryPolicy;
-use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES};
+use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
 
 /// Region that is signed for when nothing names one.
-const DEFAULT_REGION: &str = "us-east-1";
+pub(super) const DEFAULT_REGION: &str = "us-east-1";
 
 /// Longest wait for credentials that somebody hands out.
-const CREDENTIALS_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const CREDENTIALS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A key pair given by hand.
 #[derive(Clone)]
@@ -149,6 +149,9 @@ impl Intercept for BoundedAnswers {
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let response = context.response_mut();
+        if is_long_head(response.headers().iter_bytes()) {
+            return Err(long_head().into());
+        }
         let most = match response.status().is_success() {
             true if config.load::<ReadsObject>().is_some() => return Ok(()),
             true => MAX_LISTING_BYTES,
@@ -162,8 +165,8 @@ impl Intercept for BoundedAnswers {
 
 /// Clients made so far.
 pub(crate) struct S3Clients {
-    settings: S3Settings,
-    base: OnceCell<SdkConfig>,
+    pub(super) settings: S3Settings,
+    pub(super) base: OnceCell<SdkConfig>,
     clients: Mutex<HashMap<Option<String>, Arc<S3Client>>>,
 }
 
@@ -208,7 +211,7 @@ impl S3Clients {
             config = config.endpoint_url(url).force_path_style(true);
         }
         let region = base.region().map_or(DEFAULT_REGION, Region::as_ref);
-        let shown = endpoint.map_or_else(|| format!("Amazon S3 ({region})"), str::to_owned);
+        let shown = shown_endpoint(endpoint, region);
         Ok(S3Client {
             sdk: Client::from_conf(config.build()),
             endpoint: shown,
@@ -217,9 +220,14 @@ impl S3Clients {
     }
 }
 
+/// Where calls go, for people.
+pub(super) fn shown_endpoint(endpoint: Option<&str>, region: &str) -> String {
+    endpoint.map_or_else(|| format!("Amazon S3 ({region})"), str::to_owned)
+}
+
 /// What does not depend on the endpoint. The region is not asked of the machine's metadata
 /// service, which costs seconds where there is none.
-async fn load_base(settings: &S3Settings) -> SdkConfig {
+pub(super) async fn load_base(settings: &S3Settings) -> SdkConfig {
     let region = RegionProviderChain::first_try(settings.region.clone().map(Region::new))
         .or_else(EnvironmentVariableRegionProvider::new())
         .or_else(ProfileFileRegionProvider::new())

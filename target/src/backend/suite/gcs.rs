@@ -9,13 +9,14 @@ use std::time::Duration;
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
 use forebay_core::error::ErrorCode;
 use forebay_core::name::{Bucket, Provider};
+use forebay_core::size::ByteRange;
 use md5::{Digest, Md5};
 
 use super::fake_gcs::endpoint;
 use super::scripted::{self, Asked};
 use super::{Fixture, conformance, content, failure, list_all, read};
 use crate::backend::gcs::{GcsBackend, GcsClient, GcsClients, GcsSettings};
-use crate::backend::{Backend, BackendSettings, Backends, PutBody, RetryPolicy};
+use crate::backend::{Backend, BackendSettings, Backends, PutBody, RetryPolicy, content_headers};
 
 fn quick() -> RetryPolicy {
     RetryPolicy { first_pause: Duration::from_millis(1), ..RetryPolicy::default() }
@@ -39,6 +40,10 @@ pub(super) struct Opened {
 
 /// A new bucket at the emulator.
 pub(super) async fn open() -> Option<Opened> {
+    open_with(settings).await
+}
+
+async fn open_with(settings: impl Fn(&str) -> GcsSettings) -> Option<Opened> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let endpoint = endpoint().await?;
     let client = GcsClients::new(settings(&endpoint)).client(None).await.unwrap();
@@ -52,7 +57,11 @@ pub(super) async fn open() -> Option<Opened> {
 }
 
 async fn fixture() -> Option<Fixture> {
-    let opened = open().await?;
+    fixture_with(settings).await
+}
+
+pub(super) async fn fixture_with(settings: impl Fn(&str) -> GcsSettings) -> Option<Fixture> {
+    let opened = open_with(settings).await?;
     let missing_bucket = Bucket::new(Provider::Gcp, "no-such-bucket").unwrap();
     let missing = GcsBackend::new(opened.client, missing_bucket.clone(), "no-such-bucket");
     Some(Fixture {
@@ -132,6 +141,74 @@ pub(super) async fn scripted(
     let client = GcsClients::new(settings(&endpoint)).client(None).await.unwrap();
     let bucket = Bucket::new(Provider::Gcp, "far").unwrap();
     (GcsBackend::new(client, bucket, "far"), seen)
+}
+
+#[tokio::test]
+async fn a_read_tells_every_header_that_was_put_as_a_look_does() {
+    let Some(gcs) = open().await else { return };
+    let headers = content_headers(|name| {
+        let value = match name {
+            "content-encoding" => "br",
+            "content-language" => "pl",
+            "content-disposition" => "attachment; filename=\"x\"",
+            _ => "public, max-age=60",
+        };
+        Some(value.to_owned())
+    });
+    for (name, size) in [("small", 1000), ("large", 7 << 20)] {
+        let mut body = PutBody::from_bytes(content(size, 4));
+        body.headers = headers.clone();
+        gcs.backend.put(name, body).await.unwrap();
+        assert_eq!(gcs.backend.stat(name).await.unwrap().headers, headers, "{name}");
+        for range in [None, Some(ByteRange { start: 3, end: 9 })] {
+            let got = gcs.backend.get(name, range, None).await.unwrap();
+            assert_eq!(got.meta.headers, headers, "{name} {range:?}");
+        }
+    }
+}
+
+/// As Google answers: with an encoding of nothing, several checksums, and a Cache-Control that nobody set.
+fn google_says(cache_control: &str, crc32c: &str, length: usize) -> String {
+    format!(
+        "200 OK\r\nx-goog-generation: 1795260811270448\r\nx-goog-hash: crc32c={crc32c}\r\n\
+         x-goog-hash: md5=XUFAKrxLKna5cZ2REBfFkg==\r\nx-goog-stored-content-length: {length}\r\n\
+         x-goog-stored-content-encoding: identity\r\ncache-control: {cache_control}"
+    )
+}
+
+#[tokio::test]
+async fn a_cache_control_that_nobody_set_is_not_told() {
+    for (said, told) in [
+        ("private, max-age=0", None),
+        ("public, max-age=3600", None),
+        ("no-cache, no-store, max-age=0, must-revalidate", None),
+        ("no-store", Some("no-store")),
+    ] {
+        let (backend, _) =
+            scripted(move |_| (google_says(said, "mnG7TA==", 5), "hello".into())).await;
+        let got = backend.get("x", None, None).await.unwrap();
+        assert_eq!(got.meta.headers.get("cache-control").map(String::as_str), told, "{said}");
+        assert_eq!(got.meta.headers.len(), usize::from(told.is_some()), "identity is no encoding");
+        assert_eq!(got.meta.md5.as_deref(), Some("5d41402abc4b2a76b9719d911017c592"));
+        assert_eq!(super::collect(got.stream).await.unwrap(), "hello");
+    }
+}
+
+#[tokio::test]
+async fn a_whole_object_with_another_checksum_is_damaged() {
+    let (backend, _) = scripted(|_| (google_says("no-store", "AAAAAA==", 5), "hello".into())).await;
+    let got = backend.get("x", None, None).await.unwrap();
+    let error = failure(super::collect(got.stream).await);
+    assert_eq!(error.code, ErrorCode::Corrupt, "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_with_other_bytes_than_asked_is_refused() {
+    let (backend, _) = scripted(|_| (google_says("no-store", "mnG7TA==", 5), "hello".into())).await;
+    let range = Some(ByteRange { start: 1, end: 3 });
+    assert_eq!(failure(backend.get("x", range, None).await).code, ErrorCode::Unavailable);
+    let (backend, _) = scripted(|_| ("200 OK".into(), "hello".into())).await;
+    assert_eq!(failure(backend.get("x", None, None).await).code, ErrorCode::Unavailable);
 }
 
 #[tokio::test]

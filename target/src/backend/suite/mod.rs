@@ -11,6 +11,7 @@ mod folder;
 mod folder_markers;
 mod gcs;
 mod gcs_compose;
+mod gcs_crate;
 mod minio;
 mod origin;
 mod process;

@@ -17,7 +17,8 @@ use crate::backend::{Backend, BackendSettings, Backends, PutBody};
 /// What a server knows beside sending a file.
 #[derive(Clone, Copy)]
 struct Knows {
-    head: bool,
+    /// The status of its answers to HEAD, where that is none of success.
+    no_head: Option<u16>,
     ranges: bool,
     etag: bool,
 }
@@ -26,7 +27,7 @@ fn settings() -> OriginSettings {
     OriginSettings { reach: Egress::Private, ..OriginSettings::default() }
 }
 
-fn over(url: &str) -> OriginBackend {
+pub(super) fn over(url: &str) -> OriginBackend {
     let bucket = Bucket::new(Provider::Ht, "far").unwrap();
     OriginBackend::new(bucket, Some(url), settings()).unwrap()
 }
@@ -45,8 +46,8 @@ fn server(knows: Knows) -> OriginBackend {
         if path != "/data/dir/gr%C3%B6%C3%9Fe%201.txt" {
             return ("404 X".into(), String::new());
         }
-        if method == "HEAD" && !knows.head {
-            return ("405 X".into(), String::new());
+        if let (Some(status), "HEAD") = (knows.no_head, method) {
+            return (format!("{status} X"), String::new());
         }
         let version = match knows.etag {
             true => "etag: \"v1\"",
@@ -70,13 +71,15 @@ const NAME: &str = "dir/größe 1.txt";
 
 #[tokio::test]
 async fn files_and_ranges_are_read_from_every_kind_of_server() {
-    for n in 0..8 {
-        let knows = Knows { head: n & 1 == 0, ranges: n & 2 == 0, etag: n & 4 == 0 };
+    for n in 0..16 {
+        let no_head = [None, Some(403), Some(405), Some(501)][n >> 2];
+        let knows = Knows { no_head, ranges: n & 1 == 0, etag: n & 2 == 0 };
         let origin = server(knows);
         origin.head_bucket().await.unwrap();
         let meta = origin.stat(NAME).await.unwrap();
         assert_eq!((meta.size, meta.content_type.as_deref()), (10, Some("text/plain")), "{n}");
         assert!(!meta.version.is_empty() && (meta.etag == "v1") == knows.etag, "{n}");
+        assert_eq!(meta.mtime_ns, if knows.etag { 0 } else { 1_795_233_111_000_000_000 }, "{n}");
         assert_eq!(read(&origin, NAME).await.unwrap(), "0123456789");
         for (start, end) in [(0, 1), (3, 7), (9, 10), (8, 20)] {
             let range = ByteRange { start, end };
@@ -92,14 +95,14 @@ async fn files_and_ranges_are_read_from_every_kind_of_server() {
 
 #[tokio::test]
 async fn another_version_is_not_taken_for_the_one_asked_for() {
-    let origin = server(Knows { head: true, ranges: true, etag: true });
+    let origin = server(Knows { no_head: None, ranges: true, etag: true });
     let error = failure(origin.get(NAME, None, Some("v0")).await);
     assert_eq!(error.code, ErrorCode::ObjectChanged);
 }
 
 #[tokio::test]
 async fn what_is_not_there_is_named_and_no_name_leads_out() {
-    let origin = server(Knows { head: true, ranges: true, etag: true });
+    let origin = server(Knows { no_head: None, ranges: true, etag: true });
     let bucket = Bucket::new(Provider::Ht, "far").unwrap();
     for name in ["no/such", "../secret", "a/../../x"] {
         assert_eq!(failure(origin.stat(name).await), bucket.object_not_found(name));
@@ -109,7 +112,7 @@ async fn what_is_not_there_is_named_and_no_name_leads_out() {
 
 #[tokio::test]
 async fn an_origin_is_neither_written_nor_listed_and_says_what_to_do() {
-    let origin = server(Knows { head: true, ranges: true, etag: true });
+    let origin = server(Knows { no_head: None, ranges: true, etag: true });
     for error in [
         failure(origin.put("x", PutBody::from_bytes("x")).await),
         failure(origin.delete("x").await),

@@ -52,24 +52,34 @@ pub(super) fn serve(
 /// Answers each request by a head with this status, and then by bytes without end. Gives the
 /// server's URL, and how many bytes clients took.
 pub(super) fn serve_endless(status: u16) -> (String, Arc<AtomicU64>) {
+    let head = format!("HTTP/1.1 {status} X\r\nconnection: close\r\n\r\n");
+    serve_endless_after(head, [b' '; 64 << 10].to_vec())
+}
+
+/// As [`serve_endless`], but the head of an answer does not end: it has one header after the other.
+pub(super) fn serve_endless_heads() -> (String, Arc<AtomicU64>) {
+    let header = format!("x-header: {}\r\n", "x".repeat((64 << 10) - 12));
+    serve_endless_after("HTTP/1.1 200 X\r\n".into(), header.into_bytes())
+}
+
+fn serve_endless_after(head: String, chunk: Vec<u8>) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let taken = Arc::<AtomicU64>::default();
     let counted = taken.clone();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
-            let taken = counted.clone();
+            let (taken, head, chunk) = (counted.clone(), head.clone(), chunk.clone());
             std::thread::spawn(move || {
                 let mut request = BufReader::new(stream.try_clone().unwrap());
                 let mut line = String::new();
                 while request.read_line(&mut line).is_ok_and(|n| n > 2) {
                     line.clear();
                 }
-                let head = format!("HTTP/1.1 {status} X\r\nconnection: close\r\n\r\n");
                 let mut sent = stream.write_all(head.as_bytes());
                 while sent.is_ok() {
-                    sent = stream.write_all(&[b' '; 64 << 10]);
-                    taken.fetch_add(64 << 10, Ordering::Relaxed);
+                    sent = stream.write_all(&chunk);
+                    taken.fetch_add(chunk.len() as u64, Ordering::Relaxed);
                 }
             });
         }
