@@ -4,6 +4,7 @@ mod clocks;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use clap::Args;
 use forebay_client::{Client, ClientConfig};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::clock_offset::CLOCK_TOLERANCE_S;
@@ -17,6 +18,7 @@ use serde_json::json;
 
 use crate::bucket::show_backend;
 use crate::cluster::{NO_MAJORITY, role, standing};
+use crate::doctor_bucket;
 use crate::failure::{Failure, exit};
 use crate::output::{Column, Format, Row, Rows};
 use crate::probe::{self, Answer};
@@ -62,7 +64,22 @@ impl Finding {
     }
 }
 
-pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// A bucket of which the targets say as whom they call its cloud, and whether they may list and read
+    /// it; with what objects' names begin, or the name of one
+    #[arg(value_name = "BUCKET[/PREFIX]")]
+    bucket: Option<String>,
+}
+
+pub(crate) async fn run(session: &Session, args: &DoctorArgs) -> Result<(), Failure> {
+    match &args.bucket {
+        Some(bucket) => doctor_bucket::run(session, bucket).await,
+        None => cluster(session).await,
+    }
+}
+
+async fn cluster(session: &Session) -> Result<(), Failure> {
     let mut all =
         vec![open_files(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default())];
     let config = ClientConfig { deadline: PATIENCE, ..ClientConfig::new(&session.endpoint) };

@@ -8,6 +8,7 @@ mod cluster;
 mod dev;
 mod disk;
 mod doctor;
+mod doctor_bucket;
 mod dsort;
 mod endpoint;
 mod failure;
@@ -106,9 +107,11 @@ enum Command {
     /// Look at the disks of targets, attach and detach them
     #[command(subcommand)]
     Disk(disk::DiskCommands),
-    /// Check what may be wrong between here and the cluster
-    #[command(after_help = "Example:\n  forebay doctor --endpoint http://10.0.0.7:7400")]
-    Doctor,
+    /// Check what may be wrong between here and the cluster, or the cluster and a bucket's cloud
+    #[command(
+        after_help = "Examples:\n  forebay doctor --endpoint http://10.0.0.7:7400\n  forebay doctor gs://train/images/"
+    )]
+    Doctor(doctor::DoctorArgs),
     /// Run a gateway and a target in one process
     Serve(serve::ServeArgs),
     /// Run a local cluster of separate processes
@@ -146,7 +149,7 @@ fn ask(args: &ClientArgs, command: Command) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::internal(format!("cannot start threads: {e}")))?;
     // The doctor reports by itself.
-    if !session.quiet && !matches!(command, Command::Doctor) {
+    if !session.quiet && !matches!(command, Command::Doctor(_)) {
         runtime.spawn(endpoint::report_refusal(session.client.clone()));
     }
     let result = runtime.block_on(until_interrupted(answer(&session, command)));
@@ -176,7 +179,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Cluster(command) => cluster::run(session, &command).await,
         Command::Node(command) => nodes::run(session, &command).await,
         Command::Disk(command) => disk::run(session, &command).await,
-        Command::Doctor => doctor::run(session).await,
+        Command::Doctor(args) => doctor::run(session, &args).await,
         Command::Serve(_)
         | Command::Dev(_)
         | Command::Gateway(_)

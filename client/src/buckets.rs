@@ -3,15 +3,22 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use forebay_core::backend_access::{
+    Access, BackendAccess, BucketAccess, CloudIdentity, TargetAccess,
+};
 use forebay_core::bill::BucketBill;
 use forebay_core::bucket::BackendSpec;
+use forebay_core::size::RangeSpec;
 use forebay_core::v1::headers::BUCKET_PROPS;
 use forebay_core::v1::list::{ListMsg, MSGPACK, Page};
-use forebay_core::v1::query::{bucket_query, bucket_uri};
+use forebay_core::v1::query::{bucket_query, bucket_uri, encode_query};
 use forebay_core::{Bucket, Error as CoreError, Provider};
 
 use crate::client::{Client, ControlCall, parse};
 use crate::error::{Error, Result};
+
+/// Names among which an object to read is looked for.
+const NAMES_LOOKED_AT: usize = 100;
 
 impl Client {
     /// Creates a bucket: a native one, one with `backend`, or one that stands for a cloud bucket.
@@ -54,6 +61,54 @@ impl Client {
     pub async fn bucket_bill(&self, bucket: &Bucket) -> Result<BucketBill> {
         let path = format!("/api/v1/bill/{}?{}", bucket.name, bucket_query(bucket));
         self.get_json(&path).await
+    }
+
+    /// What the targets may do with what stands behind a bucket, and as whom; objects whose names begin
+    /// with `prefix` are looked at. A native bucket is listed and read through the cluster.
+    pub async fn bucket_access(&self, bucket: &Bucket, prefix: &str) -> Result<BucketAccess> {
+        let (query, begin) = (bucket_query(bucket), encode_query(prefix));
+        let path = format!("/api/v1/access/{}?{query}&prefix={begin}", bucket.name);
+        let mut access: BucketAccess = self.get_json(&path).await?;
+        if access.native {
+            access.targets.push(self.native_access(bucket, prefix).await);
+        }
+        Ok(access)
+    }
+
+    /// As the targets try it with a cloud: lists a native bucket and reads a byte of its first object.
+    async fn native_access(&self, bucket: &Bucket, prefix: &str) -> TargetAccess {
+        let credential = "none: the bucket is the cluster's own".to_owned();
+        let identity = CloudIdentity { credential, ..CloudIdentity::default() };
+        let msg = ListMsg {
+            prefix: prefix.to_owned(),
+            page_size: NAMES_LOOKED_AT,
+            props: "name,size".into(),
+            ..ListMsg::default()
+        };
+        let mut example = String::new();
+        let (list, get) = match self.list_page(bucket, &msg).await {
+            Err(e) => {
+                (Access::Fail { error: e.into() }, Access::unknown("the bucket is not listed"))
+            }
+            Ok(page) => match page.entries.into_iter().find(|e| !e.name.ends_with('/')) {
+                None => {
+                    let none = "there is no object";
+                    (Access::ok(none), Access::unknown(format!("{none} to try it on")))
+                }
+                Some(first) => {
+                    example.clone_from(&first.name);
+                    let range = (first.size > 0).then_some(RangeSpec::From(0, Some(0)));
+                    let get = match self.get_bytes(bucket, &first.name, range).await {
+                        Ok(_) => Access::ok(format!("the first byte of {:?}", first.name)),
+                        Err(e) => Access::Fail { error: e.into() },
+                    };
+                    (Access::ok(format!("the first name is {:?}", first.name)), get)
+                }
+            },
+        };
+        let put = Access::unknown("nothing is written to find out");
+        let access = BackendAccess { identity, list, get, put, example };
+        TargetAccess { target: String::new(), access }
     }
 
     /// Changes some properties of a bucket; the others stay.

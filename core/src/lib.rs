@@ -7,6 +7,7 @@
 //! [`intra`].
 
 pub mod archive;
+pub mod backend_access;
 pub mod batch;
 pub mod batch_stream;
 pub mod bill;

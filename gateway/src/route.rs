@@ -130,8 +130,20 @@ impl Route {
         self.bucket(bucket).await
     }
 
-    /// Whether what stands behind the bucket exists and may be used, as some target sees it.
-    pub(crate) async fn check_backend(&self, info: &BucketInfo) -> Result<()> {
+    /// The bucket, or the one that would become known by a request, whether it exists or not.
+    pub(crate) fn known_or_requested(&self, bucket: &Bucket) -> Result<Found> {
+        match self.known(bucket) {
+            Err(e) if e.code == ErrorCode::RemoteBucketNotFound => {}
+            other => return other,
+        }
+        let state = self.state();
+        let info = state.requested(bucket.clone(), None);
+        self.check_request(&info)?;
+        Ok(Found { state, info: info.into() })
+    }
+
+    /// Refuses what no backend could stand behind.
+    fn check_request(&self, info: &BucketInfo) -> Result<()> {
         // Before anybody is called: an error of the backend would show its URL.
         check_bucket(info)?;
         if let Some(spec) = &info.backend {
@@ -161,6 +173,14 @@ impl Route {
                 ))
                 .hint("buckets of aws (s3), gcp (gs), azure (az), ht and folders can be used"));
             }
+        }
+        Ok(())
+    }
+
+    /// Whether what stands behind the bucket exists and may be used, as some target sees it.
+    pub(crate) async fn check_backend(&self, info: &BucketInfo) -> Result<()> {
+        self.check_request(info)?;
+        if !info.has_backend() {
             return Ok(());
         }
         let state = self.maps.load();

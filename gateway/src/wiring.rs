@@ -27,8 +27,8 @@ use crate::cluster::leading::Leading;
 use crate::cluster::standing::StandingWatch;
 use crate::cluster_view::ClusterView;
 use crate::http::{
-    admin, api, batch, bill, buckets, cluster, daemon, disks, download, dsort, easy_url, etl,
-    internal, jobs, objects,
+    admin, api, backend_access, batch, bill, buckets, cluster, daemon, disks, download, dsort,
+    easy_url, etl, internal, jobs, objects,
 };
 use crate::job_control::JobControl;
 use crate::meta;
@@ -231,6 +231,11 @@ impl Parts {
                 metrics: metrics.clone(),
             }))
             .merge(download::router(download::Downloads {
+                route: route.clone(),
+                targets: targets.clone(),
+                metrics: metrics.clone(),
+            }))
+            .merge(backend_access::router(backend_access::AccessFront {
                 route: route.clone(),
                 targets: targets.clone(),
                 metrics: metrics.clone(),

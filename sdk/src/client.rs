@@ -160,6 +160,11 @@ impl Client {
         json(py, &self.call(py, |c| async move { c.bucket_bill(&bucket).await })?)
     }
 
+    fn bucket_access(&self, py: Python<'_>, bucket: &str, prefix: String) -> PyResult<String> {
+        let bucket = parse_bucket(py, bucket)?;
+        json(py, &self.call(py, |c| async move { c.bucket_access(&bucket, &prefix).await })?)
+    }
+
     fn list_buckets(&self, py: Python<'_>, provider: Option<&str>) -> PyResult<Vec<String>> {
         let provider = provider.map(str::parse).transpose().map_err(|e: Error| raise(py, e))?;
         let buckets = self.call(py, |c| async move { c.list_buckets(provider).await })?;

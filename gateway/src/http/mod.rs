@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod api;
+pub(crate) mod backend_access;
 pub(crate) mod batch;
 pub(crate) mod bill;
 mod bucket_jobs;

@@ -4,6 +4,7 @@
 //! A new kind is one module and one line in `registry`; retries, limits and metrics come by
 //! themselves. Nothing here knows the store or HTTP.
 
+mod access;
 mod adaptive;
 pub mod azure;
 mod bounded;

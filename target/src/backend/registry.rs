@@ -114,12 +114,12 @@ impl Known {
 
 /// Backends of a node's buckets, made on first use and kept.
 pub struct Backends {
-    settings: BackendSettings,
+    pub(super) settings: BackendSettings,
     hook: Hook,
     bytes: BytesHook,
-    s3: S3Clients,
-    gcs: GcsClients,
-    azure: AzureClients,
+    pub(super) s3: S3Clients,
+    pub(super) gcs: GcsClients,
+    pub(super) azure: AzureClients,
     known: Mutex<HashMap<u64, Known>>,
     journals: Journals,
     ledger: Ledger,
@@ -262,6 +262,15 @@ impl Backends {
 
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The backend of a bucket without retries and limits.
+    pub(super) async fn bare(
+        &self,
+        info: &BucketInfo,
+        spec: &BackendSpec,
+    ) -> Result<Arc<dyn Backend>> {
+        Ok(self.raw(info, spec).await?.backend)
     }
 
     async fn raw(&self, info: &BucketInfo, spec: &BackendSpec) -> Result<Raw> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use forebay_core::backend_access::AccessRequest;
 use forebay_core::bill::BillRequest;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{
@@ -119,6 +120,14 @@ pub(super) async fn backend_changes(
     Json(request): Json<BackendChangesRequest>,
 ) -> Response {
     json(&context.objects.backend_changes(&request))
+}
+
+/// What this target may do with what stands behind a bucket, and as whom.
+pub(super) async fn backend_access(
+    State(context): State<Shared>,
+    Json(request): Json<AccessRequest>,
+) -> Result<Response, Failure> {
+    Ok(json(&context.objects.backend_access(&request).await?))
 }
 
 /// What a bucket's cloud bills, as far as this target caused it.

@@ -143,6 +143,7 @@ fn router(context: Shared) -> Router {
         .route("/internal/v1/backend/head", post(intra::backend_head))
         .route(BACKEND_LIST_PATH, post(intra::backend_list))
         .route("/internal/v1/backend/changes", post(intra::backend_changes))
+        .route("/internal/v1/backend/access", post(intra::backend_access))
         .route("/internal/v1/backend/bill", post(intra::backend_bill))
         .route("/internal/v1/job", post(intra::start_job).get(intra::jobs))
         .route("/internal/v1/job/{id}", get(intra::job).delete(intra::stop_job))

@@ -1,5 +1,6 @@
 //! Listings: of what is here, and of what the backend has.
 
+use forebay_core::backend_access::{AccessRequest, BackendAccess};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cloud_rules::Compose;
 use forebay_core::intra::{LIST_PATH, ListPage, ListRequest};
@@ -101,6 +102,11 @@ impl ObjectService {
         let page = self.backend(info).await?.list(prefix, after.into(), limit).await?;
         let entries = page.entries.into_iter().map(listed).collect();
         Ok(ListPage { entries, more: page.more })
+    }
+
+    /// What this target may do with what stands behind a bucket, and as whom.
+    pub(crate) async fn backend_access(&self, request: &AccessRequest) -> Result<BackendAccess> {
+        self.0.parts.backends.access(&request.info, &request.prefix).await
     }
 
     /// Whether the bucket is at its backend.

@@ -7,6 +7,7 @@ mod billed;
 mod client;
 mod credentials;
 mod error;
+mod identity;
 mod list;
 mod sign;
 mod token;

@@ -7,6 +7,7 @@ mod client;
 mod compose;
 mod credentials;
 mod error;
+mod identity;
 mod list;
 mod read;
 mod write;

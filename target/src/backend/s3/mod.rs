@@ -5,6 +5,7 @@
 
 mod client;
 mod error;
+mod identity;
 mod upload;
 
 use std::collections::HashMap;

@@ -1,0 +1,66 @@
+//! What the targets may do with what stands behind a bucket, and as whom. They alone talk to clouds, each
+//! with the credentials of its own environment, so each is asked.
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::response::Response;
+use axum::routing::get;
+use forebay_core::Result;
+use forebay_core::backend_access::{AccessRequest, BackendAccess, BucketAccess, TargetAccess};
+use forebay_core::v1::query::Query;
+use forebay_node::metrics::Metrics;
+use forebay_node::reply::json;
+
+use super::counted;
+use crate::route::Route;
+use crate::targets::{self, Targets};
+
+/// Path of a target that tries what it may do.
+const ACCESS: &str = "/internal/v1/backend/access";
+
+#[derive(Clone)]
+pub(crate) struct AccessFront {
+    pub(crate) route: Route,
+    pub(crate) targets: Targets,
+    pub(crate) metrics: Metrics,
+}
+
+pub(crate) fn router(state: AccessFront) -> Router {
+    Router::new().route("/api/v1/access/{bucket}", get(access)).with_state(state)
+}
+
+async fn access(
+    State(front): State<AccessFront>,
+    Path(bucket): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let result = front.ask(&bucket, &Query::parse(query.as_deref())).await;
+    counted(&front.metrics, "api", "access", result.map(|access| json(&access)))
+}
+
+impl AccessFront {
+    async fn ask(&self, bucket: &str, query: &Query) -> Result<BucketAccess> {
+        let found = self.route.known_or_requested(&query.bucket(bucket)?)?;
+        if !found.info.has_backend() {
+            return Ok(BucketAccess { native: true, ..BucketAccess::default() });
+        }
+        let prefix = query.get("prefix").unwrap_or_default().to_owned();
+        let request = AccessRequest { info: found.info.clone(), prefix };
+        let nodes = targets::alive(&found.state)?;
+        let mut all = BucketAccess::default();
+        for (node, answer) in
+            self.targets.post_all::<_, BackendAccess>(nodes, ACCESS, &request).await
+        {
+            match answer {
+                Ok(access) => {
+                    all.targets.push(TargetAccess { target: node.to_string(), access });
+                }
+                Err(e) => {
+                    tracing::debug!(%node, error = %e, "it does not say what it may do");
+                    all.away.push(node.to_string());
+                }
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,138 @@
+//! What this node may do with what stands behind a bucket, and as whom: for `forebay doctor URI`.
+
+use std::time::Duration;
+
+use forebay_core::backend_access::{Access, BackendAccess, CloudIdentity};
+use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
+use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::size::ByteRange;
+use futures::TryStreamExt;
+use tokio::time::timeout;
+
+use super::gcs::GcsBackend;
+use super::{Backend, Backends};
+
+/// Longest time for one of the things that are tried.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+/// Names among which an object to read is looked for.
+const NAMES_LOOKED_AT: usize = 100;
+/// Why rights to write are not known.
+const NOT_WRITTEN: &str = "nothing is written to find out";
+
+impl Backends {
+    /// Lists, reads a byte of the first object, and finds out who asks. Nothing is tried twice, and
+    /// nothing written.
+    pub async fn access(&self, info: &BucketInfo, prefix: &str) -> Result<BackendAccess> {
+        let Some(spec) = &info.backend else {
+            return Err(Error::invalid(format!("bucket \"{}\" has no backend", info.bucket)));
+        };
+        let identity = self.identity(spec).await;
+        let backend = match self.bare(info, spec).await {
+            Ok(backend) => backend,
+            Err(error) => {
+                return Ok(BackendAccess {
+                    identity,
+                    list: Access::Fail { error },
+                    get: Access::unknown("the bucket cannot be called"),
+                    put: Access::unknown("the bucket cannot be called"),
+                    example: String::new(),
+                });
+            }
+        };
+        let (list, example) = list(&*backend, prefix).await;
+        let get = get(&*backend, &list, &example).await;
+        let put = self.put(info, spec).await;
+        Ok(BackendAccess { identity, list, get, put, example })
+    }
+
+    async fn identity(&self, spec: &BackendSpec) -> CloudIdentity {
+        let endpoint = spec.endpoint.as_deref();
+        let none = |why: &str, place: Option<&str>| CloudIdentity {
+            credential: format!("none: {why}"),
+            endpoint: place.unwrap_or_default().to_owned(),
+            ..CloudIdentity::default()
+        };
+        match spec.kind {
+            BackendKind::S3 => self.s3.identity(endpoint).await,
+            BackendKind::Gcs => self.gcs.identity(endpoint),
+            BackendKind::Azure => self.azure.identity(endpoint).await,
+            BackendKind::Http => none("web servers are called without one", endpoint),
+            BackendKind::Ais => none("other clusters are called without one", endpoint),
+            BackendKind::Folder => {
+                none("the user that runs the target reads the folder", spec.root.as_deref())
+            }
+        }
+    }
+
+    async fn put(&self, info: &BucketInfo, spec: &BackendSpec) -> Access {
+        match spec.kind {
+            BackendKind::Http => Access::unknown("a web server can only be read"),
+            BackendKind::Gcs => {
+                let own: &str = &info.bucket.name;
+                let name = if spec.bucket.is_empty() { own } else { &spec.bucket };
+                let Ok(client) = self.gcs.client(spec.endpoint.as_deref()).await else {
+                    return Access::unknown(NOT_WRITTEN);
+                };
+                GcsBackend::new(client, info.bucket.clone(), name).may_write().await
+            }
+            _ => Access::unknown(NOT_WRITTEN),
+        }
+    }
+}
+
+/// `call` within its time.
+async fn within<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(ANSWER_WITHIN, call).await.unwrap_or_else(|_| {
+        let seconds = ANSWER_WITHIN.as_secs();
+        Err(Error::new(ErrorCode::Timeout, format!("no answer came within {seconds} s")))
+    })
+}
+
+/// Whether objects may be listed, and one of them.
+async fn list(backend: &dyn Backend, prefix: &str) -> (Access, String) {
+    match within(backend.list(prefix, "".into(), NAMES_LOOKED_AT)).await {
+        Ok(page) => {
+            let mut objects = page.entries.into_iter().filter(|e| !e.name.ends_with('/'));
+            let (found, name) = match objects.next() {
+                Some(first) => (format!("the first name is {:?}", first.name), first.name),
+                None => ("there is no object".to_owned(), String::new()),
+            };
+            (Access::ok(found), name)
+        }
+        Err(e) if e.code == ErrorCode::Unsupported => {
+            (Access::unknown(e.message), prefix.to_owned())
+        }
+        // A credential may read objects by their names alone.
+        Err(error) => (Access::Fail { error }, prefix.to_owned()),
+    }
+}
+
+async fn get(backend: &dyn Backend, listed: &Access, name: &str) -> Access {
+    if name.is_empty() {
+        return Access::unknown(match listed {
+            Access::Ok { .. } => "there is no object to try it on",
+            _ => "no object is known to try it on; give the name of one behind the bucket",
+        });
+    }
+    let read = async {
+        let size = backend.stat(name).await?.size;
+        let range = (size > 0).then_some(ByteRange { start: 0, end: 1 });
+        let object = backend.get(name, range, None).await?;
+        object.stream.try_for_each(|_| async { Ok(()) }).await
+    };
+    match within(read).await {
+        Ok(()) => Access::ok(format!("the first byte of {name:?}")),
+        // What follows the bucket was a prefix then.
+        Err(e) if e.code == ErrorCode::ObjectNotFound && listed.error().is_some() => {
+            Access::unknown(
+                "no object is known to try it on; give the name of one behind the bucket",
+            )
+        }
+        Err(error) => Access::Fail { error },
+    }
+}
+
+/// What the environment says that may be shown.
+pub(super) fn set(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
