@@ -33,6 +33,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 SIZE = 2
 _PROCESS_TIMEOUT_S = 240
+_EXIT_TIMEOUT_S = 60
 NAMES = [f"o{i:02}" for i in range(57)]
 SHARDS = [5, 1, 9, 4, 8, 3, 11, 2, 6, 7, 1]
 KINDS = ("iterable", "batches of requests", "shards", "shuffled shards", "mixed", "streams",
@@ -308,9 +309,12 @@ def _elsewhere(
             raise TimeoutError("the other process does not answer")
         answer = receiver.recv()
     finally:
-        process.join(5)
+        process.join(_EXIT_TIMEOUT_S)
         if process.is_alive():
             process.kill()
+            process.join()
+    if process.exitcode != 0:
+        raise ChildProcessError(f"the other process ended with {process.exitcode}")
     return answer  # type: ignore[no-any-return]
 
 

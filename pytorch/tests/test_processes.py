@@ -28,6 +28,20 @@ print("reading", flush=True)
 os.killpg(0, signal.SIGKILL)
 """
 
+ENDS = """
+import sys
+from forebay_torch import BatchIterDataset, IterableDataset, ThreadLoader
+kind = {"batches": BatchIterDataset, "objects": IterableDataset}[sys.argv[2]]
+dataset = kind(sys.argv[1], batch_size=2)
+passes = {
+    "dataset": lambda: iter(dataset),
+    "threads": lambda: iter(ThreadLoader(dataset, batch_size=2, threads=1)),
+    "no threads": lambda: iter(ThreadLoader(dataset, batch_size=2, threads=0)),
+}
+left = passes[sys.argv[3]]()
+next(left)
+"""
+
 
 @pytest.fixture
 def filled(bucket: forebay.Bucket) -> forebay.Bucket:
@@ -61,6 +75,21 @@ def test_DF6_X7_a_job_that_was_killed_leaves_nothing_in_the_bucket_nor_in_shared
     # The next job on this machine, and one beside it, are not disturbed.
     jobs = [iter(DataLoader(IterableDataset(filled), batch_size=8, num_workers=2)) for _ in "ab"]
     assert [sum(len(names) for names, _ in job) for job in jobs] == [24, 24]
+
+
+@pytest.mark.parametrize("reader", ["dataset", "threads", "no threads"])
+@pytest.mark.parametrize("kind", ["batches", "objects"])
+def test_a_program_ends_in_silence_while_a_pass_is_not_at_its_end(
+    filled: forebay.Bucket, kind: str, reader: str
+) -> None:
+    job = subprocess.run(
+        [sys.executable, "-c", ENDS, filled.uri, kind, reader],
+        env={**os.environ, "FOREBAY_ENDPOINT": filled.client.endpoint},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (job.returncode, job.stdout, job.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])

@@ -9,6 +9,7 @@ arenas of shared memory, so that any number of datasets needs a handful of descr
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from multiprocessing.context import get_spawning_popen
@@ -99,6 +100,11 @@ class SharedCells:
     def shared_cells(self) -> Any:
         """The cells as a ctypes array; the owner makes them on first use."""
         is_follower = self.is_follower
+        if self._view is None and self._block is None and sys.is_finalizing():
+            # What a pass that was left counts at the end of the program. No process will share it, and
+            # torch aborts when it is asked for memory by then.
+            self._view = (self._kind * self._count)()
+            self._fill(self._view)
         if self._view is None:
             is_new = self._block is None
             if self._block is None:
