@@ -182,14 +182,10 @@ impl Opened {
         name: String,
         query: String,
     ) -> GetReply {
-        let again = Again {
-            tries: client.attempts(),
-            client,
-            bucket,
-            name,
-            query,
-            identity: self.identity,
-        };
+        let mut tries = client.attempts();
+        // Its reader may take its time from the head on.
+        tries.progressed();
+        let again = Again { tries, client, bucket, name, query, identity: self.identity };
         Self::reply(self.meta, self.range, self.body, Some(again))
     }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
@@ -44,6 +45,10 @@ _CALLING = frozenset(("__init__", "__iter__", "__len__", "__next__"))
 _LIGHTNING = frozenset(("lightning", "lightning_fabric", "pytorch_lightning"))
 _RANDOM_ITER = RandomSampler.__iter__.__code__
 _ACCELERATE = frozenset(("BatchSamplerShard", "DataLoaderShard", "IterableDatasetShard"))
+
+
+# Models that ranks of this job train together.
+_models_in_step: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Splitter(NamedTuple):
@@ -160,10 +165,13 @@ def trains_in_step() -> bool:
         return False
     if distributed.get_world_size() < 2 or not torch.is_grad_enabled():
         return False
+    # A search looks at every object of the process, so a model that was found is remembered.
+    if any(map(_waits_for_all, _models_in_step)):
+        return True
     kinds = tuple(_kinds_in_step())
     # Instances are what refers to a class, besides its subclasses and functions.
-    models = (found for found in gc.get_referrers(*kinds) if isinstance(found, kinds))
-    return any(model.training and not _is_joined(model) for model in models)
+    _models_in_step.update(found for found in gc.get_referrers(*kinds) if isinstance(found, kinds))
+    return any(map(_waits_for_all, _models_in_step))
 
 
 def _kinds_in_step() -> Iterator[type[Any]]:
@@ -177,10 +185,10 @@ def _kinds_in_step() -> Iterator[type[Any]]:
         known += kind.__subclasses__()
 
 
-def _is_joined(model: Any) -> bool:
-    """Whether a rank that is done lets the others go on: ``with model.join():``."""
+def _waits_for_all(model: Any) -> bool:
+    """Whether it trains, and a rank that is done does not let the others go on: ``with model.join():``."""
     config = getattr(model, "_join_config", None)
-    return config is not None and bool(config.enable)
+    return bool(model.training) and not (config is not None and config.enable)
 
 
 def requests_of_loader() -> tuple[int, bool] | None:
