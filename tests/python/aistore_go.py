@@ -22,7 +22,8 @@ from pathlib import Path
 
 from forebay_cluster import REPOSITORY, Cluster
 
-TEST_TIMEOUT_S = 300
+# The largest test writes some GiB.
+TEST_TIMEOUT_S = 600
 TARGETS = 3
 _OUTCOME = re.compile(r"^--- (PASS|FAIL|SKIP): (\w+) ", re.MULTILINE)
 _SKIPS = re.compile(r"requires|in short mode|must be a Cloud bucket")

@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(5400)
 def test_aistore_s_go_tests_do_what_is_known(
     start_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
