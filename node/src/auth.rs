@@ -2,7 +2,7 @@
 
 use axum::http::{Method, Uri};
 pub use forebay_core::request::Caller;
-use forebay_core::request::RequestContext;
+use forebay_core::request::{Refusal, RequestContext};
 use forebay_core::sign::{REDIRECT_EXPIRY, REDIRECT_PROOF};
 use forebay_core::{Error, Result};
 
@@ -37,14 +37,14 @@ pub fn redirect_location(
 }
 
 /// Returns an error unless this sender may send such a request to a target: a client that proves
-/// nothing only reads there. The error says why the proof that came does not hold.
+/// nothing only reads there. The error names the clocks where a proof came that is out of its time only.
 pub fn check_sender(about: &RequestContext, method: &Method, path: &str) -> Result<()> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     if about.caller() != Caller::Anonymous || reads {
         return Ok(());
     }
-    if let Some(refusal) = &about.principal.refusal {
-        return Err(refusal.error().clone());
+    if let Some(Refusal::OutOfTime(late)) = about.principal.refusal.as_deref() {
+        return Err(late.clone());
     }
     let text = format!("{method} {path} is expected to be redirected by a gateway");
     Err(Error::invalid(text).hint("send the request to a gateway and follow its redirect"))

@@ -25,6 +25,9 @@ use crate::clock::unix_s;
 /// Set by nodes of the first version on a request of S3 that they pass on.
 pub(crate) static FRONT: HeaderName = HeaderName::from_static("forebay-s3-front");
 
+/// When a request is worth another try where nothing says more.
+const RETRY_AFTER_S: u32 = 1;
+
 /// Most bytes of a body of XML or JSON.
 pub const MAX_BODY: usize = forebay_core::s3::bodies::MAX_BODY;
 
@@ -123,6 +126,10 @@ impl S3Door {
         };
         if let Ok(id) = HeaderValue::try_from(id.as_str()) {
             response.headers_mut().insert("x-amz-request-id", id);
+        }
+        let unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
+        if let Some(seconds) = e.retry_after_s.or(unavailable.then_some(RETRY_AFTER_S)) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if e.code == S3Code::InternalError {
             tracing::error!(request_id = id, %method, path, error = %e, "s3 request failed");

@@ -17,11 +17,13 @@ pub struct S3Error {
     pub message: Cow<'static, str>,
     /// Further elements of the answer: `("ArgumentName", "max-keys")`.
     pub details: Vec<(&'static str, String)>,
+    /// Seconds after which the same request is worth another try.
+    pub retry_after_s: Option<u32>,
 }
 
 impl S3Error {
     pub fn new(code: S3Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), details: Vec::new() }
+        Self { code, message: message.into(), details: Vec::new(), retry_after_s: None }
     }
 
     /// Adds one element to the answer.
@@ -109,7 +111,7 @@ impl From<Error> for S3Error {
             E::WrongOwner | E::Unavailable | E::Timeout => S3Code::ServiceUnavailable,
             E::Corrupt | E::CorruptAnswer | E::Internal => S3Code::InternalError,
         };
-        Self::new(code, e.to_string())
+        Self { retry_after_s: e.retry_after_s, ..Self::new(code, e.to_string()) }
     }
 }
 

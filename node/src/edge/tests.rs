@@ -125,6 +125,8 @@ fn a_redirect_or_grant_that_is_out_of_its_time_is_refused_with_both_clocks() {
     // Only the cluster's own signature is worth a word on clocks.
     let forged = refused(&redirect(past, "fedcba9876543210"), &[]);
     assert!(forged.message.contains("expected to be redirected"), "{forged}");
+    let forged = refused(path, &[(NODE_AUTH_HEADER, "2~target-1~*~1~99999999999~-~00")]);
+    assert_eq!(forged.code, ErrorCode::InvalidArgument, "as that of any client: {forged}");
     let mut read = request("GET", &redirect(past, "0123456789abcdef"), &[], "");
     let about = edge.admit(&mut read).unwrap();
     assert!(check_sender(&about, &Method::GET, path).is_ok(), "anybody reads");
