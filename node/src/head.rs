@@ -1,17 +1,26 @@
-//! Heads of HTTP/1.1 requests, as far as it takes to know where a request ends and whether it may
-//! be answered at once (RFC 9112).
+//! Heads of HTTP/1 requests, as far as it takes to know where a request ends, whether it is refused
+//! and whether it may be answered at once (RFC 9112).
 
-use httparse::{Header, Request, Status};
+use httparse::{Error, Header, Request, Status};
 
-/// Headers of a request that are looked at; one with more is not taken apart.
+/// Headers of a usual request.
 pub(crate) const HEADERS: usize = 32;
+/// Headers of a request or of an answer that is passed on. An object may have 2 KB of metadata in as
+/// many headers.
+pub(crate) const MAX_HEADERS: usize = 512;
+/// Largest head of a request, bytes.
+pub(crate) const MAX_HEAD: usize = 64 << 10;
 
 /// What lies at the beginning of some bytes.
 pub(crate) enum Next<'a, 'h> {
     /// A request whose end is known.
     Message(Message<'a, 'h>),
+    /// A request that nobody may see, because readers would disagree about it.
+    Refused(Refused<'a>),
     /// A part of a head.
     More,
+    /// More headers than there is room for.
+    Crowded,
     /// What ends nobody knows where, or is none.
     Unclear,
 }
@@ -20,9 +29,35 @@ pub(crate) enum Next<'a, 'h> {
 pub(crate) struct Message<'a, 'h> {
     /// Bytes of its head.
     pub(crate) head: usize,
-    /// Bytes of its body.
-    pub(crate) body: u64,
+    /// Bytes of its body; `None`: it is chunked.
+    pub(crate) body: Option<u64>,
     pub(crate) kind: Kind<'a, 'h>,
+}
+
+/// A request that is refused by its head.
+pub(crate) struct Refused<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) target: &'a str,
+    pub(crate) why: Refusal,
+}
+
+impl Refused<'_> {
+    /// An empty request in its place, behind which the connection ends.
+    pub(crate) fn stand_in(&self) -> String {
+        let Self { method, target, .. } = self;
+        format!("{method} {target} HTTP/1.1\r\nhost:\r\nconnection: close\r\n\r\n")
+    }
+}
+
+/// Why a request is refused before its body is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Both `Content-Length` and `Transfer-Encoding`, or two of the first (RFC 9112, 6.3).
+    Lengths,
+    /// `Transfer-Encoding` other than `chunked` (RFC 9112, 6.1).
+    Coding,
+    /// HTTP/1.1 without `Host` or with two (RFC 9112, 3.2).
+    Host,
 }
 
 /// What may be answered without `hyper`.
@@ -57,26 +92,31 @@ pub(crate) fn next<'a, 'h>(bytes: &'a [u8], headers: &'h mut [Header<'a>]) -> Ne
     let head = match request.parse(bytes) {
         Ok(Status::Complete(head)) => head,
         Ok(Status::Partial) => return Next::More,
+        Err(Error::TooManyHeaders) => return Next::Crowded,
         // `hyper` says what is wrong.
         Err(_) => return Next::Unclear,
     };
-    let (Some(method), Some(target), Some(1)) = (request.method, request.path, request.version)
+    let (Some(method), Some(target), Some(version)) =
+        (request.method, request.path, request.version)
     else {
         return Next::Unclear;
     };
     let headers: &[Header<'_>] = request.headers;
-    let (mut length, mut stays) = (None, true);
+    let (mut length, mut stays) = (None, version == 1);
+    let (mut lengths, mut codings, mut hosts, mut is_chunked) = (0, 0, 0, true);
     for header in headers {
         match header.name.len() {
-            7 if header.name.eq_ignore_ascii_case("upgrade") => return Next::Unclear,
-            17 if header.name.eq_ignore_ascii_case("transfer-encoding") => return Next::Unclear,
+            4 if header.name.eq_ignore_ascii_case("host") => hosts += 1,
+            7 if header.name.eq_ignore_ascii_case("upgrade") => stays = false,
+            17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
+                codings += 1;
+                is_chunked &= header.value.eq_ignore_ascii_case(b"chunked");
+            }
             14 if header.name.eq_ignore_ascii_case("content-length") => {
+                lengths += 1;
                 let digits = header.value.iter().all(u8::is_ascii_digit);
                 let value = std::str::from_utf8(header.value).ok().filter(|_| digits);
-                match value.and_then(|value| value.parse::<u64>().ok()) {
-                    Some(value) if length.is_none() => length = Some(value),
-                    _ => return Next::Unclear,
-                }
+                length = value.and_then(|value| value.parse::<u64>().ok());
             }
             10 if header.name.eq_ignore_ascii_case("connection") => {
                 stays &= header.value.eq_ignore_ascii_case(b"keep-alive");
@@ -85,10 +125,33 @@ pub(crate) fn next<'a, 'h>(bytes: &'a [u8], headers: &'h mut [Header<'a>]) -> Ne
             _ => {}
         }
     }
-    let body = length.unwrap_or(0);
-    let kind = match method {
-        "GET" if body == 0 && stays => Kind::Get(Asked { target, headers }),
-        "PUT" if body > 0 && stays => Kind::Put(Asked { target, headers }),
+    let why = match (lengths, codings) {
+        (0 | 1, 0) if version == 1 && hosts != 1 => Refusal::Host,
+        (0, 0) => {
+            return message(head, method, Some(0), stays.then_some(Asked { target, headers }));
+        }
+        // A length that is none is left to `hyper`.
+        (1, 0) if length.is_none() => return Next::Unclear,
+        (1, 0) => return message(head, method, length, stays.then_some(Asked { target, headers })),
+        (0, _) if version != 1 => return Next::Unclear,
+        (0, 1) if is_chunked && hosts == 1 => return message(head, method, None, None),
+        (0, 1) if is_chunked => Refusal::Host,
+        (0, _) => Refusal::Coding,
+        _ => Refusal::Lengths,
+    };
+    Next::Refused(Refused { method, target, why })
+}
+
+/// A request; `asked` where it leaves the connection open and waits for nothing.
+fn message<'a, 'h>(
+    head: usize,
+    method: &str,
+    body: Option<u64>,
+    asked: Option<Asked<'a, 'h>>,
+) -> Next<'a, 'h> {
+    let kind = match (method, body, asked) {
+        ("GET", Some(0), Some(asked)) => Kind::Get(asked),
+        ("PUT", Some(1..), Some(asked)) => Kind::Put(asked),
         _ => Kind::Other,
     };
     Next::Message(Message { head, body, kind })
@@ -102,8 +165,8 @@ mod tests {
 
     fn message(text: &str) -> Option<(usize, u64, bool)> {
         match next(text.as_bytes(), &mut [EMPTY_HEADER; HEADERS]) {
-            Next::Message(m) => Some((m.head, m.body, !matches!(m.kind, Kind::Other))),
-            Next::More | Next::Unclear => None,
+            Next::Message(m) => Some((m.head, m.body?, !matches!(m.kind, Kind::Other))),
+            _ => None,
         }
     }
 
@@ -113,7 +176,7 @@ mod tests {
             "GET /v1/objects/b/o?x=1 HTTP/1.1\r\nHost: h\r\nConnection: Keep-Alive\r\n\r\nGET";
         let mut headers = [EMPTY_HEADER; HEADERS];
         let found = next(text.as_bytes(), &mut headers);
-        let Next::Message(Message { head, body: 0, kind: Kind::Get(get) }) = found else {
+        let Next::Message(Message { head, body: Some(0), kind: Kind::Get(get) }) = found else {
             panic!("it is one");
         };
         assert_eq!((head, get.target), (text.len() - 3, "/v1/objects/b/o?x=1"));
@@ -123,24 +186,29 @@ mod tests {
 
     #[test]
     fn a_request_ends_with_its_body() {
-        let head = "PUT /o HTTP/1.1\r\ncontent-length: 10\r\n\r\n";
+        let head = "PUT /o HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\n";
         assert_eq!(message(head), Some((head.len(), 10, true)));
-        let head = "POST /o HTTP/1.1\r\ncontent-length: 10\r\n\r\n";
+        let head = "POST /o HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\n";
         assert_eq!(message(head), Some((head.len(), 10, false)));
-        let head = "PUT /o HTTP/1.1\r\ncontent-length: 0\r\n\r\n";
+        let head = "PUT /o HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n";
         assert_eq!(message(head), Some((head.len(), 0, false)));
-        let head = "GET /o HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
+        let head = "GET /o HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n";
         assert_eq!(message(head), Some((head.len(), 0, true)));
-        let head = "GET /o HTTP/1.1\r\nContent-Length: 3\r\n\r\n";
+        let head = "GET /o HTTP/1.1\r\nHost:\r\nContent-Length: 3\r\n\r\n";
         assert_eq!(message(head), Some((head.len(), 3, false)));
     }
 
     #[test]
     fn what_leaves_the_connection_or_waits_is_left_to_hyper() {
-        for line in ["Connection: close", "connection: upgrade", "Expect: 100-continue"] {
-            let head = format!("GET /o HTTP/1.1\r\n{line}\r\n\r\n");
+        for line in [
+            "Connection: close",
+            "connection: upgrade",
+            "Upgrade: websocket",
+            "Expect: 100-continue",
+        ] {
+            let head = format!("GET /o HTTP/1.1\r\nHost: h\r\n{line}\r\n\r\n");
             assert_eq!(message(&head), Some((head.len(), 0, false)), "{line}");
-            let head = format!("PUT /o HTTP/1.1\r\n{line}\r\nContent-Length: 9\r\n\r\n");
+            let head = format!("PUT /o HTTP/1.1\r\nhost: h\r\n{line}\r\nContent-Length: 9\r\n\r\n");
             assert_eq!(message(&head), Some((head.len(), 9, false)), "{line}");
         }
     }
@@ -148,13 +216,10 @@ mod tests {
     #[test]
     fn what_ends_nobody_knows_where_is_not_taken_apart() {
         for head in [
-            "PUT /o HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
-            "PUT /o HTTP/1.1\r\nContent-Length: 3\r\ncontent-length: 3\r\n\r\n",
-            "PUT /o HTTP/1.1\r\nContent-Length: +3\r\n\r\n",
-            "PUT /o HTTP/1.1\r\nContent-Length: 3, 3\r\n\r\n",
-            "PUT /o HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
-            "GET /o HTTP/1.1\r\nUpgrade: websocket\r\n\r\n",
-            "GET /o HTTP/1.0\r\n\r\n",
+            "PUT /o HTTP/1.1\r\nHost: h\r\nContent-Length: +3\r\n\r\n",
+            "PUT /o HTTP/1.1\r\nHost: h\r\nContent-Length: 3, 3\r\n\r\n",
+            "PUT /o HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            "PUT /o HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
             "\u{1}\u{2}\r\n\r\n",
             "GET /o HTTP/1.1\r\nno colon\r\n\r\n",
         ] {
@@ -163,9 +228,61 @@ mod tests {
             assert!(matches!(found, Next::Unclear), "{head}");
         }
         let many: String = (0..=HEADERS).map(|n| format!("h{n}: x\r\n")).collect();
-        let head = format!("GET /o HTTP/1.1\r\n{many}\r\n");
+        let head = format!("GET /o HTTP/1.1\r\nHost: h\r\n{many}\r\n");
         let mut headers = [EMPTY_HEADER; HEADERS];
-        assert!(matches!(next(head.as_bytes(), &mut headers), Next::Unclear));
+        assert!(matches!(next(head.as_bytes(), &mut headers), Next::Crowded));
+        let mut headers = [EMPTY_HEADER; 2 * HEADERS];
+        assert!(matches!(next(head.as_bytes(), &mut headers), Next::Message(_)));
+    }
+
+    #[test]
+    fn a_chunked_body_has_no_length_and_is_left_to_hyper() {
+        let head = "PUT /o HTTP/1.1\r\nHost: h\r\ntransfer-encoding: Chunked\r\n\r\n";
+        let mut headers = [EMPTY_HEADER; HEADERS];
+        let found = next(head.as_bytes(), &mut headers);
+        let Next::Message(Message { head: end, body: None, kind: Kind::Other }) = found else {
+            panic!("it is one");
+        };
+        assert_eq!(end, head.len());
+    }
+
+    #[test]
+    fn requests_about_which_readers_would_disagree_are_refused() {
+        let (length, chunked) = ("Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n");
+        let gzip = "Transfer-Encoding: gzip\r\n";
+        for (version, lines, why) in [
+            ("1.1", format!("Host: h\r\n{length}{chunked}"), Some(Refusal::Lengths)),
+            ("1.1", format!("{chunked}Host: h\r\n{length}"), Some(Refusal::Lengths)),
+            ("1.1", format!("Host: h\r\n{length}{length}"), Some(Refusal::Lengths)),
+            ("1.1", format!("Host: h\r\n{gzip}{length}"), Some(Refusal::Lengths)),
+            ("1.1", format!("Host: h\r\n{gzip}"), Some(Refusal::Coding)),
+            ("1.1", format!("Host: h\r\n{gzip}{chunked}"), Some(Refusal::Coding)),
+            ("1.1", format!("Host: h\r\n{chunked}{chunked}"), Some(Refusal::Coding)),
+            (
+                "1.1",
+                "Host: h\r\nTransfer-Encoding: gzip, chunked\r\n".into(),
+                Some(Refusal::Coding),
+            ),
+            ("1.1", "Host: h\r\nTransfer-Encoding:\r\n".into(), Some(Refusal::Coding)),
+            ("1.1", String::new(), Some(Refusal::Host)),
+            ("1.1", "Host: a\r\nhost: a\r\n".into(), Some(Refusal::Host)),
+            ("1.1", length.into(), Some(Refusal::Host)),
+            ("1.1", chunked.into(), Some(Refusal::Host)),
+            ("1.0", format!("{length}{chunked}"), Some(Refusal::Lengths)),
+            ("1.0", String::new(), None),
+            ("1.0", length.into(), None),
+        ] {
+            let head = format!("PUT /o HTTP/{version}\r\n{lines}\r\n");
+            let found = match next(head.as_bytes(), &mut [EMPTY_HEADER; HEADERS]) {
+                Next::Refused(refused) => {
+                    assert_eq!((refused.method, refused.target), ("PUT", "/o"));
+                    Some(refused.why)
+                }
+                Next::Message(Message { kind: Kind::Other, .. }) => None,
+                _ => panic!("{head}"),
+            };
+            assert_eq!(found, why, "{head}");
+        }
     }
 
     /// Mutated heads; `FOREBAY_FUZZ_SECONDS` and `FOREBAY_FUZZ_SEED` as in the fuzz tests of `core`.
@@ -205,7 +322,7 @@ mod tests {
             }
             let found = |bytes: &[u8]| match next(bytes, &mut [EMPTY_HEADER; HEADERS]) {
                 Next::Message(m) => Some(Some((m.head, m.body))),
-                Next::Unclear => Some(None),
+                Next::Unclear | Next::Crowded | Next::Refused(_) => Some(None),
                 Next::More => None,
             };
             let whole = found(&bytes);

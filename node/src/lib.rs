@@ -5,9 +5,11 @@
 //! [`listener`] with a router behind the [`edge`], [`membership`] for the state in [`maps`], [`lifecycle`] around all.
 
 pub mod activity;
+mod answered;
 pub mod auth;
 pub mod bill;
 pub mod body_budget;
+mod chunks;
 pub mod clock;
 mod clock_watch;
 pub mod config_load;
@@ -16,6 +18,7 @@ pub mod edge;
 mod head;
 pub mod identity;
 pub mod lifecycle;
+mod linger;
 pub mod listener;
 pub mod logs;
 pub mod machine;

@@ -30,15 +30,17 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use crate::activity::User;
+use crate::answered::{Answered, Told};
 use crate::connections::{Connection, Connections};
 use crate::edge::Edge;
+use crate::head::{MAX_HEAD, MAX_HEADERS, Refusal};
 use crate::lifecycle::Lifecycle;
 use crate::patience::{HeadTimer, Patience};
 use crate::quick::QuickServer;
 use crate::reply::{self, Failure};
 use crate::stall::ClientPace;
 use crate::unread::{Unread, Waits};
-use crate::wire::{Answered, Told, Wire};
+use crate::wire::Wire;
 
 pub use crate::head::Asked;
 pub use crate::outgoing::{Direct, Streamed};
@@ -47,11 +49,6 @@ pub use crate::outgoing::{Direct, Streamed};
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of the text of an extractor's refusal.
 const MAX_REJECTION: usize = 8 << 10;
-/// Largest head of a request, bytes.
-const MAX_HEAD: usize = 64 << 10;
-/// Headers of a request or of an answer that is passed on. An object may have 2 KB of metadata in as
-/// many headers.
-pub(crate) const MAX_HEADERS: usize = 512;
 
 /// Bytes of a connection that the kernel takes ahead of the client, before it doubles them for its
 /// own use. What is written stays in the CPU's cache until it is sent: with the kernel's own choice
@@ -278,7 +275,7 @@ async fn connection(
         });
         request.extensions_mut().insert(hangup.clone());
         async move {
-            let response = server.answer(request, peer, waits).await;
+            let response = server.answer(request, peer, waits, answered.refusal()).await;
             Ok::<_, Infallible>(response.map(|body| Told::new(body, answered)))
         }
     });
@@ -307,8 +304,11 @@ async fn connection(
     }
 }
 
-/// The reply to a request whose head no handler may see.
-fn unserved(request: &Request) -> Option<Response> {
+/// The reply to a request whose head no handler may see; `refusal` is of what it stands in for.
+fn unserved(request: &Request, refusal: Option<Refusal>) -> Option<Response> {
+    if let Some(refusal) = refusal {
+        return Some(Failure(refused(refusal)).into_response());
+    }
     let headers = request.headers();
     let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
@@ -320,10 +320,21 @@ fn unserved(request: &Request) -> Option<Response> {
     }
     // What is behind another coding would be stored as it came.
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")).then(|| {
-        let text = "the request's body has a transfer coding other than chunked";
-        Failure(Error::unsupported(text)).into_response()
-    })
+    let is_other = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    is_other.then(|| Failure(refused(Refusal::Coding)).into_response())
+}
+
+fn refused(why: Refusal) -> Error {
+    match why {
+        Refusal::Lengths => Error::invalid(
+            "the request has more than one of Content-Length and Transfer-Encoding: \
+             its body has no certain end",
+        ),
+        Refusal::Coding => {
+            Error::unsupported("the request's body has a transfer coding other than chunked")
+        }
+        Refusal::Host => Error::invalid("the request has no Host header, or more than one"),
+    }
 }
 
 /// Whether a request looks like one of another node, which does not keep an unused process running.
@@ -355,10 +366,16 @@ impl<H: Handler> Server<H> {
     }
 
     /// Runs the handler, then gives the answer what every answer has.
-    async fn answer(&self, mut request: Request, peer: Peer, waits: Waits) -> Response {
+    async fn answer(
+        &self,
+        mut request: Request,
+        peer: Peer,
+        waits: Waits,
+        refusal: Option<Refusal>,
+    ) -> Response {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let answer = async {
-            if let Some(refusal) = unserved(&request) {
+            if let Some(refusal) = unserved(&request, refusal) {
                 return refusal;
             }
             match self.edge.admit(&mut request) {

@@ -17,8 +17,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::clock::unix_s;
+use crate::head::MAX_HEADERS;
 use crate::identity::Identity;
-use crate::listener::MAX_HEADERS;
 use crate::s3::{FRONT, PEER, USER};
 
 /// Longest wait for a connection.

@@ -9,25 +9,28 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use futures::future::BoxFuture;
 use httparse::EMPTY_HEADER;
-use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
-use crate::head::{self, Asked, HEADERS, Kind, Message, Next};
+use crate::answered::Answered;
+use crate::chunks::Chunks;
+use crate::head::{self, Asked, HEADERS, Kind, MAX_HEAD, MAX_HEADERS, Message, Next, Refusal};
+use crate::linger::Linger;
 use crate::outgoing::{Direct, Outgoing, Streamed};
 use crate::patience::Patience;
 use crate::stall::{ClientPace, StallTimer};
 use crate::whole::{self, Taker, Whole};
 
-/// Bytes of requests that are read ahead, at least; a longer head is left to `hyper`.
+/// Bytes of requests that are read ahead, at least; a request with a longer head is left to `hyper`.
 const AHEAD: usize = 8 << 10;
+/// The same of a chunked body, whose chunks may be small.
+const CHUNKS_AHEAD: usize = 64 << 10;
 /// Requests answered in one turn, before other connections get theirs.
 const TURN: usize = 32;
 
@@ -41,59 +44,6 @@ pub(crate) trait Quick {
     fn take(&self, request: &Asked<'_, '_>) -> Option<Taker>;
 }
 
-/// What a connection and the service behind `hyper` tell each other.
-#[derive(Default)]
-pub(crate) struct Answered(AtomicBool);
-
-impl Answered {
-    /// The body of an answer is at its end, or was let go.
-    pub(crate) fn tell(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    fn take(&self) -> bool {
-        self.0.swap(false, Ordering::Acquire)
-    }
-}
-
-/// The body of an answer that tells when nothing more of it comes.
-pub(crate) struct Told {
-    body: axum::body::Body,
-    answered: Arc<Answered>,
-}
-
-impl Told {
-    pub(crate) fn new(body: axum::body::Body, answered: Arc<Answered>) -> Self {
-        Self { body, answered }
-    }
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        self.answered.tell();
-    }
-}
-
-impl Body for Told {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 /// Where in the conversation the bytes are that come next from the client.
 #[derive(Clone, Copy, Debug)]
 enum At {
@@ -101,6 +51,11 @@ enum At {
     Between,
     /// In a request that `hyper` gets, so many bytes before its end; it has not been answered.
     Within(u64),
+    /// As `Within`, with so many bytes left of the head, and behind it a chunked body.
+    Chunked(u64, Chunks),
+    /// In a request in the place of one that is refused, so many bytes before its end. Nothing that
+    /// the client sends behind it is looked at.
+    Refused(u64),
     /// Anywhere: all that comes is `hyper`'s.
     Through,
 }
@@ -125,6 +80,10 @@ pub(crate) struct Wire<Q> {
     coming: Option<Coming>,
     /// Something has been on its way for more than a turn.
     waits: bool,
+    /// The head that is being read is longer than most.
+    is_long: bool,
+    /// Behind the answer to a request that was refused.
+    linger: Option<Linger>,
 }
 
 /// What becomes of a request that `hyper` does not get.
@@ -152,6 +111,7 @@ impl<Q: Quick> Wire<Q> {
         let sending = StallTimer::new(pace);
         let (at, ahead, room) = (At::Between, BytesMut::new(), AHEAD);
         let (out, whole, coming, waits) = (Outgoing::default(), None, None, false);
+        let (is_long, linger) = (false, None);
         Self {
             stream,
             quick,
@@ -166,6 +126,8 @@ impl<Q: Quick> Wire<Q> {
             whole,
             coming,
             waits,
+            is_long,
+            linger,
         }
     }
 
@@ -222,11 +184,26 @@ impl<Q: Quick> Wire<Q> {
 
     fn poll_turn(&mut self, cx: &mut Context<'_>, answered: &mut usize) -> Poll<io::Result<()>> {
         while matches!(self.at, At::Between) {
-            let mut headers = [EMPTY_HEADER; HEADERS];
-            match head::next(&self.ahead, &mut headers) {
-                Next::Message(message) => {
-                    let Message { head, body, kind } = message;
+            if self.is_long {
+                ready!(self.poll_long_head(cx))?;
+                self.is_long = false;
+            }
+            let (mut headers, mut many) = ([EMPTY_HEADER; HEADERS], Vec::new());
+            let next = match head::next(&self.ahead, &mut headers) {
+                Next::Crowded => {
+                    many.resize(MAX_HEADERS, EMPTY_HEADER);
+                    head::next(&self.ahead, &mut many)
+                }
+                next => next,
+            };
+            match next {
+                Next::Message(Message { head, body: None, .. }) => {
+                    self.room = CHUNKS_AHEAD;
+                    self.at = At::Chunked(head as u64, Chunks::new());
+                }
+                Next::Message(Message { head, body: Some(body), kind }) => {
                     let answer = match &kind {
+                        _ if head > AHEAD => None,
                         Kind::Get(get) => {
                             self.quick.answer(get, self.out.head()).map(Begun::Answer)
                         }
@@ -262,14 +239,84 @@ impl<Q: Quick> Wire<Q> {
                         return Poll::Pending;
                     }
                 }
+                Next::Refused(refused) => {
+                    let (instead, why) = (refused.stand_in(), refused.why);
+                    self.refuse(&instead, why);
+                }
                 Next::More if self.ahead.len() < AHEAD => {
                     if ready!(self.poll_ahead(cx))? == 0 {
                         self.at = At::Through;
                     }
                 }
-                Next::More | Next::Unclear => self.at = At::Through,
+                Next::More if self.ahead.len() < MAX_HEAD => self.is_long = true,
+                // `hyper` knows what to say.
+                Next::More | Next::Crowded | Next::Unclear => self.at = At::Through,
             }
         }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads on in a long head, until it may have ended: it is not taken apart with every byte.
+    fn poll_long_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.ahead.len() < MAX_HEAD {
+            // An end may begin in what was there before.
+            let before = self.ahead.len().saturating_sub(2);
+            if ready!(self.poll_ahead(cx))? == 0 {
+                self.at = At::Through;
+                break;
+            }
+            let new = &self.ahead[before..];
+            if new.windows(2).any(|w| w == b"\n\n") || new.windows(3).any(|w| w == b"\n\r\n") {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Has `hyper` answer a refusal, to an empty request in the place of this one.
+    fn refuse(&mut self, instead: &str, why: Refusal) {
+        // The connection ends with it, so there is no other.
+        self.answered.refuse(why);
+        self.ahead = BytesMut::from(instead);
+        self.at = At::Refused(instead.len() as u64);
+    }
+
+    /// Gives `hyper` of a request with a chunked body.
+    fn poll_chunked(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+        head: u64,
+        mut chunks: Chunks,
+    ) -> Poll<io::Result<()>> {
+        if head > 0 {
+            let given = ready!(self.poll_give(cx, to, head))?;
+            self.at = At::Chunked(head - given, chunks);
+            return Poll::Ready(Ok(()));
+        }
+        if self.ahead.is_empty() && chunks.data() > 0 {
+            // Right to where it is wanted.
+            let before = to.filled().len();
+            ready!(self.poll_give(cx, to, chunks.data()))?;
+            chunks.take(&to.filled()[before..]);
+        } else {
+            if self.ahead.is_empty() && ready!(self.poll_ahead(cx))? == 0 {
+                self.at = At::Through;
+                return Poll::Ready(Ok(()));
+            }
+            let n = self.ahead.len().min(to.remaining());
+            let n = chunks.take(&self.ahead[..n]);
+            to.put_slice(&self.ahead.split_to(n));
+        }
+        self.at = match chunks {
+            Chunks::End => {
+                self.room = AHEAD;
+                At::Within(0)
+            }
+            // `hyper` ends the connection there.
+            Chunks::Broken => At::Through,
+            chunks => At::Chunked(0, chunks),
+        };
         Poll::Ready(Ok(()))
     }
 
@@ -338,6 +385,13 @@ impl<Q: Quick + Unpin> AsyncRead for Wire<Q> {
                 me.at = At::Within(left - given);
                 Poll::Ready(Ok(()))
             }
+            At::Chunked(head, chunks) => me.poll_chunked(cx, to, head, chunks),
+            At::Refused(0) => Poll::Pending,
+            At::Refused(left) => {
+                let given = ready!(me.poll_give(cx, to, left))?;
+                me.at = At::Refused(left - given);
+                Poll::Ready(Ok(()))
+            }
             At::Between | At::Through => me.poll_give(cx, to, u64::MAX).map_ok(drop),
         }
     }
@@ -385,6 +439,15 @@ impl<Q: Quick + Unpin> AsyncWrite for Wire<Q> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let me = self.get_mut();
         ready!(me.poll_out(cx))?;
-        Pin::new(&mut me.stream).poll_shutdown(cx)
+        if me.linger.is_none() {
+            ready!(Pin::new(&mut me.stream).poll_shutdown(cx))?;
+        }
+        match me.at {
+            At::Refused(_) => {
+                let linger = me.linger.get_or_insert_with(Linger::new);
+                linger.poll(&mut me.stream, cx).map(Ok)
+            }
+            _ => Poll::Ready(Ok(())),
+        }
     }
 }

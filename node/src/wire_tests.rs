@@ -17,6 +17,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::answered::{Answered, Told};
 use crate::head::Asked;
 use crate::outgoing::{Direct, Streamed};
 use crate::patience::{HeadTimer, Patience};
@@ -24,7 +25,7 @@ use crate::piece::{FilePart, Held, Instead, Piece};
 use crate::stall::ClientPace;
 use crate::unread::{Unread, Waits};
 use crate::whole::Taker;
-use crate::wire::{Answered, Quick, Told, Wire};
+use crate::wire::{Quick, Wire};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// Longer than that: a client may read slowly for longer than it may be at rest.
@@ -162,9 +163,16 @@ pub(crate) async fn connected() -> TcpStream {
         let told = Arc::<Answered>::clone(&answered);
         let wire = Wire::new(stream, Lengths, told, patience.clone(), PACE);
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-            let answered = answered.clone();
+            let answered: Arc<Answered> = answered.clone();
+            let refusal = answered.refusal();
             let request = request.map(|body| Unread::new(body, Waits::new(false), PACE));
-            async move { Ok::<_, Infallible>(slow(request).await.map(|body| Told::new(body, answered))) }
+            async move {
+                let answer = match refusal {
+                    Some(_) => Response::new(Body::from("refused")),
+                    None => slow(request).await,
+                };
+                Ok::<_, Infallible>(answer.map(|body| Told::new(body, answered)))
+            }
         });
         let _ = hyper::server::conn::http1::Builder::new()
             .timer(HeadTimer(patience))
@@ -267,24 +275,78 @@ async fn a_head_may_come_in_pieces() {
 async fn requests_in_a_body_are_bytes() {
     let mut stream = connected().await;
     let inner = get("/quick/9");
-    let put = format!("PUT /in HTTP/1.1\r\nContent-Length: {}\r\n\r\n{inner}", inner.len());
+    let put =
+        format!("PUT /in HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{inner}", inner.len());
     stream.write_all((put.clone() + &get("/quick/1") + &put).as_bytes()).await.unwrap();
     assert_eq!(text(&mut stream).await, format!("hyper: PUT /in {}", inner.len()));
     assert_eq!(text(&mut stream).await, "quick: q");
     assert_eq!(text(&mut stream).await, format!("hyper: PUT /in {}", inner.len()));
-    // A body without an announced length: from now on all is hyper's.
+    // A body without an announced length; between its chunks, and as its trailer, too.
     let chunked = format!("{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len());
-    let put = format!("PUT /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{chunked}");
+    let put = format!("PUT /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{chunked}");
     stream.write_all((put + &get("/quick/1")).as_bytes()).await.unwrap();
     assert_eq!(text(&mut stream).await, format!("hyper: PUT /c {}", inner.len()));
-    assert_eq!(text(&mut stream).await, "hyper: GET /quick/1 0");
+    assert_eq!(text(&mut stream).await, "quick: q");
+}
+
+#[tokio::test]
+async fn chunked_bodies_of_any_size_leave_the_connection_to_the_next_request() {
+    let mut stream = connected().await;
+    for sizes in [&[1_000_000, 3, 70_000][..], &[1; 500], &[], &[8191, 8192, 8193]] {
+        let head = "PUT /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let mut all = head.as_bytes().to_vec();
+        for size in sizes {
+            all.extend_from_slice(format!("{size:X};x=y\r\n").as_bytes());
+            all.extend(std::iter::repeat_n(b'b', *size));
+            all.extend_from_slice(b"\r\n");
+        }
+        all.extend_from_slice(b"0\r\nsum: 1\r\n\r\n");
+        all.extend_from_slice(get("/quick/2").as_bytes());
+        let (mut reading, mut writing) = stream.split();
+        let sent = async { writing.write_all(&all).await.unwrap() };
+        let answers = async {
+            let mut told = Vec::new();
+            while !told.ends_with(b"qq") {
+                assert!(reading.read_buf(&mut told).await.unwrap() > 0, "{told:?}");
+            }
+            String::from_utf8(told).unwrap()
+        };
+        let (told, ()) = tokio::join!(answers, sent);
+        let size: usize = sizes.iter().sum();
+        assert!(told.contains(&format!("PUT /c {size}")) && told.contains("by: quick"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_by_its_head_is_answered_and_ends_the_connection() {
+    let both = "Content-Length: 20\r\nTransfer-Encoding: chunked\r\n";
+    let many: String = (0..100).map(|n| format!("h{n}: x\r\n")).collect();
+    let long = format!("long: {}\r\n", "x".repeat(30_000));
+    let chunked = "PUT /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    for before in [String::new(), get("/quick/1"), chunked.to_owned()] {
+        for lines in ["", "Host: a\r\nHost: b\r\n"].map(str::to_owned).into_iter().chain([
+            format!("Host: h\r\n{both}"),
+            format!("Host: h\r\n{many}{both}"),
+            format!("{long}Host: h\r\n{both}"),
+            "Host: h\r\nTransfer-Encoding: gzip\r\n".to_owned(),
+        ]) {
+            let mut stream = connected().await;
+            let bad = format!("PUT /bad HTTP/1.1\r\n{lines}\r\n0\r\n\r\n{}", get("/quick/1"));
+            stream.write_all((before.clone() + &bad).as_bytes()).await.unwrap();
+            let mut all = String::new();
+            stream.read_to_string(&mut all).await.unwrap();
+            let answers = all.matches("HTTP/1.1 ").count();
+            assert_eq!(answers, 1 + usize::from(!before.is_empty()), "{lines}: {all}");
+            assert!(all.ends_with("refused"), "{lines}: {all}");
+        }
+    }
 }
 
 #[tokio::test]
 async fn a_large_body_goes_through_whole() {
     let mut stream = connected().await;
     let (body, len) = (vec![b'b'; 5_000_000], 5_000_000);
-    let head = format!("PUT /large-in HTTP/1.1\r\nContent-Length: {len}\r\n\r\n");
+    let head = format!("PUT /large-in HTTP/1.1\r\nHost: h\r\nContent-Length: {len}\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(&body).await.unwrap();
     stream.write_all(get("/quick/2").as_bytes()).await.unwrap();
@@ -296,7 +358,8 @@ async fn a_large_body_goes_through_whole() {
 async fn a_body_that_nobody_reads_is_not_taken_for_requests() {
     let mut stream = connected().await;
     let inner = get("/quick/9");
-    let put = format!("PUT /unread HTTP/1.1\r\nContent-Length: {}\r\n\r\n", 2 * inner.len());
+    let put =
+        format!("PUT /unread HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", 2 * inner.len());
     stream.write_all((put + &inner).as_bytes()).await.unwrap();
     assert_eq!(text(&mut stream).await, "hyper: PUT /unread");
     // The rest of the body; whatever comes of the connection, it is no answer.
@@ -320,7 +383,7 @@ async fn what_is_no_request_is_refused_by_hyper() {
 #[tokio::test]
 async fn a_head_longer_than_what_is_read_ahead_is_hypers() {
     let mut stream = connected().await;
-    let long = format!("GET /quick/1 HTTP/1.1\r\nlong: {}\r\n\r\n", "x".repeat(20_000));
+    let long = format!("GET /quick/1 HTTP/1.1\r\nHost: h\r\nlong: {}\r\n\r\n", "x".repeat(20_000));
     stream.write_all(long.as_bytes()).await.unwrap();
     assert_eq!(text(&mut stream).await, "hyper: GET /quick/1 0");
 }

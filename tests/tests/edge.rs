@@ -1,6 +1,9 @@
 //! The edge of every request: which protocol it speaks, and what its sender may do by that.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_tests::cluster::{Cluster, Options, native};
 use forebay_tests::http::Answer;
@@ -235,5 +238,61 @@ fn bodies_that_are_no_json_are_refused_in_the_form_of_all_errors() {
         assert_eq!(error["status"], 400, "{body}: {error}");
         assert!(error["node"].as_str().unwrap().starts_with("p["), "{error}");
         assert!(!error["message"].as_str().unwrap().is_empty(), "{error}");
+    }
+}
+
+/// What a node answers to these bytes, until it closes the connection.
+fn raw(node: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(node.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn requests_about_which_two_readers_would_disagree_are_refused_unread() {
+    let cluster = cluster();
+    let (length, chunked) = ("Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n");
+    let many: String = (0..60).map(|n| format!("x-{n}: y\r\n")).collect();
+    let long = format!("x-long: {}\r\n", "y".repeat(20_000));
+    let smuggled = "GET /v1/daemon?what=smap HTTP/1.1\r\nHost: h\r\n\r\n";
+    let before = "PUT /v1/objects/edge-raw/o HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n\
+                  0\r\n\r\n";
+    for node in nodes(&cluster) {
+        for (lines, status) in [
+            (format!("Host: h\r\n{length}{chunked}"), 400),
+            (format!("Host: h\r\n{chunked}{length}"), 400),
+            (format!("Host: h\r\n{many}{chunked}{length}"), 400),
+            (format!("{long}Host: h\r\n{chunked}{length}"), 400),
+            (format!("Host: h\r\n{length}{length}"), 400),
+            ("Host: h\r\nTransfer-Encoding: gzip\r\n".to_owned(), 501),
+            ("Host: h\r\nTransfer-Encoding: gzip, chunked\r\n".to_owned(), 501),
+            ("Host: h\r\nTransfer-Encoding: xchunked\r\n".to_owned(), 501),
+            (format!("Host: h\r\n{chunked}{chunked}"), 501),
+            (chunked.to_owned(), 400),
+            (String::new(), 400),
+            ("Host: h\r\nHost: h\r\n".to_owned(), 400),
+            ("Host: h\r\nHost: other\r\n".to_owned(), 400),
+        ] {
+            for target in ["/v1/objects/edge-raw/o", "/s3/edge-raw/o", "/metrics"] {
+                let bad = format!("PUT {target} HTTP/1.1\r\n{lines}\r\n0\r\n\r\n{smuggled}");
+                let answer = raw(node, &bad);
+                let wanted = format!("HTTP/1.1 {status} ");
+                assert!(answer.starts_with(&wanted), "{node} {lines}: {answer}");
+                assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{node} {lines}: {answer}");
+                let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+                let error: Value = serde_json::from_str(body).unwrap();
+                assert_eq!(error["status"], status, "{node} {lines}: {answer}");
+                // Behind a chunked body on the same connection, too.
+                let answer = raw(node, &format!("{before}{bad}"));
+                assert_eq!(answer.matches("HTTP/1.1 ").count(), 2, "{node} {lines}: {answer}");
+                assert!(answer.contains(&wanted), "{node} {lines}: {answer}");
+            }
+        }
+        // The first version of the protocol has no Host.
+        let answer = raw(node, "GET /health HTTP/1.0\r\n\r\n");
+        assert!(!answer.starts_with("HTTP/1.0 400") && answer.starts_with("HTTP/1.0 "), "{answer}");
     }
 }

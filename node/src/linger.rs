@@ -1,0 +1,41 @@
+//! The end of a connection whose client may still send.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+
+/// Longest time that a client may go on sending.
+const WITHIN: Duration = Duration::from_secs(1);
+/// Most bytes that are thrown away.
+const MOST: usize = 8 << 20;
+
+/// Reads what a client still sends behind an answer that ends its connection: a connection that is
+/// closed with bytes unread is reset, which takes the answer along.
+pub(crate) struct Linger {
+    alarm: Pin<Box<tokio::time::Sleep>>,
+    read: usize,
+}
+
+impl Linger {
+    pub(crate) fn new() -> Self {
+        Self { alarm: Box::pin(tokio::time::sleep(WITHIN)), read: 0 }
+    }
+
+    /// Ready when the connection may be closed.
+    pub(crate) fn poll(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
+        let mut bytes = [0; 8 << 10];
+        while self.read < MOST && self.alarm.as_mut().poll(cx).is_pending() {
+            let mut room = ReadBuf::new(&mut bytes);
+            let polled = Pin::new(&mut *stream).poll_read(cx, &mut room);
+            match (ready!(polled), room.filled().len()) {
+                (Err(_), _) | (Ok(()), 0) => break,
+                (Ok(()), n) => self.read += n,
+            }
+        }
+        Poll::Ready(())
+    }
+}
