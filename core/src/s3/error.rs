@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::error_code::S3Code;
-use super::xml::XmlWriter;
+use super::xml::{XmlWriter, fits_xml};
 use crate::error::{Error, ErrorCode};
 
 /// Result of everything that answers with an S3 error.
@@ -61,7 +61,8 @@ impl S3Error {
         w.open("Error");
         w.text("Code", self.code.as_str());
         w.text("Message", &self.message);
-        for (name, value) in &self.details {
+        // A key that XML cannot hold would be another key in its place.
+        for (name, value) in self.details.iter().filter(|(_, value)| fits_xml(value)) {
             w.text(name, value);
         }
         w.text("Resource", resource);

@@ -38,5 +38,5 @@ pub mod xml;
 pub use error::{S3Error, S3Result};
 pub use error_code::S3Code;
 pub use operation::Operation;
-pub use request::{Front, MAX_PART_NUMBER, Request, RequestHead};
+pub use request::{Front, MAX_PART_NUMBER, Request, RequestHead, is_url_encoded};
 pub use xml::{Element, XmlWriter};

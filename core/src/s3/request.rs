@@ -267,6 +267,11 @@ fn scope(query: &Query, max: &str) -> S3Result<ListScope> {
     })
 }
 
+/// Whether the answer to a request with this query is to have keys percent-encoded.
+pub fn is_url_encoded(query: &str) -> S3Result<bool> {
+    encoding(&Query::parse(query)?)
+}
+
 fn encoding(query: &Query) -> S3Result<bool> {
     match query.filled("encoding-type") {
         None => Ok(false),

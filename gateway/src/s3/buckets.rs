@@ -47,7 +47,7 @@ impl S3 {
             prefix: asked.prefix.clone(),
             continuation_token: next,
         };
-        Ok(s3::xml(StatusCode::OK, list.to_xml()))
+        Ok(s3::xml(StatusCode::OK, list.to_xml()?))
     }
 
     pub(super) async fn create_bucket(&self, call: &Call, body: Body) -> S3Result<Response> {
@@ -55,7 +55,7 @@ impl S3 {
         names::check_new_bucket(&name)?;
         refuse_object_lock(&call.parts.headers)?;
         let body = s3::read_body(body, s3::MAX_BODY).await?;
-        bodies::create_bucket(&body)?;
+        let region = bodies::create_bucket(&body)?;
         let made = || {
             let mut response = s3::empty(StatusCode::OK);
             s3::set(response.headers_mut(), "location", &format!("/{name}"));
@@ -68,7 +68,9 @@ impl S3 {
                 Some(other) if owner.as_ref().is_some_and(|me| me != other) => {
                     Err(S3Code::BucketAlreadyExists.into())
                 }
-                _ => Ok(made()),
+                // Made twice, it is there once in the first region of AWS, and there only.
+                _ if region.is_none_or(|region| region == REGION) => Ok(made()),
+                _ => Err(S3Code::BucketAlreadyOwnedByYou.into()),
             };
         }
         let mut info = self.route.state().requested(Bucket::new(Provider::Ais, &name)?, None);
@@ -76,7 +78,7 @@ impl S3 {
         info.s3.owner = owner;
         let create = Command::CreateBucket { info: Box::new(info), now_ns: unix_ns() };
         match self.changes.commit(create).await {
-            // Made twice, it is there once, as in the first region of AWS.
+            // Another request for it came first.
             Err(e) if e.code != ErrorCode::BucketExists => Err(e.into()),
             _ => Ok(made()),
         }

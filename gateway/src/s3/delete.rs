@@ -6,7 +6,8 @@ use axum::response::Response;
 use forebay_core::s3::answers::{self, DeleteOutcome, Deleted};
 use forebay_core::s3::bodies::{self, DeleteKey};
 use forebay_core::s3::put_headers::BodyChecks;
-use forebay_core::s3::{Element, S3Code, S3Error, S3Result, date, encode};
+use forebay_core::s3::xml::{fits_xml, not_in_xml};
+use forebay_core::s3::{Element, S3Code, S3Error, S3Result, date, encode, is_url_encoded};
 use forebay_node::relay::Relay;
 use forebay_node::s3;
 use futures::StreamExt;
@@ -24,6 +25,12 @@ impl S3 {
         let body = s3::read_body(body, s3::MAX_BODY).await?;
         check(&checks, &body)?;
         let asked = forebay_node::off_worker(body.len(), || bodies::delete_objects(&body))?;
+        let is_encoded = is_url_encoded(call.parts.uri.query().unwrap_or(""))?;
+        // Before anything is deleted: the answer could not say of which objects it speaks.
+        if !is_encoded && !asked.quiet && !asked.objects.iter().all(|object| fits_xml(&object.key))
+        {
+            return Err(not_in_xml());
+        }
         let found = &found;
         let rows: Vec<Deleted> = futures::stream::iter(asked.objects)
             .map(|object| async move {
@@ -33,7 +40,7 @@ impl S3 {
             .buffered(AT_ONCE)
             .collect()
             .await;
-        Ok(s3::xml(StatusCode::OK, answers::objects_deleted(&rows, asked.quiet)))
+        Ok(s3::xml(StatusCode::OK, answers::objects_deleted(&rows, asked.quiet, is_encoded)))
     }
 
     async fn delete_one(

@@ -79,7 +79,13 @@ impl S3 {
         }
         let tag = answer.headers().get(header::ETAG).and_then(|v| v.to_str().ok());
         let bucket_url = encode::object_url(&parts.headers, parts.uri.path());
-        Ok(posted(&form, bucket, &bucket_url, etag::unquote(tag.unwrap_or_default())))
+        let mut response =
+            posted(&form, bucket, &bucket_url, etag::unquote(tag.unwrap_or_default()));
+        let told = answer.headers().iter().filter(|(name, _)| {
+            *name == "x-amz-version-id" || name.as_str().starts_with("x-amz-checksum-")
+        });
+        response.headers_mut().extend(told.map(|(name, value)| (name.clone(), value.clone())));
+        Ok(response)
     }
 }
 

@@ -30,7 +30,7 @@ impl S3 {
     ) -> S3Result<Response> {
         let found = self.found(&call.request.bucket)?;
         let page = self.page(&found, &asked.scope, &asked.marker).await?;
-        let xml = page.to_xml_v1(&call.request.bucket, asked, &s3::owner_of(&found.info));
+        let xml = page.to_xml_v1(&call.request.bucket, asked, &s3::owner_of(&found.info))?;
         Ok(s3::xml(StatusCode::OK, xml))
     }
 
@@ -47,7 +47,7 @@ impl S3 {
         let page = self.page(&found, &asked.scope, &after).await?;
         let next = page.truncated.then(|| token::encode(&page.last));
         let owner = s3::owner_of(&found.info);
-        let xml = page.to_xml_v2(&call.request.bucket, asked, &owner, next.as_deref());
+        let xml = page.to_xml_v2(&call.request.bucket, asked, &owner, next.as_deref())?;
         Ok(s3::xml(StatusCode::OK, xml))
     }
 
@@ -89,7 +89,7 @@ impl S3 {
     ) -> S3Result<Response> {
         let found = self.found(&call.request.bucket)?;
         let page = self.uploads(&found, asked).await?;
-        let xml = page.to_xml(&call.request.bucket, asked, &s3::owner_of(&found.info));
+        let xml = page.to_xml(&call.request.bucket, asked, &s3::owner_of(&found.info))?;
         Ok(s3::xml(StatusCode::OK, xml))
     }
 

@@ -71,7 +71,7 @@ impl S3 {
     ) -> S3Result<Response> {
         let found = self.found(&call.request.bucket)?;
         let page = self.version_page(&found, asked).await?;
-        let xml = page.to_xml(&call.request.bucket, asked, &s3::owner_of(&found.info));
+        let xml = page.to_xml(&call.request.bucket, asked, &s3::owner_of(&found.info))?;
         Ok(s3::xml(StatusCode::OK, xml))
     }
 

@@ -5,13 +5,14 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_core::ErrorCode;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::object::ObjectMeta;
 use forebay_core::s3::answers::{self, ListedPart, Owner, PartPage, UploadCompleted};
 use forebay_core::s3::bodies::{self, CompletePart};
 use forebay_core::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
 use forebay_core::s3::encode::object_url;
 use forebay_core::s3::operation::{ListParts, UploadId, UploadPart};
 use forebay_core::s3::put_headers::{BodyChecks, CompleteHeaders, PutHeaders};
-use forebay_core::s3::{S3Code, S3Error, S3Result};
+use forebay_core::s3::{S3Code, S3Error, S3Result, is_url_encoded};
 use forebay_core::upload::{Part, Upload};
 use forebay_node::s3;
 
@@ -27,6 +28,7 @@ const CHECKSUM: &str = "checksum";
 
 pub(super) async fn create(context: &Context, call: &Call) -> S3Result<Response> {
     let headers = PutHeaders::parse(&call.parts.headers)?;
+    let encode = is_url_encoded(call.parts.uri.query().unwrap_or(""))?;
     let checksum = bodies::upload_checksum(headers.checksum_algorithm, headers.checksum_type)?;
     let mut custom = meta::to_custom(&headers.object, &headers.tags);
     meta::set_rights(&mut custom, &call.new_rights(context)?);
@@ -37,7 +39,7 @@ pub(super) async fn create(context: &Context, call: &Call) -> S3Result<Response>
     }
     let name = call.name.as_str();
     let id = context.objects.begin_upload(&call.info, name, options).await?;
-    let text = answers::upload_created(&call.info.bucket.name, name, &id);
+    let text = answers::upload_created(&call.info.bucket.name, name, &id, encode);
     let mut response = s3::xml(StatusCode::OK, text);
     if let Some((algorithm, kind)) = checksum {
         let out = response.headers_mut();
@@ -130,7 +132,7 @@ pub(super) async fn list(context: &Context, call: &Call, asked: &ListParts) -> S
     };
     let begun_by = upload.custom.as_ref().and_then(|custom| meta::rights(custom).owner);
     let owner = begun_by.map_or_else(|| s3::owner_of(&call.info), |by| Owner::user(&by));
-    let text = page.to_xml(&call.info.bucket.name, name, asked, &owner);
+    let text = page.to_xml(&call.info.bucket.name, name, asked, &owner)?;
     Ok(s3::xml(StatusCode::OK, text))
 }
 
@@ -141,13 +143,14 @@ pub(super) async fn complete(
     upload: &UploadId,
 ) -> S3Result<Response> {
     let announced = CompleteHeaders::parse(&call.parts.headers)?;
+    let encode = is_url_encoded(call.parts.uri.query().unwrap_or(""))?;
     let body = s3::read_body(body, s3::MAX_BODY).await?;
     let named = forebay_node::off_worker(body.len(), || bodies::complete_upload(&body))?;
     let (info, name, id) = (&call.info, call.name.as_str(), &upload.upload_id);
     let begun = match context.objects.upload(info, name, id).await {
         Ok((begun, _)) => begun,
         Err(e) if e.code == ErrorCode::UploadNotFound => {
-            return again(context, call, id).await.ok_or_else(|| e.into());
+            return again(context, call, id, encode).await.ok_or_else(|| e.into());
         }
         Err(e) => return Err(e.into()),
     };
@@ -175,21 +178,21 @@ pub(super) async fn complete(
     let stored = match done {
         // Somebody else completed it meanwhile.
         Err(e) if e.code == ErrorCode::UploadNotFound => {
-            return again(context, call, id).await.ok_or_else(|| e.into());
+            return again(context, call, id, encode).await.ok_or_else(|| e.into());
         }
         done => report.judge(done)?,
     };
-    Ok(completed(call, &stored))
+    Ok(completed(call, &stored, encode))
 }
 
 /// The answer to a completion that came before: its object is there.
-async fn again(context: &Context, call: &Call, id: &str) -> Option<Response> {
+async fn again(context: &Context, call: &Call, id: &str, encode: bool) -> Option<Response> {
     let object = context.objects.head(&call.info, call.name.as_str()).await.ok()?;
     let made = object.custom.get(meta::UPLOAD).is_some_and(|upload| upload == id);
-    made.then(|| completed(call, &object))
+    made.then(|| completed(call, &object, encode))
 }
 
-fn completed(call: &Call, object: &forebay_core::object::ObjectMeta) -> Response {
+fn completed(call: &Call, object: &ObjectMeta, encode: bool) -> Response {
     let info = &call.info;
     let checksum = meta::checksum_of(&object.custom);
     let answer = UploadCompleted {
@@ -198,6 +201,7 @@ fn completed(call: &Call, object: &forebay_core::object::ObjectMeta) -> Response
         key: call.name.as_str(),
         etag: &object.s3_etag(),
         checksum: checksum.as_ref(),
+        encode,
     };
     let mut response = s3::xml(StatusCode::OK, answer.to_xml());
     meta::put_new_version(response.headers_mut(), info, object);

@@ -1,12 +1,14 @@
-//! Answers that list: buckets, objects, versions, uploads, parts.
+//! Answers that list: buckets, objects, versions, uploads, parts. A name that XML cannot hold is an
+//! error, unless names are percent-encoded.
 
 use super::{Owner, quoted};
 use crate::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
 use crate::s3::date::format_iso;
 use crate::s3::encode::encode_if;
+use crate::s3::error::S3Result;
 use crate::s3::operation::{ListMultipartUploads, ListParts};
 use crate::s3::operation::{ListObjectVersions, ListObjects, ListObjectsV2, ListScope};
-use crate::s3::xml::XmlWriter;
+use crate::s3::xml::{XmlWriter, fits_xml};
 
 const STORAGE_CLASS: &str = "STANDARD";
 
@@ -21,7 +23,7 @@ pub struct BucketList {
 }
 
 impl BucketList {
-    pub fn to_xml(&self) -> String {
+    pub fn to_xml(&self) -> S3Result<String> {
         let mut w = XmlWriter::document();
         w.open_root("ListAllMyBucketsResult");
         self.owner.write(&mut w, "Owner");
@@ -38,7 +40,7 @@ impl BucketList {
         }
         w.optional("ContinuationToken", self.continuation_token.as_deref());
         w.close("ListAllMyBucketsResult");
-        w.finish()
+        w.finish_exact()
     }
 }
 
@@ -96,13 +98,14 @@ impl ObjectPage {
     }
 
     /// Answer to `ListObjects`; `owner`, the bucket's, is named with objects that have no other.
-    pub fn to_xml_v1(&self, bucket: &str, asked: &ListObjects, owner: &Owner) -> String {
+    pub fn to_xml_v1(&self, bucket: &str, asked: &ListObjects, owner: &Owner) -> S3Result<String> {
         let scope = &asked.scope;
         let mut w = XmlWriter::document();
         w.open_root("ListBucketResult");
         w.text("Name", bucket);
-        // As it was asked for: botocore does not decode this one.
-        w.text("Prefix", &scope.prefix);
+        // As it was asked for, if XML can hold it: botocore does not decode this one.
+        let encode = scope.encode && !fits_xml(&scope.prefix);
+        w.text("Prefix", &encode_if(encode, &scope.prefix));
         w.text("Marker", &encode_if(scope.encode, &asked.marker));
         // Only with a delimiter: otherwise the last key says it.
         if self.truncated && scope.delimiter.is_some() {
@@ -112,7 +115,7 @@ impl ObjectPage {
         w.flag("IsTruncated", self.truncated);
         self.write_rows(&mut w, scope.encode, Some(owner));
         w.close("ListBucketResult");
-        w.finish()
+        w.finish_exact()
     }
 
     /// Answer to `ListObjectsV2`; `next` is the token of the next page, if there is one.
@@ -122,7 +125,7 @@ impl ObjectPage {
         asked: &ListObjectsV2,
         owner: &Owner,
         next: Option<&str>,
-    ) -> String {
+    ) -> S3Result<String> {
         let scope = &asked.scope;
         let mut w = XmlWriter::document();
         w.open_root("ListBucketResult");
@@ -138,7 +141,7 @@ impl ObjectPage {
         w.flag("IsTruncated", self.truncated);
         self.write_rows(&mut w, scope.encode, asked.fetch_owner.then_some(owner));
         w.close("ListBucketResult");
-        w.finish()
+        w.finish_exact()
     }
 }
 
@@ -163,7 +166,12 @@ pub struct VersionPage {
 }
 
 impl VersionPage {
-    pub fn to_xml(&self, bucket: &str, asked: &ListObjectVersions, owner: &Owner) -> String {
+    pub fn to_xml(
+        &self,
+        bucket: &str,
+        asked: &ListObjectVersions,
+        owner: &Owner,
+    ) -> S3Result<String> {
         let scope = &asked.scope;
         let mut w = XmlWriter::document();
         w.open_root("ListVersionsResult");
@@ -200,7 +208,7 @@ impl VersionPage {
         }
         write_prefixes(&mut w, &self.common_prefixes, scope.encode);
         w.close("ListVersionsResult");
-        w.finish()
+        w.finish_exact()
     }
 }
 
@@ -226,7 +234,12 @@ pub struct UploadPage {
 }
 
 impl UploadPage {
-    pub fn to_xml(&self, bucket: &str, asked: &ListMultipartUploads, owner: &Owner) -> String {
+    pub fn to_xml(
+        &self,
+        bucket: &str,
+        asked: &ListMultipartUploads,
+        owner: &Owner,
+    ) -> S3Result<String> {
         let scope = &asked.scope;
         let mut w = XmlWriter::document();
         w.open_root("ListMultipartUploadsResult");
@@ -257,7 +270,7 @@ impl UploadPage {
         }
         write_prefixes(&mut w, &self.common_prefixes, scope.encode);
         w.close("ListMultipartUploadsResult");
-        w.finish()
+        w.finish_exact()
     }
 }
 
@@ -281,7 +294,13 @@ pub struct PartPage {
 }
 
 impl PartPage {
-    pub fn to_xml(&self, bucket: &str, key: &str, asked: &ListParts, owner: &Owner) -> String {
+    pub fn to_xml(
+        &self,
+        bucket: &str,
+        key: &str,
+        asked: &ListParts,
+        owner: &Owner,
+    ) -> S3Result<String> {
         let mut w = XmlWriter::document();
         w.open_root("ListPartsResult");
         w.text("Bucket", bucket);
@@ -314,7 +333,7 @@ impl PartPage {
             w.close("Part");
         }
         w.close("ListPartsResult");
-        w.finish()
+        w.finish_exact()
     }
 }
 

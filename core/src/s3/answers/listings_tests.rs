@@ -1,4 +1,5 @@
 //! Golden XML of listings: what SDKs parse.
+#![allow(clippy::unwrap_used)]
 
 use super::*;
 
@@ -46,7 +47,7 @@ fn the_first_version_of_a_listing_has_markers_and_owners() {
     let asked = ListObjects { scope: scope(Some("/"), true), marker: "a".to_owned() };
     let contents = CONTENTS.replace("KEY", "a%20b/x%26y").replace("OWNER", OWNER);
     assert_eq!(
-        page().to_xml_v1("b", &asked, &owner()),
+        page().to_xml_v1("b", &asked, &owner()).unwrap(),
         format!(
             "{HEAD}<ListBucketResult {NS}><Name>b</Name><Prefix>a b/</Prefix><Marker>a</Marker>\
              <NextMarker>a%20b/z/</NextMarker><MaxKeys>2</MaxKeys><Delimiter>/</Delimiter>\
@@ -55,7 +56,7 @@ fn the_first_version_of_a_listing_has_markers_and_owners() {
         )
     );
     let plain = ListObjects { scope: scope(None, false), marker: String::new() };
-    let text = page().to_xml_v1("b", &plain, &owner());
+    let text = page().to_xml_v1("b", &plain, &owner()).unwrap();
     assert!(!text.contains("NextMarker"), "the last key says it");
     assert!(text.contains("<Key>a b/x&amp;y</Key>"));
 }
@@ -70,7 +71,7 @@ fn the_second_version_has_tokens_and_counts() {
     };
     let contents = CONTENTS.replace("KEY", "a b/x&amp;y").replace("OWNER", "");
     assert_eq!(
-        page().to_xml_v2("b", &asked, &owner(), Some("t1")),
+        page().to_xml_v2("b", &asked, &owner(), Some("t1")).unwrap(),
         format!(
             "{HEAD}<ListBucketResult {NS}><Name>b</Name><Prefix>a b/</Prefix>\
              <ContinuationToken>t0</ContinuationToken>\
@@ -80,7 +81,7 @@ fn the_second_version_has_tokens_and_counts() {
         )
     );
     let with_owner = ListObjectsV2 { fetch_owner: true, ..asked };
-    assert!(page().to_xml_v2("b", &with_owner, &owner(), None).contains(OWNER));
+    assert!(page().to_xml_v2("b", &with_owner, &owner(), None).unwrap().contains(OWNER));
 }
 
 #[test]
@@ -104,7 +105,7 @@ fn versions_and_delete_markers_are_listed_in_order() {
         version_id_marker: None,
     };
     assert_eq!(
-        page.to_xml("b", &asked, &owner()),
+        page.to_xml("b", &asked, &owner()).unwrap(),
         format!(
             "{HEAD}<ListVersionsResult {NS}><Name>b</Name><Prefix></Prefix><KeyMarker></KeyMarker>\
              <VersionIdMarker></VersionIdMarker><MaxKeys>2</MaxKeys><IsTruncated>false\
@@ -136,7 +137,7 @@ fn parts_and_uploads_in_progress_are_listed() {
         ListParts { upload_id: "u".to_owned(), max_parts: 1, part_number_marker: 2, encode: false };
     let initiator = OWNER.replace("Owner>", "Initiator>");
     assert_eq!(
-        page.to_xml("b", "k", &asked, &owner()),
+        page.to_xml("b", "k", &asked, &owner()).unwrap(),
         format!(
             "{HEAD}<ListPartsResult {NS}><Bucket>b</Bucket><Key>k</Key><UploadId>u</UploadId>\
              {initiator}{OWNER}<StorageClass>STANDARD</StorageClass><PartNumberMarker>2\
@@ -159,7 +160,7 @@ fn parts_and_uploads_in_progress_are_listed() {
         key_marker: String::new(),
         upload_id_marker: None,
     };
-    let text = page.to_xml("b", &asked, &owner());
+    let text = page.to_xml("b", &asked, &owner()).unwrap();
     assert!(text.contains("<Upload><Key>k</Key><UploadId>u</UploadId>"), "{text}");
     assert!(text.contains("<MaxUploads>2</MaxUploads><IsTruncated>false</IsTruncated>"), "{text}");
 }
@@ -173,11 +174,35 @@ fn buckets_are_listed_with_their_owner() {
         continuation_token: None,
     };
     assert_eq!(
-        list.to_xml(),
+        list.to_xml().unwrap(),
         format!(
             "{HEAD}<ListAllMyBucketsResult {NS}>{OWNER}<Buckets><Bucket><Name>b</Name>\
              <CreationDate>2013-05-24T00:00:00.000Z</CreationDate></Bucket></Buckets>\
              </ListAllMyBucketsResult>"
         )
     );
+}
+
+#[test]
+fn a_listing_with_a_key_that_xml_cannot_hold_is_encoded_or_refused() {
+    let page = ObjectPage { objects: vec![listed("a\u{1}")], ..ObjectPage::default() };
+    let v1 = |encode| {
+        let scope = ListScope { prefix: "a\u{1}".to_owned(), ..scope(None, encode) };
+        page.to_xml_v1("b", &ListObjects { scope, marker: String::new() }, &owner())
+    };
+    let text = v1(true).unwrap();
+    assert!(text.contains("<Prefix>a%01</Prefix>") && text.contains("<Key>a%01</Key>"), "{text}");
+    let e = v1(false).unwrap_err();
+    assert_eq!(e.detail_of("ArgumentName"), Some("encoding-type"));
+    assert!(e.message.contains("encoding-type=url"), "{e}");
+    let asked = |encode| ListParts {
+        upload_id: "u".to_owned(),
+        max_parts: 1,
+        part_number_marker: 0,
+        encode,
+    };
+    let parts = PartPage::default();
+    let text = parts.to_xml("b", "a\u{1}", &asked(true), &owner()).unwrap();
+    assert!(text.contains("<Key>a%01</Key><EncodingType>url</EncodingType>"), "{text}");
+    assert!(parts.to_xml("b", "a\u{1}", &asked(false), &owner()).is_err());
 }

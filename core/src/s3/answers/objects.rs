@@ -5,15 +5,16 @@ use crate::s3::acl::{Acl, EVERYBODY, Grantee, HOLDERS, Permission};
 use crate::s3::bodies::Tag;
 use crate::s3::checksum::S3Checksum;
 use crate::s3::date::format_iso;
+use crate::s3::encode::{encode_if, encode_key};
 use crate::s3::error::S3Error;
-use crate::s3::xml::XmlWriter;
+use crate::s3::xml::{XmlWriter, fits_xml};
 
 /// Answer to `CreateMultipartUpload`.
-pub fn upload_created(bucket: &str, key: &str, upload_id: &str) -> String {
+pub fn upload_created(bucket: &str, key: &str, upload_id: &str, encode: bool) -> String {
     let mut w = XmlWriter::document();
     w.open_root("InitiateMultipartUploadResult");
     w.text("Bucket", bucket);
-    w.text("Key", key);
+    write_own_key(&mut w, key, encode);
     w.text("UploadId", upload_id);
     w.close("InitiateMultipartUploadResult");
     w.finish()
@@ -27,6 +28,8 @@ pub struct UploadCompleted<'a> {
     pub key: &'a str,
     pub etag: &'a str,
     pub checksum: Option<&'a S3Checksum>,
+    /// The key is percent-encoded (`encoding-type=url`).
+    pub encode: bool,
 }
 
 impl UploadCompleted<'_> {
@@ -35,11 +38,21 @@ impl UploadCompleted<'_> {
         w.open_root("CompleteMultipartUploadResult");
         w.text("Location", self.location);
         w.text("Bucket", self.bucket);
-        w.text("Key", self.key);
+        write_own_key(&mut w, self.key, self.encode);
         w.text("ETag", &quoted(self.etag));
         write_checksum(&mut w, self.checksum, true);
         w.close("CompleteMultipartUploadResult");
         w.finish()
+    }
+}
+
+/// The key of the request's own object. One that XML cannot hold is left out, as its client has it.
+fn write_own_key(w: &mut XmlWriter, key: &str, encode: bool) {
+    if encode || fits_xml(key) {
+        w.text("Key", &encode_if(encode, key));
+    }
+    if encode {
+        w.text("EncodingType", "url");
     }
 }
 
@@ -96,16 +109,21 @@ pub struct DeleteOutcome {
     pub marker_version_id: Option<String>,
 }
 
-/// Answer to `DeleteObjects`; a quiet one names failures only.
-pub fn objects_deleted(rows: &[Deleted], quiet: bool) -> String {
+/// Answer to `DeleteObjects`; a quiet one names failures only. A key that failed and that XML cannot
+/// hold stands percent-encoded in the message.
+pub fn objects_deleted(rows: &[Deleted], quiet: bool, encode: bool) -> String {
     let mut w = XmlWriter::document();
     w.open_root("DeleteResult");
+    if encode {
+        w.text("EncodingType", "url");
+    }
     for row in rows {
+        let key = (encode || fits_xml(&row.key)).then(|| encode_if(encode, &row.key));
         match &row.outcome {
             Ok(_) if quiet => {}
             Ok(done) => {
                 w.open("Deleted");
-                w.text("Key", &row.key);
+                w.optional("Key", key.as_deref());
                 w.optional("VersionId", row.version_id.as_deref());
                 if done.delete_marker {
                     w.flag("DeleteMarker", true);
@@ -115,10 +133,13 @@ pub fn objects_deleted(rows: &[Deleted], quiet: bool) -> String {
             }
             Err(e) => {
                 w.open("Error");
-                w.text("Key", &row.key);
+                w.optional("Key", key.as_deref());
                 w.optional("VersionId", row.version_id.as_deref());
                 w.text("Code", e.code.as_str());
-                w.text("Message", &e.message);
+                match key {
+                    Some(_) => w.text("Message", &e.message),
+                    None => w.text("Message", &format!("{}: {}", encode_key(&row.key), e.message)),
+                }
                 w.close("Error");
             }
         }
@@ -211,7 +232,7 @@ pub fn form_posted(location: &str, bucket: &str, key: &str, etag: &str) -> Strin
     w.open("PostResponse");
     w.text("Location", location);
     w.text("Bucket", bucket);
-    w.text("Key", key);
+    write_own_key(&mut w, key, false);
     w.text("ETag", &quoted(etag));
     w.close("PostResponse");
     w.finish()

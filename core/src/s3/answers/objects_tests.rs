@@ -19,7 +19,7 @@ fn checksum() -> S3Checksum {
 #[test]
 fn uploads_and_copies_are_answered_with_tags_and_checksums() {
     assert_eq!(
-        upload_created("b", "k", "u"),
+        upload_created("b", "k", "u", false),
         format!(
             "{HEAD}<InitiateMultipartUploadResult {NS}><Bucket>b</Bucket><Key>k</Key>\
              <UploadId>u</UploadId></InitiateMultipartUploadResult>"
@@ -32,6 +32,7 @@ fn uploads_and_copies_are_answered_with_tags_and_checksums() {
         key: "k",
         etag: "e-1",
         checksum: Some(&sum),
+        encode: false,
     };
     assert_eq!(
         done.to_xml(),
@@ -71,11 +72,11 @@ fn a_quiet_deletion_tells_failures_only() {
     let error = "<Error><Key>b</Key><VersionId>1</VersionId><Code>AccessDenied</Code>\
                  <Message>no</Message></Error>";
     assert_eq!(
-        objects_deleted(&rows, true),
+        objects_deleted(&rows, true, false),
         format!("{HEAD}<DeleteResult {NS}>{error}</DeleteResult>")
     );
     assert_eq!(
-        objects_deleted(&rows, false),
+        objects_deleted(&rows, false, false),
         format!(
             "{HEAD}<DeleteResult {NS}><Deleted><Key>a</Key><DeleteMarker>true</DeleteMarker>\
              <DeleteMarkerVersionId>7</DeleteMarkerVersionId></Deleted>{error}</DeleteResult>"
@@ -133,4 +134,21 @@ fn tags_and_forms_are_answered() {
         )
     );
     assert!(form_posted("l", "b", "k", "e").contains("<PostResponse><Location>l</Location>"));
+}
+
+#[test]
+fn keys_that_xml_cannot_hold_are_encoded_or_left_out() {
+    let text = upload_created("b", "a\u{1}", "u", true);
+    assert!(text.contains("<Key>a%01</Key><EncodingType>url</EncodingType>"), "{text}");
+    let text = upload_created("b", "a\u{1}", "u", false);
+    assert!(text.contains("<Bucket>b</Bucket><UploadId>u</UploadId>"), "{text}");
+    let text = form_posted("http://h/b/a%01", "b", "a\u{1}", "e");
+    assert!(!text.contains("<Key>"), "{text}");
+    let outcome = Err(S3Error::new(S3Code::AccessDenied, "no"));
+    let rows = [Deleted { key: "a\u{1}".to_owned(), version_id: None, outcome }];
+    let text = objects_deleted(&rows, true, true);
+    assert!(text.contains("<EncodingType>url</EncodingType><Error><Key>a%01</Key>"), "{text}");
+    let text = objects_deleted(&rows, true, false);
+    let wanted = "<Error><Code>AccessDenied</Code><Message>a%01: no</Message></Error>";
+    assert!(text.contains(wanted), "{text}");
 }

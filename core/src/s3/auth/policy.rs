@@ -1,6 +1,7 @@
 //! Form uploads of browsers: their signature, and the policy that bounds them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -172,7 +173,7 @@ impl Policy {
             if !holds {
                 return Err(S3Error::new(
                     S3Code::AccessDenied,
-                    format!("Invalid according to Policy: Policy Condition failed: {condition:?}"),
+                    format!("Invalid according to Policy: Policy Condition failed: {condition}"),
                 ));
             }
             covered.push(name);
@@ -213,6 +214,24 @@ impl Condition {
             "eq" => Some(Self::Equal(name, text(second)?)),
             "starts-with" => Some(Self::StartsWith(name, text(second)?)),
             _ => None,
+        }
+    }
+}
+
+/// As AWS writes it: `["eq", "$key", "a"]`.
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |text: &str| Value::from(text);
+        match self {
+            Self::Equal(name, wanted) => {
+                write!(f, "[\"eq\", {}, {}]", text(&format!("${name}")), text(wanted))
+            }
+            Self::StartsWith(name, wanted) => {
+                write!(f, "[\"starts-with\", {}, {}]", text(&format!("${name}")), text(wanted))
+            }
+            Self::Length(least, most) => {
+                write!(f, "[\"content-length-range\", {least}, {most}]")
+            }
         }
     }
 }

@@ -57,6 +57,15 @@ fn a_form_that_its_policy_does_not_allow_is_denied() {
 }
 
 #[test]
+fn a_denial_names_the_condition_as_aws_writes_it() {
+    let message = |fields| authenticate_form("b", &fields, &keys(), NOW).unwrap_err().message;
+    let text = message(form(GOOD, &[("acl", "public-read")]));
+    assert!(text.ends_with(r#"Policy Condition failed: ["eq", "$acl", "private"]"#), "{text}");
+    let text = message(form(GOOD, &[("key", "bar")]));
+    assert!(text.ends_with(r#"failed: ["starts-with", "$key", "foo"]"#), "{text}");
+}
+
+#[test]
 fn a_policy_that_cannot_be_read_is_invalid() {
     for (from, to) in [
         ("expiration", "EXPIRATION"),

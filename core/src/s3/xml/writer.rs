@@ -1,52 +1,58 @@
 //! Writes the XML of answers: elements in order, text escaped, nothing else.
 
+use crate::s3::{S3Error, S3Result};
+
 /// The name space of S3's documents.
 pub const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 
 /// An XML document being written. The caller closes what it opens.
 #[derive(Debug, Default)]
-pub struct XmlWriter(String);
+pub struct XmlWriter {
+    out: String,
+    /// A text had characters that XML cannot hold.
+    is_lossy: bool,
+}
 
 impl XmlWriter {
     /// A document with its declaration.
     pub fn document() -> Self {
-        Self("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned())
+        Self { out: "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned(), is_lossy: false }
     }
 
     pub fn open(&mut self, name: &str) {
-        self.0.push('<');
-        self.0.push_str(name);
-        self.0.push('>');
+        self.out.push('<');
+        self.out.push_str(name);
+        self.out.push('>');
     }
 
     /// Opens the root element, in S3's name space.
     pub fn open_root(&mut self, name: &str) {
-        self.0.push('<');
-        self.0.push_str(name);
-        self.0.push_str(" xmlns=\"");
-        self.0.push_str(NAMESPACE);
-        self.0.push_str("\">");
+        self.out.push('<');
+        self.out.push_str(name);
+        self.out.push_str(" xmlns=\"");
+        self.out.push_str(NAMESPACE);
+        self.out.push_str("\">");
     }
 
     /// Opens an element with raw, already well-formed attributes.
     pub fn open_with(&mut self, name: &str, attributes: &str) {
-        self.0.push('<');
-        self.0.push_str(name);
-        self.0.push(' ');
-        self.0.push_str(attributes);
-        self.0.push('>');
+        self.out.push('<');
+        self.out.push_str(name);
+        self.out.push(' ');
+        self.out.push_str(attributes);
+        self.out.push('>');
     }
 
     pub fn close(&mut self, name: &str) {
-        self.0.push_str("</");
-        self.0.push_str(name);
-        self.0.push('>');
+        self.out.push_str("</");
+        self.out.push_str(name);
+        self.out.push('>');
     }
 
     /// `<name>value</name>`, escaped.
     pub fn text(&mut self, name: &str, value: &str) {
         self.open(name);
-        escape_into(&mut self.0, value);
+        self.is_lossy |= !escape_into(&mut self.out, value);
         self.close(name);
     }
 
@@ -66,48 +72,94 @@ impl XmlWriter {
     }
 
     pub fn finish(self) -> String {
-        self.0
+        self.out
+    }
+
+    /// As [`Self::finish`]; an error if a text had characters that XML cannot hold.
+    pub fn finish_exact(self) -> S3Result<String> {
+        if self.is_lossy { Err(not_in_xml()) } else { Ok(self.out) }
     }
 
     /// Bytes written so far; long lists are cut into pieces by it.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.out.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.out.is_empty()
     }
 
     /// Takes out what is written so far.
     pub fn take(&mut self) -> String {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.out)
     }
 }
 
-/// Escapes text of an element. Control characters, which XML 1.0 cannot hold, become references
-/// as AWS writes them; clients that list such keys ask for `encoding-type=url`.
-fn escape_into(out: &mut String, text: &str) {
+/// Whether XML 1.0 can hold this text, as it is or by references. It cannot hold most control
+/// characters: a reference to one, which AWS writes, is an error to every parser.
+pub fn fits_xml(text: &str) -> bool {
+    text.chars().all(is_xml_char)
+}
+
+/// The refusal of an answer that would have to name what XML cannot hold.
+pub fn not_in_xml() -> S3Error {
+    S3Error::argument(
+        "encoding-type",
+        "",
+        "the answer names characters that XML cannot hold: send encoding-type=url",
+    )
+}
+
+/// `Char` of XML 1.0, section 2.2.
+fn is_xml_char(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
+}
+
+/// Escapes text of an element. Characters that XML cannot hold are replaced; false if there are any.
+fn escape_into(out: &mut String, text: &str) -> bool {
+    let mut is_exact = true;
     for c in text.chars() {
         match c {
+            c if !is_xml_char(c) => {
+                is_exact = false;
+                out.push(char::REPLACEMENT_CHARACTER);
+            }
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\n' | '\t' => out.push(c),
-            c if c < ' ' || c == '\u{7f}' => out.push_str(&format!("&#x{:X};", u32::from(c))),
+            '\r' | '\u{7f}' => out.push_str(&format!("&#x{:X};", u32::from(c))),
             c => out.push(c),
         }
     }
+    is_exact
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     #[test]
     fn text_is_escaped() {
         let mut w = XmlWriter::default();
-        w.text("Key", "a&b<c>\"\r\u{1}ü");
-        assert_eq!(w.finish(), "<Key>a&amp;b&lt;c&gt;&quot;&#xD;&#x1;ü</Key>");
+        w.text("Key", "a&b<c>\"\r\u{7f}ü");
+        let text = w.finish_exact().unwrap();
+        assert_eq!(text, "<Key>a&amp;b&lt;c&gt;&quot;&#xD;&#x7F;ü</Key>");
+    }
+
+    #[test]
+    fn characters_that_xml_cannot_hold_are_never_written() {
+        for bad in ['\0', '\u{1}', '\u{8}', '\u{b}', '\u{1f}', '\u{fffe}', '\u{ffff}'] {
+            let mut w = XmlWriter::default();
+            w.text("Key", &format!("a{bad}b"));
+            assert!(!fits_xml(&bad.to_string()), "{bad:?}");
+            assert_eq!(w.finish(), "<Key>a\u{fffd}b</Key>");
+            let mut w = XmlWriter::default();
+            w.text("Key", &bad.to_string());
+            assert!(w.finish_exact().is_err(), "{bad:?}");
+        }
+        assert!(fits_xml("\t\n\r \u{7f}\u{85}\u{d7ff}\u{e000}\u{fffd}\u{10000}\u{10ffff}"));
     }
 }
