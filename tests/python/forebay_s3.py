@@ -74,6 +74,16 @@ def environment(url: str) -> dict[str, str]:
     }
 
 
+def built(script: str) -> str:
+    """The program that a script of `ci` finds or builds; skips where there is no Go."""
+    folder = Path(__file__).parents[2] / "ci"
+    done = subprocess.run([folder / script], stdout=subprocess.PIPE, text=True)
+    if done.returncode == 3:
+        pytest.skip(f"ci/{script} finds no Go")
+    assert done.returncode == 0
+    return done.stdout.strip()
+
+
 def program(distribution: str, name: str) -> Path:
     """The executable `name` that a Python package brought along."""
     for file in importlib.metadata.files(distribution) or []:
