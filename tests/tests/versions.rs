@@ -155,7 +155,8 @@ impl Scene {
         let mut listed = texts(&answer, "ListVersionsResult", "VersionId");
         let mut live: Vec<_> =
             self.known.lock().unwrap().live.iter().map(|v| v.id.clone()).collect();
-        (listed.sort(), live.sort());
+        listed.sort();
+        live.sort();
         assert_eq!(listed, live, "{when}");
     }
 
