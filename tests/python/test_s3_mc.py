@@ -105,7 +105,7 @@ STEPS = {
     "rm -r --force": "mc rm -r --force x/one/dir; mc ls -r x/one/dir",
     "rm --older-than": "mc rm -r --force --older-than 1d x/one/; mc du x/one",
     "rb of a full bucket": "mc rb x/one",
-    "rb --force": "mc rb --force x/one; mc rb --force x/two; mc ls x",
+    "rb --force": "mc rb --force x/one; mc rb --force x/two",
 }
 
 # What is another thing here, and why.
