@@ -203,7 +203,7 @@ def test_markers_are_copied_with_a_bucket_and_are_no_samples(
     for key, body in {"d/": b"", "d/e/": b"", "d/x": b"1", "empty": b""}.items():
         s3.put_object(Bucket=place.name, Key=key, Body=body)
     samples = torch_package.MapDataset(place.bucket)
-    assert [bytes(sample) for sample in samples] == [b"1", b""]
+    assert [(name, bytes(content)) for name, content in samples] == [("d/x", b"1"), ("empty", b"")]
     for kind in KINDS:
         other = start(kind)
         copy_bucket(place, other)

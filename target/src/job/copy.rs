@@ -24,7 +24,8 @@ pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<
     }
     let destination = objects.state().bucket(&task.to)?.clone();
     let copy = ObjectName::new(task.name_of(name))?;
-    if !destination.has_backend() {
+    // A name that only S3 can have, such as `a/`, is copied as it is; the job's options make none.
+    if !destination.has_backend() && ObjectName::new(name)?.check_v1_native().is_ok() {
         copy.check_v1_native()?;
     }
     let (from, to) = ((source, name), (&*destination, copy.as_str()));
