@@ -111,7 +111,11 @@ async fn every_request_to_google_is_on_the_bill_and_no_other() {
     assert_eq!(requests(&told, RequestClass::A), 2, "an upload is billed once: {told:?}");
     assert_eq!(requests(&told, RequestClass::B), 5, "{told:?}");
     // A small object goes to a host that is not Google's in an upload session, of one chunk.
-    assert_eq!(requests(&told, RequestClass::Free), 1 + 1 + 5, "a delete, and the chunks: {told:?}");
+    assert_eq!(
+        requests(&told, RequestClass::Free),
+        1 + 1 + 5,
+        "a delete, and the chunks: {told:?}"
+    );
     let bytes = (told.bill.fetched_bytes, told.bill.sent_bytes, told.bill.saved_bytes);
     assert_eq!(bytes, (15_000, 1000 + (70 << 20), 15_000));
     assert_eq!(gcs.reads("bill"), 5);
