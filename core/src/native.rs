@@ -323,9 +323,13 @@ mod tests {
         };
         assert!(others(&state, &info, &first).is_empty(), "it was the owner all the time");
         apply(&mut state, Command::SetAlive { id: first.clone(), alive: false, yields: false });
-        assert_eq!(others(&state, &info, &second), [first.clone()], "though it is dead");
+        assert_eq!(
+            others(&state, &info, &second),
+            std::slice::from_ref(&first),
+            "though it is dead"
+        );
         apply(&mut state, Command::SetAlive { id: first.clone(), alive: true, yields: true });
-        assert_eq!(others(&state, &info, &first), [second.clone()], "it was away");
+        assert_eq!(others(&state, &info, &first), std::slice::from_ref(&second), "it was away");
         let once = BucketInfo { copies: 1, ..info.clone() };
         assert!(others(&state, &once, &first).is_empty(), "what it has nobody else writes");
         join(&mut state, 3);
