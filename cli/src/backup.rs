@@ -20,13 +20,12 @@ use crate::session::Session;
 const STREAM: &str = "-";
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "What targets keep is not in it: native objects stay where they are, cached ones come again.
+#[command(after_help = "What targets keep is not in it: native objects stay where they are,
+cached ones come again.
 
 Examples:
   forebay cluster backup cluster.forebay
-  forebay cluster backup - | forebay put - s3://backups/cluster.forebay"
-)]
+  forebay cluster backup - | forebay put - s3://backups/cluster.forebay")]
 pub(crate) struct BackupArgs {
     /// Where to write it; - is standard output
     #[arg(value_name = "FILE")]
@@ -34,15 +33,14 @@ pub(crate) struct BackupArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Run it where each gateway of the new group is to run, before the first of them starts; its
-node.dir must have no meta.redb. Targets that have the disks of the lost cluster come back by themselves.
-Buckets made after the backup are not known any more; their objects stay on the disks.
+#[command(after_help = "Run it where each gateway of the new group is to run, before the
+first of them starts; its node.dir must have no meta.redb. Targets that have the
+disks of the lost cluster come back by themselves. Buckets made after the backup
+are not known any more; their objects stay on the disks.
 
 Examples:
   forebay cluster restore cluster.forebay --dry-run
-  forebay cluster restore cluster.forebay --config /etc/forebay/gateway.toml"
-)]
+  forebay cluster restore cluster.forebay --config gateway.toml")]
 pub(crate) struct RestoreArgs {
     /// What `forebay cluster backup` wrote; - is standard input
     #[arg(value_name = "FILE")]

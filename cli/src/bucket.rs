@@ -18,12 +18,14 @@ use crate::uri::{self, Listing};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  forebay mb ais://scratch                        a bucket of this cluster
-  forebay mb ais://images --folder /data/images   a cache over a folder that all targets see
-  forebay mb s3://my-bucket                       a cache over a bucket in S3
-  forebay mb gs://my-bucket                       a cache over one in Google Cloud Storage
-  forebay mb az://my-container                    a cache over a container in Azure
-  forebay mb ht://set --url https://host/data     a cache over files of a web server")]
+  forebay mb ais://scratch                       a bucket of this cluster
+  forebay mb ais://images --folder /data/images  over a folder all targets see
+  forebay mb s3://my-bucket                      over a bucket in S3
+  forebay mb gs://my-bucket                      over one in Google Cloud
+  forebay mb az://my-container                   over a container in Azure
+  forebay mb ht://set --url https://host/data    over files of a web server
+
+All but the first are caches: the objects stay where they are.")]
 pub(crate) struct MakeArgs {
     /// The bucket, for example ais://images
     #[arg(value_name = "URI")]
@@ -80,8 +82,8 @@ fn folder_backend(bucket: &Bucket, folder: &Path) -> Result<BackendSpec, Failure
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Of a bucket with a backend only the cached copies go; a native bucket goes
-with all its objects, and must be empty unless --force is given.
+#[command(after_help = "Of a bucket with a backend only the cached copies go; a native bucket
+goes with all its objects, and must be empty unless --force is given.
 
 Example:
   forebay rb ais://scratch --force --yes")]
@@ -126,7 +128,7 @@ async fn is_empty(session: &Session, bucket: &Bucket) -> Result<bool, Failure> {
   forebay ls s3://                 those of one kind
   forebay ls ais://images/cat/     objects whose names start with cat/
   forebay ls s3://data --cached    only what is in the cluster
-  forebay ls s3://data --fresh     as the cloud is now, whatever listing the bucket may keep
+  forebay ls s3://data --fresh     as the cloud is now, not as it was kept
   forebay ls ais://images -o name | wc -l")]
 pub(crate) struct ListArgs {
     /// A bucket, perhaps with a prefix; all buckets without it

@@ -23,16 +23,16 @@ const KEYS: [&str; 9] =
 #[derive(Debug, Subcommand)]
 pub(crate) enum BucketCommand {
     /// Show a bucket's properties, and what its cloud bills
-    #[command(visible_alias = "info")]
+    #[command(visible_alias = "info", after_help = "Example:\n  forebay bucket show s3://data")]
     Show(BucketArgs),
     /// Change some of a bucket's properties
     Set(SetArgs),
     /// Give all properties their defaults again
+    #[command(after_help = "Example:\n  forebay bucket reset s3://data")]
     Reset(BucketArgs),
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  forebay bucket show s3://data")]
 pub(crate) struct BucketArgs {
     /// The bucket, for example s3://data
     #[arg(value_name = "URI")]
@@ -41,30 +41,35 @@ pub(crate) struct BucketArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Properties:
-  freshness=AGE      age after which a copy is compared with its backend: 10m, always, never
-  class=CLASS        owned: synced before the answer; cache: not synced
-  copies=N           on how many targets each object of a native bucket lies
-  ec=D+P             its large objects lie in D data and P parity slices on other targets, beside
-                     the whole; \"4+2,1MiB\": objects of at most 1 MiB are copied instead; off
-  checksum=KIND      of objects written from now on
-  pin=true           copies are never dropped for want of room
-  share=PERCENT      of each disk's budget that copies may take at most
-  ttl=TIME           copies not read for so long are dropped: 12h, never
-  admission=WHEN     keep a copy at the first read (always), the second (second-miss), or never
-  cloud.RULE=VALUE   how its backend is asked; \"default\" gives a rule its default again:
-    attempts, first_pause_ms, multiplier, longest_pause_ms, jitter, deadline_ms: what is tried again
-    answer_ms, stall_ms: how long an answer, or the next byte of a body, may take
+  freshness=AGE   age after which a copy is compared with its backend: 10m,
+                  always, never
+  class=CLASS     owned: synced before the answer; cache: not synced
+  copies=N        on how many targets each object of a native bucket lies
+  ec=D+P          its large objects lie in D data and P parity slices on other
+                  targets, beside the whole; \"4+2,1MiB\": objects of at most
+                  1 MiB are copied instead; off
+  checksum=KIND   of objects written from now on
+  pin=true        copies are never dropped for want of room
+  share=PERCENT   of each disk's budget that copies may take at most
+  ttl=TIME        copies not read for so long are dropped: 12h, never
+  admission=WHEN  keep a copy at the first read (always), the second
+                  (second-miss), or never
+  cloud.RULE=VALUE  how its backend is asked; \"default\" resets a rule:
+    attempts, first_pause_ms, multiplier, longest_pause_ms, jitter,
+    deadline_ms: what is tried again
+    answer_ms, stall_ms: time for an answer, or for the next byte of a body
     concurrency: calls in flight of one target, at most
     requests_per_second, bytes_per_second: budgets of the whole cluster
     ranges_above: larger objects come by several ranges at once
-    compose: on, or force: small objects of Google's are composed there, and read together
+    compose: on, or force: small objects of Google's are composed there, and
+    read together
 
 Examples:
   forebay bucket set ais://results copies=2
   forebay bucket set ais://models ec=4+2
   forebay bucket set s3://data pin=true
   forebay bucket set s3://logs share=20% ttl=2d admission=second-miss
-  forebay bucket set gs://train cloud.concurrency=16 cloud.bytes_per_second=200MiB")]
+  forebay bucket set gs://train cloud.concurrency=16")]
 pub(crate) struct SetArgs {
     /// The bucket, for example s3://data
     #[arg(value_name = "URI")]

@@ -31,6 +31,9 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 const ASK_EVERY: Duration = Duration::from_millis(25);
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  forebay dev --dir try
+  forebay dev --dir try --gateways 3 --targets 4 --size 1GiB")]
 pub(crate) struct DevArgs {
     /// Folder of the cluster; used again when it holds one already
     #[arg(long)]

@@ -29,20 +29,22 @@ pub(crate) enum DiskCommands {
     #[command(
         after_help = "Example:\n  forebay disk attach target-1 /mnt/nvme3 --size 2TiB --mount
 
-Objects move to the new disk where they belong there. With --force the folder may hold objects of
-an earlier time: what was deleted since comes back with them."
+Objects move to the new disk where they belong there. With --force the folder
+may hold objects of an earlier time: those that were deleted since come back."
     )]
     Attach(AttachArgs),
     /// Move all objects off a disk, then take it from its target
     #[command(after_help = "Example:\n  forebay disk detach target-1 /mnt/nvme3
 
-The disk stays if an object cannot be moved. Copies that a backend has as well are dropped where
-there is no room for them. With --force the disk goes at once, with what is on it: objects that are
-nowhere else are given up.")]
+The disk stays if an object cannot be moved. Copies that a backend has as well
+are dropped where there is no room for them. With --force the disk goes at once,
+with what is on it: objects that are nowhere else are given up.")]
     Detach(TakeArgs),
     /// Move all objects off a disk and leave it out of use until it is enabled
+    #[command(after_help = "Example:\n  forebay disk disable target-1 /mnt/nvme3")]
     Disable(TakeArgs),
     /// Take a disabled disk into use again
+    #[command(after_help = "Example:\n  forebay disk enable target-1 /mnt/nvme3")]
     Enable(DiskArgs),
 }
 
@@ -124,7 +126,7 @@ async fn take(session: &Session, args: &TakeArgs, action: DiskAction) -> Result<
                 let why = if disk.why.is_empty() { "it stays in use" } else { &disk.why };
                 let text = format!("{path} was not taken out: {why}");
                 let error = Some(Error::new(ErrorCode::Conflict, text));
-                return Err(Failure { code: exit::FAILED, error });
+                return Err(Failure::new(exit::FAILED, error));
             }
             _ => break,
         }

@@ -19,24 +19,26 @@ use crate::session::Session;
 use crate::uri::{self, Place};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A record is all members of one key in one input shard: the name up to the first dot of its last
-component. It is never split. Members are copied out of the input as they are needed; nothing is
-unpacked beforehand. No output is to be seen before all of it is written, and then all of it is.
+#[command(after_help = "A record is all members of one key in one input shard: the name up to the
+first dot of its last component. It is never split. Members are copied out of
+the input as they are needed; nothing is unpacked beforehand. No output is to be
+seen before all of it is written, and then all of it is.
 
-SRC names the input: a bucket or prefix (every archive there), or a template with its range.
+SRC names the input: a bucket or prefix (every archive there), or a template
+with its range.
 
 Examples:
   forebay dsort ais://shards ais://shuffled --sort shuffle:7 --wait
-  forebay dsort 'ais://shards/train-{0000..0099}.tar' ais://out/train- --size 256MiB
-  forebay dsort ais://shards ais://out --sort content:.cls:int:dec --template 'part-{000..999}'
-  forebay dsort ais://shards ais://zipped --sort none --output-ext .zip
-  forebay dsort ais://shards ais://out --ekm classes.tsv --dry-run
+  forebay dsort 'ais://in/train-{0000..0099}.tar' ais://out/ --size 256MiB
+  forebay dsort ais://in ais://out --sort content:.cls:int:dec
+  forebay dsort ais://in ais://out --template 'part-{000..999}'
+  forebay dsort ais://in ais://zipped --sort none --output-ext .zip
+  forebay dsort ais://in ais://out --ekm classes.tsv --dry-run
   forebay dsort --spec spec.json --wait
 
-Exit codes: 1 the data is not as asked for (duplicates, missing keys), 2 usage or too few names,
-4 no such bucket or no shards, 6 a shard exists already, 8 the job failed or was cancelled."
-)]
+Exit codes: 1 the data is not as asked for (duplicates, missing keys), 2 usage
+or too few names, 4 no such bucket or no shards, 6 a shard exists already, 8 the
+job failed or was cancelled.")]
 pub(crate) struct DsortArgs {
     /// The shards to read
     #[arg(value_name = "SRC", required_unless_present = "spec")]

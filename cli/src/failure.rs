@@ -25,17 +25,25 @@ pub(crate) struct Failure {
     pub(crate) code: u8,
     /// `None` when everything there is to say was said.
     pub(crate) error: Option<Error>,
+    /// The word for what went wrong where it is not that of the error's code.
+    word: Option<&'static str>,
 }
 
 impl Failure {
+    /// Ends with this code after printing the error.
+    pub(crate) fn new(code: u8, error: Option<Error>) -> Self {
+        Self { code, error, word: None }
+    }
+
     /// Ends with this code, printing nothing more.
     pub(crate) fn silent(code: u8) -> Self {
-        Self { code, error: None }
+        Self { code, error: None, word: None }
     }
 
     /// A command line that makes no sense although its grammar is right.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { code: exit::USAGE, error: Some(Error::invalid(message).hint(hint)) }
+        let error = Some(Error::invalid(message).hint(hint));
+        Self { code: exit::USAGE, error, word: None }
     }
 
     /// A local file or stream that cannot be used.
@@ -50,20 +58,22 @@ impl Failure {
             std::io::ErrorKind::StorageFull => (exit::FAILED, ErrorCode::OutOfSpace),
             _ => (exit::FAILED, ErrorCode::Internal),
         };
-        Self { code, error: Some(Error::new(kind, format!("{what}: {e}"))) }
+        let word = (code == exit::NOT_FOUND).then_some("file_not_found");
+        Self { code, error: Some(Error::new(kind, format!("{what}: {e}"))), word }
     }
 
     /// Prints the error on standard error, for people or as JSON.
     pub(crate) fn report(&self, as_json: bool) {
         let Some(error) = &self.error else { return };
-        let text = if as_json { to_json(error) } else { to_text(error) };
+        let word = self.word.map_or_else(|| code_name(error.code), str::to_owned);
+        let text = if as_json { to_json(error, &word) } else { to_text(error, &word) };
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { code: exit_code(error.code), error: Some(error) }
+        Self { code: exit_code(error.code), error: Some(error), word: None }
     }
 }
 
@@ -96,8 +106,8 @@ pub(crate) fn code_name(code: ErrorCode) -> String {
     }
 }
 
-fn to_text(error: &Error) -> String {
-    let mut text = format!("error: {} ({})", error.message, code_name(error.code));
+fn to_text(error: &Error, word: &str) -> String {
+    let mut text = format!("error: {} ({word})", error.message);
     if let Some(hint) = &error.hint {
         text.push_str("\nhint: ");
         text.push_str(hint);
@@ -105,9 +115,9 @@ fn to_text(error: &Error) -> String {
     text
 }
 
-fn to_json(error: &Error) -> String {
+fn to_json(error: &Error, word: &str) -> String {
     let hint = error.hint.as_deref();
-    json!({"error": {"code": error.code, "message": error.message, "hint": hint}}).to_string()
+    json!({"error": {"code": word, "message": error.message, "hint": hint}}).to_string()
 }
 
 #[cfg(test)]
@@ -137,12 +147,19 @@ mod tests {
         let e = Error::new(ErrorCode::BucketNotFound, "bucket \"ais://b\" does not exist")
             .hint("forebay mb ais://b");
         assert_eq!(
-            to_text(&e),
+            to_text(&e, "bucket_not_found"),
             "error: bucket \"ais://b\" does not exist (bucket_not_found)\nhint: forebay mb ais://b"
         );
-        let json: serde_json::Value = serde_json::from_str(&to_json(&e)).unwrap_or_default();
+        let json: serde_json::Value =
+            serde_json::from_str(&to_json(&e, "bucket_not_found")).unwrap_or_default();
         assert_eq!(json["error"]["code"], "bucket_not_found");
         assert_eq!(json["error"]["hint"], "forebay mb ais://b");
+    }
+
+    #[test]
+    fn a_local_file_that_is_missing_is_no_invalid_argument() {
+        let missing = Failure::local("x.txt", &std::io::ErrorKind::NotFound.into());
+        assert_eq!((missing.code, missing.word), (exit::NOT_FOUND, Some("file_not_found")));
     }
 
     #[test]

@@ -17,22 +17,23 @@ use crate::session::Session;
 use crate::{job, uri};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A sample is all files of one key: the file's name up to its first dot, without its folders,
-unless --key says otherwise. It is never split. In a shard its files are named key.extension, as
-WebDataset reads them. The same command over the same objects makes the same bytes on any cluster.
-Nothing is written before all of it is planned and checked.
+#[command(after_help = "A sample is all files of one key: the file's name up to its first dot,
+without its folders, unless --key says otherwise. It is never split. In a shard
+its files are named key.extension, as WebDataset reads them. The same command
+over the same objects makes the same bytes on any cluster. Nothing is written
+before all of it is planned and checked.
 
 Examples:
   forebay ishard ais://imagenet ais://shards --create --wait
-  forebay ishard s3://data/train/ ais://shards/train/ --size 64MiB --sort shuffle:7
-  forebay ishard ais://raw ais://out --exts .jpg,.json --missing exclude --dry-run
-  forebay ishard ais://raw ais://out --key full_name --collapse --template 'part-{0000..0099}'
-  forebay ishard ais://raw ais://out --ekm '{\"cats-%04d\": [\"/cat/\"], \"dogs-%04d\": [\"/dog/\"]}'
+  forebay ishard s3://data/train/ ais://shards --size 64MiB --sort shuffle:7
+  forebay ishard ais://raw ais://out --exts .jpg,.json --missing exclude
+  forebay ishard ais://raw ais://out --template 'part-{0000..0099}'
+  forebay ishard ais://raw ais://out --key full_name --collapse --dry-run
+  forebay ishard ais://raw ais://out --ekm '{\"cats-%04d\": [\"/cat/\"]}'
 
-Exit codes: 1 the data is not as asked for (duplicates, missing extensions), 2 usage or too few
-names, 4 no such bucket or no objects, 6 a shard exists already, 8 the job failed or was cancelled."
-)]
+Exit codes: 1 the data is not as asked for (duplicates, missing extensions),
+2 usage or too few names, 4 no such bucket or no objects, 6 a shard exists
+already, 8 the job failed or was cancelled.")]
 pub(crate) struct IshardArgs {
     /// The bucket to pack, perhaps with a prefix
     #[arg(value_name = "SRC")]

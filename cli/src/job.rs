@@ -17,12 +17,6 @@ use crate::session::Session;
 use crate::{progress, uri};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  forebay prefetch s3://data/train/ --wait     before the first epoch
-  forebay prefetch s3://data/train/ --sync     also drops what is gone from the cloud
-  forebay evict s3://data/train/               drops the copies, not the objects
-  forebay scrub ais://results --wait           fails if an object is damaged for good
-  forebay job ls                               how far all jobs are")]
 pub(crate) struct SelectArgs {
     /// A bucket, perhaps with a prefix
     #[arg(value_name = "URI")]
@@ -33,6 +27,10 @@ pub(crate) struct SelectArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  forebay prefetch s3://data/train/ --wait     before the first epoch
+  forebay prefetch s3://data/train/ --sync     also drops what the cloud lost
+  forebay job ls                               how far all jobs are")]
 pub(crate) struct PrefetchArgs {
     #[command(flatten)]
     select: SelectArgs,
@@ -43,9 +41,11 @@ pub(crate) struct PrefetchArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  forebay write-back ais://checkpoints/run-7/ s3://models --wait    as s3://models/run-7/…
-  forebay write-back ais://checkpoints s3://models/backup           as s3://models/backup/…
-What is there already is not sent again. Exit code 8 when the cloud does not take all.")]
+  forebay write-back ais://ckpt/run-7/ s3://models     as s3://models/run-7/…
+  forebay write-back ais://ckpt s3://models/backup     as s3://models/backup/…
+
+What is there already is not sent again. Exit code 8 when the cloud does not
+take all.")]
 pub(crate) struct WriteBackArgs {
     #[command(flatten)]
     select: SelectArgs,
@@ -57,14 +57,19 @@ pub(crate) struct WriteBackArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
     /// List jobs, latest first
+    #[command(after_help = "Example:\n  forebay job ls -o json")]
     Ls,
     /// Say how far a job is
     #[command(after_help = "Example:\n  forebay job get prefetch-x7 -o json")]
     Get(IdArgs),
     /// Wait until a job is over
-    #[command(after_help = "Exit code 8 when the job failed or was cancelled.")]
+    #[command(after_help = "Exit code 8 when the job failed or was cancelled.
+
+Example:
+  forebay job wait prefetch-x7")]
     Wait(IdArgs),
     /// Stop a job; what it has done stays done
+    #[command(after_help = "Example:\n  forebay job cancel prefetch-x7")]
     Cancel(IdArgs),
 }
 
@@ -298,7 +303,7 @@ pub(crate) fn verdict(job: &JobStatus) -> Result<(), Failure> {
         (JobState::Failed, Some(first)) => format!("job {} failed: {first}", job.id),
         (JobState::Failed, None) => format!("job {} failed", job.id),
     };
-    Err(Failure { code: exit::JOB_FAILED, error: Some(Error::new(ErrorCode::Conflict, why)) })
+    Err(Failure::new(exit::JOB_FAILED, Some(Error::new(ErrorCode::Conflict, why))))
 }
 
 fn state(state: JobState) -> &'static str {

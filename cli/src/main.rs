@@ -33,10 +33,12 @@ mod standard;
 mod uri;
 mod version;
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use forebay_core::Error;
 use forebay_core::job::JobKind;
 
@@ -48,12 +50,13 @@ use crate::session::{ClientArgs, Session};
 #[command(
     name = "forebay",
     version,
-    disable_help_subcommand = true,
-    after_help = "Buckets and objects are written as URIs: ais://bucket/object for the cluster's own
-(fb:// and forebay:// are the same), s3://, gs://, az:// for those of a cloud. - is a standard stream.
+    arg_required_else_help = true,
+    after_help = "Buckets and objects are written as URIs: ais://bucket/object for the cluster's
+own (fb:// and forebay:// are the same), s3://, gs://, az:// for those of a
+cloud. - is a standard stream.
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 done in part, 4 not found, 5 denied, 6 conflict,
-7 cluster not available, 8 job failed or cancelled, 130 interrupted."
+Exit codes: 0 done, 1 failed, 2 usage, 3 done in part, 4 not found, 5 denied,
+6 conflict, 7 cluster not available, 8 job failed or cancelled, 130 interrupted."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -65,6 +68,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List buckets, or the objects of one
+    #[command(alias = "list")]
     Ls(bucket::ListArgs),
     /// Make a bucket
     Mb(bucket::MakeArgs),
@@ -86,10 +90,15 @@ enum Command {
     /// Bring objects of a backend into the cluster before they are needed
     Prefetch(job::PrefetchArgs),
     /// Drop cached copies; the backend keeps the objects
+    #[command(after_help = "Examples:
+  forebay evict s3://data/train/          drops the copies, not the objects
+  forebay evict s3://data --wait          until nothing of the bucket is cached")]
     Evict(job::SelectArgs),
     /// Write native objects to a bucket of a cloud, and see that they are there
     WriteBack(job::WriteBackArgs),
     /// Compare what is stored of a bucket with its checksums, now
+    #[command(after_help = "Example:
+  forebay scrub ais://results --wait      fails if an object is damaged for good")]
     Scrub(job::SelectArgs),
     /// Pack the objects of a bucket into shards
     Ishard(Box<ishard::IshardArgs>),
@@ -108,9 +117,9 @@ enum Command {
     #[command(subcommand)]
     Disk(disk::DiskCommands),
     /// Check what may be wrong between here and the cluster, or the cluster and a bucket's cloud
-    #[command(
-        after_help = "Examples:\n  forebay doctor --endpoint http://10.0.0.7:7400\n  forebay doctor gs://train/images/"
-    )]
+    #[command(after_help = "Examples:
+  forebay doctor --endpoint http://10.0.0.7:7400
+  forebay doctor gs://train/images/       may the cluster list and read it?")]
     Doctor(doctor::DoctorArgs),
     /// Run a gateway and a target in one process
     Serve(serve::ServeArgs),
@@ -125,22 +134,62 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { command, client } = Cli::parse();
+    let Cli { command, client } = match parse(std::env::args_os().collect()) {
+        Ok(cli) => cli,
+        Err(e) => return ExitCode::from(refuse(&e)),
+    };
     let code = match command {
         Command::Serve(args) => serve::run(args),
         Command::Dev(args) => dev::run(args),
         Command::Gateway(args) => node::gateway(&args),
         Command::Target(args) => node::target(&args),
-        Command::Version => version::run(client.output),
+        Command::Version => version::run(client.output()),
         command => match ask(&client, command) {
             Ok(()) => exit::OK,
             Err(failure) => {
-                failure.report(client.output.is_json());
+                failure.report(client.output().is_json());
                 failure.code
             }
         },
     };
     ExitCode::from(code)
+}
+
+/// Commands that run servers: the options of clients mean nothing to them.
+const SERVERS: [&str; 4] = ["serve", "dev", "gateway", "target"];
+
+/// Reads the command line.
+fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let mut grammar = Cli::command();
+    let first = args.iter().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
+    if first.is_some_and(|word| SERVERS.iter().any(|server| word == server)) {
+        grammar = grammar.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
+    }
+    let cli = Cli::from_arg_matches(&grammar.clone().try_get_matches_from(args)?)?;
+    session::check_environment().map_err(|e| grammar.error(ErrorKind::InvalidValue, e))?;
+    Ok(cli)
+}
+
+/// Prints the help that was asked for, or why the command line makes no sense, as JSON where the
+/// output is to be JSON. Returns the exit code.
+fn refuse(e: &clap::Error) -> u8 {
+    let code = if e.use_stderr() { exit::USAGE } else { exit::OK };
+    let is_help = matches!(
+        e.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    if !is_help && session::wants_json(std::env::args_os()) {
+        let text = e.render().to_string();
+        let mut parts = text.trim_start_matches("error: ").splitn(2, "\n\n");
+        let message = parts.next().unwrap_or_default().trim();
+        let usage = parts.next().unwrap_or_default().trim();
+        Failure::usage(message, usage).report(true);
+    } else {
+        let _ = e.print();
+    }
+    code
 }
 
 /// Runs a client command.
@@ -200,9 +249,44 @@ async fn until_interrupted(
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+
+    /// Every command that does something itself, with its words.
+    fn leaves(command: &clap::Command, path: &str) -> Vec<(String, clap::Command)> {
+        let path = format!("{path} {}", command.get_name());
+        let below = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+        let found: Vec<_> = below.flat_map(|sub| leaves(sub, &path)).collect();
+        if found.is_empty() { vec![(path, command.clone())] } else { found }
+    }
+
+    #[test]
+    fn every_command_shows_examples_that_fit_a_terminal() {
+        for (path, command) in leaves(&Cli::command(), "") {
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let is_shown = after.contains("Example") && after.contains(path.trim());
+            assert!(is_shown || command.get_name() == "version", "{path}: {after}");
+            for line in after.lines() {
+                assert!(line.chars().count() <= 80, "{path}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn commands_that_run_servers_show_no_options_of_clients() {
+        let help = |line: &[&str]| {
+            let line = line.iter().map(OsString::from).collect();
+            parse(line).map(drop).unwrap_err().to_string()
+        };
+        for server in SERVERS {
+            let shown = help(&["forebay", server, "--help"]);
+            assert!(!shown.contains("Client options") && shown.contains("Usage"), "{shown}");
+        }
+        assert!(help(&["forebay", "ls", "--help"]).contains("Client options"));
+        assert!(help(&["forebay"]).contains("Usage: forebay"));
+        assert!(help(&["forebay", "help", "ls"]).contains("Usage: forebay ls"));
+    }
 
     #[test]
     fn the_grammar_is_sound_and_every_command_helps() {
@@ -222,7 +306,7 @@ mod tests {
             ["forebay", "ls", "ais://b", "-o", "json"],
         ] {
             let parsed = Cli::try_parse_from(line);
-            assert!(parsed.is_ok_and(|cli| cli.client.output.is_json()), "{line:?}");
+            assert!(parsed.is_ok_and(|cli| cli.client.output().is_json()), "{line:?}");
         }
         assert!(Cli::try_parse_from(["forebay", "version", "-o", "json"]).is_ok());
         assert!(Cli::try_parse_from(["forebay", "get", "ais://b/o", "-", "--range", "-5"]).is_ok());

@@ -77,6 +77,7 @@ impl From<Error> for Stopped {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  forebay gateway --config /etc/forebay/gateway.toml")]
 pub(crate) struct GatewayArgs {
     /// Settings of this node (TOML); FOREBAY_SECTION__KEY in the environment overrides them
     #[arg(long, value_name = "FILE")]
@@ -84,6 +85,9 @@ pub(crate) struct GatewayArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  forebay target --config /etc/forebay/target.toml
+  forebay target --config target.toml --rebuild-index    after damage")]
 pub(crate) struct TargetArgs {
     /// Settings of this node (TOML); FOREBAY_SECTION__KEY in the environment overrides them
     #[arg(long, value_name = "FILE")]

@@ -14,18 +14,19 @@ use crate::session::Session;
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
     /// Take a target out of use: it owns nothing any more, and what it has moves to the others
-    #[command(after_help = "Example:
-  forebay node drain target-02 --wait          before its machine is worked on
-  forebay node uncordon target-02              takes it back into use")]
+    #[command(after_help = "Examples:
+  forebay node drain target-02 --wait      before its machine is worked on
+  forebay node uncordon target-02          takes it back into use")]
     Drain(DrainArgs),
     /// Take a drained target back into use
+    #[command(after_help = "Example:\n  forebay node uncordon target-02")]
     Uncordon(NodeArgs),
     /// Drain a target; when nothing lies there any more it stops and is no member any more. A gateway
     /// leaves at once
-    #[command(after_help = "Example:
+    #[command(after_help = "Examples:
   forebay node remove target-02 --wait
-  forebay node remove target-02 --lost         it is down for good; what only it had is lost
-  forebay node remove gateway-3                dead or alive, as long as a majority is left")]
+  forebay node remove target-02 --lost     it is down for good: its data is lost
+  forebay node remove gateway-3            while a majority of the others lives")]
     Remove(RemoveArgs),
 }
 

@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 use crate::bucket::{backend_of, show_backend};
 use crate::bucket_props;
 use crate::failure::{Failure, exit};
-use crate::output::{self, time, time_json};
+use crate::output::{self, Format, Row, Rows, time, time_json};
 use crate::session::Session;
 use crate::{job, standard, uri};
 
@@ -41,26 +41,46 @@ pub(crate) struct CatArgs {
     range: Option<RangeSpec>,
 }
 
-/// Writes objects to standard output.
+/// Writes objects to standard output. Of several, those that can be read.
 pub(crate) async fn cat(session: &Session, args: &CatArgs) -> Result<(), Failure> {
     let objects: Vec<_> = args.objects.iter().map(|o| uri::object(o)).collect::<Result<_, _>>()?;
     let failed = |e: std::io::Error| Failure::local("standard output", &e);
     let mut out = standard::output().map_err(failed)?;
-    for (bucket, name) in objects {
-        let mut stream = session.client.get(&bucket, &name, args.range).await?.stream;
+    let mut missing = 0;
+    for (bucket, name) in &objects {
+        let mut stream = match session.client.get(bucket, name, args.range).await {
+            Ok(object) => object.stream,
+            Err(e) if objects.len() > 1 && !e.is_transient() => {
+                missing += 1;
+                Failure::from(e).report(session.format.is_json());
+                continue;
+            }
+            Err(e) => return Err(e.into()),
+        };
         while let Some(bytes) = stream.next().await {
             out.write_all(&bytes?).await.map_err(failed)?;
         }
     }
-    out.flush().await.map_err(failed)
+    out.flush().await.map_err(failed)?;
+    in_part(session, "were not written", missing, objects.len())
+}
+
+/// The end of a command on several objects of which some failed, each with its own message.
+fn in_part(session: &Session, what: &str, failed: usize, all: usize) -> Result<(), Failure> {
+    if failed == 0 {
+        return Ok(());
+    }
+    session.note(format!("{failed} of {all} {what}"));
+    Err(Failure::silent(exit::PARTIAL))
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay rm ais://logs/old.txt
-  forebay rm -r ais://logs/2024/ --yes     everything whose name starts with 2024/
+  forebay rm -r ais://logs/2024/ --yes     all whose names start with 2024/
 
-Objects of a bucket with a backend are removed there too; `forebay evict` drops only the copies.")]
+Objects of a bucket with a backend are removed there too; `forebay evict` drops
+only the copies.")]
 pub(crate) struct RemoveArgs {
     /// Objects; with -r, prefixes
     #[arg(required = true, value_name = "URI")]
@@ -85,24 +105,30 @@ pub(crate) async fn remove(session: &Session, args: &RemoveArgs) -> Result<(), F
     }
     let objects: Vec<_> = args.objects.iter().map(|o| uri::object(o)).collect::<Result<_, _>>()?;
     let many = objects.len() > 1;
+    let mut removed = Rows::new(session.format, &[]);
     let mut failed = 0;
     for (bucket, name) in &objects {
         match session.client.delete(bucket, name).await {
-            Ok(()) => session.note(format!("removed {}", bucket.object_uri(name))),
+            // A person sees it on standard error, a program as a result.
+            Ok(()) if session.format == Format::Table => {
+                session.note(format!("removed {}", bucket.object_uri(name)));
+            }
+            Ok(()) => {
+                let json = json!({"uri": bucket.object_uri(name), "removed": true});
+                removed.push(Row { name: name.clone(), cells: Vec::new(), json })?;
+            }
             Err(e) if many && !e.is_transient() => {
                 failed += 1;
                 Failure::from(e).report(session.format.is_json());
             }
-            Err(e) => return Err(e.into()),
+            Err(e) => {
+                removed.finish()?;
+                return Err(e.into());
+            }
         }
     }
-    match failed {
-        0 => Ok(()),
-        n => {
-            session.note(format!("{n} of {} were not removed", objects.len()));
-            Err(Failure::silent(exit::PARTIAL))
-        }
-    }
+    removed.finish()?;
+    in_part(session, "were not removed", failed, objects.len())
 }
 
 #[derive(Debug, Args)]

@@ -30,12 +30,13 @@ const READ_SIZE: usize = 256 << 10;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay put photo.jpg ais://images/cat/        as cat/photo.jpg
-  forebay put -r ./dataset ais://images/train    every file below, named train/...
+  forebay put *.jpg ais://images/cat/            several files
+  forebay put -r ./dataset ais://images/train    all below, named train/...
   tar c . | forebay put - ais://backup/today.tar")]
 pub(crate) struct PutArgs {
-    /// A file, a folder (with -r), or - for standard input
-    #[arg(value_name = "FROM")]
-    from: String,
+    /// Files, folders (with -r), or - for standard input
+    #[arg(value_name = "FROM", required = true)]
+    from: Vec<String>,
     /// The object, or a name ending in / to keep the file's own name behind it
     #[arg(value_name = "URI")]
     to: String,
@@ -57,11 +58,12 @@ struct Upload {
 
 pub(crate) async fn run(session: &Session, args: &PutArgs) -> Result<(), Failure> {
     let (bucket, name) = uri::remote(&args.to)?;
-    match Place::parse(&args.from)? {
-        Place::Remote(..) => Err(Failure::usage(
-            format!("\"{}\" is not a local file", args.from),
-            "put takes a file and then the object: forebay put FILE ais://bucket/object",
-        )),
+    let from = match args.from.as_slice() {
+        [from] => from,
+        several => return put_several(session, &bucket, &name, several, args).await,
+    };
+    match Place::parse(from)? {
+        Place::Remote(..) => Err(not_local(from)),
         Place::Stream => put_stream(session, &bucket, &name).await,
         Place::Local(path) => {
             let kind =
@@ -70,13 +72,60 @@ pub(crate) async fn run(session: &Session, args: &PutArgs) -> Result<(), Failure
                 return put_folder(session, &bucket, &name, path, args.jobs.into()).await;
             }
             if kind.is_dir() {
-                let hint = "add -r to put all files in it";
-                return Err(Failure::usage(format!("{} is a folder", path.display()), hint));
+                return Err(is_folder(&path));
             }
             let name = object_name(&name, &path)?;
             put_file(session, &bucket, Upload { path, name, size: kind.len() }).await
         }
     }
+}
+
+fn not_local(from: &str) -> Failure {
+    Failure::usage(
+        format!("\"{from}\" is not a local file"),
+        "put takes a file and then the object: forebay put FILE ais://bucket/object",
+    )
+}
+
+fn is_folder(path: &Path) -> Failure {
+    Failure::usage(format!("{} is a folder", path.display()), "add -r to put all files in it")
+}
+
+/// Puts files and folders under their own names. Nothing is sent before all of them are found.
+async fn put_several(
+    session: &Session,
+    bucket: &Bucket,
+    prefix: &str,
+    from: &[String],
+    args: &PutArgs,
+) -> Result<(), Failure> {
+    if !prefix.is_empty() && !prefix.ends_with('/') {
+        let text = format!("{} files cannot all become \"{}\"", from.len(), args.to);
+        return Err(Failure::usage(text, format!("put them under it: {}/", args.to)));
+    }
+    let (mut files, mut problems) = (Vec::new(), Vec::new());
+    for from in from {
+        let Place::Local(path) = Place::parse(from)? else { return Err(not_local(from)) };
+        let kind = std::fs::metadata(&path).map_err(|e| Failure::local(path.display(), &e))?;
+        let name = object_name(prefix, &path)?;
+        if kind.is_dir() {
+            if !args.recursive {
+                return Err(is_folder(&path));
+            }
+            let (below, unusable) = find(&path, &format!("{name}/"))?;
+            files.extend(below);
+            problems.extend(unusable);
+        } else {
+            files.push(Upload { path, name, size: kind.len() });
+        }
+    }
+    let mut names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some([twice, _]) = names.array_windows().find(|[a, b]| a == b) {
+        let text = format!("two files would become {}", bucket.object_uri(twice));
+        return Err(Failure::usage(text, "put them under different prefixes"));
+    }
+    put_all(session, bucket, files, problems, args.jobs.into()).await
 }
 
 /// The object's name for a file: a name that is empty or ends in `/` takes the file's own.
@@ -215,7 +264,18 @@ async fn put_folder(
     let shown = folder.display().to_string();
     let found = tokio::task::spawn_blocking(move || find(&folder, &prefix)).await;
     let found = found.map_err(|e| Error::internal(format!("reading {shown} failed: {e}")))?;
-    let (files, mut failed) = found?;
+    let (files, problems) = found?;
+    put_all(session, bucket, files, problems, jobs).await
+}
+
+/// Sends files, several at once; `failed` says what of those that were asked for cannot be read.
+async fn put_all(
+    session: &Session,
+    bucket: &Bucket,
+    files: Vec<Upload>,
+    mut failed: Vec<String>,
+    jobs: usize,
+) -> Result<(), Failure> {
     for problem in &failed {
         session.warn(format!("error: {problem}"));
     }

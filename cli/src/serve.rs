@@ -31,6 +31,9 @@ const ASK_EVERY: Duration = Duration::from_millis(20);
 const NEARBY: u16 = 50;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  forebay serve --dir ~/cache --size 100GiB
+  forebay serve --dir /data/forebay --idle-stop 15m --folder-root /data/images")]
 pub(crate) struct ServeArgs {
     /// Folder for all data; used again at the next start
     #[arg(long)]

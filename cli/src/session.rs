@@ -1,9 +1,10 @@
 //! What all client commands share: the connection, how to print, and whether to ask first.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use forebay_client::{Client, ClientConfig, DEFAULT_ENDPOINT};
 use forebay_core::Error;
 use forebay_core::cloud_rules::FRESH_LISTING;
@@ -17,30 +18,58 @@ use crate::output::Format;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Client options")]
 pub(crate) struct ClientArgs {
-    /// URL of a gateway, or several with commas between [default: AIS_ENDPOINT, else `endpoint` in
-    /// ~/.config/forebay/config.toml (FOREBAY_CONFIG), else http://127.0.0.1:7400]
-    #[arg(long, global = true, env = "FOREBAY_ENDPOINT", value_name = "URL")]
+    /// URL of a gateway, or several with commas between [default: FOREBAY_ENDPOINT, else
+    /// AIS_ENDPOINT, else `endpoint` in ~/.config/forebay/config.toml (FOREBAY_CONFIG), else
+    /// http://127.0.0.1:7400]
+    #[arg(long, global = true, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
     /// How long to try again what may pass, for example 30s
     #[arg(long, global = true, value_name = "TIME", default_value = "60s", value_parser = seconds)]
     pub(crate) timeout: Duration,
-    /// Form of the output
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_enum,
-        value_name = "FORM",
-        default_value_t,
-        env = "FOREBAY_OUTPUT"
-    )]
-    pub(crate) output: Format,
+    /// Form of the output [default: FOREBAY_OUTPUT, else table]
+    #[arg(short, long, global = true, value_enum, value_name = "FORM")]
+    output: Option<Format>,
     /// Say nothing but results and errors
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// Do not ask before removing things
     #[arg(short, long, global = true)]
     pub(crate) yes: bool,
+}
+
+impl ClientArgs {
+    /// The form of the output. The environment is read here, not by clap, which would show what
+    /// comes from there as a required option in the usage lines of errors.
+    pub(crate) fn output(&self) -> Format {
+        self.output.or_else(output_of_environment).unwrap_or_default()
+    }
+}
+
+const OUTPUT: &str = "FOREBAY_OUTPUT";
+
+fn output_of_environment() -> Option<Format> {
+    Format::from_str(&std::env::var(OUTPUT).ok()?, true).ok()
+}
+
+/// Returns an error for a form of output in the environment that does not exist.
+pub(crate) fn check_environment() -> Result<(), String> {
+    match std::env::var(OUTPUT) {
+        Ok(form) if !form.is_empty() => {
+            Format::from_str(&form, true).map(drop).map_err(|e| format!("{OUTPUT}: {form}: {e}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a command line that clap refuses asks for JSON.
+pub(crate) fn wants_json(args: impl Iterator<Item = OsString>) -> bool {
+    let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let of = |text: &str| Format::from_str(text.trim_start_matches('='), true).ok();
+    let asked = args.iter().enumerate().rev().find_map(|(i, arg)| match arg.as_str() {
+        "-o" | "--output" => args.get(i + 1).and_then(|form| of(form)),
+        arg => arg.strip_prefix("--output=").or_else(|| arg.strip_prefix("-o")).and_then(of),
+    });
+    asked.or_else(output_of_environment).is_some_and(Format::is_json)
 }
 
 /// A duration; a bare number is seconds.
@@ -69,9 +98,11 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(args: &ClientArgs) -> Result<Self, Failure> {
-        let foreign = || std::env::var("AIS_ENDPOINT").ok();
-        let set = args.endpoint.clone().filter(|e| !e.trim().is_empty());
-        let endpoint = set.or_else(foreign).filter(|e| !e.trim().is_empty());
+        let is_set = |endpoint: &String| !endpoint.trim().is_empty();
+        let variable = |name| std::env::var(name).ok().filter(is_set);
+        let endpoint = args.endpoint.clone().filter(is_set);
+        let endpoint = endpoint.or_else(|| variable("FOREBAY_ENDPOINT"));
+        let endpoint = endpoint.or_else(|| variable("AIS_ENDPOINT"));
         let endpoint = match endpoint {
             Some(endpoint) => endpoint,
             None => endpoint::configured()?.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned()),
@@ -82,7 +113,7 @@ impl Session {
             endpoint: client.endpoint().to_owned(),
             client,
             config,
-            format: args.output,
+            format: args.output(),
             quiet: args.quiet,
             yes: args.yes,
         })
@@ -136,6 +167,20 @@ impl Session {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_command_line_is_looked_at_for_the_form_of_its_output() {
+        let wants = |line: &str| wants_json(line.split(' ').map(OsString::from));
+        for json in ["forebay -o json ls --no", "forebay ls -ojsonl", "forebay ls --output=JSON x"]
+        {
+            assert!(wants(json), "{json}");
+        }
+        for other in
+            ["forebay ls", "forebay -o table ls", "forebay ls -o", "forebay -o json -o name"]
+        {
+            assert!(!wants(other), "{other}");
+        }
+    }
 
     #[test]
     fn timeouts_are_seconds_unless_they_say_otherwise() {

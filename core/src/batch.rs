@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, Result};
 use crate::name::{Bucket, NodeId, ObjectName};
 use crate::placement;
-use crate::size::ByteRange;
+use crate::size::{ByteRange, outside};
 use crate::state::ClusterState;
 
 /// Most entries in one request.
@@ -44,10 +44,7 @@ impl BatchEntry {
             Some(end) if end <= size => Ok(ByteRange { start, end }),
             _ => {
                 let last = end.map_or(String::new(), |e| e.saturating_sub(1).to_string());
-                Err(Error::new(
-                    ErrorCode::RangeNotSatisfiable,
-                    format!("size={size}: not satisfiable range [{start}-{last}]"),
-                ))
+                Err(outside(size, &format!("{start}-{last}")))
             }
         }
     }
@@ -139,6 +136,7 @@ pub fn assembler(plan: &BatchPlan) -> Option<&NodeId> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::error::ErrorCode;
 
     fn entry(range: Option<(u64, Option<u64>)>) -> BatchEntry {
         BatchEntry { range, ..BatchEntry::whole(0, ObjectName::new("o").unwrap()) }

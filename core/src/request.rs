@@ -90,6 +90,17 @@ impl Protocol {
         matches!(self, Self::S3Prefixed | Self::S3Root)
     }
 
+    /// The name in log lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::Native => "native",
+            Self::Internal => "internal",
+            Self::Operations => "operations",
+            Self::S3Prefixed | Self::S3Root => "s3",
+        }
+    }
+
     /// What the path is about in this protocol.
     pub fn route(self, path: &str) -> Route {
         const OBJECTS: &str = "/v1/objects/";

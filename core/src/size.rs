@@ -108,6 +108,12 @@ pub enum RangeSpec {
     Suffix(u64),
 }
 
+/// The error for a range that an object of this size does not have, written as in `Range: bytes=…`.
+pub(crate) fn outside(size: u64, asked: &str) -> Error {
+    let text = format!("the range {asked} lies outside of the object, which has {size} bytes");
+    Error::new(ErrorCode::RangeNotSatisfiable, text)
+}
+
 impl RangeSpec {
     /// Parses the header's value. `None` for units that are not bytes (to be ignored, RFC 9110
     /// §14.2); an error for several ranges or for nonsense, which that section lets a server reject:
@@ -149,10 +155,13 @@ impl RangeSpec {
             Self::Suffix(n) => (size.saturating_sub(n), size),
         };
         if start >= end {
-            return Err(Error::new(
-                ErrorCode::RangeNotSatisfiable,
-                format!("size={size}: not satisfiable range [{start}-]"),
-            ));
+            let asked = match self {
+                Self::From(first, last) => {
+                    format!("{first}-{}", last.map_or(String::new(), |last| last.to_string()))
+                }
+                Self::Suffix(n) => format!("-{n}"),
+            };
+            return Err(outside(size, &asked));
         }
         Ok(ByteRange { start, end })
     }

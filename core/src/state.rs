@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use self::limits::check_bucket;
+pub use self::summary::Summary;
 use crate::bucket::{BackendKind, BackendSpec, BucketInfo};
 use crate::error::{Error, ErrorCode, Result};
 use crate::etl::{Etl, etl_exists, unknown_etl};
@@ -19,6 +20,7 @@ use crate::v1::bucket::heed;
 
 pub mod backup;
 mod limits;
+mod summary;
 
 /// The two kinds of node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

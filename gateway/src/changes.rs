@@ -1,8 +1,9 @@
 //! One change of the cluster's buckets: decided by the metadata log, then heard of by every
 //! node that is alive, and only then acknowledged.
 
-use forebay_core::Result;
-use forebay_core::state::Command;
+use forebay_core::state::{Command, Summary};
+use forebay_core::{Error, Result};
+use forebay_node::sender::{self, Origin};
 
 use crate::cluster::standing::{Standing, StandingWatch};
 use crate::meta::MetaLog;
@@ -21,9 +22,15 @@ impl Changes {
         Self { meta, standing }
     }
 
-    /// Returns the version that holds the change.
+    /// Returns the version that holds the change. The change, or why it was refused, is a line in
+    /// the log of the gateway that was asked, with who asked.
     pub(crate) async fn commit(&self, command: Command) -> Result<u64> {
-        let version = self.meta.propose(command).await?;
+        let summary = command.summary(&self.meta.state());
+        let done = self.meta.propose(command).await;
+        if let Some(summary) = &summary {
+            log(summary, done.as_ref().copied().map(Some));
+        }
+        let version = done?;
         self.settled(version).await;
         Ok(version)
     }
@@ -45,6 +52,23 @@ impl Changes {
     async fn settled(&self, version: u64) {
         if let Standing::Leading(lead) = self.standing.now() {
             lead.publisher.settled(version).await;
+        }
+    }
+}
+
+/// Writes a change that was done or refused to the log, with who asked for it. `done` is the version
+/// of the cluster's state that holds it, if one does.
+pub(crate) fn log(summary: &Summary, done: std::result::Result<Option<u64>, &Error>) {
+    let Summary { change, subject, detail } = summary;
+    let Origin { from, api, user, request } = sender::origin();
+    let subject = Some(subject).filter(|subject| !subject.is_empty());
+    let detail = Some(detail).filter(|detail| !detail.is_empty());
+    match done {
+        Ok(version) => {
+            tracing::info!(subject, detail, from, api, user, request, version, "{change}");
+        }
+        Err(error) => {
+            tracing::info!(subject, detail, from, api, user, request, %error, "refused: {change}");
         }
     }
 }

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{self, JobKind, JobSpec, JobState, JobStatus, Selection, Task};
-use forebay_core::state::{ClusterState, Node};
+use forebay_core::state::{ClusterState, Node, Summary};
 use forebay_core::v1::jobs::unknown_job;
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result, placement};
 use forebay_node::clock::unix_ns;
 use forebay_node::maps::Maps;
 
+use crate::changes;
 use crate::route::Found;
 use crate::targets::{self, Targets};
 
@@ -80,7 +81,12 @@ impl JobControl {
                 kind.as_str(),
                 info.bucket
             ))
-            .hint("objects of native buckets live only here; delete them to be rid of them"));
+            .hint(match kind {
+                JobKind::Evict => {
+                    "objects of native buckets live only here; delete them to be rid of them"
+                }
+                _ => "objects of native buckets are in the cluster already",
+            }));
         }
         let nodes = targets::holders(&found.state, info)?;
         spec.bucket = Some(info.bucket.clone());
@@ -99,6 +105,7 @@ impl JobControl {
             return Err(e);
         }
         self.remember(JobStatus::new(&spec, unix_ns()));
+        changes::log(&started(&spec), Ok(None));
         Ok(spec.id)
     }
 
@@ -144,6 +151,7 @@ impl JobControl {
         let spec = JobSpec { on: vec![runner.id.clone()], asked_ns: unix_ns(), ..spec };
         let status: JobStatus = self.targets.post(runner, JOBS, &spec).await?;
         self.remember(status.clone());
+        changes::log(&started(&spec), Ok(None));
         Ok((runner, status))
     }
 
@@ -265,6 +273,7 @@ impl JobControl {
                     _ => {}
                 }
             }
+            changes::log(&Summary::new("job stopped", &job.id), Ok(None));
             if idles {
                 // Its end is another one now.
                 self.table().remove(&job.id);
@@ -320,4 +329,17 @@ impl JobControl {
 
 fn path(id: &str) -> String {
     format!("{JOBS}/{id}")
+}
+/// The line of the log about a job that was started.
+fn started(spec: &JobSpec) -> Summary {
+    let mut detail = format!("kind={}", spec.kind.as_str());
+    if let Some(bucket) = &spec.bucket {
+        detail.push_str(&format!(", bucket={bucket}"));
+        detail.push_str(&match &spec.selection {
+            Selection::Names(names) => format!(", objects={}", names.len()),
+            Selection::Template(template) => format!(", template={template}"),
+            Selection::Prefix(prefix) => format!(", prefix={prefix:?}"),
+        });
+    }
+    Summary::new("job started", &spec.id).with(detail)
 }

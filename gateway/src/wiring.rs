@@ -284,7 +284,7 @@ impl Parts {
                 sums: Arc::default(),
             }));
         let easy = easy_url::router(&router);
-        GatewayFront { s3, routes: Routes::new(router.merge(easy)) }
+        GatewayFront { s3, routes: Routes::new(router.merge(easy), Role::Gateway) }
     }
 }
 

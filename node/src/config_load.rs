@@ -4,14 +4,21 @@ use std::path::Path;
 
 use forebay_core::config::{NodeConfig, nearest};
 use forebay_core::{Error, Result};
+use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 const PREFIX: &str = "FOREBAY_";
 
 /// Loads a node's configuration. `overrides` are `("section.key", value)` pairs from flags.
 pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<NodeConfig> {
+    let mut places = Places { file: file.map(|f| f.display().to_string()), ..Places::default() };
     let mut table = match file {
-        Some(path) => read(path)?,
+        Some(path) => {
+            places.text = std::fs::read_to_string(path)
+                .map_err(|e| Error::invalid(format!("cannot read {}: {e}", path.display())))?;
+            let table = places.text.parse::<Table>();
+            table.map_err(|e| Error::invalid(format!("{}: {e}", path.display())))?
+        }
         None => Table::new(),
     };
     let env = std::env::vars()
@@ -20,19 +27,67 @@ pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<NodeC
     for (path, origin, value) in env.chain(flags) {
         set(&mut table, &path, parse_value(&value))
             .map_err(|e| Error::invalid(format!("{origin}: {e}")))?;
+        places.overrides.push((path, origin));
     }
-    let place = file.map_or("configuration".into(), |f| f.display().to_string());
-    let config: NodeConfig = Value::Table(table)
-        .try_into()
-        .map_err(|e: toml::de::Error| explain(&place, e.message()))?;
+    let config: NodeConfig = serde_path_to_error::deserialize(Value::Table(table))
+        .map_err(|e| explain(&places, e.path(), e.inner().message()))?;
     config.validate()?;
     Ok(config)
 }
 
-fn read(path: &Path) -> Result<Table> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::invalid(format!("cannot read {}: {e}", path.display())))?;
-    text.parse().map_err(|e| Error::invalid(format!("{}: {e}", path.display())))
+/// Where values came from, for errors about them.
+#[derive(Default)]
+struct Places {
+    /// Name and text of the file.
+    file: Option<String>,
+    text: String,
+    /// Keys that were set by variables and flags, with what set them.
+    overrides: Vec<(String, String)>,
+}
+
+impl Places {
+    /// What set the value of a key: a variable, a flag, or a line of the file.
+    fn of(&self, key: &str) -> String {
+        let sets = |path: &str| key.strip_prefix(path).is_some_and(|rest| !rest.starts_with(word));
+        if let Some((_, origin)) = self.overrides.iter().rev().find(|(path, _)| sets(path)) {
+            return origin.clone();
+        }
+        let Some(file) = &self.file else { return "configuration".to_owned() };
+        match self.line(key) {
+            Some(line) => format!("{file}:{line}"),
+            None => file.clone(),
+        }
+    }
+
+    /// The line of the file on which a key stands, counted from 1.
+    fn line(&self, key: &str) -> Option<usize> {
+        let root = DeTable::parse(&self.text).ok()?;
+        let mut at: Option<usize> = None;
+        let mut inside = Some(DeValue::Table(root.into_inner()));
+        for part in key.split(['.', '[']).filter(|part| !part.is_empty()) {
+            let next = match inside.take()? {
+                DeValue::Table(table) => {
+                    let (name, value) = table.into_iter().find(|(k, _)| k.get_ref() == part)?;
+                    at = Some(name.span().start);
+                    value
+                }
+                DeValue::Array(list) => {
+                    let index = part.trim_end_matches(']').parse().ok()?;
+                    let value = list.into_iter().nth(index)?;
+                    at = Some(value.span().start);
+                    value
+                }
+                _ => return None,
+            };
+            inside = Some(next.into_inner());
+        }
+        Some(1 + self.text.get(..at?)?.matches('\n').count())
+    }
+}
+
+/// Whether a character goes on with the name of a key.
+fn word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 /// `FOREBAY_LISTEN__HTTP` → `listen.http`; variables without two underscores are not settings.
@@ -63,11 +118,26 @@ fn set(table: &mut Table, path: &str, value: Value) -> Result<(), String> {
     Err("empty path".into())
 }
 
-/// Turns serde's message into one that suggests the nearest known name.
-fn explain(place: &str, message: &str) -> Error {
+/// Turns serde's message into one that names the key and its place, and suggests the nearest known
+/// name.
+fn explain(places: &Places, path: &serde_path_to_error::Path, message: &str) -> Error {
     let message = message.trim();
     let mut quoted = message.split('`').skip(1).step_by(2);
-    let error = Error::invalid(format!("{place}: {message}"));
+    let mut key = match path.to_string() {
+        root if root == "." => String::new(),
+        key => key,
+    };
+    // The path ends above a key that is not known.
+    if message.starts_with("unknown field")
+        && let Some(unknown) = quoted.clone().next()
+    {
+        key = if key.is_empty() { unknown.to_owned() } else { format!("{key}.{unknown}") };
+    }
+    let place = places.of(&key);
+    let error = Error::invalid(match key.as_str() {
+        "" => format!("{place}: {message}"),
+        key => format!("{place}: {key}: {message}"),
+    });
     if message.starts_with("unknown field")
         && let Some(wrong) = quoted.next()
         && let Some(near) = nearest(wrong, quoted)
@@ -109,6 +179,37 @@ mod tests {
         assert_eq!(e.hint.as_deref(), Some("did you mean `http`?"), "{e}");
         let e = load(None, &flags(&[("lisetn.http", "x")])).unwrap_err();
         assert_eq!(e.hint.as_deref(), Some("did you mean `listen`?"), "{e}");
+    }
+
+    fn refused(file: &str, overrides: &[(&str, &str)]) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("target.toml");
+        std::fs::write(&path, file).unwrap();
+        let text = load(Some(&path), &flags(overrides)).unwrap_err().to_string();
+        text.replace(&format!("{}/", folder.path().display()), "")
+    }
+
+    #[test]
+    fn an_error_names_the_line_of_the_file_and_the_key() {
+        for (file, expected) in [
+            (
+                "[listen]\nhttp = \"a:1\"\n\n[cache]\nhigh = \"80%\"\n",
+                "target.toml:5: cache.high: ",
+            ),
+            ("[cache]\nlow = 3\nhihg = 8\n", "target.toml:3: cache.hihg: unknown field"),
+            ("cache.high = [1]\n", "target.toml:1: cache.high: "),
+            ("[[disk]]\npath = \"/a\"\n[[disk]]\npath = 7\n", "target.toml:4: disk[1].path: "),
+            ("\n[nothing]\n", "target.toml:2: nothing: unknown field"),
+        ] {
+            let error = refused(file, &[]);
+            assert!(error.contains(expected), "{file}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_flag_that_overrides_the_file() {
+        let error = refused("[cache]\nhigh = 80\n", &[("cache.high", "most")]);
+        assert!(error.contains("flag for cache.high: cache.high: invalid type"), "{error}");
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod quick;
 pub mod relay;
 pub mod reply;
 pub mod s3;
+pub mod sender;
 pub mod stall;
 pub mod telemetry;
 mod unread;

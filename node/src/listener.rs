@@ -16,8 +16,9 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::config::LimitsConfig;
 use forebay_core::intra::MAP_HEADER;
-use forebay_core::request::{Protocol, RequestContext};
+use forebay_core::request::{Protocol, RequestContext, Route};
 use forebay_core::sign::{FORMAT, NODE_AUTH_HEADER, PROOF_FORMAT_PATH};
+use forebay_core::state::Role;
 use forebay_core::v1::error::ErrorBody;
 use forebay_core::v1::headers as v1;
 use forebay_core::{Error, ErrorCode, Result};
@@ -38,6 +39,7 @@ use crate::lifecycle::Lifecycle;
 use crate::patience::{HeadTimer, Patience};
 use crate::quick::QuickServer;
 use crate::reply::{self, Failure};
+use crate::sender::Sender;
 use crate::stall::ClientPace;
 use crate::unread::{Unread, Waits};
 use crate::wire::Wire;
@@ -148,8 +150,11 @@ pub type Answer<'a> = Either<Ready<Response>, BoxFuture<'a, Response>>;
 pub struct Routes(Router);
 
 impl Routes {
-    pub fn new(router: Router) -> Self {
-        Self(router.fallback(unknown_uri))
+    pub fn new(router: Router, role: Role) -> Self {
+        Self(match role {
+            Role::Gateway => router.fallback(unknown_to_gateway),
+            Role::Target => router.fallback(unknown_to_target),
+        })
     }
 }
 
@@ -348,12 +353,18 @@ fn says_format(about: &RequestContext, request: &Request) -> bool {
     about.protocol == Protocol::Internal && request.uri().path() == PROOF_FORMAT_PATH
 }
 
-async fn unknown_uri(request: Request) -> Failure {
-    Failure(Error::invalid(format!(
-        "invalid request URI: '{} {}'",
-        request.method(),
-        request.uri().path()
-    )))
+fn unknown_uri(request: &Request) -> Error {
+    let (method, path) = (request.method(), request.uri().path());
+    Error::invalid(format!("invalid request URI: '{method} {path}'"))
+}
+
+async fn unknown_to_gateway(request: Request) -> Failure {
+    Failure(unknown_uri(&request))
+}
+
+async fn unknown_to_target(request: Request) -> Failure {
+    let hint = "this node is a target; send the request to a gateway";
+    Failure(unknown_uri(&request).hint(hint))
 }
 
 /// The header on every answer.
@@ -380,7 +391,14 @@ impl<H: Handler> Server<H> {
             }
             match self.edge.admit(&mut request) {
                 Ok(about) if says_format(&about, &request) => reply::text(FORMAT),
-                Ok(about) => self.handler.answer(about, request, peer).await,
+                // Requests for objects change nothing that the log names.
+                Ok(about) if about.route == Route::Objects => {
+                    self.handler.answer(about, request, peer).await
+                }
+                Ok(about) => {
+                    let sender = Sender::new(&about, peer);
+                    sender.scope(self.handler.answer(about, request, peer)).await
+                }
                 Err(e) => Failure(e).into_response(),
             }
         };

@@ -224,7 +224,8 @@ async fn a_change_of_a_buckets_copies_is_a_job_that_can_be_asked_for() {
 async fn a_job_that_idles_is_found_among_those_that_run() {
     let _running = cluster();
     filled("idle-from", &["a", "b"]).await;
-    let value = json!({"objnames": ["a", "b"], "tobck": {"name": "idle-from-to", "provider": "ais"}});
+    let value =
+        json!({"objnames": ["a", "b"], "tobck": {"name": "idle-from-to", "provider": "ais"}});
     let id = act("POST", "idle-from", "", "copy-listrange", value).text();
     let running = json!({"id": id, "kind": "copy-listrange", "show_active": true});
     wait::until("it idles, and is there", std::time::Duration::from_secs(15), || {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_tests::cluster::{command, native, signal};
 use forebay_tests::data::{content, names};
 use forebay_tests::web::{Reply, Web};
-use forebay_tests::{Cluster, Options, http, ports, wait};
+use forebay_tests::{Cluster, Options, http, ports, s3, wait};
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -162,4 +162,77 @@ fn a_wait_that_is_interrupted_says_that_the_job_goes_on_and_how_to_come_back() {
     let jobs = cluster.cli(&["job", "ls", "-o", "name"]).0;
     let id = jobs.lines().next().unwrap();
     assert!(text.contains(&format!("job {id} goes on; `forebay job wait {id}`")), "{text}");
+}
+
+#[test]
+fn every_change_of_buckets_and_of_the_cluster_is_a_line_of_the_log_with_its_sender() {
+    let cluster = Cluster::start(Options { targets: 2, ..Options::default() });
+    let ok = |args: &[&str]| {
+        let (text, code) = run(&cluster, args);
+        assert_eq!(code, 0, "{args:?}: {text}");
+    };
+    let target = cluster.targets[1].id.as_str();
+    ok(&["mb", "ais://noted"]);
+    ok(&["bucket", "set", "ais://noted", "copies=2"]);
+    ok(&["rm", "-r", "ais://noted/old/", "--yes"]);
+    ok(&["node", "drain", target, "--wait"]);
+    ok(&["node", "uncordon", target]);
+    ok(&["rb", "ais://noted", "--yes"]);
+    let (text, code) = run(&cluster, &["node", "remove", "not-a-node"]);
+    assert_ne!(code, 0, "{text}");
+    let made = s3::request("PUT", &cluster.endpoint, "by-s3").send_as(s3::OWNER);
+    assert_eq!(made.status, 200, "{}", made.text());
+    let log = cluster.dir().join(&cluster.gateways[0].id).join("log");
+    let log = std::fs::read_to_string(log).unwrap();
+    let has = |words: &[&str]| {
+        let found = log.lines().filter(|line| words.iter().all(|word| line.contains(word)));
+        assert_eq!(found.count(), 1, "{words:?} in\n{log}");
+    };
+    let (from, bucket) = ("from=\"127.0.0.1\" api=\"v1\"", "subject=\"ais://noted\"");
+    has(&["INFO", "bucket made", bucket, from, "request=", "version="]);
+    has(&["bucket changed", bucket, "copies=2", from]);
+    has(&["job started", "kind=delete, bucket=ais://noted, prefix=\"old/\"", from]);
+    has(&["node drained", target, from]);
+    has(&["node back in use", target, from]);
+    has(&["bucket removed", bucket, from]);
+    let request = made.header("x-amz-request-id").unwrap();
+    has(&["bucket made", "ais://by-s3", "api=\"s3\"", "user=\"forebay\"", request]);
+}
+
+#[test]
+fn commands_on_several_objects_do_what_they_can_and_programs_see_all_of_it_as_json() {
+    let cluster = Cluster::start(Options { targets: 1, ..Options::default() });
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a"), "first ").unwrap();
+    std::fs::write(dir.path().join("c"), "third").unwrap();
+    let from = dir.path().to_str().unwrap();
+    assert_eq!(run(&cluster, &["mb", "ais://some"]).1, 0);
+    let [first, third] = ["a", "c"].map(|name| format!("{from}/{name}"));
+    let (text, code) = run(&cluster, &["put", &first, &third, "ais://some/one"]);
+    assert!(code == 2 && text.contains("ais://some/one/"), "{text}");
+    let (text, code) = run(&cluster, &["put", &first, &first, "ais://some/"]);
+    assert!(code == 2 && text.contains("two files would become ais://some/a"), "{text}");
+    let (text, code) = run(&cluster, &["put", &first, &third, "ais://some"]);
+    assert!(code == 0 && text.contains("put 2 of 2 files"), "{text}");
+    let [a, none, c] = ["a", "none", "c"].map(|name| format!("ais://some/{name}"));
+    let asked = |args: &[&str]| {
+        let output = command(args).env("FOREBAY_ENDPOINT", &cluster.endpoint).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr), output.status.code())
+    };
+    let (out, err, code) = asked(&["cat", &a, &none, &c]);
+    assert_eq!((out.as_str(), code), ("first third", Some(3)), "{err}");
+    assert!(err.contains("object_not_found") && err.contains("1 of 3 were not written"), "{err}");
+    let (out, err, code) = asked(&["rm", &a, &c, "-o", "json"]);
+    let removed: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&removed[1]["uri"], code), (&Value::from(c.as_str()), Some(0)), "{err}");
+    let error = |err: &str| serde_json::from_str::<Value>(err).unwrap()["error"].clone();
+    let (_, err, code) = asked(&["cat", &none, "-o", "json"]);
+    assert_eq!((&error(&err)["code"], code), (&"object_not_found".into(), Some(4)), "{err}");
+    let (_, err, code) = asked(&["ls", "--nothing", "-o", "json"]);
+    assert_eq!((&error(&err)["code"], code), (&"invalid_argument".into(), Some(2)), "{err}");
+    let (_, err, code) = asked(&["put", "/none/such", "ais://some/x", "-o", "json"]);
+    assert_eq!((&error(&err)["code"], code), (&"file_not_found".into(), Some(4)), "{err}");
+    let (_, err, code) = asked(&["dsort", "ais://some"]);
+    assert!(code == Some(2) && !err.contains("--endpoint <URL>"), "{err}");
 }

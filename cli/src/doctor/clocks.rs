@@ -61,8 +61,8 @@ pub(super) fn of_nodes(info: &ClusterInfo) -> Vec<Finding> {
         bad.push(Finding::bad(verdict, format!("clock {}", node.id), detail, hint));
     }
     if bad.is_empty() && compared > 0 {
-        let detail =
-            format!("those of {compared} nodes are within {CLOCK_WARN_S} s of the gateways'");
+        let whose = if compared == 1 { "that of 1 node is" } else { "those of all nodes are" };
+        let detail = format!("{whose} within {CLOCK_WARN_S} s of the gateways'");
         bad.push(Finding::ok("clocks", detail));
     }
     bad

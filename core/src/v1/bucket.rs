@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::bucket::{BackendSpec, BucketInfo, Freshness};
+use crate::config::nearest;
 use crate::erasure::Erasure;
 use crate::error::{Error, Result};
 
@@ -123,9 +124,29 @@ pub fn heed(info: &mut BucketInfo, section: &str) {
 pub fn requested_backend(value: &Value) -> Result<Option<BackendSpec>> {
     match value.get("backend") {
         None | Some(Value::Null) => Ok(None),
-        Some(spec) => serde_json::from_value(spec.clone()).map(Some).map_err(|e| {
-            Error::invalid(format!("invalid bucket property \"backend\": {e}"))
-                .hint("for example {\"type\":\"folder\",\"root\":\"/data/images\"}")
-        }),
+        Some(spec) => {
+            check_backend_keys(spec)?;
+            serde_json::from_value(spec.clone()).map(Some).map_err(|e| {
+                Error::invalid(format!("invalid bucket property \"backend\": {e}"))
+                    .hint("for example {\"type\":\"folder\",\"root\":\"/data/images\"}")
+            })
+        }
+    }
+}
+
+/// Returns an error for a key that no backend has, which would be ignored in silence.
+fn check_backend_keys(spec: &Value) -> Result<()> {
+    const KEYS: [&str; 4] = ["type", "bucket", "endpoint", "root"];
+    let mut keys = spec.as_object().into_iter().flat_map(Map::keys);
+    match keys.find(|key| !KEYS.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => {
+            let text = format!("invalid bucket property \"backend\": unknown key \"{key}\"");
+            let hint = match nearest(key, KEYS) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("the keys are {}", KEYS.join(", ")),
+            };
+            Err(Error::invalid(text).hint(hint))
+        }
     }
 }

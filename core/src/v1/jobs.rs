@@ -49,5 +49,5 @@ pub fn snapshots_json(by_target: &BTreeMap<NodeId, Vec<JobStatus>>) -> Value {
 
 /// The error for an id that no target knows.
 pub fn unknown_job(id: &str) -> Error {
-    Error::new(ErrorCode::JobNotFound, format!("x-[{id}] does not exist"))
+    Error::new(ErrorCode::JobNotFound, format!("job \"{id}\" does not exist"))
 }

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::post;
 use forebay_core::intra::{DiskAction, DiskCommand, DiskUsage, NodeDiskCommand};
-use forebay_core::state::Role;
+use forebay_core::state::{Role, Summary};
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
@@ -17,6 +17,7 @@ use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
 
 use super::counted;
+use crate::changes;
 use crate::targets::Targets;
 
 #[derive(Clone)]
@@ -54,7 +55,18 @@ impl DisksFront {
         if !node.alive {
             return Err(Error::unavailable(format!("target {id} is down")));
         }
-        self.targets.post(node, "/internal/v1/disks", command).await
+        let done = self.targets.post(node, "/internal/v1/disks", command).await;
+        let change = match command.action {
+            DiskAction::Show | DiskAction::Check => return done,
+            DiskAction::Attach => "disk attached",
+            DiskAction::Detach => "disk detached",
+            DiskAction::Disable => "disk disabled",
+            DiskAction::Enable => "disk enabled",
+        };
+        let detail = format!("node={id}, force={}", command.force);
+        let summary = Summary::new(change, &command.path).with(detail);
+        changes::log(&summary, done.as_ref().map(|_| None));
+        done
     }
 }
 

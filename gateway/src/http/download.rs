@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::{delete, get};
 use forebay_core::download::{DownloadSpec, DownloadStatus, What, merge};
-use forebay_core::state::Node;
+use forebay_core::state::{Node, Summary};
 use forebay_core::v1::download::{
     Question, is_unknown, job_json, requested, status_json, unknown_download,
 };
@@ -19,6 +19,7 @@ use forebay_node::reply::json;
 use serde_json::Value;
 
 use super::{MAX_CONTROL, counted, done, read_body};
+use crate::changes;
 use crate::ids;
 use crate::route::{Found, Route};
 use crate::targets::{self, Targets};
@@ -55,6 +56,8 @@ async fn start(State(state): State<Downloads>, body: Body) -> Response {
             abort(&state, &nodes, &spec.id).await?;
             return Err(e);
         }
+        let detail = format!("kind=download, bucket={}", spec.bucket);
+        changes::log(&Summary::new("job started", &spec.id).with(detail), Ok(None));
         Ok(json(&serde_json::json!({"id": spec.id})))
     };
     let result = result.await;

@@ -22,6 +22,7 @@ use forebay_node::listener::{Handler, Peer, Routes};
 use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
 use forebay_node::s3::{self, S3Door};
+use forebay_node::sender;
 
 use crate::changes::Changes;
 use crate::http::buckets::Buckets;
@@ -119,6 +120,9 @@ impl S3 {
             return self.post_object(&parts, body, &request.bucket).await;
         }
         let who = self.door.authenticate(&parts, front)?.identity;
+        if let Identity::Key(user) = &who {
+            sender::set_user(user);
+        }
         let makes = request.operation == O::CreateBucket;
         let known = self.found(&request.bucket);
         match (&known, &request.operation) {

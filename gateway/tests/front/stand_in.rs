@@ -68,7 +68,7 @@ impl StandIn {
         let peer = PeerClient::new(identity.signer.clone());
         let usage = Arc::new(|| NodeUsage { objects: 7, bytes: 70, ..NodeUsage::default() });
         membership::follow(identity.clone(), maps.clone(), peer, gateways, usage, &lifecycle);
-        let router = Routes::new(router(holds.clone()));
+        let router = Routes::new(router(holds.clone()), Role::Target);
         let limits = LimitsConfig::default();
         let edge = Edge::new(&S3Config::default(), &identity, &maps);
         let serving = listener::serve(listener, router, edge, lifecycle.clone(), limits);

@@ -26,6 +26,7 @@ use forebay_client::PeerClient;
 use forebay_core::Result;
 use forebay_core::intra::{BACKEND_LIST_PATH, LIST_PATH, MAP_HEADER};
 use forebay_core::request::{RequestContext, Route};
+use forebay_core::state::Role;
 use forebay_core::v1::query::Query;
 use forebay_node::auth::REDIRECT_VERSION;
 use forebay_node::identity::Identity;
@@ -87,7 +88,7 @@ pub(crate) struct Front {
 impl Front {
     pub(crate) fn new(context: Context) -> Self {
         let context = Arc::new(context);
-        Self { routes: Routes::new(router(context.clone())), context }
+        Self { routes: Routes::new(router(context.clone()), Role::Target), context }
     }
 }
 
