@@ -338,7 +338,7 @@ fn started(spec: &JobSpec) -> Summary {
         detail.push_str(&match &spec.selection {
             Selection::Names(names) => format!(", objects={}", names.len()),
             Selection::Template(template) => format!(", template={template}"),
-            Selection::Prefix(prefix) => format!(", prefix={prefix:?}"),
+            Selection::Prefix(prefix) => format!(", prefix={prefix}"),
         });
     }
     Summary::new("job started", &spec.id).with(detail)

@@ -123,16 +123,10 @@ fn set(table: &mut Table, path: &str, value: Value) -> Result<(), String> {
 fn explain(places: &Places, path: &serde_path_to_error::Path, message: &str) -> Error {
     let message = message.trim();
     let mut quoted = message.split('`').skip(1).step_by(2);
-    let mut key = match path.to_string() {
+    let key = match path.to_string() {
         root if root == "." => String::new(),
         key => key,
     };
-    // The path ends above a key that is not known.
-    if message.starts_with("unknown field")
-        && let Some(unknown) = quoted.clone().next()
-    {
-        key = if key.is_empty() { unknown.to_owned() } else { format!("{key}.{unknown}") };
-    }
     let place = places.of(&key);
     let error = Error::invalid(match key.as_str() {
         "" => format!("{place}: {message}"),

@@ -191,7 +191,7 @@ fn every_change_of_buckets_and_of_the_cluster_is_a_line_of_the_log_with_its_send
     let (from, bucket) = ("from=\"127.0.0.1\" api=\"v1\"", "subject=\"ais://noted\"");
     has(&["INFO", "bucket made", bucket, from, "request=", "version="]);
     has(&["bucket changed", bucket, "copies=2", from]);
-    has(&["job started", "kind=delete, bucket=ais://noted, prefix=\"old/\"", from]);
+    has(&["job started", "kind=delete, bucket=ais://noted, prefix=old/", from]);
     has(&["node drained", target, from]);
     has(&["node back in use", target, from]);
     has(&["bucket removed", bucket, from]);
