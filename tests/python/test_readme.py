@@ -18,8 +18,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import forebay_s3
 import pytest
-from conftest import REPOSITORY, Cluster, free_ports
+from conftest import REPOSITORY, Cluster, FakeGcs, Minio, free_ports
 
 README = REPOSITORY / "README.md"
 PORT_IN_README = "7400"
@@ -54,8 +55,13 @@ def blocks(page: Path = README) -> list[Block]:
 BASH = [block for block in blocks() if block.language == "bash"]
 MAKE = [block for block in BASH if block.only("make")]
 PIP = [block for block in BASH if block.only("pip")]
-SESSION = [block for block in BASH if block not in MAKE and block not in PIP]
+# The installation of a release and the login at a cloud: `test_released.py` has the first.
+INSTALL = [block for block in BASH if "--index-url" in block.code]
+SESSION = [block for block in BASH if block not in [*MAKE, *PIP, *INSTALL]]
 PYTHON = [block for block in blocks() if block.language == "python"]
+# Trains from a bucket without a cluster.
+ALONE = next(block for block in PYTHON if "gs://bucket/" in block.code)
+WITH_CLUSTER = [block for block in PYTHON if block != ALONE]
 
 
 def by_line(block: Block) -> str:
@@ -74,13 +80,15 @@ def test_no_block_is_left_out() -> None:
     assert {block.language for block in blocks()} <= {"bash", "python", ""}
     drawings = [block for block in blocks() if block.language == ""]
     assert all("┌" in block.code for block in drawings)
-    assert MAKE and PIP and len(SESSION) >= 4 and len(PYTHON) >= 2
+    assert MAKE and PIP and len(INSTALL) == 1 and len(SESSION) >= 4 and len(WITH_CLUSTER) >= 2
 
 
-def test_first_screen_shows_both_commands_the_drawing_and_ten_lines_of_python() -> None:
+def test_first_screen_begins_with_a_laptop_and_shows_a_cluster_in_ten_lines_of_python() -> None:
     first_screen = README.read_text(encoding="utf-8").partition("\n## ")[0]
     assert "make demo" in first_screen and "make test" in first_screen and "┌" in first_screen
-    example = PYTHON[0]
+    order = [first_screen.index(text) for text in ("pip install", ALONE.code, "make demo")]
+    assert order == sorted(order)
+    example = WITH_CLUSTER[0]
     assert example.code in first_screen
     assert len([line for line in example.code.splitlines() if line]) == 10
 
@@ -139,7 +147,49 @@ def build_tools() -> Path:
     return Path(maturin.__file__).parents[4] / "bin"
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=by_line)
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_block_without_a_cluster_reads_the_bucket_once_and_then_the_disk(
+    scheme: str, fake_gcs: FakeGcs, minio: Minio, forebay_bin: Path, tmp_path: Path
+) -> None:
+    images = {f"train/{i:02}.jpg": bytes(1_000 + i) for i in range(50)}
+    if scheme == "gs":
+        fake_gcs.create_bucket("bucket")
+        for name, image in images.items():
+            fake_gcs.put("bucket", name, image)
+    else:
+        user, secret = (minio.env[f"AWS_{key}"] for key in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"))
+        s3 = forebay_s3.client(minio.endpoint, secret, access=user)
+        s3.create_bucket(Bucket="bucket")
+        for name, image in images.items():
+            s3.put_object(Bucket="bucket", Key=name, Body=image)
+    script = tmp_path / "train.py"
+    script.write_text(ALONE.code.replace("gs://", f"{scheme}://"), encoding="utf-8")
+    cloud = fake_gcs.env if scheme == "gs" else minio.env
+    env = environment(forebay_bin, HOME=str(tmp_path), FOREBAY_LOCAL_SIZE="1GiB", **cloud)
+    env.pop("XDG_CACHE_HOME", None)
+
+    def run(*arguments: str | Path) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, timeout=120, env=env
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    try:
+        lines = [line.split() for line in run(script).splitlines()]
+        url = run("-m", "forebay.local").strip()
+    finally:
+        run("-m", "forebay.local", "stop")
+    for epoch in ("0", "1"):
+        of_epoch = [line for line in lines if line[0] == epoch]
+        assert sum(int(line[1]) for line in of_epoch) == 50
+        assert sum(int(line[3]) for line in of_epoch) == sum(map(len, images.values()))
+    assert url.startswith("http://127.0.0.1:")
+    if scheme == "gs":
+        assert fake_gcs.reads("bucket") == 50, "each object is read once"
+
+
+@pytest.mark.parametrize("block", WITH_CLUSTER, ids=by_line)
 def test_python_block_runs(
     block: Block, cluster: Cluster, forebay_bin: Path, tmp_path: Path
 ) -> None:
