@@ -91,7 +91,7 @@ test-py: binary python ## Python packages, other clients, the README
 		PYTHONPATH="$$tables:$$transformers" \
 		build/venv/bin/python -m pytest tests/python/test_tables.py $(PYTEST_ARGS) \
 		|| [ $$? = 5 ] # none chosen
-	@lightning="$$(ci/lightning.sh)"; torchvision="$$(ci/torchvision.sh)"; set -x; \
+	@$(with_clouds); lightning="$$(ci/lightning.sh)"; torchvision="$$(ci/torchvision.sh)"; set -x; \
 		PYTHONPATH="$$lightning:$$torchvision" \
 		build/venv/bin/python -m pytest tests/seeds $(PYTEST_ARGS) \
 		|| [ $$? = 5 ] # none chosen

@@ -1,7 +1,8 @@
 """The code of the documents that Forebay was asked for by, taken from their text and run.
 
 The documents are not part of the repository. `FOREBAY_SEEDS` names their folder; without it they
-are looked for in `shared/seeds` beside the checkout, and where they are not, the tests skip.
+are looked for in `shared/seeds` beside the checkout. Without them the tests skip, or fail if
+`FOREBAY_REQUIRE_SEEDS` is set; then the run also fails if a block did not run on both storages.
 
 What is run is what the text says but for the changes that a test lists, each with its reason.
 """
@@ -12,15 +13,28 @@ import ast
 import os
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-__all__ = ["Block", "Change", "Document", "fenced", "folder"]
+__all__ = [
+    "COUNT",
+    "Block",
+    "BlockCount",
+    "Change",
+    "Document",
+    "are_required",
+    "fenced",
+    "folder",
+    "quoted_code",
+    "text_of",
+]
 
+STORAGES = {"native": "on native buckets", "cloud": "over clouds, cold and then warm"}
+DOCUMENTS = 5
 _BESIDE = Path(__file__).resolve().parents[3] / "shared/seeds"
 # A line that is likely code: an import, a statement with a block, an assignment of a call or a text.
 _CODE = re.compile(
@@ -55,6 +69,44 @@ class Block:
 
 
 @dataclass
+class BlockCount:
+    """Which blocks of the documents there are, and which of them ran without an exception.
+
+    Attributes:
+        declared: Names of blocks by the numbers of documents.
+        ran: Numbers of documents and names of blocks by the storage that they ran on.
+    """
+
+    declared: dict[int, list[str]] = field(default_factory=dict)
+    ran: dict[str, set[tuple[int, str]]] = field(
+        default_factory=lambda: {storage: set() for storage in STORAGES}
+    )
+
+    def declare(self, number: int, names: Iterable[str]) -> None:
+        """Adds the blocks of a document."""
+        self.declared[number] = list(names)
+
+    def missing(self) -> list[str]:
+        """What did not run, a line each."""
+        missing = [f"document {n}: no test" for n in range(DOCUMENTS) if n not in self.declared]
+        for storage, ran in self.ran.items():
+            for number, names in self.declared.items():
+                left = [name for name in names if (number, name) not in ran]
+                missing += [f"document {number}, {name}: not {STORAGES[storage]}" for name in left]
+        return missing
+
+    def lines(self) -> list[str]:
+        """The counts, and what did not run if the documents are required."""
+        total = sum(map(len, self.declared.values()))
+        counts = [f"{len(ran)} of {total} {STORAGES[name]}" for name, ran in self.ran.items()]
+        summary = "seeds: code blocks that ran: " + "; ".join(counts)
+        return [summary, *self.missing()] if are_required() else [summary]
+
+
+COUNT = BlockCount()
+
+
+@dataclass
 class Document:
     """A document, and the names that its code has made so far."""
 
@@ -62,6 +114,7 @@ class Document:
     blocks: dict[str, Block]
     changes: Sequence[Change] = ()
     scope: dict[str, Any] = field(default_factory=dict)
+    storage: str = "native"
 
     def __post_init__(self) -> None:
         self.text = text_of(self.number)
@@ -72,6 +125,7 @@ class Document:
         for name in names:
             code = self.changed(self.code(name))
             exec(compile(code, f"document {self.number}, {name}", "exec"), self.scope)
+            COUNT.ran[self.storage].add((self.number, name))
         return self.scope
 
     def code(self, name: str) -> str:
@@ -107,11 +161,19 @@ class Document:
         return [change for change in self.changes if not any(change.old in code for code in whole)]
 
 
+def are_required() -> bool:
+    """Whether a run without the documents fails."""
+    return bool(os.environ.get("FOREBAY_REQUIRE_SEEDS"))
+
+
 def folder() -> Path:
-    """Where the documents are; skips the test where they are not."""
+    """Where the documents are; skips the test where they are not, or fails it if they are required."""
     found = Path(os.environ.get("FOREBAY_SEEDS") or _BESIDE)
     if not found.is_dir():
-        pytest.skip("the documents are not here; FOREBAY_SEEDS names their folder")
+        reason = f"the documents are not in {found}; FOREBAY_SEEDS names their folder"
+        if are_required():
+            pytest.fail(reason)
+        pytest.skip(reason)
     return found
 
 

@@ -6,13 +6,11 @@ import ast
 import io
 import pickle
 import tarfile
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from documents import Block, Change, Document, text_of
-
-import forebay
+from documents import COUNT, Block, Change, Document, text_of
+from storage import DocumentBucket, bucket_for
 
 np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
@@ -33,6 +31,7 @@ BLOCKS = {
     ),
     "dynamic": Block("from aistore.pytorch import AISMapDataset, DynamicBatchSampler", ")"),
 }
+COUNT.declare(2, BLOCKS)
 CHANGES = [
     Change(
         "from aistore.pytorch import",
@@ -52,16 +51,17 @@ CHANGES = [
 ]
 
 
+@pytest.fixture(params=["article_bucket", "article_bucket_behind_s3"])
+def bucket(request: pytest.FixtureRequest) -> DocumentBucket:
+    """An empty bucket of the name that the article uses."""
+    return bucket_for(request)
+
+
 @pytest.fixture
-def document(client: forebay.Client, cluster: Any) -> Iterator[Document]:
-    """The article, over a bucket of the name that it uses."""
-    bucket = client.bucket("my-bck").create()
-    yield Document(2, BLOCKS, CHANGES, {"ENDPOINT": cluster.endpoint})
-    bucket.delete()
-
-
-def fill(document: Document, cluster: Any, items: dict[str, bytes]) -> None:
-    forebay.Client(cluster.endpoint).bucket("my-bck").put_many(items.items())
+def document(bucket: DocumentBucket) -> Document:
+    """The article."""
+    scope = {"ENDPOINT": bucket.bucket.client.endpoint}
+    return Document(2, BLOCKS, CHANGES, scope, bucket.storage)
 
 
 def values(document: Document, block: str, *names: str) -> list[tuple[Any, ...]]:
@@ -73,19 +73,23 @@ def values(document: Document, block: str, *names: str) -> list[tuple[Any, ...]]
     return seen
 
 
-def test_a_bucket_is_iterated(document: Document, cluster: Any) -> None:
+def test_a_bucket_is_iterated(document: Document, bucket: DocumentBucket) -> None:
     items = {f"o{i:02}": bytes([i]) for i in range(10)}
-    fill(document, cluster, items)
-    assert dict(values(document, "iterable", "name", "data")) == items
+    bucket.put_many(items.items())
+    for _ in bucket.passes():
+        assert dict(values(document, "iterable", "name", "data")) == items
 
 
-def test_a_loader_gives_batches_from_two_workers(document: Document, cluster: Any) -> None:
+def test_a_loader_gives_batches_from_two_workers(
+    document: Document, bucket: DocumentBucket
+) -> None:
     items = {f"o{i:02}": bytes([i]) for i in range(10)}
-    fill(document, cluster, items)
+    bucket.put_many(items.items())
     values(document, "iterable")
-    seen = values(document, "loader", "names", "data")
-    pairs = [pair for names, data in seen for pair in zip(names, data, strict=True)]
-    assert sorted(pairs) == sorted(items.items())
+    for _ in bucket.passes():
+        seen = values(document, "loader", "names", "data")
+        pairs = [pair for names, data in seen for pair in zip(names, data, strict=True)]
+        assert sorted(pairs) == sorted(items.items())
 
 
 class Pictures:
@@ -99,7 +103,7 @@ class Pictures:
 
 
 def test_pickled_pictures_are_read_by_a_dataset_of_ones_own(
-    document: Document, cluster: Any
+    document: Document, bucket: DocumentBucket
 ) -> None:
     folder = "cifar-10-batches-py"
     items = {f"{folder}/batches.meta": b"no pickle", f"{folder}/readme.html": b"<html>"}
@@ -108,7 +112,7 @@ def test_pickled_pictures_are_read_by_a_dataset_of_ones_own(
         items[f"{folder}/data_batch_{value}"] = pickle.dumps(batch)
     batch = {b"data": Pictures(9), b"labels": list(range(10000))}
     items[f"{folder}/test_batch"] = pickle.dumps(batch)
-    fill(document, cluster, items)
+    bucket.put_many(items.items())
     from forebay_torch.compat.aistore import AISBaseIterDataset
 
     # Names that the article imports in a notebook that it refers to, or not at all.
@@ -116,16 +120,17 @@ def test_pickled_pictures_are_read_by_a_dataset_of_ones_own(
         pickle=pickle, BytesIO=io.BytesIO, Image=Image, AISBaseIterDataset=AISBaseIterDataset
     )
     document.scope["transform"] = lambda image: (image.size, image.getpixel((0, 0))[0])
-    document.scope["bucket"] = forebay.Client(cluster.endpoint).bucket("my-bck")
-    scope = document.run("custom", "train", "test")
-    assert list(scope["test_dataset"]) == [(((32, 32), 9), label) for label in range(10000)]
-    objects = [name for name, _ in scope["train_dataset"].objects]
-    assert objects == [f"{folder}/data_batch_{value}" for value in range(1, 6)]
-    first = next(iter(scope["train_dataset"]))
-    assert first == (((32, 32), 1), 1)
+    document.scope["bucket"] = bucket.bucket
+    for _ in bucket.passes():
+        scope = document.run("custom", "train", "test")
+        assert list(scope["test_dataset"]) == [(((32, 32), 9), label) for label in range(10000)]
+        objects = [name for name, _ in scope["train_dataset"].objects]
+        assert objects == [f"{folder}/data_batch_{value}" for value in range(1, 6)]
+        first = next(iter(scope["train_dataset"]))
+        assert first == (((32, 32), 1), 1)
 
 
-def test_a_shard_reader_gives_basenames_and_contents(document: Document, cluster: Any) -> None:
+def test_a_shard_reader_gives_basenames_and_contents(document: Document, bucket: DocumentBucket) -> None:
     members = {"shard_0000.tar": [1, 2, 3], "shard_0001.tar": [4, 5]}
     for shard, numbers in members.items():
         out = io.BytesIO()
@@ -136,16 +141,18 @@ def test_a_shard_reader_gives_basenames_and_contents(document: Document, cluster
                     info = tarfile.TarInfo(f"sample_{number}.{ending}")
                     info.size = len(content)
                     tar.addfile(info, io.BytesIO(content))
-        fill(document, cluster, {shard: out.getvalue()})
+        bucket.put_many([(shard, out.getvalue())])
     values(document, "iterable")
     values(document, "loader")
-    found = {}
-    for names, contents in values(document, "shards", "basenames", "content_dict"):
-        for at, name in enumerate(names):
-            found[name] = {ending: parts[at] for ending, parts in contents.items()}
-    assert found == {
-        f"sample_{n}": {"png": f"{n}.png".encode(), "cls": f"{n}.cls".encode()} for n in range(1, 6)
-    }
+    for _ in bucket.passes():
+        found = {}
+        for names, contents in values(document, "shards", "basenames", "content_dict"):
+            for at, name in enumerate(names):
+                found[name] = {ending: parts[at] for ending, parts in contents.items()}
+        assert found == {
+            f"sample_{n}": {"png": f"{n}.png".encode(), "cls": f"{n}.cls".encode()}
+            for n in range(1, 6)
+        }
 
 
 def listed_batches() -> list[list[tuple[str, ...]]]:
@@ -159,15 +166,16 @@ def listed_batches() -> list[list[tuple[str, ...]]]:
     return groups
 
 
-def test_batches_are_as_large_as_the_article_says(document: Document, cluster: Any) -> None:
+def test_batches_are_as_large_as_the_article_says(document: Document, bucket: DocumentBucket) -> None:
     from forebay_torch.compat.aistore import DynamicBatchSampler
 
-    fill(document, cluster, {f"object-{i}": bytes(1_000_000) for i in range(10)})
+    bucket.put_many((f"object-{i}", bytes(1_000_000)) for i in range(10))
     values(document, "iterable")
     values(document, "loader")
-    loader = document.run("dynamic")["loader"]
-    sizes = [len(names) for names, _ in loader]
-    assert sorted(sizes, reverse=True) == [4, 4, 2]
+    for _ in bucket.passes():
+        loader = document.run("dynamic")["loader"]
+        sizes = [len(names) for names, _ in loader]
+        assert sorted(sizes, reverse=True) == [4, 4, 2]
     for size, wanted in zip((4_000_000, 3_000_000), listed_batches(), strict=True):
         dataset = document.scope["dataset"]
         batches = DynamicBatchSampler(data_source=dataset, max_batch_size=size)

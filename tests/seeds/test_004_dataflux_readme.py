@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from dataflux import CHANGES, COMMANDS, Dataflux, DatafluxTests
-from documents import Block, Document, fenced
-
-import forebay
+from documents import COUNT, Block, Document, fenced
+from storage import bucket_for
 
 BLOCKS = {
     "map": Block("from dataflux_pytorch import dataflux_mapstyle_dataset", "  print(each_object)"),
@@ -25,11 +24,12 @@ BLOCKS = {
     "lightning": Block("from lightning import Trainer", "trainer.save_checkpoint(CKPT)"),
     "no compose": Block("dataset = dataflux_mapstyle_dataset.DataFluxMapStyleDataset(", ")"),
 }
+COUNT.declare(4, BLOCKS)
 
 
-@pytest.fixture
-def page(bucket: forebay.Bucket, client: forebay.Client) -> Dataflux:
-    return Dataflux(Document(4, BLOCKS, CHANGES), bucket, client)
+@pytest.fixture(params=["native_bucket", "gs_bucket"])
+def page(request: pytest.FixtureRequest) -> Dataflux:
+    return Dataflux(Document(4, BLOCKS, CHANGES), bucket_for(request))
 
 
 class TestEarlierReadme(DatafluxTests):
