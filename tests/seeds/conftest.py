@@ -49,6 +49,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Prints how many blocks ran; `.ci/run` repeats these lines from the report."""
+    if not COUNT.declared:
+        return
     lines = COUNT.lines()
     report = Path(os.environ.get("FOREBAY_SEEDS_REPORT") or REPOSITORY / "build/seeds.txt")
     report.parent.mkdir(parents=True, exist_ok=True)
