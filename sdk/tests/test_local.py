@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,10 +18,10 @@ from forebay_fixture import binary
 
 import forebay
 from forebay import local
-from forebay.config import LocalSettings, find_endpoint, local_settings
+from forebay.config import LocalSettings, find_endpoint, local_settings, notices_enabled
 
 JOIN = "import forebay; print(forebay.Client().endpoint)"
-UNSET = ("FOREBAY_ENDPOINT", "AIS_ENDPOINT", "FOREBAY_LOCAL", "XDG_CONFIG_HOME")
+UNSET = ("FOREBAY_ENDPOINT", "AIS_ENDPOINT", "FOREBAY_LOCAL", "FOREBAY_NOTICES", "XDG_CONFIG_HOME")
 
 
 @pytest.fixture
@@ -92,12 +93,13 @@ def test_a_job_of_several_hosts_without_an_endpoint_is_warned(
         forebay.Client()
 
 
-@pytest.mark.parametrize("bad", ["endpoint = 5", "[local]\nsiez = '1'", "local = 1", "a ="])
+@pytest.mark.parametrize("bad", ["endpoint = 5", "[local]\nsiez = '1'", "local = 1", "a =", "notices = 'no'"])
 def test_a_configuration_that_makes_no_sense_is_named(home: Path, bad: str) -> None:
     (home / "config.toml").write_text(bad)
     with pytest.raises(ValueError, match="config.toml"):
         find_endpoint()
         local_settings()
+        notices_enabled()
 
 
 def test_client_without_an_endpoint_starts_one_server_and_uses_it(home: Path) -> None:
@@ -271,8 +273,40 @@ def test_a_server_of_ones_own_is_named_on_stderr_and_where_a_bucket_is_missing(h
         endpoint, _, message = out.partition(" ")
         (line,) = err.splitlines()
         assert line.startswith(f"forebay: no endpoint is set: {how} a server of your own at {endpoint}")
-        assert str(local.default_folder()) in line and "FOREBAY_ENDPOINT" in line
+        assert f"with at most 1 GiB of data in {local.default_folder()};" in line
+        assert "set FOREBAY_ENDPOINT to use a cluster" in line
         assert "none" in message and f"cluster at {endpoint}, a server of your own" in message
     other = MISSING.replace("Client()", f"Client({endpoint!r})")
     out, err = run(other).communicate(timeout=60)
     assert "none" in out and "of your own" not in out and err == ""
+
+
+def test_the_notice_about_a_server_of_ones_own_is_hidden_by_argument_environment_and_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def notice(arguments: str) -> str:
+        return run(f"import forebay; forebay.Client({arguments})").communicate(timeout=60)[1]
+
+    assert notice("notices=False") == ""
+    assert "using a server of your own" in notice("")
+    (home / "config.toml").write_text("notices = false\n")
+    assert notice("") == ""
+    monkeypatch.setenv("FOREBAY_NOTICES", "on")
+    assert "using a server of your own" in notice("")
+    monkeypatch.setenv("FOREBAY_NOTICES", "off")
+    assert notice("") == ""
+    assert "using a server of your own" in notice("notices=True")
+
+
+def test_a_copy_of_a_client_hides_notices_as_the_client_does(home: Path) -> None:
+    code = "import forebay, pickle; pickle.loads({pickled!r}).with_retry(forebay.Retry())"
+    pickled = pickle.dumps(forebay.Client(notices=False).with_retry(forebay.Retry()))
+    assert run(code.format(pickled=pickled)).communicate(timeout=60)[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(20 << 30, "20 GiB"), (1 << 40, "1 TiB"), (1536 << 20, "1.5 GiB"), (10_000_000, "9.54 MiB"), (9, "9 bytes")],
+)
+def test_sizes_have_a_unit_that_people_read(size: int, text: str) -> None:
+    assert local._format_size(size) == text

@@ -40,8 +40,8 @@ class Client:
         endpoint: URL of a gateway, or of several with commas between them. By default
             ``FOREBAY_ENDPOINT``, then ``AIS_ENDPOINT`` from the environment, then ``endpoint`` in
             the configuration file (:mod:`forebay.config`). Where nobody names one it is a server
-            of this user's own, which is started if need be (:mod:`forebay.local`); a line on
-            stderr says so.
+            of this user's own, which is started if need be (:mod:`forebay.local`); a notice says
+            so.
         timeout: Seconds without progress after which a call gives up; until then, failures that
             may pass are tried again. An entry of a batch is progress, and so are 16 KiB; bytes that
             trickle in more slowly are not. Where every endpoint refuses connections, and none was
@@ -49,21 +49,33 @@ class Client:
             while.
         retry: How targets try clouds again for this client: a Retry, or one of
             google.api_core's; by default as the bucket has it.
+        notices: Whether notices go to stderr, such as the line about a server of this user's own;
+            by default as ``FOREBAY_NOTICES`` and the configuration file have it, else yes.
 
     Example:
         >>> Client("http://127.0.0.1:7400").bucket("images").uri
         'ais://images'
     """
 
-    __slots__ = ("endpoint", "timeout", "retry", "_local", "_native")
+    __slots__ = ("endpoint", "timeout", "retry", "_local", "_native", "_notices")
 
     def __init__(
-        self, endpoint: str | None = None, *, timeout: float = 60.0, retry: Any = None
+        self,
+        endpoint: str | None = None,
+        *,
+        timeout: float = 60.0,
+        retry: Any = None,
+        notices: bool | None = None,
     ) -> None:
-        self._init(endpoint, timeout, retry)
+        self._init(endpoint, timeout, retry, notices=notices)
 
     def _init(
-        self, endpoint: str | None, timeout: float, retry: Any, has_contact: bool = False
+        self,
+        endpoint: str | None,
+        timeout: float,
+        retry: Any,
+        has_contact: bool = False,
+        notices: bool | None = None,
     ) -> None:
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
@@ -73,10 +85,11 @@ class Client:
             # Most never need it.
             from forebay import local
 
-            found = local.join().endpoint
+            found = local.join(notices).endpoint
         self.endpoint = found
         note_endpoint(found, self._local)
         self.timeout = timeout
+        self._notices = notices
         self.retry = Retry.of(retry)
         header = None if self.retry is None else self.retry.header()
         self._native = _core.Client(self.endpoint, timeout, header, has_contact)
@@ -86,7 +99,11 @@ class Client:
         if retry is None:
             return self
         return _make_client(
-            self.endpoint, self.timeout, Retry.of(retry), self._native.has_contact()
+            self.endpoint,
+            self.timeout,
+            Retry.of(retry),
+            self._native.has_contact(),
+            self._notices,
         )
 
     def bucket(self, name: str, provider: str = "ais") -> Bucket:
@@ -303,7 +320,8 @@ class Client:
     def __reduce__(self) -> tuple[Any, ...]:
         # A server of one's own is joined by whoever uses it.
         endpoint = None if self._local else self.endpoint
-        return _make_client, (endpoint, self.timeout, self.retry, self._native.has_contact())
+        has_contact = self._native.has_contact()
+        return _make_client, (endpoint, self.timeout, self.retry, has_contact, self._notices)
 
     def __repr__(self) -> str:
         return f"Client({self.endpoint!r})"
@@ -329,8 +347,12 @@ class Cluster:
 
 
 def _make_client(
-    endpoint: str | None, timeout: float, retry: Retry | None, has_contact: bool = False
+    endpoint: str | None,
+    timeout: float,
+    retry: Retry | None,
+    has_contact: bool = False,
+    notices: bool | None = None,
 ) -> Client:
     client = Client.__new__(Client)
-    client._init(endpoint, timeout, retry, has_contact)
+    client._init(endpoint, timeout, retry, has_contact, notices)
     return client

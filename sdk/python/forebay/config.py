@@ -6,6 +6,7 @@ the configuration file; after that a server of this user's own (:mod:`forebay.lo
 ``FOREBAY_CONFIG`` names::
 
     endpoint = "http://10.0.0.7:7400"
+    notices = true          # lines on stderr about what a client does by itself
 
     [local]                 # the server that is started where there is no endpoint
     enabled = true
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LocalSettings", "find_endpoint", "local_settings", "config_path"]
+__all__ = ["LocalSettings", "config_path", "find_endpoint", "local_settings", "notices_enabled"]
 
 _OFF = frozenset({"0", "off", "no", "false"})
 
@@ -69,6 +70,26 @@ def find_endpoint(
     if not isinstance(given, str) or not given.strip():
         raise ValueError(f"{path}: endpoint must be a URL, not {given!r}")
     return given.strip().rstrip("/")
+
+
+def notices_enabled(
+    notices: bool | None = None, environment: Mapping[str, str] = os.environ
+) -> bool:
+    """Whether notices go to stderr: the argument, ``FOREBAY_NOTICES`` (``off``), ``notices`` in the file,
+    in this order; by default they do. Warnings and errors are no notices.
+
+    Raises:
+        ValueError: The configuration file cannot be understood.
+    """
+    if notices is not None:
+        return notices
+    if switch := environment.get("FOREBAY_NOTICES"):
+        return switch.strip().lower() not in _OFF
+    path = config_path(environment)
+    given = _read(path).get("notices", True)
+    if not isinstance(given, bool):
+        raise ValueError(f"{path}: notices must be true or false, not {given!r}")
+    return given
 
 
 def local_settings(environment: Mapping[str, str] = os.environ) -> LocalSettings:

@@ -18,6 +18,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -31,7 +32,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from forebay.config import LocalSettings, local_settings
+from forebay.config import LocalSettings, local_settings, notices_enabled
 from forebay.errors import ClusterUnavailable
 
 __all__ = ["LocalServer", "Running", "default_folder", "find_binary", "has_our_clouds", "join"]
@@ -44,6 +45,7 @@ _PORTS = range(17400, 27400)
 _PORT_IN_USE = 10
 _PORT_TRIES = 8
 _LONGEST_LOG = 4 << 20
+_SIZE = re.compile(r"(?m)^forebay_store_budget_bytes(?:\{[^}]*\})? (\S+)$")
 # What decides which clouds a server reaches, and as whom.
 _CLOUD_PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "S3_ENDPOINT", "STORAGE_EMULATOR_HOST")
 
@@ -96,8 +98,11 @@ def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(cache) / "forebay" / f"local-{machine or 'machine'}"
 
 
-def join() -> Running:
+def join(notices: bool | None = None) -> Running:
     """The server of this user and machine, which counts this process as a user from now on.
+
+    Args:
+        notices: Whether a line on stderr names the server; by default as the settings have it.
 
     Raises:
         FileNotFoundError: The program is missing.
@@ -117,22 +122,33 @@ def join() -> Running:
         )
     server = LocalServer(default_folder(), settings)
     running = server.join()
-    _tell(running, server.folder)
+    _print_notice(server, running, notices)
     return running
 
 
-def _tell(running: Running, folder: Path) -> None:
-    """Says once in a process, and not in each of its children, which server is used."""
-    is_first = running.endpoint not in _told
-    _told.add(running.endpoint)
+def _print_notice(server: LocalServer, running: Running, notices: bool | None) -> None:
+    """Prints once in a process, and not in each of its children, which server is used."""
+    is_first = running.endpoint not in _announced
+    _announced.add(running.endpoint)
     is_child = multiprocessing.parent_process() is not None
-    if running.was_started or (is_first and not is_child):
-        how = "started" if running.was_started else "using"
-        print(
-            f"forebay: no endpoint is set: {how} a server of your own at {running.endpoint} (data in "
-            f"{folder}); set FOREBAY_ENDPOINT to use a cluster",
-            file=sys.stderr,
-        )
+    if not (running.was_started or (is_first and not is_child)) or not notices_enabled(notices):
+        return
+    how = "started" if running.was_started else "using"
+    size = server.size(running)
+    limit = "" if size is None else f"at most {_format_size(size)} of "
+    print(
+        f"forebay: no endpoint is set: {how} a server of your own at {running.endpoint}, with {limit}data "
+        f"in {server.folder}; set FOREBAY_ENDPOINT to use a cluster (FOREBAY_NOTICES=off hides this line)",
+        file=sys.stderr,
+    )
+
+
+def _format_size(size: int) -> str:
+    """A size in bytes with a unit, such as ``20 GiB``."""
+    for exponent, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB")):
+        if size >= 1 << exponent:
+            return f"{size / (1 << exponent):.3g} {unit}"
+    return f"{size} bytes"
 
 
 def hosts_of_job(environment: Mapping[str, str] = os.environ) -> int:
@@ -220,6 +236,16 @@ class LocalServer:
             return None
         with _alone(self.folder / "start", time.monotonic() + START_DEADLINE_S):
             return self._described() if self._lives() else None
+
+    def size(self, running: Running) -> int | None:
+        """Most bytes of disk that the server uses; None if it does not answer at once."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            nodes = json.loads(_get(running.endpoint, "/api/v1/cluster"))["nodes"]
+            urls = [node["url"] for node in nodes if node["role"] == "target"]
+            sizes = [_SIZE.search(_get(url, "/metrics")) for url in urls]
+            found = [int(float(size[1])) for size in sizes if size]
+            return sum(found) if found and len(found) == len(sizes) else None
+        return None
 
     def has_clouds_of(self, environment: Mapping[str, str]) -> bool | None:
         """Whether it was started with the cloud settings of this environment; None if unknown."""
@@ -363,7 +389,7 @@ def _warn_of_other_clouds() -> None:
 
 
 # Endpoints of servers that were found for want of another.
-_told: set[str] = set()
+_announced: set[str] = set()
 # Locks of this process by folder. A forked child has them too: it uses the server as its parent.
 _users: dict[str, int] = {}
 # Servers started here: their ends must be asked for, or they stay in the table of processes.
@@ -409,14 +435,40 @@ def _alone(path: Path, end: float) -> Iterator[None]:
 
 
 def _answers(endpoint: str) -> bool:
-    host, _, port = endpoint.rpartition("//")[2].rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), timeout=5) as connection:
-            request = f"GET /readyz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-            connection.sendall(request.encode())
-            return connection.recv(12).endswith(b" 200")
+        return _response(endpoint, "/readyz", 12).endswith(b" 200")
     except OSError:
         return False
+
+
+def _get(url: str, path: str) -> str:
+    """The body of a response with the status 200.
+
+    Raises:
+        OSError: The node does not answer within 5 s.
+        ValueError: The response has another status.
+    """
+    head, _, body = _response(url, path).partition(b"\r\n\r\n")
+    if head[8:12] != b" 200":
+        raise ValueError(f"{url}{path}: {head[:60]!r}")
+    return body.decode()
+
+
+def _response(url: str, path: str, length: int = 1 << 20) -> bytes:
+    """The first bytes of a response with its head; no client of HTTP, whose import takes longer.
+
+    Raises:
+        OSError: The node does not answer within 5 s.
+    """
+    host, _, port = url.rpartition("//")[2].rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        # In version 1.0 a body ends with its connection.
+        request = f"GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        connection.sendall(request.encode())
+        received = bytearray()
+        while len(received) < length and (part := connection.recv(length - len(received))):
+            received += part
+        return bytes(received)
 
 
 def _digest(salt: str, env: Mapping[str, str]) -> str:

@@ -28,7 +28,7 @@ class AsyncClient(Wrapped[Client]):
     """As :class:`forebay.Client`; also an asynchronous context manager.
 
     Args:
-        endpoint, timeout, retry: As there. Without an endpoint the local server is found or
+        endpoint, timeout, retry, notices: As there. Without an endpoint the local server is found or
             started here and now, which may take a second.
         max_concurrency: Most calls that wait at once; further ones wait for their turn.
     """
@@ -42,10 +42,11 @@ class AsyncClient(Wrapped[Client]):
         timeout: float = 60.0,
         retry: Any = None,
         max_concurrency: int = 64,
+        notices: bool | None = None,
     ) -> None:
         if max_concurrency < 1:
             raise ValueError(f"max_concurrency must be at least 1, not {max_concurrency}")
-        client = Client(endpoint, timeout=timeout, retry=retry)
+        client = Client(endpoint, timeout=timeout, retry=retry, notices=notices)
         super().__init__(client, Threads(max_concurrency))
 
     @property
