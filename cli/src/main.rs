@@ -134,6 +134,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    os::resolve_names_without_modules();
     let Cli { command, client } = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(e) => return ExitCode::from(refuse(&e)),

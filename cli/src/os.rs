@@ -85,6 +85,32 @@ pub(crate) fn file_system_size(path: &Path) -> io::Result<u64> {
     Ok((stat.f_blocks as u64).saturating_mul(stat.f_frsize as u64))
 }
 
+/// In a statically linked program: resolves names by files and DNS alone, whatever /etc/nsswitch.conf says.
+///
+/// Other services that are named there, such as systemd's, are shared libraries that belong to the
+/// machine's own version of glibc. A program that has another version linked in crashes when it loads one.
+pub(crate) fn resolve_names_without_modules() {
+    #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+    {
+        use std::ffi::{CStr, c_char, c_int};
+
+        unsafe extern "C" {
+            /// Of glibc's `nss.h`.
+            fn __nss_configure_lookup(database: *const c_char, services: *const c_char) -> c_int;
+        }
+        const LOOKUPS: [(&CStr, &CStr); 4] = [
+            (c"hosts", c"files dns"),
+            (c"services", c"files"),
+            (c"passwd", c"files"),
+            (c"group", c"files"),
+        ];
+        for (database, services) in LOOKUPS {
+            // SAFETY: both texts end in NUL and are copied; no other thread runs yet.
+            unsafe { __nss_configure_lookup(database.as_ptr(), services.as_ptr()) };
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
