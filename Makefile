@@ -47,7 +47,7 @@ binary: ## Build build/release/forebay
 
 .PHONY: shipped
 shipped: ## Build build/dist/forebay, the program that is shipped and measured (takes minutes)
-	cargo build --profile dist $(CARGO_FLAGS) -p forebay-cli
+	@ci/dist/program.sh
 
 .PHONY: python
 python: ## Build both Python packages into build/venv
@@ -131,8 +131,8 @@ fix: ## Format, and apply what the lints can mend by themselves
 
 .PHONY: bench
 bench: shipped ## Measure beside the peers that are installed; JSON in build/bench
-	cargo build --profile dist $(CARGO_FLAGS) -p forebay-load
-	@PROFILE=dist ci/install_python.sh
+	. ci/dist/build_env.sh && cargo build --profile dist $(CARGO_FLAGS) -p forebay-load
+	@. ci/dist/build_env.sh && PROFILE=dist ci/install_python.sh
 	@minio="$$(ci/minio.sh)" || minio=; \
 	build/venv/bin/python bench/run.py --bin build/dist/forebay --out build/bench \
 	  $${minio:+--minio "$$minio"}; \
@@ -154,14 +154,18 @@ release: shipped ## One binary in build/release, Python wheels in build/wheels
 	@ci/wheels.sh
 	@ls -l build/release/forebay
 
+.PHONY: dist
+dist: ## Everything that is released, in dist; SIGN=KEY signs its checksums (takes minutes)
+	@SIGN="$(SIGN)" ci/dist.sh
+
 .PHONY: chart
 chart: binary python ## Test the Helm chart, the systemd units and the compose file
 	build/venv/bin/python -m pytest tests/python/test_deploy.py $(PYTEST_ARGS)
 
 .PHONY: image
-image: ## Build the container image with buildah, podman or docker
+image: ## Build build/forebay-image.tar, the container image; no docker needed
 	deploy/build-image.sh
 
 .PHONY: clean
 clean: ## Remove everything that was built here (the cache folder stays)
-	rm -rf build
+	rm -rf build dist

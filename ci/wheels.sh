@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Wheels of both Python packages into build/wheels; that of forebay has the program `forebay` in it,
-# so that `pip install forebay` also brings the command and the local server.
+# so that `pip install forebay` also brings the command and the local server, and the licence texts of
+# all that is linked in.
 #
-#   ci/wheels.sh                     for this machine, with the build/dist/forebay that is there
+#   ci/wheels.sh                     for this machine, with the build/dist/forebay that is there; for
+#                                    the glibc of this machine and those after it
 #   ci/wheels.sh x86_64 aarch64      manylinux_2_28 wheels for these processors, program included,
 #                                    cross-built by zig. Needs `pip install ziglang` and, for each,
 #                                    `rustup target add PROCESSOR-unknown-linux-gnu`
@@ -13,20 +15,21 @@
 #   OTHER_PYTHONS="python3.10 python3.14t" ci/wheels.sh
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
+# shellcheck source=ci/dist/build_env.sh
+. "$here/dist/build_env.sh"
 cd "$root"
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/build}
 base=$("$here/python_env.sh")
 export PATH=$base/bin:$PATH
 wheels=$root/build/wheels
 
 say() { printf 'wheels: %s\n' "$*" >&2; }
 
-# Builds the wheels of forebay around one program: pack PROGRAM MATURIN_OPTION…
+# Builds the wheels of forebay around one program: pack PROGRAM TARGET MATURIN_OPTION…
 pack() {
-    local program=$1 other made
-    shift
+    local program=$1 target=$2 other made
+    shift 2
     made=$(mktemp -d)
+    "$base/bin/python" ci/dist/third_party.py --target "$target" "$made/THIRD-PARTY.txt"
     maturin build --quiet --profile dist --manifest-path sdk/Cargo.toml --out "$made" \
         --interpreter "$base/bin/python" "$@"
     for other in ${OTHER_PYTHONS:-}; do
@@ -34,10 +37,10 @@ pack() {
             --interpreter "$other" --no-default-features "$@"
     done
     for wheel in "$made"/*.whl; do
-        "$base/bin/python" ci/wheel_program.py "$wheel" "$program"
+        "$base/bin/python" ci/wheel_program.py "$wheel" "$program" "$made/THIRD-PARTY.txt"
     done
     mv "$made"/*.whl "$wheels"
-    rmdir "$made"
+    rm -r "$made"
 }
 
 mkdir -p "$wheels"
@@ -45,7 +48,7 @@ rm -f "$wheels"/forebay-*.whl "$wheels"/forebay_torch-*.whl
 if [ $# = 0 ]; then
     program=$CARGO_TARGET_DIR/dist/forebay
     [ -x "$program" ] || { say "$program is missing; run \`make shipped\`"; exit 1; }
-    pack "$program" --compatibility linux
+    pack "$program" "$(uname -m)-unknown-linux-gnu"
 fi
 for processor in "$@"; do
     target=$processor-unknown-linux-gnu
@@ -54,7 +57,7 @@ for processor in "$@"; do
     cargo zigbuild --version >/dev/null 2>&1 ||
         { say "cargo-zigbuild is missing: pip install cargo-zigbuild ziglang"; exit 1; }
     cargo zigbuild --profile dist --locked -p forebay-cli --target "$target.2.28"
-    pack "$CARGO_TARGET_DIR/$target/dist/forebay" \
+    pack "$CARGO_TARGET_DIR/$target/dist/forebay" "$target" \
         --target "$target" --zig --compatibility manylinux_2_28
 done
 "$base/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \

@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Builds the container image localhost/forebay:VERSION with buildah, podman or docker, whichever is
-# there. Nothing is pulled: the image starts from scratch.
+# Writes the container image localhost/forebay:VERSION as an archive, which docker, podman, ctr, kind and
+# skopeo read. None of them is needed: oci_image.py makes it, and says what is in it.
 #
-#   --oci DIR       also writes it as an OCI layout (buildah)
-#   --archive FILE  also writes it as an archive for `kind load image-archive`, `docker load`
-#   --load          also gives it to Docker (what docker builds is there anyway)
+#   build-image.sh [--load] [ARCHIVE]      (default build/forebay-image.tar)
 #
-#   IMAGE           name without a tag          (default localhost/forebay)
-#   BINARY          a static program to take instead of building one
-#   BUILDER         buildah, podman or docker   (default: the first that is installed)
-#   CA_BUNDLE       certificates to put in      (default /etc/ssl/certs/ca-certificates.crt)
-#   STORAGE_DRIVER  buildah's own; vfs works inside containers
+#   --load       also gives it to docker or podman, whichever is there
+#
+#   IMAGE        name without a tag         (default localhost/forebay)
+#   BINARY       a static program to take instead of building one
+#   CA_BUNDLE    certificates to put in     (default /etc/ssl/certs/ca-certificates.crt)
+#   THIRD_PARTY  licence texts of what is linked in, to take instead of collecting them
+#
+# Prints the image's name with its tag.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
+. "$here/../ci/dist/build_env.sh"
 
 say() { printf 'build-image: %s\n' "$*" >&2; }
 fail() {
@@ -21,71 +22,44 @@ fail() {
     exit 1
 }
 
-oci='' archive='' load=''
+archive='' load=''
 while [ $# -gt 0 ]; do
     case $1 in
-    --oci) oci=${2:?--oci needs a folder} && shift ;;
-    --archive) archive=${2:?--archive needs a file} && shift ;;
     --load) load=yes ;;
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
-    *) fail "unknown option $1; see --help" ;;
+    -*) fail "unknown option $1; see --help" ;;
+    *) archive=$1 ;;
     esac
     shift
 done
-
-builder=${BUILDER:-}
-for candidate in buildah podman docker; do
-    if [ -z "$builder" ] && command -v "$candidate" >/dev/null; then builder=$candidate; fi
-done
-[ -n "$builder" ] || fail "none of buildah, podman, docker is installed"
-if [ "$builder" = docker ] && [ -n "$oci" ]; then fail "--oci needs buildah or podman"; fi
+archive=${archive:-$root/build/forebay-image.tar}
 bundle=${CA_BUNDLE:-/etc/ssl/certs/ca-certificates.crt}
 [ -s "$bundle" ] || fail "$bundle not found; install ca-certificates, or set CA_BUNDLE"
 
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 revision=$(git -C "$root" rev-parse HEAD 2>/dev/null || echo unknown)
-created=$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 0)
-image=${IMAGE:-localhost/forebay}:$version
-
-# The C library is linked in. With glibc rather than musl: its allocator and its DNS client are the
-# ones that everything here is tested with, and it needs no second toolchain. Only the last link
-# differs from `make shipped`, so what that compiled is used again; the next one links anew.
-binary=${BINARY:-}
-if [ -z "$binary" ]; then
-    out=${CARGO_TARGET_DIR:-$root/build}
-    (cd "$root" && CARGO_TARGET_DIR=$out cargo rustc --profile dist --locked -p forebay-cli --bin forebay -- \
-        -C target-feature=+crt-static) >&2
-    binary=$out/dist/forebay
-fi
-# Of a static program ldd says "statically linked", or fails.
+name=${IMAGE:-localhost/forebay}
+binary=${BINARY:-$("$root/ci/dist/program.sh")}
 if linked=$(ldd "$binary" 2>/dev/null) && [[ $linked != *"statically linked"* ]]; then
     fail "$binary needs shared libraries, and the image has none: $linked"
 fi
-
-context=$(mktemp -d)
-trap 'rm -rf "$context"' EXIT
-mkdir -p "$context"/rootfs/{etc/ssl/certs,usr/local/bin,var/lib} "$context/state"
-install -m 755 "$binary" "$context/rootfs/usr/local/bin/forebay"
-install -m 644 "$bundle" "$context/rootfs/etc/ssl/certs/ca-certificates.crt"
-printf 'root:x:0:0:root:/:/\nforebay:x:65532:65532:forebay:/var/lib/forebay:/\n' >"$context/rootfs/etc/passwd"
-printf 'root:x:0:\nforebay:x:65532:\n' >"$context/rootfs/etc/group"
-printf 'hosts: files dns\n' >"$context/rootfs/etc/nsswitch.conf"
-
-arguments=(--file "$here/Containerfile" --tag "$image"
-    --build-arg "VERSION=$version" --build-arg "REVISION=$revision")
-case $builder in
-# The same commit and program give the same image.
-buildah) buildah bud --quiet --isolation chroot --format oci --timestamp "$created" "${arguments[@]}" "$context" >&2 ;;
-podman) podman build --quiet --format oci --timestamp "$created" "${arguments[@]}" "$context" >&2 ;;
-docker) docker build --quiet "${arguments[@]}" "$context" >&2 ;;
-esac
-say "made $image"
-
-copy() { if [ "$builder" = docker ]; then docker save -o "$archive" "$image"; else "$builder" push --quiet "$image" "$1"; fi; }
-if [ -n "$oci" ]; then copy "oci:$oci:$version"; fi
-if [ -n "$archive" ]; then
-    rm -f "$archive"
-    copy "docker-archive:$archive:$image"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if [ -n "${THIRD_PARTY:-}" ]; then
+    cp "$THIRD_PARTY" "$work/THIRD-PARTY.txt"
+else
+    python3 "$root/ci/dist/third_party.py" --target "$(uname -m)-unknown-linux-gnu" "$work/THIRD-PARTY.txt"
 fi
-if [ -n "$load" ] && [ "$builder" != docker ]; then copy "docker-daemon:$image"; fi
-printf '%s\n' "$image"
+mkdir -p "$(dirname "$archive")"
+python3 "$here/oci_image.py" --program "$binary" --name "$name" --version "$version" \
+    --revision "$revision" --created "$SOURCE_DATE_EPOCH" --certificates "$bundle" \
+    --license "$root/LICENSE" --license "$work/THIRD-PARTY.txt" "$archive"
+say "made $archive"
+if [ -n "$load" ]; then
+    for loader in docker podman ''; do
+        [ -n "$loader" ] || fail "neither docker nor podman is installed"
+        if command -v "$loader" >/dev/null; then break; fi
+    done
+    "$loader" load --quiet --input "$archive" >&2
+fi
+printf '%s\n' "$name:$version"
