@@ -225,3 +225,32 @@ def layer_of(image: bytes) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
 
 def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+USE = """
+import forebay, forebay_torch
+client = forebay.Client()
+bucket = client.bucket("first").create()
+bucket.object("o").put(b"content")
+assert bytes(bucket.object("o").get().read_all()) == b"content"
+assert [bytes(data) for _, data in forebay_torch.MapDataset(bucket)] == [b"content"]
+"""
+
+
+def use(environment: Environment) -> None:
+    """Starts a server of its own, writes and reads an object, and stops the server."""
+    try:
+        environment.run("python", "-c", USE)
+    finally:
+        environment.run("python", "-m", "forebay.local", "stop")
+
+
+def make_dist() -> Path:
+    """The `dist/` of this checkout, built now; or that in FOREBAY_DIST, as it is."""
+    if named := os.environ.get("FOREBAY_DIST"):
+        return Path(named)
+    # Without the variables of the surrounding make: it is another run.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(["make", "dist"], cwd=REPOSITORY, env=environment)
+    assert done.returncode == 0
+    return REPOSITORY / "dist"

@@ -28,6 +28,7 @@ from forebay_dist import (
     served,
     sha256,
     source_packages,
+    use,
     wheel_of_installed,
 )
 
@@ -209,24 +210,6 @@ def test_pip_installs_serves_and_removes_it(dist: Path, tmp_path: Path) -> None:
     left = environment.files() - before
     assert left
     assert all(path.startswith("home/.cache/forebay/") for path in left), left
-
-
-USE = """
-import forebay, forebay_torch
-client = forebay.Client()
-bucket = client.bucket("first").create()
-bucket.object("o").put(b"content")
-assert bytes(bucket.object("o").get().read_all()) == b"content"
-assert [bytes(data) for _, data in forebay_torch.MapDataset(bucket)] == [b"content"]
-"""
-
-
-def use(environment: Environment) -> None:
-    """Starts a server of its own, writes and reads an object, and stops the server."""
-    try:
-        environment.run("python", "-c", USE)
-    finally:
-        environment.run("python", "-m", "forebay.local", "stop")
 
 
 def test_the_packages_ask_for_nothing_that_is_large(dist: Path) -> None:
