@@ -31,15 +31,15 @@ pytestmark = [
 MAX_SECONDS = 120
 OBJECTS = 40
 USER = 1000
-HOME = "home/researcher"
+HOME = "srv/researcher"
 # In a namespace of mounts and one of processes: nothing of it is left when the script ends.
 ENTER = """\
 set -eu
 mount --rbind /dev "$ROOT/dev"
 mount -t proc proc "$ROOT/proc"
 mount --bind "$TORCH" "$ROOT/opt/torch"
-exec chroot --userspec=1000:1000 "$ROOT" /usr/bin/env -i HOME=/home/researcher \
-    PATH=/usr/bin:/bin LANG=C.UTF-8 bash /home/researcher/steps.sh
+exec chroot --userspec=1000:1000 "$ROOT" /usr/bin/env -i HOME=/srv/researcher \
+    PATH=/usr/bin:/bin LANG=C.UTF-8 bash /srv/researcher/steps.sh
 """
 # Two epochs straight from a bucket, with no cluster: the second one is read from the local disk.
 FIRST_BLOCK = """\
