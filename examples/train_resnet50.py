@@ -75,7 +75,9 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     model = torchvision.models.resnet50(num_classes=len(make_images.CLASSES)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    # 0.1 for a batch of 256, as ResNet was published, and in proportion for others.
+    learning_rate = 0.1 * arguments.batch_size / 256
+    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=0.9)
     reader = ShardReader(
         shards,
         shuffle_shards=True,
