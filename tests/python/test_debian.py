@@ -15,10 +15,10 @@ import subprocess
 import uuid
 from pathlib import Path
 
-import boto3
 import pytest
 from conftest import REPOSITORY, FakeGcs, Minio, free_ports
 from forebay_dist import make_dist, served, tools
+from forebay_s3 import client
 from test_readme import PORT_IN_README, SESSION
 
 pytestmark = [
@@ -102,13 +102,15 @@ def test_a_laptop_without_a_toolchain_trains_within_two_minutes(
     debian: Path, fake_gcs: FakeGcs, minio: Minio
 ) -> None:
     released = make_dist()
-    name = f"t-{uuid.uuid4().hex[:12]}"
+    # A server knows each name once, whatever the cloud.
+    name, s3_name = (f"{cloud}-{uuid.uuid4().hex[:12]}" for cloud in ("gcs", "s3"))
     fake_gcs.create_bucket(name)
-    s3 = boto3.client("s3", endpoint_url=minio.endpoint, **credentials(minio))
-    s3.create_bucket(Bucket=name)
+    keys = minio.env
+    s3 = client(minio.endpoint, keys["AWS_SECRET_ACCESS_KEY"], access=keys["AWS_ACCESS_KEY_ID"])
+    s3.create_bucket(Bucket=s3_name)
     for number in range(OBJECTS):
         fake_gcs.put(name, f"train/{number}", bytes(50_000))
-        s3.put_object(Bucket=name, Key=f"train/{number}", Body=bytes(50_000))
+        s3.put_object(Bucket=s3_name, Key=f"train/{number}", Body=bytes(50_000))
 
     session = "\n".join(block.code for block in SESSION)
     with served(released) as server:
@@ -118,7 +120,7 @@ def test_a_laptop_without_a_toolchain_trains_within_two_minutes(
             "GCS_ENVIRONMENT": exported(fake_gcs.env),
             "S3_ENVIRONMENT": exported(minio.env),
             "GCS_BUCKET": name,
-            "S3_BUCKET": name,
+            "S3_BUCKET": s3_name,
             "README_SESSION": session.replace(PORT_IN_README, str(free_ports(4))),
         }.items():
             steps = steps.replace(word, text)
@@ -152,11 +154,3 @@ def test_a_laptop_without_a_toolchain_trains_within_two_minutes(
 def exported(environment: dict[str, str]) -> str:
     """Assignments as `export` takes them."""
     return " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
-
-
-def credentials(minio: Minio) -> dict[str, str]:
-    return {
-        "aws_access_key_id": minio.env["AWS_ACCESS_KEY_ID"],
-        "aws_secret_access_key": minio.env["AWS_SECRET_ACCESS_KEY"],
-        "region_name": minio.env["AWS_REGION"],
-    }

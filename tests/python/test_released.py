@@ -87,25 +87,65 @@ def test_no_folder_of_the_building_machine_is_in_what_is_compiled(
             assert not found, f"{name}: {found[:3]}"
 
 
-def test_the_program_needs_no_library_and_runs_in_the_image(
-    released: Path, program: Path, tmp_path: Path
-) -> None:
-    linked = subprocess.run(["ldd", program], capture_output=True, text=True)
-    assert linked.returncode != 0 or "statically linked" in linked.stdout
+@pytest.fixture
+def image_root(released: Path, tmp_path: Path) -> Path:
+    """A folder with the files of the image, to be the root folder of a program."""
     if os.getuid() != 0:
         pytest.skip("only root can change the root folder")
+    root = tmp_path / "root"
     image = (released / f"forebay-image-{VERSION}-{PROCESSOR}.tar").read_bytes()
     for name, (info, content) in layer_of(image).items():
         if info.isdir():
-            (tmp_path / name).mkdir(parents=True)
+            (root / name).mkdir(parents=True)
         else:
-            (tmp_path / name).write_bytes(content)
-        os.chown(tmp_path / name, info.uid, info.gid)
-        (tmp_path / name).chmod(info.mode)
-    chroot = ["chroot", "--userspec=65532:65532", tmp_path, "/usr/local/bin/forebay"]
-    # Names resolve by files and DNS: the image has no other library.
-    done = subprocess.run([*chroot, "version", "-o", "json"], env={}, capture_output=True)
+            (root / name).write_bytes(content)
+        os.chown(root / name, info.uid, info.gid)
+        (root / name).chmod(info.mode)
+    return root
+
+
+def within(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program in another root folder, as the user of the image."""
+    chroot = ["chroot", "--userspec=65532:65532", str(root)]
+    return subprocess.run([*chroot, *command], env={}, capture_output=True, text=True)
+
+
+def test_the_program_needs_no_library_and_runs_in_the_image(
+    program: Path, image_root: Path
+) -> None:
+    linked = subprocess.run(["ldd", program], capture_output=True, text=True)
+    assert linked.returncode != 0 or "statically linked" in linked.stdout
+    done = within(image_root, "/usr/local/bin/forebay", "version", "-o", "json")
     assert json.loads(done.stdout)["version"] == VERSION
+
+
+TRAP = "__attribute__((constructor)) static void loaded(void) { __builtin_trap(); }\n"
+LOOKUP = """
+#include <netdb.h>
+int main(void) { struct addrinfo *found; return getaddrinfo("localhost", "80", 0, &found); }
+"""
+
+
+def test_the_program_resolves_names_without_the_modules_of_another_c_library(
+    image_root: Path, tmp_path: Path
+) -> None:
+    """nsswitch.conf names a module that ends every process that loads it."""
+    libraries = image_root / "lib" / f"{PROCESSOR}-linux-gnu"
+    libraries.mkdir(parents=True)
+    (tmp_path / "trap.c").write_text(TRAP)
+    (tmp_path / "lookup.c").write_text(LOOKUP)
+    module = libraries / "libnss_trap.so.2"
+    trap, lookup = str(tmp_path / "trap.c"), str(tmp_path / "lookup.c")
+    shared = ["cc", "-shared", "-nostdlib", "-fPIC", "-o", str(module), trap]
+    subprocess.run(shared, check=True)
+    static = ["cc", "-static", "-o", str(image_root / "lookup"), lookup]
+    subprocess.run(static, check=True, capture_output=True)
+    (image_root / "etc/nsswitch.conf").write_text("hosts: trap files\npasswd: trap\n")
+    (image_root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+    assert within(image_root, "/lookup").returncode < 0, "the module is not where glibc looks"
+    # Nobody answers at port 1.
+    done = within(image_root, "/usr/local/bin/forebay", "--endpoint", "http://localhost:1", "ls")
+    assert done.returncode == 7, done.stderr
 
 
 def test_the_wheel_is_small(wheel: Path) -> None:
@@ -117,7 +157,7 @@ def test_the_wheel_is_small(wheel: Path) -> None:
 def test_the_import_is_quick(installed: Environment) -> None:
     times = []
     for _ in range(IMPORTS):
-        command = [installed.python, "-X", "importtime", "-c", "import forebay"]
+        command = [str(installed.python), "-X", "importtime", "-c", "import forebay"]
         done = subprocess.run(command, env=installed.variables(), capture_output=True, text=True)
         (line,) = re.findall(r"(?m)^import time:\s+\d+ \|\s+(\d+) \| forebay$", done.stderr)
         times.append(int(line))
@@ -157,7 +197,7 @@ def test_wheels_can_be_built_from_the_source_packages(released: Path, tmp_path: 
 
 
 def test_the_program_is_the_same_bits_when_built_elsewhere(program: Path, tmp_path: Path) -> None:
-    """From a checkout in another folder, with another home of cargo, and with another target folder."""
+    """From a checkout in another folder, with another home of cargo and another target folder."""
     copy = tmp_path / "another" / "checkout"
     tracked = subprocess.run(
         ["git", "-C", REPOSITORY, "ls-files", "-z"], capture_output=True, check=True
@@ -185,8 +225,8 @@ def test_the_program_is_the_same_bits_when_built_elsewhere(program: Path, tmp_pa
 
 def head() -> str:
     """The commit as cli/build.rs abbreviates it."""
-    command = ["git", "-C", REPOSITORY, "rev-parse", "--short=12", "HEAD"]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    command = ["git", "-C", str(REPOSITORY), "rev-parse", "--short=12", "HEAD"]
+    return subprocess.check_output(command, text=True).strip()
 
 
 def first_difference(one: Path, other: Path) -> str:
