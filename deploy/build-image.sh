@@ -52,7 +52,7 @@ else
 fi
 mkdir -p "$(dirname "$archive")"
 python3 "$here/oci_image.py" --program "$binary" --name "$name" --version "$version" \
-    --revision "$revision" --created "$SOURCE_DATE_EPOCH" --certificates "$bundle" \
+    --revision "$revision" --created "$RELEASE_EPOCH" --certificates "$bundle" \
     --license "$root/LICENSE" --license "$work/THIRD-PARTY.txt" "$archive"
 say "made $archive"
 if [ -n "$load" ]; then

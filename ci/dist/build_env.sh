@@ -4,11 +4,11 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/build}
 case $CARGO_TARGET_DIR in /*) ;; *) CARGO_TARGET_DIR=$root/$CARGO_TARGET_DIR ;; esac
 
-# The time of the commit, in wheels and in the image.
-if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
-    SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 315532800)
-fi
-export SOURCE_DATE_EPOCH
+# For C compilers and for wheels. A constant: the C code of crates is compiled anew when it changes.
+export SOURCE_DATE_EPOCH=315532800 # 1980, before which no zip archive can be dated
+# For what names a time itself: the image and the bill of materials.
+RELEASE_EPOCH=$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo $SOURCE_DATE_EPOCH)
+export RELEASE_EPOCH
 
 # Messages of panics name source files. If several prefixes match, rustc applies the last one.
 _cargo_home=${CARGO_HOME:-$HOME/.cargo}

@@ -188,7 +188,7 @@ def main() -> int:
     parser.add_argument("--file", type=Path, action="append", default=[])
     parser.add_argument("output", type=Path)
     given = parser.parse_args()
-    created = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+    created = int(os.environ.get("RELEASE_EPOCH", "0"))
     document = bill(shipped(given.target), given.file, created)
     given.output.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     return 0

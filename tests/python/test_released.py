@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import statistics
 import subprocess
 import zipfile
@@ -107,7 +108,8 @@ def image_root(released: Path, tmp_path: Path) -> Path:
 def within(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Runs a program in another root folder, as the user of the image."""
     chroot = ["chroot", "--userspec=65532:65532", str(root)]
-    return subprocess.run([*chroot, *command], env={}, capture_output=True, text=True)
+    path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    return subprocess.run([*chroot, *command], env=path, capture_output=True, text=True)
 
 
 def test_the_program_needs_no_library_and_runs_in_the_image(
@@ -142,9 +144,15 @@ def test_the_program_resolves_names_without_the_modules_of_another_c_library(
     subprocess.run(static, check=True, capture_output=True)
     (image_root / "etc/nsswitch.conf").write_text("hosts: trap files\npasswd: trap\n")
     (image_root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+    # Where random numbers come from; every container has it.
+    (image_root / "dev").mkdir()
+    for name, minor in (("random", 8), ("urandom", 9)):
+        os.mknod(image_root / "dev" / name, 0o666 | stat.S_IFCHR, os.makedev(1, minor))
+        os.chmod(image_root / "dev" / name, 0o666)
     assert within(image_root, "/lookup").returncode < 0, "the module is not where glibc looks"
     # Nobody answers at port 1.
-    done = within(image_root, "/usr/local/bin/forebay", "--endpoint", "http://localhost:1", "ls")
+    options = ("--endpoint", "http://localhost:1", "--timeout", "1s")
+    done = within(image_root, "/usr/local/bin/forebay", *options, "ls")
     assert done.returncode == 7, done.stderr
 
 
