@@ -55,8 +55,9 @@ while IFS= read -r file; do listed+=(--file "$file"); done < <(
     find . -type f \( -name 'forebay-*' -o -name 'forebay_torch-*' \) ! -name '*.metadata' | LC_ALL=C sort
 )
 python3 "$here/sbom.py" --target "$target" "${listed[@]}" "forebay-$version.cdx.json"
-find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | tr '\n' '\0' | xargs -0 sha256sum >.sums
-mv .sums SHA256SUMS
+# Listed before the list itself is there.
+mapfile -t files < <(find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort)
+sha256sum "${files[@]}" >SHA256SUMS
 
 if [ -n "${SIGN:-}" ]; then
     if [ -f "$SIGN" ]; then
