@@ -36,7 +36,6 @@ archive=${archive:-$root/build/forebay-image.tar}
 bundle=${CA_BUNDLE:-/etc/ssl/certs/ca-certificates.crt}
 [ -s "$bundle" ] || fail "$bundle not found; install ca-certificates, or set CA_BUNDLE"
 
-version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 revision=$(git -C "$root" rev-parse HEAD 2>/dev/null || echo unknown)
 name=${IMAGE:-localhost/forebay}
 binary=${BINARY:-$("$root/ci/dist/program.sh")}

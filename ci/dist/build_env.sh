@@ -1,6 +1,7 @@
 # Sourced by what builds with the profile `dist`: the environment in which the same commit gives the
-# same bits, wherever the checkout and cargo's home are. Sets `root`, too.
+# same bits, wherever the checkout and cargo's home are. Sets `root` and `version`, too.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/build}
 case $CARGO_TARGET_DIR in /*) ;; *) CARGO_TARGET_DIR=$root/$CARGO_TARGET_DIR ;; esac
 

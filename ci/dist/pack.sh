@@ -18,7 +18,6 @@ mkdir -p "$3"
 out=$(realpath "$3")
 processor=$(uname -m)
 target=${SBOM_TARGET:-$processor-unknown-linux-gnu}
-version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 
 say() { printf 'dist: %s\n' "$*" >&2; }
 

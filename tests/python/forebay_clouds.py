@@ -12,10 +12,13 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
 from forebay_cluster import START_DEADLINE_S, STOP_DEADLINE_S, free_ports, wait_until
 
@@ -28,6 +31,23 @@ class Minio:
 
     endpoint: str
     env: dict[str, str]
+
+    def client(self) -> Any:
+        """boto3 at it, past any cluster."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.env["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=self.env["AWS_SECRET_ACCESS_KEY"],
+            region_name=self.env["AWS_REGION"],
+        )
+
+    def new_bucket(self) -> tuple[str, Any]:
+        """A new bucket, and boto3 at it."""
+        own = self.client()
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        own.create_bucket(Bucket=name)
+        return name, own
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,9 @@ import http.server
 import json
 import threading
 import urllib.request
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import boto3
 import forebay
 import pytest
 import torch
@@ -65,20 +63,6 @@ def door(minio: Minio) -> Iterator[tuple[str, type[Door]]]:
     server.server_close()
 
 
-def bucket_in(minio: Minio) -> tuple[str, Any]:
-    """A new bucket, and a client that goes past the cluster."""
-    own = boto3.client(
-        "s3",
-        endpoint_url=minio.endpoint,
-        aws_access_key_id=minio.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=minio.env["AWS_SECRET_ACCESS_KEY"],
-        region_name=minio.env["AWS_REGION"],
-    )
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    own.create_bucket(Bucket=name)
-    return name, own
-
-
 def keys(own: Any, name: str) -> list[str]:
     return [o["Key"] for o in own.list_objects_v2(Bucket=name).get("Contents", [])]
 
@@ -99,7 +83,7 @@ def written_back(client: forebay.Client, to: str) -> tuple[forebay.Bucket, Check
 def test_DF14_DF17_a_checkpoint_in_a_cloud_is_saved_there_and_read_cold(
     start_cluster: Callable[..., Cluster], minio: Minio
 ) -> None:
-    name, own = bucket_in(minio)
+    name, own = minio.new_bucket()
     client = client_before(start_cluster, minio.env, targets=2)
     checkpoint = Checkpoint(bucket_name=f"s3://{name}/run", storage_client=client)
     checkpoint.save({"weight": WEIGHT}, "1.pt")
@@ -119,7 +103,7 @@ def test_DF14_DF17_a_checkpoint_in_a_cloud_is_saved_there_and_read_cold(
 def test_DF16_a_part_that_the_cloud_refuses_leaves_the_old_checkpoint(
     start_cluster: Callable[..., Cluster], minio: Minio, door: tuple[str, type[Door]]
 ) -> None:
-    name, own = bucket_in(minio)
+    name, own = minio.new_bucket()
     url, told = door
     client = client_before(start_cluster, {**minio.env, "AWS_ENDPOINT_URL": url})
     checkpoint = Checkpoint(bucket_name=f"s3://{name}", storage_client=client)
@@ -139,7 +123,7 @@ def test_DF16_a_part_that_the_cloud_refuses_leaves_the_old_checkpoint(
 def test_X18_a_checkpoint_of_a_native_bucket_is_written_back_to_the_cloud(
     start_cluster: Callable[..., Cluster], minio: Minio
 ) -> None:
-    name, own = bucket_in(minio)
+    name, own = minio.new_bucket()
     client = client_before(start_cluster, minio.env, targets=2)
     native = client.bucket("checkpoints").create()
     checkpoint = Checkpoint(
@@ -169,7 +153,7 @@ def test_X18_a_checkpoint_of_a_native_bucket_is_written_back_to_the_cloud(
 def test_X18_what_the_cloud_refuses_is_told_and_goes_with_the_next_checkpoint(
     start_cluster: Callable[..., Cluster], minio: Minio, door: tuple[str, type[Door]]
 ) -> None:
-    name, own = bucket_in(minio)
+    name, own = minio.new_bucket()
     url, told = door
     client = client_before(start_cluster, {**minio.env, "AWS_ENDPOINT_URL": url})
     _, checkpoint = written_back(client, f"s3://{name}")
@@ -192,7 +176,7 @@ def test_X18_a_folder_of_a_distributed_checkpoint_is_whole_in_the_cloud_or_not_o
     import torch.distributed.checkpoint as dcp
     from forebay_torch.dcp import StorageReader, StorageWriter
 
-    name, own = bucket_in(minio)
+    name, own = minio.new_bucket()
     client = client_before(start_cluster, minio.env, targets=2)
     native, checkpoint = written_back(client, f"s3://{name}")
     state = {"weight": WEIGHT, "step": torch.tensor(7)}

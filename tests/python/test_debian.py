@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 from conftest import REPOSITORY, FakeGcs, Minio, free_ports
 from forebay_dist import make_dist, served, tools
-from forebay_s3 import client
 from test_readme import ALONE, PORT_IN_README, SESSION
 
 pytestmark = [
@@ -96,8 +95,7 @@ def test_a_laptop_without_a_toolchain_trains_within_two_minutes(
     # A server knows each name once, whatever the cloud.
     name, s3_name = (f"{cloud}-{uuid.uuid4().hex[:12]}" for cloud in ("gcs", "s3"))
     fake_gcs.create_bucket(name)
-    keys = minio.env
-    s3 = client(minio.endpoint, keys["AWS_SECRET_ACCESS_KEY"], access=keys["AWS_ACCESS_KEY_ID"])
+    s3 = minio.client()
     s3.create_bucket(Bucket=s3_name)
     for number in range(OBJECTS):
         fake_gcs.put(name, f"train/{number}", bytes(50_000))

@@ -18,7 +18,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import forebay_s3
 import pytest
 from conftest import REPOSITORY, Cluster, FakeGcs, Minio, free_ports
 
@@ -157,8 +156,7 @@ def test_block_without_a_cluster_reads_the_bucket_once_and_then_the_disk(
         for name, image in images.items():
             fake_gcs.put("bucket", name, image)
     else:
-        user, secret = (minio.env[f"AWS_{key}"] for key in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"))
-        s3 = forebay_s3.client(minio.endpoint, secret, access=user)
+        s3 = minio.client()
         s3.create_bucket(Bucket="bucket")
         for name, image in images.items():
             s3.put_object(Bucket="bucket", Key=name, Body=image)

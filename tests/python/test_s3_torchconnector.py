@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import boto3
 from conftest import Cluster, Minio
 from forebay_s3 import environment, run
 
@@ -27,13 +26,7 @@ def test_DF14_DF16_the_compatible_checkpoint_does_what_the_connectors_does(
     start_cluster: Callable[..., Cluster], minio: Minio
 ) -> None:
     running = start_cluster(targets=2, env=minio.env)
-    own = boto3.client(
-        "s3",
-        endpoint_url=minio.endpoint,
-        aws_access_key_id=minio.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=minio.env["AWS_SECRET_ACCESS_KEY"],
-        region_name=minio.env["AWS_REGION"],
-    )
+    own = minio.client()
     own.create_bucket(Bucket="checkpoints")
     there = {"FOREBAY_ENDPOINT": running.endpoint, "BUCKET": "checkpoints"}
     command = [sys.executable, "-m", "pytest", CHECKPOINTS, "-p", "no:cacheprovider"]

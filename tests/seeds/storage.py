@@ -11,7 +11,6 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 
-import boto3
 import pytest
 from forebay_clouds import FakeGcs, Minio
 from forebay_cluster import Cluster
@@ -185,15 +184,7 @@ def article_bucket_behind_s3(
 
 def _bucket_of_minio(minio: Minio) -> tuple[str, Callable[[str, bytes], None]]:
     """A new bucket, and what puts an object there past any cluster."""
-    own = boto3.client(
-        "s3",
-        endpoint_url=minio.endpoint,
-        aws_access_key_id=minio.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=minio.env["AWS_SECRET_ACCESS_KEY"],
-        region_name=minio.env["AWS_REGION"],
-    )
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    own.create_bucket(Bucket=name)
+    name, own = minio.new_bucket()
 
     def put(object_name: str, content: bytes) -> None:
         own.put_object(Bucket=name, Key=object_name, Body=content)
