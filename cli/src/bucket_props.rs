@@ -244,6 +244,10 @@ pub(crate) fn bill_lines(kind: BackendKind, bill: &BucketBill) -> Vec<(&'static 
         lines.push((name, bill.requests.get(class).copied().unwrap_or(0).to_string()));
     }
     let bytes = |n| ByteSize(n).to_string();
+    if bill.listing_pages > 0 {
+        let pages = format!("{} pages, {}", bill.listing_pages, bytes(bill.listing_bytes));
+        lines.push(("listed", pages));
+    }
     lines.push(("fetched", bytes(bill.fetched_bytes)));
     lines.push(("sent", bytes(bill.sent_bytes)));
     lines.push(("egress saved", bytes(bill.saved_bytes)));

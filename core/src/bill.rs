@@ -75,6 +75,12 @@ pub struct CloudBill {
     pub sent_bytes: u64,
     /// Served to clients without coming from the cloud once more.
     pub saved_bytes: u64,
+    /// Pages of listings that the cloud sent. They are among `requests`, too.
+    #[serde(default)]
+    pub listing_pages: u64,
+    /// Bytes of these pages.
+    #[serde(default)]
+    pub listing_bytes: u64,
 }
 
 impl CloudBill {
@@ -86,6 +92,8 @@ impl CloudBill {
         self.fetched_bytes += other.fetched_bytes;
         self.sent_bytes += other.sent_bytes;
         self.saved_bytes += other.saved_bytes;
+        self.listing_pages += other.listing_pages;
+        self.listing_bytes += other.listing_bytes;
     }
 }
 
@@ -118,12 +126,15 @@ mod tests {
             fetched_bytes: 3,
             sent_bytes: 4,
             saved_bytes: 5,
+            listing_pages: 6,
+            listing_bytes: 7,
         };
         let mut sum = CloudBill::default();
         sum.add(&one);
         sum.add(&CloudBill { requests: [(RequestClass::B, 40)].into(), ..one.clone() });
         assert_eq!(sum.requests, [(RequestClass::A, 1), (RequestClass::B, 42)].into());
         assert_eq!((sum.fetched_bytes, sum.sent_bytes, sum.saved_bytes), (6, 8, 10));
+        assert_eq!((sum.listing_pages, sum.listing_bytes), (12, 14));
     }
 
     #[test]
@@ -134,5 +145,12 @@ mod tests {
         let bill = BucketBill { targets: 2, ..BucketBill::default() };
         let json = serde_json::to_value(&bill).unwrap();
         assert_eq!((&json["targets"], &json["saved_bytes"]), (&2.into(), &0.into()));
+    }
+
+    #[test]
+    fn the_bill_of_an_older_target_counts_no_listings() {
+        let older = r#"{"requests":{"a":1},"fetched_bytes":2,"sent_bytes":3,"saved_bytes":4}"#;
+        let bill: CloudBill = serde_json::from_str(older).unwrap();
+        assert_eq!((bill.saved_bytes, bill.listing_pages, bill.listing_bytes), (4, 0, 0));
     }
 }

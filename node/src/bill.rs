@@ -10,6 +10,7 @@ pub struct Bills {
     requests: IntCounterVec,
     bytes: IntCounterVec,
     saved: IntCounterVec,
+    listing_pages: IntCounterVec,
 }
 
 impl Default for Bills {
@@ -35,12 +36,17 @@ impl Bills {
             ),
             bytes: counter(
                 "forebay_cloud_bytes_total",
-                "Bytes of objects fetched from a bucket's cloud and sent to it",
+                "Bytes of objects fetched from a bucket's cloud and sent to it, and bytes of its listings",
                 &["bucket", "direction"],
             ),
             saved: counter(
                 "forebay_egress_saved_bytes_total",
                 "Bytes of a cloud's objects served without coming from the cloud once more",
+                &["bucket"],
+            ),
+            listing_pages: counter(
+                "forebay_cloud_listing_pages_total",
+                "Pages of listings that a bucket's cloud sent",
                 &["bucket"],
             ),
         }
@@ -56,6 +62,8 @@ impl Bills {
             fetched: self.bytes.with_label_values(&[bucket, "fetched"]),
             sent: self.bytes.with_label_values(&[bucket, "sent"]),
             saved: self.saved.with_label_values(&[bucket]),
+            listing_pages: self.listing_pages.with_label_values(&[bucket]),
+            listing_bytes: self.bytes.with_label_values(&[bucket, "listed"]),
         }
     }
 }
@@ -67,6 +75,8 @@ pub struct Bill {
     fetched: IntCounter,
     sent: IntCounter,
     saved: IntCounter,
+    listing_pages: IntCounter,
+    listing_bytes: IntCounter,
 }
 
 impl Bill {
@@ -94,6 +104,12 @@ impl Bill {
         self.saved.inc_by(bytes);
     }
 
+    /// Counts one page of a listing, with the bytes of its body.
+    pub fn listing_page(&self, bytes: usize) {
+        self.listing_pages.inc();
+        self.listing_bytes.inc_by(bytes as u64);
+    }
+
     /// What was counted so far.
     pub fn total(&self) -> CloudBill {
         CloudBill {
@@ -101,6 +117,8 @@ impl Bill {
             fetched_bytes: self.fetched.get(),
             sent_bytes: self.sent.get(),
             saved_bytes: self.saved.get(),
+            listing_pages: self.listing_pages.get(),
+            listing_bytes: self.listing_bytes.get(),
         }
     }
 }
@@ -118,10 +136,13 @@ mod tests {
         // S3 has no such class.
         bill.request(RequestClass::Write);
         bill.saved(7);
+        bill.listing_page(900);
+        bill.listing_page(100);
         let again = bills.of("s3://b", BackendKind::S3).total();
         let requests = [(RequestClass::A, 1), (RequestClass::B, 0), (RequestClass::Free, 0)];
         assert_eq!((again.requests, again.saved_bytes), (requests.into(), 7));
+        assert_eq!((again.listing_pages, again.listing_bytes), (2, 1_000));
         let series: usize = registry.gather().iter().map(|f| f.get_metric().len()).sum();
-        assert_eq!(series, 6);
+        assert_eq!(series, 8);
     }
 }

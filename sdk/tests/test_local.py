@@ -19,6 +19,7 @@ from forebay_fixture import binary
 import forebay
 from forebay import local
 from forebay.config import LocalSettings, find_endpoint, local_settings, notices_enabled
+from forebay.notices import format_size
 
 JOIN = "import forebay; print(forebay.Client().endpoint)"
 UNSET = ("FOREBAY_ENDPOINT", "AIS_ENDPOINT", "FOREBAY_LOCAL", "FOREBAY_NOTICES", "XDG_CONFIG_HOME")
@@ -306,7 +307,7 @@ def test_a_copy_of_a_client_hides_notices_as_the_client_does(home: Path) -> None
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(20 << 30, "20 GiB"), (1 << 40, "1 TiB"), (1536 << 20, "1.5 GiB"), (10_000_000, "9.54 MiB"), (9, "9 bytes")],
+    [(20 << 30, "20 GiB"), (1 << 40, "1 TiB"), (1536 << 20, "1.5 GiB"), (10_000_000, "9.54 MiB"), (2048, "2 KiB"), (9, "9 bytes")],
 )
 def test_sizes_have_a_unit_that_people_read(size: int, text: str) -> None:
-    assert local._format_size(size) == text
+    assert format_size(size) == text

@@ -267,14 +267,35 @@ def test_DF23_the_endpoint_comes_from_argument_environment_and_file_in_a_worker_
         assert done.stdout == f"{expected} {expected}\n", done.stderr
 
 
-@pytest.mark.parametrize("system,machine", [("darwin", "arm64"), ("win32", "AMD64")])
-def test_other_platforms_get_a_sentence(system: str, machine: str) -> None:
+@pytest.mark.parametrize(
+    ("system", "machine", "advice"),
+    [
+        ("darwin", "arm64", "install its client from the source package"),
+        ("win32", "AMD64", "use it in a container"),
+        ("linux", "riscv64", "use it in a container"),
+    ],
+)
+def test_other_platforms_get_a_sentence(system: str, machine: str, advice: str) -> None:
     from forebay._platform import explain
 
     text = explain(ImportError("no"), system, machine)
-    assert text.startswith("forebay runs on Linux") and system in text
+    assert "Linux on x86-64 and aarch64" in text and f"{system} on {machine}" in text
+    assert advice in text
+
+
+def test_a_core_that_is_missing_on_linux_is_named() -> None:
     done = python("import sys; sys.modules['forebay._core'] = None; import forebay")
     assert "ImportError: the native core of forebay cannot be loaded" in done.stderr
+
+
+def test_a_system_without_a_server_says_at_import_that_an_endpoint_is_needed() -> None:
+    code = "import sys; sys.platform = 'darwin'; import forebay; print('imported')"
+    without = python(f"import os; os.environ.pop('FOREBAY_ENDPOINT', None)\n{code}")
+    sentence = "forebay: no server can be started on darwin: set FOREBAY_ENDPOINT to a cluster"
+    assert without.stdout == "imported\n" and without.stderr.startswith(sentence), without.stderr
+    for setting in ("'FOREBAY_ENDPOINT'] = 'http://c:7400'", "'FOREBAY_NOTICES'] = 'off'"):
+        done = python(f"import os; os.environ[{setting}\n{code}")
+        assert (done.stdout, done.stderr) == ("imported\n", "")
 
 
 def test_import_of_the_package_leaves_asyncio_and_torch_alone() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import http.server
 import json
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -247,6 +248,34 @@ def test_the_bill_of_a_bucket_counts_each_object_once_and_what_was_saved(
     assert (bill["requests"]["b"], bill["fetched_bytes"]) == (10, 500)
     assert (bill["requests"]["a"], bill["sent_bytes"]) == (1, 70)
     assert bill["saved_bytes"] == 2 * 500
+
+
+def test_the_first_listing_of_a_cloud_says_once_what_it_cost(
+    start_cluster: Callable[..., Cluster],
+    minio: Minio,
+    cloud: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    client = forebay.Client(start_cluster(targets=2, env=minio.env).endpoint, timeout=15)
+    for _ in range(2):
+        assert len(MapDataset(f"s3://{cloud}/train/", client=client)) == 10
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "listed" in line]
+    found = re.match(
+        rf"forebay: listed s3://{cloud}/train/ with 1 request to the cloud, (\d\.\d+) KiB: 10 objects; ", line
+    )
+    assert found and 1 < float(found[1]) < 9, line
+
+
+def test_the_cost_of_a_listing_is_hidden_with_the_other_notices(
+    start_cluster: Callable[..., Cluster],
+    minio: Minio,
+    cloud: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    running = start_cluster(targets=1, env=minio.env)
+    client = forebay.Client(running.endpoint, timeout=15, notices=False)
+    assert len(client.bucket(cloud, "s3").list_snapshot()) == 10
+    assert "listed" not in capfd.readouterr().err
 
 
 def test_the_bill_is_the_same_for_coroutines(

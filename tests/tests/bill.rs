@@ -71,6 +71,11 @@ async fn every_request_to_s3_is_on_the_bill_and_no_other() {
     client.get_bytes(&bucket, &names[1], Some(range)).await.unwrap();
     let msg = ListMsg { props: "name".into(), ..ListMsg::default() };
     assert_eq!(client.list_page(&bucket, &msg).await.unwrap().entries.len(), 9);
+    let listed = bill(&cluster, &bucket).await.bill;
+    wait::until("MinIO has counted the pages of the listing", SOON, || {
+        minio.count("ListObjectsV2") == listed.listing_pages
+    });
+    assert!((500..50_000).contains(&listed.listing_bytes), "{listed:?}");
     client.delete(&bucket, "mine").await.unwrap();
     client.delete(&bucket, &names[0]).await.unwrap();
 
@@ -125,6 +130,8 @@ async fn every_request_to_google_is_on_the_bill_and_no_other() {
     let told = bill(&cluster, &bucket).await;
     let (lists, registration) = (gcs.lists("bill"), 1);
     assert_eq!(requests(&told, RequestClass::A) + registration, 2 + lists);
+    assert_eq!(told.bill.listing_pages + registration, lists);
+    assert!((300..50_000).contains(&told.bill.listing_bytes), "{told:?}");
 }
 
 #[test]

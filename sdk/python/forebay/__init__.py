@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -71,6 +72,11 @@ if _core.__version__ != __version__:
         f"forebay {__version__} found a native core of version {_core.__version__}; "
         "install the package again: pip install --force-reinstall ./sdk"
     )
+
+if sys.platform != "linux":
+    from forebay import notices as _notices
+
+    _notices.print_platform_notice()
 
 __all__ = [
     "Client",

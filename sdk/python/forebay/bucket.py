@@ -11,6 +11,7 @@ from forebay import _core
 from forebay.errors import AlreadyExists, ForebayError, NotFound
 from forebay.job import Job
 from forebay.listing import Listing
+from forebay.notices import ListingCost
 from forebay.object import Object, as_bytes
 from forebay.shard import ShardIndex
 from forebay.types import ObjectEntry, ObjectRange
@@ -97,9 +98,9 @@ class Bucket:
     def info(self) -> dict[str, Any]:
         """As :meth:`head`, with what the bucket's cloud bills under ``bill``.
 
-        That is ``requests`` by class, ``fetched_bytes`` and ``sent_bytes``, and ``saved_bytes``:
-        what was served without coming from the cloud once more. ``targets`` counted it, each
-        since its start; ``away`` are not in it.
+        That is ``requests`` by class, ``fetched_bytes`` and ``sent_bytes``, ``listing_pages`` with
+        their ``listing_bytes``, and ``saved_bytes``: what was served without coming from the cloud
+        once more. ``targets`` counted it, each since its start; ``away`` are not in it.
         """
         return self.head() | {"bill": json.loads(self.client._native.bucket_bill(self.uri))}
 
@@ -123,8 +124,16 @@ class Bucket:
                 return
 
     def list_snapshot(self, prefix: str = "") -> Listing:
-        """All names and sizes under ``prefix`` at once, in a compact form."""
-        return Listing.from_buffers(*self.client._native.list_all(self.uri, prefix))
+        """All names and sizes under ``prefix`` at once, in a compact form.
+
+        The first listing of a bucket that comes from a cloud prints what it cost there, unless
+        notices are off.
+        """
+        cost = ListingCost.begin(self)
+        listing = Listing.from_buffers(*self.client._native.list_all(self.uri, prefix))
+        if cost is not None:
+            cost.print(prefix, len(listing))
+        return listing
 
     def shard_index(self, name: str) -> ShardIndex:
         """The members of a shard with their places and sizes; nothing of it is downloaded.

@@ -32,8 +32,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from forebay._platform import needs_endpoint
 from forebay.config import LocalSettings, local_settings, notices_enabled
 from forebay.errors import ClusterUnavailable
+from forebay.notices import format_size, print_notice
 
 __all__ = ["LocalServer", "Running", "default_folder", "find_binary", "has_our_clouds", "join"]
 
@@ -114,6 +116,8 @@ def join(notices: bool | None = None) -> Running:
             "no endpoint is set, and FOREBAY_LOCAL or the configuration forbids a server of one's "
             "own: set FOREBAY_ENDPOINT"
         )
+    if problem := needs_endpoint():
+        raise ClusterUnavailable(problem)
     if (hosts := hosts_of_job()) > 1:
         warnings.warn(
             f"no endpoint is set, and this job runs on {hosts} hosts: every host would read everything "
@@ -135,20 +139,11 @@ def _print_notice(server: LocalServer, running: Running, notices: bool | None) -
         return
     how = "started" if running.was_started else "using"
     size = server.size(running)
-    limit = "" if size is None else f"at most {_format_size(size)} of "
-    print(
-        f"forebay: no endpoint is set: {how} a server of your own at {running.endpoint}, with {limit}data "
-        f"in {server.folder}; set FOREBAY_ENDPOINT to use a cluster (FOREBAY_NOTICES=off hides this line)",
-        file=sys.stderr,
+    limit = "" if size is None else f"at most {format_size(size)} of "
+    print_notice(
+        f"no endpoint is set: {how} a server of your own at {running.endpoint}, with {limit}data "
+        f"in {server.folder}; set FOREBAY_ENDPOINT to use a cluster"
     )
-
-
-def _format_size(size: int) -> str:
-    """A size in bytes with a unit, such as ``20 GiB``."""
-    for exponent, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB")):
-        if size >= 1 << exponent:
-            return f"{size / (1 << exponent):.3g} {unit}"
-    return f"{size} bytes"
 
 
 def hosts_of_job(environment: Mapping[str, str] = os.environ) -> int:

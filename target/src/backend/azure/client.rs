@@ -91,19 +91,13 @@ pub(crate) struct AzureClient {
 
 impl AzureClient {
     /// A client for one container, whose requests stand on a bill.
-    pub(crate) fn container(
-        &self,
-        name: &str,
-        bill: Option<Arc<Bill>>,
-    ) -> Result<BlobContainerClient> {
+    pub(crate) fn container(&self, name: &str, bill: Arc<Bill>) -> Result<BlobContainerClient> {
         let mut url = self.service.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().push(name);
         }
         let mut client_options = self.options.clone();
-        if let Some(bill) = bill {
-            client_options.per_try_policies.push(Arc::new(Billed(bill)));
-        }
+        client_options.per_try_policies.push(Arc::new(Billed(bill)));
         let options = BlobContainerClientOptions { client_options, ..Default::default() };
         BlobContainerClient::new(url, self.token.clone(), Some(options))
             .map_err(|e| Error::internal(format!("no client for {}: {e}", self.endpoint)))

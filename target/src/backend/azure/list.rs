@@ -96,7 +96,10 @@ impl AzureBackend {
         let call = async {
             let mut pages = self.container.list_blobs(Some(options))?.into_pages();
             match pages.try_next().await? {
-                Some(page) => page.into_model(),
+                Some(page) => {
+                    self.bill.listing_page(page.body().len());
+                    page.into_model()
+                }
                 None => Ok(ListBlobsResponse::default()),
             }
         };

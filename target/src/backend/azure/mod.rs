@@ -25,6 +25,7 @@ use azure_storage_blob::models::{
     BlobClientDownloadOptions, BlobClientGetPropertiesResultHeaders, BlobDownloadProperties,
 };
 use azure_storage_blob::{BlobClient, BlobContainerClient};
+use forebay_core::bucket::BackendKind;
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::name::Bucket;
 use forebay_core::size::ByteRange;
@@ -54,6 +55,7 @@ pub struct AzureBackend {
     remote: String,
     errors: Errors,
     markers: Markers,
+    bill: Arc<Bill>,
 }
 
 impl AzureBackend {
@@ -63,20 +65,22 @@ impl AzureBackend {
             place: Place { bucket, endpoint: client.endpoint.clone() },
             signed: client.signed,
         };
-        let container = client.container(remote, None)?;
+        let bill = Arc::new(Bill::unseen(BackendKind::Azure));
+        let container = client.container(remote, Arc::clone(&bill))?;
         Ok(Self {
             client,
             container,
             remote: remote.to_owned(),
             errors,
             markers: Markers::default(),
+            bill,
         })
     }
 
     /// Requests stand on this bill.
     pub(crate) fn billing(self, bill: Arc<Bill>) -> Result<Self> {
-        let container = self.client.container(&self.remote, Some(bill))?;
-        Ok(Self { container, ..self })
+        let container = self.client.container(&self.remote, Arc::clone(&bill))?;
+        Ok(Self { container, bill, ..self })
     }
 
     fn blob(&self, name: &str) -> BlobClient {

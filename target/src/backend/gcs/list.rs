@@ -78,6 +78,14 @@ impl GcsBackend {
         &self,
         request: RequestBuilder,
     ) -> Result<T, Failure> {
+        Ok(self.sized_json(request).await?.0)
+    }
+
+    /// Sends a request and reads its JSON, and how many bytes it has.
+    async fn sized_json<T: DeserializeOwned>(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<(T, usize), Failure> {
         let whole = async {
             let answer = self.client.send(request).await?;
             let body = read_listing(answer).await.map_err(|unread| match unread {
@@ -85,7 +93,8 @@ impl GcsBackend {
                 Unread::TooLong => Failure::Nonsense(unread.why()),
             })?;
             let parsed = off_worker(body.len(), || serde_json::from_slice::<T>(&body));
-            parsed.map_err(|e| Failure::Nonsense(format!("unreadable: {e}")))
+            let parsed = parsed.map_err(|e| Failure::Nonsense(format!("unreadable: {e}")))?;
+            Ok((parsed, body.len()))
         };
         let limit = self.client.settings.read_timeout;
         tokio::time::timeout(limit, whole).await.unwrap_or_else(|_| Err(Failure::timeout()))
@@ -163,7 +172,10 @@ impl GcsBackend {
         let query: Vec<_> = all.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         let path = format!("/storage/v1/b/{}/o", self.remote);
         let request = self.request(RequestClass::A, Method::GET, &path, &query);
-        self.json(request).await.map_err(|failure| self.errors.of(&failure, None))
+        let page = self.sized_json(request).await;
+        let (page, bytes) = page.map_err(|failure| self.errors.of(&failure, None))?;
+        self.bill.listing_page(bytes);
+        Ok(page)
     }
 
     fn entry(&self, item: Resource) -> Result<RemoteEntry> {

@@ -176,6 +176,7 @@ impl RemoteBackend {
         let body = timeout(self.settings.read_timeout, read_listing(answer)).await;
         let body = body.map_err(|_| self.errors.unavailable("its listing stalled"))?;
         let body = body.map_err(|unread| self.errors.unavailable(&unread.why()))?;
+        self.bill.listing_page(body.len());
         let page = off_worker(body.len(), || Page::from_msgpack(&body));
         page.map_err(|e| self.errors.unavailable(&e.message))
     }

@@ -10,7 +10,8 @@ use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::interceptors::{
-    BeforeDeserializationInterceptorContextMut, BeforeTransmitInterceptorContextRef,
+    AfterDeserializationInterceptorContextRef, BeforeDeserializationInterceptorContextMut,
+    BeforeTransmitInterceptorContextRef,
 };
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
@@ -22,6 +23,7 @@ use aws_sdk_s3::error::BoxError;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
 use forebay_core::error::{Error, Result};
+use forebay_node::bill::Bill;
 use http_body_util::Limited;
 use tokio::sync::{Mutex, OnceCell};
 
@@ -159,6 +161,30 @@ impl Intercept for BoundedAnswers {
         };
         let body = std::mem::replace(response.body_mut(), SdkBody::taken());
         *response.body_mut() = SdkBody::from_body_1_x(Limited::new(body, most));
+        Ok(())
+    }
+}
+
+/// Puts the page of a listing on the bucket's bill. It belongs to one call, not to a client.
+#[derive(Debug)]
+pub(super) struct CountsListing(pub(super) Arc<Bill>);
+
+impl Intercept for CountsListing {
+    fn name(&self) -> &'static str {
+        "CountsListing"
+    }
+
+    fn read_after_deserialization(
+        &self,
+        context: &AfterDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        // The SDK has the whole body in memory by now; that of an error is no page.
+        let response = context.response();
+        if response.status().is_success() {
+            self.0.listing_page(response.body().bytes().map_or(0, <[u8]>::len));
+        }
         Ok(())
     }
 }

@@ -30,6 +30,7 @@ use super::place::Place;
 use super::source::{content_range, kept_content_type};
 use super::{After, Backend, ContentHeaders, PutBody, RemoteEntry, RemoteMeta, RemoteObject};
 use super::{RemotePage, content_headers};
+use client::CountsListing;
 pub(crate) use client::{S3Client, S3Clients};
 pub use client::{S3Credentials, S3Settings};
 use error::Errors;
@@ -296,6 +297,8 @@ impl S3Backend {
             // Keys may hold characters that XML cannot.
             .encoding_type(EncodingType::Url)
             .set_request_payer(self.payer())
+            .customize()
+            .interceptor(CountsListing(Arc::clone(&self.bill)))
             .send()
             .await;
         let out = sent.map_err(|e| self.errors.of_bucket(e))?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
 use forebay_core::error::ErrorCode;
 use forebay_core::name::{Bucket, Provider};
+use forebay_node::bill::Bill;
 use md5::{Digest, Md5};
 
 use super::azurite::{ACCOUNT, KEY, endpoint};
@@ -46,7 +47,8 @@ async fn open() -> Option<Opened> {
     let endpoint = endpoint().await?;
     let client = AzureClients::new(settings(&endpoint, KEY)).client(None).await.unwrap();
     let name = format!("bucket-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-    client.container(&name, None).unwrap().create(None).await.unwrap();
+    let unseen = Arc::new(Bill::unseen(BackendKind::Azure));
+    client.container(&name, unseen).unwrap().create(None).await.unwrap();
     let bucket = Bucket::new(Provider::Azure, &name).unwrap();
     let backend = AzureBackend::new(Arc::clone(&client), bucket.clone(), &name).unwrap();
     Some(Opened { client, bucket, backend })
