@@ -123,6 +123,7 @@ check: ## Format, lints and house rules; changes nothing
 	cargo clippy --release $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 	python3 ci/check_deps.py
 	python3 ci/check_house.py
+	python3 ci/check_wire_names.py
 
 .PHONY: fix
 fix: ## Format, and apply what the lints can mend by themselves

@@ -258,7 +258,7 @@ def test_the_first_listing_of_a_cloud_says_once_what_it_cost(
 ) -> None:
     client = forebay.Client(start_cluster(targets=2, env=minio.env).endpoint, timeout=15)
     for _ in range(2):
-        assert len(MapDataset(f"s3://{cloud}/train/", client=client)) == 10
+        assert len(MapDataset(f"s3://{cloud}/train/", storage_client=client)) == 10
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "listed" in line]
     found = re.match(
         rf"forebay: listed s3://{cloud}/train/ with 1 request to the cloud, (\d\.\d+) KiB: 10 objects; ", line
