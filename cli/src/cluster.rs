@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Subcommand;
 use forebay_core::intra::NodeInfo;
 use forebay_core::size::ByteSize;
-use forebay_core::state::{NodeStanding, Role};
+use forebay_core::state::{NodeStatus, Role};
 use serde_json::json;
 
 use crate::backup::{self, BackupArgs, RestoreArgs};
@@ -116,7 +116,7 @@ async fn info(session: &Session) -> Result<(), Failure> {
         let mut shown = json!(cluster);
         let nodes = shown["nodes"].as_array_mut().into_iter().flatten();
         for (json, node) in nodes.zip(&cluster.nodes) {
-            json["state"] = json!(standing(node).as_str());
+            json["state"] = json!(status_of(node).as_str());
             json["reported"] = json!(node.usage.is_known());
         }
         return output::one(session.format, &cluster.cluster_id, &[], &shown);
@@ -161,7 +161,7 @@ fn cells(node: &NodeInfo) -> Vec<String> {
     vec![
         node.id.to_string(),
         role(node.role).into(),
-        standing(node).as_str().into(),
+        status_of(node).as_str().into(),
         if node.alive && usage.is_known() { uptime(usage.uptime_s) } else { "-".into() },
         of_target(usage.objects.to_string()),
         size(usage.bytes),
@@ -194,8 +194,8 @@ async fn map(session: &Session) -> Result<(), Failure> {
     let mut rows = Rows::new(session.format, &columns);
     for node in map.state.nodes.values() {
         let name = node.id.to_string();
-        let standing = node.standing().as_str();
-        let cells = vec![name.clone(), role(node.role).into(), standing.into(), node.url.clone()];
+        let status = node.status().as_str();
+        let cells = vec![name.clone(), role(node.role).into(), status.into(), node.url.clone()];
         rows.push(Row { name, cells, json: json!(node) })?;
     }
     rows.finish()
@@ -209,8 +209,8 @@ pub(crate) fn role(role: Role) -> &'static str {
 }
 
 /// What an operator has to know of a node.
-pub(crate) fn standing(node: &NodeInfo) -> NodeStanding {
-    NodeStanding::of(node.alive, node.maintenance, node.emptied)
+pub(crate) fn status_of(node: &NodeInfo) -> NodeStatus {
+    NodeStatus::of(node.alive, node.maintenance, node.emptied)
 }
 
 /// The two largest units: `3d4h`, `5m12s`.

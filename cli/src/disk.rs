@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use forebay_core::intra::{DiskAction, DiskCommand, DiskState, DiskUsage};
+use forebay_core::intra::{DiskAction, DiskCommand, DiskStatus, DiskUsage};
 use forebay_core::size::ByteSize;
 use forebay_core::state::Role;
 use forebay_core::{Error, ErrorCode, NodeId};
@@ -113,16 +113,16 @@ async fn take(session: &Session, args: &TakeArgs, action: DiskAction) -> Result<
     }
     let command = DiskCommand { force: *force, ..DiskCommand::new(action, path) };
     let mut disks = session.client.act_on_disk(target, &command).await?;
-    let mut told = false;
+    let mut printed = false;
     loop {
         match disks.iter().find(|disk| disk.path == *path) {
-            Some(disk) if disk.state == DiskState::Leaving => {
-                if !told {
+            Some(disk) if disk.state == DiskStatus::Leaving => {
+                if !printed {
                     session.note(format!("{} of {path} move to other disks", ByteSize(disk.used)));
-                    told = true;
+                    printed = true;
                 }
             }
-            Some(disk) if disk.state != DiskState::Disabled => {
+            Some(disk) if disk.state != DiskStatus::Disabled => {
                 let why = if disk.why.is_empty() { "it stays in use" } else { &disk.why };
                 let text = format!("{path} was not taken out: {why}");
                 let error = Some(Error::new(ErrorCode::Conflict, text));
@@ -166,7 +166,7 @@ async fn list(session: &Session, target: Option<&NodeId>) -> Result<(), Failure>
 }
 
 fn cells(target: &NodeId, disk: &DiskUsage) -> Vec<String> {
-    let in_use = matches!(disk.state, DiskState::InUse | DiskState::Leaving);
+    let in_use = matches!(disk.state, DiskStatus::InUse | DiskStatus::Leaving);
     let size = |n: u64| if in_use { ByteSize(n).to_string() } else { "-".into() };
     let file_system = disk.file_system;
     let full = in_use && file_system.is_some_and(|f| f.full);

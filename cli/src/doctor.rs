@@ -8,16 +8,16 @@ use clap::Args;
 use forebay_client::{Client, ClientConfig};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::clock_offset::CLOCK_TOLERANCE_S;
-use forebay_core::intra::{ClusterInfo, DiskState, MapReply};
+use forebay_core::intra::{ClusterInfo, DiskStatus, MapReply};
 use forebay_core::s3::date::format_utc;
 use forebay_core::sign::GRANT_TTL_S;
 use forebay_core::size::ByteSize;
-use forebay_core::state::{Node, NodeStanding, Role};
+use forebay_core::state::{Node, NodeStatus, Role};
 use forebay_core::v1::list::ListMsg;
 use serde_json::json;
 
 use crate::bucket::show_backend;
-use crate::cluster::{NO_MAJORITY, role, standing};
+use crate::cluster::{NO_MAJORITY, role, status_of};
 use crate::doctor_bucket;
 use crate::failure::{Failure, exit};
 use crate::output::{Column, Format, Row, Rows};
@@ -25,7 +25,7 @@ use crate::probe::{self, Answer};
 use crate::session::Session;
 
 /// A check that takes longer than this has found something.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Open files that a client of a busy cluster may need.
 const OPEN_FILES: u64 = 4096;
 /// Open files that a node needs: connections, and a few for each object under way.
@@ -82,9 +82,9 @@ pub(crate) async fn run(session: &Session, args: &DoctorArgs) -> Result<(), Fail
 async fn cluster(session: &Session) -> Result<(), Failure> {
     let mut all =
         vec![open_files(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default())];
-    let config = ClientConfig { deadline: PATIENCE, ..ClientConfig::new(&session.endpoint) };
+    let config = ClientConfig { deadline: CHECK_TIMEOUT, ..ClientConfig::new(&session.endpoint) };
     let client = Client::new(config)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     match client.map().await {
         Err(e) => {
             let hint = format!(
@@ -94,7 +94,7 @@ async fn cluster(session: &Session) -> Result<(), Failure> {
             all.push(Finding::bad(Verdict::Fail, "endpoint", e.message(), hint));
         }
         Ok(map) => {
-            let took = begun.elapsed().as_millis();
+            let took = started.elapsed().as_millis();
             let detail = format!("{} answers in {took} ms", session.endpoint);
             all.push(Finding::ok("endpoint", detail));
             all.push(targets(&map));
@@ -204,10 +204,10 @@ fn some_of(names: &[String]) -> String {
 async fn health(node: &Node, gateway_s: u64) -> Finding {
     let check = format!("{} {}", role(node.role), node.id);
     let address = node.url.strip_prefix("http://").unwrap_or(&node.url).trim_end_matches('/');
-    let begun = Instant::now();
+    let started = Instant::now();
     match probe::get(address, "/healthz").await {
         Ok(Answer { status: 200, .. }) if node.alive => {
-            let took = begun.elapsed().as_millis();
+            let took = started.elapsed().as_millis();
             Finding::ok(check, format!("{} is healthy, in {took} ms", node.url))
         }
         // Nothing that a node signs counts with others while their clocks are so far apart.
@@ -284,18 +284,18 @@ fn majority(info: &ClusterInfo) -> Option<Finding> {
 fn drained(info: &ClusterInfo) -> Vec<Finding> {
     let nodes = info.nodes.iter().filter_map(|node| {
         let check = format!("{} {}", role(node.role), node.id);
-        match standing(node) {
-            NodeStanding::Drained => {
+        match status_of(node) {
+            NodeStatus::Drained => {
                 let detail = "drained: it holds no native object, and may be stopped or removed";
                 Some(Finding::ok(check, detail))
             }
-            NodeStanding::Draining => Some(Finding::bad(
+            NodeStatus::Draining => Some(Finding::bad(
                 Verdict::Warn,
                 check,
                 "draining: its native objects move to other targets",
                 "wait until it is drained before you stop it; `forebay job ls` shows the progress",
             )),
-            NodeStanding::Alive | NodeStanding::Down => None,
+            NodeStatus::Alive | NodeStatus::Down => None,
         }
     });
     nodes.collect()
@@ -332,7 +332,7 @@ fn disks(info: &ClusterInfo) -> Vec<Finding> {
     let found = disks.filter_map(|(node, disk)| {
         let waits = "objects that live only on it wait, and listings of their buckets with them";
         let (verdict, detail, hint) = match disk.state {
-            DiskState::InUse | DiskState::Leaving if disk.file_system.is_some_and(|f| f.full) => {
+            DiskStatus::InUse | DiskStatus::Leaving if disk.file_system.is_some_and(|f| f.full) => {
                 let free = disk.file_system.map(|f| ByteSize(f.free)).unwrap_or_default();
                 (
                     Verdict::Fail,
@@ -340,7 +340,7 @@ fn disks(info: &ClusterInfo) -> Vec<Finding> {
                     "free space there, remove native objects, or add a disk".to_owned(),
                 )
             }
-            DiskState::InUse if disk.why.is_empty() => {
+            DiskStatus::InUse if disk.why.is_empty() => {
                 let file_system =
                     disk.file_system.filter(|f| !f.holds_budget(disk.used, disk.budget))?;
                 let (budget, free) = (ByteSize(disk.budget), ByteSize(file_system.free));
@@ -350,22 +350,22 @@ fn disks(info: &ClusterInfo) -> Vec<Finding> {
                     "lower the size of its [[disk]] (serve: --size), or free space".to_owned(),
                 )
             }
-            DiskState::InUse => (
+            DiskStatus::InUse => (
                 Verdict::Warn,
                 format!("it was to be emptied and stays: {}", disk.why),
                 String::new(),
             ),
-            DiskState::Leaving => (
+            DiskStatus::Leaving => (
                 Verdict::Ok,
                 format!("{} of it move to other disks", ByteSize(disk.used)),
                 String::new(),
             ),
-            DiskState::Mending => (
+            DiskStatus::Mending => (
                 Verdict::Warn,
                 format!("{}; {waits}", disk.why),
                 "it comes back by itself; look at the disk if this happens again".into(),
             ),
-            DiskState::Away => (
+            DiskStatus::Away => (
                 Verdict::Fail,
                 format!("not in use: {}; {waits}", disk.why),
                 format!(
@@ -374,10 +374,10 @@ fn disks(info: &ClusterInfo) -> Vec<Finding> {
                     node.id, disk.path
                 ),
             ),
-            DiskState::Disabled if disk.why.is_empty() => {
+            DiskStatus::Disabled if disk.why.is_empty() => {
                 (Verdict::Ok, "disabled by command, and empty".to_owned(), String::new())
             }
-            DiskState::Disabled => (
+            DiskStatus::Disabled => (
                 Verdict::Warn,
                 format!("disabled by command: {}; {waits}", disk.why),
                 format!("forebay disk enable {} {}", node.id, disk.path),
@@ -541,7 +541,7 @@ mod tests {
     #[test]
     fn disks_that_are_away_are_told_with_what_to_do() {
         let disk = |state, why: &str| DiskUsage {
-            path: format!("/{}", DiskState::as_str(state)),
+            path: format!("/{}", DiskStatus::as_str(state)),
             state,
             why: why.into(),
             ..DiskUsage::default()
@@ -550,16 +550,16 @@ mod tests {
             budget: 100,
             used: 20,
             file_system: Some(FileSystemUsage { size: 200, free, full }),
-            ..disk(DiskState::InUse, "")
+            ..disk(DiskStatus::InUse, "")
         };
         let machine = Machine { open_files: 1024, ..Machine::default() };
         let mountpaths = vec![
-            disk(DiskState::InUse, ""),
-            disk(DiskState::InUse, "no room"),
-            disk(DiskState::Leaving, ""),
-            disk(DiskState::Mending, "its index is damaged"),
-            disk(DiskState::Away, "not mounted"),
-            disk(DiskState::Disabled, ""),
+            disk(DiskStatus::InUse, ""),
+            disk(DiskStatus::InUse, "no room"),
+            disk(DiskStatus::Leaving, ""),
+            disk(DiskStatus::Mending, "its index is damaged"),
+            disk(DiskStatus::Away, "not mounted"),
+            disk(DiskStatus::Disabled, ""),
             on(10, true),
             on(10, false),
             on(90, false),

@@ -22,7 +22,7 @@ use crate::uri::{self, Place};
 use crate::{progress, standard};
 
 /// Files up to this size are read into memory before they are sent.
-const SMALL: u64 = 1 << 20;
+const INLINE_MAX_BYTES: u64 = 1 << 20;
 /// So much of standard input is held in memory, so that sending can be tried again.
 const HELD: u64 = 64 << 20;
 const READ_SIZE: usize = 256 << 10;
@@ -214,7 +214,7 @@ async fn send(
     bar: &ProgressBar,
 ) -> Result<u64, Unsent> {
     let failed = |e: io::Error| Unsent::File(Failure::local(file.path.display(), &e));
-    let body = if file.size <= SMALL {
+    let body = if file.size <= INLINE_MAX_BYTES {
         let bytes = tokio::fs::read(&file.path).await.map_err(failed)?;
         Body::from(bytes)
     } else {

@@ -24,7 +24,7 @@ use crate::node::{Stopped, check, check_port, exit, finish, runtime, until_stopp
 use crate::{home, os, probe};
 
 /// Most bytes a disk may use when nobody says how many.
-const MOST_BY_DEFAULT: u64 = 20 << 30;
+const MAX_DEFAULT_BYTES: u64 = 20 << 30;
 /// How often to ask the nodes while they start.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 /// How many ports after the gateway's are tried for the target.
@@ -288,7 +288,7 @@ fn bad_ids(path: &Path, e: &dyn std::fmt::Display) -> Stopped {
 /// 10 % of the file system or 20 GiB, the smaller.
 fn default_size(dir: &Path) -> Result<ByteSize, Stopped> {
     let whole = os::file_system_size(dir).map_err(|e| home::failed(dir, &e))?;
-    Ok(ByteSize((whole / 10).min(MOST_BY_DEFAULT)))
+    Ok(ByteSize((whole / 10).min(MAX_DEFAULT_BYTES)))
 }
 
 /// The first free port after `address`.
@@ -353,7 +353,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let whole = os::file_system_size(dir.path()).unwrap();
         let size = default_size(dir.path()).unwrap().0;
-        assert!(size > 0 && size <= MOST_BY_DEFAULT && size <= whole / 10);
+        assert!(size > 0 && size <= MAX_DEFAULT_BYTES && size <= whole / 10);
     }
 
     #[test]

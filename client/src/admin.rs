@@ -109,9 +109,9 @@ impl Client {
     }
 
     /// Has one target do something with its disks; all of them as they are then. A disk that is
-    /// emptied first is [`DiskState::Leaving`] for a while.
+    /// emptied first is [`DiskStatus::Leaving`] for a while.
     ///
-    /// [`DiskState::Leaving`]: forebay_core::intra::DiskState::Leaving
+    /// [`DiskStatus::Leaving`]: forebay_core::intra::DiskState::Leaving
     pub async fn act_on_disk(
         &self,
         node: &NodeId,

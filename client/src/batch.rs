@@ -26,7 +26,7 @@ mod source;
 /// Where targets answer batches.
 pub(crate) const PATH: &str = "/api/v1/batch";
 /// Bytes that one target may be ahead of the reader.
-const AHEAD: usize = 8 << 20;
+const BATCH_PREFETCH_BYTES: usize = 8 << 20;
 /// A target that owns more entries than this sends them by several streams,
 const PER_STREAM: usize = 2048;
 /// at most so many,
@@ -390,7 +390,7 @@ impl Batch {
 
     fn ask(&mut self, map: &Arc<MapReply>, owner: &NodeId, entries: Vec<usize>) {
         let streams = dealt(entries);
-        let allowance = AHEAD / streams.len().max(1);
+        let allowance = BATCH_PREFETCH_BYTES / streams.len().max(1);
         for entries in streams {
             self.ask_one(map, owner, entries, allowance);
         }

@@ -16,11 +16,11 @@ use forebay_core::{Bucket, Error as CoreError, ErrorCode, placement};
 use crate::body::{Body, Progress, Upload};
 use crate::contact::Contact;
 use crate::error::{Error, Result};
+use crate::hedging::{self, HedgeLimit};
 use crate::map::MapCache;
 use crate::objects::Route;
 use crate::pace::Pace;
 use crate::retry::Attempts;
-use crate::standby::{self, SecondAsks};
 use crate::transport::{self, Download, Transport};
 
 /// Where a cluster started without settings listens.
@@ -87,7 +87,7 @@ struct Inner {
     transport: Transport,
     maps: Arc<MapCache>,
     pace: Pace,
-    second_asks: SecondAsks,
+    hedge_limit: HedgeLimit,
 }
 
 /// A request about one object, as often as it must be sent.
@@ -98,7 +98,7 @@ pub(crate) struct ObjectCall<'a> {
     /// Where nodes answer it.
     pub(crate) route: Route,
     /// Who reads the answer moves its bytes too: for long ones, read at once, of what may be asked twice.
-    pub(crate) driven: bool,
+    pub(crate) caller_driven: bool,
     /// Appended to the query; empty or starting with `&`.
     pub(crate) query: &'a str,
     pub(crate) headers: HeaderMap,
@@ -147,7 +147,7 @@ impl Client {
                 transport,
                 maps,
                 pace: Pace::default(),
-                second_asks: SecondAsks::default(),
+                hedge_limit: HedgeLimit::default(),
             }),
         })
     }
@@ -204,8 +204,8 @@ impl Client {
         &self.inner.transport
     }
 
-    pub(crate) fn second_asks(&self) -> &SecondAsks {
-        &self.inner.second_asks
+    pub(crate) fn hedge_limit(&self) -> &HedgeLimit {
+        &self.inner.hedge_limit
     }
 
     /// Begins a request straight to a target.
@@ -259,7 +259,7 @@ impl Client {
             None => (Upload::empty(), Arc::<Progress>::default()),
         };
         let turn = self.inner.pace.turn().await;
-        let answer = if standby::is_read(call) {
+        let answer = if hedging::is_read(call) {
             self.send_to_either(call, &map, node).await
         } else {
             let request = transport::finish(self.direct(call, node, &map), upload)?;

@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut};
 
-use crate::driven::Bare;
-use crate::patience::Patience;
+use crate::caller_driven::Bare;
+use crate::timeouts::ReadTimeouts;
 
 /// Bytes of a body that are worth it.
-pub(crate) const LONG: u64 = 256 << 10;
+pub(crate) const SOCKET_READ_MIN_BYTES: u64 = 256 << 10;
 
 /// Most bytes taken at once.
 const PIECE: usize = 1 << 20;
 
 /// Receives the `left` bytes of a body that its connection still has behind what `dest` has, which must
-/// have room for them. Bytes that come too slowly for `patience` are [`io::ErrorKind::TimedOut`].
+/// have room for them. Bytes that come too slowly for `timeouts` are [`io::ErrorKind::TimedOut`].
 pub(crate) async fn read_into(
     mut bare: Bare,
     left: u64,
     dest: &mut (impl BufMut + Send),
-    patience: &mut Patience,
+    timeouts: &mut ReadTimeouts,
 ) -> io::Result<()> {
     let mut left = usize::try_from(left).unwrap_or(usize::MAX);
     if left > dest.remaining_mut() || bare.ahead.len() > left {
@@ -36,12 +36,12 @@ pub(crate) async fn read_into(
             Ok(0) => return Err(io::Error::other("fewer bytes than announced")),
             Ok(count) => {
                 left -= count;
-                patience.came(count as u64, Duration::ZERO);
+                timeouts.came(count as u64, Duration::ZERO);
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                let begun = Instant::now();
-                tokio::time::timeout(patience.left(), bare.stream.readable()).await??;
-                patience.came(0, begun.elapsed());
+                let started = Instant::now();
+                tokio::time::timeout(timeouts.left(), bare.stream.readable()).await??;
+                timeouts.came(0, started.elapsed());
             }
             Err(e) => return Err(e),
         }
@@ -84,7 +84,8 @@ mod tests {
         });
         let transport = Transport::new(Duration::from_secs(1), Duration::from_millis(300));
         let request = request(Method::GET, &url, "/o").body(Bytes::new()).unwrap();
-        let answer = transport.send_ok_driven(&url, request).await.map_err(|(e, _)| e).unwrap();
+        let answer =
+            transport.send_ok_caller_driven(&url, request).await.map_err(|(e, _)| e).unwrap();
         let mut dest = Vec::with_capacity(ANNOUNCED).limit(ANNOUNCED);
         let read = answer.into_body().read_into(&mut dest).await;
         node.abort();

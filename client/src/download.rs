@@ -52,13 +52,13 @@ impl GetReply {
 pub struct ObjectStream(State);
 
 enum State {
-    Begun(Box<Reading>),
+    Started(Box<Reading>),
     UnderWay(Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>),
 }
 
 impl ObjectStream {
     fn of(reading: Reading) -> Self {
-        Self(State::Begun(Box::new(reading)))
+        Self(State::Started(Box::new(reading)))
     }
 
     /// Receives what is still to come behind what `dest` has, which must have room for it. Nothing of
@@ -67,7 +67,7 @@ impl ObjectStream {
     /// On a failure `dest` may have some of the bytes.
     pub async fn read_into(self, dest: &mut (impl BufMut + Send)) -> Result<()> {
         match self.0 {
-            State::Begun(mut reading) => reading.read_into(dest).await,
+            State::Started(mut reading) => reading.read_into(dest).await,
             State::UnderWay(mut stream) => {
                 while let Some(piece) = stream.next().await {
                     let piece = piece?;
@@ -89,9 +89,9 @@ impl Stream for ObjectStream {
         loop {
             match &mut self.0 {
                 State::UnderWay(stream) => return stream.as_mut().poll_next(cx),
-                State::Begun(_) => {
+                State::Started(_) => {
                     let none = State::UnderWay(Box::pin(stream::empty()));
-                    if let State::Begun(reading) = std::mem::replace(&mut self.0, none) {
+                    if let State::Started(reading) = std::mem::replace(&mut self.0, none) {
                         self.0 = State::UnderWay(Box::pin(reading.pieces()));
                     }
                 }
@@ -234,11 +234,11 @@ impl Reading {
 
     async fn step(&mut self) -> Option<Result<Bytes>> {
         while !self.is_finished {
-            let begun = Instant::now();
+            let started = Instant::now();
             let error = match self.body.next().await {
                 Some(Ok(bytes)) if bytes.is_empty() => continue,
                 Some(Ok(bytes)) if bytes.len() as u64 <= self.end - self.next => {
-                    self.came(bytes.len() as u64, begun.elapsed());
+                    self.came(bytes.len() as u64, started.elapsed());
                     return Some(Ok(bytes));
                 }
                 Some(Ok(_)) => self.body.too_long(),
@@ -260,11 +260,11 @@ impl Reading {
             return Err(Error::Api(no_room()));
         }
         while !self.is_finished {
-            let begun = Instant::now();
+            let started = Instant::now();
             let room = dest.remaining_mut();
             let left = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);
             let read = self.body.read_into(&mut dest.limit(left)).await;
-            self.came((room - dest.remaining_mut()) as u64, begun.elapsed());
+            self.came((room - dest.remaining_mut()) as u64, started.elapsed());
             match read {
                 Ok(()) if self.next == self.end => break,
                 Ok(()) => self.resume(self.body.too_short()).await?,

@@ -56,14 +56,14 @@ impl Client {
             ControlCall { method: Method::POST, path: &path, body: Some(spec), accept: None };
         let answer = self.ask_gateway(call).await?;
         let id = String::from_utf8_lossy(&answer.body).trim().to_owned();
-        let (begun, mut pause) = (Instant::now(), Duration::from_millis(10));
+        let (started, mut pause) = (Instant::now(), Duration::from_millis(10));
         loop {
             let job = self.job(&id).await?;
             let planned = job.dsort.as_ref().is_some_and(|r| r.sorting.is_finished());
             match job.failure {
                 Some(e) if !planned => return Err(Error::Api(e)),
                 _ if planned || job.state != JobState::Running => return Ok(id),
-                _ if begun.elapsed() >= PLANNED_WITHIN => return Ok(id),
+                _ if started.elapsed() >= PLANNED_WITHIN => return Ok(id),
                 _ => {}
             }
             tokio::time::sleep(pause).await;
@@ -110,8 +110,8 @@ impl Client {
         // In order, so that the plan hangs on no clock.
         let mut indexes = futures::stream::iter(0..names.len())
             .map(|at| async move {
-                let begun = Instant::now();
-                (at, self.input_index(spec, &names[at]).await, begun.elapsed())
+                let started = Instant::now();
+                (at, self.input_index(spec, &names[at]).await, started.elapsed())
             })
             .buffered(parallel);
         while let Some((at, index, took)) = indexes.next().await {

@@ -77,7 +77,7 @@ impl Client {
                 bucket,
                 name,
                 route: Route::Object,
-                driven: false,
+                caller_driven: false,
                 query: &query,
                 headers: HeaderMap::new(),
                 body: None,

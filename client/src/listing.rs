@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::scripted_server::{Seen, Server, broken, bucket, client, reply};
 
-    const LONG: Duration = Duration::from_secs(20);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(20);
 
     fn block(names: &[&str], more: bool) -> Vec<u8> {
         let mut rows = Columns::default();
@@ -162,7 +162,7 @@ mod tests {
             other => reply(500, &[], format!("behind {other}?")),
         })
         .await;
-        let listed = client(&server.url, LONG).list_all(&bucket(), "").await.unwrap();
+        let listed = client(&server.url, LONG_TIMEOUT).list_all(&bucket(), "").await.unwrap();
         assert_eq!(listed, ["a", "b", "c", "d"].map(|name| (name.to_owned(), 7)));
     }
 
@@ -173,7 +173,7 @@ mod tests {
             _ => reply(200, &[], block(&[], false)),
         })
         .await;
-        let listed = client(&server.url, LONG).list_all(&bucket(), "").await.unwrap();
+        let listed = client(&server.url, LONG_TIMEOUT).list_all(&bucket(), "").await.unwrap();
         assert_eq!((listed.len(), server.count("/v1/buckets/b")), (1, 2));
     }
 
@@ -181,7 +181,8 @@ mod tests {
     async fn an_error_of_the_reader_ends_the_listing() {
         let server = Server::start(|_| reply(200, &[], block(&["a", "b"], false))).await;
         let refuse = |_: &str, _| Err(CoreError::invalid("enough"));
-        let e = client(&server.url, LONG).list_each(&bucket(), "", refuse).await.unwrap_err();
+        let e =
+            client(&server.url, LONG_TIMEOUT).list_each(&bucket(), "", refuse).await.unwrap_err();
         assert!(e.to_string().contains("enough"), "{e}");
         assert_eq!(server.count("/"), 1);
     }

@@ -20,7 +20,7 @@ use crate::http_date;
 pub(crate) const HEAD_PROPS: &str = "&props=checksum,atime,version,custom,last-modified,etag";
 
 /// Bytes of a range whose reader moves them itself.
-const LONG: u64 = 512 << 10;
+const CALLER_DRIVEN_MIN_BYTES: u64 = 512 << 10;
 
 /// What of an object is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ impl Client {
             bucket,
             name,
             route: Route::Object,
-            driven: false,
+            caller_driven: false,
             query: "",
             headers: wanted,
             body: Some(&body),
@@ -120,7 +120,7 @@ impl Client {
             bucket,
             name,
             route: Route::Object,
-            driven: false,
+            caller_driven: false,
             query: HEAD_PROPS,
             headers: HeaderMap::new(),
             body: None,
@@ -136,7 +136,7 @@ impl Client {
             bucket,
             name,
             route: Route::Object,
-            driven: false,
+            caller_driven: false,
             query: "",
             headers: HeaderMap::new(),
             body: None,
@@ -161,7 +161,7 @@ impl Client {
             bucket: from.0,
             name: from.1,
             route: Route::Object,
-            driven: false,
+            caller_driven: false,
             query: &query,
             headers: HeaderMap::new(),
             body: None,
@@ -175,10 +175,11 @@ impl Client {
         &self,
         bucket: &Bucket,
         name: &str,
-        (query, driven): (String, bool),
+        (query, caller_driven): (String, bool),
         range: Option<RangeSpec>,
     ) -> Result<GetReply> {
-        let opened = self.open(bucket, name, (&query, driven), range, &mut self.attempts()).await?;
+        let opened =
+            self.open(bucket, name, (&query, caller_driven), range, &mut self.attempts()).await?;
         Ok(opened.resumable(self.clone(), bucket.clone(), name.to_owned(), query))
     }
 
@@ -188,7 +189,7 @@ impl Client {
         &self,
         bucket: &Bucket,
         name: &str,
-        (query, driven): (&str, bool),
+        (query, caller_driven): (&str, bool),
         range: Option<RangeSpec>,
         tries: &mut crate::retry::Attempts,
     ) -> Result<crate::download::Opened> {
@@ -197,7 +198,7 @@ impl Client {
             bucket,
             name,
             route: Route::Object,
-            driven,
+            caller_driven,
             query,
             headers: range_header(range),
             body: None,
@@ -209,7 +210,7 @@ impl Client {
 
 /// Whether a range is so long that moving it by another task costs more than the wait for a turn.
 pub(crate) fn is_long(range: Option<RangeSpec>) -> bool {
-    matches!(range, Some(RangeSpec::From(first, Some(last))) if last.saturating_sub(first) >= LONG)
+    matches!(range, Some(RangeSpec::From(first, Some(last))) if last.saturating_sub(first) >= CALLER_DRIVEN_MIN_BYTES)
 }
 
 /// What the head of an answer to HEAD says of the object.

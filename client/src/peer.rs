@@ -153,7 +153,8 @@ impl PeerClient {
         let hash = body_hash(&body);
         let builder = self.builder(Method::POST, url, crate::batch::PATH, headers, &hash);
         let request = transport::json(builder, body)?;
-        let answer = self.transport.send_ok_driven(url, request).await.map_err(|(e, _)| e)?;
+        let answer =
+            self.transport.send_ok_caller_driven(url, request).await.map_err(|(e, _)| e)?;
         Ok(RowStream::new(answer.into_body()))
     }
 

@@ -157,10 +157,10 @@ impl Client {
         how: Ranges,
         dest: &mut [u8],
     ) -> Result<()> {
-        let begun = usize::try_from(first.range.len()).unwrap_or(usize::MAX).min(dest.len());
+        let started = usize::try_from(first.range.len()).unwrap_or(usize::MAX).min(dest.len());
         let meta = first.meta.clone();
-        let mut next = first.range.start + begun as u64;
-        let (head, rest) = dest.split_at_mut(begun);
+        let mut next = first.range.start + started as u64;
+        let (head, rest) = dest.split_at_mut(started);
         let size = usize::try_from(how.size.max(1)).unwrap_or(usize::MAX);
         let mut others = Vec::with_capacity(rest.len().div_ceil(size));
         for piece in rest.chunks_mut(size) {

@@ -8,7 +8,7 @@ use forebay_core::{Error as CoreError, ErrorCode};
 
 use crate::contact::Contact;
 use crate::error::{Error, Result};
-use crate::patience::PROGRESS_BYTES;
+use crate::timeouts::PROGRESS_BYTES;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(40);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -90,17 +90,17 @@ impl Attempts {
             return Err(Error::Api(CoreError::new(ErrorCode::CorruptAnswer, error.to_string())));
         }
         let waited = self.waited;
-        let begun = || Instant::now().checked_sub(waited).unwrap_or_else(Instant::now);
-        let since = *self.since.get_or_insert_with(begun);
+        let started = || Instant::now().checked_sub(waited).unwrap_or_else(Instant::now);
+        let since = *self.since.get_or_insert_with(started);
         let refusing = self.refusing_endpoints();
-        let patience = match refusing {
+        let timeouts = match refusing {
             Some(_) => self.deadline.min(REFUSED_TIMEOUT),
             None => self.deadline,
         };
-        let left = patience.saturating_sub(since.elapsed());
+        let left = timeouts.saturating_sub(since.elapsed());
         if left.is_zero() {
             if let Some(endpoints) = refusing {
-                return Err(Error::Refused { endpoints: endpoints.to_vec(), after: patience });
+                return Err(Error::Refused { endpoints: endpoints.to_vec(), after: timeouts });
             }
             return Err(Error::Timeout {
                 endpoint: self.endpoint.clone(),

@@ -54,7 +54,7 @@ impl Client {
             bucket,
             name: name.as_str(),
             route: Route::ShardIndex,
-            driven: false,
+            caller_driven: false,
             query,
             headers: HeaderMap::new(),
             body: None,

@@ -25,11 +25,11 @@ use forebay_core::v1::headers::HDR_ERROR;
 use forebay_core::{Error as CoreError, ErrorCode};
 
 use crate::body::{Progress, Upload};
+use crate::caller_driven::{CallerDrivenPool, Driver, READ};
 use crate::contact::Contact;
 use crate::direct;
-use crate::driven::{DrivenPool, Driver, READ};
 use crate::error::{Error, Reason, Result};
-use crate::patience::Patience;
+use crate::timeouts::ReadTimeouts;
 
 /// Longest error body that is read.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -45,8 +45,8 @@ pub(crate) type Answered = Result<Response<Download>, (Error, Option<u64>)>;
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
     http: HyperClient<HttpConnector, Upload>,
-    driven: DrivenPool,
-    patience: Patience,
+    caller_driven: CallerDrivenPool,
+    timeouts: ReadTimeouts,
     contact: Contact,
     /// Sent with every request as `forebay-cloud-retry`.
     cloud_retry: Option<HeaderValue>,
@@ -62,19 +62,19 @@ impl Transport {
             .pool_idle_timeout(KEEP_IDLE)
             .http1_max_buf_size(READ)
             .build(connector);
-        let patience = Patience::new(idle, Duration::MAX);
-        let (driven, contact) = (DrivenPool::new(connect_timeout), Contact::default());
-        Self { http, driven, patience, contact, cloud_retry: None }
+        let timeouts = ReadTimeouts::new(idle, Duration::MAX);
+        let (caller_driven, contact) = (CallerDrivenPool::new(connect_timeout), Contact::default());
+        Self { http, caller_driven, timeouts, contact, cloud_retry: None }
     }
 
     /// The same pool with another bound on silence.
     pub(crate) fn with_idle(&self, idle: Duration) -> Self {
-        Self { patience: self.patience.with_idle(idle), ..self.clone() }
+        Self { timeouts: self.timeouts.with_idle(idle), ..self.clone() }
     }
 
     /// The same pool with a bound on how long a few bytes of an answer may take.
     pub(crate) fn with_limit(&self, limit: Duration) -> Self {
-        Self { patience: self.patience.with_limit(limit), ..self.clone() }
+        Self { timeouts: self.timeouts.with_limit(limit), ..self.clone() }
     }
 
     /// The same pool, which notes here whether it met a cluster.
@@ -110,7 +110,7 @@ impl Transport {
         progress: Option<&Progress>,
     ) -> Result<Response<Download>> {
         self.mark(&mut request);
-        let idle = self.patience.idle();
+        let idle = self.timeouts.idle();
         let mut answer = std::pin::pin!(self.http.request(request));
         let mut sent = 0;
         let mut quiet_since = Instant::now();
@@ -156,11 +156,15 @@ impl Transport {
 
     /// As [`Self::send_ok`], for a request that may arrive twice and has a long answer: who reads it
     /// moves the bytes as well, so that nothing of it comes ahead of the reader.
-    pub(crate) async fn send_ok_driven(&self, base: &str, mut request: Request<Bytes>) -> Answered {
+    pub(crate) async fn send_ok_caller_driven(
+        &self,
+        base: &str,
+        mut request: Request<Bytes>,
+    ) -> Answered {
         self.mark(&mut request);
         let head = request.method() == Method::HEAD;
-        let idle = self.patience.idle();
-        let answer = match tokio::time::timeout(idle, self.driven.send(request)).await {
+        let idle = self.timeouts.idle();
+        let answer = match tokio::time::timeout(idle, self.caller_driven.send(request)).await {
             Ok(answer) => answer.map_err(|e| e.of(base)),
             Err(_) => Err(stalled(base, idle)),
         };
@@ -177,8 +181,8 @@ impl Transport {
     }
 
     fn download(&self, base: &str, body: Incoming, driver: Option<Driver>) -> Download {
-        let (patience, endpoint) = (self.patience, base.into());
-        Download { body, driver, patience, wait: None, endpoint }
+        let (timeouts, endpoint) = (self.timeouts, base.into());
+        Download { body, driver, timeouts, wait: None, endpoint }
     }
 }
 
@@ -267,7 +271,7 @@ pub(crate) struct Download {
     body: Incoming,
     /// Moves the body where no other task does.
     driver: Option<Driver>,
-    patience: Patience,
+    timeouts: ReadTimeouts,
     /// The wait for the next bytes: when it began, and when it ends in vain.
     wait: Option<(Instant, Pin<Box<Sleep>>)>,
     endpoint: Arc<str>,
@@ -280,7 +284,7 @@ impl Download {
 
     /// What came is progress for its reader, however few bytes it has.
     pub(crate) fn progressed(&mut self) {
-        self.patience.progressed();
+        self.timeouts.progressed();
     }
 
     /// The error of a body whose end came too early,
@@ -296,7 +300,8 @@ impl Download {
     /// Receives all that is still to come behind what `dest` has, which must have room for it. Nothing can
     /// be had afterwards.
     pub(crate) async fn read_into(&mut self, dest: &mut (impl BufMut + Send)) -> Result<()> {
-        let left = self.body.size_hint().exact().filter(|left| *left >= direct::LONG);
+        let left =
+            self.body.size_hint().exact().filter(|left| *left >= direct::SOCKET_READ_MIN_BYTES);
         let bare = left.and_then(|_| self.driver.take()?.bare());
         let room = dest.remaining_mut();
         while let Some(piece) = self.next().await {
@@ -313,9 +318,9 @@ impl Download {
         }
         let (Some(left), Some(bare)) = (left, bare) else { return Ok(()) };
         let left = left.saturating_sub((room - dest.remaining_mut()) as u64);
-        let patience = &mut self.patience;
-        direct::read_into(bare, left, dest, patience).await.map_err(|e| match e.kind() {
-            std::io::ErrorKind::TimedOut => patience.exhausted(&self.endpoint),
+        let timeouts = &mut self.timeouts;
+        direct::read_into(bare, left, dest, timeouts).await.map_err(|e| match e.kind() {
+            std::io::ErrorKind::TimedOut => timeouts.exhausted(&self.endpoint),
             _ => Error::broken(&self.endpoint, e.to_string()),
         })
     }
@@ -353,7 +358,7 @@ impl Stream for Download {
                     let waited = this.wait.take().map(|(since, _)| since.elapsed());
                     let bytes = frame.into_data();
                     let count = bytes.as_ref().map_or(0, Bytes::len) as u64;
-                    this.patience.came(count, waited.unwrap_or_default());
+                    this.timeouts.came(count, waited.unwrap_or_default());
                     if let Ok(bytes) = bytes {
                         return Poll::Ready(Some(Ok(bytes)));
                     }
@@ -367,11 +372,11 @@ impl Stream for Download {
                 }
                 Poll::Pending => {
                     // Armed when the wait begins, so that a reader may take its time.
-                    let left = this.patience.left();
+                    let left = this.timeouts.left();
                     let begin = || (Instant::now(), Box::pin(tokio::time::sleep(left)));
                     let (_, timer) = this.wait.get_or_insert_with(begin);
                     ready!(timer.as_mut().poll(cx));
-                    return Poll::Ready(Some(Err(this.patience.exhausted(&this.endpoint))));
+                    return Poll::Ready(Some(Err(this.timeouts.exhausted(&this.endpoint))));
                 }
             }
         }

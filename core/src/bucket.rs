@@ -46,7 +46,7 @@ pub struct BackendSpec {
 }
 
 /// More copies than that cost every write more than they can be worth.
-const MOST_COPIES: u32 = 8;
+const MAX_COPIES: u32 = 8;
 
 /// What an acknowledged write means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,8 +158,8 @@ impl BucketInfo {
     }
 
     /// The bucket as a request with these headers has it: with its own patience, if it says one.
-    pub fn heeding(self: Arc<Self>, headers: &HeaderMap) -> Result<Arc<Self>> {
-        let cloud = self.cloud.heeding(headers)?;
+    pub fn with_request_rules(self: Arc<Self>, headers: &HeaderMap) -> Result<Arc<Self>> {
+        let cloud = self.cloud.with_request_rules(headers)?;
         Ok(if cloud == self.cloud { self } else { self.with_cloud(cloud) })
     }
 
@@ -184,16 +184,16 @@ impl BucketInfo {
     }
 
     /// On how many targets something of every object lies: one of them answers for it.
-    pub fn tellers(&self) -> usize {
-        self.erasure.map_or(self.copies as usize, |erasure| erasure.tellers())
+    pub fn metadata_holders(&self) -> usize {
+        self.erasure.map_or(self.copies as usize, |erasure| erasure.metadata_holders())
     }
 
     /// Checks what single properties cannot tell.
     pub fn validate(&self) -> Result<()> {
         self.cache.validate()?;
-        if !(1..=MOST_COPIES).contains(&self.copies) {
+        if !(1..=MAX_COPIES).contains(&self.copies) {
             let text = format!("bucket \"{}\": {} copies of each object", self.bucket, self.copies);
-            return Err(Error::invalid(text).hint(format!("there can be 1 to {MOST_COPIES}")));
+            return Err(Error::invalid(text).hint(format!("there can be 1 to {MAX_COPIES}")));
         }
         if self.copies > 1 && self.has_backend() {
             return Err(Error::invalid(format!(
@@ -305,7 +305,7 @@ mod tests {
         BucketInfo { copies: 3, ..info(Provider::Ais) }.validate().unwrap();
         let mut versioned = BucketInfo { copies: 2, ..info(Provider::Ais) };
         versioned.s3.versioning = Versioning::Enabled;
-        let (none, many) = (0, MOST_COPIES + 1);
+        let (none, many) = (0, MAX_COPIES + 1);
         for bad in [
             BucketInfo { copies: 2, ..info(Provider::Aws) },
             BucketInfo { copies: none, ..info(Provider::Ais) },
@@ -322,7 +322,7 @@ mod tests {
         let coded = BucketInfo { erasure, ..info(Provider::Ais) };
         coded.validate().unwrap();
         assert!(coded.has_copies());
-        assert_eq!((coded.places(), coded.tellers()), (5, 3));
+        assert_eq!((coded.places(), coded.metadata_holders()), (5, 3));
         let mut versioned = coded.clone();
         versioned.s3.versioning = Versioning::Enabled;
         for (bad, word) in [

@@ -8,17 +8,17 @@ use bytes::Bytes;
 
 /// What is kept is of a multiple of so many bytes, from twice as many on: rounding costs a payload
 /// at most half as much memory again.
-const STEP: usize = 4 << 10;
+const SIZE_CLASS_BYTES: usize = 4 << 10;
 /// Larger ones are not kept.
-const MOST: usize = 32 << 20;
+const MAX_BUFFER_BYTES: usize = 32 << 20;
 /// Bytes that a process keeps for later.
-const KEPT: usize = 32 << 20;
+const MAX_RETAINED_BYTES: usize = 32 << 20;
 /// What was of another length is used again if it has at most this part of it too much.
 const TOO_MUCH: usize = 16;
 
 /// Whether memory of this length is kept.
 fn is_kept(len: usize) -> bool {
-    (2 * STEP..=MOST).contains(&len)
+    (2 * SIZE_CLASS_BYTES..=MAX_BUFFER_BYTES).contains(&len)
 }
 
 /// Memory that nobody uses now, by its length in steps.
@@ -41,8 +41,8 @@ impl Free {
     }
 
     fn put(&mut self, memory: Vec<u8>) {
-        let steps = memory.len() / STEP;
-        if self.bytes + memory.len() > KEPT {
+        let steps = memory.len() / SIZE_CLASS_BYTES;
+        if self.bytes + memory.len() > MAX_RETAINED_BYTES {
             if self.by_steps.contains_key(&steps) {
                 return;
             }
@@ -72,9 +72,9 @@ impl Buffer {
         if !is_kept(len) {
             return Self { memory: vec![0; len], len };
         }
-        let steps = len.div_ceil(STEP);
+        let steps = len.div_ceil(SIZE_CLASS_BYTES);
         let kept = FREE.try_lock().ok().and_then(|mut free| free.take(steps));
-        Self { memory: kept.unwrap_or_else(|| vec![0; steps * STEP]), len }
+        Self { memory: kept.unwrap_or_else(|| vec![0; steps * SIZE_CLASS_BYTES]), len }
     }
 
     /// A buffer of a length that somebody else announced; `None` where no memory for it can be had.
@@ -150,7 +150,7 @@ impl Drop for Buffer {
         let memory = std::mem::take(&mut self.memory);
         // What grew may be of any length.
         if is_kept(memory.len())
-            && memory.len().is_multiple_of(STEP)
+            && memory.len().is_multiple_of(SIZE_CLASS_BYTES)
             && let Ok(mut free) = FREE.try_lock()
         {
             free.put(memory);
@@ -179,31 +179,31 @@ mod tests {
         for _ in 0..40 {
             free.put(vec![0; MIB]);
         }
-        assert_eq!(free.bytes, KEPT);
+        assert_eq!(free.bytes, MAX_RETAINED_BYTES);
         assert!(free.take(3).is_none());
-        assert_eq!(free.take(MIB / STEP).map(|memory| memory.len()), Some(MIB));
-        assert_eq!(free.bytes, KEPT - MIB);
+        assert_eq!(free.take(MIB / SIZE_CLASS_BYTES).map(|memory| memory.len()), Some(MIB));
+        assert_eq!(free.bytes, MAX_RETAINED_BYTES - MIB);
     }
 
     #[test]
     fn memory_of_a_length_that_is_hardly_larger_is_used_again() {
         let mut free = Free::NOTHING;
         free.put(vec![0; MIB]);
-        assert!(free.take(MIB / STEP * 15 / 16 - 1).is_none(), "too large");
-        assert!(free.take(MIB / STEP + 1).is_none(), "too small");
-        assert_eq!(free.take(MIB / STEP - 7).map(|memory| memory.len()), Some(MIB));
+        assert!(free.take(MIB / SIZE_CLASS_BYTES * 15 / 16 - 1).is_none(), "too large");
+        assert!(free.take(MIB / SIZE_CLASS_BYTES + 1).is_none(), "too small");
+        assert_eq!(free.take(MIB / SIZE_CLASS_BYTES - 7).map(|memory| memory.len()), Some(MIB));
         assert_eq!(free.bytes, 0);
     }
 
     #[test]
     fn lengths_that_nobody_asks_for_any_more_make_room() {
         let mut free = Free::NOTHING;
-        for _ in 0..KEPT / MIB {
+        for _ in 0..MAX_RETAINED_BYTES / MIB {
             free.put(vec![0; MIB]);
         }
-        free.put(vec![0; 3 * STEP]);
-        assert_eq!(free.bytes, 3 * STEP);
-        assert!(free.take(3).is_some() && free.take(MIB / STEP).is_none());
+        free.put(vec![0; 3 * SIZE_CLASS_BYTES]);
+        assert_eq!(free.bytes, 3 * SIZE_CLASS_BYTES);
+        assert!(free.take(3).is_some() && free.take(MIB / SIZE_CLASS_BYTES).is_none());
     }
 
     #[test]
@@ -219,7 +219,15 @@ mod tests {
 
     #[test]
     fn a_buffer_has_the_asked_length_and_small_ones_no_more_memory_than_that() {
-        for len in [0, 1, 2 * STEP - 1, 2 * STEP, 5 * STEP + 1, MOST, MOST + 1] {
+        for len in [
+            0,
+            1,
+            2 * SIZE_CLASS_BYTES - 1,
+            2 * SIZE_CLASS_BYTES,
+            5 * SIZE_CLASS_BYTES + 1,
+            MAX_BUFFER_BYTES,
+            MAX_BUFFER_BYTES + 1,
+        ] {
             let mut buffer = Buffer::take(len);
             assert_eq!(buffer.bytes_mut().len(), len);
             assert!(buffer.memory.len() <= len + len / 2, "{len}");

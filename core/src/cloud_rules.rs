@@ -177,7 +177,7 @@ impl CloudRules {
     }
 
     /// These rules, with what a request with these headers says.
-    pub fn heeding(&self, headers: &HeaderMap) -> Result<Self> {
+    pub fn with_request_rules(&self, headers: &HeaderMap) -> Result<Self> {
         let Some(value) = headers.get(RETRY_HEADER) else { return Ok(*self) };
         let text = value.to_str().map_err(|_| {
             Error::invalid(format!("{RETRY_HEADER} is not a text of visible characters"))

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 /// More slices of a kind than that are more targets than an object should depend on.
-pub const MOST_SLICES: u8 = 8;
+pub const MAX_FRAGMENTS: u8 = 8;
 
 /// Objects of at most so many bytes are copied where nothing else is said.
 pub const DEFAULT_LIMIT: u64 = 256 << 10;
@@ -40,7 +40,7 @@ impl Erasure {
 
     /// On how many targets something lies that tells of an object, whatever its size: so many may
     /// answer for it, one after the other.
-    pub fn tellers(&self) -> usize {
+    pub fn metadata_holders(&self) -> usize {
         1 + usize::from(self.parity)
     }
 
@@ -51,7 +51,7 @@ impl Erasure {
 
     /// What the target of this rank has of an object of this size; `None`: nothing.
     pub fn form(&self, rank: usize, size: u64) -> Option<Form> {
-        let whole = rank == 0 || self.copies(size) && rank < self.tellers();
+        let whole = rank == 0 || self.copies(size) && rank < self.metadata_holders();
         if whole {
             return Some(Form::Whole);
         }
@@ -65,9 +65,9 @@ impl Erasure {
     /// Refuses numbers of slices that cannot be.
     pub fn validate(&self) -> Result<()> {
         for (what, n) in [("data", self.data), ("parity", self.parity)] {
-            if !(1..=MOST_SLICES).contains(&n) {
+            if !(1..=MAX_FRAGMENTS).contains(&n) {
                 return Err(Error::invalid(format!("erasure coding with {n} {what} slices"))
-                    .hint(format!("there can be 1 to {MOST_SLICES} {what} slices")));
+                    .hint(format!("there can be 1 to {MAX_FRAGMENTS} {what} slices")));
             }
         }
         Ok(())
@@ -109,7 +109,8 @@ impl Slice {
     /// Whether there can be such a slice.
     pub fn is_valid(&self) -> bool {
         let kinds = [self.data, self.parity];
-        kinds.iter().all(|n| (1..=MOST_SLICES).contains(n)) && self.number < self.data + self.parity
+        kinds.iter().all(|n| (1..=MAX_FRAGMENTS).contains(n))
+            && self.number < self.data + self.parity
     }
 
     /// Id under which such slices of a bucket lie in a store, in one of two places.
@@ -144,13 +145,13 @@ mod tests {
         let large = [whole, slice(0), slice(1), slice(2), slice(3), slice(4), None, None];
         assert_eq!(forms(101), large);
         assert_eq!(forms(100), [whole, whole, whole, None, None, None, None, None]);
-        assert_eq!((erasure.width(), erasure.tellers()), (6, 3));
+        assert_eq!((erasure.width(), erasure.metadata_holders()), (6, 3));
     }
 
     #[test]
     fn what_lies_under_an_id_is_read_from_it() {
-        for data in 1..=MOST_SLICES {
-            for parity in 1..=MOST_SLICES {
+        for data in 1..=MAX_FRAGMENTS {
+            for parity in 1..=MAX_FRAGMENTS {
                 for number in 0..data + parity {
                     let slice = Slice { data, parity, number };
                     for place in 0..PLACES {

@@ -18,7 +18,7 @@ use crate::state::{ClusterState, Node, Role};
 pub const MAP_HEADER: &str = "forebay-map";
 /// Header of a read that goes to the target which answers next for an object, while the one that answers
 /// for it is silent.
-pub const STANDBY_HEADER: &str = "forebay-standby";
+pub const HEDGED_HEADER: &str = "forebay-standby";
 /// Where a target lists the records that it holds: [`ListRequest`], answered by a page in the form
 /// of its detail.
 pub const LIST_PATH: &str = "/internal/v1/list";
@@ -196,7 +196,7 @@ pub struct DiskUsage {
     /// Bytes it may use.
     pub budget: u64,
     #[serde(default)]
-    pub state: DiskState,
+    pub state: DiskStatus,
     /// Why it is not in use, or why it is although it was to go.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
@@ -226,7 +226,7 @@ impl FileSystemUsage {
 /// What a disk is to its target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DiskState {
+pub enum DiskStatus {
     #[default]
     InUse,
     /// Read; its objects move to other disks, then it goes.
@@ -239,7 +239,7 @@ pub enum DiskState {
     Disabled,
 }
 
-impl DiskState {
+impl DiskStatus {
     pub const ALL: [Self; 5] =
         [Self::InUse, Self::Leaving, Self::Away, Self::Mending, Self::Disabled];
 

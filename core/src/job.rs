@@ -16,7 +16,7 @@ pub use kind::JobKind;
 pub use task::{ArchiveTask, CopyTask, PrefetchTask, Task, Transform};
 
 /// How long after its work a job of a kind that idles is taken for one that idles.
-const LINGERS_NS: u64 = 20_000_000_000;
+const IDLE_GRACE_NS: u64 = 20_000_000_000;
 
 /// Which objects a job works on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,10 +183,10 @@ impl JobStatus {
 
     /// Whether its client may still take it for a job that idles, `now_ns` being the time: AIStore
     /// keeps such jobs for more work, lists them as running and lets them be aborted.
-    pub fn lingers(&self, now_ns: u64) -> bool {
+    pub fn is_in_idle_grace(&self, now_ns: u64) -> bool {
         self.kind.idles()
             && self.state == JobState::Done
-            && now_ns.saturating_sub(self.ended_ns) < LINGERS_NS
+            && now_ns.saturating_sub(self.ended_ns) < IDLE_GRACE_NS
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Leases {
 
 impl Leases {
     /// Notes a heartbeat. Returns whether a node marked dead may be marked alive now.
-    pub fn heard(&mut self, id: &NodeId, now_ms: u64) -> bool {
+    pub fn record_heartbeat(&mut self, id: &NodeId, now_ms: u64) -> bool {
         let seen = self.seen.entry(id.clone()).or_insert(Seen { last_ms: now_ms, died_ms: None });
         seen.last_ms = now_ms;
         seen.died_ms.is_none_or(|died| now_ms.saturating_sub(died) >= FLAP_HOLD_MS)
@@ -123,7 +123,7 @@ mod tests {
     fn a_silent_node_dies_in_its_time_and_not_before() {
         let id = NodeId::new("target-01").unwrap();
         let mut l = Leases::default();
-        assert!(l.heard(&id, 0));
+        assert!(l.record_heartbeat(&id, 0));
         assert!(l.overdue([&id].into_iter(), DEAD_AFTER_MS - 1).is_empty());
         assert_eq!(l.overdue([&id].into_iter(), DEAD_AFTER_MS), vec![id]);
     }
@@ -132,36 +132,36 @@ mod tests {
     fn a_flapping_node_waits_before_it_counts_again() {
         let id = NodeId::new("target-01").unwrap();
         let mut l = Leases::default();
-        l.heard(&id, 0);
+        l.record_heartbeat(&id, 0);
         assert_eq!(l.overdue([&id].into_iter(), DEAD_AFTER_MS).len(), 1);
-        assert!(!l.heard(&id, DEAD_AFTER_MS + 1_000));
-        assert!(!l.heard(&id, DEAD_AFTER_MS + FLAP_HOLD_MS - 1));
-        assert!(l.heard(&id, DEAD_AFTER_MS + FLAP_HOLD_MS));
+        assert!(!l.record_heartbeat(&id, DEAD_AFTER_MS + 1_000));
+        assert!(!l.record_heartbeat(&id, DEAD_AFTER_MS + FLAP_HOLD_MS - 1));
+        assert!(l.record_heartbeat(&id, DEAD_AFTER_MS + FLAP_HOLD_MS));
     }
 
     #[test]
     fn a_refused_connection_is_death_only_after_a_silence_longer_than_any_lease() {
         let id = NodeId::new("target-01").unwrap();
         let mut l = Leases::default();
-        l.heard(&id, 0);
+        l.record_heartbeat(&id, 0);
         assert!(l.silent([&id].into_iter(), REFUSED_AFTER_MS - 1).is_empty());
         assert_eq!(l.silent([&id].into_iter(), REFUSED_AFTER_MS), vec![id.clone()]);
-        l.heard(&id, REFUSED_AFTER_MS);
+        l.record_heartbeat(&id, REFUSED_AFTER_MS);
         assert!(!l.refused(&id, REFUSED_AFTER_MS + 1), "it reported while it was knocked at");
         assert!(l.refused(&id, 2 * REFUSED_AFTER_MS));
-        assert!(!l.heard(&id, 2 * REFUSED_AFTER_MS + 1), "dead as any other");
+        assert!(!l.record_heartbeat(&id, 2 * REFUSED_AFTER_MS + 1), "dead as any other");
     }
 
     #[test]
     fn who_reports_while_it_is_taken_for_dead_gets_no_lease() {
         let id = NodeId::new("target-01").unwrap();
         let mut l = Leases::default();
-        l.heard(&id, 0);
+        l.record_heartbeat(&id, 0);
         assert!(l.may_lease(&id));
         assert_eq!(l.overdue([&id].into_iter(), DEAD_AFTER_MS).len(), 1);
-        l.heard(&id, DEAD_AFTER_MS + 1);
+        l.record_heartbeat(&id, DEAD_AFTER_MS + 1);
         assert!(!l.may_lease(&id), "the change of the state may come after this report");
-        l.heard(&id, DEAD_AFTER_MS + FLAP_HOLD_MS);
+        l.record_heartbeat(&id, DEAD_AFTER_MS + FLAP_HOLD_MS);
         assert!(l.may_lease(&id));
     }
 
@@ -169,9 +169,9 @@ mod tests {
     fn a_restarted_node_joins_at_once() {
         let id = NodeId::new("target-01").unwrap();
         let mut l = Leases::default();
-        l.heard(&id, 0);
+        l.record_heartbeat(&id, 0);
         l.overdue([&id].into_iter(), DEAD_AFTER_MS);
         l.joined(&id, DEAD_AFTER_MS + 1_000);
-        assert!(l.heard(&id, DEAD_AFTER_MS + 1_700));
+        assert!(l.record_heartbeat(&id, DEAD_AFTER_MS + 1_700));
     }
 }

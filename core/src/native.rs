@@ -44,7 +44,7 @@ pub fn lags(state: &ClusterState, me: &NodeId) -> bool {
 }
 
 /// The other targets that may know more of an object than `me`.
-pub fn who_may_know<'a>(
+pub fn lookup_peers<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
     name: &str,
@@ -54,7 +54,7 @@ pub fn who_may_know<'a>(
         return state.holding_targets().filter(|node| node.id != *me).collect();
     }
     if info.has_copies() && lags(state, me) {
-        return rebalance::tellers(state, info, name, me);
+        return rebalance::metadata_holders(state, info, name, me);
     }
     Vec::new()
 }
@@ -66,7 +66,7 @@ pub fn who_has_copies<'a>(
     name: &str,
     me: &NodeId,
 ) -> Vec<&'a Node> {
-    let mut others = rebalance::tellers(state, info, name, me);
+    let mut others = rebalance::metadata_holders(state, info, name, me);
     others.retain(|node| node.alive && !node.lagging);
     others
 }
@@ -97,7 +97,7 @@ pub fn who_may_have_versions<'a>(
 
 /// Who hears of a change of an object before it is acknowledged.
 #[derive(Clone, Debug)]
-pub struct Audience<'a> {
+pub struct ReplicaSet<'a> {
     /// Those among `all` that get the new copy.
     pub holders: Vec<&'a Node>,
     /// Dead ones are not among them: what they have is found to be older when they are back.
@@ -105,12 +105,12 @@ pub struct Audience<'a> {
 }
 
 /// Who has to hear from `me` what became of an object.
-pub fn audience<'a>(
+pub fn replica_set<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
     name: &str,
     me: &NodeId,
-) -> Audience<'a> {
+) -> ReplicaSet<'a> {
     let holders = match info.has_copies() {
         true => rebalance::duty(state, info, name, me).others,
         false => Vec::new(),
@@ -120,7 +120,7 @@ pub fn audience<'a>(
         false => state.holding_targets().filter(|node| node.id != *me).collect(),
     };
     all.retain(|node| node.alive);
-    Audience { holders, all }
+    ReplicaSet { holders, all }
 }
 
 /// What is known of an object's past where it is to be written.
@@ -191,7 +191,7 @@ pub fn arrival<'a>(
     }
     let sender = from.filter(|_| info.has_copies()).and_then(|from| state.node(from));
     // Where objects move, or somebody is away, there are tombstones.
-    let buried = !state.is_in_place(info) || info.has_copies() && !state.is_calm();
+    let buried = !state.is_in_place(info) || info.has_copies() && !state.is_quiescent();
     match sender {
         Some(node) if buried && node.lagging && !lags(state, me) => {
             let others = state.holding_targets().filter(|n| n.id != *me && n.id != node.id);
@@ -207,7 +207,7 @@ pub fn arrival<'a>(
 
 /// Whether target `me`, which hears of a removal, has to note it: an older copy may come to it later.
 pub fn notes_removal(state: &ClusterState, info: &BucketInfo, name: &str, me: &NodeId) -> bool {
-    !state.is_calm() && rebalance::duty(state, info, name, me).stays
+    !state.is_quiescent() && rebalance::duty(state, info, name, me).stays
 }
 
 /// Whether a tombstone is of no use any more, in a calm cluster of this version.
@@ -224,7 +224,7 @@ pub fn who_can_list<'a>(state: &'a ClusterState, info: &BucketInfo) -> Option<Ve
     }
     let whole = |node: &&Node| node.alive && !node.lagging;
     let (here, missing): (Vec<_>, Vec<_>) = state.holding_targets().partition(whole);
-    let copies = info.tellers().min(state.owning_targets().count());
+    let copies = info.metadata_holders().min(state.owning_targets().count());
     (!here.is_empty() && missing.len() < copies).then_some(here)
 }
 
@@ -260,14 +260,14 @@ mod tests {
     }
 
     /// Three targets and a bucket of two copies, all in place.
-    fn calm() -> (ClusterState, BucketInfo) {
+    fn quiescent() -> (ClusterState, BucketInfo) {
         let mut state = ClusterState::default();
         (0..3).for_each(|n| join(&mut state, n));
         let bucket = Bucket::new(Provider::Ais, "b").unwrap();
         let info = BucketInfo { copies: 2, ..BucketInfo::requested(bucket.clone(), None) };
         apply(&mut state, Command::CreateBucket { info: info.into(), now_ns: 1 });
         let info = (**state.bucket(&bucket).unwrap()).clone();
-        assert!(state.is_calm());
+        assert!(state.is_quiescent());
         (state, info)
     }
 
@@ -283,40 +283,40 @@ mod tests {
 
     #[test]
     fn the_first_holder_writes_and_tells_the_second_and_asks_nobody() {
-        let (state, info) = calm();
+        let (state, info) = quiescent();
         let (first, second) = holders(&state, &info);
         assert!(writes(&state, &info, "o", &first).unwrap());
         assert!(!writes(&state, &info, "o", &second).unwrap());
         assert!(check_writer(&state, &info, "o", &second).is_err());
-        assert!(who_may_know(&state, &info, "o", &first).is_empty());
-        let heard = audience(&state, &info, "o", &first);
+        assert!(lookup_peers(&state, &info, "o", &first).is_empty());
+        let heard = replica_set(&state, &info, "o", &first);
         assert_eq!((ids(heard.holders), ids(heard.all)), (vec![second.clone()], vec![second]));
     }
 
     #[test]
     fn while_objects_move_all_are_asked_and_told_and_dead_ones_only_asked() {
-        let (mut state, info) = calm();
+        let (mut state, info) = quiescent();
         join(&mut state, 3);
         let (first, second) = holders(&state, &info);
         apply(&mut state, Command::SetAlive { id: second.clone(), alive: false, yields: false });
-        assert_eq!(who_may_know(&state, &info, "o", &first).len(), 3);
-        let heard = audience(&state, &info, "o", &first);
+        assert_eq!(lookup_peers(&state, &info, "o", &first).len(), 3);
+        let heard = replica_set(&state, &info, "o", &first);
         assert_eq!((ids(heard.holders), heard.all.len()), (vec![second], 2));
     }
 
     #[test]
     fn who_lags_asks_those_that_have_copies_and_is_not_asked_by_who_lost_some() {
-        let (mut state, info) = calm();
+        let (mut state, info) = quiescent();
         let (first, second) = holders(&state, &info);
         apply(&mut state, Command::SetAlive { id: first.clone(), alive: true, yields: true });
-        assert_eq!(ids(who_may_know(&state, &info, "o", &first)), vec![second.clone()]);
+        assert_eq!(ids(lookup_peers(&state, &info, "o", &first)), vec![second.clone()]);
         assert!(who_has_copies(&state, &info, "o", &second).is_empty());
         assert!(writes(&state, &info, "o", &second).unwrap());
     }
 
     #[test]
     fn versions_are_looked_for_wherever_an_owner_may_have_left_them() {
-        let (mut state, info) = calm();
+        let (mut state, info) = quiescent();
         let (first, second) = holders(&state, &info);
         let others = |state: &ClusterState, info: &BucketInfo, me: &NodeId| {
             ids(who_may_have_versions(state, info, "o", me))
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn versions_are_listed_only_where_all_targets_answer() {
-        let (mut state, info) = calm();
+        let (mut state, info) = quiescent();
         let older = BucketInfo { id: history::id(info.id), ..info.clone() };
         apply(&mut state, Command::SetAlive { id: id(0), alive: false, yields: false });
         assert!(who_can_list(&state, &info).is_some());
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_write_is_newer_than_all_that_is_known_also_in_a_calm_cluster() {
-        let (state, _) = calm();
+        let (state, _) = quiescent();
         let here = Some(Stamp { epoch: 2, version: 3 });
         assert_eq!(Past { here, ..Past::default() }.next(&state).version, 4);
         let buried = Some(Stamp { epoch: 99, version: 7 });
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_copy_that_may_have_been_removed_meanwhile_is_taken_only_with_a_witness() {
-        let (mut state, info) = calm();
+        let (mut state, info) = quiescent();
         let (first, second) = holders(&state, &info);
         let stranger = (0..3).map(id).find(|id| *id != first && *id != second);
         let from = |state: &ClusterState, from: Option<&NodeId>, written| match arrival(
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_removal_is_the_last_word_until_places_change_or_who_noted_it_was_away() {
-        let (mut state, info) = calm();
+        let (mut state, info) = quiescent();
         let (first, _) = holders(&state, &info);
         let gone = Stamp { epoch: state.version, version: 2 };
         assert!(is_last_word(&state, &info, gone, &first));
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_listing_by_a_state_that_lacks_a_target_or_an_absence_is_refused() {
-        let (mut state, _) = calm();
+        let (mut state, _) = quiescent();
         let before = state.version;
         assert!(check_choice(&state, before, &id(0)).is_ok());
         apply(&mut state, Command::SetAlive { id: id(0), alive: false, yields: false });
@@ -425,13 +425,13 @@ mod tests {
 
     #[test]
     fn a_listing_does_without_as_many_targets_as_leave_one_copy_of_each_object() {
-        let (mut state, info) = calm();
+        let (mut state, info) = quiescent();
         assert_eq!(who_can_list(&state, &info).unwrap().len(), 3);
         apply(&mut state, Command::SetAlive { id: id(0), alive: false, yields: false });
         assert_eq!(who_can_list(&state, &info).unwrap().len(), 2);
         apply(&mut state, Command::SetAlive { id: id(1), alive: true, yields: true });
         assert!(who_can_list(&state, &info).is_none(), "one of two copies may be missing");
         let once = BucketInfo { copies: 1, ..info };
-        assert!(who_can_list(&calm().0, &once).is_none());
+        assert!(who_can_list(&quiescent().0, &once).is_none());
     }
 }

@@ -108,8 +108,8 @@ pub fn holders<'a>(
 }
 
 /// The holders, by rank, that have something of every object of the bucket, whatever its size.
-pub fn tellers<'n, 'a>(info: &BucketInfo, holders: &'n [&'a Node]) -> &'n [&'a Node] {
-    &holders[..holders.len().min(info.tellers())]
+pub fn metadata_holders<'n, 'a>(info: &BucketInfo, holders: &'n [&'a Node]) -> &'n [&'a Node] {
+    &holders[..holders.len().min(info.metadata_holders())]
 }
 
 /// The one of several holders that answers for an object: the first that is there and missed
@@ -125,8 +125,12 @@ fn answering<'a>(holders: &[&'a Node]) -> Option<&'a Node> {
 /// that anybody saw has reached it, as long as it has a lease; and what it shows of a write that is
 /// under way survives either of the two. With a third holder, which may not have that write yet, the death of both
 /// would take back what was seen.
-pub fn standby<'a>(state: &'a ClusterState, info: &BucketInfo, object: &str) -> Option<&'a Node> {
-    if info.copies != 2 || info.has_backend() || !state.is_calm() {
+pub fn hedge_target<'a>(
+    state: &'a ClusterState,
+    info: &BucketInfo,
+    object: &str,
+) -> Option<&'a Node> {
+    if info.copies != 2 || info.has_backend() || !state.is_quiescent() {
         return None;
     }
     holders(state, info, digest_in(&info.bucket, object)).get(1).copied()
@@ -149,7 +153,7 @@ pub fn owner_by_digest<'a>(
 ) -> Result<&'a Node> {
     if info.has_copies() {
         let holders = holders(state, info, object_digest);
-        return match answering(tellers(info, &holders)) {
+        return match answering(metadata_holders(info, &holders)) {
             Some(node) => Ok(node),
             None if holders.is_empty() => Err(none_at_all(state)),
             None => Err(Error::unavailable(format!(
@@ -276,13 +280,13 @@ mod tests {
     fn the_second_copy_stands_by_while_nobody_missed_anything() {
         let mut s = state(&THREE);
         let (info, [first, second]) = twice(&s, "x");
-        assert_eq!(standby(&s, &info, "x").unwrap().id, second);
-        assert!(standby(&s, &native("b"), "x").is_none(), "there is one copy");
+        assert_eq!(hedge_target(&s, &info, "x").unwrap().id, second);
+        assert!(hedge_target(&s, &native("b"), "x").is_none(), "there is one copy");
         let thrice = BucketInfo { copies: 3, ..info.clone() };
-        assert!(standby(&s, &thrice, "x").is_none(), "the third may not have what it shows");
+        assert!(hedge_target(&s, &thrice, "x").is_none(), "the third may not have what it shows");
         for id in [&first, &second] {
             s.nodes.get_mut(id).unwrap().lagging = true;
-            assert!(standby(&s, &info, "x").is_none(), "{id} missed something");
+            assert!(hedge_target(&s, &info, "x").is_none(), "{id} missed something");
             s.nodes.get_mut(id).unwrap().lagging = false;
         }
     }
@@ -338,7 +342,7 @@ mod tests {
             s.nodes.get_mut(dead).unwrap().alive = false;
             assert_eq!(owner(&s, &info, "x").ok().map(|n| &n.id), answers);
         }
-        assert!(standby(&state(&THREE), &info, "x").is_none());
+        assert!(hedge_target(&state(&THREE), &info, "x").is_none());
     }
 
     #[test]

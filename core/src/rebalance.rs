@@ -41,7 +41,7 @@ pub fn duty<'a>(state: &'a ClusterState, info: &BucketInfo, name: &str, me: &Nod
 }
 
 /// Those of [`Duty::others`] that have something of every object, so that together they know of all.
-pub fn tellers<'a>(
+pub fn metadata_holders<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
     name: &str,
@@ -51,8 +51,8 @@ pub fn tellers<'a>(
         return duty(state, info, name, me).others;
     }
     let holders = placement::holders(state, info, placement::digest_in(&info.bucket, name));
-    let tellers = placement::tellers(info, &holders).iter().copied();
-    tellers.filter(|node| node.id != *me).collect()
+    let metadata_holders = placement::metadata_holders(info, &holders).iter().copied();
+    metadata_holders.filter(|node| node.id != *me).collect()
 }
 
 /// Which form of an object of this size each target is to have, by rank.
@@ -81,7 +81,7 @@ pub fn lives(state: &ClusterState) -> Lives {
 /// What is decided when all targets have found nothing left to send since the places changed at
 /// `placed`. `before`: who lived when they were told to look. An error where something may lie
 /// elsewhere still.
-pub fn settled(now: &ClusterState, placed: u64, before: &Lives) -> Result<Command> {
+pub fn completion(now: &ClusterState, placed: u64, before: &Lives) -> Result<Command> {
     if now.targets_changed != placed {
         return Err(Error::unavailable("the places of objects changed again meanwhile"));
     }
@@ -93,7 +93,7 @@ pub fn settled(now: &ClusterState, placed: u64, before: &Lives) -> Result<Comman
         return Err(Error::unavailable("a target restarted meanwhile"));
     }
     let repaired = now.targets().map(|n| (n.id.clone(), n.alive_since)).collect();
-    Ok(Command::Settled { placed, repaired })
+    Ok(Command::RebalanceComplete { placed, repaired })
 }
 
 /// What has to be sent so that an object, which lies where `old` has it, lies where `new` does.
@@ -211,15 +211,16 @@ mod tests {
     fn all_is_settled_only_when_the_same_targets_lived_from_begin_to_end() {
         let state = cluster(&[1; 3]);
         let (placed, before) = (state.targets_changed, lives(&state));
-        assert!(settled(&state, placed, &before).is_ok());
-        assert!(settled(&state, placed - 1, &before).is_err());
+        assert!(completion(&state, placed, &before).is_ok());
+        assert!(completion(&state, placed - 1, &before).is_err());
         let mut dead = state.clone();
         dead.apply(9, Command::SetAlive { id: id(1), alive: false, yields: false }).unwrap();
-        assert!(settled(&dead, placed, &lives(&dead)).is_err(), "what it has nobody looked at");
+        assert!(completion(&dead, placed, &lives(&dead)).is_err(), "what it has nobody looked at");
         let mut back = dead;
         back.apply(10, Command::SetAlive { id: id(1), alive: true, yields: false }).unwrap();
-        assert!(settled(&back, placed, &before).is_err());
-        let Command::Settled { repaired, .. } = settled(&back, placed, &lives(&back)).unwrap()
+        assert!(completion(&back, placed, &before).is_err());
+        let Command::RebalanceComplete { repaired, .. } =
+            completion(&back, placed, &lives(&back)).unwrap()
         else {
             panic!("another command")
         };

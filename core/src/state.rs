@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::etl::{Etl, etl_exists, unknown_etl};
 use crate::name::{Bucket, NodeId, Provider};
 use crate::settings::{Change, ClusterSettings, OF_BUCKETS};
-use crate::v1::bucket::heed;
+use crate::v1::bucket::apply_patch;
 
 pub mod backup;
 mod limits;
@@ -75,7 +75,7 @@ pub enum Leaving {
 
 /// What an operator has to know of a node: whether it replies, and whether it may be taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeStanding {
+pub enum NodeStatus {
     Alive,
     Down,
     /// In maintenance: its native objects move to other targets.
@@ -84,7 +84,7 @@ pub enum NodeStanding {
     Drained,
 }
 
-impl NodeStanding {
+impl NodeStatus {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Alive, Self::Down, Self::Draining, Self::Drained];
 
@@ -111,8 +111,8 @@ impl NodeStanding {
 
 impl Node {
     /// What an operator has to know of it.
-    pub fn standing(&self) -> NodeStanding {
-        NodeStanding::of(self.alive, self.maintenance, self.emptied)
+    pub fn status(&self) -> NodeStatus {
+        NodeStatus::of(self.alive, self.maintenance, self.emptied)
     }
 }
 
@@ -147,14 +147,14 @@ pub struct ClusterState {
     /// former owner.
     pub targets_changed: u64,
     /// Up to which such version all objects are known to lie where they belong.
-    #[serde(default)]
-    pub settled: u64,
+    #[serde(default, rename = "settled")]
+    pub rebalanced_version: u64,
     #[serde(default, skip_serializing_if = "ClusterSettings::is_untouched")]
     pub settings: ClusterSettings,
     next_bucket_id: u64,
     /// Ids that buckets may have had which no backup tells of: what lies under them stays.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    untold_ids: Vec<Range<u64>>,
+    #[serde(default, rename = "untold_ids", skip_serializing_if = "Vec::is_empty")]
+    unlisted_ids: Vec<Range<u64>>,
     /// URLs of other clusters whose buckets are reached from here, by alias.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub remotes: BTreeMap<String, String>,
@@ -240,7 +240,8 @@ pub enum Command {
         leaving: Leaving,
     },
     /// All objects lie where they belong since the change of this version.
-    Settled {
+    #[serde(rename = "settled")]
+    RebalanceComplete {
         placed: u64,
         /// Targets that have all they missed, and since when they were alive while they got it.
         #[serde(default)]
@@ -353,14 +354,15 @@ impl ClusterState {
             Command::Retire { id, leaving } => {
                 self.maintain(index, &id, true, Some(leaving))?;
             }
-            Command::Settled { placed, repaired } => {
+            Command::RebalanceComplete { placed, repaired } => {
                 for (id, since) in repaired {
                     if let Some(node) = self.nodes.get_mut(&id) {
                         node.lagging &= !(node.alive && node.alive_since == since);
                     }
                 }
-                self.settled = self.settled.max(placed.min(self.targets_changed));
-                if self.is_settled() {
+                self.rebalanced_version =
+                    self.rebalanced_version.max(placed.min(self.targets_changed));
+                if self.is_rebalance_complete() {
                     for node in self.nodes.values_mut().filter(|n| n.maintenance) {
                         node.emptied = true;
                     }
@@ -435,10 +437,10 @@ impl ClusterState {
 
     /// From now on native objects belong elsewhere; where there are none, nothing has to move.
     fn places_changed(&mut self, index: u64) {
-        let was_settled = self.is_settled();
+        let was_complete = self.is_rebalance_complete();
         self.targets_changed = index;
-        if was_settled && self.buckets.values().all(|info| info.has_backend()) {
-            self.settled = index;
+        if was_complete && self.buckets.values().all(|info| info.has_backend()) {
+            self.rebalanced_version = index;
             for node in self.nodes.values_mut().filter(|n| n.maintenance) {
                 node.emptied = true;
             }
@@ -448,12 +450,12 @@ impl ClusterState {
     /// Whether the bucket of this id is no more, so that its data may go.
     pub fn is_destroyed(&self, bucket_id: u64) -> bool {
         self.buckets.values().all(|info| info.id != bucket_id)
-            && !self.untold_ids.iter().any(|ids| ids.contains(&bucket_id))
+            && !self.unlisted_ids.iter().any(|ids| ids.contains(&bucket_id))
     }
 
     /// Whether all native objects lie where they belong.
-    pub fn is_settled(&self) -> bool {
-        self.settled >= self.targets_changed
+    pub fn is_rebalance_complete(&self) -> bool {
+        self.rebalanced_version >= self.targets_changed
     }
 
     /// An error where there are not as many targets as a bucket's erasure coding needs.
@@ -484,14 +486,16 @@ impl ClusterState {
 
     /// Whether what anybody has of native objects is what all say of them: no copy is left that an
     /// older state of its object could come from.
-    pub fn is_calm(&self) -> bool {
-        self.is_settled() && self.holding_targets().all(|n| n.alive && !n.lagging)
+    pub fn is_quiescent(&self) -> bool {
+        self.is_rebalance_complete() && self.holding_targets().all(|n| n.alive && !n.lagging)
     }
 
     /// Whether the objects of a bucket need no move: then nobody but the owner of an object may
     /// have it.
     pub fn is_in_place(&self, info: &BucketInfo) -> bool {
-        info.has_backend() || info.created_version > self.targets_changed || self.is_settled()
+        info.has_backend()
+            || info.created_version > self.targets_changed
+            || self.is_rebalance_complete()
     }
 
     /// Notes another cluster. Its buckets that are known already follow to the new URL.
@@ -562,7 +566,7 @@ impl ClusterState {
         if let serde_json::Value::Object(defaults) = self.settings.bucket_defaults() {
             info.extra = defaults.into_iter().collect();
             for section in OF_BUCKETS {
-                heed(&mut info, section);
+                apply_patch(&mut info, section);
             }
         }
         info

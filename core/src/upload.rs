@@ -23,7 +23,8 @@ pub struct Upload {
     /// Name of the object.
     pub name: String,
     /// When it was begun, unix nanoseconds.
-    pub begun_ns: u64,
+    #[serde(rename = "begun_ns")]
+    pub started_ns: u64,
     /// Custom metadata that the object will have; what is there is kept when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom: Option<BTreeMap<String, String>>,

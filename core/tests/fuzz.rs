@@ -120,8 +120,8 @@ fn fuzz(name: &str, seeds: &[Vec<u8>], parse: impl Fn(&[u8], &mut Random)) {
     let seed = std::env::var("FOREBAY_FUZZ_SEED").ok();
     let seed: u64 = seed.map_or(1, |text| text.parse().unwrap());
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let (begun, mut inputs) = (Instant::now(), 0u64);
-    while inputs < 64 || begun.elapsed().as_secs_f64() < seconds {
+    let (started, mut inputs) = (Instant::now(), 0u64);
+    while inputs < 64 || started.elapsed().as_secs_f64() < seconds {
         let input = match seeds.get(inputs as usize) {
             Some(seed) => seed.clone(),
             None => mutate(&mut random, seeds),

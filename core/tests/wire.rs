@@ -17,7 +17,7 @@ use forebay_core::checksum::{Checksum, ChecksumKind};
 use forebay_core::copies::{CopyHead, CopyLook, CopyRequest, Stamp, SurveyRequest};
 use forebay_core::etl::{Etl, Stage, Transformer};
 use forebay_core::intra::{
-    DiskState, DiskUsage, Heartbeat, HeartbeatReply, JoinRequest, LeaderReply, LeaveReply,
+    DiskStatus, DiskUsage, Heartbeat, HeartbeatReply, JoinRequest, LeaderReply, LeaveReply,
     LeaveRequest, ListPage, ListRequest, Machine, MapReply, NodeUsage,
 };
 use forebay_core::list_page::Detail;
@@ -123,7 +123,7 @@ fn commands() -> Vec<Command> {
         Command::SetMaintenance { id: id("target-2"), on: true },
         Command::SetMaintenance { id: id("target-2"), on: false },
         Command::Retire { id: id("target-2"), leaving: Leaving::Remove },
-        Command::Settled { placed: 16, repaired: vec![(id("target-2"), 14)] },
+        Command::RebalanceComplete { placed: 16, repaired: vec![(id("target-2"), 14)] },
         Command::AttachCluster { alias: "other".into(), url: "http://10.0.1.1:1".into() },
         Command::AttachCluster { alias: "former".into(), url: "http://10.0.2.1:1".into() },
         Command::DetachCluster { alias: "former".into() },
@@ -188,7 +188,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
             path: "/data/1".into(),
             used: 4096,
             budget: 1 << 30,
-            state: DiskState::Mending,
+            state: DiskStatus::Mending,
             why: "its index is made again".into(),
             file_system: None,
         }],
@@ -312,11 +312,11 @@ fn pages_of_listings_are_those_of_the_first_version() {
     assert_eq!(ListPage::decode(&all, Detail::All).unwrap(), page);
     let sizes = captured("list-page-size.bin", &page.encode(Detail::Size).unwrap());
     let read = ListPage::decode(&sizes, Detail::Size).unwrap();
-    let told = |page: &ListPage| -> Vec<_> {
+    let rows = |page: &ListPage| -> Vec<_> {
         let row = |e: &ListEntry| (e.name.clone(), e.kind, e.meta.size, e.meta.mtime_ns);
         page.entries.iter().map(row).collect()
     };
-    assert_eq!((told(&read), read.more), (told(&page), true));
+    assert_eq!((rows(&read), read.more), (rows(&page), true));
 }
 
 #[test]

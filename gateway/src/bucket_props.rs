@@ -6,7 +6,7 @@ use forebay_core::bucket_access::{ACCESS, check_mask};
 use forebay_core::settings;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::action::lower_keys;
-use forebay_core::v1::bucket::{heed, props_json};
+use forebay_core::v1::bucket::{apply_patch, props_json};
 use forebay_core::{Error, Result};
 use serde_json::Value;
 
@@ -73,7 +73,7 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
                 }
                 if !value.is_null() {
                     merge(info.extra.entry(key.to_owned()).or_insert(Value::Null), value);
-                    heed(info, key);
+                    apply_patch(info, key);
                 }
             }
         }

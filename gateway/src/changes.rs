@@ -5,7 +5,7 @@ use forebay_core::state::{Command, Summary};
 use forebay_core::{Error, Result};
 use forebay_node::sender::{self, Origin};
 
-use crate::cluster::standing::{Standing, StandingWatch};
+use crate::cluster::leadership::{LeaderWatch, Leadership};
 use crate::meta::MetaLog;
 use crate::meta::front::{CommandReply, RaftMeta};
 use crate::meta::group::Undecided;
@@ -14,12 +14,12 @@ use crate::meta::group::Undecided;
 #[derive(Clone)]
 pub(crate) struct Changes {
     meta: RaftMeta,
-    standing: StandingWatch,
+    leadership: LeaderWatch,
 }
 
 impl Changes {
-    pub(crate) fn new(meta: RaftMeta, standing: StandingWatch) -> Self {
-        Self { meta, standing }
+    pub(crate) fn new(meta: RaftMeta, leadership: LeaderWatch) -> Self {
+        Self { meta, leadership }
     }
 
     /// Returns the version that holds the change. The change, or why it was refused, is a line in
@@ -31,7 +31,7 @@ impl Changes {
             log(summary, done.as_ref().copied().map(Some));
         }
         let version = done?;
-        self.settled(version).await;
+        self.wait_published(version).await;
         Ok(version)
     }
 
@@ -39,7 +39,7 @@ impl Changes {
     pub(crate) async fn commit_relayed(&self, command: Command) -> Result<CommandReply> {
         match self.meta.decide_here(command).await {
             Ok(version) => {
-                self.settled(version).await;
+                self.wait_published(version).await;
                 let state = Box::new(self.meta.state().as_ref().clone());
                 Ok(CommandReply::Done { version, state })
             }
@@ -49,9 +49,9 @@ impl Changes {
     }
 
     /// Only the leader knows who has heard; when another one leads, it has waited already.
-    async fn settled(&self, version: u64) {
-        if let Standing::Leading(lead) = self.standing.now() {
-            lead.publisher.settled(version).await;
+    async fn wait_published(&self, version: u64) {
+        if let Leadership::Leading(lead) = self.leadership.now() {
+            lead.publisher.wait_published(version).await;
         }
     }
 }

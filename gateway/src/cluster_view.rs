@@ -10,8 +10,8 @@ use forebay_node::clock::unix_ns;
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 
-use crate::cluster::desk::PASSED_ON;
-use crate::cluster::standing::{Standing, StandingWatch};
+use crate::cluster::leadership::{LeaderWatch, Leadership};
+use crate::cluster::membership::FORWARDED_MARK;
 
 /// A leader that does not answer within this time is left out.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct ClusterView {
     pub(crate) maps: Maps,
-    pub(crate) standing: StandingWatch,
+    pub(crate) leadership: LeaderWatch,
     pub(crate) peer: PeerClient,
     pub(crate) identity: Identity,
 }
@@ -28,8 +28,8 @@ pub(crate) struct ClusterView {
 impl ClusterView {
     /// The nodes report to the leader, so another gateway asks it.
     pub(crate) async fn info(&self) -> Result<ClusterInfo> {
-        let Standing::Following(leader) = self.standing.now() else { return self.info_here() };
-        let path = format!("/api/v1/cluster?{PASSED_ON}");
+        let Leadership::Following(leader) = self.leadership.now() else { return self.info_here() };
+        let path = format!("/api/v1/cluster?{FORWARDED_MARK}");
         match tokio::time::timeout(ANSWER_WITHIN, self.peer.get_json(&leader, &path)).await {
             Ok(Ok(info)) => Ok(info),
             // The map is known here too; only the numbers are not.
@@ -39,8 +39,8 @@ impl ClusterView {
 
     /// The same without asking anybody.
     pub(crate) fn info_here(&self) -> Result<ClusterInfo> {
-        match self.standing.now() {
-            Standing::Leading(lead) => self.local(&lead.members.usage()),
+        match self.leadership.now() {
+            Leadership::Leading(lead) => self.local(&lead.members.usage()),
             _ => self.local(&BTreeMap::new()),
         }
     }
@@ -72,7 +72,10 @@ impl ClusterView {
             primary,
             nodes: nodes.collect(),
             buckets: state.buckets.len(),
-            led: Some(matches!(self.standing.now(), Standing::Leading(_) | Standing::Following(_))),
+            led: Some(matches!(
+                self.leadership.now(),
+                Leadership::Leading(_) | Leadership::Following(_)
+            )),
             clock_ns: unix_ns(),
         })
     }

@@ -37,7 +37,7 @@ pub(crate) struct JobControl {
 }
 
 /// Targets that do not say what they know of jobs.
-struct Mute {
+struct Unresponsive {
     /// Alive: a part there may well go on.
     silent: BTreeSet<NodeId>,
     /// Members that are down: a part there goes on with them, if it is of such a kind.
@@ -63,7 +63,7 @@ impl JobFilter {
                 .bucket
                 .as_ref()
                 .is_none_or(|b| s.bucket.as_ref() == Some(b) || s.destination.as_ref() == Some(b))
-            && !(self.running_only && s.is_over() && !s.lingers(unix_ns()))
+            && !(self.running_only && s.is_over() && !s.is_in_idle_grace(unix_ns()))
     }
 }
 
@@ -124,8 +124,8 @@ impl JobControl {
             ..JobSpec::new(JobKind::Ishard, id.clone())
         };
         let (runner, mut status) = self.launch_on_one(&source.state, spec).await?;
-        let (begun, mut pause) = (Instant::now(), Duration::from_millis(5));
-        while !status.is_over() && status.total_objects == 0 && begun.elapsed() < PLANNED_WITHIN {
+        let (started, mut pause) = (Instant::now(), Duration::from_millis(5));
+        while !status.is_over() && status.total_objects == 0 && started.elapsed() < PLANNED_WITHIN {
             tokio::time::sleep(pause).await;
             pause = (pause * 3 / 2).min(Duration::from_millis(200));
             // Its end will be told by whoever asks for the job.
@@ -160,8 +160,8 @@ impl JobControl {
         let state = self.maps.load();
         let path = format!("{}/forget", path(id));
         let nodes = targets::alive(&state)?;
-        let told = self.targets.post_all::<_, serde_json::Value>(nodes, &path, &());
-        for (_, answer) in told.await {
+        let answers = self.targets.post_all::<_, serde_json::Value>(nodes, &path, &());
+        for (_, answer) in answers.await {
             match answer {
                 Err(e) if e.code != ErrorCode::JobNotFound => return Err(e),
                 _ => {}
@@ -229,7 +229,7 @@ impl JobControl {
             let nodes = state.targets().filter(move |n| n.alive == alive);
             nodes.filter(|n| !answers.contains_key(&n.id)).map(|n| n.id.clone()).collect()
         };
-        let mute = Mute { silent: ids(true), away: ids(false) };
+        let unresponsive = Unresponsive { silent: ids(true), away: ids(false) };
         for (target, list) in answers {
             for status in list {
                 parts.entry(status.id.clone()).or_default().insert(target.clone(), status);
@@ -240,7 +240,8 @@ impl JobControl {
                 parts.entry(id.clone()).or_default();
             }
         }
-        let merged = parts.into_iter().filter_map(|(id, parts)| self.merge(&id, &parts, &mute));
+        let merged =
+            parts.into_iter().filter_map(|(id, parts)| self.merge(&id, &parts, &unresponsive));
         let mut jobs: Vec<JobStatus> = merged.filter(|s| filter.matches(s)).collect();
         jobs.sort_by(|a, b| (b.started_ns, &b.id).cmp(&(a.started_ns, &a.id)));
         Ok(jobs)
@@ -257,7 +258,7 @@ impl JobControl {
         let state = self.maps.load();
         let now = unix_ns();
         for job in self.list(filter).await? {
-            let idles = job.lingers(now) && !filter.id.is_empty();
+            let idles = job.is_in_idle_grace(now) && !filter.id.is_empty();
             if job.is_over() && !idles {
                 continue;
             }
@@ -288,7 +289,7 @@ impl JobControl {
         &self,
         id: &str,
         parts: &BTreeMap<NodeId, JobStatus>,
-        mute: &Mute,
+        unresponsive: &Unresponsive,
     ) -> Option<JobStatus> {
         let mut table = self.table();
         let known = table.get_mut(id);
@@ -304,8 +305,8 @@ impl JobControl {
         // Targets forget jobs that do not go on when they start again, also those that had ended well.
         if merged.is_over() && (known.is_some() || merged.kind.resumes()) {
             let missing: Vec<_> = merged.on.iter().filter(|t| !parts.contains_key(*t)).collect();
-            let waits = |t: &NodeId| merged.kind.resumes() && mute.away.contains(t);
-            let goes_on = missing.iter().any(|t| mute.silent.contains(*t) || waits(t));
+            let waits = |t: &NodeId| merged.kind.resumes() && unresponsive.away.contains(t);
+            let goes_on = missing.iter().any(|t| unresponsive.silent.contains(*t) || waits(t));
             let away = missing.iter().filter(|t| waits(t));
             let line = |t| format!("target {t} is away; its part goes on when it is back");
             let notes: Vec<_> = away.map(line).collect();

@@ -20,9 +20,9 @@ use crate::route::Found;
 use crate::targets::{self, Targets};
 
 /// Records asked for at once when most of them may fold into directories.
-const FOLDED_STEP: usize = 1_000;
+const FOLDED_PAGE_ENTRIES: usize = 1_000;
 /// A listing of shards ends its page after this time, with what it has.
-const PATIENCE: Duration = Duration::from_secs(8);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Records asked of each target beyond its even share of a page.
 const SHARE_SLACK: usize = 64;
 
@@ -65,7 +65,7 @@ pub(crate) async fn page(targets: &Targets, found: &Found, want: &Want) -> Resul
     let is_directory = want.after.len() > opened && want.after.ends_with('/');
     let mut after = if is_directory { past(&want.after) } else { want.after.clone() };
     loop {
-        let step = want.limit.min(FOLDED_STEP);
+        let step = want.limit.min(FOLDED_PAGE_ENTRIES);
         let part = flat(targets, found, want, &after, step).await?;
         let mut rows = part.rows.into_iter().peekable();
         while let Some(row) = rows.next() {
@@ -206,7 +206,7 @@ async fn held<P: Page>(
     mut request: ListRequest,
 ) -> Result<Part<P::Rows>> {
     let limit = request.limit;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + PAGE_TIMEOUT;
     let mut page = Part::<P::Rows>::default();
     loop {
         let missing = limit - page.rows.count();

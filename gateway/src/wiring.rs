@@ -22,9 +22,9 @@ use forebay_node::s3::S3Door;
 use forebay_node::{listener, membership};
 
 use crate::changes::Changes;
-use crate::cluster::desk::{Desk, OwnDoor};
+use crate::cluster::leadership::LeaderWatch;
 use crate::cluster::leading::Leading;
-use crate::cluster::standing::StandingWatch;
+use crate::cluster::membership::{LocalMembership, MembershipService};
 use crate::cluster_view::ClusterView;
 use crate::http::{
     admin, api, backend_access, batch, bill, buckets, cluster, daemon, disks, download, dsort,
@@ -60,7 +60,7 @@ pub async fn run(
     let (group, closing) =
         Group::open(&path, &identity.url, gateways, peer.clone(), maps.clone(), &lifecycle).await?;
     let group = group.of_node(&identity.id);
-    let (tell, standing) = StandingWatch::channel();
+    let (tell, leadership) = LeaderWatch::channel();
     let jobs = JobControl::new(maps.clone(), targets.clone());
     let leading = Leading {
         me: identity.id.clone(),
@@ -73,18 +73,18 @@ pub async fn run(
     };
     lifecycle.spawn(leading.run(tell));
     let parts = Parts {
-        desk: Desk::new(standing.clone(), peer, maps.clone()),
+        membership: MembershipService::new(leadership.clone(), peer, maps.clone()),
         identity: identity.clone(),
         maps: maps.clone(),
         targets,
         jobs,
         group: group.clone(),
-        standing: standing.clone(),
+        leadership: leadership.clone(),
         lifecycle: lifecycle.clone(),
     };
     let membership = lifecycle.spawn(parts.membership());
     let front = parts.front(&config.s3);
-    let finding = find_place(group.clone(), lifecycle.clone());
+    let finding = discover(group.clone(), lifecycle.clone());
     if group.is_alone() {
         // Nobody else has a say, so it is a matter of milliseconds until all is known here.
         finding.await;
@@ -92,7 +92,7 @@ pub async fn run(
     } else {
         lifecycle.spawn(finding);
     }
-    lifecycle.spawn(keep_place(group.clone(), lifecycle.clone()));
+    lifecycle.spawn(persist_identity(group.clone(), lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
     let edge = Edge::new(&config.s3, &identity, &maps);
@@ -104,7 +104,7 @@ pub async fn run(
     }
     group.stop().await;
     let ended = group.ended();
-    drop((group, standing));
+    drop((group, leadership));
     if !closing.done(CLOSE_WITHIN).await {
         tracing::warn!(path = %path.display(), "the metadata log is still in use");
     }
@@ -112,22 +112,22 @@ pub async fn run(
 }
 
 /// Makes a group or enters one. A failure leaves a gateway that answers from what it knows.
-async fn find_place(group: Group, lifecycle: Lifecycle) {
+async fn discover(group: Group, lifecycle: Lifecycle) {
     let stop = lifecycle.token();
     tokio::select! {
         () = stop.cancelled() => {}
-        found = group.find_place() => if let Err(e) = found {
+        found = group.discover() => if let Err(e) = found {
             tracing::error!(error = %e, "cannot start the metadata log");
         },
     }
 }
 
 /// Looks whether the others go on without this gateway.
-async fn keep_place(group: Group, lifecycle: Lifecycle) {
+async fn persist_identity(group: Group, lifecycle: Lifecycle) {
     let stop = lifecycle.token();
     tokio::select! {
         () = stop.cancelled() => {}
-        () = group.keep_place() => {}
+        () = group.persist_identity() => {}
     }
 }
 
@@ -146,8 +146,8 @@ struct Parts {
     targets: Targets,
     jobs: JobControl,
     group: Group,
-    standing: StandingWatch,
-    desk: Desk,
+    leadership: LeaderWatch,
+    membership: MembershipService,
     lifecycle: Lifecycle,
 }
 
@@ -160,17 +160,18 @@ impl Parts {
             machine: machine(),
             ..NodeUsage::default()
         };
-        let door = OwnDoor { desk: self.desk.clone(), group: self.group.clone() };
+        let door =
+            LocalMembership { membership: self.membership.clone(), group: self.group.clone() };
         let (identity, maps) = (self.identity.clone(), self.maps.clone());
         let (door, usage) = (Arc::new(door), Arc::new(usage));
         membership::follow_through(identity, maps, door, usage, &self.lifecycle).1
     }
 
     fn front(&self, config: &S3Config) -> GatewayFront {
-        let Self { identity, maps, targets, jobs, group, standing, desk, lifecycle } = self;
+        let Self { identity, maps, targets, jobs, group, leadership, membership, lifecycle } = self;
         let peer = targets.peer().clone();
-        let meta = RaftMeta::new(group.clone(), standing.clone(), peer.clone(), maps.clone());
-        let changes = Changes::new(meta, standing.clone());
+        let meta = RaftMeta::new(group.clone(), leadership.clone(), peer.clone(), maps.clone());
+        let changes = Changes::new(meta, leadership.clone());
         let metrics = Metrics::of(Role::Gateway);
         let route = Route::new(maps.clone(), targets.clone(), changes.clone());
         let job_control = jobs.clone();
@@ -186,7 +187,7 @@ impl Parts {
         };
         let view = ClusterView {
             maps: maps.clone(),
-            standing: standing.clone(),
+            leadership: leadership.clone(),
             peer,
             identity: identity.clone(),
         };
@@ -255,7 +256,7 @@ impl Parts {
                     maps: maps.clone(),
                     changes: changes.clone(),
                     group: group.clone(),
-                    standing: standing.clone(),
+                    leadership: leadership.clone(),
                     peer: targets.peer().clone(),
                 },
                 identity: identity.clone(),
@@ -264,12 +265,12 @@ impl Parts {
             .merge(api::router(api::Api {
                 maps: maps.clone(),
                 view,
-                standing: standing.clone(),
+                leadership: leadership.clone(),
                 identity: identity.clone(),
                 metrics: metrics.clone(),
             }))
             .merge(internal::router(internal::Internal {
-                desk: desk.clone(),
+                membership: membership.clone(),
                 changes,
                 group: group.clone(),
                 maps: maps.clone(),
@@ -280,7 +281,7 @@ impl Parts {
                 identity: identity.clone(),
                 metrics: metrics.clone(),
                 group: group.clone(),
-                standing: standing.clone(),
+                leadership: leadership.clone(),
                 sums: Arc::default(),
             }));
         let easy = easy_url::router(&router);

@@ -39,24 +39,24 @@ impl Answered {
 }
 
 /// The body of an answer that tells when nothing more of it comes.
-pub(crate) struct Told {
+pub(crate) struct NotifyOnDrop {
     body: axum::body::Body,
     answered: Arc<Answered>,
 }
 
-impl Told {
+impl NotifyOnDrop {
     pub(crate) fn new(body: axum::body::Body, answered: Arc<Answered>) -> Self {
         Self { body, answered }
     }
 }
 
-impl Drop for Told {
+impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
         self.answered.tell();
     }
 }
 
-impl Body for Told {
+impl Body for NotifyOnDrop {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use forebay_core::clock_offset::out_of_time;
 use forebay_core::cloud_rules::RETRY_HEADER;
 use forebay_core::config::S3Config;
-use forebay_core::intra::{MAP_HEADER, STANDBY_HEADER};
+use forebay_core::intra::{HEDGED_HEADER, MAP_HEADER};
 use forebay_core::request::{
     Address, Caller, Principal, Protocol, Refusal, RequestContext, RequestId, Route,
 };
@@ -38,7 +38,7 @@ use crate::s3::{FRONT, PEER, USER};
 /// What the names of headers begin with that are Forebay's own.
 const OWN_HEADERS: &str = "forebay-";
 /// Those of them that clients send; nodes alone send the others.
-const CLIENT_HEADERS: [&str; 4] = [GRANT_HEADER, MAP_HEADER, STANDBY_HEADER, RETRY_HEADER];
+const CLIENT_HEADERS: [&str; 4] = [GRANT_HEADER, MAP_HEADER, HEDGED_HEADER, RETRY_HEADER];
 /// Those of them that belong to a forwarded S3 request.
 const RELAY_HEADERS: &str = "forebay-s3-";
 /// A request for a batch changes nothing, and clients may send it again on another connection.

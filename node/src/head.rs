@@ -302,9 +302,9 @@ mod tests {
         ];
         let edges =
             ["\r\n", "\n", ": ", "Content-Length: ", "\0", "HTTP/1.1", "18446744073709551616"];
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         for n in 0u64.. {
-            if n > 100 && begun.elapsed().as_secs_f64() > seconds {
+            if n > 100 && started.elapsed().as_secs_f64() > seconds {
                 break;
             }
             let mut bytes = seeds[random.random_range(0..seeds.len())].as_bytes().to_vec();

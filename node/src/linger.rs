@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 /// Longest time that a client may go on sending.
 const WITHIN: Duration = Duration::from_secs(1);
 /// Most bytes that are thrown away.
-const MOST: usize = 8 << 20;
+const MAX_DRAINED_BYTES: usize = 8 << 20;
 
 /// Reads what a client still sends behind an answer that ends its connection: a connection that is
 /// closed with bytes unread is reset, which takes the answer along.
@@ -28,7 +28,7 @@ impl Linger {
     /// Ready when the connection may be closed.
     pub(crate) fn poll(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
         let mut bytes = [0; 8 << 10];
-        while self.read < MOST && self.alarm.as_mut().poll(cx).is_pending() {
+        while self.read < MAX_DRAINED_BYTES && self.alarm.as_mut().poll(cx).is_pending() {
             let mut room = ReadBuf::new(&mut bytes);
             let polled = Pin::new(&mut *stream).poll_read(cx, &mut room);
             match (ready!(polled), room.filled().len()) {

@@ -31,17 +31,17 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use crate::activity::User;
-use crate::answered::{Answered, Told};
+use crate::answered::{Answered, NotifyOnDrop};
 use crate::connections::{Connection, Connections};
+use crate::drain::{UnreadBody, Waits};
 use crate::edge::Edge;
 use crate::head::{MAX_HEAD, MAX_HEADERS, Refusal};
+use crate::head_timeout::{HeadTimeout, HeadTimer};
 use crate::lifecycle::Lifecycle;
-use crate::patience::{HeadTimer, Patience};
 use crate::quick::QuickServer;
 use crate::reply::{self, Failure};
 use crate::sender::Sender;
 use crate::stall::ClientPace;
-use crate::unread::{Unread, Waits};
 use crate::wire::Wire;
 
 pub use crate::head::Asked;
@@ -122,7 +122,7 @@ pub trait Handler: Send + Sync + 'static {
     /// Answers a GET past `hyper`: with a whole body where that takes no wait, and its status line
     /// and headers in `out`; with a stream where there is much to send. Of either head the empty line
     /// is left out. `None`, now or later: ask [`Self::answer`]; nothing was done, and nothing counted.
-    fn at_once(
+    fn fast_path(
         &self,
         _about: RequestContext,
         _get: &Asked<'_, '_>,
@@ -264,10 +264,10 @@ async fn connection(
     let hangup = Hangup::default();
     let ended = hangup.clone();
     let user = Arc::new(OnceLock::new());
-    let (answered, patience) =
-        (Arc::new(Answered::default()), Arc::new(Patience::new(HEAD_TIMEOUT)));
+    let (answered, head_timeout) =
+        (Arc::new(Answered::default()), Arc::new(HeadTimeout::new(HEAD_TIMEOUT)));
     let quick = QuickServer::new(server.clone(), user.clone());
-    let wire = Wire::new(stream, quick, answered.clone(), patience.clone(), pace);
+    let wire = Wire::new(stream, quick, answered.clone(), head_timeout.clone(), pace);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let (server, answered) = (server.clone(), answered.clone());
         if user.get().is_none() && !is_from_node(&request) {
@@ -276,16 +276,16 @@ async fn connection(
         let waits = Waits::new(request.headers().contains_key(header::EXPECT));
         let mut request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
-            false => Body::new(Unread::new(body, waits.clone(), pace)),
+            false => Body::new(UnreadBody::new(body, waits.clone(), pace)),
         });
         request.extensions_mut().insert(hangup.clone());
         async move {
             let response = server.answer(request, peer, waits, answered.refusal()).await;
-            Ok::<_, Infallible>(response.map(|body| Told::new(body, answered)))
+            Ok::<_, Infallible>(response.map(|body| NotifyOnDrop::new(body, answered)))
         }
     });
     let conn = hyper::server::conn::http1::Builder::new()
-        .timer(HeadTimer(patience))
+        .timer(HeadTimer(head_timeout))
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD.max(256 << 10))
         .max_headers(MAX_HEADERS)

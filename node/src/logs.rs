@@ -233,9 +233,9 @@ mod tests {
         assert!(all.len() <= KEEP_ALL && all.len() > KEEP_ALL / 2, "{}", all.len());
         assert!(!all.contains("the cause"));
         assert_eq!(logs.text(Severity::Error, 0), "the cause\n");
-        let told = logs.rings().all.dropped + all.len();
+        let total = logs.rings().all.dropped + all.len();
         logs.push(Level::INFO, "next\n");
-        assert_eq!(logs.text(Severity::Info, told), "next\n", "offsets count dropped lines too");
+        assert_eq!(logs.text(Severity::Info, total), "next\n", "offsets count dropped lines too");
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl Maps {
 
     /// A leading gateway has heard of this node; since when the lease counts is `ago`. Until it
     /// ends nobody takes this node for dead.
-    pub fn heard(&self, ago: Duration) {
+    pub fn renew_lease(&self, ago: Duration) {
         let until = (self.0.clock.now_ms() + LEASE_MS).saturating_sub(ago.as_millis() as u64);
         self.0.lease.fetch_max(until, Ordering::Relaxed);
         self.0.leased.notify_waiters();
@@ -86,11 +86,11 @@ impl Maps {
         }
         let comes = async {
             loop {
-                let heard = self.0.leased.notified();
+                let renew_lease = self.0.leased.notified();
                 if self.has_lease() {
                     return;
                 }
-                heard.await;
+                renew_lease.await;
             }
         };
         let within = Duration::from_millis(LEASE_BACK_WITHIN_MS);
@@ -129,11 +129,11 @@ mod tests {
     fn a_lease_counts_from_when_the_node_reported() {
         let maps = Maps::default();
         assert!(!maps.has_lease());
-        maps.heard(Duration::from_millis(LEASE_MS + 1));
+        maps.renew_lease(Duration::from_millis(LEASE_MS + 1));
         assert!(!maps.has_lease(), "the answer took too long");
-        maps.heard(Duration::ZERO);
+        maps.renew_lease(Duration::ZERO);
         assert!(maps.has_lease());
-        maps.heard(Duration::from_secs(60));
+        maps.renew_lease(Duration::from_secs(60));
         assert!(maps.has_lease(), "an older report takes nothing back");
     }
 
@@ -146,7 +146,7 @@ mod tests {
             async move { maps.leased().await }
         });
         tokio::time::sleep(Duration::from_millis(LEASE_BACK_WITHIN_MS / 2)).await;
-        maps.heard(Duration::ZERO);
+        maps.renew_lease(Duration::ZERO);
         waiting.await.unwrap().unwrap();
     }
 

@@ -25,13 +25,13 @@ use crate::maps::Maps;
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// A node that is not in yet asks again after this: its cluster may be a moment old.
-const KNOCK_AGAIN: Duration = Duration::from_millis(100);
+const JOIN_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// A report that was not taken is made again after this: the lease must outlast an election.
 const REPORT_AGAIN: Duration = Duration::from_millis(200);
 /// A node that stops does not wait longer than this for all to hear of it.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 /// So long a target that left answers those whom gateways had sent to it before they heard.
-const LINGERS: Duration = Duration::from_millis(300);
+const LEAVE_GRACE: Duration = Duration::from_millis(300);
 
 /// A node that is rejected for so long stops: the lease of a process before it has run out by then.
 pub const REJECTED_WITHIN: Duration = Duration::from_millis(DEAD_AFTER_MS + 1_000);
@@ -44,7 +44,7 @@ pub const LEAVE_PATH: &str = "/internal/v1/leave";
 
 /// Where a node reports.
 #[async_trait]
-pub trait Door: Send + Sync {
+pub trait MembershipClient: Send + Sync {
     async fn join(&self, request: &JoinRequest) -> Result<HeartbeatReply>;
     async fn heartbeat(&self, beat: &Heartbeat) -> Result<HeartbeatReply>;
     async fn leave(&self, request: &LeaveRequest) -> Result<LeaveReply>;
@@ -104,7 +104,7 @@ pub fn follow(
 pub fn follow_through(
     identity: Identity,
     maps: Maps,
-    door: Arc<dyn Door>,
+    door: Arc<dyn MembershipClient>,
     usage: UsageFn,
     lifecycle: &Lifecycle,
 ) -> (Refresher, impl Future<Output = ()> + Send + 'static) {
@@ -126,13 +126,13 @@ pub fn follow_through(
                 tokio::select! {
                     () = stop.cancelled() => {}
                     () = run.as_mut() => {}
-                    () = follower.give_way() => {}
+                    () = follower.step_down() => {}
                 }
             }
         }
         follower.leave().await;
         if follower.has_a_stand_in() {
-            let _ = tokio::time::timeout(LINGERS, stop.cancelled()).await;
+            let _ = tokio::time::timeout(LEAVE_GRACE, stop.cancelled()).await;
         }
         drop(farewell);
     };
@@ -169,7 +169,7 @@ impl Gateways {
 }
 
 #[async_trait]
-impl Door for Gateways {
+impl MembershipClient for Gateways {
     async fn join(&self, request: &JoinRequest) -> Result<HeartbeatReply> {
         Ok(self.peer.post_json(&self.url(), JOIN_PATH, request).await?)
     }
@@ -196,7 +196,7 @@ impl Door for Gateways {
 struct Follower {
     identity: Identity,
     maps: Maps,
-    door: Arc<dyn Door>,
+    door: Arc<dyn MembershipClient>,
     usage: UsageFn,
     wake: Arc<Notify>,
     life: Lifecycle,
@@ -233,7 +233,7 @@ impl Follower {
                     }
                     // Only now: the lease is for who acts by the state that came with it.
                     if leased {
-                        self.maps.heard(reported.elapsed() + confirmed);
+                        self.maps.renew_lease(reported.elapsed() + confirmed);
                     }
                 }
                 Err(e) if e.code == ErrorCode::Conflict => {
@@ -262,7 +262,7 @@ impl Follower {
                 }
             }
             let pause = match (joined, complained) {
-                (false, _) => KNOCK_AGAIN,
+                (false, _) => JOIN_RETRY_INTERVAL,
                 (true, 0) if leased => heartbeat,
                 (true, _) => REPORT_AGAIN,
             };
@@ -309,11 +309,11 @@ impl Follower {
     }
 
     /// Has others answer for what they have copies of, while this node still takes part.
-    async fn give_way(&self) {
+    async fn step_down(&self) {
         let request = self.goodbye(true);
         match within(LEAVE_WITHIN, self.door.leave(&request)).await {
             // Requests that came before are answered by then, those on their way are sent on.
-            Ok(_) => tokio::time::sleep(LINGERS).await,
+            Ok(_) => tokio::time::sleep(LEAVE_GRACE).await,
             Err(e) => tracing::debug!(error = %e, "nobody hears that this node is about to stop"),
         }
     }

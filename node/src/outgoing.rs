@@ -17,7 +17,7 @@ use crate::stall::StallTimer;
 /// Bodies up to this size go into one piece with their head.
 const COPIED: usize = 16 << 10;
 /// Memory for heads and such bodies that a connection keeps.
-const KEPT: usize = 64 << 10;
+const MAX_KEPT_BYTES: usize = 64 << 10;
 /// For how long a look stands that found bytes of a file in memory.
 const SEEN: Duration = Duration::from_millis(20);
 /// Bytes that are sent in one turn, before other connections get theirs.
@@ -113,7 +113,7 @@ impl Outgoing {
         }
         self.sent = 0;
         self.head.clear();
-        self.head.shrink_to(KEPT);
+        self.head.shrink_to(MAX_KEPT_BYTES);
         Poll::Ready(Ok(()))
     }
 

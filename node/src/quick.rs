@@ -49,7 +49,7 @@ impl<H: Handler> Quick for QuickServer<H> {
         let server = &*self.server;
         let before = out.len();
         let about = server.edge.quick(&Method::GET, get)?;
-        let answer = AssertUnwindSafe(|| server.handler.at_once(about, get, out));
+        let answer = AssertUnwindSafe(|| server.handler.fast_path(about, get, out));
         // A panic comes again where it is dealt with.
         let Ok(Some(answer)) = std::panic::catch_unwind(answer) else {
             out.truncate(before);

@@ -132,19 +132,19 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_sends_nothing_is_ended() {
         let mut timer = StallTimer::new(PACE);
-        let begun = Instant::now();
+        let started = Instant::now();
         poll_fn(|cx| timer.poll_stalled(cx)).await;
-        assert!(begun.elapsed() >= PACE.timeout);
+        assert!(started.elapsed() >= PACE.timeout);
         assert_eq!(timer.error().kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]
     async fn a_byte_now_and_then_does_not_hold_a_connection() {
         let mut timer = StallTimer::new(PACE);
-        let begun = Instant::now();
+        let started = Instant::now();
         while waited(&mut timer, 20).await {
             timer.moved(1);
-            assert!(begun.elapsed() < Duration::from_secs(10), "it must end");
+            assert!(started.elapsed() < Duration::from_secs(10), "it must end");
         }
     }
 

@@ -9,12 +9,12 @@ use futures::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
+use crate::head_timeout::HeadTimeout;
 use crate::outgoing::Streamed;
-use crate::patience::Patience;
 use crate::stall::{ClientPace, StallTimer};
 
 /// Longest body that is read so: what a connection may hold in memory for it.
-pub(crate) const MOST: u64 = 64 << 10;
+pub(crate) const MAX_WHOLE_BODY_BYTES: u64 = 64 << 10;
 
 /// What makes the answer once the body is here. Without one the connection ends.
 pub(crate) type Taker = Box<dyn FnOnce(Bytes) -> BoxFuture<'static, Option<Streamed>> + Send>;
@@ -28,9 +28,9 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// `len`: bytes of the body, at most [`MOST`]; what of it was read ahead is taken.
+    /// `len`: bytes of the body, at most [`MAX_WHOLE_BODY_BYTES`]; what of it was read ahead is taken.
     pub(crate) fn new(len: u64, taker: Taker, ahead: &mut BytesMut, pace: ClientPace) -> Self {
-        let len = len.min(MOST) as usize;
+        let len = len.min(MAX_WHOLE_BODY_BYTES) as usize;
         let body = if len <= ahead.len() {
             ahead.split_to(len)
         } else {
@@ -56,7 +56,7 @@ impl Whole {
         &mut self,
         stream: &mut TcpStream,
         cx: &mut Context<'_>,
-        patience: &Patience,
+        head_timeout: &HeadTimeout,
     ) -> Poll<io::Result<bool>> {
         while self.missing() > 0 {
             let missing = self.missing();
@@ -65,7 +65,7 @@ impl Whole {
             if ready!(self.timer.watch(cx, polled, |read| *read as u64))? == 0 {
                 return Poll::Ready(Ok(false));
             }
-            patience.renew();
+            head_timeout.renew();
         }
         Poll::Ready(Ok(true))
     }

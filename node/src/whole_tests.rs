@@ -3,8 +3,8 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::whole::MOST;
-use crate::wire_tests::{PATIENCE, connected, content, get, text};
+use crate::whole::MAX_WHOLE_BODY_BYTES;
+use crate::wire_tests::{HEAD_TIMEOUT, connected, content, get, text};
 
 fn put(path: &str, len: usize) -> Vec<u8> {
     let head = format!("PUT {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len}\r\n\r\n");
@@ -36,7 +36,7 @@ async fn requests_around_a_body_are_answered_in_their_order() {
         put("/take", 0),
     ];
     stream.write_all(&all.concat()).await.unwrap();
-    for told in [
+    for refusal in [
         "take: 5 bytes",
         "quick: q",
         "take: 9000 bytes",
@@ -45,14 +45,14 @@ async fn requests_around_a_body_are_answered_in_their_order() {
         "hyper: GET /wait",
         "hyper: PUT /take 0",
     ] {
-        assert_eq!(text(&mut stream).await, told);
+        assert_eq!(text(&mut stream).await, refusal);
     }
 }
 
 #[tokio::test]
 async fn a_large_body_is_hypers() {
     let mut stream = connected().await;
-    let len = MOST as usize + 1;
+    let len = MAX_WHOLE_BODY_BYTES as usize + 1;
     stream.write_all(&put("/take", len)).await.unwrap();
     assert_eq!(text(&mut stream).await, format!("hyper: PUT /take {len}"));
 }
@@ -72,7 +72,7 @@ async fn a_client_that_sends_nothing_more_of_its_body_is_let_go() {
     let mut stream = connected().await;
     stream.write_all(&put("/take", 1000)[..700]).await.unwrap();
     let mut rest = Vec::new();
-    let end = tokio::time::timeout(10 * PATIENCE, stream.read_to_end(&mut rest));
+    let end = tokio::time::timeout(10 * HEAD_TIMEOUT, stream.read_to_end(&mut rest));
     let _ = end.await.expect("the server closes it");
     assert_eq!(String::from_utf8(rest).unwrap(), "");
 }
@@ -94,7 +94,7 @@ async fn dripped(path: &str, len: usize) -> String {
     writes.write_all(&all[..200]).await.unwrap();
     let dripping = async {
         for byte in &all[200..] {
-            tokio::time::sleep(PATIENCE / 30).await;
+            tokio::time::sleep(HEAD_TIMEOUT / 30).await;
             if writes.write_all(&[*byte]).await.is_err() {
                 break;
             }
@@ -108,7 +108,7 @@ async fn dripped(path: &str, len: usize) -> String {
             () = dripping => {}
         }
     };
-    tokio::time::timeout(10 * PATIENCE, ended).await.expect("the server closes it");
+    tokio::time::timeout(10 * HEAD_TIMEOUT, ended).await.expect("the server closes it");
     String::from_utf8_lossy(&answer).into_owned()
 }
 

@@ -21,14 +21,14 @@ use tokio_util::io::poll_read_buf;
 use crate::answered::Answered;
 use crate::chunks::Chunks;
 use crate::head::{self, Asked, HEADERS, Kind, MAX_HEAD, MAX_HEADERS, Message, Next, Refusal};
+use crate::head_timeout::HeadTimeout;
 use crate::linger::Linger;
 use crate::outgoing::{Direct, Outgoing, Streamed};
-use crate::patience::Patience;
 use crate::stall::{ClientPace, StallTimer};
 use crate::whole::{self, Taker, Whole};
 
 /// Bytes of requests that are read ahead, at least; a request with a longer head is left to `hyper`.
-const AHEAD: usize = 8 << 10;
+const READ_AHEAD_BYTES: usize = 8 << 10;
 /// The same of a chunked body, whose chunks may be small.
 const CHUNKS_AHEAD: usize = 64 << 10;
 /// Requests answered in one turn, before other connections get theirs.
@@ -65,7 +65,7 @@ pub(crate) struct Wire<Q> {
     stream: TcpStream,
     quick: Q,
     answered: Arc<Answered>,
-    patience: Arc<Patience>,
+    head_timeout: Arc<HeadTimeout>,
     pace: ClientPace,
     /// For what is sent, here or by `hyper`.
     sending: StallTimer,
@@ -87,7 +87,7 @@ pub(crate) struct Wire<Q> {
 }
 
 /// What becomes of a request that `hyper` does not get.
-enum Begun {
+enum FastRequest {
     Answer(Direct),
     Taken(Taker),
 }
@@ -105,18 +105,18 @@ impl<Q: Quick> Wire<Q> {
         stream: TcpStream,
         quick: Q,
         answered: Arc<Answered>,
-        patience: Arc<Patience>,
+        head_timeout: Arc<HeadTimeout>,
         pace: ClientPace,
     ) -> Self {
         let sending = StallTimer::new(pace);
-        let (at, ahead, room) = (At::Between, BytesMut::new(), AHEAD);
+        let (at, ahead, room) = (At::Between, BytesMut::new(), READ_AHEAD_BYTES);
         let (out, whole, coming, waits) = (Outgoing::default(), None, None, false);
         let (is_long, linger) = (false, None);
         Self {
             stream,
             quick,
             answered,
-            patience,
+            head_timeout,
             pace,
             sending,
             at,
@@ -138,7 +138,7 @@ impl<Q: Quick> Wire<Q> {
         let waits = polled.is_pending() && self.whole.is_none();
         if self.waits != waits {
             self.waits = waits;
-            self.patience.hold(waits);
+            self.head_timeout.hold(waits);
         }
         polled
     }
@@ -147,7 +147,7 @@ impl<Q: Quick> Wire<Q> {
         loop {
             ready!(self.out.poll_send(&mut self.stream, cx, &mut self.sending))?;
             if let Some(whole) = &mut self.whole {
-                let is_here = ready!(whole.poll_fill(&mut self.stream, cx, &self.patience))?;
+                let is_here = ready!(whole.poll_fill(&mut self.stream, cx, &self.head_timeout))?;
                 let Some(whole) = self.whole.take().filter(|_| is_here) else {
                     self.at = At::Through;
                     return Poll::Ready(Ok(()));
@@ -177,7 +177,7 @@ impl<Q: Quick> Wire<Q> {
         let mut answered = 0;
         let polled = self.poll_turn(cx, &mut answered);
         if answered > 0 {
-            self.patience.renew();
+            self.head_timeout.renew();
         }
         polled
     }
@@ -203,25 +203,25 @@ impl<Q: Quick> Wire<Q> {
                 }
                 Next::Message(Message { head, body: Some(body), kind }) => {
                     let answer = match &kind {
-                        _ if head > AHEAD => None,
+                        _ if head > READ_AHEAD_BYTES => None,
                         Kind::Get(get) => {
-                            self.quick.answer(get, self.out.head()).map(Begun::Answer)
+                            self.quick.answer(get, self.out.head()).map(FastRequest::Answer)
                         }
-                        Kind::Put(put) if body <= whole::MOST => {
-                            self.quick.take(put).map(Begun::Taken)
+                        Kind::Put(put) if body <= whole::MAX_WHOLE_BODY_BYTES => {
+                            self.quick.take(put).map(FastRequest::Taken)
                         }
                         _ => None,
                     };
                     match answer {
-                        Some(Begun::Answer(Direct::Whole(content))) => {
+                        Some(FastRequest::Answer(Direct::Whole(content))) => {
                             self.ahead.advance(head);
-                            self.room = AHEAD;
+                            self.room = READ_AHEAD_BYTES;
                             self.out.add(content);
                         }
-                        Some(Begun::Answer(Direct::Streamed(answer))) => {
+                        Some(FastRequest::Answer(Direct::Streamed(answer))) => {
                             self.coming = Some(Coming { answer, request: Some(head) });
                         }
-                        Some(Begun::Taken(taker)) => {
+                        Some(FastRequest::Taken(taker)) => {
                             self.ahead.advance(head);
                             let whole = Whole::new(body, taker, &mut self.ahead, self.pace);
                             self.room = room_of(head + whole.len());
@@ -243,7 +243,7 @@ impl<Q: Quick> Wire<Q> {
                     let (instead, why) = (refused.stand_in(), refused.why);
                     self.refuse(&instead, why);
                 }
-                Next::More if self.ahead.len() < AHEAD => {
+                Next::More if self.ahead.len() < READ_AHEAD_BYTES => {
                     if ready!(self.poll_ahead(cx))? == 0 {
                         self.at = At::Through;
                     }
@@ -310,7 +310,7 @@ impl<Q: Quick> Wire<Q> {
         }
         self.at = match chunks {
             Chunks::End => {
-                self.room = AHEAD;
+                self.room = READ_AHEAD_BYTES;
                 At::Within(0)
             }
             // `hyper` ends the connection there.
@@ -356,7 +356,7 @@ impl<Q: Quick> Wire<Q> {
 /// Room for a request of so many bytes and a few more: what fills its room leaves open whether more
 /// is there, which takes another call of the system to learn.
 fn room_of(request: usize) -> usize {
-    (request + 1).next_multiple_of(4 << 10).max(AHEAD)
+    (request + 1).next_multiple_of(4 << 10).max(READ_AHEAD_BYTES)
 }
 
 impl<Q: Quick + Unpin> AsyncRead for Wire<Q> {

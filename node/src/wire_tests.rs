@@ -17,17 +17,17 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::answered::{Answered, Told};
+use crate::answered::{Answered, NotifyOnDrop};
+use crate::drain::{UnreadBody, Waits};
 use crate::head::Asked;
+use crate::head_timeout::{HeadTimeout, HeadTimer};
 use crate::outgoing::{Direct, Streamed};
-use crate::patience::{HeadTimer, Patience};
 use crate::piece::{FilePart, Held, Instead, Piece};
 use crate::stall::ClientPace;
-use crate::unread::{Unread, Waits};
 use crate::whole::Taker;
 use crate::wire::{Quick, Wire};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longer than that: a client may read slowly for longer than it may be at rest.
 pub(crate) const PACE: ClientPace =
     ClientPace { timeout: Duration::from_secs(6), bytes_per_second: 1 << 10 };
@@ -72,14 +72,14 @@ impl Quick for Lengths {
         Some(Box::new(move |body| {
             Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                let told = format!("{} bytes", body.len());
+                let read = format!("{} bytes", body.len());
                 assert!(body == content(body.len()));
                 let head = format!(
                     "HTTP/1.1 200 OK\r\nby: take\r\ncontent-length: {}\r\n\r\n",
-                    told.len()
+                    read.len()
                 );
-                let len = told.len() as u64;
-                let body = futures::stream::iter([Ok(Piece::from(Bytes::from(told)))]).boxed();
+                let len = read.len() as u64;
+                let body = futures::stream::iter([Ok(Piece::from(Bytes::from(read)))]).boxed();
                 (!none).then(|| Streamed { head: head.into(), len, body })
             })
         }))
@@ -134,8 +134,8 @@ fn pieces(len: usize) -> Vec<Piece> {
     pieces.collect()
 }
 
-/// Says what was asked, with the length of the body; `/large` is 3 MB, `/unread` reads nothing.
-async fn slow(request: Request<Unread>) -> Response<Body> {
+/// Says what was asked, with the length of the body; `/large` is 3 MB, `/drain` reads nothing.
+async fn slow(request: Request<UnreadBody>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let what = format!("{} {}", parts.method, parts.uri.path());
     let body = match parts.uri.path() {
@@ -159,24 +159,24 @@ pub(crate) async fn connected() -> TcpStream {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
-        let (answered, patience) = (Arc::default(), Arc::new(Patience::new(PATIENCE)));
-        let told = Arc::<Answered>::clone(&answered);
-        let wire = Wire::new(stream, Lengths, told, patience.clone(), PACE);
+        let (answered, head_timeout) = (Arc::default(), Arc::new(HeadTimeout::new(HEAD_TIMEOUT)));
+        let read = Arc::<Answered>::clone(&answered);
+        let wire = Wire::new(stream, Lengths, read, head_timeout.clone(), PACE);
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let answered: Arc<Answered> = answered.clone();
             let refusal = answered.refusal();
-            let request = request.map(|body| Unread::new(body, Waits::new(false), PACE));
+            let request = request.map(|body| UnreadBody::new(body, Waits::new(false), PACE));
             async move {
                 let answer = match refusal {
                     Some(_) => Response::new(Body::from("refused")),
                     None => slow(request).await,
                 };
-                Ok::<_, Infallible>(answer.map(|body| Told::new(body, answered)))
+                Ok::<_, Infallible>(answer.map(|body| NotifyOnDrop::new(body, answered)))
             }
         });
         let _ = hyper::server::conn::http1::Builder::new()
-            .timer(HeadTimer(patience))
-            .header_read_timeout(PATIENCE)
+            .timer(HeadTimer(head_timeout))
+            .header_read_timeout(HEAD_TIMEOUT)
             .serve_connection(TokioIo::new(wire), service)
             .await;
     });
@@ -266,8 +266,8 @@ async fn a_head_may_come_in_pieces() {
             stream.write_all(&[*byte]).await.unwrap();
             tokio::task::yield_now().await;
         }
-        let told = text(&mut stream).await;
-        assert!(told == "quick: qq" || told == "quick: qqqq" || told == "hyper: GET /slow 0");
+        let read = text(&mut stream).await;
+        assert!(read == "quick: qq" || read == "quick: qqqq" || read == "hyper: GET /slow 0");
     }
 }
 
@@ -305,15 +305,15 @@ async fn chunked_bodies_of_any_size_leave_the_connection_to_the_next_request() {
         let (mut reading, mut writing) = stream.split();
         let sent = async { writing.write_all(&all).await.unwrap() };
         let answers = async {
-            let mut told = Vec::new();
-            while !told.ends_with(b"qq") {
-                assert!(reading.read_buf(&mut told).await.unwrap() > 0, "{told:?}");
+            let mut read = Vec::new();
+            while !read.ends_with(b"qq") {
+                assert!(reading.read_buf(&mut read).await.unwrap() > 0, "{read:?}");
             }
-            String::from_utf8(told).unwrap()
+            String::from_utf8(read).unwrap()
         };
-        let (told, ()) = tokio::join!(answers, sent);
+        let (read, ()) = tokio::join!(answers, sent);
         let size: usize = sizes.iter().sum();
-        assert!(told.contains(&format!("PUT /c {size}")) && told.contains("by: quick"), "{told}");
+        assert!(read.contains(&format!("PUT /c {size}")) && read.contains("by: quick"), "{read}");
     }
 }
 
@@ -402,13 +402,13 @@ async fn a_client_that_closes_its_side_gets_what_it_asked_for() {
 async fn a_connection_without_requests_ends_and_one_with_them_stays() {
     let mut stream = connected().await;
     for _ in 0..4 {
-        tokio::time::sleep(PATIENCE / 2).await;
+        tokio::time::sleep(HEAD_TIMEOUT / 2).await;
         stream.write_all(get("/quick/1").as_bytes()).await.unwrap();
         assert_eq!(text(&mut stream).await, "quick: q");
     }
     stream.write_all(b"GET /quick/1 HT").await.unwrap();
     let mut rest = Vec::new();
-    let end = tokio::time::timeout(10 * PATIENCE, stream.read_to_end(&mut rest));
+    let end = tokio::time::timeout(10 * HEAD_TIMEOUT, stream.read_to_end(&mut rest));
     let _ = end.await.expect("the server closes it");
 }
 
@@ -432,7 +432,7 @@ async fn bodies_come_from_memory_and_from_files_in_their_order() {
 async fn a_slow_reader_of_a_large_body_is_waited_for() {
     let mut stream = connected().await;
     stream.write_all(get("/pieces/9000000").as_bytes()).await.unwrap();
-    tokio::time::sleep(PATIENCE * 3 / 2).await;
+    tokio::time::sleep(HEAD_TIMEOUT * 3 / 2).await;
     assert!(answer(&mut stream).await.1 == content(9_000_000));
     stream.write_all(get("/quick/1").as_bytes()).await.unwrap();
     assert_eq!(text(&mut stream).await, "quick: q");
@@ -444,7 +444,7 @@ async fn a_body_that_cannot_be_ended_ends_the_connection_short_of_its_length() {
         let mut stream = connected().await;
         stream.write_all((get(path) + &get("/quick/1")).as_bytes()).await.unwrap();
         let mut all = Vec::new();
-        let end = tokio::time::timeout(10 * PATIENCE, stream.read_to_end(&mut all));
+        let end = tokio::time::timeout(10 * HEAD_TIMEOUT, stream.read_to_end(&mut all));
         let _ = end.await.expect("the server closes it");
         assert!(all.len() < 900_000 && !all.ends_with(b"q"), "{path}: {}", all.len());
     }
@@ -453,14 +453,14 @@ async fn a_body_that_cannot_be_ended_ends_the_connection_short_of_its_length() {
 #[tokio::test]
 async fn a_client_that_does_not_read_its_answer_is_let_go() {
     // By `hyper`, from memory, and from files.
-    let unread = ["/huge", "/quick/40000000", "/pieces/40000000"].map(|path| async move {
+    let drain = ["/huge", "/quick/40000000", "/pieces/40000000"].map(|path| async move {
         let mut stream = connected().await;
         stream.write_all(get(path).as_bytes()).await.unwrap();
         // What is sent to a closed connection is refused.
         while stream.write_all(b"G").await.is_ok() {
-            tokio::time::sleep(PATIENCE / 50).await;
+            tokio::time::sleep(HEAD_TIMEOUT / 50).await;
         }
     });
-    let closed = futures::future::join_all(unread);
-    tokio::time::timeout(10 * PATIENCE, closed).await.expect("the server closes them");
+    let closed = futures::future::join_all(drain);
+    tokio::time::timeout(10 * HEAD_TIMEOUT, closed).await.expect("the server closes them");
 }

@@ -146,9 +146,9 @@ impl Answers {
             self.waiting.push(BatchItem { index, result });
         }
         if self.is_free && self.bytes >= COPIED {
-            let begun = Instant::now();
+            let started = Instant::now();
             Python::attach(|py| {
-                self.is_free = begun.elapsed() < GIL_IS_FREE;
+                self.is_free = started.elapsed() < GIL_IS_FREE;
                 self.make(py);
             });
         }

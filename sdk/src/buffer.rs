@@ -205,9 +205,9 @@ impl BytesRooms {
         if self.is_contended.load(Ordering::Relaxed) {
             return None;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let bytes = Python::attach(|py| {
-            self.is_contended.store(begun.elapsed() > GIL_IS_FREE, Ordering::Relaxed);
+            self.is_contended.store(started.elapsed() > GIL_IS_FREE, Ordering::Relaxed);
             Unfilled::new(py, len as u64).ok()
         })?;
         Some(Box::new(Receiving { bytes, full: self.full.clone() }))

@@ -27,9 +27,9 @@ use crate::batch::{self, BatchStream, Content, PendingBatch};
 use crate::buffer::{Buffer, Destination};
 use crate::each::{Pinned, pinned};
 use crate::error::raise;
-use crate::gathering::Gathering;
 use crate::listing;
 use crate::object::{self, ObjectStream, PendingObject};
+use crate::part_buffer::PartBuffer;
 use crate::runtime::{self, Owned};
 use crate::shard::{self, ShardStream};
 use crate::upload::Upload;
@@ -327,7 +327,7 @@ impl Client {
         py: Python<'_>,
         bucket: &str,
         name: String,
-        content: &Gathering,
+        content: &PartBuffer,
     ) -> PyResult<()> {
         let bucket = parse_bucket(py, bucket)?;
         let body = Body::Bytes(content.take());

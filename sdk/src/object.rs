@@ -35,7 +35,7 @@ pub(crate) fn parse_range(value: Option<&str>) -> Result<Option<RangeSpec>> {
 }
 
 /// Of so many bytes it takes more to wake a waiting thread for each piece than to hand all of them over.
-const LONG: u64 = 1 << 20;
+const HANDOVER_MIN_BYTES: u64 = 1 << 20;
 
 /// What is still to come of an object, in a `bytes` object.
 pub(crate) fn received<'py>(
@@ -49,7 +49,7 @@ pub(crate) fn received<'py>(
         reply.stream.read_into(&mut bytes).await?;
         Ok(bytes)
     };
-    let read: ClientResult<Unfilled> = if len < LONG {
+    let read: ClientResult<Unfilled> = if len < HANDOVER_MIN_BYTES {
         runtime::block_on(py, reading)?
     } else {
         Pending::begin(py, reading)?.wait(py)?

@@ -24,7 +24,7 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 /// Every DataLoader worker is a process with these threads; they wait for sockets and decode.
 const THREADS: usize = 2;
 /// No more than 32 MiB, with which glibc's adaption ends, and what it adds to a piece.
-const KEPT: usize = (32 << 20) - (64 << 10);
+const RETAINED_BYTES: usize = (32 << 20) - (64 << 10);
 
 struct PerProcess {
     pid: u32,
@@ -72,13 +72,13 @@ fn keep_freed_memory() {
     }
     // glibc takes the largest mapped piece that was freed for the size of what comes and goes, and
     // keeps twice as much. It must have adapted before a setting ends the adaption.
-    drop(std::hint::black_box(Vec::<u8>::with_capacity(KEPT)));
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(RETAINED_BYTES)));
     // Two objects of that size, what a program makes of one, and as much again in pieces between them.
     #[cfg(target_env = "gnu")]
     #[allow(unsafe_code)]
     // SAFETY: takes two numbers, and a lock of the allocator's own.
     unsafe {
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 4 * KEPT as libc::c_int);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 4 * RETAINED_BYTES as libc::c_int);
     }
 }
 

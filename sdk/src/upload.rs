@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::error::raise;
-use crate::gathering::Gathering;
+use crate::part_buffer::PartBuffer;
 use crate::runtime::{self, Owned};
 
 /// An upload under way; only the process that began it can go on.
@@ -42,7 +42,7 @@ impl Upload {
 #[pymethods]
 impl Upload {
     /// Sends what was gathered; returns when it may be one of those under way.
-    fn push(&self, py: Python<'_>, part: &Gathering) -> PyResult<()> {
+    fn push(&self, py: Python<'_>, part: &PartBuffer) -> PyResult<()> {
         let mut upload = self.take()?;
         let Some(native) = upload.get_mut() else { return Ok(()) };
         let pushed = runtime::block_on(py, native.push(part.take()));

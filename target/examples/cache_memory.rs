@@ -43,33 +43,33 @@ fn main() {
     let before = resident_mib("VmRSS");
     let mut residents = Residents::new(build(policy));
     let mut dice = Dice::new(1);
-    let begun = spent();
+    let started = spent();
     for generation in 1..=n {
         let new = Resident { generation, bucket_id: 1 + generation % 3, stored: 1152, seen_s: 1 };
         residents.insert(new, dice.roll());
     }
-    let inserted = spent() - begun;
+    let inserted = spent() - started;
     let rss = resident_mib("VmRSS") - before;
     println!("{policy:?}, {n} residents: {rss} MiB, peak {} MiB", resident_mib("VmHWM"));
     println!("  {:.1} bytes each", (rss << 20) as f64 / n as f64);
     println!("  insert {}", each(inserted, n));
-    let begun = spent();
+    let started = spent();
     for _ in 0..n / 10 {
         residents.access(1 + dice.below(n), 2);
     }
-    println!("  access {}", each(spent() - begun, n / 10));
+    println!("  access {}", each(spent() - started, n / 10));
     let mut taken = 0;
-    let begun = spent();
+    let started = spent();
     while taken < n / 10 {
         let victims = residents.victims(None, u64::MAX, 4096).len();
         taken += victims.max(1) as u64;
     }
-    println!("  victim {}", each(spent() - begun, taken));
+    println!("  victim {}", each(spent() - started, taken));
     drop(residents);
 
     let watch = CacheWatch::new(policy, [1 << 40]);
     for threads in [1, 2] {
-        let begun = spent();
+        let started = spent();
         std::thread::scope(|s| {
             for _ in 0..threads {
                 s.spawn(|| (1..=5_000_000).for_each(|g| watch.accessed(0, g)));
@@ -77,7 +77,7 @@ fn main() {
         });
         println!(
             "  note of an access, {threads} threads: {}",
-            each(spent() - begun, threads * 5_000_000)
+            each(spent() - started, threads * 5_000_000)
         );
     }
 }

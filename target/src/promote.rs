@@ -27,7 +27,7 @@ const SCANNED: u64 = 10_000;
 /// Files that become objects at once.
 const PARALLEL: usize = 8;
 /// Files found ahead of those at work.
-const AHEAD: usize = 256;
+const QUEUED_FILES: usize = 256;
 /// Bytes read of a file at once.
 const READ: usize = 256 << 10;
 
@@ -106,7 +106,7 @@ impl Promotions {
     }
 
     async fn run(&self, job: &RequestJob, work: Work) -> Result<()> {
-        let (sender, mut found) = mpsc::channel(AHEAD);
+        let (sender, mut found) = mpsc::channel(QUEUED_FILES);
         let files = work.files.clone();
         let walk = tokio::task::spawn_blocking(move || {
             for file in files.walk() {

@@ -8,7 +8,7 @@ use forebay_client::PeerClient;
 use forebay_core::Result;
 use forebay_core::config::NodeConfig;
 use forebay_core::egress::Egress;
-use forebay_core::intra::{DiskState, DiskUsage, NodeUsage};
+use forebay_core::intra::{DiskStatus, DiskUsage, NodeUsage};
 use forebay_core::state::Role;
 use forebay_node::edge::Edge;
 use forebay_node::identity::Identity;
@@ -111,7 +111,7 @@ pub async fn run(
         tokio::join!(tended.watch_disks(&token), tended.resilver(&token, lock));
     });
 
-    let desk = disks::DiskDesk::new(
+    let disk_admin = disks::DiskAdmin::new(
         store.clone(),
         objects.clone(),
         config.disk.clone(),
@@ -119,7 +119,7 @@ pub async fn run(
         notes,
         lifecycle.clone(),
     );
-    let resuming = desk.clone();
+    let resuming = disk_admin.clone();
     lifecycle.spawn(async move { resuming.resume().await });
 
     let job_notes = Notes::new(&node_dir);
@@ -156,7 +156,7 @@ pub async fn run(
     let batches = Budget::new(limits.batch_memory.0, limits.batches, metrics.clone());
     let context = Context {
         objects: objects.clone(),
-        disks: desk,
+        disks: disk_admin,
         shards,
         jobs,
         etls,
@@ -190,7 +190,7 @@ fn rules_of(maps: &Maps) -> Option<Rules> {
 }
 
 fn usage_of(store: Store, objects: ObjectService, started: Instant) -> membership::UsageFn {
-    let in_use = |disk: &&DiskUsage| disk.state == DiskState::InUse;
+    let in_use = |disk: &&DiskUsage| disk.state == DiskStatus::InUse;
     Arc::new(move || {
         let (usage, metrics) = (store.usage(), objects.metrics());
         let (lost, lost_names) = objects.lost_summary();

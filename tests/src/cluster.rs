@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::{ClockShift, http, ports, wait};
 
 /// Longest wait for a cluster to come up or go down.
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Lines of a panic that are shown.
 const PANIC_LINES: usize = 12;
@@ -183,7 +183,7 @@ impl Cluster {
     pub fn kill9(&self, id: &str) {
         let pid = self.pid(id);
         signal(pid, "KILL");
-        wait::until("the killed process is gone", SOON, || !is_running(pid));
+        wait::until("the killed process is gone", TIMEOUT, || !is_running(pid));
     }
 
     /// Starts a node again by the command in its folder, and waits until the map has it alive.
@@ -208,7 +208,7 @@ impl Cluster {
     fn start_node(&self, node: &NodeHandle, more: &str) {
         self.launch(node, more);
         let ready = format!("{}/readyz", node.url);
-        wait::until(&format!("{} is alive again", node.id), SOON, || {
+        wait::until(&format!("{} is alive again", node.id), TIMEOUT, || {
             let answer = http::request("GET", &ready).try_send();
             answer.is_ok_and(|answer| answer.status == 200) && self.is_alive(&node.id)
         });
@@ -283,13 +283,16 @@ impl Cluster {
     pub fn stop(&mut self) -> ExitStatus {
         let mut dev = self.dev.take().expect("it runs");
         signal(dev.id(), "TERM");
-        let status = wait_for_end(&mut dev, SOON).unwrap_or_else(|| {
+        let status = wait_for_end(&mut dev, TIMEOUT).unwrap_or_else(|| {
             let _ = dev.kill();
             let _ = dev.wait();
-            panic!("forebay dev did not stop within {SOON:?}\n{}", self.home.logs())
+            panic!("forebay dev did not stop within {TIMEOUT:?}\n{}", self.home.logs())
         });
         for mut child in self.again.lock().unwrap().drain(..) {
-            assert!(wait_for_end(&mut child, SOON).is_some(), "a node started by hand still runs");
+            assert!(
+                wait_for_end(&mut child, TIMEOUT).is_some(),
+                "a node started by hand still runs"
+            );
         }
         status
     }
@@ -325,7 +328,7 @@ impl Drop for Cluster {
         }
         if let Some(mut dev) = self.dev.take() {
             signal(dev.id(), "TERM");
-            if wait_for_end(&mut dev, SOON).is_none() {
+            if wait_for_end(&mut dev, TIMEOUT).is_none() {
                 let _ = dev.kill();
                 let _ = dev.wait();
             }
@@ -463,7 +466,7 @@ fn spawn_dev(options: &Options, dir: &Path, port: u16) -> Child {
 
 /// Waits for `dev.json`; the exit status when the process ends instead.
 fn wait_for_description(dev: &mut Child, dir: &Path) -> Result<(), ExitStatus> {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TIMEOUT;
     while !dir.join("dev.json").exists() {
         if let Some(status) = dev.try_wait().unwrap() {
             return Err(status);
@@ -472,7 +475,7 @@ fn wait_for_description(dev: &mut Child, dir: &Path) -> Result<(), ExitStatus> {
             let _ = dev.kill();
             let _ = dev.wait();
             let home = fs::read_to_string(dir.join("dev.log")).unwrap_or_default();
-            panic!("no dev.json within {SOON:?}\n{home}");
+            panic!("no dev.json within {TIMEOUT:?}\n{home}");
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -542,7 +545,7 @@ pub async fn run_job(
     let client = cluster.client();
     let id = client.start_job(kind, bucket, &selection).await.unwrap();
     let id = id.as_str();
-    wait::until_async("the job is over", SOON, || {
+    wait::until_async("the job is over", TIMEOUT, || {
         let client = client.clone();
         async move { client.job(id).await.unwrap().is_over() }
     })

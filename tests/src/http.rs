@@ -61,8 +61,8 @@ impl Request {
 
     /// Gives up when no connection is made, or nothing comes, for so long.
     #[must_use]
-    pub fn within(mut self, patience: Duration) -> Self {
-        self.within = Some(patience);
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.within = Some(timeout);
         self
     }
 
@@ -81,7 +81,7 @@ impl Request {
     pub fn send_in_halves(self, between: impl FnOnce()) -> std::io::Result<Answer> {
         let (address, path) = split(&self.url);
         let mut stream = match (self.within, address.parse()) {
-            (Some(patience), Ok(address)) => TcpStream::connect_timeout(&address, patience)?,
+            (Some(timeout), Ok(address)) => TcpStream::connect_timeout(&address, timeout)?,
             _ => TcpStream::connect(address)?,
         };
         stream.set_read_timeout(Some(self.within.unwrap_or(Duration::from_secs(60))))?;

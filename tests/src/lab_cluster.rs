@@ -18,7 +18,7 @@ use crate::lab::Lab;
 use crate::{http, wait};
 
 const PORT: u16 = 7400;
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// A node that does not answer a question of the test within this time is cut off or paused.
 const ANSWER: Duration = Duration::from_millis(400);
 
@@ -174,7 +174,7 @@ impl LabCluster {
     /// Waits until a node serves and all that answer have it alive.
     pub fn is_in(&self, node: &LabNode) {
         let ready = format!("{}/readyz", node.url);
-        wait::until(&format!("{} is in", node.id), SOON, || {
+        wait::until(&format!("{} is in", node.id), TIMEOUT, || {
             let answer = http::request("GET", &ready).within(ANSWER).try_send();
             answer.is_ok_and(|answer| answer.status == 200) && self.is_alive(&node.id)
         });
@@ -197,7 +197,7 @@ impl LabCluster {
     pub fn stop(&self, node: &LabNode) {
         let mut child = node.process.lock().unwrap().take().expect("it runs");
         signal(child.id(), "TERM");
-        assert!(wait_for_end(&mut child, SOON).is_some(), "{} does not stop", node.id);
+        assert!(wait_for_end(&mut child, TIMEOUT).is_some(), "{} does not stop", node.id);
     }
 
     pub fn client(&self, deadline: Duration) -> Client {
@@ -230,7 +230,7 @@ impl LabCluster {
     /// Position of the gateway that leads, once more than half of them agree.
     pub fn leader(&self) -> usize {
         let mut found = None;
-        wait::until("the gateways agree on a leader", SOON, || {
+        wait::until("the gateways agree on a leader", TIMEOUT, || {
             let said: Vec<_> =
                 self.gateways.iter().filter_map(|g| self.map_of(g)).map(|m| m.primary).collect();
             found = self.gateways.iter().position(|gateway| {
@@ -253,20 +253,22 @@ impl LabCluster {
     /// Makes a native bucket with so many copies of each object.
     pub async fn bucket(&self, name: &str, copies: u32) -> Bucket {
         let bucket = crate::cluster::native(name);
-        self.client(SOON).create_bucket(&bucket, None).await.unwrap();
+        self.client(TIMEOUT).create_bucket(&bucket, None).await.unwrap();
         if copies > 1 {
             let mut command = crate::cluster::command(["bucket", "set"]);
             command.arg(format!("ais://{name}")).arg(format!("copies={copies}"));
             let done = command.args(["--endpoint", &self.gateways[0].url]).output().unwrap();
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         }
-        self.calm();
+        self.quiescent();
         bucket
     }
 
     /// Waits until all objects are where they belong and nobody misses anything.
-    pub fn calm(&self) {
-        wait::until("the cluster is calm", Duration::from_secs(120), || self.map().state.is_calm());
+    pub fn quiescent(&self) {
+        wait::until("the cluster is calm", Duration::from_secs(120), || {
+            self.map().state.is_quiescent()
+        });
     }
 
     fn logs(&self) -> String {

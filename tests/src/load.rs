@@ -17,10 +17,10 @@ use hyper_util::rt::TokioExecutor;
 
 use crate::data::content;
 use crate::history::Random;
-use crate::ledger::{Act, Kind, Ledger, Listing, Micros, Told};
+use crate::ledger::{Act, Kind, Ledger, Listing, Micros, Observation};
 
 /// A request that is not answered by then has failed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const KIB: u64 = 1024;
 /// Characters of an answer that is no success, for whoever reads about it.
 const SAID: usize = 300;
@@ -121,7 +121,7 @@ impl Load {
     pub fn start(plan: Plan, client: Client) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(PATIENCE));
+        connector.set_connect_timeout(Some(REQUEST_TIMEOUT));
         let world = Arc::new(World {
             http: Http::builder(TokioExecutor::new()).build(connector),
             began: Instant::now(),
@@ -157,12 +157,14 @@ impl Load {
         for key in &keys {
             let begin = self.world.now();
             let found = client.get_bytes(bucket, key, None).await;
-            let told = match found {
-                Ok(bytes) => self.world.told_by(key, &bytes),
-                Err(e) if e.code() == forebay_core::ErrorCode::ObjectNotFound => Told::Missing,
+            let observed = match found {
+                Ok(bytes) => self.world.observation_of(key, &bytes),
+                Err(e) if e.code() == forebay_core::ErrorCode::ObjectNotFound => {
+                    Observation::Missing
+                }
                 Err(e) => panic!("{key} cannot be read at the end: {e}"),
             };
-            self.world.note(key, Act { kind: Kind::Get, told, begin, end: self.world.now() });
+            self.world.note(key, Act { kind: Kind::Get, observed, begin, end: self.world.now() });
         }
         self.world.list(client).await.expect("a listing at the end");
         std::mem::take(&mut *self.world.outcome.lock().unwrap())
@@ -241,15 +243,15 @@ impl World {
     async fn read_own(&self, client: &Client, key: String) {
         let begin = self.now();
         let found = client.get_bytes(&self.plan.bucket, &key, None).await;
-        let (told, status, said) = match found {
-            Ok(bytes) => (self.told_by(&key, &bytes), 200, String::new()),
+        let (observed, status, said) = match found {
+            Ok(bytes) => (self.observation_of(&key, &bytes), 200, String::new()),
             Err(e) if e.code() == forebay_core::ErrorCode::ObjectNotFound => {
-                (Told::Missing, 404, String::new())
+                (Observation::Missing, 404, String::new())
             }
-            Err(e) => (Told::Nothing, 503, e.to_string()),
+            Err(e) => (Observation::Nothing, 503, e.to_string()),
         };
         let (kind, end) = (Kind::Get, self.now());
-        self.note(&key, Act { kind, told, begin, end });
+        self.note(&key, Act { kind, observed, begin, end });
         let by = String::new();
         let sample = Sample { key, kind, via: 0, begin, end, status, by, retry_after: false, said };
         self.outcome.lock().unwrap().own.push(sample);
@@ -297,29 +299,29 @@ impl World {
         let gateway = &self.plan.gateways[via];
         let mut by = String::new();
         let asked = self.follow(method, gateway, &key, body, &mut by);
-        let answer = match tokio::time::timeout(PATIENCE, asked).await {
+        let answer = match tokio::time::timeout(REQUEST_TIMEOUT, asked).await {
             Ok(answer) => answer,
-            Err(_) => Err(format!("nothing within {PATIENCE:?}")),
+            Err(_) => Err(format!("nothing within {REQUEST_TIMEOUT:?}")),
         };
         let end = self.now();
         let status = answer.as_ref().map_or(0, |answer| answer.0);
         let retry_after = answer.as_ref().is_ok_and(|answer| answer.2);
-        let told = match (kind, &answer) {
-            (Kind::Get, Ok((200, bytes, _))) => self.told_by(&key, bytes),
-            (_, Ok((200..300, ..))) => Told::Done,
-            (Kind::Get | Kind::Delete, Ok((404, ..))) => Told::Missing,
-            _ => Told::Nothing,
+        let observed = match (kind, &answer) {
+            (Kind::Get, Ok((200, bytes, _))) => self.observation_of(&key, bytes),
+            (_, Ok((200..300, ..))) => Observation::Done,
+            (Kind::Get | Kind::Delete, Ok((404, ..))) => Observation::Missing,
+            _ => Observation::Nothing,
         };
         let said = match answer {
             Ok((200..300, ..)) => String::new(),
             Ok((_, bytes, _)) => String::from_utf8_lossy(&bytes).chars().take(SAID).collect(),
             Err(why) => why,
         };
-        if told == Told::Done && key.starts_with("once/") {
+        if observed == Observation::Done && key.starts_with("once/") {
             self.still.lock().unwrap().push(key.clone());
         }
         let sample = Sample { key, kind, via, begin, end, status, by, retry_after, said };
-        self.note(&sample.key, Act { kind, told, begin, end });
+        self.note(&sample.key, Act { kind, observed, begin, end });
         self.outcome.lock().unwrap().samples.push(sample);
     }
 
@@ -351,13 +353,13 @@ impl World {
         Err(format!("one redirect after the other, the last to {url}"))
     }
 
-    fn told_by(&self, key: &str, bytes: &[u8]) -> Told {
+    fn observation_of(&self, key: &str, bytes: &[u8]) -> Observation {
         let value = value_of(key, bytes);
         if value.is_none() {
             let torn = format!("{key}: {} bytes that nobody wrote", bytes.len());
             self.outcome.lock().unwrap().ledger.torn.push(torn);
         }
-        value.map_or(Told::Nothing, Told::Found)
+        value.map_or(Observation::Nothing, Observation::Found)
     }
 
     fn note(&self, key: &str, act: Act) {

@@ -12,7 +12,7 @@ use forebay_tests::{Cluster, Options, Shared, http, wait};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct World {
     cluster: Cluster,
@@ -137,7 +137,7 @@ async fn a_targets_configuration_names_its_disks_and_the_clusters_settings() {
         http::request("GET", &url).header("Ais-Node-Id", target).send().json()
     };
     // A target tells of its disks with its next heartbeat.
-    wait::until("its disks are known", SOON, || {
+    wait::until("its disks are known", TIMEOUT, || {
         config()["fspaths"].as_object().is_some_and(|disks| !disks.is_empty())
     });
     let config = config();
@@ -158,7 +158,7 @@ async fn a_target_in_maintenance_owns_nothing_until_it_is_given_back() {
     assert_eq!(flags(), 4);
     let state = w.cluster.map().state;
     assert_eq!((state.owning_targets().count(), state.alive_targets().count()), (1, 2));
-    wait::until("nothing has to move", SOON, || w.cluster.map().state.is_settled());
+    wait::until("nothing has to move", TIMEOUT, || w.cluster.map().state.is_rebalance_complete());
     let version = || w.about_cluster(0, "smap")["version"].clone();
     let before = version();
     assert_eq!(maintain("start-maintenance"), 200);
@@ -172,7 +172,7 @@ async fn a_target_in_maintenance_owns_nothing_until_it_is_given_back() {
     assert_eq!(w.act("PUT", "cluster", "start-maintenance", &nobody).status, 404);
     let removed = w.act("PUT", "cluster", "decommission-node", &json!({"sid": id}));
     assert_eq!(removed.status, 200, "{}", removed.text());
-    wait::until("it has left", SOON, || w.cluster.map().state.targets().count() == 1);
+    wait::until("it has left", TIMEOUT, || w.cluster.map().state.targets().count() == 1);
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn an_inventory_is_taken_shown_listed_from_and_destroyed() {
     let started = w.act("POST", path, "create-inventory", &value);
     assert_eq!(started.status, 200, "{}", started.text());
     let job = started.text();
-    wait::until("the inventory is taken", SOON, || {
+    wait::until("the inventory is taken", TIMEOUT, || {
         let url = format!("{}/api/v1/jobs/{job}", w.cluster.endpoint);
         http::get(&url).json()["state"] == "done"
     });

@@ -11,7 +11,7 @@ use forebay_tests::cluster::{azure, native};
 use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::{Azurite, Cluster, Options, Shared, http, s3, wait};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct OnAzure {
     cluster: Cluster,
@@ -40,7 +40,7 @@ impl OnAzure {
 
     /// Object reads that the emulator has logged; waits until there are as many as expected.
     fn reads(&self, bucket: &str, expected: u64) -> u64 {
-        wait::until("its log has the reads", SOON, || self.azurite.reads(bucket) >= expected);
+        wait::until("its log has the reads", TIMEOUT, || self.azurite.reads(bucket) >= expected);
         self.azurite.reads(bucket)
     }
 }

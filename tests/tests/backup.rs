@@ -9,7 +9,7 @@ use forebay_tests::data::{content, names};
 use forebay_tests::{Cluster, Options, http, wait};
 
 const SIZE: usize = 20_000;
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn settings(cluster: &Cluster, id: &str) -> PathBuf {
     cluster.dir().join(id).join("forebay.toml")
@@ -61,7 +61,7 @@ async fn gateways_that_lost_their_disks_come_back_from_a_backup_with_every_objec
         }
     });
     let is_whole = || cluster.targets.iter().all(|target| cluster.is_alive(&target.id));
-    wait::until("the targets are back", SOON, is_whole);
+    wait::until("the targets are back", TIMEOUT, is_whole);
 
     let state = cluster.map().state;
     assert_eq!(state.cluster_id, before.cluster_id);
@@ -88,7 +88,7 @@ async fn gateways_that_lost_their_disks_come_back_from_a_backup_with_every_objec
         info.nodes.iter().map(|node| node.usage.objects).sum::<u64>()
     };
     let all = names.len() as u64 + 2;
-    wait::until("what the backup does not tell of lies there too", SOON, || kept() == all);
+    wait::until("what the backup does not tell of lies there too", TIMEOUT, || kept() == all);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

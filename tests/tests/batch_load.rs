@@ -195,11 +195,11 @@ async fn the_first_bytes_of_a_long_batch_come_before_its_end_is_read() {
 fn slow_s3(port: u16) -> Arc<AtomicBool> {
     let (listener, open) = (TcpListener::bind(("127.0.0.1", port)).unwrap(), Arc::default());
     let let_go: Arc<AtomicBool> = open;
-    let told = let_go.clone();
+    let released = let_go.clone();
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let told = told.clone();
-            std::thread::spawn(move || drop(answer_slowly(client, &told)));
+            let released = released.clone();
+            std::thread::spawn(move || drop(answer_slowly(client, &released)));
         }
     });
     let_go

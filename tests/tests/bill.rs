@@ -10,7 +10,7 @@ use forebay_tests::cluster::{cloud, command, google};
 use forebay_tests::data::{content, names};
 use forebay_tests::{Cluster, FakeGcs, Minio, Options, wait};
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn bill(cluster: &Cluster, bucket: &Bucket) -> BucketBill {
     cluster.client().bucket_bill(bucket).await.unwrap()
@@ -45,7 +45,7 @@ async fn every_request_to_s3_is_on_the_bill_and_no_other() {
     }
     minio.put("bill", "large", content("large", 80 << 20)).await;
     let counted = |kinds: &[&str]| kinds.iter().map(|kind| minio.count(kind)).sum::<u64>();
-    wait::until("MinIO has counted what was put past the cluster", SOON, || {
+    wait::until("MinIO has counted what was put past the cluster", TIMEOUT, || {
         counted(&["PutObject"]) == 7
     });
 
@@ -59,11 +59,19 @@ async fn every_request_to_s3_is_on_the_bill_and_no_other() {
         client.get_bytes(&bucket, "mine", None).await.unwrap();
     }
     let sent = 1000 + (70 << 20);
-    let told = bill(&cluster, &bucket).await;
-    assert_eq!((told.targets, told.away), (2, 0));
-    assert_eq!(requests(&told, RequestClass::B), 6, "one read of each: {told:?}");
-    assert_eq!((told.bill.fetched_bytes, told.bill.sent_bytes), (6 * 2000, sent), "{told:?}");
-    assert_eq!(told.bill.saved_bytes, 2 * 6 * 2000 + 3 * 1000, "all reads but the first of each");
+    let bill_now = bill(&cluster, &bucket).await;
+    assert_eq!((bill_now.targets, bill_now.away), (2, 0));
+    assert_eq!(requests(&bill_now, RequestClass::B), 6, "one read of each: {bill_now:?}");
+    assert_eq!(
+        (bill_now.bill.fetched_bytes, bill_now.bill.sent_bytes),
+        (6 * 2000, sent),
+        "{bill_now:?}"
+    );
+    assert_eq!(
+        bill_now.bill.saved_bytes,
+        2 * 6 * 2000 + 3 * 1000,
+        "all reads but the first of each"
+    );
 
     client.head(&bucket, &names[0]).await.unwrap();
     client.get_bytes(&bucket, "large", None).await.unwrap();
@@ -72,23 +80,23 @@ async fn every_request_to_s3_is_on_the_bill_and_no_other() {
     let msg = ListMsg { props: "name".into(), ..ListMsg::default() };
     assert_eq!(client.list_page(&bucket, &msg).await.unwrap().entries.len(), 9);
     let listed = bill(&cluster, &bucket).await.bill;
-    wait::until("MinIO has counted the pages of the listing", SOON, || {
+    wait::until("MinIO has counted the pages of the listing", TIMEOUT, || {
         minio.count("ListObjectsV2") == listed.listing_pages
     });
     assert!((500..50_000).contains(&listed.listing_bytes), "{listed:?}");
     client.delete(&bucket, "mine").await.unwrap();
     client.delete(&bucket, &names[0]).await.unwrap();
 
-    let told = bill(&cluster, &bucket).await;
-    assert_eq!(requests(&told, RequestClass::Free), 2, "deletes cost nothing");
+    let bill_now = bill(&cluster, &bucket).await;
+    assert_eq!(requests(&bill_now, RequestClass::Free), 2, "deletes cost nothing");
     // Behind the first range some bytes come before that request is given up.
-    assert!(told.bill.fetched_bytes >= 6 * 2000 + (80 << 20), "{told:?}");
-    assert_eq!(told.bill.saved_bytes, 2 * 6 * 2000 + 3 * 1000 + 100);
+    assert!(bill_now.bill.fetched_bytes >= 6 * 2000 + (80 << 20), "{bill_now:?}");
+    assert_eq!(bill_now.bill.saved_bytes, 2 * 6 * 2000 + 3 * 1000 + 100);
     // What asked for the bucket before the cluster knew it stands on a bill of its own.
-    let (a, b) = (requests(&told, RequestClass::A), requests(&told, RequestClass::B) + 1);
+    let (a, b) = (requests(&bill_now, RequestClass::A), requests(&bill_now, RequestClass::B) + 1);
     assert_eq!((a, b), (exported(&cluster, "a"), exported(&cluster, "b")));
     let theirs = || (counted(&WRITES) - 7, counted(&READS));
-    wait::until("MinIO has counted them, too", SOON, || theirs() >= (a, b));
+    wait::until("MinIO has counted them, too", TIMEOUT, || theirs() >= (a, b));
     assert_eq!((a, b), theirs());
 }
 
@@ -112,26 +120,26 @@ async fn every_request_to_google_is_on_the_bill_and_no_other() {
     // In one upload of several chunks.
     client.put(&bucket, "chunks", content("chunks", 70 << 20), None).await.unwrap();
     client.delete(&bucket, "mine").await.unwrap();
-    let told = bill(&cluster, &bucket).await;
-    assert_eq!(requests(&told, RequestClass::A), 2, "an upload is billed once: {told:?}");
-    assert_eq!(requests(&told, RequestClass::B), 5, "{told:?}");
+    let bill_now = bill(&cluster, &bucket).await;
+    assert_eq!(requests(&bill_now, RequestClass::A), 2, "an upload is billed once: {bill_now:?}");
+    assert_eq!(requests(&bill_now, RequestClass::B), 5, "{bill_now:?}");
     // A small object goes to a host that is not Google's in an upload session, of one chunk.
     assert_eq!(
-        requests(&told, RequestClass::Free),
+        requests(&bill_now, RequestClass::Free),
         1 + 1 + 5,
-        "a delete, and the chunks: {told:?}"
+        "a delete, and the chunks: {bill_now:?}"
     );
-    let bytes = (told.bill.fetched_bytes, told.bill.sent_bytes, told.bill.saved_bytes);
+    let bytes = (bill_now.bill.fetched_bytes, bill_now.bill.sent_bytes, bill_now.bill.saved_bytes);
     assert_eq!(bytes, (15_000, 1000 + (70 << 20), 15_000));
     assert_eq!(gcs.reads("bill"), 5);
 
     let msg = ListMsg { props: "name".into(), ..ListMsg::default() };
     assert_eq!(client.list_page(&bucket, &msg).await.unwrap().entries.len(), 6);
-    let told = bill(&cluster, &bucket).await;
+    let bill_now = bill(&cluster, &bucket).await;
     let (lists, registration) = (gcs.lists("bill"), 1);
-    assert_eq!(requests(&told, RequestClass::A) + registration, 2 + lists);
-    assert_eq!(told.bill.listing_pages + registration, lists);
-    assert!((300..50_000).contains(&told.bill.listing_bytes), "{told:?}");
+    assert_eq!(requests(&bill_now, RequestClass::A) + registration, 2 + lists);
+    assert_eq!(bill_now.bill.listing_pages + registration, lists);
+    assert!((300..50_000).contains(&bill_now.bill.listing_bytes), "{bill_now:?}");
 }
 
 #[test]

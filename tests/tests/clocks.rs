@@ -9,16 +9,16 @@ use forebay_tests::data::{content, names};
 use forebay_tests::{ClockShift, Cluster, Options, http, wait};
 use serde_json::Value;
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A cluster of two targets and its bucket, and what its second target owns of names.
-struct Scene {
+struct Fixture {
     cluster: Cluster,
     bucket: Bucket,
     skewed: NodeHandle,
 }
 
-impl Scene {
+impl Fixture {
     /// The second target's clock is `seconds` ahead.
     async fn start(seconds: i64) -> Self {
         let cluster = Cluster::start(Options { targets: 2, ..Options::default() });
@@ -26,7 +26,7 @@ impl Scene {
         let (bucket, skewed) = (native("skew"), cluster.targets[1].clone());
         cluster.client().create_bucket(&bucket, None).await.unwrap();
         signal(cluster.pid(&skewed.id), "TERM");
-        wait::until("the target left", SOON, || !cluster.is_alive(&skewed.id));
+        wait::until("the target left", TIMEOUT, || !cluster.is_alive(&skewed.id));
         cluster.shift_clock(&skewed.id, &shift, seconds);
         Self { cluster, bucket, skewed }
     }
@@ -61,10 +61,10 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_whose_clock_is_a_minute_ahead_is_named_by_answers_doctor_metrics_and_its_log() {
-    let scene = Scene::start(60).await;
-    let Scene { cluster, bucket, skewed, .. } = &scene;
+    let fixture = Fixture::start(60).await;
+    let Fixture { cluster, bucket, skewed, .. } = &fixture;
     cluster.restart(&skewed.id);
-    let name = scene.owned();
+    let name = fixture.owned();
     let put =
         http::request("PUT", &cluster.object_url("skew", &name)).body(*b"some bytes").follow();
     assert_eq!(put.status, 403, "{}", put.text());
@@ -85,13 +85,13 @@ async fn a_target_whose_clock_is_a_minute_ahead_is_named_by_answers_doctor_metri
     assert_eq!((read.status, read.body), (200, content(&name, 2000)));
 
     let check = format!("clock {}", skewed.id);
-    wait::until("doctor finds it", SOON, || scene.finding(&check).is_some());
-    let (result, found) = scene.finding(&check).unwrap();
+    wait::until("doctor finds it", TIMEOUT, || fixture.finding(&check).is_some());
+    let (result, found) = fixture.finding(&check).unwrap();
     assert!(
         result == "fail" && found.contains("s ahead") && found.matches("Z").count() == 2,
         "{found}"
     );
-    assert_eq!(scene.doctor().1, 1);
+    assert_eq!(fixture.doctor().1, 1);
     let (info, _) = cluster.cli(&["cluster", "info", "-o", "json"]);
     let info: Value = serde_json::from_str(&info).unwrap();
     let nodes = info["nodes"].as_array().unwrap();
@@ -105,21 +105,21 @@ async fn a_target_whose_clock_is_a_minute_ahead_is_named_by_answers_doctor_metri
     let label = format!("node=\"{}\"", skewed.id);
     let offset = http::metric(&metrics, "forebay_cluster_clock_offset_seconds{", &[&label]);
     assert!((59.0..=61.0).contains(&offset), "{metrics}");
-    let log = scene.log();
+    let log = fixture.log();
     let warned = log.lines().filter(|line| line.contains("the clock of this node is")).count();
     assert_eq!(warned, 1, "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_whose_clock_is_an_hour_off_is_kept_out_and_doctor_says_why() {
-    let scene = Scene::start(-3600).await;
-    let Scene { cluster, skewed, .. } = &scene;
+    let fixture = Fixture::start(-3600).await;
+    let Fixture { cluster, skewed, .. } = &fixture;
     cluster.launch(skewed, "");
     let said = "the clock of gateway1 says";
-    wait::until("its log names the clock", SOON, || scene.log().contains(said));
+    wait::until("its log names the clock", TIMEOUT, || fixture.log().contains(said));
     assert!(!cluster.is_alive(&skewed.id));
     let check = format!("target {}", skewed.id);
-    let (result, found) = scene.finding(&check).unwrap();
+    let (result, found) = fixture.finding(&check).unwrap();
     assert!(result == "fail" && found.contains("its clock says"), "{result}: {found}");
 }
 

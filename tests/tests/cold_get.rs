@@ -11,7 +11,7 @@ use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::{Cluster, Minio, Options, Proxy, Shared, http, minio, ports, wait};
 use tokio::sync::Mutex;
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct OnMinio {
     cluster: Cluster,
@@ -43,7 +43,7 @@ impl OnMinio {
 
     /// Object reads that MinIO has counted; waits until there are as many as expected.
     fn reads_since(&self, before: u64, expected: u64) -> u64 {
-        wait::until("MinIO has counted its reads", SOON, || {
+        wait::until("MinIO has counted its reads", TIMEOUT, || {
             self.minio.count("GetObject") >= before + expected
         });
         self.minio.count("GetObject") - before
@@ -148,7 +148,7 @@ async fn a_fetch_that_breaks_leaves_nothing_and_the_next_one_is_whole() {
         let (client, bucket) = (impatient.clone(), bucket.clone());
         async move { client.get_bytes(&bucket, "x", None).await.map(|got| got.len()) }
     });
-    wait::until("some of it has come", SOON, || proxy.cuts() > before + 1);
+    wait::until("some of it has come", TIMEOUT, || proxy.cuts() > before + 1);
     proxy.cut_after(0);
     let broken = reading.await.unwrap();
     assert!(broken.is_err(), "{broken:?}");

@@ -15,7 +15,7 @@ use forebay_tests::{Cluster, FakeGcs, Options, Shared, http, wait};
 use futures::StreamExt;
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct OnGcs {
     cluster: Cluster,
@@ -78,13 +78,13 @@ async fn a_batch_of_1024_cold_objects_takes_a_few_reads_of_google() {
     let bucket = on.bucket("together", 1024).await;
     let client = on.cluster.client();
     read_all(&client, &bucket, 1024).await;
-    wait::until("its log has the reads", SOON, || on.gcs.reads("together") >= 32);
+    wait::until("its log has the reads", TIMEOUT, || on.gcs.reads("together") >= 32);
     // Of a machine that is busy some groups are not full.
     let reads = on.gcs.reads("together");
     assert!(reads <= 128, "{reads} reads");
     let composed = ["provider=\"gcp\"", "op=\"compose\"", "result=\"ok\""];
     assert!(on.cluster.metric("forebay_backend_requests_total", &composed) > 24.0);
-    wait::until("no temporary object is left", SOON, || on.temporary("together") == 0);
+    wait::until("no temporary object is left", TIMEOUT, || on.temporary("together") == 0);
     // A second epoch reads nothing.
     read_all(&client, &bucket, 1024).await;
     assert_eq!(on.gcs.reads("together"), reads);
@@ -111,7 +111,7 @@ async fn a_prefetch_reads_small_objects_together_and_a_listing_shows_no_other() 
     let start = json!({"action": "start", "value": {"kind": "cleanup-store"}});
     let started = http::request("PUT", &url).json(&start).send();
     assert_eq!(started.status, 200, "{}", started.text());
-    wait::until("what was left is gone", SOON, || on.temporary("ahead") == 0);
+    wait::until("what was left is gone", TIMEOUT, || on.temporary("ahead") == 0);
 }
 
 #[tokio::test]

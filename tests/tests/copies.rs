@@ -78,7 +78,7 @@ async fn check(client: &Client, bucket: &Bucket, names: &[String], when: &str) {
 
 /// Waits until nobody misses anything, and until targets report so many objects.
 async fn mended(cluster: &Cluster, client: &Client, objects: usize) {
-    wait::until("nobody misses anything", MENDED, || cluster.map().state.is_calm());
+    wait::until("nobody misses anything", MENDED, || cluster.map().state.is_quiescent());
     wait::until_async(&format!("{objects} copies in all"), MENDED, || {
         let client = client.clone();
         async move {

@@ -10,14 +10,14 @@ use forebay_tests::cluster::{Cluster, Options, native};
 use forebay_tests::data::content;
 use forebay_tests::{http, wait};
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// What a client that is served waits for an answer at most.
 const ANSWER: Duration = Duration::from_secs(10);
 const LARGE: usize = 24 << 20;
 
 fn connect(url: &str) -> TcpStream {
     let stream = TcpStream::connect(http::split(url).0).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
@@ -52,7 +52,7 @@ fn put_at_owner(cluster: &Cluster, name: &str) -> String {
 /// Waits until the node has ended a connection: what is sent to it is refused then. Reading would
 /// have the node go on.
 fn wait_for_end(stream: &mut TcpStream) {
-    wait::until("the node ends a connection", SOON, || stream.write_all(b"x").is_err());
+    wait::until("the node ends a connection", TIMEOUT, || stream.write_all(b"x").is_err());
 }
 
 async fn one_target(settings: &'static str) -> (Cluster, Bucket, String) {
@@ -109,8 +109,8 @@ async fn a_crowd_that_does_nothing_costs_others_neither_answers_nor_disks() {
             _ => sent(&target, &post("/api/v1/batch", whole.len(), &whole)),
         });
     }
-    let (begun, mut rounds) = (Instant::now(), 0);
-    while rounds < 5 || begun.elapsed() < Duration::from_secs(2) {
+    let (started, mut rounds) = (Instant::now(), 0);
+    while rounds < 5 || started.elapsed() < Duration::from_secs(2) {
         served(&cluster, &bucket, &target);
         rounds += 1;
         let held = cluster.metric("forebay_batch_held_bytes", &[]);
@@ -121,7 +121,7 @@ async fn a_crowd_that_does_nothing_costs_others_neither_answers_nor_disks() {
     for stream in &mut stalled {
         wait_for_end(stream);
     }
-    wait::until("all batches are over", SOON, || cluster.metric("forebay_batches", &[]) == 0.0);
+    wait::until("all batches are over", TIMEOUT, || cluster.metric("forebay_batches", &[]) == 0.0);
     served(&cluster, &bucket, &target);
 }
 
@@ -129,7 +129,7 @@ async fn a_crowd_that_does_nothing_costs_others_neither_answers_nor_disks() {
 async fn above_the_cap_resting_connections_end_and_with_none_at_rest_new_ones_get_503() {
     let (cluster, bucket, target) = one_target("[limits]\nconnections = 48\n").await;
     let resting: Vec<TcpStream> = (0..100).map(|_| connect(&target)).collect();
-    wait::until("a new client is served", SOON, || {
+    wait::until("a new client is served", TIMEOUT, || {
         let get = http::request("GET", &format!("{target}/v1/objects/crowd/small"));
         get.within(ANSWER).try_send().is_ok_and(|answer| answer.status == 200)
     });
@@ -139,13 +139,13 @@ async fn above_the_cap_resting_connections_end_and_with_none_at_rest_new_ones_ge
         .map(|_| put_at_owner(&cluster, "never") + "content-length: 500000\r\n\r\nx")
         .collect();
     let busy: Vec<TcpStream> = unfinished.iter().map(|put| sent(&target, put)).collect();
-    wait::until("a new client is refused", SOON, || {
+    wait::until("a new client is refused", TIMEOUT, || {
         let get = http::request("GET", &format!("{target}/v1/objects/crowd/small"));
         let Ok(answer) = get.within(ANSWER).try_send() else { return false };
         answer.status == 503 && answer.header("retry-after") == Some("1")
     });
     drop(busy);
-    wait::until("clients are served again", SOON, || {
+    wait::until("clients are served again", TIMEOUT, || {
         let get = http::request("GET", &format!("{target}/v1/objects/crowd/small"));
         get.within(ANSWER).try_send().is_ok_and(|answer| answer.status == 200)
     });

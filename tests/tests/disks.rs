@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_core::intra::{DiskAction, DiskCommand, DiskState};
+use forebay_core::intra::{DiskAction, DiskCommand, DiskStatus};
 use forebay_core::{Bucket, NodeId};
 use forebay_tests::cluster::native;
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::{Cluster, Options, http, wait};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const OBJECTS: usize = 40;
 
 fn one_target() -> Cluster {
@@ -65,7 +65,9 @@ fn mountpaths(cluster: &Cluster) -> Value {
 }
 
 fn shows(cluster: &Cluster, what: &str, paths: &[&Path]) {
-    wait::until(&format!("{what}: {paths:?}"), SOON, || mountpaths(cluster)[what] == json!(paths));
+    wait::until(&format!("{what}: {paths:?}"), TIMEOUT, || {
+        mountpaths(cluster)[what] == json!(paths)
+    });
 }
 
 fn new_folder(cluster: &Cluster, name: &str) -> PathBuf {
@@ -104,7 +106,7 @@ async fn disks_are_changed_by_commands_of_v1_and_stay_changed_after_a_restart() 
     let target = cluster.targets[0].id.clone();
     cluster.kill9(&target);
     cluster.restart(&target);
-    wait::until("the target is back", SOON, || cluster.is_alive(&target));
+    wait::until("the target is back", TIMEOUT, || cluster.is_alive(&target));
     shows(&cluster, "available", &[&new]);
     all_there(&cluster, &bucket);
 }
@@ -140,7 +142,7 @@ async fn a_disk_is_disabled_and_enabled_by_the_command_line() {
     let node = NodeId::new(target).unwrap();
     let show = DiskCommand::new(DiskAction::Show, "");
     let disks = client.act_on_disk(&node, &show).await.unwrap();
-    assert!(disks.iter().all(|disk| disk.state == DiskState::InUse), "{disks:?}");
+    assert!(disks.iter().all(|disk| disk.state == DiskStatus::InUse), "{disks:?}");
 }
 
 #[tokio::test]
@@ -167,7 +169,7 @@ async fn a_disk_that_is_away_is_told_of_and_its_objects_are_not_said_to_be_missi
             &["state=\"away\""],
         )
     };
-    wait::until("the disk is away", SOON, || away() == 1.0);
+    wait::until("the disk is away", TIMEOUT, || away() == 1.0);
     let (mut found, mut waits) = (0, 0);
     for n in 0..OBJECTS {
         let answer = get(&cluster, &bucket, n);
@@ -196,7 +198,7 @@ async fn a_disk_that_is_away_is_told_of_and_its_objects_are_not_said_to_be_missi
 
     std::fs::remove_file(&new).unwrap();
     std::fs::rename(&aside, &new).unwrap();
-    wait::until("the disk is back", SOON, || away() == 0.0);
+    wait::until("the disk is back", TIMEOUT, || away() == 0.0);
     all_there(&cluster, &bucket);
     assert_eq!(list().status, 200);
 }

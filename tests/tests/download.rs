@@ -12,7 +12,7 @@ use forebay_tests::{Cluster, Options, Shared, wait};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct World {
     cluster: Cluster,
@@ -76,7 +76,7 @@ impl World {
     }
 
     fn finished(&self, id: &str) -> Value {
-        wait::until(&format!("{id} is over"), SOON, || {
+        wait::until(&format!("{id} is over"), TIMEOUT, || {
             self.status(id)["finished_time"] != "0001-01-01T00:00:00Z"
         });
         self.status(id)
@@ -243,8 +243,8 @@ fn private_networks_are_closed_unless_the_configuration_opens_them() {
     let id =
         world.start("dl-link", json!({"type": "single", "link": "http://169.254.169.254/meta"}));
     let status = world.finished(&id);
-    let told = status["download_errors"][0]["error"].as_str().unwrap();
-    assert!(told.contains("may not call 169.254.169.254"), "{told}");
+    let message = status["download_errors"][0]["error"].as_str().unwrap();
+    assert!(message.contains("may not call 169.254.169.254"), "{message}");
 
     let closed = Cluster::start(Options { targets: 1, ..Options::default() });
     let called = Arc::new(AtomicU64::new(0));
@@ -266,7 +266,7 @@ fn private_networks_are_closed_unless_the_configuration_opens_them() {
     let started = http::request("POST", &url).json(&message).send();
     let id = json!({"id": started.json()["id"]});
     let mut status = Value::Null;
-    wait::until("the download is over", SOON, || {
+    wait::until("the download is over", TIMEOUT, || {
         status = http::request("GET", &url).json(&id).send().json();
         status["finished_time"] != "0001-01-01T00:00:00Z"
     });

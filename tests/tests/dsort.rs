@@ -16,7 +16,7 @@ use forebay_tests::data::content;
 use forebay_tests::{Cluster, Options, http, wait};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const FORMATS: [&str; 5] = [".tar", ".tgz", ".tar.lz4", ".tar.zst", ".zip"];
 
 type Members = Vec<(String, Vec<u8>)>;
@@ -219,7 +219,7 @@ async fn start(client: &Client, spec: &DsortSpec) -> String {
 }
 
 async fn over(client: &Client, id: &str) -> JobStatus {
-    wait::until_async("the job is over", SOON, || async {
+    wait::until_async("the job is over", TIMEOUT, || async {
         client.job(id).await.unwrap().is_over()
     })
     .await;
@@ -299,11 +299,11 @@ async fn every_format_becomes_every_other_and_members_keep_names_bytes_times_and
     for from in FORMATS {
         let bucket = from.trim_start_matches('.').replace('.', "-");
         put_inputs(&client, &bucket, from, distinct).await;
-        let told = |(name, data): (String, Vec<u8>)| {
+        let summary = |(name, data): (String, Vec<u8>)| {
             let stat = stat(from, &name);
             (name, data, stat)
         };
-        let all: BTreeSet<_> = (0..4).flat_map(distinct).map(told).collect();
+        let all: BTreeSet<_> = (0..4).flat_map(distinct).map(summary).collect();
         let stats: BTreeSet<Stat> = all.iter().map(|(.., stat)| *stat).collect();
         assert!(stats.len() > all.len() / 2, "times and modes differ");
         for to in FORMATS {
@@ -476,8 +476,8 @@ fn aside(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-async fn begun(client: &Client, id: &str) {
-    wait::until_async("some shards lie aside", SOON, || async {
+async fn started(client: &Client, id: &str) {
+    wait::until_async("some shards lie aside", TIMEOUT, || async {
         let job = client.job(id).await.unwrap();
         assert!(!job.is_over(), "{job:?}");
         job.dsort.is_some_and(|r| r.targets.values().map(|t| t.created).sum::<u64>() > 5)
@@ -491,13 +491,13 @@ async fn nothing_is_seen_of_a_job_before_all_is_written_nor_left_of_one_that_is_
     let client = cluster.client();
     let spec = many(&cluster).await;
     let id = start(&client, &spec).await;
-    begun(&client, &id).await;
+    started(&client, &id).await;
     assert_eq!(client.list_all(&native("out"), "").await.unwrap(), []);
     assert!(!aside(cluster.dir()).is_empty());
     client.stop_job(&id).await.unwrap();
     let status = over(&client, &id).await;
     assert_eq!((status.state, status.total_objects), (JobState::Stopped, 300));
-    wait::until("what lay aside is gone", SOON, || aside(cluster.dir()).is_empty());
+    wait::until("what lay aside is gone", TIMEOUT, || aside(cluster.dir()).is_empty());
     assert_eq!(client.list_all(&native("out"), "").await.unwrap(), []);
 
     // The same job again writes all of them.
@@ -513,7 +513,7 @@ async fn a_target_that_is_lost_for_a_while_costs_a_pause() {
     let client = cluster.client();
     let spec = many(&cluster).await;
     let id = start(&client, &spec).await;
-    begun(&client, &id).await;
+    started(&client, &id).await;
     let runs = runner(&cluster, &id);
     let other = cluster.targets.iter().find(|t| t.id != runs).unwrap();
     cluster.kill9(&other.id);
@@ -531,7 +531,7 @@ async fn a_job_whose_target_dies_fails_and_leaves_nothing() {
     let cluster = Cluster::plain();
     let client = cluster.client();
     let id = start(&client, &many(&cluster).await).await;
-    begun(&client, &id).await;
+    started(&client, &id).await;
     let runs = runner(&cluster, &id);
     cluster.kill9(&runs);
     cluster.restart(&runs);
@@ -539,7 +539,7 @@ async fn a_job_whose_target_dies_fails_and_leaves_nothing() {
     assert_eq!(status.state, JobState::Failed);
     assert!(status.messages[0].contains(&runs), "{:?}", status.messages);
     assert_eq!(client.list_all(&native("out"), "").await.unwrap(), []);
-    wait::until("what lay aside is gone", SOON, || aside(cluster.dir()).is_empty());
+    wait::until("what lay aside is gone", TIMEOUT, || aside(cluster.dir()).is_empty());
 }
 
 /// The target that runs a job.

@@ -40,7 +40,7 @@ async fn coded(cluster: &Cluster, name: &str, slices: &str) -> Bucket {
     let bucket = native(name);
     cluster.client().create_bucket(&bucket, None).await.unwrap();
     set(cluster, name, &format!("ec={slices},16KiB"));
-    wait::until("the bucket is coded", MENDED, || cluster.map().state.is_settled());
+    wait::until("the bucket is coded", MENDED, || cluster.map().state.is_rebalance_complete());
     bucket
 }
 
@@ -58,7 +58,7 @@ fn records(objects: &Objects, data: usize, parity: usize) -> u64 {
 
 /// Waits until nobody misses anything, and until targets report so many records.
 async fn mended(cluster: &Cluster, client: &Client, records: u64) {
-    wait::until("nobody misses anything", MENDED, || cluster.map().state.is_calm());
+    wait::until("nobody misses anything", MENDED, || cluster.map().state.is_quiescent());
     there_are(client, records).await;
 }
 
@@ -176,7 +176,7 @@ async fn writers_go_on_while_a_target_dies_and_nothing_acknowledged_is_lost() {
     history.check(&client, &bucket, "while it is dead").await;
     cluster.restart(&victim);
     history.check(&client, &bucket, "when it is back").await;
-    wait::until("nobody misses anything", MENDED, || cluster.map().state.is_calm());
+    wait::until("nobody misses anything", MENDED, || cluster.map().state.is_quiescent());
     let listed: Objects = client
         .list_all(&bucket, "")
         .await
@@ -338,7 +338,7 @@ async fn settings_that_cannot_be_are_refused_and_slices_are_seen_nowhere() {
     assert_eq!(answer.status, 400, "{}", answer.text());
 
     assert_eq!(patch(json!({"ec": ec(1, 1)})).status, 200);
-    wait::until("the bucket is coded", MENDED, || cluster.map().state.is_settled());
+    wait::until("the bucket is coded", MENDED, || cluster.map().state.is_rebalance_complete());
     let versions = patch(json!({"mirror": {"enabled": true}}));
     assert!(versions.status == 400 && versions.text().contains("coded"), "{}", versions.text());
     client.put(&bucket, "large", content("large", 400_000), None).await.unwrap();
@@ -395,7 +395,7 @@ async fn a_damaged_slice_is_never_used_and_a_scrub_has_it_made_again() {
     let got = client.get_bytes(&bucket, "read", None).await.unwrap();
     assert_same("read", &got, &content("read", size));
     cluster.restart(&owner);
-    wait::until("nobody misses anything", MENDED, || cluster.map().state.is_calm());
+    wait::until("nobody misses anything", MENDED, || cluster.map().state.is_quiescent());
     cluster.kill9(holders(&cluster, &bucket, "lost")[0].as_str());
     let impatient = cluster.client_with_deadline(Duration::from_secs(8));
     let e = impatient.get_bytes(&bucket, "lost", None).await.unwrap_err();

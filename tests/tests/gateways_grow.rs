@@ -11,7 +11,7 @@ use forebay_tests::{Cluster, Options, http, wait};
 
 use crate::leader::{BUCKET, SIZE, knows, read, try_create};
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One gateway, two targets, and a bucket with objects.
 async fn one() -> (Cluster, Vec<String>) {
@@ -43,7 +43,7 @@ fn create(gateway: &NodeHandle, bucket: &str) -> u16 {
 fn remove(through: &NodeHandle, id: &str) -> http::Answer {
     let body = serde_json::json!({"action": "decommission-node", "value": {"sid": id}});
     let asked = http::request("PUT", &format!("{}/v1/cluster", through.url)).json(&body);
-    asked.within(SOON).send()
+    asked.within(TIMEOUT).send()
 }
 
 /// Ids of the gateways in the map of one of them.
@@ -55,7 +55,7 @@ fn gateways_of(cluster: &Cluster, gateway: &NodeHandle) -> Vec<String> {
 /// The one of `gateways` that all of them take for the leader.
 fn leader(cluster: &Cluster, gateways: &[&NodeHandle]) -> usize {
     let mut found = None;
-    wait::until("the gateways agree on a leader", SOON, || {
+    wait::until("the gateways agree on a leader", TIMEOUT, || {
         let mut said =
             gateways.iter().map(|gateway| cluster.map_of(&gateway.url).map(|m| m.primary));
         let first = said.next().flatten();
@@ -101,7 +101,7 @@ impl Load {
 
     fn wait_for(&self, more: usize) {
         let enough = self.done.load(Ordering::SeqCst) + more;
-        wait::until("the load goes on", SOON, || self.done.load(Ordering::SeqCst) >= enough);
+        wait::until("the load goes on", TIMEOUT, || self.done.load(Ordering::SeqCst) >= enough);
     }
 
     fn assert_none_failed(self) {
@@ -130,16 +130,18 @@ async fn one_gateway_becomes_three_under_load_and_the_first_may_die() {
     cluster.kill9(&first.id);
     for (n, gateway) in [&second, &third].into_iter().enumerate() {
         let bucket = format!("after{n}");
-        wait::until("changes go on", SOON, || matches!(create(gateway, &bucket), 200 | 409));
+        wait::until("changes go on", TIMEOUT, || matches!(create(gateway, &bucket), 200 | 409));
         assert!(knows(&second.url, &bucket) && knows(&third.url, &bucket));
     }
-    wait::until("the dead one is known as such", SOON, || !is_alive(&cluster, &second, &first.id));
+    wait::until("the dead one is known as such", TIMEOUT, || {
+        !is_alive(&cluster, &second, &first.id)
+    });
     client.put(&native("after1"), "new", content("new", SIZE), None).await.unwrap();
     assert!(names.iter().all(|name| read(&second.url, name).is_ok()));
     // It comes back with its own configuration, which names itself alone.
     cluster.launch(&first, "");
-    wait::until("the first is back", SOON, || is_alive(&cluster, &third, &first.id));
-    wait::until("it knows what came meanwhile", SOON, || knows(&first.url, "after1"));
+    wait::until("the first is back", TIMEOUT, || is_alive(&cluster, &third, &first.id));
+    wait::until("it knows what came meanwhile", TIMEOUT, || knows(&first.url, "after1"));
     assert_eq!(create(&first, "through-it"), 200);
     assert!(knows(&second.url, "through-it") && knows(&third.url, "through-it"));
 }
@@ -165,13 +167,13 @@ async fn the_leader_is_removed_and_another_one_leads() {
     // Asked of the one that goes itself.
     let answer = remove(all[led], &all[led].id);
     assert_eq!(answer.status, 200, "{}", answer.text());
-    wait::until("its process ends", SOON, || !is_running(pid));
+    wait::until("its process ends", TIMEOUT, || !is_running(pid));
     for gateway in &rest {
-        wait::until("the map is without it", SOON, || {
+        wait::until("the map is without it", TIMEOUT, || {
             !gateways_of(&cluster, gateway).contains(&all[led].id)
         });
         assert!(names.iter().all(|name| read(&gateway.url, name).is_ok()));
-        wait::until("changes go on", SOON, || {
+        wait::until("changes go on", TIMEOUT, || {
             matches!(create(gateway, &format!("after-{}", gateway.id)), 200 | 409)
         });
     }
@@ -189,7 +191,7 @@ async fn a_dead_gateway_is_removed_and_replaced_and_its_return_disturbs_nothing(
     assert!(refused.text().contains("cannot be taken out"), "{}", refused.text());
     assert_eq!(gateways_of(&cluster, &first).len(), 3);
     assert_eq!(remove(&second, &third.id).status, 200);
-    wait::until("the other one knows", SOON, || {
+    wait::until("the other one knows", TIMEOUT, || {
         gateways_of(&cluster, &first) == ["gateway-b", "gateway1"]
     });
 
@@ -201,10 +203,10 @@ async fn a_dead_gateway_is_removed_and_replaced_and_its_return_disturbs_nothing(
     cluster.launch(&third, "");
     let log = cluster.dir().join(&third.id).join("log");
     let said = || std::fs::read_to_string(&log).unwrap();
-    wait::until("it says what happened", SOON, || {
+    wait::until("it says what happened", TIMEOUT, || {
         said().contains("was removed from the cluster's gateways") && said().contains("meta.redb")
     });
-    wait::until("it ends", SOON, || !is_running(cluster.pid(&third.id)));
+    wait::until("it ends", TIMEOUT, || !is_running(cluster.pid(&third.id)));
     load.wait_for(20);
     load.assert_none_failed();
     assert_eq!(leader(&cluster, &three), led);
@@ -215,7 +217,7 @@ async fn a_dead_gateway_is_removed_and_replaced_and_its_return_disturbs_nothing(
     // As a new one it may come again.
     std::fs::remove_file(cluster.dir().join(&third.id).join("state/meta.redb")).unwrap();
     cluster.launch(&third, "");
-    wait::until("it is one of four", SOON, || gateways_of(&cluster, &third).len() == 4);
+    wait::until("it is one of four", TIMEOUT, || gateways_of(&cluster, &third).len() == 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -226,13 +228,13 @@ async fn a_gateway_that_came_later_and_lost_its_disk_gets_all_of_it_again() {
     std::fs::remove_file(cluster.dir().join(&third.id).join("state/meta.redb")).unwrap();
     assert_eq!(create(&first, "meanwhile"), 200);
     cluster.launch(&third, "");
-    wait::until("it knows what came meanwhile", SOON, || knows(&third.url, "meanwhile"));
-    wait::until("it is ready", SOON, || is_ready(&third));
+    wait::until("it knows what came meanwhile", TIMEOUT, || knows(&third.url, "meanwhile"));
+    wait::until("it is ready", TIMEOUT, || is_ready(&third));
     assert!(is_alive(&cluster, &first, &third.id));
     assert!(names.iter().all(|name| read(&third.url, name).is_ok()));
     // It votes when it is ready: with it, a majority is left.
     cluster.kill9(&second.id);
-    wait::until("two agree", SOON, || create(&third, "by-two") == 200);
+    wait::until("two agree", TIMEOUT, || create(&third, "by-two") == 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,7 +247,7 @@ async fn the_only_gateway_is_not_removed() {
     let (text, code) = cluster.cli(&["node", "remove", "gateway-b"]);
     assert_eq!(code, 0, "{text}");
     assert_eq!(gateways_of(&cluster, &cluster.gateways[0]), ["gateway1"]);
-    wait::until("it stops answering", SOON, || {
+    wait::until("it stops answering", TIMEOUT, || {
         http::request("GET", &format!("{}/healthz", second.url)).try_send().is_err()
     });
     assert_eq!(create(&cluster.gateways[0], "alone-again"), 200);

@@ -11,7 +11,7 @@ use forebay_tests::cluster::{google, native};
 use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::{Cluster, FakeGcs, Options, Shared, http, wait};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct OnGcs {
     cluster: Cluster,
@@ -40,7 +40,7 @@ impl OnGcs {
 
     /// Object reads that the emulator has logged; waits until there are as many as expected.
     fn reads(&self, bucket: &str, expected: u64) -> u64 {
-        wait::until("its log has the reads", SOON, || self.gcs.reads(bucket) >= expected);
+        wait::until("its log has the reads", TIMEOUT, || self.gcs.reads(bucket) >= expected);
         self.gcs.reads(bucket)
     }
 }

@@ -20,7 +20,7 @@ fn cluster() -> Arc<Cluster> {
     CLUSTER.get(Cluster::plain)
 }
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn every_name_and_size_comes_back_as_it_was_put() {
@@ -208,10 +208,10 @@ async fn a_client_that_leaves_in_the_middle_of_a_put_leaves_nothing() {
 
     let mut stream = begin_put(&cluster, "gone", "never", 32 << 20);
     stream.write_all(&content("never", 8 << 20)).unwrap();
-    wait::until("the target writes what it gets", SOON, || big_files(&cluster) != before);
+    wait::until("the target writes what it gets", TIMEOUT, || big_files(&cluster) != before);
     drop(stream);
 
-    wait::until("nothing of it is left on disk", SOON, || big_files(&cluster) == before);
+    wait::until("nothing of it is left on disk", TIMEOUT, || big_files(&cluster) == before);
     let missing = client.get_bytes(&bucket, "never", None).await.unwrap_err();
     assert_eq!(missing.code(), ErrorCode::ObjectNotFound);
     assert_eq!(client.list_all(&bucket, "").await.unwrap().len(), 1);
@@ -267,7 +267,7 @@ async fn every_gateway_answers_for_the_whole_cluster() {
     let got = http::request("GET", &format!("{second}/v1/objects/both/x")).follow();
     assert_eq!((got.status, got.body.as_slice()), (200, b"bytes".as_slice()));
     client.destroy_bucket(&bucket).await.unwrap();
-    wait::until("the second gateway has heard of it", SOON, || {
+    wait::until("the second gateway has heard of it", TIMEOUT, || {
         http::get(&format!("{second}/v1/objects/both/x")).status == 404
     });
 }

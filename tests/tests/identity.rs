@@ -10,7 +10,7 @@ use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::{Options, http, ports, wait};
 
 const SIZE: usize = 3_000;
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A node that a test configures and starts by hand.
 struct Stray {
@@ -51,7 +51,7 @@ impl Stray {
 
     /// The exit code and what the process wrote.
     fn end(&mut self) -> (Option<i32>, String) {
-        let status = wait_for_end(&mut self.child, SOON);
+        let status = wait_for_end(&mut self.child, TIMEOUT);
         let log = fs::read_to_string(&self.log).unwrap();
         assert!(status.is_some(), "it goes on:\n{log}");
         (status.and_then(|status| status.code()), log)
@@ -149,7 +149,7 @@ async fn a_disk_of_another_target_or_another_cluster_is_rejected() {
     let target = cluster.targets[0].clone();
     let disk = cluster.dir().join(&target.id).join("disk1");
     let noted = disk.join(".forebay/disk.json");
-    wait::until("the disk has the id of its cluster", SOON, || {
+    wait::until("the disk has the id of its cluster", TIMEOUT, || {
         fs::read_to_string(&noted).unwrap().contains("\"cluster\"")
     });
     assert_eq!(cluster.stop().code(), Some(0));

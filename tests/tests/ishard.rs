@@ -15,7 +15,7 @@ use forebay_tests::{Cluster, Minio, Options, http, wait};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Annotations beside images of two classes, in the layout of ImageNet.
 const IMAGENET: [(&str, usize); 10] = [
@@ -104,7 +104,7 @@ async fn all_objects(client: &Client, bucket: &Bucket) -> BTreeMap<String, Vec<u
 }
 
 async fn over(client: &Client, id: &str) -> JobStatus {
-    wait::until_async("the job is over", SOON * 2, || async {
+    wait::until_async("the job is over", TIMEOUT * 2, || async {
         client.job(id).await.unwrap().is_over()
     })
     .await;
@@ -328,7 +328,7 @@ async fn a_cancelled_job_leaves_whole_shards_and_makes_no_more() {
     let client = cluster.client();
     let spec = many(&cluster, 400, 200_000).await;
     let id = client.start_ishard(&spec).await.unwrap();
-    wait::until_async("some shards are there", SOON, || async {
+    wait::until_async("some shards are there", TIMEOUT, || async {
         client.list_all(&native("out"), "").await.unwrap().len() > 3
     })
     .await;

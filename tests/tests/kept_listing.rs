@@ -15,7 +15,7 @@ use forebay_tests::{Cluster, Gate, Minio, Options, minio, wait};
 use futures::{StreamExt, stream};
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn names(client: &Client, bucket: &Bucket, prefix: &str) -> Vec<String> {
     let listed = client.list_all(bucket, prefix).await.unwrap();
@@ -90,7 +90,7 @@ async fn the_second_listing_asks_the_cloud_nothing_and_has_what_we_wrote_since()
     assert_eq!((theirs(&[]), theirs(&["--fresh"])), (1, 2));
     minio.put("kept", "d/00002-theirs", b"theirs".to_vec()).await;
     client.set_bucket(&bucket, json!({"cloud": {"list_max_age_ms": 700}})).await.unwrap();
-    wait::until_async("the listing is too old", SOON, || async {
+    wait::until_async("the listing is too old", TIMEOUT, || async {
         names(&client, &bucket, "").await.contains(&"d/00002-theirs".to_owned())
     })
     .await;
@@ -149,7 +149,7 @@ async fn a_sync_drops_copies_of_what_is_gone_and_fetches_what_changed() {
     let before = minio.count("GetObject");
 
     let id = client.start_sync(&bucket, &whole()).await.unwrap();
-    wait::until_async("the sync is over", SOON, || async {
+    wait::until_async("the sync is over", TIMEOUT, || async {
         client.job(&id).await.unwrap().is_over()
     })
     .await;
@@ -161,7 +161,7 @@ async fn a_sync_drops_copies_of_what_is_gone_and_fetches_what_changed() {
     let here: Vec<&str> = page.entries.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(here, all[10..].iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(client.get_bytes(&bucket, &all[12], None).await.unwrap(), "changed");
-    wait::until("MinIO has counted its reads", SOON, || minio.count("GetObject") >= before + 5);
+    wait::until("MinIO has counted its reads", TIMEOUT, || minio.count("GetObject") >= before + 5);
     assert_eq!(minio.count("GetObject") - before, 5, "only what changed was read again");
 }
 

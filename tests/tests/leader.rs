@@ -11,7 +11,7 @@ use forebay_tests::http::Answer;
 use forebay_tests::{Cluster, Options, http, wait};
 
 pub(crate) const SIZE: usize = 20_000;
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const BUCKET: &str = "before";
 
 /// Three gateways, three targets, and a bucket with objects.
@@ -29,7 +29,7 @@ async fn three() -> (Cluster, Vec<String>) {
 /// Id of the gateway that leads, once all `gateways` (ids) agree on one of them.
 fn leader(cluster: &Cluster, gateways: &[String]) -> String {
     let mut found = None;
-    wait::until("the gateways agree on a leader", SOON, || {
+    wait::until("the gateways agree on a leader", TIMEOUT, || {
         let mut said = gateways
             .iter()
             .map(|id| cluster.map_of(&url(cluster, id)).map(|map| map.primary.to_string()));
@@ -103,7 +103,7 @@ impl Readers {
 
     fn wait_for(&self, more: usize) {
         let enough = self.done.load(Ordering::SeqCst) + more;
-        wait::until("reads go on", SOON, || self.done.load(Ordering::SeqCst) >= enough);
+        wait::until("reads go on", TIMEOUT, || self.done.load(Ordering::SeqCst) >= enough);
     }
 
     fn assert_none_failed(self) {
@@ -128,7 +128,7 @@ async fn the_death_of_the_leader_fails_no_read_and_another_takes_over() {
     for (i, gateway) in urls.iter().enumerate() {
         assert!(knows(gateway, BUCKET));
         let made = format!("after{i}");
-        wait::until("a bucket can be created again", SOON, || {
+        wait::until("a bucket can be created again", TIMEOUT, || {
             matches!(create(gateway, &made).status, 200 | 409)
         });
         assert!(urls.iter().all(|gateway| knows(gateway, &made)), "both know {made}");
@@ -139,13 +139,15 @@ async fn the_death_of_the_leader_fails_no_read_and_another_takes_over() {
         let state = cluster.map_of(gateway).unwrap().state;
         state.nodes.values().filter(|n| !n.alive).map(|n| n.id.to_string()).collect()
     };
-    wait::until("both have it dead", SOON, || urls.iter().all(|url| dead(url) == [killed.clone()]));
+    wait::until("both have it dead", TIMEOUT, || {
+        urls.iter().all(|url| dead(url) == [killed.clone()])
+    });
     readers.wait_for(50);
     readers.assert_none_failed();
 
     cluster.restart(&killed);
     let back = url(&cluster, &killed);
-    wait::until("it knows what was made meanwhile", SOON, || knows(&back, "after1"));
+    wait::until("it knows what was made meanwhile", TIMEOUT, || knows(&back, "after1"));
     for name in &names {
         read(&back, name).unwrap();
     }
@@ -153,7 +155,7 @@ async fn the_death_of_the_leader_fails_no_read_and_another_takes_over() {
     assert!(urls.iter().all(|gateway| knows(gateway, "through-it")));
     // It votes again: with it, a majority is left when another one dies.
     cluster.kill9(&others[0]);
-    wait::until("the two that are left agree", SOON, || create(&back, "by-two").status == 200);
+    wait::until("the two that are left agree", TIMEOUT, || create(&back, "by-two").status == 200);
     assert!(knows(&urls[1], "by-two"));
 }
 
@@ -201,7 +203,7 @@ async fn the_last_of_three_gateways_answers_reads_and_changes_nothing() {
     assert_eq!(answer.status, 503, "others may decide who answers for it: {}", answer.text());
     assert!(answer.header("retry-after").is_some());
     cluster.restart(&gone[0]);
-    wait::until("two make a majority", SOON, || create(&gateway, "third").status == 200);
+    wait::until("two make a majority", TIMEOUT, || create(&gateway, "third").status == 200);
     assert!(knows(&url(&cluster, &gone[0]), "third"));
     for name in &names {
         read(&gateway, name).unwrap();
@@ -250,5 +252,7 @@ async fn a_gateway_that_lost_its_metadata_gets_all_of_it_again() {
     assert_eq!(leader(&cluster, &all(&cluster)), leading);
     let third = without(&without(&all(&cluster), &leading), &lost)[0].clone();
     cluster.kill9(&third);
-    wait::until("the two that are left agree", SOON, || create(&gateway, "by-two").status == 200);
+    wait::until("the two that are left agree", TIMEOUT, || {
+        create(&gateway, "by-two").status == 200
+    });
 }

@@ -9,12 +9,12 @@ use forebay_tests::cluster::{Process, command, native, wait_for_end};
 use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::{Cluster, http, wait};
 
-const SOON: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Kills a target and empties its disks.
 fn lose_disks(cluster: &Cluster, id: &str) {
     cluster.kill9(id);
-    wait::until("the map has it dead", SOON, || !cluster.is_alive(id));
+    wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive(id));
     let text = std::fs::read_to_string(cluster.dir().join("dev.json")).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let target = json["targets"].as_array().unwrap().iter().find(|t| t["id"] == id).unwrap();
@@ -46,7 +46,7 @@ async fn empty_disks_under_a_known_id_are_refused_until_what_it_had_is_given_up(
         let mut start = command(["target", "--config", config.to_str().unwrap()]);
         let child = start.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut process = Process(child);
-        let status = wait_for_end(&mut process.0, SOON).expect("it ends by itself");
+        let status = wait_for_end(&mut process.0, TIMEOUT).expect("it ends by itself");
         let mut said = String::new();
         std::io::Read::read_to_string(process.0.stderr.as_mut().unwrap(), &mut said).unwrap();
         assert_eq!(status.code(), Some(2), "{said}");
@@ -71,8 +71,8 @@ async fn empty_disks_under_a_known_id_are_refused_until_what_it_had_is_given_up(
     let (text, code) = cluster.cli(&["node", "remove", &lost.id, "--lost"]);
     assert_eq!(code, 0, "{text}");
     cluster.launch(&lost, "");
-    wait::until("it is a member again", SOON, || cluster.is_alive(&lost.id));
-    wait::until("all is in its place", SOON, || cluster.map().state.is_calm());
+    wait::until("it is a member again", TIMEOUT, || cluster.is_alive(&lost.id));
+    wait::until("all is in its place", TIMEOUT, || cluster.map().state.is_quiescent());
     for name in &gone {
         let missing = client.get_bytes(&bucket, name, None).await.unwrap_err();
         assert_eq!(missing.code(), ErrorCode::ObjectNotFound, "{name} was given up");
@@ -100,7 +100,7 @@ async fn empty_disks_are_filled_again_where_all_objects_have_copies_elsewhere() 
     let lost = cluster.targets[1].clone();
     lose_disks(&cluster, &lost.id);
     cluster.restart(&lost.id);
-    wait::until("all have their copies", SOON, || cluster.map().state.is_calm());
+    wait::until("all have their copies", TIMEOUT, || cluster.map().state.is_quiescent());
     for name in &names {
         assert_same(
             name,

@@ -11,7 +11,7 @@ use forebay_tests::{Cluster, Minio, Options, http, wait};
 use futures::StreamExt;
 
 const SIZE: usize = 20_000;
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads all samples once, in batches of 32; calls `at_half` in the middle of a batch.
 async fn epoch(client: &Client, bucket: &Bucket, names: &[String], at_half: impl FnOnce()) {
@@ -49,7 +49,7 @@ async fn survives_a_kill(cluster: &Cluster, bucket: &Bucket, names: &[String]) {
     // The one that owns the last sample, so that some of its samples are still to come.
     let victim = cluster.owner(bucket, names.last().unwrap()).id;
     epoch(&client, bucket, names, || cluster.kill9(&victim)).await;
-    wait::until("the map has it dead", SOON, || !cluster.is_alive(&victim));
+    wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive(&victim));
     epoch(&client, bucket, names, || {}).await;
 
     cluster.restart(&victim);
@@ -101,7 +101,7 @@ async fn native_objects_of_a_dead_target_are_503_until_it_is_back() {
         names.iter().partition(|name| cluster.owner(&bucket, name).id == victim);
     assert!(!lost.is_empty() && !kept.is_empty());
     cluster.kill9(&victim);
-    wait::until("the map has it dead", SOON, || !cluster.is_alive(&victim));
+    wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive(&victim));
 
     for name in &kept {
         let got = client.get_bytes(&bucket, name, None).await.unwrap();
@@ -161,7 +161,7 @@ async fn a_copy_that_a_stand_in_overtook_is_not_served_after_the_return() {
     assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "old");
     let victim = cluster.owner(&bucket, "x").id;
     cluster.kill9(&victim);
-    wait::until("the map has it dead", SOON, || !cluster.is_alive(&victim));
+    wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive(&victim));
     // A stand-in owner takes the write, and passes it on to the backend.
     client.put(&bucket, "x", "newer", None).await.unwrap();
     assert_eq!(std::fs::read(root.path().join("x")).unwrap(), b"newer");

@@ -13,7 +13,7 @@ use forebay_tests::{Cluster, Options, Shared, wait};
 use serde_json::json;
 use tempfile::TempDir;
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct World {
     cluster: Cluster,
@@ -82,7 +82,7 @@ impl World {
             assert_eq!(answer.status, 200, "{}", answer.text());
             answer.json()
         };
-        wait::until("the job is over", SOON, || ask()["end_time"] != 0);
+        wait::until("the job is over", TIMEOUT, || ask()["end_time"] != 0);
         ask()
     }
 }

@@ -11,7 +11,7 @@ use forebay_tests::web::{Reply, Web};
 use forebay_tests::{Cluster, Options, http, ports, s3, wait};
 use serde_json::Value;
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a command printed on both streams, and its exit code.
 fn run(cluster: &Cluster, args: &[&str]) -> (String, i32) {
@@ -32,7 +32,7 @@ async fn a_drained_target_and_a_dead_one_with_native_objects_are_reported() {
     for name in names(10) {
         client.put(&bucket, &name, content(&name, 2000), None).await.unwrap();
     }
-    wait::until("all targets have reported", SOON, || run(&cluster, &["doctor"]).1 == 0);
+    wait::until("all targets have reported", TIMEOUT, || run(&cluster, &["doctor"]).1 == 0);
     let (away, left) = (&cluster.targets[1].id, &cluster.targets[0].id);
     let (text, code) = run(&cluster, &["node", "drain", away, "--wait"]);
     assert!(code == 0 && text.contains("is drained"), "{code}: {text}");
@@ -51,7 +51,7 @@ async fn a_drained_target_and_a_dead_one_with_native_objects_are_reported() {
     assert_eq!(http::metric(&metrics, "forebay_cluster_nodes{", &drained), 1.0, "{metrics}");
 
     cluster.kill9(left);
-    wait::until("the map has it dead", SOON, || !cluster.is_alive(left));
+    wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive(left));
     let (text, code) = run(&cluster, &["doctor"]);
     assert!(
         code == 1 && text.contains("objects cannot be read in ais://only-here"),
@@ -66,11 +66,11 @@ fn gateways_without_a_majority_say_so() {
         let metrics = http::get(&format!("{}/metrics", cluster.endpoint)).text();
         metrics.lines().any(|line| line == "forebay_cluster_has_leader 1")
     };
-    wait::until("there is a leader", SOON, led);
+    wait::until("there is a leader", TIMEOUT, led);
     for gateway in &cluster.gateways[1..] {
         cluster.kill9(&gateway.id);
     }
-    wait::until("the last gateway notices", SOON, || !led());
+    wait::until("the last gateway notices", TIMEOUT, || !led());
     let (text, code) = run(&cluster, &["cluster", "info"]);
     assert!(code == 0 && text.contains("no majority of the gateways"), "{text}");
     let (text, code) = run(&cluster, &["doctor"]);
@@ -115,11 +115,11 @@ fn a_command_finds_its_endpoint_in_the_file_and_gives_up_soon_where_nobody_liste
     assert!(String::from_utf8_lossy(&listed).contains("ais://from-the-file"));
 
     let nobody = format!("http://127.0.0.1:{}", ports::free(1));
-    let begun = Instant::now();
+    let started = Instant::now();
     let output = command(["ls", "--endpoint", &nobody]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(7), "{text}");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     assert!(text.contains(&format!("cannot connect to {nobody}")), "{text}");
 }
 
@@ -154,7 +154,7 @@ fn a_wait_that_is_interrupted_says_that_the_job_goes_on_and_how_to_come_back() {
     let mut prefetch = command(["prefetch", "s3://cloud/", "--wait"]);
     prefetch.env("FOREBAY_ENDPOINT", &cluster.endpoint).stderr(Stdio::piped());
     let child = prefetch.spawn().unwrap();
-    wait::until("the job fetches", SOON, || fetched.load(Ordering::SeqCst));
+    wait::until("the job fetches", TIMEOUT, || fetched.load(Ordering::SeqCst));
     signal(child.id(), "INT");
     let ended = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&ended.stderr).into_owned();

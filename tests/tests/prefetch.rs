@@ -13,7 +13,7 @@ use forebay_tests::faulty_origin::Spoil;
 use forebay_tests::{Cluster, FaultyOrigin, Minio, Options, minio, wait};
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const SIZE: usize = 3000;
 
 /// A cluster whose cloud takes its time for every read.
@@ -80,7 +80,7 @@ async fn until(
     is: impl Fn(&JobStatus) -> bool,
 ) -> JobStatus {
     let is = &is;
-    wait::until_async(what, SOON, || async move {
+    wait::until_async(what, TIMEOUT, || async move {
         client.job(id).await.is_ok_and(|status| is(&status))
     })
     .await;
@@ -170,7 +170,7 @@ async fn a_prefetch_that_was_stopped_meanwhile_does_not_go_on() {
     until(&client, &id, "it has begun", |s| s.objects >= 8).await;
     let victim = on.cluster.targets[1].id.clone();
     on.cluster.kill9(&victim);
-    wait::until("the target counts as dead", SOON, || !on.cluster.is_alive(&victim));
+    wait::until("the target counts as dead", TIMEOUT, || !on.cluster.is_alive(&victim));
     client.stop_job(&id).await.unwrap();
     on.cluster.restart(&victim);
     let status = until(&client, &id, "it is over", JobStatus::is_over).await;

@@ -33,8 +33,10 @@ async fn filled(client: &Client, bucket: &str, names: &[String], size: usize) ->
     bucket
 }
 
-fn settled(cluster: &Cluster) {
-    wait::until("all objects are where they belong", MOVED, || cluster.map().state.is_settled());
+fn wait_rebalanced(cluster: &Cluster) {
+    wait::until("all objects are where they belong", MOVED, || {
+        cluster.map().state.is_rebalance_complete()
+    });
 }
 
 /// Objects on all targets, as they report it; the one that is named alone if it is.
@@ -88,7 +90,7 @@ async fn a_target_joins_under_load_without_a_failed_request_and_gets_its_share()
 
     let fifth = cluster.add_target("target-05").id;
     let placed = cluster.map().state.targets_changed;
-    settled(&cluster);
+    wait_rebalanced(&cluster);
     let after = reads.load(Ordering::Relaxed);
     wait::until("reads go on", MOVED, || reads.load(Ordering::Relaxed) > after + 20);
     writers.assert_none_failed();
@@ -144,7 +146,7 @@ async fn deletes_and_overwrites_while_objects_move_stay_as_they_were_done() {
     let names = names(300);
     let bucket = filled(&client, "changing", &names, SIZE).await;
     cluster.add_target("target-05");
-    assert!(!cluster.map().state.is_settled());
+    assert!(!cluster.map().state.is_rebalance_complete());
     let mut last = Last::new();
     for (n, name) in names.iter().enumerate() {
         let new = content(&format!("{name}, again"), 5_000);
@@ -173,7 +175,7 @@ async fn deletes_and_overwrites_while_objects_move_stay_as_they_were_done() {
         check_one(&client, &bucket, &last, name, &format!("while objects move, {n}")).await;
     }
     let job = format!("g{}", cluster.map().state.targets_changed);
-    settled(&cluster);
+    wait_rebalanced(&cluster);
     let job = client.job(&job).await.unwrap();
     assert!(job.objects > 0, "some of 30 objects belong to the fifth target");
     check(&client, &bucket, &last, "after they moved").await;
@@ -194,15 +196,15 @@ async fn a_rebalance_goes_on_after_a_target_was_killed_in_the_middle() {
     cluster.add_target("target-03");
     let job = format!("g{}", cluster.map().state.targets_changed);
     let moved = async || client.job(&job).await.map_or(0, |job| job.objects);
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while moved().await < 3 {
-        assert!(begun.elapsed() < MOVED, "nothing moves");
+        assert!(started.elapsed() < MOVED, "nothing moves");
     }
     let victim = cluster.targets[0].id.clone();
     cluster.kill9(&victim);
-    assert!(!cluster.map().state.is_settled(), "it was over before the kill");
+    assert!(!cluster.map().state.is_rebalance_complete(), "it was over before the kill");
     cluster.restart(&victim);
-    settled(&cluster);
+    wait_rebalanced(&cluster);
     let last: Last = names.iter().map(|name| (name.clone(), Some(content(name, size)))).collect();
     check(&client, &bucket, &last, "after the end").await;
     let all = names.len() as u64;
@@ -271,7 +273,7 @@ async fn a_target_is_drained_given_back_and_removed_with_nothing_lost() {
     assert!(state.owning_targets().all(|n| n.id.as_str() != id));
 
     node(&cluster, &["uncordon", id]);
-    settled(&cluster);
+    wait_rebalanced(&cluster);
     empty(false).await;
     check(&client, &bucket, &last, "given back").await;
 
@@ -279,7 +281,7 @@ async fn a_target_is_drained_given_back_and_removed_with_nothing_lost() {
     node(&cluster, &["remove", id, "--wait"]);
     wait::until("its process has ended", MOVED, || !is_running(pid));
     let state = cluster.map().state;
-    assert!(state.nodes.keys().all(|n| n.as_str() != id) && state.is_settled());
+    assert!(state.nodes.keys().all(|n| n.as_str() != id) && state.is_rebalance_complete());
     check(&client, &bucket, &last, "removed").await;
 }
 
@@ -303,7 +305,7 @@ async fn the_last_target_cannot_be_drained_and_a_dead_one_is_given_up_only_on_re
     assert_eq!(cluster.map().state.targets().count(), 1);
     let answer = act("start-maintenance", serde_json::json!({ "sid": stays }));
     assert_eq!(answer.status, 409, "{}", answer.text());
-    settled(&cluster);
+    wait_rebalanced(&cluster);
     let left = client.list_all(&native("given-up"), "").await.unwrap();
     assert!(!left.is_empty() && left.len() < names.len(), "{}", left.len());
 }

@@ -107,7 +107,7 @@ async fn an_object_replaced_there_is_seen_where_freshness_is_always() {
 
 /// The ETag by HEAD, and the version by HEAD, with the bytes, and in a listing: v1 sends the first in answer
 /// to HEAD alone.
-async fn told(near: &Cluster, bucket: &Bucket, name: &str) -> [(String, String); 3] {
+async fn described(near: &Cluster, bucket: &Bucket, name: &str) -> [(String, String); 3] {
     let url = format!("{}/v1/objects/{}/{name}?namespace=%40far%23", near.endpoint, bucket.name);
     let of = |method: &str| {
         let answer = http::request(method, &url).follow();
@@ -152,7 +152,7 @@ async fn an_object_has_one_etag_before_and_after_the_other_cluster_caches_it() {
     // Now both clusters have a copy, the other one with a checksum of its own.
     assert_eq!(here.get_bytes(&bucket, "x", None).await.unwrap(), "first");
     assert_eq!(far.client().get_bytes(&native("behind"), "x", None).await.unwrap(), "first");
-    let first = told(&near, &bucket, "x").await;
+    let first = described(&near, &bucket, "x").await;
     for (etag, version) in &first {
         assert_eq!((etag, version), (&cold, &first[0].1), "{first:?}");
     }
@@ -161,7 +161,7 @@ async fn an_object_has_one_etag_before_and_after_the_other_cluster_caches_it() {
     // A copy that the other cluster drops, and one that it never had, change nothing.
     let selection = Selection::Names(vec!["x".into()]);
     assert_eq!(run_job(&far, JobKind::Evict, &native("behind"), selection).await, 1);
-    assert_eq!(told(&near, &bucket, "x").await, first);
+    assert_eq!(described(&near, &bucket, "x").await, first);
     assert_eq!(fetched(), 1.0);
 
     std::fs::write(folder.join("x"), "second").unwrap();

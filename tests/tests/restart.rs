@@ -10,7 +10,7 @@ use forebay_tests::cluster::{self, Cluster, Process, folder_backend, native, wai
 use forebay_tests::data::{assert_same, content, fill_folder, names};
 use forebay_tests::{Options, http, ports, wait};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn a_stopped_cluster_starts_again_with_its_buckets_and_objects() {
@@ -115,7 +115,7 @@ async fn a_killed_gateway_comes_back_with_what_it_knew() {
     // Who knows the map needs no gateway to read.
     assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "bytes");
     cluster.restart("gateway1");
-    wait::until("all targets have found it again", SOON, || {
+    wait::until("all targets have found it again", TIMEOUT, || {
         cluster.targets.iter().all(|target| cluster.is_alive(&target.id))
     });
     let after = cluster.map().state;
@@ -138,7 +138,7 @@ async fn a_node_can_be_started_the_moment_after_it_was_killed() {
         cluster::signal(killed, "KILL");
         // No wait: its port and its disks may not be free yet.
         cluster.restart(id);
-        wait::until("another process runs the node", SOON, || cluster.pid(id) != killed);
+        wait::until("another process runs the node", TIMEOUT, || cluster.pid(id) != killed);
         assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "bytes");
     }
 }
@@ -172,7 +172,7 @@ fn nodes_end_with_the_process_that_started_them() {
     let args = ["dev", "--targets", "2", "--port", &port.to_string(), "--dir"];
     let mut dev = spawn(cluster::command(args).arg(dir.path()));
     let description = dir.path().join("dev.json");
-    wait::until("dev.json is there", SOON, || description.exists());
+    wait::until("dev.json is there", TIMEOUT, || description.exists());
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&description).unwrap()).unwrap();
     let list = |key: &str| json[key].as_array().unwrap().clone();
@@ -195,7 +195,9 @@ fn nodes_end_with_the_process_that_started_them() {
 
     dev.0.kill().unwrap();
     dev.0.wait().unwrap();
-    wait::until("all nodes are gone", SOON, || pids.iter().all(|&pid| !cluster::is_running(pid)));
+    wait::until("all nodes are gone", TIMEOUT, || {
+        pids.iter().all(|&pid| !cluster::is_running(pid))
+    });
 }
 
 #[test]
@@ -206,7 +208,7 @@ fn dev_describes_itself_and_is_ready_within_five_seconds() {
     let mut dev = cluster::command(["dev", "--gateways", "1", "--targets", "3", "--disks", "2"]);
     let mut dev = spawn(dev.args(["--port", &port.to_string(), "--dir"]).arg(dir.path()));
     let description = dir.path().join("dev.json");
-    wait::until("dev.json is there", SOON, || description.exists());
+    wait::until("dev.json is there", TIMEOUT, || description.exists());
     let took = started.elapsed();
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&description).unwrap()).unwrap();
@@ -237,7 +239,7 @@ fn dev_describes_itself_and_is_ready_within_five_seconds() {
         }
     }
     cluster::signal(dev.0.id(), "INT");
-    assert_eq!(wait_for_end(&mut dev.0, SOON).unwrap().code(), Some(0));
+    assert_eq!(wait_for_end(&mut dev.0, TIMEOUT).unwrap().code(), Some(0));
     assert!(took < Duration::from_secs(5), "ready after {took:?}");
 }
 
@@ -296,7 +298,7 @@ async fn serve_keeps_its_data_its_ids_and_its_secret_over_a_restart() {
         assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "kept");
         drop(client);
         cluster::signal(serve.0.id(), "TERM");
-        assert_eq!(wait_for_end(&mut serve.0, SOON).unwrap().code(), Some(0));
+        assert_eq!(wait_for_end(&mut serve.0, TIMEOUT).unwrap().code(), Some(0));
     }
 }
 

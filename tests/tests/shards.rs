@@ -229,9 +229,9 @@ async fn the_index_route_says_where_each_member_lies() {
         let reply: ShardIndexReply =
             serde_json::from_value(http::request("GET", &url).follow().json()).unwrap();
         assert_eq!(reply.version, "1");
-        let told: Vec<_> = reply.members.iter().map(|m| (m.0.clone(), m.2)).collect();
+        let listed: Vec<_> = reply.members.iter().map(|m| (m.0.clone(), m.2)).collect();
         let want: Vec<_> = members().iter().map(|m| (m.0.clone(), m.1.len() as u64)).collect();
-        assert_eq!(told, want, "{format}");
+        assert_eq!(listed, want, "{format}");
         if format == ".tar" {
             let (_, offset, size) = reply.members[2];
             let range = forebay_core::size::RangeSpec::From(offset, Some(offset + size - 1));

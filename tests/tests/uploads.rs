@@ -39,9 +39,9 @@ impl Bucket {
     }
 
     fn begin(&self, object: &str) -> String {
-        let begun = self.act("POST", object, "", "mpt-upload", Value::Null);
-        assert_eq!(begun.status, 200, "{}", begun.text());
-        begun.text()
+        let started = self.act("POST", object, "", "mpt-upload", Value::Null);
+        assert_eq!(started.status, 200, "{}", started.text());
+        started.text()
     }
 
     fn complete(&self, object: &str, id: &str, numbers: &[u32]) -> Answer {

@@ -68,12 +68,12 @@ async fn a_foreign_client_that_asks_the_wrong_target_is_sent_to_the_owner() {
     let got = http::request("GET", &format!("{}/v1/objects/wrong-target/x", other.url)).follow();
     assert_eq!((got.status, got.body.as_slice()), (200, b"bytes".as_slice()));
     let map = cluster.map();
-    let told = http::request("GET", &format!("{}/v1/objects/wrong-target/x", other.url))
+    let redirected = http::request("GET", &format!("{}/v1/objects/wrong-target/x", other.url))
         .header("forebay-grant", &map.grant)
         .send();
-    assert_eq!(told.status, 421, "{}", told.text());
-    assert!(told.header("location").unwrap().starts_with(&owner.url));
-    assert_eq!(told.header("forebay-map"), Some(map.state.version.to_string().as_str()));
+    assert_eq!(redirected.status, 421, "{}", redirected.text());
+    assert!(redirected.header("location").unwrap().starts_with(&owner.url));
+    assert_eq!(redirected.header("forebay-map"), Some(map.state.version.to_string().as_str()));
 }
 
 #[test]

@@ -31,7 +31,7 @@ struct Known {
     deleted: Vec<Version>,
 }
 
-struct Scene {
+struct Fixture {
     cluster: Cluster,
     known: Mutex<Known>,
 }
@@ -53,22 +53,22 @@ fn patiently(what: &str, mut ask: impl FnMut() -> Answer) -> Answer {
     last
 }
 
-impl Scene {
+impl Fixture {
     /// A bucket that keeps versions, with three of each object, of which one was deleted of every third.
     fn start(targets: u16) -> Self {
         let cluster = Cluster::start(Options { targets, ..Options::default() });
-        let scene = Self { cluster, known: Mutex::default() };
-        assert_eq!(scene.send("PUT", BUCKET, &[], "").status, 200);
+        let fixture = Self { cluster, known: Mutex::default() };
+        assert_eq!(fixture.send("PUT", BUCKET, &[], "").status, 200);
         let enabled = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
-        let answer = scene.send("PUT", BUCKET, &[("versioning", "")], enabled);
+        let answer = fixture.send("PUT", BUCKET, &[("versioning", "")], enabled);
         assert_eq!(answer.status, 200, "{}", answer.text());
         for n in 0..OBJECTS {
-            (0..3).for_each(|_| scene.put(&format!("o{n:02}")));
+            (0..3).for_each(|_| fixture.put(&format!("o{n:02}")));
         }
         for n in (0..OBJECTS).step_by(3) {
-            scene.delete(&scene.version(&format!("o{n:02}"), 1));
+            fixture.delete(&fixture.version(&format!("o{n:02}"), 1));
         }
-        scene
+        fixture
     }
 
     fn send(&self, method: &str, what: &str, query: &[(&str, &str)], body: &str) -> Answer {
@@ -164,9 +164,9 @@ impl Scene {
         self.cluster.configure(&format!("rebalance.enabled={enabled}"));
     }
 
-    fn settled(&self) {
+    fn wait_rebalanced(&self) {
         wait::until("all is in its place, and nobody is away", MOVED, || {
-            self.cluster.map().state.is_calm()
+            self.cluster.map().state.is_quiescent()
         });
     }
 
@@ -214,68 +214,68 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn versions_are_read_by_id_while_a_target_joins_and_dies_before_they_moved() {
-    let scene = Scene::start(2);
-    scene.read_all("two targets", true);
-    scene.listed("two targets");
-    scene.rebalance(false);
-    scene.cluster.add_target("target-03");
-    assert!(!scene.cluster.map().state.is_settled());
-    scene.read_all("nothing moved", true);
+    let fixture = Fixture::start(2);
+    fixture.read_all("two targets", true);
+    fixture.listed("two targets");
+    fixture.rebalance(false);
+    fixture.cluster.add_target("target-03");
+    assert!(!fixture.cluster.map().state.is_rebalance_complete());
+    fixture.read_all("nothing moved", true);
     // What is written now, where the object belongs by now, takes no version away that lies elsewhere.
     for n in 0..OBJECTS {
-        scene.put(&format!("o{n:02}"));
+        fixture.put(&format!("o{n:02}"));
     }
     for n in 0..OBJECTS {
-        scene.delete(&scene.version(&format!("o{n:02}"), 1));
+        fixture.delete(&fixture.version(&format!("o{n:02}"), 1));
     }
-    scene.read_all("written and deleted", true);
+    fixture.read_all("written and deleted", true);
 
-    scene.kill(&scene.cluster.targets[0]);
-    let away = scene.read_all("one is dead", false);
+    fixture.kill(&fixture.cluster.targets[0]);
+    let away = fixture.read_all("one is dead", false);
     assert!(away > 0, "some lie with it");
     let missing = Version { key: "o00".into(), id: "ffff0123456789ab".into(), body: String::new() };
-    let answer = scene.on("GET", &missing);
+    let answer = fixture.on("GET", &missing);
     assert_eq!(answer.status, 503, "it may lie with the dead one: {}", answer.text());
-    assert!(answer.text().contains(&scene.cluster.targets[0].id), "{}", answer.text());
-    scene.cluster.restart(&scene.cluster.targets[0].id);
-    scene.while_read("while all moves", || {
-        scene.rebalance(true);
-        scene.settled();
+    assert!(answer.text().contains(&fixture.cluster.targets[0].id), "{}", answer.text());
+    fixture.cluster.restart(&fixture.cluster.targets[0].id);
+    fixture.while_read("while all moves", || {
+        fixture.rebalance(true);
+        fixture.wait_rebalanced();
     });
-    scene.read_all("all moved", true);
-    scene.listed("all moved");
-    assert_eq!(scene.on("GET", &missing).status, 404, "now everybody can tell");
+    fixture.read_all("all moved", true);
+    fixture.listed("all moved");
+    assert_eq!(fixture.on("GET", &missing).status, 404, "now everybody can tell");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn versions_are_read_by_id_while_a_target_is_removed() {
-    let scene = Scene::start(3);
-    let endpoint = &scene.cluster.endpoint;
-    scene.while_read("while it is removed", || {
-        let id = &scene.cluster.targets[1].id;
+    let fixture = Fixture::start(3);
+    let endpoint = &fixture.cluster.endpoint;
+    fixture.while_read("while it is removed", || {
+        let id = &fixture.cluster.targets[1].id;
         let node = ["node", "remove", id, "--wait", "--endpoint", endpoint];
         let done = command(node).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        scene.settled();
+        fixture.wait_rebalanced();
     });
-    scene.read_all("it is removed", true);
-    scene.listed("it is removed");
+    fixture.read_all("it is removed", true);
+    fixture.listed("it is removed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_deleted_while_another_target_was_away_stays_deleted() {
-    let scene = Scene::start(2);
-    scene.rebalance(false);
-    scene.cluster.add_target("target-03");
-    let away = scene.cluster.targets[0].clone();
-    scene.kill(&away);
+    let fixture = Fixture::start(2);
+    fixture.rebalance(false);
+    fixture.cluster.add_target("target-03");
+    let away = fixture.cluster.targets[0].clone();
+    fixture.kill(&away);
     let (mut deleted, mut refused) = (0, 0);
     for n in 0..OBJECTS {
-        let version = scene.version(&format!("o{n:02}"), 0);
-        let answer = scene.on("DELETE", &version);
+        let version = fixture.version(&format!("o{n:02}"), 0);
+        let answer = fixture.on("DELETE", &version);
         match answer.status {
             204 => {
-                scene.forget(&version);
+                fixture.forget(&version);
                 deleted += 1;
             }
             status => {
@@ -285,12 +285,12 @@ async fn a_version_deleted_while_another_target_was_away_stays_deleted() {
         }
     }
     assert!(deleted > 0 && refused > 0, "{deleted} deleted, {refused} may lie with who is away");
-    scene.read_all("one is away and versions were deleted", false);
-    scene.cluster.restart(&away.id);
-    scene.while_read("while all moves", || {
-        scene.rebalance(true);
-        scene.settled();
+    fixture.read_all("one is away and versions were deleted", false);
+    fixture.cluster.restart(&away.id);
+    fixture.while_read("while all moves", || {
+        fixture.rebalance(true);
+        fixture.wait_rebalanced();
     });
-    scene.read_all("all moved", true);
-    scene.listed("all moved");
+    fixture.read_all("all moved", true);
+    fixture.listed("all moved");
 }

@@ -11,7 +11,7 @@ use forebay_tests::data::{assert_same, content};
 use forebay_tests::faulty_origin::Spoil;
 use forebay_tests::{Cluster, FaultyOrigin, Minio, Options, minio, wait};
 
-const SOON: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const MIB: usize = 1 << 20;
 
 /// A cluster with a native bucket, and a cloud behind a proxy.
@@ -59,7 +59,7 @@ impl Here {
 
     async fn until(&self, id: &str, what: &str, is: impl Fn(&JobStatus) -> bool) -> JobStatus {
         let (client, is) = (&self.client, &is);
-        wait::until_async(what, SOON, || async move {
+        wait::until_async(what, TIMEOUT, || async move {
             client.job(id).await.is_ok_and(|status| is(&status))
         })
         .await;
@@ -139,7 +139,7 @@ async fn an_object_that_is_written_again_meanwhile_is_the_one_that_the_cloud_has
     here.put("c.pt", "first", 3 * MIB).await;
     here.origin.writes(Some(Spoil::Late(Duration::from_millis(500))));
     let older = here.write_back(&["c.pt"], false).await;
-    wait::until("the first is on its way", SOON, || !here.origin.written("c.pt").is_empty());
+    wait::until("the first is on its way", TIMEOUT, || !here.origin.written("c.pt").is_empty());
     here.put("c.pt", "second", 2 * MIB).await;
     let newer = here.write_back(&["c.pt"], false).await;
     here.done(&older).await;

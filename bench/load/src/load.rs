@@ -74,11 +74,11 @@ struct Shared {
     payload: Vec<u8>,
     until: Option<Instant>,
     next: Cell<u64>,
-    tally: RefCell<Tally>,
+    counts: RefCell<Counts>,
 }
 
 #[derive(Default)]
-struct Tally {
+struct Counts {
     bytes: u64,
     errors: u64,
     first_error: Option<String>,
@@ -96,7 +96,7 @@ pub(crate) async fn run(args: Args) -> Result<Outcome, Box<dyn Error>> {
         payload: noise(args.body),
         until: args.seconds.map(|s| started + Duration::from_secs_f64(s)),
         next: Cell::new(0),
-        tally: RefCell::default(),
+        counts: RefCell::default(),
         args,
     });
     let tasks = LocalSet::new();
@@ -107,23 +107,23 @@ pub(crate) async fn run(args: Args) -> Result<Outcome, Box<dyn Error>> {
     let seconds = started.elapsed().as_secs_f64();
     let server_ticks = server.ticks() - before;
     let client_ticks = own.ticks() - own_before;
-    let mut tally = shared.tally.take();
-    tally.latencies.sort_unstable();
+    let mut counts = shared.counts.take();
+    counts.latencies.sort_unstable();
     let percentile = |p: f64| {
-        let at = (tally.latencies.len() as f64 * p) as usize;
-        tally.latencies.get(at).copied().unwrap_or(0).into()
+        let at = (counts.latencies.len() as f64 * p) as usize;
+        counts.latencies.get(at).copied().unwrap_or(0).into()
     };
-    let ops = tally.latencies.len() as u64;
+    let ops = counts.latencies.len() as u64;
     Ok(Outcome {
         seconds,
         ops,
-        bytes: tally.bytes,
-        errors: tally.errors,
+        bytes: counts.bytes,
+        errors: counts.errors,
         ops_per_s: ops as f64 / seconds,
-        bytes_per_s: tally.bytes as f64 / seconds,
+        bytes_per_s: counts.bytes as f64 / seconds,
         p50_us: percentile(0.5),
         p99_us: percentile(0.99),
-        first_error: tally.first_error,
+        first_error: counts.first_error,
         server_ticks,
         client_ticks,
         server_resident: server.resident(),
@@ -143,15 +143,15 @@ async fn connection(shared: Rc<Shared>, number: u64) {
             Ok(bytes) => {
                 failures = 0;
                 let took = began.elapsed().as_micros().min(u32::MAX.into()) as u32;
-                let mut tally = shared.tally.borrow_mut();
-                tally.latencies.push(took);
-                tally.bytes += bytes + shared.payload.len() as u64;
+                let mut counts = shared.counts.borrow_mut();
+                counts.latencies.push(took);
+                counts.bytes += bytes + shared.payload.len() as u64;
             }
             Err(e) => {
                 failures += 1;
-                let mut tally = shared.tally.borrow_mut();
-                tally.errors += 1;
-                tally.first_error.get_or_insert_with(|| e.to_string());
+                let mut counts = shared.counts.borrow_mut();
+                counts.errors += 1;
+                counts.first_error.get_or_insert_with(|| e.to_string());
             }
         }
     }

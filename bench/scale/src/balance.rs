@@ -15,7 +15,7 @@ use crate::cost::Begin;
 use crate::progress::{Make, Progress};
 
 /// Names between two looks at the clock.
-const STEP: u64 = 10_000;
+const NAMES_PER_CLOCK_CHECK: u64 = 10_000;
 
 /// How many objects targets have.
 #[derive(Clone, Debug, Serialize)]
@@ -82,8 +82,8 @@ fn count(
         let digest = placement::object_digest(&uname, &name);
         let owner = placement::owner_by_digest(state, info, digest, &name)?;
         counts[places[&owner.id]] += 1;
-        if (n + 1 - numbers.start).is_multiple_of(STEP) {
-            progress.add(STEP);
+        if (n + 1 - numbers.start).is_multiple_of(NAMES_PER_CLOCK_CHECK) {
+            progress.add(NAMES_PER_CLOCK_CHECK);
         }
     }
     Ok((counts, begin.elapsed().as_secs_f64()))

@@ -184,8 +184,8 @@ fn least(case: &Case, after: &ClusterState) -> Result<f64> {
 
 /// Lets a fifth target join four, for one to three copies of each object.
 pub(crate) fn growth(progress: Make<'_>) -> Result<Vec<Growth>> {
-    let told = progress("a fifth target", 3 * GROWTH_NAMES);
-    (1..=3).map(|copies| grow(copies, GROWTH_NAMES, &|steps| told.add(steps))).collect()
+    let progress_bar = progress("a fifth target", 3 * GROWTH_NAMES);
+    (1..=3).map(|copies| grow(copies, GROWTH_NAMES, &|steps| progress_bar.add(steps))).collect()
 }
 
 fn grow(copies: u32, objects: u64, done: &dyn Fn(u64)) -> Result<Growth> {

@@ -17,7 +17,7 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 struct Done {
     steps: u64,
-    told: Instant,
+    printed: Instant,
 }
 
 /// Makes the progress of a piece of work of so many steps.
@@ -26,7 +26,7 @@ pub(crate) type Make<'a> = &'a dyn Fn(&str, u64) -> Progress;
 impl Progress {
     pub(crate) fn new(what: &str, of: u64, quiet: bool) -> Self {
         let begin = Instant::now();
-        let done = Mutex::new(Done { steps: 0, told: begin });
+        let done = Mutex::new(Done { steps: 0, printed: begin });
         Self { what: what.to_owned(), of: of.max(1), quiet, done, begin }
     }
 
@@ -38,10 +38,10 @@ impl Progress {
         let terminal = stderr().is_terminal();
         let pause = Duration::from_secs(if terminal { 1 } else { 20 });
         let over = done.steps >= self.of;
-        if self.quiet || (done.told.elapsed() < pause && !(over && terminal)) {
+        if self.quiet || (done.printed.elapsed() < pause && !(over && terminal)) {
             return;
         }
-        done.told = Instant::now();
+        done.printed = Instant::now();
         let share = done.steps as f64 / self.of as f64;
         let left = self.begin.elapsed().as_secs_f64() * (1.0 - share) / share;
         let text = format!("{}: {:3.0} %, {left:.0} s left", self.what, share * 100.0);

@@ -66,7 +66,7 @@ impl Source {
         let body = body(request, &entries);
         let open = open(client.clone(), map, owner.clone(), body, regranted, rooms);
         let stage = Stage::Opening(Box::pin(open));
-        let (missing, allowance) = (entries.len(), super::AHEAD);
+        let (missing, allowance) = (entries.len(), super::BATCH_PREFETCH_BYTES);
         Self { url, ahead: 0, allowance, stage, map_version, entries, missing, last: None }
     }
 
@@ -157,7 +157,7 @@ async fn open(
     })?;
     let builder = transport::direct(Method::POST, &node.url, super::PATH, &map);
     let request = transport::json(builder, body?)?;
-    match client.transport().send_ok_driven(&node.url, request).await {
+    match client.transport().send_ok_caller_driven(&node.url, request).await {
         Ok(answer) => {
             if let Some(version) = transport::map_version(answer.headers()) {
                 client.maps().saw(version);

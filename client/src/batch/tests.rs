@@ -16,7 +16,7 @@ use crate::scripted_server::{
     Reply, Server, Turns, bucket, client, json, map, nobody, not_here, reply,
 };
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn request(n: usize) -> BatchRequest {
     let entries =
@@ -80,7 +80,7 @@ async fn cluster(script: Script) -> (Server, Vec<Server>) {
 }
 
 async fn all_names_match(gateway: &Server, n: usize) {
-    let all = client(&gateway.url, LONG).batch_all(&request(n)).await.unwrap();
+    let all = client(&gateway.url, LONG_TIMEOUT).batch_all(&request(n)).await.unwrap();
     assert_eq!(all.len(), n);
     for (i, result) in all.into_iter().enumerate() {
         assert_eq!(result.unwrap(), body_of(&format!("o{i}")));
@@ -94,7 +94,7 @@ async fn a_batch_costs_one_request_per_owner_and_comes_back_in_order() {
     for target in &targets {
         assert_eq!(target.count(PATH), 1);
     }
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     let items: Vec<_> = client.batch(&request(50)).unwrap().collect().await;
     let order: Vec<usize> = items.iter().map(|i| i.index).collect();
     assert_eq!(order, (0..50).collect::<Vec<_>>());
@@ -104,7 +104,7 @@ async fn a_batch_costs_one_request_per_owner_and_comes_back_in_order() {
 #[tokio::test]
 async fn answers_that_came_together_are_handed_out_together() {
     let (gateway, _targets) = cluster(Arc::new(|_, part| answer(stream(rows(part))))).await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     for ordered in [true, false] {
         let mut stream = client.batch(&BatchRequest { ordered, ..request(200) }).unwrap();
         let first = stream.next().await.unwrap();
@@ -159,7 +159,7 @@ async fn an_ordered_stream_survives_a_break_in_the_middle() {
         }
     }))
     .await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     let items: Vec<_> = client.batch(&request(60)).unwrap().collect().await;
     for (i, item) in items.iter().enumerate() {
         assert_eq!((item.index, item.result.as_ref().unwrap()), (i, &body_of(&format!("o{i}"))));
@@ -190,7 +190,7 @@ async fn entries_of_a_wrong_owner_are_asked_for_again_and_missing_ones_are_repor
         answer(stream(rows))
     }))
     .await;
-    let all = client(&gateway.url, LONG).batch_all(&request(12)).await.unwrap();
+    let all = client(&gateway.url, LONG_TIMEOUT).batch_all(&request(12)).await.unwrap();
     for (i, result) in all.into_iter().enumerate() {
         match i {
             3 => assert_eq!(result.unwrap_err().code, ErrorCode::ObjectNotFound),
@@ -233,7 +233,7 @@ async fn a_stream_without_its_end_frame_is_asked_for_again_although_all_rows_cam
             }
         }))
         .await;
-        let client = client(&gateway.url, LONG);
+        let client = client(&gateway.url, LONG_TIMEOUT);
         let wanted = BatchRequest { ordered, ..request(30) };
         let items: Vec<_> = client.batch(&wanted).unwrap().collect().await;
         assert_eq!(items.len(), 30);
@@ -266,8 +266,8 @@ async fn streams_that_are_always_corrupt_fail_entries_soon_with_an_error_of_thei
     for (text, damage) in damages {
         let (gateway, _targets) =
             cluster(Arc::new(move |_, part| answer(damage(stream(rows(part)))))).await;
-        let client = client(&gateway.url, LONG);
-        let begun = std::time::Instant::now();
+        let client = client(&gateway.url, LONG_TIMEOUT);
+        let started = std::time::Instant::now();
         let all = client.batch_all(&request(3)).await;
         let errors: Vec<CoreError> = match all {
             Ok(all) => all.into_iter().filter_map(Result::err).collect(),
@@ -278,7 +278,7 @@ async fn streams_that_are_always_corrupt_fail_entries_soon_with_an_error_of_thei
             assert_eq!(e.code, ErrorCode::CorruptAnswer, "{text}: {e}");
             assert!(e.message.contains(text), "{text}: {e}");
         }
-        assert!(begun.elapsed() < LONG / 2, "{text}");
+        assert!(started.elapsed() < LONG_TIMEOUT / 2, "{text}");
     }
 }
 
@@ -295,10 +295,11 @@ async fn an_object_larger_than_a_targets_allowance_comes_whole() {
         answer(stream((0..part.entries.len()).flat_map(of_entry).collect()))
     }))
     .await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     for ordered in [true, false] {
         let request = BatchRequest { ordered, ..request(4) };
-        let all = tokio::time::timeout(LONG, client.batch(&request).unwrap().collect::<Vec<_>>());
+        let all =
+            tokio::time::timeout(LONG_TIMEOUT, client.batch(&request).unwrap().collect::<Vec<_>>());
         let all = all.await.unwrap();
         assert!(all.iter().all(|item| item.result.as_ref().unwrap().len() as u64 == total));
         assert_eq!(all.len(), 4);
@@ -319,7 +320,7 @@ async fn a_target_that_owns_many_entries_sends_them_by_several_streams() {
         parts.map(|s| serde_json::from_slice::<BatchRequest>(&s.body).unwrap().entries.len()).sum()
     };
     assert_eq!(targets.iter().map(asked).sum::<usize>(), n, "each entry is asked for once");
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     let items: Vec<_> = client.batch(&request(n)).unwrap().collect().await;
     assert!(items.iter().enumerate().all(|(at, item)| item.index == at && item.result.is_ok()));
 }
@@ -331,9 +332,9 @@ async fn a_target_that_is_busy_is_asked_again_when_it_said() {
         _ => answer(stream(rows(part))),
     }))
     .await;
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     all_names_match(&gateway, 60).await;
-    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
     for target in &targets {
         assert_eq!(target.count(PATH), 2);
     }

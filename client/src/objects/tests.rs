@@ -19,7 +19,7 @@ use crate::scripted_server::{
 };
 
 const TARGET: &str = "target-01";
-const LONG: Duration = Duration::from_secs(20);
+const LONG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A target that plays `script`, and a gateway whose map names it.
 async fn cluster(script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> (Server, Server) {
@@ -37,7 +37,7 @@ async fn cluster(script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> (Se
 async fn an_object_is_asked_of_its_owner_with_the_grant_and_without_redirects() {
     let (gateway, target) =
         cluster(|_| reply(200, &[("ais-version", "3"), ("etag", "\"x\"")], "hello")).await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     let reply = client.get(&bucket(), "a b", None).await.unwrap();
     assert_eq!((reply.meta.size, reply.meta.version.as_str()), (5, "3"));
     assert_eq!(reply.bytes().await.unwrap(), "hello");
@@ -56,10 +56,10 @@ async fn a_busy_target_is_asked_again_after_the_pause_it_wants() {
         _ => reply(200, &[], "hello"),
     })
     .await;
-    let begun = Instant::now();
-    let bytes = client(&gateway.url, LONG).get_bytes(&bucket(), "o", None).await.unwrap();
+    let started = Instant::now();
+    let bytes = client(&gateway.url, LONG_TIMEOUT).get_bytes(&bucket(), "o", None).await.unwrap();
     assert_eq!(bytes, "hello");
-    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert!(started.elapsed() >= Duration::from_secs(1));
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn a_wrong_owner_makes_the_client_fetch_the_map_and_ask_the_right_one() {
         _ => json(&map(9, &[(TARGET, &new)])),
     })
     .await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     assert_eq!(client.get_bytes(&bucket(), "o", None).await.unwrap(), "right");
     assert_eq!(wrong.seen.lock().unwrap().len(), 1);
     assert_eq!(gateway.count("/api/v1/map"), 2);
@@ -91,7 +91,7 @@ async fn a_download_goes_on_where_it_broke() {
         }
     })
     .await;
-    let bytes = client(&gateway.url, LONG).get_bytes(&bucket(), "o", None).await.unwrap();
+    let bytes = client(&gateway.url, LONG_TIMEOUT).get_bytes(&bucket(), "o", None).await.unwrap();
     assert_eq!(bytes, "0123456789");
     assert_eq!(target.seen.lock().unwrap().len(), 2);
 }
@@ -103,7 +103,7 @@ async fn a_download_of_an_object_that_changed_meanwhile_fails() {
         Some(_) => reply(206, &[("ais-version", "2"), ("content-range", "bytes 4-9/10")], "abcdef"),
     })
     .await;
-    let e = client(&gateway.url, LONG).get_bytes(&bucket(), "o", None).await.unwrap_err();
+    let e = client(&gateway.url, LONG_TIMEOUT).get_bytes(&bucket(), "o", None).await.unwrap_err();
     assert_eq!(e.code(), ErrorCode::ObjectChanged);
     assert!(e.to_string().contains("ais://b/o changed after 4 bytes"), "{e}");
 }
@@ -112,7 +112,7 @@ async fn a_download_of_an_object_that_changed_meanwhile_fails() {
 async fn a_range_is_asked_for_and_named_in_the_reply() {
     let (gateway, target) =
         cluster(|_| reply(206, &[("content-range", "bytes 7-9/10")], "789")).await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     let reply = client.get(&bucket(), "o", Some(RangeSpec::Suffix(3))).await.unwrap();
     assert_eq!((reply.range.start, reply.range.end, reply.meta.size), (7, 10, 10));
     assert_eq!(reply.bytes().await.unwrap(), "789");
@@ -134,7 +134,7 @@ async fn an_upload_is_sent_again_from_its_start() {
     let file = std::env::temp_dir().join(format!("forebay-client-{}", std::process::id()));
     tokio::fs::write(&file, vec![7u8; 600_000]).await.unwrap();
     let body = Body::file(&file).await.unwrap();
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     let meta = client.put(&bucket(), "o", body, None).await.unwrap();
     tokio::fs::remove_file(&file).await.unwrap();
     assert_eq!((meta.size, meta.version.as_str()), (600_000, "2"));
@@ -154,7 +154,7 @@ async fn a_source_that_ends_early_fails_at_once_with_its_own_reason() {
         })
     });
     let body = Body::Stream { len: Some(9), open };
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     let e = client.put(&bucket(), "o", body, None).await.unwrap_err();
     assert!(e.to_string().contains("shrank"), "{e}");
 }
@@ -167,7 +167,7 @@ async fn errors_say_what_the_node_said_for_head_too() {
         _ => reply(404, &[], text),
     })
     .await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     for e in [
         client.head(&bucket(), "o").await.unwrap_err(),
         client.delete(&bucket(), "o").await.unwrap_err(),
@@ -182,9 +182,9 @@ async fn errors_say_what_the_node_said_for_head_too() {
 async fn without_a_cluster_one_error_names_the_endpoint_at_the_deadline() {
     let gone = nobody();
     let client = client(&gone, Duration::from_millis(300));
-    let begun = Instant::now();
+    let started = Instant::now();
     let e = client.get_bytes(&bucket(), "o", None).await.unwrap_err();
-    assert!(begun.elapsed() >= Duration::from_millis(300));
+    assert!(started.elapsed() >= Duration::from_millis(300));
     assert_eq!(e.code(), ErrorCode::Unavailable);
     let text = e.to_string();
     assert!(text.contains(&format!("cannot connect to {gone}: connection refused")), "{text}");
@@ -212,7 +212,7 @@ async fn a_cluster_that_was_there_before_is_waited_for_until_the_deadline() {
 async fn bytes_that_trickle_do_not_hold_a_call_beyond_its_deadline() {
     let deadline = Duration::from_millis(400);
     let map_trickles = Server::start(|_| trickle(&[], 100_000)).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let e = client(&map_trickles.url, deadline).map().await.unwrap_err();
     assert_eq!(e.code(), ErrorCode::Timeout);
     assert!(e.to_string().contains("bytes in 0.4 s"), "{e}");
@@ -229,7 +229,7 @@ async fn bytes_that_trickle_do_not_hold_a_call_beyond_its_deadline() {
     let mut dest = Vec::with_capacity(2_000_000);
     let e = into.stream.read_into(&mut dest).await.unwrap_err();
     assert!(matches!(e, Error::Timeout { .. }), "{e}");
-    assert!(begun.elapsed() < deadline * 3 * 3, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < deadline * 3 * 3, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn an_unknown_bucket_is_looked_up_once_through_the_gateway() {
     })
     .await;
     let no = forebay_core::Bucket::new(forebay_core::Provider::Ais, "no").unwrap();
-    let e = client(&gateway.url, LONG).get_bytes(&no, "o", None).await.unwrap_err();
+    let e = client(&gateway.url, LONG_TIMEOUT).get_bytes(&no, "o", None).await.unwrap_err();
     assert_eq!(e.code(), ErrorCode::BucketNotFound);
     assert_eq!(gateway.count("/v1/buckets/no"), 1);
 }
@@ -267,7 +267,7 @@ async fn an_unknown_bucket_is_looked_up_once_through_the_gateway() {
 #[tokio::test]
 async fn bad_object_names_are_refused_before_anything_is_sent() {
     let (gateway, _target) = cluster(|_| not_here()).await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     for bad in ["", "nul\0", &"y".repeat(1025)] {
         let e = client.get_bytes(&bucket(), bad, None).await.unwrap_err();
         assert_eq!(e.code(), ErrorCode::InvalidName);
@@ -278,7 +278,7 @@ async fn bad_object_names_are_refused_before_anything_is_sent() {
 #[tokio::test]
 async fn a_copy_is_asked_of_the_owner_of_the_original() {
     let (gateway, target) = cluster(|_| reply(200, &[], "")).await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     client.copy((&bucket(), "a b"), (&bucket(), "c&d/e")).await.unwrap();
     let seen = target.seen.lock().unwrap().clone();
     let to = "ais/@%23/b/c%26d/e";
@@ -302,7 +302,7 @@ async fn long_objects_read_into_memory_come_over_one_connection() {
     let content = long(3 << 20);
     let sent = content.clone();
     let (gateway, target) = cluster(move |_| reply(200, &[], sent.clone())).await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     for _ in 0..3 {
         assert!(read(&client).await.unwrap() == content);
     }
@@ -326,6 +326,6 @@ async fn a_long_object_read_into_memory_goes_on_where_it_broke() {
         reply(206, &[version, ("content-range", &rest)], sent.slice(first..))
     })
     .await;
-    assert!(read(&client(&gateway.url, LONG)).await.unwrap() == content);
+    assert!(read(&client(&gateway.url, LONG_TIMEOUT)).await.unwrap() == content);
     assert_eq!(target.seen.lock().unwrap().len(), 2);
 }

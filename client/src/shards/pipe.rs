@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// So much of the budget is taken even by nothing.
-const LEAST: usize = 64;
+const MIN_CHARGE_BYTES: usize = 64;
 
 /// Sends values whose sizes together stay within a budget; one that is larger goes alone.
 pub(crate) struct Sender<T> {
@@ -33,7 +33,7 @@ pub(crate) struct Gone;
 impl<T> Sender<T> {
     /// Waits until there is room.
     pub(crate) async fn send(&self, value: T, size: usize) -> Result<(), Gone> {
-        let size = size.saturating_add(LEAST).min(self.most as usize) as u32;
+        let size = size.saturating_add(MIN_CHARGE_BYTES).min(self.most as usize) as u32;
         let room = self.budget.clone().acquire_many_owned(size).await.map_err(|_| Gone)?;
         self.channel.send((value, room)).map_err(|_| Gone)
     }
@@ -70,7 +70,7 @@ impl<T> Drop for Receiver<T> {
 
 /// A channel for about `bytes` bytes.
 pub(crate) fn channel<T>(bytes: usize) -> (Sender<T>, Receiver<T>) {
-    let most = bytes.clamp(LEAST, u32::MAX as usize / 2) as u32;
+    let most = bytes.clamp(MIN_CHARGE_BYTES, u32::MAX as usize / 2) as u32;
     let budget = Arc::new(Semaphore::new(most as usize));
     let (sender, receiver) = unbounded_channel();
     (

@@ -30,7 +30,7 @@ pub(crate) struct Grouper<T> {
 }
 
 /// Parts of a sample that are looked through one by one.
-const FEW: usize = 16;
+const LINEAR_SEARCH_MAX: usize = 16;
 
 impl<T> Grouper<T> {
     pub(crate) fn new() -> Self {
@@ -63,7 +63,7 @@ impl<T> Grouper<T> {
             return;
         }
         let parts = &sample.parts;
-        let is_new = if parts.len() < FEW {
+        let is_new = if parts.len() < LINEAR_SEARCH_MAX {
             parts.iter().all(|(known, _)| known != extension)
         } else {
             if self.extensions.is_empty() {

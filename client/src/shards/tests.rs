@@ -11,7 +11,7 @@ use crate::scripted_server::{
     Reply, Seen, Server, Turns, broken, bucket, client, json, map, not_here, reply,
 };
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A target that plays `script`, and a gateway whose map names it.
 async fn cluster(script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> (Server, Server) {
@@ -43,9 +43,9 @@ async fn an_index_is_asked_of_the_owner_and_again_when_its_answer_breaks() {
     })
     .await;
     let name = ObjectName::new("a b.tar").unwrap();
-    let got = client(&gateway.url, LONG).shard_index(&bucket(), &name).await.unwrap();
+    let got = client(&gateway.url, LONG_TIMEOUT).shard_index(&bucket(), &name).await.unwrap();
     assert_eq!((got.version.as_str(), got.members), ("3", index.members));
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     let got = client.shard_stats(&bucket(), &name).await.unwrap();
     assert_eq!(got.stats, index.stats);
     let seen = target.seen.lock().unwrap().clone();
@@ -66,7 +66,7 @@ async fn a_member_goes_on_where_it_broke() {
         }
     })
     .await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     let got = client.get_member(&bucket(), "s", "a/1 2.jpg", Some("tgz"), None).await.unwrap();
     assert_eq!(got.bytes().await.unwrap(), "0123456789");
     for seen in target.seen.lock().unwrap().iter() {
@@ -130,7 +130,7 @@ async fn samples_go_on_where_the_connection_broke() {
         }
     })
     .await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     let name = ObjectName::new("s.tar").unwrap();
     let got = all(client.read_shard(&bucket(), &name, options(Some("webdataset")))).await;
     let got: Vec<_> = got.into_iter().map(Result::unwrap).collect();
@@ -147,7 +147,7 @@ async fn a_shard_cut_off_ends_with_its_name_and_the_byte() {
     let mut archive = tar(&[("1.x", "one"), ("2.x", "two")]);
     archive.truncate(1025);
     let (gateway, _target) = cluster(move |_| reply(200, &[], archive.clone())).await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     let name = ObjectName::new("s.tar").unwrap();
     let got = all(client.read_shard(&bucket(), &name, options(None))).await;
     assert_eq!(got[0].as_ref().unwrap().0, "1.x");
@@ -164,7 +164,7 @@ async fn a_stream_that_is_dropped_asks_for_no_more() {
     let (gateway, target) =
         cluster(move |_| broken(200, &[], size, archive[..512].to_vec().into())).await;
     let name = ObjectName::new("s.tar").unwrap();
-    let stream = client(&gateway.url, LONG).read_shard(&bucket(), &name, options(None));
+    let stream = client(&gateway.url, LONG_TIMEOUT).read_shard(&bucket(), &name, options(None));
     while target.seen.lock().unwrap().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -178,7 +178,7 @@ async fn a_stream_that_is_dropped_asks_for_no_more() {
 #[tokio::test]
 async fn an_object_that_is_shorter_than_the_head_of_an_archive_ends_with_an_error() {
     let (gateway, _target) = cluster(|_| reply(200, &[], "no archive")).await;
-    let client = client(&gateway.url, LONG);
+    let client = client(&gateway.url, LONG_TIMEOUT);
     for name in ["s.tar", "s.tgz", "s"] {
         let name = ObjectName::new(name).unwrap();
         let items = all(client.read_shard(&bucket(), &name, options(None))).await;

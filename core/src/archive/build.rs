@@ -11,7 +11,7 @@ use super::zip;
 use crate::error::Result;
 
 /// Bytes unpacked at once.
-const STEP: usize = 128 << 10;
+const UNPACK_CHUNK_BYTES: usize = 128 << 10;
 
 /// Finds the members of an archive. Of a plain TAR only the headers are read, of a zip archive only
 /// its directory; a compressed TAR is unpacked from its start to its end.
@@ -26,7 +26,7 @@ pub fn read_index(
         ArchiveFormat::TarGz | ArchiveFormat::TarLz4 | ArchiveFormat::TarZst => {
             let mut input = decompress(format, Section::from(source, 0), limits)?;
             let mut indexer = TarIndexer::new(format, limits.clone());
-            let mut buffer = vec![0; STEP];
+            let mut buffer = vec![0; UNPACK_CHUNK_BYTES];
             // To the very end: what follows the archive holds the checksums of what was unpacked.
             loop {
                 match input.read(&mut buffer) {

@@ -12,7 +12,7 @@ use super::tar;
 use crate::error::{Error, Result};
 
 /// Bytes asked of a compressed stream at once.
-const STEP: usize = 256 << 10;
+const READ_CHUNK_BYTES: usize = 256 << 10;
 /// Largest window of a zstd frame, as a power of two: what decoders must support by its standard
 /// command line, and the memory that one reader may cost.
 const ZSTD_WINDOW: u32 = 27;
@@ -134,7 +134,7 @@ pub fn decompress<'a, R: Read + Send + 'a>(
 ) -> Result<Box<dyn Read + Send + 'a>> {
     let counted = Counted::new(input);
     let (taken, tail) = (counted.taken(), counted.tail());
-    let input = BufReader::with_capacity(STEP, counted);
+    let input = BufReader::with_capacity(READ_CHUNK_BYTES, counted);
     let unpacked: Box<dyn Read + Send + 'a> = match format {
         ArchiveFormat::Tar => return Ok(Box::new(input)),
         ArchiveFormat::TarGz => Box::new(GzMembers::new(input)),

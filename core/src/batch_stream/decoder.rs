@@ -143,8 +143,8 @@ impl Decoder {
         let coming = match &mut self.filling {
             Some(coming) => coming,
             None => {
-                let begun = self.joined.remove(&row.index).filter(|_| row.status == 0);
-                let room = match begun {
+                let started = self.joined.remove(&row.index).filter(|_| row.status == 0);
+                let room = match started {
                     Some(room) => room,
                     None => row.room(self.is_joining, self.rooms.as_ref()),
                 };

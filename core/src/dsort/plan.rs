@@ -16,7 +16,7 @@ use crate::shard_names;
 use crate::template::Ranges;
 
 /// What compressing is taken to save at most.
-const MOST_SAVED: f64 = 0.001;
+const MAX_COMPRESSION_GAIN: f64 = 0.001;
 
 /// What is known of the input shards beside their records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -253,7 +253,7 @@ fn shard_bytes(spec: &DsortSpec, ext: &str, records: &Records, inputs: Inputs) -
     }
     // What compressing saved of the input it is taken to save of the output.
     let ratio = inputs.packed_bytes as f64 / inputs.unpacked_bytes as f64;
-    Ok((spec.shard_bytes as f64 / ratio.clamp(MOST_SAVED, 1.0)) as u64)
+    Ok((spec.shard_bytes as f64 / ratio.clamp(MAX_COMPRESSION_GAIN, 1.0)) as u64)
 }
 
 /// Where one shard ends and the next begins: at the first record with which it is full.

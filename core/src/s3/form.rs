@@ -76,14 +76,14 @@ impl FormDecoder {
     pub fn push(&mut self, input: Bytes, file: &mut Vec<Bytes>) -> S3Result<()> {
         self.buffer.extend_from_slice(&input);
         while self.step(file)? {}
-        if !self.file_has_begun() && self.taken + self.buffer.len() > MAX_FIELDS {
+        if !self.file_has_started() && self.taken + self.buffer.len() > MAX_FIELDS {
             return Err(S3Code::MaxPostPreDataLengthExceededError.into());
         }
         Ok(())
     }
 
     /// Whether all fields are read. They are to be checked before the file is.
-    pub fn file_has_begun(&self) -> bool {
+    pub fn file_has_started(&self) -> bool {
         matches!(self.state, State::File | State::Done)
     }
 

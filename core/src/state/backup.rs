@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorCode, Result};
 const FORMAT: u32 = 1;
 /// Versions, and ids of buckets, that the lost cluster may have given since the backup. The restored
 /// one begins behind them: whoever knew a later state of the lost one takes what it hears now for newer.
-const AHEAD: u64 = 1_000_000;
+const VERSION_GAP: u64 = 1_000_000;
 
 /// The state of a cluster as a backup has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,9 +89,9 @@ impl Backup {
     /// themselves; gateways join anew. Where native objects lie is looked at again, all of it.
     pub fn restored(self) -> ClusterState {
         let mut state = self.state;
-        state.version += AHEAD;
-        let next = state.next_bucket_id + AHEAD;
-        state.untold_ids.push(state.next_bucket_id..next);
+        state.version += VERSION_GAP;
+        let next = state.next_bucket_id + VERSION_GAP;
+        state.unlisted_ids.push(state.next_bucket_id..next);
         state.next_bucket_id = next;
         state.nodes.retain(|_, node| node.role == Role::Target);
         let lagging = state.has_copies();
@@ -152,11 +152,11 @@ mod tests {
     fn a_restored_state_is_newer_than_the_lost_one_and_looks_for_every_object_again() {
         let (lost, state) = (backup().state, backup().restored());
         assert_eq!(state.cluster_id, lost.cluster_id);
-        assert!(state.version >= lost.version + AHEAD);
+        assert!(state.version >= lost.version + VERSION_GAP);
         let bucket = Bucket::new(Provider::Ais, "b").unwrap();
         let info = state.bucket(&bucket).unwrap();
         assert_eq!(info.id, id_of(&lost, "b"));
-        assert!(!state.is_settled() && !state.is_in_place(info));
+        assert!(!state.is_rebalance_complete() && !state.is_in_place(info));
         let nodes: Vec<_> = state.nodes.values().map(|n| (n.id.as_str(), n.alive)).collect();
         assert_eq!(nodes, [("target-01", false)], "gateways join anew");
     }
@@ -170,7 +170,7 @@ mod tests {
         assert!(!state.is_destroyed(id_of(&state, "b")));
         let version = state.version + 1;
         state.apply(version, create("new")).unwrap();
-        assert_eq!(id_of(&state, "new"), untold + AHEAD);
-        assert!(state.is_destroyed(untold + AHEAD + 1));
+        assert_eq!(id_of(&state, "new"), untold + VERSION_GAP);
+        assert!(state.is_destroyed(untold + VERSION_GAP + 1));
     }
 }

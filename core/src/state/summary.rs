@@ -41,7 +41,7 @@ impl Command {
             Self::Init { .. }
             | Self::Join { .. }
             | Self::SetAlive { .. }
-            | Self::Settled { .. } => {
+            | Self::RebalanceComplete { .. } => {
                 return None;
             }
             Self::Remove { id } => Summary::new("node removed", id),
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn what_nodes_report_themselves_is_no_change_that_somebody_asked_for() {
         let (state, _) = with_bucket();
-        let settled = Command::Settled { placed: 1, repaired: Vec::new() };
-        assert_eq!(settled.summary(&state), None);
+        let completed = Command::RebalanceComplete { placed: 1, repaired: Vec::new() };
+        assert_eq!(completed.summary(&state), None);
     }
 }

@@ -73,7 +73,7 @@ fn a_target_in_maintenance_owns_nothing_until_it_is_given_back() {
 fn what_has_to_move_is_unsettled_until_it_is_said_to_have_moved() {
     let mut s = ClusterState::default();
     s.apply(1, join("target-01")).unwrap();
-    assert!(s.is_settled(), "there is nothing to move");
+    assert!(s.is_rebalance_complete(), "there is nothing to move");
     s.apply(2, create("b")).unwrap();
     s.apply(3, join("target-02")).unwrap();
     s.apply(4, create("later")).unwrap();
@@ -81,18 +81,18 @@ fn what_has_to_move_is_unsettled_until_it_is_said_to_have_moved() {
         s.bucket(&Bucket::new(Provider::Ais, name).unwrap()).unwrap().clone()
     };
     assert!(!s.is_in_place(&info(&s, "b")) && s.is_in_place(&info(&s, "later")));
-    s.apply(5, Command::Settled { placed: 1, repaired: vec![] }).unwrap();
-    assert!(!s.is_settled(), "that was an older change");
-    s.apply(6, Command::Settled { placed: 3, repaired: vec![] }).unwrap();
-    assert!(s.is_settled() && s.is_in_place(&info(&s, "b")));
+    s.apply(5, Command::RebalanceComplete { placed: 1, repaired: vec![] }).unwrap();
+    assert!(!s.is_rebalance_complete(), "that was an older change");
+    s.apply(6, Command::RebalanceComplete { placed: 3, repaired: vec![] }).unwrap();
+    assert!(s.is_rebalance_complete() && s.is_in_place(&info(&s, "b")));
     let id = NodeId::new("target-01").unwrap();
     s.apply(7, Command::Retire { id: id.clone(), leaving: Leaving::Remove }).unwrap();
-    assert!(!s.is_settled());
+    assert!(!s.is_rebalance_complete());
     assert_eq!(s.holding_targets().count(), 2);
-    s.apply(8, Command::Settled { placed: 7, repaired: vec![] }).unwrap();
+    s.apply(8, Command::RebalanceComplete { placed: 7, repaired: vec![] }).unwrap();
     assert_eq!(s.holding_targets().count(), 1);
     s.apply(9, Command::Remove { id }).unwrap();
-    assert!(s.is_settled(), "it owned nothing any more");
+    assert!(s.is_rebalance_complete(), "it owned nothing any more");
 }
 
 #[test]
@@ -111,18 +111,19 @@ fn a_target_that_was_away_lags_until_it_got_what_it_missed() {
     info = BucketInfo::clone(s.bucket(&bucket).unwrap());
     info.copies = 2;
     s.apply(6, Command::SetBucket { info: info.into() }).unwrap();
-    assert!(!s.is_settled(), "copies have to be made");
-    s.apply(7, Command::Settled { placed: 6, repaired: vec![] }).unwrap();
-    assert!(s.is_calm());
+    assert!(!s.is_rebalance_complete(), "copies have to be made");
+    s.apply(7, Command::RebalanceComplete { placed: 6, repaired: vec![] }).unwrap();
+    assert!(s.is_quiescent());
     s.apply(8, alive(false)).unwrap();
-    assert!(!s.is_calm() && !s.needs_repair());
+    assert!(!s.is_quiescent() && !s.needs_repair());
     s.apply(9, join("target-01")).unwrap();
-    assert!(s.needs_repair() && s.is_settled());
-    let repaired = |since| Command::Settled { placed: 6, repaired: vec![(id.clone(), since)] };
+    assert!(s.needs_repair() && s.is_rebalance_complete());
+    let repaired =
+        |since| Command::RebalanceComplete { placed: 6, repaired: vec![(id.clone(), since)] };
     s.apply(10, repaired(5)).unwrap();
     assert!(s.needs_repair(), "it was away since");
     s.apply(11, repaired(9)).unwrap();
-    assert!(s.is_calm());
+    assert!(s.is_quiescent());
     let yields = Command::SetAlive { id: id.clone(), alive: true, yields: true };
     s.apply(12, yields).unwrap();
     let node = s.node(&id).unwrap();

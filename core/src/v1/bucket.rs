@@ -54,7 +54,7 @@ fn size_limit(erasure: &Erasure) -> i64 {
 }
 
 /// Takes the `ec` section of a native bucket.
-fn heed_erasure(info: &mut BucketInfo, set: &Map<String, Value>) {
+fn apply_erasure_patch(info: &mut BucketInfo, set: &Map<String, Value>) {
     let mut erasure = info.erasure.unwrap_or_default();
     let slices = |key: &str| {
         let n = set.get(key).and_then(Value::as_u64)?;
@@ -75,7 +75,7 @@ fn heed_erasure(info: &mut BucketInfo, set: &Map<String, Value>) {
 }
 
 /// What of a section of `extra` has a meaning here moves to where it has it.
-pub fn heed(info: &mut BucketInfo, section: &str) {
+pub fn apply_patch(info: &mut BucketInfo, section: &str) {
     let backed = info.has_backend();
     let Some(Value::Object(set)) = info.extra.get_mut(section) else { return };
     match section {
@@ -105,7 +105,7 @@ pub fn heed(info: &mut BucketInfo, section: &str) {
         }
         "ec" if !backed => {
             let set = set.clone();
-            heed_erasure(info, &set);
+            apply_erasure_patch(info, &set);
             return;
         }
         "lru" if backed => {

@@ -32,11 +32,11 @@ pub fn requested(body: &[u8], id: String) -> Result<DownloadSpec> {
     if !text(&message, "progress_interval")?.is_empty() {
         parse_duration(&text(&message, "progress_interval")?)?;
     }
-    let (what, told) = what(&kind, &message, &bucket)?;
+    let (what, label) = what(&kind, &message, &bucket)?;
     let described = text(&message, "description")?;
     let spec = DownloadSpec {
         id,
-        description: if described.is_empty() { told } else { described },
+        description: if described.is_empty() { label } else { described },
         timeout_ms: timeout_ms(&message)?,
         limits: limits(&message)?,
         headers: headers(&message)?,
@@ -60,16 +60,16 @@ fn what(kind: &str, message: &Value, bucket: &Bucket) -> Result<(What, String)> 
             }
             let link = with_scheme(&link);
             let name = if name.is_empty() { name_of_link(&link)? } else { given_name(&name) };
-            let told = format!("{} -> {}", without_password(&link), bucket.object_uri(&name));
-            (What::Objects(vec![(name, link)]), told)
+            let label = format!("{} -> {}", without_password(&link), bucket.object_uri(&name));
+            (What::Objects(vec![(name, link)]), label)
         }
         "range" => {
             let template = text(message, "template")?;
             if template.is_empty() {
                 return Err(Error::invalid("missing 'template' in the request body"));
             }
-            let told = format!("{} -> {bucket}", without_password(&template));
-            (What::Range { template, subdir: text(message, "subdir")? }, told)
+            let label = format!("{} -> {bucket}", without_password(&template));
+            (What::Range { template, subdir: text(message, "subdir")? }, label)
         }
         "multi" => {
             (What::Objects(many(message.get("objects"))?), format!("multi-download -> {bucket}"))

@@ -15,7 +15,7 @@ use crate::meta::view::REMOVED_PATH;
 /// How often the leader looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A gateway that was taken out is told within this time, or finds out by itself.
-const TELL_WITHIN: Duration = Duration::from_secs(2);
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Has gateways that left the group leave the map.
 pub(crate) struct Gateways {
@@ -53,8 +53,8 @@ impl Gateways {
             let version = self.group.propose(Command::Remove { id: node.id.clone() }).await?;
             tracing::info!(node = %node.id, version, "gateway is no member any more");
             let without = self.maps.load();
-            let told = self.peer.post_json::<_, ()>(&node.url, REMOVED_PATH, without.as_ref());
-            if let Ok(Err(e)) = tokio::time::timeout(TELL_WITHIN, told).await {
+            let sent = self.peer.post_json::<_, ()>(&node.url, REMOVED_PATH, without.as_ref());
+            if let Ok(Err(e)) = tokio::time::timeout(NOTIFY_TIMEOUT, sent).await {
                 tracing::debug!(node = %node.id, error = %e, "it does not hear that it was taken out");
             }
         }

@@ -11,11 +11,11 @@ use forebay_node::maps::Maps;
 use tokio::sync::watch;
 
 use super::gateways::Gateways;
+use super::leadership::{Lead, Leadership};
 use super::liveness;
 use super::members::Members;
 use super::publish::Publisher;
 use super::rebalance::Keeper;
-use super::standing::{Lead, Standing};
 use crate::ids;
 use crate::job_control::JobControl;
 use crate::meta::MetaLog;
@@ -54,7 +54,7 @@ impl Drop for Term {
 
 impl Leading {
     /// Follows who leads and tells where this gateway stands, until the group stops.
-    pub(crate) async fn run(self, tell: watch::Sender<Standing>) {
+    pub(crate) async fn run(self, tell: watch::Sender<Leadership>) {
         let mut leader = self.group.leader();
         let mut term: Option<Term> = None;
         loop {
@@ -65,12 +65,12 @@ impl Leading {
                     if term.as_ref().is_some_and(|t| t.number == number) => {}
                 Leader::Here { term: number } => {
                     drop(term.take());
-                    tell.send_replace(Standing::Waiting);
+                    tell.send_replace(Leadership::Waiting);
                     let life = self.lifecycle.child();
                     match self.take_over(number, &life).await {
                         Ok(lead) => {
                             tracing::info!(term = number, "this gateway leads");
-                            tell.send_replace(Standing::Leading(Arc::new(lead)));
+                            tell.send_replace(Leadership::Leading(Arc::new(lead)));
                             term = Some(Term { number, life });
                         }
                         Err(e) => {
@@ -82,14 +82,14 @@ impl Leading {
                 Leader::At(url) => {
                     drop(term.take());
                     tracing::info!(leader = url, "another gateway leads");
-                    tell.send_replace(Standing::Following(url));
+                    tell.send_replace(Leadership::Following(url));
                 }
                 Leader::Unknown => {
                     let led = term.take().is_some();
                     if led && !self.lifecycle.token().is_cancelled() {
                         tracing::warn!("no majority of the gateways; changes have to wait");
                     }
-                    tell.send_replace(Standing::Waiting);
+                    tell.send_replace(Leadership::Waiting);
                 }
             }
             let changed = match again {

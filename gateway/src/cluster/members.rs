@@ -13,7 +13,7 @@ use forebay_core::state::{Command, Role};
 use forebay_core::{Error, NodeId, Result, membership};
 use forebay_node::clock::{Clock, unix_ns};
 
-use super::knock;
+use super::port_probe;
 use super::publish::Publisher;
 use crate::meta::MetaLog;
 
@@ -134,7 +134,7 @@ impl Members {
         if is_me || silent_ms() >= FORGOTTEN_AFTER_MS {
             return Ok(recorded);
         }
-        let probe = knock::probe(&self.peer, &known.url).await;
+        let probe = port_probe::probe(&self.peer, &known.url).await;
         let replaceable = membership::may_replace(known, request, silent_ms(), probe);
         replaceable.inspect_err(|e| {
             tracing::warn!(node = %request.id, url = request.url, "join rejected: {e}");
@@ -149,7 +149,7 @@ impl Members {
         if let Some(node) = known.node(&id) {
             membership::check_instance(node, beat.instance)?;
         }
-        let Some(settled) = known.node(&id).map(|n| n.alive) else {
+        let Some(was_alive) = known.node(&id).map(|n| n.alive) else {
             let state = self.meta.state();
             return Ok(HeartbeatReply {
                 version: state.version,
@@ -164,10 +164,10 @@ impl Members {
         let may_live = {
             let mut table = self.table();
             table.usage.insert(id.clone(), beat.usage);
-            table.leases.heard(&id, self.clock.now_ms())
+            table.leases.record_heartbeat(&id, self.clock.now_ms())
         };
         self.publisher.note(&id, beat.version);
-        if !settled && may_live {
+        if !was_alive && may_live {
             let version = self.meta.propose(set_alive(&id, true)).await?;
             tracing::info!(node = %id, version, "node is alive again");
         }
@@ -205,7 +205,7 @@ impl Members {
         if request.yields {
             drop(turn);
             if leaves {
-                self.give_way(id).await?;
+                self.step_down(id).await?;
             }
             return Ok(LeaveReply::default());
         }
@@ -214,19 +214,19 @@ impl Members {
             let version = self.meta.propose(set_alive(&id, false)).await?;
             drop(turn);
             tracing::info!(node = %id, version, "node left");
-            self.publisher.settled(version).await;
+            self.publisher.wait_published(version).await;
         }
         Ok(LeaveReply { state: Some(self.meta.state().as_ref().clone()) })
     }
 
-    async fn give_way(&self, id: NodeId) -> Result<()> {
+    async fn step_down(&self, id: NodeId) -> Result<()> {
         let state = self.meta.state();
         let answers = state.node(&id).is_some_and(|n| n.alive && !n.lagging) && state.has_copies();
         if answers {
             let yields = Command::SetAlive { id: id.clone(), alive: true, yields: true };
             let version = self.meta.propose(yields).await?;
             tracing::info!(node = %id, version, "node is about to leave");
-            self.publisher.settled(version).await;
+            self.publisher.wait_published(version).await;
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ impl Members {
             let away = now.saturating_sub(std::mem::replace(&mut table.looked_ms, now));
             if away >= INATTENTIVE_MS {
                 for id in alive() {
-                    table.leases.heard(id, now);
+                    table.leases.record_heartbeat(id, now);
                 }
             }
         }
@@ -250,7 +250,7 @@ impl Members {
         let knocks = silent
             .iter()
             .filter_map(|id| state.node(id))
-            .map(async |node| knock::is_refused(&node.url).await.then(|| node.id.clone()));
+            .map(async |node| port_probe::is_refused(&node.url).await.then(|| node.id.clone()));
         let refused = futures::future::join_all(knocks).await;
         let _turn = self.turn.lock().await;
         let mut dead = self.table().leases.overdue(alive(), self.clock.now_ms());

@@ -13,7 +13,7 @@ use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use tokio::sync::watch;
 
-use super::knock;
+use super::port_probe;
 use crate::targets::Targets;
 
 /// Path of a node that takes a pushed state.
@@ -21,7 +21,7 @@ pub(crate) const STATE_PATH: &str = "/internal/v1/state";
 /// A node that does not take the push within this time hears by its next heartbeat.
 const PUSH_WITHIN: Duration = Duration::from_secs(1);
 /// A change is not held up longer than this by a node that is slow to hear.
-const SETTLE_WITHIN: Duration = Duration::from_secs(2);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Who knows which version; cheap to clone.
 #[derive(Clone)]
@@ -29,18 +29,18 @@ pub(crate) struct Publisher {
     me: NodeId,
     maps: Maps,
     targets: Targets,
-    heard: watch::Sender<BTreeMap<NodeId, u64>>,
+    acknowledged: watch::Sender<BTreeMap<NodeId, u64>>,
 }
 
 impl Publisher {
     pub(crate) fn new(me: NodeId, maps: Maps, targets: Targets) -> Self {
-        Self { me, maps, targets, heard: watch::Sender::default() }
+        Self { me, maps, targets, acknowledged: watch::Sender::default() }
     }
 
     /// Notes that `id` acts by `version` or a newer one.
     pub(crate) fn note(&self, id: &NodeId, version: u64) {
-        self.heard.send_if_modified(|heard| {
-            let known = heard.entry(id.clone()).or_default();
+        self.acknowledged.send_if_modified(|acknowledged| {
+            let known = acknowledged.entry(id.clone()).or_default();
             let newer = version > *known;
             *known = version.max(*known);
             newer
@@ -49,24 +49,25 @@ impl Publisher {
 
     /// A node started anew: what its predecessor knew is forgotten.
     pub(crate) fn forget(&self, id: &NodeId) {
-        self.heard.send_modify(|heard| {
-            heard.remove(id);
+        self.acknowledged.send_modify(|acknowledged| {
+            acknowledged.remove(id);
         });
     }
 
     /// Waits until every node that is alive acts by `version`, or for as long as is reasonable.
-    pub(crate) async fn settled(&self, version: u64) {
-        let mut heard = self.heard.subscribe();
-        let all = |heard: &BTreeMap<NodeId, u64>| self.behind(heard, version).is_empty();
-        if tokio::time::timeout(SETTLE_WITHIN, heard.wait_for(all)).await.is_err() {
-            let nodes = self.behind(&self.heard.borrow(), version).join(" ");
+    pub(crate) async fn wait_published(&self, version: u64) {
+        let mut acknowledged = self.acknowledged.subscribe();
+        let all =
+            |acknowledged: &BTreeMap<NodeId, u64>| self.behind(acknowledged, version).is_empty();
+        if tokio::time::timeout(PUBLISH_TIMEOUT, acknowledged.wait_for(all)).await.is_err() {
+            let nodes = self.behind(&self.acknowledged.borrow(), version).join(" ");
             tracing::warn!(version, nodes, "nodes are slow to hear of a change");
         }
     }
 
-    fn behind(&self, heard: &BTreeMap<NodeId, u64>, version: u64) -> Vec<String> {
+    fn behind(&self, acknowledged: &BTreeMap<NodeId, u64>, version: u64) -> Vec<String> {
         let state = self.maps.load();
-        let behind = others(&state, &self.me).filter(|n| lags(heard, n, version));
+        let behind = others(&state, &self.me).filter(|n| lags(acknowledged, n, version));
         behind.map(|n| n.id.to_string()).collect()
     }
 
@@ -77,7 +78,7 @@ impl Publisher {
         loop {
             let state = self.maps.load();
             for node in others(&state, &self.me) {
-                if lags(&self.heard.borrow(), node, state.version) {
+                if lags(&self.acknowledged.borrow(), node, state.version) {
                     let (this, node, state) = (self.clone(), node.clone(), state.clone());
                     lifecycle.spawn(async move { this.push(&node, &state).await });
                 }
@@ -95,7 +96,7 @@ impl Publisher {
         match pushed.unwrap_or_else(|_| Err(Error::unavailable("time-out"))) {
             Ok(_) => self.note(&node.id, state.version),
             // Nobody is there who could act by an older state; who starts there joins first.
-            Err(_) if knock::is_refused(&node.url).await => self.note(&node.id, state.version),
+            Err(_) if port_probe::is_refused(&node.url).await => self.note(&node.id, state.version),
             Err(e) => tracing::debug!(node = %node.id, error = %e, "state not pushed"),
         }
     }
@@ -105,6 +106,6 @@ fn others<'a>(state: &'a ClusterState, me: &'a NodeId) -> impl Iterator<Item = &
     state.nodes.values().filter(move |n| n.alive && n.id != *me)
 }
 
-fn lags(heard: &BTreeMap<NodeId, u64>, node: &Node, version: u64) -> bool {
-    heard.get(&node.id).is_none_or(|known| *known < version)
+fn lags(acknowledged: &BTreeMap<NodeId, u64>, node: &Node, version: u64) -> bool {
+    acknowledged.get(&node.id).is_none_or(|known| *known < version)
 }

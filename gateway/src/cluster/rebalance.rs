@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_core::job::{JobKind, JobSpec, JobState, JobStatus};
-use forebay_core::rebalance::{Lives, lives, settled};
+use forebay_core::rebalance::{Lives, completion, lives};
 use forebay_core::state::{ClusterState, Command, Leaving, Node};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::lifecycle::Lifecycle;
@@ -54,7 +54,7 @@ impl Keeper {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let state = self.maps.load();
-            if state.is_settled() && !state.needs_repair() {
+            if state.is_rebalance_complete() && !state.needs_repair() {
                 if let Err(e) = self.let_go(&state).await {
                     tracing::warn!(error = %e, "a target cannot leave yet");
                     tokio::time::sleep(TRY_AGAIN_AFTER).await;
@@ -121,7 +121,7 @@ impl Keeper {
         if now.targets_changed != placed {
             return Ok(false);
         }
-        let version = self.meta.propose(settled(&now, placed, &before)?).await?;
+        let version = self.meta.propose(completion(&now, placed, &before)?).await?;
         let (objects, bytes) = (status.objects, status.bytes);
         tracing::info!(version, objects, bytes, "all objects are where they belong");
         Ok(true)

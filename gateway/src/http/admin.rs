@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use super::{done, removal};
 use crate::changes::Changes;
+use crate::cluster::leadership::LeaderWatch;
 use crate::cluster::rebalance::job_id;
-use crate::cluster::standing::StandingWatch;
 use crate::meta::group::Group;
 
 /// Parameters of a request to set the configuration that are not settings themselves.
@@ -41,7 +41,7 @@ pub(crate) struct Admin {
     pub(crate) maps: Maps,
     pub(crate) changes: Changes,
     pub(crate) group: Group,
-    pub(crate) standing: StandingWatch,
+    pub(crate) leadership: LeaderWatch,
     pub(crate) peer: PeerClient,
 }
 
@@ -139,7 +139,7 @@ impl Admin {
             self.changes.commit(command).await?;
         }
         let state = self.maps.load();
-        Ok(match state.is_settled() {
+        Ok(match state.is_rebalance_complete() {
             true => done(),
             false => text(job_id(state.targets_changed)),
         })

@@ -14,15 +14,15 @@ use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
 
 use super::counted;
-use crate::cluster::desk::PASSED_ON;
-use crate::cluster::standing::{Standing, StandingWatch};
+use crate::cluster::leadership::{LeaderWatch, Leadership};
+use crate::cluster::membership::FORWARDED_MARK;
 use crate::cluster_view::ClusterView;
 
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) maps: Maps,
     pub(crate) view: ClusterView,
-    pub(crate) standing: StandingWatch,
+    pub(crate) leadership: LeaderWatch,
     pub(crate) identity: Identity,
     pub(crate) metrics: Metrics,
 }
@@ -56,16 +56,16 @@ fn read_map(state: &Api) -> Result<Response> {
 }
 
 async fn leader(State(state): State<Api>) -> Response {
-    let term = match state.standing.now() {
-        Standing::Leading(lead) => Some(lead.term),
-        Standing::Following(_) | Standing::Waiting => None,
+    let term = match state.leadership.now() {
+        Leadership::Leading(lead) => Some(lead.term),
+        Leadership::Following(_) | Leadership::Waiting => None,
     };
     let reply = LeaderReply { leads: term.is_some(), term, primary: state.maps.primary() };
     counted(&state.metrics, "api", "leader", Ok(json(&reply)))
 }
 
 async fn cluster(State(state): State<Api>, request: Request) -> Response {
-    let passed_on = request.uri().query() == Some(PASSED_ON);
+    let passed_on = request.uri().query() == Some(FORWARDED_MARK);
     let info = if passed_on { state.view.info_here() } else { state.view.info().await };
     let result = info.map(|info| json(&info));
     counted(&state.metrics, "api", "cluster", result)

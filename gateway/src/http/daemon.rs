@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use forebay_core::state::{ClusterState, Node, NodeStanding, Role};
+use forebay_core::state::{ClusterState, Node, NodeStatus, Role};
 use forebay_core::v1::headers as v1;
 use forebay_node::clock::unix_ns;
 use forebay_node::identity::Identity;
@@ -16,7 +16,7 @@ use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::with_type;
 
-use crate::cluster::standing::{Standing, StandingWatch};
+use crate::cluster::leadership::{LeaderWatch, Leadership};
 use crate::meta::MetaLog;
 use crate::meta::group::Group;
 use crate::metric_sums::{self, Sums};
@@ -31,7 +31,7 @@ pub(crate) struct Daemon {
     pub(crate) identity: Identity,
     pub(crate) metrics: Metrics,
     pub(crate) group: Group,
-    pub(crate) standing: StandingWatch,
+    pub(crate) leadership: LeaderWatch,
     pub(crate) sums: Arc<Mutex<Sums>>,
 }
 
@@ -83,24 +83,24 @@ async fn metrics(State(state): State<Daemon>) -> Response {
     let members = snapshot.targets().map(|node| node.id.as_str());
     // Whatever a panic left there is a sum that was true.
     let sums = state.sums.lock().unwrap_or_else(PoisonError::into_inner).render(&pages, members);
-    let text = state.metrics.render() + &sums + &seen(&snapshot, &state.standing.now());
+    let text = state.metrics.render() + &sums + &seen(&snapshot, &state.leadership.now());
     with_type("text/plain; version=0.0.4", text)
 }
 
 /// What this gateway sees of the cluster.
-fn seen(state: &ClusterState, standing: &Standing) -> String {
+fn seen(state: &ClusterState, leadership: &Leadership) -> String {
     let is = |yes: bool| vec![(String::new(), u64::from(yes))];
-    let (leads, led) = match standing {
-        Standing::Leading(_) => (true, true),
-        Standing::Following(_) => (false, true),
-        Standing::Waiting => (false, false),
+    let (leads, led) = match leadership {
+        Leadership::Leading(_) => (true, true),
+        Leadership::Following(_) => (false, true),
+        Leadership::Waiting => (false, false),
     };
     let mut nodes = Vec::new();
     for (role, word) in [(Role::Gateway, "gateway"), (Role::Target, "target")] {
-        for standing in NodeStanding::ALL {
-            let standing_of = |node: &&Node| node.role == role && node.standing() == standing;
-            let count = state.nodes.values().filter(standing_of).count() as u64;
-            let labels = format!("{{role=\"{word}\",state=\"{}\"}}", standing.as_str());
+        for status in NodeStatus::ALL {
+            let status_of = |node: &&Node| node.role == role && node.status() == status;
+            let count = state.nodes.values().filter(status_of).count() as u64;
+            let labels = format!("{{role=\"{word}\",state=\"{}\"}}", status.as_str());
             nodes.push((labels, count));
         }
     }
@@ -110,12 +110,12 @@ fn seen(state: &ClusterState, standing: &Standing) -> String {
     metric_sums::gauge("leading", leads_help, &is(leads))
         + &metric_sums::gauge("has_leader", led_help, &is(led))
         + &metric_sums::gauge("nodes", "Nodes by role and state, as this gateway knows", &nodes)
-        + &clocks(standing)
+        + &clocks(leadership)
 }
 
 /// The clocks of nodes, which report to the gateway that leads; the others have no such series.
-fn clocks(standing: &Standing) -> String {
-    let Standing::Leading(lead) = standing else { return String::new() };
+fn clocks(leadership: &Leadership) -> String {
+    let Leadership::Leading(lead) = leadership else { return String::new() };
     let usage = lead.members.usage();
     let samples: Vec<_> = usage
         .iter()

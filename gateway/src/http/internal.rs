@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::read_message;
 use crate::changes::Changes;
-use crate::cluster::desk::{Desk, PASSED_ON};
+use crate::cluster::membership::{FORWARDED_MARK, MembershipService};
 use crate::cluster::publish::STATE_PATH;
 use crate::meta::front::COMMAND_PATH;
 use crate::meta::group::Group;
@@ -26,7 +26,7 @@ use crate::meta::view::{ENTER_PATH, GROUP_PATH, REMOVE_PATH, REMOVED_PATH};
 
 #[derive(Clone)]
 pub(crate) struct Internal {
-    pub(crate) desk: Desk,
+    pub(crate) membership: MembershipService,
     pub(crate) changes: Changes,
     pub(crate) group: Group,
     pub(crate) maps: Maps,
@@ -67,12 +67,12 @@ async fn nodes_only(
 async fn handle(State(state): State<Internal>, request: Request) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     let body = read_message(body).await?;
-    let passed_on = parts.uri.query() == Some(PASSED_ON);
-    let desk = &state.desk;
+    let passed_on = parts.uri.query() == Some(FORWARDED_MARK);
+    let membership = &state.membership;
     Ok(match parts.uri.path() {
-        JOIN_PATH => json(&desk.join(parse(&body)?, passed_on).await?),
-        HEARTBEAT_PATH => json(&desk.heartbeat(parse(&body)?, passed_on).await?),
-        LEAVE_PATH => json(&desk.leave(parse(&body)?, passed_on).await?),
+        JOIN_PATH => json(&membership.join(parse(&body)?, passed_on).await?),
+        HEARTBEAT_PATH => json(&membership.heartbeat(parse(&body)?, passed_on).await?),
+        LEAVE_PATH => json(&membership.leave(parse(&body)?, passed_on).await?),
         ENTER_PATH => json(&state.group.enter(parse(&body)?).await?),
         REMOVE_PATH => json(&state.group.remove(parse(&body)?).await?),
         REMOVED_PATH => json(&state.group.was_removed(parse(&body)?).await?),

@@ -205,7 +205,7 @@ pub(crate) async fn answer(jobs: &JobControl, what: &str, body: &[u8]) -> Result
             let all = JobFilter { running_only: false, ..filter.clone() };
             let all = if question.kind_unknown { vec![] } else { jobs.list(&all).await? };
             let now = unix_ns();
-            let running = all.iter().filter(|s| !s.is_over() || s.lingers(now));
+            let running = all.iter().filter(|s| !s.is_over() || s.is_in_idle_grace(now));
             let names = running.map(|s| format!("{}[{}]", s.kind.v1_kind(), s.id));
             Ok(json(&names.collect::<Vec<_>>()))
         }

@@ -94,7 +94,7 @@ pub(crate) async fn objects(
         route.bucket(bucket).await?
     };
     // A request may say for itself how old a listing may be.
-    let found = Found { info: found.info.clone().heeding(headers)?, ..found };
+    let found = Found { info: found.info.clone().with_request_rules(headers)?, ..found };
     let named = headers.get(NAME_HEADER).and_then(|v| v.to_str().ok()).unwrap_or("");
     let inventory = if msg.has(flags::INVENTORY) || !named.is_empty() {
         check_inventory_list(&msg)?;

@@ -20,7 +20,7 @@ use crate::route::Found;
 use crate::targets::Targets;
 
 /// Blocks that wait for a slow client.
-const AHEAD: usize = 2;
+const QUEUED_BLOCKS: usize = 2;
 /// A client that waits for rows gets a block without any this often: it knows then that there is
 /// still somebody who lists.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ pub(super) async fn answer(targets: &Targets, found: &Found, want: Want) -> Resu
         want: Want { limit: MAX_ROWS, whole: Some(listing::youngest(found)), ..want },
     });
     let mut next = blocks.next().await.transpose()?.map(Ok);
-    let (to_client, mut written) = mpsc::channel(AHEAD);
+    let (to_client, mut written) = mpsc::channel(QUEUED_BLOCKS);
     tokio::spawn(async move {
         while let Some(block) = next {
             // Without a reader there is nothing left to do.

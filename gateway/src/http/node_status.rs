@@ -1,6 +1,6 @@
 //! What v1 clients show of a node (§4.4), from its report.
 
-use forebay_core::intra::{ClusterInfo, DiskState, NodeInfo};
+use forebay_core::intra::{ClusterInfo, DiskStatus, NodeInfo};
 use forebay_core::state::{ClusterState, Node, Role};
 use forebay_core::v1::cluster::node_json;
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ fn capacity(report: &NodeInfo) -> Value {
     let disks: serde_json::Map<String, Value> = u
         .mountpaths
         .iter()
-        .filter(|m| matches!(m.state, DiskState::InUse | DiskState::Leaving))
+        .filter(|m| matches!(m.state, DiskStatus::InUse | DiskStatus::Leaving))
         .map(|m| {
             let disk = json!({
                 "used": m.used.to_string(), "avail": m.budget.saturating_sub(m.used).to_string(),
@@ -121,13 +121,13 @@ pub(crate) fn disk(report: &NodeInfo) -> Value {
 
 /// `what=mountpaths`.
 pub(crate) fn mountpaths(report: &NodeInfo) -> Value {
-    let named = |states: &[DiskState]| -> Vec<&str> {
+    let named = |states: &[DiskStatus]| -> Vec<&str> {
         let disks = report.usage.mountpaths.iter().filter(|disk| states.contains(&disk.state));
         disks.map(|disk| disk.path.as_str()).collect()
     };
     // To v1 a disk that failed is disabled.
-    let disabled = named(&[DiskState::Disabled, DiskState::Away, DiskState::Mending]);
-    json!({"available": named(&[DiskState::InUse]), "waiting_dd": named(&[DiskState::Leaving]),
+    let disabled = named(&[DiskStatus::Disabled, DiskStatus::Away, DiskStatus::Mending]);
+    json!({"available": named(&[DiskStatus::InUse]), "waiting_dd": named(&[DiskStatus::Leaving]),
         "disabled": disabled})
 }
 

@@ -7,7 +7,7 @@ use forebay_core::{Error, Result};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::admin::Admin;
-use crate::cluster::standing::Standing;
+use crate::cluster::leadership::Leadership;
 use crate::meta::view::{REMOVE_PATH, RemoveReply, RemoveRequest};
 
 /// The whole of it takes at most this long; an election may be among it.
@@ -23,12 +23,12 @@ pub(super) async fn of_gateway(admin: &Admin, node: &Node) -> Result<()> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let asked = async {
-            match admin.standing.now() {
-                Standing::Leading(_) => admin.group.remove(request.clone()).await,
-                Standing::Following(url) => {
+            match admin.leadership.now() {
+                Leadership::Leading(_) => admin.group.remove(request.clone()).await,
+                Leadership::Following(url) => {
                     admin.peer.post_json(&url, REMOVE_PATH, &request).await.map_err(Error::from)
                 }
-                Standing::Waiting => Ok(RemoveReply::NotLeader { leader: None }),
+                Leadership::Waiting => Ok(RemoveReply::NotLeader { leader: None }),
             }
         };
         let why = match timeout(left, asked).await {

@@ -28,16 +28,16 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 /// How often a gateway looks whether it still belongs to those who have a leader.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A gateway that was taken out answers for so long those who were sent to it.
-const LINGERS: Duration = Duration::from_millis(500);
+const REMOVED_GRACE: Duration = Duration::from_millis(500);
 /// Others have this long to hear that it stops.
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Says now and then what is waited for.
-struct Complaints {
+struct LogThrottle {
     next: Instant,
 }
 
-impl Complaints {
+impl LogThrottle {
     fn new() -> Self {
         Self { next: Instant::now() + Duration::from_secs(3) }
     }
@@ -53,21 +53,21 @@ impl Complaints {
 
 impl Group {
     /// Finds this gateway's place in a group, at its start.
-    pub(crate) async fn find_place(&self) -> Result<()> {
+    pub(crate) async fn discover(&self) -> Result<()> {
         match &*self.beginning {
-            Beginning::GoOn => {
+            Beginning::Resume => {
                 let belongs = self.check_place(true).await;
                 self.raft.runtime_config().elect(self.may_vote());
                 belongs
             }
             Beginning::Form(urls) if urls.len() == 1 => self.form(urls).await,
             Beginning::Form(urls) => self.form_or_enter(urls).await,
-            Beginning::Enter => self.come_in().await,
+            Beginning::Enter => self.join().await,
         }
     }
 
     /// Looks whether the others go on without this gateway, until it stops.
-    pub(crate) async fn keep_place(&self) {
+    pub(crate) async fn persist_identity(&self) {
         let mut doubts = 0;
         loop {
             sleep(LOOK_EVERY).await;
@@ -104,7 +104,7 @@ impl Group {
             Some(Seat { votes: true, .. }) => Ok(()),
             Some(_) => {
                 self.mine.set_place(Place::Entering { blank: false }).await?;
-                self.come_in().await
+                self.join().await
             }
             None if !at_start => self.go().await,
             None => {
@@ -148,7 +148,7 @@ impl Group {
         tracing::info!(hint = gone.hint.as_deref().unwrap_or(""), "{}; it stops", gone.message);
         let this = self.clone();
         self.lifecycle.spawn(async move {
-            sleep(LINGERS).await;
+            sleep(REMOVED_GRACE).await;
             this.leave().await;
         });
         Ok(())
@@ -209,20 +209,20 @@ impl Group {
     /// one of them has. Some without the others could make a second group beside the first.
     async fn form_or_enter(&self, urls: &[String]) -> Result<()> {
         let others: Vec<&String> = urls.iter().filter(|url| **url != self.my_url).collect();
-        let mut complaints = Complaints::new();
+        let mut log_throttle = LogThrottle::new();
         loop {
             let looks = others.iter().map(|url| look(&self.peer, url));
             let looks = futures::future::join_all(looks).await;
             let is_formed = |look: &Look| matches!(look, Look::At(view) if view.formed);
             if looks.iter().any(is_formed) || !self.seats().is_empty() {
-                return self.come_in().await;
+                return self.join().await;
             }
             let missing = others.iter().zip(&looks).filter(|(_, look)| !agrees(look, urls));
             let missing: Vec<&str> = missing.map(|(url, _)| url.as_str()).collect();
             if missing.is_empty() {
                 return self.form(urls).await;
             }
-            if complaints.is_time() {
+            if log_throttle.is_time() {
                 tracing::warn!(
                     gateways = missing.join(" "),
                     "a new group begins when all gateways are there with the same cluster.gateways; \
@@ -234,13 +234,13 @@ impl Group {
     }
 
     /// Asks to be taken in until this gateway votes.
-    async fn come_in(&self) -> Result<()> {
-        let mut complaints = Complaints::new();
+    async fn join(&self) -> Result<()> {
+        let mut log_throttle = LogThrottle::new();
         let began = Instant::now();
         let mut said = false;
         let mut rejected: Option<Instant> = None;
         loop {
-            let stepped = self.step_in().await;
+            let stepped = self.promote().await;
             match &stepped {
                 Err(e) if e.code == ErrorCode::Conflict => {
                     let since = *rejected.get_or_insert_with(|| {
@@ -274,8 +274,8 @@ impl Group {
                     }
                 }
                 Ok(EnterReply::NotLeader { .. }) => {
-                    self.lend_vote().await;
-                    if complaints.is_time() {
+                    self.add_voter().await;
+                    if log_throttle.is_time() {
                         let doors = self.doors().join(" ");
                         tracing::warn!(
                             gateways = doors,
@@ -284,7 +284,7 @@ impl Group {
                     }
                 }
                 Err(e) => {
-                    if complaints.is_time() {
+                    if log_throttle.is_time() {
                         tracing::warn!(error = %e, "this gateway is not taken in yet");
                     }
                 }
@@ -294,7 +294,7 @@ impl Group {
     }
 
     /// One step in, at the leader. `NotLeader`: none was found.
-    async fn step_in(&self) -> Result<EnterReply> {
+    async fn promote(&self) -> Result<EnterReply> {
         let blank = self.mine.place() == Place::Entering { blank: true };
         let request =
             EnterRequest { id: self.me, url: self.my_url.clone(), blank, node: self.node.clone() };
@@ -314,7 +314,7 @@ impl Group {
         }
         match failure {
             Some(e) => {
-                self.lend_vote().await;
+                self.add_voter().await;
                 Err(e)
             }
             None => Ok(EnterReply::NotLeader { leader: None }),
@@ -323,7 +323,7 @@ impl Group {
 
     /// Of a group of two, the other one cannot lead without this vote, and nothing that it lacks was
     /// ever acknowledged.
-    async fn lend_vote(&self) {
+    async fn add_voter(&self) {
         if self.mine.place() != (Place::Entering { blank: true }) {
             return;
         }

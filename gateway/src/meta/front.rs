@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use super::MetaLog;
 use super::group::{DECIDE_WITHIN, Group, Undecided};
-use crate::cluster::standing::{Standing, StandingWatch};
+use crate::cluster::leadership::{LeaderWatch, Leadership};
 use forebay_node::maps::Maps;
 
 /// Path of the leader that takes commands of other gateways.
@@ -38,29 +38,29 @@ pub(crate) enum CommandReply {
 #[derive(Clone)]
 pub(crate) struct RaftMeta {
     group: Group,
-    standing: StandingWatch,
+    leadership: LeaderWatch,
     peer: PeerClient,
     maps: Maps,
 }
 
 impl RaftMeta {
-    pub(crate) fn new(group: Group, standing: StandingWatch, peer: PeerClient, maps: Maps) -> Self {
-        Self { group, standing, peer, maps }
+    pub(crate) fn new(group: Group, leadership: LeaderWatch, peer: PeerClient, maps: Maps) -> Self {
+        Self { group, leadership, peer, maps }
     }
 
     /// Decides if this gateway leads; nothing is done otherwise.
     pub(crate) async fn decide_here(&self, command: Command) -> Result<u64, Undecided> {
-        match self.standing.now() {
-            Standing::Leading(_) => self.group.decide(command, DECIDE_WITHIN).await,
+        match self.leadership.now() {
+            Leadership::Leading(_) => self.group.decide(command, DECIDE_WITHIN).await,
             _ => Err(Undecided::Untouched(Error::unavailable("this gateway does not lead"))),
         }
     }
 
     async fn try_once(&self, command: &Command) -> Result<u64, Undecided> {
-        match self.standing.now() {
-            Standing::Leading(_) => self.group.decide(command.clone(), DECIDE_WITHIN).await,
-            Standing::Following(url) => self.relay(&url, command).await,
-            Standing::Waiting => {
+        match self.leadership.now() {
+            Leadership::Leading(_) => self.group.decide(command.clone(), DECIDE_WITHIN).await,
+            Leadership::Following(url) => self.relay(&url, command).await,
+            Leadership::Waiting => {
                 Err(Undecided::Untouched(Error::unavailable("no gateway leads just now")))
             }
         }
@@ -97,9 +97,9 @@ impl RaftMeta {
     /// Returns a moment after this gateway has heard that another one leads, or none: it may have
     /// been cut off, and its answer never comes.
     async fn leads_no_more(&self, url: &str) {
-        let mut standing = self.standing.clone();
-        while matches!(standing.now(), Standing::Following(leader) if leader == url) {
-            standing.changed().await;
+        let mut leadership = self.leadership.clone();
+        while matches!(leadership.now(), Leadership::Following(leader) if leader == url) {
+            leadership.changed().await;
         }
         tokio::time::sleep(LATE_ANSWER).await;
     }
@@ -110,7 +110,7 @@ impl MetaLog for RaftMeta {
     /// Goes on through an election, as long as it is sure that the command was not logged.
     async fn propose(&self, command: Command) -> Result<u64> {
         let deadline = Instant::now() + DECIDE_WITHIN;
-        let mut standing = self.standing.clone();
+        let mut leadership = self.leadership.clone();
         loop {
             let why = match self.try_once(&command).await {
                 Ok(version) => return Ok(version),
@@ -124,7 +124,7 @@ impl MetaLog for RaftMeta {
                 ))
                 .hint("reads go on; changes of buckets and members need a majority of gateways"));
             }
-            let _ = timeout(TRY_AGAIN_AFTER, standing.changed()).await;
+            let _ = timeout(TRY_AGAIN_AFTER, leadership.changed()).await;
         }
     }
 

@@ -171,7 +171,7 @@ impl Group {
     pub(super) fn planned(&self) -> &[String] {
         match &*self.beginning {
             Beginning::Form(urls) => urls,
-            Beginning::GoOn | Beginning::Enter => &[],
+            Beginning::Resume | Beginning::Enter => &[],
         }
     }
 

@@ -43,7 +43,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Beginning {
     /// Goes on in the group that its file tells of.
-    GoOn,
+    Resume,
     /// Makes a group of these URLs, its own among them, unless one of them has a group already.
     Form(Vec<String>),
     /// Asks the gateways of the configuration to take it in.
@@ -92,7 +92,7 @@ impl Mine {
             }
         }
         let beginning = match (took_part, member.place) {
-            (true, Place::Inside) => Beginning::GoOn,
+            (true, Place::Inside) => Beginning::Resume,
             (true, _) => Beginning::Enter,
             (false, _) if listed.is_empty() => Beginning::Form(vec![my_url.to_owned()]),
             (false, _) if listed.iter().any(|url| url == my_url) => Beginning::Form(listed),
@@ -100,7 +100,7 @@ impl Mine {
         };
         if made {
             member.place = match &beginning {
-                Beginning::GoOn => Place::Inside,
+                Beginning::Resume => Place::Inside,
                 Beginning::Form(urls) if urls.len() == 1 => Place::Inside,
                 Beginning::Form(_) | Beginning::Enter => Place::Entering { blank: true },
             };

@@ -16,7 +16,7 @@ use super::{Call, S3};
 use crate::route::Found;
 
 /// Objects being deleted at once for one request.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_DELETES: usize = 32;
 
 impl S3 {
     pub(super) async fn delete_objects(&self, call: &Call, body: Body) -> S3Result<Response> {
@@ -37,7 +37,7 @@ impl S3 {
                 let outcome = self.delete_one(found, call, &object).await;
                 Deleted { key: object.key, version_id: object.version_id, outcome }
             })
-            .buffered(AT_ONCE)
+            .buffered(MAX_CONCURRENT_DELETES)
             .collect()
             .await;
         Ok(s3::xml(StatusCode::OK, answers::objects_deleted(&rows, asked.quiet, is_encoded)))

@@ -41,7 +41,7 @@ impl S3 {
         let mut decoder = FormDecoder::new(kind.unwrap_or_default())?;
         let mut source = body.into_data_stream();
         let mut ready = Vec::new();
-        while !decoder.file_has_begun() {
+        while !decoder.file_has_started() {
             match source.next().await {
                 Some(Ok(piece)) => decoder.push(piece, &mut ready)?,
                 Some(Err(_)) => return Err(S3Code::IncompleteBody.into()),
@@ -81,10 +81,10 @@ impl S3 {
         let bucket_url = encode::object_url(&parts.headers, parts.uri.path());
         let mut response =
             posted(&form, bucket, &bucket_url, etag::unquote(tag.unwrap_or_default()));
-        let told = answer.headers().iter().filter(|(name, _)| {
+        let passed_on = answer.headers().iter().filter(|(name, _)| {
             *name == "x-amz-version-id" || name.as_str().starts_with("x-amz-checksum-")
         });
-        response.headers_mut().extend(told.map(|(name, value)| (name.clone(), value.clone())));
+        response.headers_mut().extend(passed_on.map(|(name, value)| (name.clone(), value.clone())));
         Ok(response)
     }
 }

@@ -135,7 +135,7 @@ impl S3 {
                         page.uploads.push(ListedUpload {
                             key: upload.name,
                             upload_id: upload.id,
-                            initiated_ns: upload.begun_ns,
+                            initiated_ns: upload.started_ns,
                             checksum: None,
                             owner: upload.custom.as_ref().and_then(owner_in),
                         });

@@ -19,7 +19,7 @@ use crate::listing::{self, Want};
 use crate::route::Found;
 
 /// Rows asked for at once.
-const STEP: usize = 1_000;
+const PAGE_ENTRIES: usize = 1_000;
 /// Begins the marker of a null version in the history, before what sorts it.
 const NULL_MARKER: &str = "null-";
 
@@ -42,7 +42,7 @@ impl Rows {
             let want = Want {
                 prefix: self.prefix.clone(),
                 after: self.after.clone(),
-                limit: STEP,
+                limit: PAGE_ENTRIES,
                 ..Want::default()
             };
             let part = listing::page(&s3.targets, &self.found, &want).await?;

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 /// Extensions whose texts are kept.
-const KEPT: usize = 16;
+const MAX_RETAINED_TEXTS: usize = 16;
 
 /// Makes dicts. None of them runs code of Python, so that a sample costs little more than its bytes.
 pub(crate) struct Parts<'py> {
@@ -91,7 +91,7 @@ impl<'py> Parts<'py> {
             return known.clone();
         }
         let made = PyString::new(self.py, &text);
-        if kept.len() < KEPT {
+        if kept.len() < MAX_RETAINED_TEXTS {
             kept.push((text, made.clone()));
         }
         made

@@ -42,7 +42,7 @@ use md5::{Digest, Md5};
 
 pub use azure::{AzureCredentials, AzureSettings};
 pub use composed::Announced;
-pub(crate) use composed::MOST as COMPOSED;
+pub(crate) use composed::MAX_COMPOSED_OBJECTS as COMPOSED;
 pub use faulty::{Fault, Faulty};
 pub use gcs::GcsSettings;
 pub use origin::OriginSettings;

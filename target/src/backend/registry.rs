@@ -240,8 +240,8 @@ impl Backends {
         let metered = Metered::new(timed, raw.provider, Arc::clone(&self.hook));
         let metered = metered.billing(raw.bill.clone());
         let metered = Arc::new(metered.telling_bytes(Arc::clone(&self.bytes)));
-        let patience = rules.time(CloudRule::DeadlineMs).unwrap_or(self.settings.queue_wait);
-        let wait = patience.min(self.settings.queue_wait);
+        let queue_wait = rules.time(CloudRule::DeadlineMs).unwrap_or(self.settings.queue_wait);
+        let wait = queue_wait.min(self.settings.queue_wait);
         let limited = Arc::new(Limited::new(metered, Arc::clone(limits), wait));
         let retrying = Arc::new(Retrying::new(limited, policy).paced(Arc::clone(pace)));
         let whole: Arc<dyn Backend> = match (bucket_id, rules.compose()) {

@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// A batch never has less, or it would read one object after the other,
-const LEAST: usize = 256 << 10;
+const MIN_BATCH_BYTES: usize = 256 << 10;
 /// and never more: it would not get faster.
-const MOST: usize = 64 << 20;
+const MAX_BATCH_BYTES: usize = 64 << 20;
 /// For each batch that clients may ask for here, other targets may ask for this many parts of
 /// theirs. They count apart: targets that wait for each other's places would wait for ever.
 const PARTS: usize = 4;
@@ -192,8 +192,8 @@ impl Budget {
             taken.waiting += 1;
         }
         let _waiting = Waiting(inner);
-        let begun = Instant::now();
-        while begun.elapsed() < inner.admission_timeout {
+        let started = Instant::now();
+        while started.elapsed() < inner.admission_timeout {
             // Made before the look: it is told of every place that is given back from here on.
             let freed = inner.freed.notified();
             if let Some(number) = self.take_place(&progress) {
@@ -300,7 +300,8 @@ impl Share {
 
     fn bytes(&self) -> usize {
         let taken = self.inner.taken();
-        (self.inner.total / (taken.clients + taken.nodes).max(1)).clamp(LEAST, MOST)
+        (self.inner.total / (taken.clients + taken.nodes).max(1))
+            .clamp(MIN_BATCH_BYTES, MAX_BATCH_BYTES)
     }
 
     /// Bytes of entries that are read and have not gone out yet.

@@ -30,7 +30,7 @@ use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
 use crate::backend::Announced;
-use crate::object::{ObjectService, Turns, begun};
+use crate::object::{ObjectService, Turns, read_first_chunk};
 use crate::shard::Shards;
 
 /// Bytes of a large object that are in memory while it goes out, at most.
@@ -134,7 +134,7 @@ impl Loader {
             self.service.served(info, result, range.len());
             return Ok(Loaded::Whole(bytes));
         }
-        let stream = begun(found.stream(range)).await?;
+        let stream = read_first_chunk(found.stream(range)).await?;
         self.service.served(info, result, range.len());
         load(stream, range.len(), whole).await
     }

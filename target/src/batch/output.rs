@@ -17,7 +17,7 @@ const PIECE: usize = 256 << 10;
 /// As many go out as they are where the format allows it.
 const UNCOPIED: usize = 32 << 10;
 /// Compressing more than this at once would hold up other tasks of the thread.
-const LONG: usize = 32 << 10;
+const BLOCKING_COMPRESS_BYTES: usize = 32 << 10;
 
 /// Where the archive goes.
 pub(crate) enum Sink {
@@ -69,7 +69,7 @@ impl<'a> Output<'a> {
             self.flush().await?;
             return self.sink.write(bytes).await;
         }
-        if writer.compresses() && bytes.len() > LONG {
+        if writer.compresses() && bytes.len() > BLOCKING_COMPRESS_BYTES {
             let Some(mut writer) = self.writer.take() else { return Err(lost()) };
             let written = tokio::task::spawn_blocking(move || {
                 let done = writer.data(&bytes);

@@ -31,7 +31,7 @@ const PER_LOOK: usize = 4;
 /// and bytes of what was found at hand.
 const GROUP_BYTES: usize = 4 << 20;
 /// With fewer answers than this in hand it is time to look further.
-const FEW: usize = 256;
+const LOOK_AHEAD_ANSWERS: usize = 256;
 /// Bytes, and objects, read in one go, on a thread that others wait for.
 const TURN_BYTES: usize = 1 << 20;
 const TURN: usize = 512;
@@ -137,7 +137,7 @@ impl Reading {
     /// The next answer, and to which entry of the request. May be dropped while it waits.
     pub(crate) async fn next(&mut self) -> Option<(usize, Result<Loaded>)> {
         loop {
-            if self.slots.len() < FEW && !self.read_found() {
+            if self.slots.len() < LOOK_AHEAD_ANSWERS && !self.read_found() {
                 self.look_ahead();
             }
             while !self.has_ready() && (self.read_found() || self.look_ahead()) {

@@ -76,9 +76,9 @@ impl Rig {
     }
 
     /// Waits until the evictor has nothing to do.
-    async fn settle(&self, is_settled: impl AsyncFn() -> bool) {
+    async fn settle(&self, is_rebalance_complete: impl AsyncFn() -> bool) {
         for _ in 0..500 {
-            if is_settled().await {
+            if is_rebalance_complete().await {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -14,6 +14,6 @@ mod watermark;
 
 pub use admission::Gate;
 pub use evictor::Evictor;
-pub use residents::{Resident, Residents, Tally};
+pub use residents::{Resident, Residents, UsageCounters};
 pub use watch::{CacheWatch, Rules};
 pub use watermark::Watermarks;

@@ -29,7 +29,7 @@ pub struct Resident {
 
 /// What lies here of one bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct UsageCounters {
     pub bucket_id: u64,
     pub objects: u64,
     pub stored: u64,
@@ -38,7 +38,7 @@ pub struct Tally {
     pub limit: u64,
 }
 
-impl Tally {
+impl UsageCounters {
     /// Bytes beyond the limit.
     pub fn over(&self) -> u64 {
         if self.limit == 0 { 0 } else { self.stored.saturating_sub(self.limit) }
@@ -56,7 +56,7 @@ pub struct Residents {
     states: Vec<u8>,
     /// Empty slots.
     free: Vec<Slot>,
-    tallies: Vec<Tally>,
+    tallies: Vec<UsageCounters>,
 }
 
 impl Residents {
@@ -83,7 +83,7 @@ impl Residents {
     }
 
     /// What lies here, by bucket.
-    pub fn tallies(&self) -> &[Tally] {
+    pub fn tallies(&self) -> &[UsageCounters] {
         &self.tallies
     }
 
@@ -95,7 +95,7 @@ impl Residents {
         if let Some(number) = self.number_of(bucket_id) {
             return number;
         }
-        let fresh = Tally { bucket_id, ..Tally::default() };
+        let fresh = UsageCounters { bucket_id, ..UsageCounters::default() };
         // Beyond 65,536 buckets the number of an empty one is used again, or the last is shared.
         if self.tallies.len() <= usize::from(u16::MAX) {
             self.tallies.push(fresh);
@@ -136,11 +136,11 @@ impl Residents {
         self.buckets[at] = bucket;
         let ids = &self.ids;
         self.by_id.insert_unique(mix(new.generation), slot, |s| mix(ids[*s as usize]));
-        let tally = &mut self.tallies[usize::from(bucket)];
-        tally.objects += 1;
-        tally.stored += u64::from(units) * UNIT;
-        let is_over = tally.over() > 0;
-        if tally.pinned {
+        let usage_counters = &mut self.tallies[usize::from(bucket)];
+        usage_counters.objects += 1;
+        usage_counters.stored += u64::from(units) * UNIT;
+        let is_over = usage_counters.over() > 0;
+        if usage_counters.pinned {
             self.states[at] = PINNED;
         } else {
             self.states[at] = RANKED;
@@ -176,9 +176,9 @@ impl Residents {
             entry.remove();
         }
         self.states[at] = EMPTY;
-        let tally = &mut self.tallies[usize::from(self.buckets[at])];
-        tally.objects -= 1;
-        tally.stored -= u64::from(self.units[at]) * UNIT;
+        let usage_counters = &mut self.tallies[usize::from(self.buckets[at])];
+        usage_counters.objects -= 1;
+        usage_counters.stored -= u64::from(self.units[at]) * UNIT;
         self.free.push(slot);
     }
 
@@ -264,12 +264,12 @@ impl Residents {
             return;
         }
         let number = self.bucket_number(bucket_id);
-        let tally = &mut self.tallies[usize::from(number)];
-        if tally.pinned == pinned {
+        let usage_counters = &mut self.tallies[usize::from(number)];
+        if usage_counters.pinned == pinned {
             return;
         }
-        tally.pinned = pinned;
-        if tally.objects == 0 {
+        usage_counters.pinned = pinned;
+        if usage_counters.objects == 0 {
             return;
         }
         for at in 0..self.ids.len() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::config::DiskConfig;
-use forebay_core::intra::{DiskAction, DiskCommand, DiskState, DiskUsage};
+use forebay_core::intra::{DiskAction, DiskCommand, DiskStatus, DiskUsage};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::lifecycle::Lifecycle;
 use tokio::sync::Mutex;
@@ -16,14 +16,14 @@ use tokio::sync::Mutex;
 pub(crate) use self::notes::Notes;
 use self::notes::settings_of;
 use crate::object::ObjectService;
-use crate::store::{Standing, Store, Volume, blocking};
+use crate::store::{DiskState, Store, Volume, blocking};
 
 /// A disk that is empty by then is gone when the command is answered.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Takes commands on the disks of this target; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct DiskDesk(Arc<Inner>);
+pub(crate) struct DiskAdmin(Arc<Inner>);
 
 struct Inner {
     store: Store,
@@ -37,7 +37,7 @@ struct Inner {
     lifecycle: Lifecycle,
 }
 
-impl DiskDesk {
+impl DiskAdmin {
     pub(crate) fn new(
         store: Store,
         objects: ObjectService,
@@ -68,8 +68,8 @@ impl DiskDesk {
     /// Does what a command says, to its end even if nobody waits for it. What takes long goes on
     /// after the answer.
     pub(crate) async fn act(&self, command: DiskCommand) -> Result<Vec<DiskUsage>> {
-        let desk = self.clone();
-        let acted = self.0.lifecycle.spawn(async move { desk.act_now(command).await });
+        let disk_admin = self.clone();
+        let acted = self.0.lifecycle.spawn(async move { disk_admin.act_now(command).await });
         acted.await.map_err(|e| Error::internal(format!("a command did not end: {e}")))??;
         Ok(self.show())
     }
@@ -77,7 +77,7 @@ impl DiskDesk {
     async fn act_now(&self, command: DiskCommand) -> Result<()> {
         let path = PathBuf::from(&command.path);
         let is_about_one = !matches!(command.action, DiskAction::Show | DiskAction::Check);
-        if is_about_one && !path.is_absolute() && self.0.store.standing(&path).is_err() {
+        if is_about_one && !path.is_absolute() && self.0.store.state(&path).is_err() {
             let text = format!("\"{}\" is no absolute path of a folder", command.path);
             return Err(Error::invalid(text));
         }
@@ -122,7 +122,7 @@ impl DiskDesk {
                 Ok(())
             }
             Err(e) => {
-                self.0.store.take_out(path, Standing::Detached)?;
+                self.0.store.take_out(path, DiskState::Detached)?;
                 Err(e)
             }
         }
@@ -130,7 +130,7 @@ impl DiskDesk {
 
     async fn enable(&self, path: &Path) -> Result<()> {
         let mut notes = self.0.notes.lock().await;
-        if matches!(self.0.store.standing(path)?, Standing::Disabled { .. }) {
+        if matches!(self.0.store.state(path)?, DiskState::Disabled { .. }) {
             let mut next = notes.clone();
             next.disabled.remove(text_of(path).as_str());
             next.save(&self.0.folder).await?;
@@ -142,19 +142,19 @@ impl DiskDesk {
 
     /// Takes a disk out of use with what is on it.
     async fn give_up(&self, path: &Path, action: DiskAction) -> Result<()> {
-        let standing = self.0.store.standing(path)?;
-        let emptied = matches!(standing, Standing::Disabled { emptied: true });
+        let state = self.0.store.state(path)?;
+        let emptied = matches!(state, DiskState::Disabled { emptied: true });
         self.go(path, action, emptied).await
     }
 
     /// Empties a disk and takes it out of use: soon, or after the answer.
     async fn leave(&self, path: &Path, action: DiskAction) -> Result<()> {
-        match self.0.store.standing(path)? {
-            Standing::Disabled { .. } if action == DiskAction::Disable => return Ok(()),
-            Standing::Disabled { emptied: true } => return self.go(path, action, true).await,
-            Standing::InUse => {}
-            standing => {
-                let text = format!("the objects of {} cannot be moved: {standing}", path.display());
+        match self.0.store.state(path)? {
+            DiskState::Disabled { .. } if action == DiskAction::Disable => return Ok(()),
+            DiskState::Disabled { emptied: true } => return self.go(path, action, true).await,
+            DiskState::InUse => {}
+            state => {
+                let text = format!("the objects of {} cannot be moved: {state}", path.display());
                 return Err(Error::new(ErrorCode::Conflict, text)
                     .hint("wait until that is over, or give them up by force"));
             }
@@ -183,12 +183,12 @@ impl DiskDesk {
             *notes = next;
             volume
         };
-        let (desk, path, stop) = (self.clone(), path.to_owned(), self.0.lifecycle.token());
+        let (disk_admin, path, stop) = (self.clone(), path.to_owned(), self.0.lifecycle.token());
         Ok(self.0.lifecycle.spawn(async move {
             tokio::select! {
                 // Goes on after the restart.
                 () = stop.cancelled() => Ok(()),
-                ended = desk.empty_and_go(&volume, &path, action) => ended,
+                ended = disk_admin.empty_and_go(&volume, &path, action) => ended,
             }
         }))
     }
@@ -201,9 +201,7 @@ impl DiskDesk {
     ) -> Result<()> {
         let (store, lock) = (&self.0.store, self.0.objects.object_lock());
         let emptied = match store.empty(volume, &lock).await {
-            Ok(()) if store.standing(path)? == Standing::Leaving => {
-                self.go(path, action, true).await
-            }
+            Ok(()) if store.state(path)? == DiskState::Leaving => self.go(path, action, true).await,
             Ok(()) => Err(Error::unavailable("it went out of use meanwhile")),
             Err(e) => Err(e),
         };
@@ -223,32 +221,32 @@ impl DiskDesk {
     async fn go(&self, path: &Path, action: DiskAction, emptied: bool) -> Result<()> {
         let mut notes = self.0.notes.lock().await;
         let mut next = notes.clone();
-        let standing = if action == DiskAction::Disable {
+        let state = if action == DiskAction::Disable {
             next.disable(text_of(path), emptied);
-            Standing::Disabled { emptied }
+            DiskState::Disabled { emptied }
         } else {
             next.detach(text_of(path), &self.0.configured);
-            Standing::Detached
+            DiskState::Detached
         };
         next.save(&self.0.folder).await?;
         *notes = next;
-        self.0.store.take_out(path, standing)
+        self.0.store.take_out(path, state)
     }
 }
 
 /// The disks of a store for who looks at the node.
 pub(crate) fn shown(store: &Store) -> Vec<DiskUsage> {
     let shown = store.disk_report().into_iter().map(|disk| {
-        let (state, why) = match disk.standing {
-            Standing::InUse => (DiskState::InUse, disk.note),
-            Standing::Leaving => (DiskState::Leaving, String::new()),
-            Standing::Away(why) => (DiskState::Away, why),
-            Standing::Mending => (DiskState::Mending, Standing::Mending.to_string()),
-            Standing::Disabled { emptied: true } | Standing::Detached => {
-                (DiskState::Disabled, String::new())
+        let (state, why) = match disk.state {
+            DiskState::InUse => (DiskStatus::InUse, disk.note),
+            DiskState::Leaving => (DiskStatus::Leaving, String::new()),
+            DiskState::Away(why) => (DiskStatus::Away, why),
+            DiskState::Mending => (DiskStatus::Mending, DiskState::Mending.to_string()),
+            DiskState::Disabled { emptied: true } | DiskState::Detached => {
+                (DiskStatus::Disabled, String::new())
             }
-            Standing::Disabled { emptied: false } => {
-                (DiskState::Disabled, "objects that were not moved are on it".to_owned())
+            DiskState::Disabled { emptied: false } => {
+                (DiskStatus::Disabled, "objects that were not moved are on it".to_owned())
             }
         };
         DiskUsage {

@@ -182,7 +182,7 @@ impl Downloads {
                 run.backend(&mine, prefix, suffix, *sync).await?;
             }
         }
-        download.progress.all_begun();
+        download.progress.all_started();
         Ok(())
     }
 

@@ -104,7 +104,7 @@ impl Progress {
     }
 
     /// All objects are known and begun.
-    pub(super) fn all_begun(&self) {
+    pub(super) fn all_started(&self) {
         let mut state = self.state();
         state.status.all_dispatched = true;
         if state.status.total < 0 {

@@ -20,7 +20,7 @@ use super::notes::Note;
 use super::piece::Transformed;
 
 /// What is read of the output at once.
-const STEP: usize = 64 << 10;
+const READ_CHUNK_BYTES: usize = 64 << 10;
 /// Words of a failed command that are passed on, in bytes.
 const WORDS: usize = 2 << 10;
 /// Where programs are looked for when the node has no `PATH`.
@@ -29,7 +29,7 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What a command is told by its environment. Nothing else of the node's own goes there.
-pub(super) struct Told<'a> {
+pub(super) struct CommandInput<'a> {
     pub(super) bucket: &'a Bucket,
     pub(super) object: &'a str,
     pub(super) args: &'a str,
@@ -38,7 +38,7 @@ pub(super) struct Told<'a> {
 /// Starts the command on `input`. Dropping the result ends it.
 pub(super) fn run(
     command: &EtlCommand,
-    told: &Told<'_>,
+    command_input: &CommandInput<'_>,
     input: Transformed,
     note: Arc<Note>,
 ) -> Result<Transformed> {
@@ -52,9 +52,9 @@ pub(super) fn run(
         .env_clear()
         .env("PATH", path)
         .env("LANG", "C.UTF-8")
-        .env("ETL_BUCKET", told.bucket.to_string())
-        .env("ETL_OBJECT", told.object)
-        .env("ETL_ARGS", told.args)
+        .env("ETL_BUCKET", command_input.bucket.to_string())
+        .env("ETL_OBJECT", command_input.object)
+        .env("ETL_ARGS", command_input.args)
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -78,7 +78,7 @@ pub(super) fn run(
     let running = Running {
         child,
         name: command.name.clone(),
-        output: ReaderStream::with_capacity(stdout, STEP),
+        output: ReaderStream::with_capacity(stdout, READ_CHUNK_BYTES),
         feeding: tokio::spawn(feed(stdin, input.body, broken.clone())),
         words: tokio::spawn(listen(stderr, note)),
         broken,
@@ -185,8 +185,8 @@ mod tests {
 
     async fn ran(line: &str, input: Vec<Result<Bytes>>) -> Result<String> {
         let bucket = Bucket::new(Provider::Ais, "b").unwrap();
-        let told = Told { bucket: &bucket, object: "d/x", args: "some args" };
-        let out = run(&shell(line), &told, piece(input), Arc::default())?;
+        let command_input = CommandInput { bucket: &bucket, object: "d/x", args: "some args" };
+        let out = run(&shell(line), &command_input, piece(input), Arc::default())?;
         let all: Vec<Bytes> = out.body.try_collect().await?;
         Ok(String::from_utf8(all.concat()).unwrap())
     }
@@ -199,9 +199,9 @@ mod tests {
     async fn what_goes_in_comes_out_changed() {
         assert_eq!(ran("tr a-z A-Z", vec![ok("ab"), ok("c")]).await.unwrap(), "ABC");
         assert_eq!(ran("tr a-z A-Z", vec![]).await.unwrap(), "");
-        let told =
+        let command_input =
             ran("printf '%s|%s|%s' \"$ETL_BUCKET\" \"$ETL_OBJECT\" \"$ETL_ARGS\"", vec![ok("x")]);
-        assert_eq!(told.await.unwrap(), "ais://b|d/x|some args");
+        assert_eq!(command_input.await.unwrap(), "ais://b|d/x|some args");
     }
 
     #[tokio::test]
@@ -233,8 +233,8 @@ mod tests {
         );
         let nowhere = EtlCommand { name: "test".into(), argv: vec!["/no/such/program".into()] };
         let bucket = Bucket::new(Provider::Ais, "b").unwrap();
-        let told = Told { bucket: &bucket, object: "x", args: "" };
-        let e = run(&nowhere, &told, piece(vec![]), Arc::default()).err().unwrap();
+        let command_input = CommandInput { bucket: &bucket, object: "x", args: "" };
+        let e = run(&nowhere, &command_input, piece(vec![]), Arc::default()).err().unwrap();
         assert!(e.message.contains("cannot start etl command test"), "{e}");
     }
 

@@ -25,12 +25,12 @@ use reqwest::{Method, StatusCode, Url};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
-use self::command::Told;
+use self::command::CommandInput;
 use self::follow::Running;
 use self::notes::{Note, Notes};
 use self::service::Service;
 use crate::egress::{Guarded, failed, innermost};
-use crate::object::{Delivery, ObjectService, begun};
+use crate::object::{Delivery, ObjectService, read_first_chunk};
 
 pub(crate) use self::follow::follow;
 pub(crate) use self::piece::Transformed;
@@ -220,7 +220,7 @@ impl Etls {
     async fn source(&self, info: &BucketInfo, name: &str) -> Result<Transformed> {
         let found = self.0.objects.get(info, name).await?;
         let size = found.meta().size;
-        let body = begun(found.stream(ByteRange::whole(size))).await?;
+        let body = read_first_chunk(found.stream(ByteRange::whole(size))).await?;
         Ok(Transformed { len: Some(size), content_type: None, body })
     }
 
@@ -317,8 +317,14 @@ impl Path {
                     });
                     match by {
                         Transformer::Command { name: command } => {
-                            let told = Told { bucket: &info.bucket, object: name, args };
-                            command::run(self.etls.command(command)?, &told, input, note.clone())?
+                            let command_input =
+                                CommandInput { bucket: &info.bucket, object: name, args };
+                            command::run(
+                                self.etls.command(command)?,
+                                &command_input,
+                                input,
+                                note.clone(),
+                            )?
                         }
                         Transformer::Push { url } | Transformer::Pull { url } => {
                             self.etls
@@ -334,7 +340,7 @@ impl Path {
             let next = next.counted(move |n| {
                 counter.out_bytes.fetch_add(n, Ordering::Relaxed);
             });
-            let next = next.begun().await?;
+            let next = next.first_chunk().await?;
             note.objects.fetch_add(1, Ordering::Relaxed);
             self.etls.0.running.done(&etl.job, next.len.unwrap_or(0));
             made = Some(next);

@@ -44,7 +44,7 @@ impl Transformed {
     }
 
     /// Takes the first part, or all of it when it is small.
-    pub(super) async fn begun(mut self) -> Result<Self> {
+    pub(super) async fn first_chunk(mut self) -> Result<Self> {
         let (mut first, mut size) = (VecDeque::new(), 0);
         while size < GATHERED {
             match self.body.try_next().await? {

@@ -30,7 +30,7 @@ use crate::batch::output::content_type;
 use crate::batch::spool::Spool;
 use crate::batch::{Loader, answer, native};
 use crate::job::Registration;
-use crate::object::begun;
+use crate::object::read_first_chunk;
 
 /// `POST /api/v1/batch`.
 pub(super) async fn native(
@@ -107,7 +107,7 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     if streaming {
         let archive = answer::streamed(assembler, job, share, &context.lifecycle);
         // What fails before the first byte can still have its status.
-        let archive = begun(archive.boxed()).await?;
+        let archive = read_first_chunk(archive.boxed()).await?;
         return Ok(body_of(content_type(format), archive));
     }
     let spool = Spool::new(context.objects.clone(), job.id());
@@ -156,7 +156,7 @@ fn loader(context: &Context, headers: &HeaderMap) -> Result<Loader> {
         service: context.objects.clone(),
         shards: context.shards.clone(),
         me: context.identity.id.clone(),
-        cloud: CloudRules::default().heeding(headers)?,
+        cloud: CloudRules::default().with_request_rules(headers)?,
     })
 }
 

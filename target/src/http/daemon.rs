@@ -3,7 +3,7 @@
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use forebay_core::intra::DiskState;
+use forebay_core::intra::DiskStatus;
 use forebay_core::state::Node;
 use forebay_core::v1::cluster::{node_json, smap_json};
 use forebay_core::v1::headers as v1;
@@ -69,7 +69,7 @@ pub(super) async fn metrics(State(context): State<Shared>) -> Response {
     let disks = context.disks.show();
     let file_systems = disks.iter().filter_map(|d| Some((d.path.as_str(), d.file_system?)));
     context.metrics.file_systems(file_systems);
-    for state in DiskState::ALL {
+    for state in DiskStatus::ALL {
         let count = disks.iter().filter(|disk| disk.state == state).count();
         context.metrics.disks(state.as_str(), count as u64);
     }

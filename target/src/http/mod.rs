@@ -38,7 +38,7 @@ use forebay_node::metrics::Metrics;
 use forebay_node::reply::Failure;
 
 use crate::batch::budget::Budget;
-use crate::disks::DiskDesk;
+use crate::disks::DiskAdmin;
 use crate::download::Downloads;
 use crate::etl::Etls;
 use crate::job::Jobs;
@@ -60,7 +60,7 @@ pub(crate) type Shared = Arc<Context>;
 /// What handlers call.
 pub(crate) struct Context {
     pub(crate) objects: ObjectService,
-    pub(crate) disks: DiskDesk,
+    pub(crate) disks: DiskAdmin,
     pub(crate) shards: Shards,
     pub(crate) jobs: Jobs,
     pub(crate) etls: Etls,
@@ -93,14 +93,14 @@ impl Front {
 }
 
 impl Handler for Front {
-    fn at_once(
+    fn fast_path(
         &self,
         about: RequestContext,
         get: &Asked<'_, '_>,
         out: &mut Vec<u8>,
     ) -> Option<Direct> {
         (about.route == Route::Objects)
-            .then(|| objects::at_once(&self.context, &about, get, out))?
+            .then(|| objects::fast_path(&self.context, &about, get, out))?
     }
 
     fn take(&self, about: RequestContext, put: &Asked<'_, '_>) -> Option<Take> {

@@ -21,13 +21,13 @@ use forebay_node::reply::Failure;
 
 use super::objects::ObjectRequest;
 use super::{Context, Shared, etl, object_actions, shard};
-use crate::object::{AtHand, Turns, begun};
+use crate::object::{HotRead, Turns, read_first_chunk};
 use crate::store::Record;
 
 /// Whole objects up to this size go out in one piece.
 const ONE_PIECE: u64 = 1 << 20;
 /// So many bytes of a file are worth a path of their own.
-const MANY: u64 = 64 << 10;
+const SENDFILE_MIN_BYTES: u64 = 64 << 10;
 /// Headers of an answer to GET, so that their map need not grow.
 const GET_HEADERS: usize = 12;
 /// The same in bytes.
@@ -73,11 +73,11 @@ impl Wanted {
 
     /// What is wanted of an object that is small and lies in memory, so that it takes no wait. The
     /// other case: what is still wanted.
-    pub(super) fn at_once(
+    pub(super) fn fast_path(
         self,
         context: &Context,
         request: &ObjectRequest,
-    ) -> Result<Result<AtOnce, Self>> {
+    ) -> Result<Result<FastRead, Self>> {
         let range = match self {
             Self::Bytes(range)
                 if request.caller != Caller::Node
@@ -87,29 +87,29 @@ impl Wanted {
             }
             wanted => return Ok(Err(wanted)),
         };
-        let (meta, bytes) = match context.objects.at_hand(&request.info, request.name.as_str())? {
-            AtHand::Read(meta, bytes) => (meta, bytes),
-            AtHand::Fresh(record) => return Ok(Err(Self::Looked(range, Some(record)))),
-            AtHand::Nothing => return Ok(Err(Self::Looked(range, None))),
+        let (meta, bytes) = match context.objects.hot(&request.info, request.name.as_str())? {
+            HotRead::Read(meta, bytes) => (meta, bytes),
+            HotRead::Fresh(record) => return Ok(Err(Self::Looked(range, Some(record)))),
+            HotRead::Nothing => return Ok(Err(Self::Looked(range, None))),
         };
         let part = match range.map(|range| range.resolve(meta.size)).transpose() {
             Ok(range) => range.unwrap_or(ByteRange::whole(meta.size)),
             Err(_) => return Ok(Err(Self::Bytes(range))),
         };
         context.objects.served(&request.info, "hit", part.len());
-        Ok(Ok(AtOnce { meta, bytes, part, is_part: range.is_some() }))
+        Ok(Ok(FastRead { meta, bytes, part, is_part: range.is_some() }))
     }
 }
 
 /// An object at hand, and what is wanted of it.
-pub(super) struct AtOnce {
+pub(super) struct FastRead {
     meta: ObjectMeta,
     bytes: Bytes,
     part: ByteRange,
     is_part: bool,
 }
 
-impl AtOnce {
+impl FastRead {
     pub(super) fn response(&self, caller: Caller) -> Response {
         let mut response = empty_answer(caller, &self.meta, self.part, self.is_part);
         *response.body_mut() = Body::from(self.body());
@@ -139,14 +139,14 @@ pub(super) fn streamed(
         Some(range) => range.resolve(record.size).ok()?,
         None => ByteRange::whole(record.size),
     };
-    let is_enough = record.is_in_files() && bytes.len() >= MANY;
+    let is_enough = record.is_in_files() && bytes.len() >= SENDFILE_MIN_BYTES;
     is_enough.then_some(async move {
         let stored = context.objects.open_found(&request.info, &record).await?;
         let meta = stored.meta();
         let mut head = Vec::with_capacity(HEAD);
         let mut text = v1::HeadText::new(&mut head, status_of(range.is_some()));
         write_headers(&mut text, request.caller, &meta, bytes, range.is_some());
-        let body = begun(stored.pieces(bytes)).await.ok()?;
+        let body = read_first_chunk(stored.pieces(bytes)).await.ok()?;
         context.metrics.object_request(&Method::GET, "ok");
         let answer = (&*request.info, stored.result(), bytes.len());
         let body = context.objects.counting(answer, body, |piece| piece.len());
@@ -231,7 +231,7 @@ async fn get_bytes(
         objects.served(&request.info, result, bytes.len());
         body
     } else {
-        let stream = begun(found.stream(bytes)).await?;
+        let stream = read_first_chunk(found.stream(bytes)).await?;
         let answer = (&*request.info, result, bytes.len());
         Body::from_stream(objects.counting(answer, stream, |piece| piece.len() as u64))
     };

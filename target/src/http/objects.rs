@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::intra::{MAP_HEADER, STANDBY_HEADER};
+use forebay_core::intra::{HEDGED_HEADER, MAP_HEADER};
 use forebay_core::object::{ObjectMeta, SYSTEM_PREFIX, is_system_key};
 use forebay_core::request::RequestContext;
 use forebay_core::sign::GRANT_HEADER;
@@ -35,7 +35,7 @@ use crate::object::PutRequest;
 
 /// Headers of a request for an object that say nothing of what is wanted, and those that are heeded
 /// past `hyper`. A request with others takes the long way.
-const UNHEEDED: [&str; 7] = [
+const IGNORED_HEADERS: [&str; 7] = [
     "host",
     "user-agent",
     "accept",
@@ -44,7 +44,7 @@ const UNHEEDED: [&str; 7] = [
     "content-length",
     "content-type",
 ];
-static HEEDED: [HeaderName; 5] = [
+static RECOGNIZED: [HeaderName; 5] = [
     HeaderName::from_static(MAP_HEADER),
     HeaderName::from_static(GRANT_HEADER),
     header::RANGE,
@@ -52,7 +52,7 @@ static HEEDED: [HeaderName; 5] = [
     HeaderName::from_static(v1::CHECKSUM_VALUE),
 ];
 
-static STANDBY: HeaderName = HeaderName::from_static(STANDBY_HEADER);
+static HEDGED: HeaderName = HeaderName::from_static(HEDGED_HEADER);
 
 /// Largest control message.
 const MAX_ACTION: usize = 1 << 20;
@@ -84,7 +84,7 @@ pub(super) struct ObjectRequest {
 }
 
 /// A request for an object as far as it comes without a wait.
-enum Begun {
+enum DecodedRequest {
     Answered(Response),
     /// It is about the bucket.
     OnBucket(Parts, Caller),
@@ -92,11 +92,11 @@ enum Begun {
     Other(ObjectRequest),
 }
 
-impl Begun {
+impl DecodedRequest {
     /// A GET of a small object that lies in memory comes to its end here.
-    fn at_once(self, context: &Context) -> Result<Self> {
+    fn fast_path(self, context: &Context) -> Result<Self> {
         let Self::Get(request, wanted) = self else { return Ok(self) };
-        Ok(match wanted.at_once(context, &request)? {
+        Ok(match wanted.fast_path(context, &request)? {
             Ok(found) => Self::Answered(found.response(request.caller)),
             Err(wanted) => Self::Get(request, wanted),
         })
@@ -118,12 +118,13 @@ pub(super) fn handle<'a>(
     if newer_state(context, &parts.headers, &parts.uri).is_some() {
         return later(context, method, async move {
             caught_up(context, &parts.headers, &parts.uri).await?;
-            go_on(context, decode(context, caller, parts)?, body).await
+            resume(context, decode(context, caller, parts)?, body).await
         });
     }
-    let result = match decode(context, caller, parts).and_then(|begun| begun.at_once(context)) {
-        Ok(Begun::Answered(response)) => Ok(response),
-        Ok(begun) => return later(context, method, go_on(context, begun, body)),
+    let result = match decode(context, caller, parts).and_then(|started| started.fast_path(context))
+    {
+        Ok(DecodedRequest::Answered(response)) => Ok(response),
+        Ok(started) => return later(context, method, resume(context, started, body)),
         Err(e) => Err(e),
     };
     Answer::Left(ready(finish(context, &method, result)))
@@ -131,15 +132,15 @@ pub(super) fn handle<'a>(
 
 /// Answers a GET of an object that lies here: a small one in memory at once, with the answer's head,
 /// without its end, in `out`; much of one in files as a stream. `None` for all else.
-pub(super) fn at_once(
+pub(super) fn fast_path(
     context: &Shared,
     about: &RequestContext,
     get: &Asked<'_, '_>,
     out: &mut Vec<u8>,
 ) -> Option<Direct> {
-    let begun = quick(context, about, Method::GET, get)?;
-    let Begun::Get(request, wanted) = begun else { return None };
-    let found = match wanted.at_once(context, &request).ok()? {
+    let started = quick(context, about, Method::GET, get)?;
+    let DecodedRequest::Get(request, wanted) = started else { return None };
+    let found = match wanted.fast_path(context, &request).ok()? {
         Ok(found) => found,
         Err(Wanted::Looked(range, Some(record))) => {
             let work = object_get::streamed(context.clone(), request, range, record)?;
@@ -154,8 +155,8 @@ pub(super) fn at_once(
 
 /// Takes a PUT of an object that belongs here, before its bytes are here. `None` for all else.
 pub(super) fn take(context: &Shared, about: &RequestContext, put: &Asked<'_, '_>) -> Option<Take> {
-    let begun = quick(context, about, Method::PUT, put)?;
-    let Begun::Other(request) = begun else { return None };
+    let started = quick(context, about, Method::PUT, put)?;
+    let DecodedRequest::Other(request) = started else { return None };
     let context = context.clone();
     Some(Box::new(move |bytes| {
         Box::pin(async move {
@@ -171,12 +172,12 @@ fn quick(
     about: &RequestContext,
     method: Method,
     asked: &Asked<'_, '_>,
-) -> Option<Begun> {
+) -> Option<DecodedRequest> {
     let mut request = axum::http::Request::new(());
     *request.method_mut() = method;
     *request.uri_mut() = asked.target.parse().ok()?;
     auth::check_sender(about, request.method(), request.uri().path()).ok()?;
-    *request.headers_mut() = heeded(asked)?;
+    *request.headers_mut() = recognized(asked)?;
     if newer_state(context, request.headers(), request.uri()).is_some() {
         return None;
     }
@@ -184,14 +185,15 @@ fn quick(
 }
 
 /// The headers of a request that are heeded; `None`: there are others.
-fn heeded(asked: &Asked<'_, '_>) -> Option<HeaderMap> {
+fn recognized(asked: &Asked<'_, '_>) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (name, value) in asked.headers() {
-        if UNHEEDED.iter().any(|unheeded| name.eq_ignore_ascii_case(unheeded)) {
+        if IGNORED_HEADERS.iter().any(|unheeded| name.eq_ignore_ascii_case(unheeded)) {
             continue;
         }
-        let heeded = HEEDED.iter().find(|heeded| name.eq_ignore_ascii_case(heeded.as_str()))?;
-        headers.append(heeded, HeaderValue::from_bytes(value).ok()?);
+        let recognized =
+            RECOGNIZED.iter().find(|recognized| name.eq_ignore_ascii_case(recognized.as_str()))?;
+        headers.append(recognized, HeaderValue::from_bytes(value).ok()?);
     }
     Some(headers)
 }
@@ -216,41 +218,43 @@ fn finish(context: &Context, method: &Method, result: Result<Response>) -> Respo
     })
 }
 
-fn decode(context: &Context, caller: Caller, parts: Parts) -> Result<Begun> {
+fn decode(context: &Context, caller: Caller, parts: Parts) -> Result<DecodedRequest> {
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
     let (bucket, name) = split_path(parts.uri.path(), "objects")?;
     if name.is_empty() && parts.method == Method::POST {
-        return Ok(Begun::OnBucket(parts, caller));
+        return Ok(DecodedRequest::OnBucket(parts, caller));
     }
     let query = Query::parse(parts.uri.query());
     let bucket = query.bucket(&bucket)?;
     let name = ObjectName::new(name)?;
-    let info = context.maps.load().bucket(&bucket)?.clone().heeding(&parts.headers)?;
-    if reads && caller == Caller::Client && parts.headers.contains_key(&STANDBY) {
-        context.objects.check_standby(&info, name.as_str())?;
+    let info = context.maps.load().bucket(&bucket)?.clone().with_request_rules(&parts.headers)?;
+    if reads && caller == Caller::Client && parts.headers.contains_key(&HEDGED) {
+        context.objects.check_hedged(&info, name.as_str())?;
     } else if caller != Caller::Node
         && let Some(elsewhere) =
             owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?
     {
-        return Ok(Begun::Answered(elsewhere));
+        return Ok(DecodedRequest::Answered(elsewhere));
     }
     let (method, uri, headers) = (parts.method, parts.uri, parts.headers);
     let mut request = ObjectRequest { info, name, query, caller, method, uri, headers };
     if request.method != Method::GET {
-        return Ok(Begun::Other(request));
+        return Ok(DecodedRequest::Other(request));
     }
     let wanted = Wanted::of(&mut request)?;
-    Ok(Begun::Get(request, wanted))
+    Ok(DecodedRequest::Get(request, wanted))
 }
 
-async fn go_on(context: &Context, begun: Begun, body: Body) -> Result<Response> {
-    let request = match begun {
-        Begun::Answered(response) => return Ok(response),
-        Begun::OnBucket(parts, caller) => {
+async fn resume(context: &Context, started: DecodedRequest, body: Body) -> Result<Response> {
+    let request = match started {
+        DecodedRequest::Answered(response) => return Ok(response),
+        DecodedRequest::OnBucket(parts, caller) => {
             return Box::pin(object_actions::on_bucket(context, &parts, caller, body)).await;
         }
-        Begun::Get(request, wanted) => return object_get::get(context, request, wanted).await,
-        Begun::Other(request) => request,
+        DecodedRequest::Get(request, wanted) => {
+            return object_get::get(context, request, wanted).await;
+        }
+        DecodedRequest::Other(request) => request,
     };
     // Boxed: the future has room for the largest of what it may come to.
     match request.method {

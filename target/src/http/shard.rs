@@ -26,7 +26,7 @@ use super::objects::{ObjectRequest, owned_elsewhere};
 use super::{Context, Shared};
 use crate::batch::outgoing;
 use crate::batch::output::{Output, Sink, content_type};
-use crate::object::{Turns, begun};
+use crate::object::{Turns, read_first_chunk};
 use crate::shard::Shards;
 
 /// Members up to this size go out in one piece.
@@ -116,7 +116,7 @@ async fn member(
     let body = if range.is_none() && size <= ONE_PIECE {
         Body::from(data.read_all().await?)
     } else {
-        Body::from_stream(begun(data.stream(bytes)).await?)
+        Body::from_stream(read_first_chunk(data.stream(bytes)).await?)
     };
     context.objects.served(&request.info, result, bytes.len());
     let mut response = Response::new(body);

@@ -22,7 +22,7 @@ use crate::shard::write::ArchiveWriter;
 /// Members asked for at once.
 const CHUNK: usize = 1024;
 /// Bytes that are gathered before they go out.
-const STEP: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 /// Pieces on their way to the disk.
 const PIECES: usize = 4;
 /// Members that one job takes at most when it lists them itself.
@@ -74,13 +74,13 @@ struct Output {
 
 impl Output {
     async fn data(&mut self, bytes: &Bytes) -> Result<()> {
-        for piece in bytes.chunks(STEP) {
+        for piece in bytes.chunks(CHUNK_BYTES) {
             if self.writer.compresses() {
                 tokio::task::block_in_place(|| self.writer.data(piece))?;
             } else {
                 self.writer.data(piece)?;
             }
-            self.flush(STEP).await?;
+            self.flush(CHUNK_BYTES).await?;
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ async fn take_over(
             out.data(&piece).await?;
         }
         out.writer.end()?;
-        out.flush(STEP).await?;
+        out.flush(CHUNK_BYTES).await?;
     }
     Ok(())
 }
@@ -231,7 +231,7 @@ async fn add(
             }
         }
         out.writer.end()?;
-        out.flush(STEP).await?;
+        out.flush(CHUNK_BYTES).await?;
         job.done(size);
         added += 1;
     }

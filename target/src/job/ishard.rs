@@ -17,7 +17,7 @@ use super::build::{Contents, Order, Owners, Wanted, stopped, writer};
 use crate::object::ObjectService;
 
 /// Shards in the works for each living target; an owner builds two of them at once.
-const AHEAD: usize = 4;
+const QUEUED_SHARDS_PER_TARGET: usize = 4;
 /// How long a bucket that was just made may take to become known here.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 
@@ -118,7 +118,7 @@ async fn build(
             let owners = &owners;
             async move { line(owners, plan, index).await.map(|line| (index, line)) }
         })
-        .buffer_unordered(AHEAD * targets);
+        .buffer_unordered(QUEUED_SHARDS_PER_TARGET * targets);
     let mut lines = Vec::with_capacity(plan.len());
     let mut failure = None;
     while let Some(result) = results.next().await {

@@ -285,7 +285,7 @@ impl Jobs {
         job.stop.cancel();
         let mut status = job.status.lock().unwrap_or_else(PoisonError::into_inner);
         // To its client a job that idles is not over, and is aborted by a stop.
-        if status.lingers(unix_ns()) {
+        if status.is_in_idle_grace(unix_ns()) {
             status.state = JobState::Stopped;
         }
         Ok(status.clone())

@@ -277,8 +277,8 @@ impl Walk<'_> {
         };
         let announced = &Mutex::new(announced);
         // The walk's order is the listing's, whatever is done first.
-        let begun = |item: Item| (self.job.walked().step(&item.name), item);
-        futures::stream::iter(items.into_iter().map(begun).map(Ok))
+        let started = |item: Item| (self.job.walked().step(&item.name), item);
+        futures::stream::iter(items.into_iter().map(started).map(Ok))
             .try_for_each_concurrent(parallel, |(place, item)| async move {
                 let mine = self.is_mine(&item.name, source).await;
                 let listed = item.size.filter(|_| matches!(mine, Ok(true)));

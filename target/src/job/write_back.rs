@@ -14,13 +14,13 @@ use super::work::Walk;
 use crate::object::WrittenBack;
 
 /// How long a cloud that does not take an object is asked again, after its own retries.
-const PATIENCE: Duration = Duration::from_secs(600);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(600);
 /// The longest pause before that.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Writes one object back. A cloud that is away for minutes is waited for; a note says why.
 pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<Outcome> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + RETRY_TIMEOUT;
     let mut pause = Duration::from_secs(1);
     loop {
         let error = match once(walk, task, name).await {
@@ -42,7 +42,7 @@ async fn once(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<Outcome> {
     let copy = ObjectName::new(task.name_of(name))?;
     let sent = Arc::new(AtomicU64::new(0));
     let counted = sent.clone();
-    let shown = Shown { job: walk.job, sent, told: AtomicU64::new(0) };
+    let shown = Shown { job: walk.job, sent, reported: AtomicU64::new(0) };
     let done = {
         let hears = Arc::new(move |bytes| {
             counted.fetch_add(bytes, Ordering::Relaxed);
@@ -71,20 +71,20 @@ async fn once(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<Outcome> {
 struct Shown<'a> {
     job: &'a Job,
     sent: Arc<AtomicU64>,
-    told: AtomicU64,
+    reported: AtomicU64,
 }
 
 impl Shown<'_> {
     fn tell(&self) {
         let sent = self.sent.load(Ordering::Relaxed);
-        let told = self.told.swap(sent, Ordering::Relaxed);
-        self.job.count(0, sent.saturating_sub(told));
+        let reported = self.reported.swap(sent, Ordering::Relaxed);
+        self.job.count(0, sent.saturating_sub(reported));
     }
 }
 
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
-        self.job.uncount(0, self.told.load(Ordering::Relaxed));
+        self.job.uncount(0, self.reported.load(Ordering::Relaxed));
     }
 }
 

@@ -57,8 +57,8 @@ impl ObjectService {
         if self.fresh_record(&info, name).await?.is_some() || !self.admits(&info, name) {
             return Ok(None);
         }
-        let begun = self.cold_by(&info, name, Some(how)).await?;
-        Ok(begun.map(|(following, _)| following))
+        let started = self.cold_by(&info, name, Some(how)).await?;
+        Ok(started.map(|(following, _)| following))
     }
 
     /// Brings an object here. The bytes fetched; `None` when it was here.

@@ -9,7 +9,7 @@ use forebay_core::{Error, ErrorCode, Result};
 
 use super::deliver::Delivery;
 use super::get::Found;
-use super::{Key, ObjectService, Turns, begun};
+use super::{Key, ObjectService, Turns, read_first_chunk};
 use crate::backend::BodyStream;
 use crate::store::Record;
 
@@ -85,7 +85,7 @@ impl ObjectService {
     ) -> Result<(ObjectMeta, BodyStream)> {
         let found = self.source(info, name, how).await?;
         let meta = found.meta().clone();
-        let body = begun(found.stream(ByteRange::whole(meta.size))).await?;
+        let body = read_first_chunk(found.stream(ByteRange::whole(meta.size))).await?;
         Ok((meta, body))
     }
 

@@ -49,7 +49,7 @@ impl ObjectService {
         let guard = self.lock_key(info.id, name).await;
         let here = self.store().get(info.id, name).await?;
         if here.is_none_or(|here| here.stamp() <= news.stamp()) {
-            self.is_settled(info, name);
+            self.is_rebalance_complete(info, name);
         }
         Ok(guard)
     }
@@ -77,7 +77,7 @@ impl ObjectService {
                 true
             }
             News::Removed(stamp) => {
-                if !self.is_calm(&state) {
+                if !self.is_quiescent(&state) {
                     let _guard = self.lock_key(info.id, name).await;
                     if self.tombstone(info, name).await? < Some(stamp) {
                         self.bury(info, name, stamp).await?;
@@ -89,7 +89,7 @@ impl ObjectService {
         };
         let (stamp, by) = (news.stamp(), Some(NodeId::clone(owner)));
         let request = CopyRequest { stamp, by, written, ..CopyRequest::new(&info.bucket, name) };
-        let told = native::audience(&state, info, name, self.me()).all.into_iter().map(|node| {
+        let told = native::replica_set(&state, info, name, self.me()).all.into_iter().map(|node| {
             let peer = &self.0.parts.peer;
             let request = &request;
             async move { peer.post_json::<_, ()>(&node.url, REMOVE_PATH, request).await }

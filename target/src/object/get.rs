@@ -34,7 +34,7 @@ pub(crate) enum Found {
 }
 
 /// What a look without any wait comes to.
-pub(crate) enum AtHand {
+pub(crate) enum HotRead {
     /// It is small, and lay in the page cache.
     Read(ObjectMeta, Bytes),
     /// A copy that may be served and is not in memory, or too large for one step.
@@ -128,10 +128,10 @@ impl ObjectService {
         name: &str,
         range: Option<RangeSpec>,
     ) -> Result<Found> {
-        match self.at_hand(info, name)? {
-            AtHand::Read(meta, bytes) => Ok(Found::Memory { meta, bytes }),
-            AtHand::Fresh(record) => self.get_after(info, name, range, Some(record)).await,
-            AtHand::Nothing => self.get_after(info, name, range, None).await,
+        match self.hot(info, name)? {
+            HotRead::Read(meta, bytes) => Ok(Found::Memory { meta, bytes }),
+            HotRead::Fresh(record) => self.get_after(info, name, range, Some(record)).await,
+            HotRead::Nothing => self.get_after(info, name, range, None).await,
         }
     }
 
@@ -149,22 +149,22 @@ impl ObjectService {
     }
 
     /// Looks for a fresh copy, and reads it if that takes neither a change of threads nor a wait.
-    pub(crate) fn at_hand(&self, info: &BucketInfo, name: &str) -> Result<AtHand> {
+    pub(crate) fn hot(&self, info: &BucketInfo, name: &str) -> Result<HotRead> {
         let ticket = match self.store().known_now(info.id, name) {
-            Ok((record, _)) if !self.is_fresh(info, &record) => return Ok(AtHand::Nothing),
+            Ok((record, _)) if !self.is_fresh(info, &record) => return Ok(HotRead::Nothing),
             Ok((record, bytes)) => {
                 self.noted(record.disk, &Access::of(&record), record.size, unix_ns());
-                return Ok(AtHand::Read(record.into_object_meta(), bytes));
+                return Ok(HotRead::Read(record.into_object_meta(), bytes));
             }
             Err(ticket) => ticket,
         };
-        let Some(record) = self.store().find(info.id, name)? else { return Ok(AtHand::Nothing) };
+        let Some(record) = self.store().find(info.id, name)? else { return Ok(HotRead::Nothing) };
         if !self.is_fresh(info, &record) {
-            return Ok(AtHand::Nothing);
+            return Ok(HotRead::Nothing);
         }
         Ok(match self.read_now(&record, Some(ticket)) {
-            Some(bytes) => AtHand::Read(record.into_object_meta(), bytes),
-            None => AtHand::Fresh(Box::new(record)),
+            Some(bytes) => HotRead::Read(record.into_object_meta(), bytes),
+            None => HotRead::Fresh(Box::new(record)),
         })
     }
 

@@ -246,10 +246,10 @@ impl ObjectService {
                     }
                     let range = ByteRange { start: at, end: (at + STEP).min(record.size) };
                     at = range.end;
-                    let begun = Instant::now();
+                    let started = Instant::now();
                     let done = reader.check(range).await;
                     self.count_checked(CheckPath::Scrub, record.size, range);
-                    let pause = rest(range.len(), begun.elapsed(), range.len() == STEP);
+                    let pause = rest(range.len(), started.elapsed(), range.len() == STEP);
                     if !pause.is_zero() {
                         tokio::time::sleep(pause).await;
                     }
@@ -371,7 +371,7 @@ impl Turns {
 
 /// The stream with its first piece read: what fails at once is an error here, while an answer can
 /// still say so.
-pub(crate) async fn begun<T: Send + 'static>(
+pub(crate) async fn read_first_chunk<T: Send + 'static>(
     mut stream: BoxStream<'static, Result<T>>,
 ) -> Result<BoxStream<'static, Result<T>>> {
     match stream.next().await {

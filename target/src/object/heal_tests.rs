@@ -12,7 +12,7 @@ use futures::TryStreamExt;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::begun;
+use super::read_first_chunk;
 use super::tests::{Bench, put};
 
 /// Files that hold objects, in whatever layout: all of a disk but its own folder.
@@ -85,7 +85,8 @@ async fn read(bench: &Bench, info: &BucketInfo, way: usize, range: ByteRange) ->
     Ok(match way {
         0 => {
             let found = service.get(info, "o").await?;
-            let pieces: Vec<Bytes> = begun(found.stream(range)).await?.try_collect().await?;
+            let pieces: Vec<Bytes> =
+                read_first_chunk(found.stream(range)).await?.try_collect().await?;
             pieces.concat().into()
         }
         1 => {

@@ -49,7 +49,7 @@ impl ObjectService {
         self.0.parts.lifecycle.spawn(async move {
             // Encoding an index of 32 MiB takes longer than an async worker may be held.
             if let Ok(bytes) = blocking(move || Ok(index.encode())).await {
-                service.keep_companion(&record, bytes).await;
+                service.keep_sidecar(&record, bytes).await;
             }
         });
     }

@@ -43,7 +43,7 @@ impl KeyLocks {
     }
 
     /// Returns when each lock that is held now was free once.
-    pub(crate) async fn settled(&self) {
+    pub(crate) async fn drained(&self) {
         let held: Vec<Arc<Lock>> = {
             let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             table.values().filter_map(Weak::upgrade).collect()
@@ -80,15 +80,15 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!second.is_finished());
         assert!(locks.is_held(&key));
-        let settled = tokio::spawn({
+        let drained = tokio::spawn({
             let locks = locks.clone();
-            async move { locks.settled().await }
+            async move { locks.drained().await }
         });
         tokio::task::yield_now().await;
-        assert!(!settled.is_finished());
+        assert!(!drained.is_finished());
         drop((first, other));
         assert!(second.await.is_ok());
-        assert!(settled.await.is_ok());
+        assert!(drained.await.is_ok());
         assert!(!locks.is_held(&key));
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{CopyLook, CopyRequest, Stamp};
-use forebay_core::native::Audience;
+use forebay_core::native::ReplicaSet;
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, NodeId, Result, history, native, placement};
 use futures::future::join_all;
@@ -117,9 +117,10 @@ impl ObjectService {
 
     /// An error unless this target may show what it has of an object that another one answers for,
     /// which is silent: the client waits for that one then.
-    pub(crate) fn check_standby(&self, info: &BucketInfo, name: &str) -> Result<()> {
+    pub(crate) fn check_hedged(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let stands_by = self.0.parts.maps.has_lease()
-            && placement::standby(&self.state(), info, name).is_some_and(|n| n.id == *self.me())
+            && placement::hedge_target(&self.state(), info, name)
+                .is_some_and(|n| n.id == *self.me())
             && self.store().find(info.id, name)?.is_some();
         if stands_by {
             return Ok(());
@@ -129,14 +130,14 @@ impl ObjectService {
     }
 
     /// Whether nobody may have an older state of any object than its owner knows of.
-    pub(super) fn is_calm(&self, state: &ClusterState) -> bool {
-        state.is_calm() && self.store().check_whole().is_ok()
+    pub(super) fn is_quiescent(&self, state: &ClusterState) -> bool {
+        state.is_quiescent() && self.store().check_whole().is_ok()
     }
 
     /// The other targets that may know more of an object than this one.
-    pub(super) fn who_may_know(&self, info: &BucketInfo, name: &str) -> Vec<Node> {
+    pub(super) fn lookup_peers(&self, info: &BucketInfo, name: &str) -> Vec<Node> {
         let state = self.state();
-        native::who_may_know(&state, info, name, self.me()).into_iter().cloned().collect()
+        native::lookup_peers(&state, info, name, self.me()).into_iter().cloned().collect()
     }
 
     /// The other targets that may have an object which is not here. What has copies may be missing
@@ -147,7 +148,7 @@ impl ObjectService {
         info: &BucketInfo,
         name: &str,
     ) -> Result<Vec<Node>> {
-        let mut others = self.who_may_know(info, name);
+        let mut others = self.lookup_peers(info, name);
         if info.has_copies() && others.is_empty() && self.may_lack() {
             let state = self.state();
             let all = native::who_has_copies(&state, info, name, self.me());
@@ -282,7 +283,7 @@ impl ObjectService {
         info: &BucketInfo,
         name: &str,
     ) -> Result<Elsewhere> {
-        let others = self.who_may_know(info, name);
+        let others = self.lookup_peers(info, name);
         self.elsewhere(info, &CopyRequest::new(&info.bucket, name), others).await
     }
 
@@ -380,7 +381,7 @@ impl ObjectService {
         name: &str,
         news: News<'_>,
     ) -> Result<()> {
-        let (begun, mut know) = (Instant::now(), BTreeSet::new());
+        let (started, mut know) = (Instant::now(), BTreeSet::new());
         loop {
             let state = match info.has_copies() {
                 true => self.may_write(info, name).await?,
@@ -390,8 +391,8 @@ impl ObjectService {
                     self.state()
                 }
             };
-            let Audience { holders, all: mut others } =
-                native::audience(&state, info, name, self.me());
+            let ReplicaSet { holders, all: mut others } =
+                native::replica_set(&state, info, name, self.me());
             others.retain(|n| !know.contains(&n.id));
             let told = match news {
                 News::Written(record) if info.erasure.is_some() => {
@@ -433,10 +434,10 @@ impl ObjectService {
                     if let News::Replaced(stamp) = news {
                         self.drop_slices(info, name, |of| of < stamp).await?;
                     }
-                    self.is_settled(info, name);
+                    self.is_rebalance_complete(info, name);
                     return Ok(());
                 }
-                Some((id, e)) if begun.elapsed() > HEARD_WITHIN => {
+                Some((id, e)) if started.elapsed() > HEARD_WITHIN => {
                     let uri = info.bucket.object_uri(name);
                     let text = format!("{uri}: target {id} does not take the change: {e}");
                     return Err(Error::unavailable(text));
@@ -495,7 +496,7 @@ impl ObjectService {
             self.tell_others(info, name, News::Removed(stamp)).await?;
         }
         let others = match here {
-            Some(_) => self.who_may_know(info, name),
+            Some(_) => self.lookup_peers(info, name),
             None => self.who_has_what_is_missing(info, name)?,
         };
         if others.is_empty() && !info.has_copies() {
@@ -532,7 +533,7 @@ impl ObjectService {
         }
         let last = here.as_ref().map(Record::stamp).max(there).max(gone);
         let stamp = last.unwrap_or_default().next(state.version);
-        let noted = !self.is_calm(&state);
+        let noted = !self.is_quiescent(&state);
         if noted {
             self.bury(info, name, stamp).await?;
         }
@@ -542,7 +543,7 @@ impl ObjectService {
             self.drop_slices(info, name, |_| true).await?;
         }
         let guard = self.acknowledge(info, name, News::Removed(stamp), guard).await?;
-        if !noted && !self.is_calm(&self.state()) {
+        if !noted && !self.is_quiescent(&self.state()) {
             // Somebody went away just now and may not have heard.
             self.bury(info, name, stamp).await?;
         }

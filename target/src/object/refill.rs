@@ -66,7 +66,7 @@ impl ObjectService {
         if !info.has_copies() || !self.may_have_lost() {
             return Ok(None);
         }
-        let others = rebalance::tellers(state, info, name, self.me());
+        let others = rebalance::metadata_holders(state, info, name, self.me());
         let others = others.into_iter().filter(|n| n.alive).cloned().collect();
         // One that is on a disk of theirs which is not in use is known to be older when that is back.
         let request = CopyRequest { in_part: true, ..CopyRequest::new(&info.bucket, name) };

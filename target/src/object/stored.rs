@@ -249,17 +249,17 @@ impl ObjectService {
     }
 
     /// What is kept beside this commit, if anything is.
-    pub(crate) async fn companion(&self, record: &Record) -> Option<Vec<u8>> {
-        self.store().companion(record).await.unwrap_or_else(|e| {
+    pub(crate) async fn sidecar(&self, record: &Record) -> Option<Vec<u8>> {
+        self.store().sidecar(record).await.unwrap_or_else(|e| {
             tracing::warn!(name = record.name, "what is kept beside an object is not read: {e}");
             None
         })
     }
 
     /// Keeps bytes beside this commit; where that fails they are made again when next needed.
-    pub(crate) async fn keep_companion(&self, record: &Record, bytes: Vec<u8>) {
+    pub(crate) async fn keep_sidecar(&self, record: &Record, bytes: Vec<u8>) {
         let name = &record.name;
-        match self.store().keep_companion(record, bytes).await {
+        match self.store().keep_sidecar(record, bytes).await {
             Ok(true) => {}
             Ok(false) => tracing::debug!(name, "no room beside an object, or it was replaced"),
             Err(e) => tracing::warn!(name, "nothing is kept beside an object: {e}"),

@@ -66,7 +66,7 @@ impl ObjectService {
         };
         let id = history::tombstones(info.id);
         self.store().put(id, name, Bytes::new(), meta).await?;
-        if self.is_calm(&self.state()) {
+        if self.is_quiescent(&self.state()) {
             // Those that were noted before all was in its place were dropped then, perhaps without it.
             self.0.late_tombstones.notify_one();
         }
@@ -79,14 +79,14 @@ impl ObjectService {
         let mut done = false;
         loop {
             let state = self.state();
-            let calm = state.version > 0 && state.is_calm();
-            if calm && !done {
+            let quiescent = state.version > 0 && state.is_quiescent();
+            if quiescent && !done {
                 match self.drop_tombstones(state.version).await {
                     Ok(()) => done = true,
                     Err(e) => tracing::warn!(error = %e, "tombstones stay for now"),
                 }
             }
-            done &= calm;
+            done &= quiescent;
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.0.late_tombstones.notified() => done = false,

@@ -356,7 +356,7 @@ impl ObjectService {
     /// Whether this target may have to answer for an object.
     fn tells(&self, state: &ClusterState, info: &BucketInfo, name: &str) -> bool {
         let holders = placement::holders(state, info, placement::digest_in(&info.bucket, name));
-        placement::tellers(info, &holders).iter().any(|node| node.id == *self.me())
+        placement::metadata_holders(info, &holders).iter().any(|node| node.id == *self.me())
     }
 
     /// An error where nobody could tell that an object was removed since this copy of it was sent.
@@ -425,7 +425,7 @@ impl ObjectService {
     /// Returns when all are done that are changing an object at this moment: whoever comes later
     /// knows the state that this target has now.
     pub(crate) async fn changes_under_way(&self) {
-        self.0.locks.settled().await;
+        self.0.locks.drained().await;
     }
 }
 

@@ -129,7 +129,7 @@ async fn what_is_not_what_its_checksum_is_of_or_belongs_elsewhere_is_refused() {
 async fn once_all_is_in_place_no_copy_may_come_back() {
     let (bench, info, name) = moving().await;
     let placed = bench.service.state().targets_changed;
-    bench.change(Command::Settled { placed, repaired: vec![] });
+    bench.change(Command::RebalanceComplete { placed, repaired: vec![] });
     let e = arrives(&bench, (&info, &name), head("late", 2, 1), "late").await.unwrap_err();
     assert_eq!(e.code, ErrorCode::Conflict, "{e}");
 }
@@ -144,13 +144,13 @@ async fn a_removal_that_is_noted_when_all_has_come_to_its_place_leaves_no_note()
     assert!(noted().await.unwrap().is_some());
     let placed = bench.service.state().targets_changed;
     let gone = async || {
-        let begun = Instant::now();
+        let started = Instant::now();
         while noted().await.unwrap().is_some() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "a tombstone stays");
+            assert!(started.elapsed() < Duration::from_secs(10), "a tombstone stays");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    bench.change(Command::Settled { placed, repaired: vec![] });
+    bench.change(Command::RebalanceComplete { placed, repaired: vec![] });
     gone().await;
     // One that was decided on before the state changed comes a moment after it.
     bench.service.bury(&info, &name, Stamp { epoch: 2, version: 6 }).await.unwrap();

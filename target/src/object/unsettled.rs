@@ -76,7 +76,7 @@ impl ObjectService {
     }
 
     /// All that live and hold the object have what it is here.
-    pub(super) fn is_settled(&self, info: &BucketInfo, name: &str) {
+    pub(super) fn is_rebalance_complete(&self, info: &BucketInfo, name: &str) {
         if info.has_copies() {
             self.0.unsettled.end(&Key::new(info, name));
         }

@@ -138,7 +138,7 @@ impl ObjectService {
     ) -> Result<()> {
         let state = self.state();
         let stamp = found.stamp().next(state.version);
-        if !self.is_calm(&state) {
+        if !self.is_quiescent(&state) {
             self.bury_version(info, older, stamp).await?;
         }
         let request = CopyRequest {
@@ -147,7 +147,7 @@ impl ObjectService {
             older: true,
             ..CopyRequest::new(&info.bucket, older)
         };
-        let told = native::audience(&state, info, name, self.me()).all.into_iter().map(|node| {
+        let told = native::replica_set(&state, info, name, self.me()).all.into_iter().map(|node| {
             let request = &request;
             async move { self.remove_version_at(node, info, request).await }
         });

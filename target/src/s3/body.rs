@@ -20,34 +20,34 @@ use futures::{StreamExt, TryStreamExt};
 /// What came of a body, told while it is read and behind its end. Services below know no errors of
 /// S3: what goes wrong in theirs names is told here.
 #[derive(Clone, Default)]
-pub(super) struct Report(Arc<Mutex<Told>>);
+pub(super) struct Report(Arc<Mutex<ReportState>>);
 
 #[derive(Default)]
-struct Told {
+struct ReportState {
     failure: Option<S3Error>,
     checksum: Option<S3Checksum>,
 }
 
 impl Report {
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn state(&self) -> MutexGuard<'_, ReportState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the failure; the error stops whoever works below.
     pub(super) fn failed(&self, e: S3Error) -> Error {
         let stop = Error::invalid(e.to_string());
-        self.told().failure.get_or_insert(e);
+        self.state().failure.get_or_insert(e);
         stop
     }
 
     /// The checksum of the bytes, when all of them came.
     pub(super) fn checksum(&self) -> Option<S3Checksum> {
-        self.told().checksum.clone()
+        self.state().checksum.clone()
     }
 
     /// The result of a service that read the body: a failure that was told here counts for more.
     pub(super) fn judge<T>(&self, done: Result<T>) -> S3Result<T> {
-        done.map_err(|e| self.told().failure.take().unwrap_or_else(|| e.into()))
+        done.map_err(|e| self.state().failure.take().unwrap_or_else(|| e.into()))
     }
 }
 
@@ -165,7 +165,7 @@ impl Reader {
             None => Vec::new(),
         };
         if let Some(verifier) = self.verifier.take() {
-            self.report.told().checksum = verifier.finish(&trailers)?.checksum;
+            self.report.state().checksum = verifier.finish(&trailers)?.checksum;
         }
         Ok(())
     }

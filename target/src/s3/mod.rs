@@ -148,7 +148,7 @@ async fn dispatch(
             (caller.identity, caller.payload)
         }
     };
-    let info = known?.clone().heeding(&parts.headers)?;
+    let info = known?.clone().with_request_rules(&parts.headers)?;
     let name = ObjectName::new(&request.key)?;
     let door = &context.s3.door;
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());

@@ -78,10 +78,10 @@ pub(super) async fn store(
     incoming: Incoming,
 ) -> S3Result<(Part, Option<S3Checksum>)> {
     let Incoming { stream, len, announced, report } = incoming;
-    let told = report.clone();
+    let reported = report.clone();
     let at_end: AtEnd = Box::new(move || {
         let mut late = AtEndMeta::default();
-        if let Some(S3Checksum { algorithm, value, .. }) = told.checksum() {
+        if let Some(S3Checksum { algorithm, value, .. }) = reported.checksum() {
             let note = format!("{} {value}", algorithm.as_str());
             late.custom.insert(CHECKSUM.to_owned(), note);
         }
@@ -130,8 +130,8 @@ pub(super) async fn list(context: &Context, call: &Call, asked: &ListParts) -> S
             .collect(),
         checksum: checksum_of(&upload),
     };
-    let begun_by = upload.custom.as_ref().and_then(|custom| meta::rights(custom).owner);
-    let owner = begun_by.map_or_else(|| s3::owner_of(&call.info), |by| Owner::user(&by));
+    let started_by = upload.custom.as_ref().and_then(|custom| meta::rights(custom).owner);
+    let owner = started_by.map_or_else(|| s3::owner_of(&call.info), |by| Owner::user(&by));
     let text = page.to_xml(&call.info.bucket.name, name, asked, &owner)?;
     Ok(s3::xml(StatusCode::OK, text))
 }
@@ -147,8 +147,8 @@ pub(super) async fn complete(
     let body = s3::read_body(body, s3::MAX_BODY).await?;
     let named = forebay_node::off_worker(body.len(), || bodies::complete_upload(&body))?;
     let (info, name, id) = (&call.info, call.name.as_str(), &upload.upload_id);
-    let begun = match context.objects.upload(info, name, id).await {
-        Ok((begun, _)) => begun,
+    let started = match context.objects.upload(info, name, id).await {
+        Ok((started, _)) => started,
         Err(e) if e.code == ErrorCode::UploadNotFound => {
             return again(context, call, id, encode).await.ok_or_else(|| e.into());
         }
@@ -165,7 +165,7 @@ pub(super) async fn complete(
         at_end: Some(
             Sum {
                 report: report.clone(),
-                checksum: checksum_of(&begun),
+                checksum: checksum_of(&started),
                 announced,
                 named,
                 min_part: context.s3.door.config().min_part(),

@@ -17,7 +17,7 @@ use forebay_node::s3::{self, set};
 use super::meta::present;
 use super::{Call, meta};
 use crate::http::Context;
-use crate::object::{Turns, VersionLooks, begun, is_marker};
+use crate::object::{Turns, VersionLooks, is_marker, read_first_chunk};
 
 /// Whole objects up to this size go out in one piece.
 const ONE_PIECE: u64 = 1 << 20;
@@ -30,7 +30,7 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
     // A part's place is known only when the object is.
     let range = headers.range.filter(|_| asked.part_number.is_none()).map(spec);
     let (mut turns, mut looks) = (Turns::default(), VersionLooks::default());
-    let (found, begun) = loop {
+    let (found, started) = loop {
         if asked.version_id.is_some() {
             let at = locate(context, &call.info, call.name.as_str(), &asked.version_id).await?;
             place = Some(at);
@@ -70,23 +70,23 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
         });
         let result = found.result();
         let objects = &context.objects;
-        let begun = if selected.span.is_none() && object.size <= ONE_PIECE {
+        let started = if selected.span.is_none() && object.size <= ONE_PIECE {
             let whole = found.read_all().await;
             whole.inspect(|_| objects.served(info, result, bytes.len())).map(Body::from)
         } else {
-            begun(found.stream(bytes)).await.map(|stream| {
+            read_first_chunk(found.stream(bytes)).await.map(|stream| {
                 let answer = (info, result, bytes.len());
                 let len = |piece: &bytes::Bytes| piece.len() as u64;
                 Body::from_stream(objects.counting(answer, stream, len))
             })
         };
-        if turns.again(&begun) {
+        if turns.again(&started) {
             continue;
         }
-        break ((object, selected), begun?);
+        break ((object, selected), started?);
     };
     let (object, selected) = found;
-    let mut response = Response::new(begun);
+    let mut response = Response::new(started);
     describe(response.headers_mut(), call, &object, asked, &headers, &selected);
     *response.status_mut() = selected.status();
     Ok(response)

@@ -126,7 +126,7 @@ impl Scrub {
     /// Begins a pass, or goes on with the one under way, to its end.
     async fn pass(&mut self, progress: &mut Progress) -> Result<()> {
         progress.begin(unix_ns());
-        let begun = Instant::now();
+        let started = Instant::now();
         let unnamed = self.unnamed_files().await?;
         let mut saved = Instant::now();
         for bucket_id in self.objects.bucket_ids().await? {
@@ -157,7 +157,7 @@ impl Scrub {
         }
         self.check_parts(progress).await?;
         if !unnamed.is_empty() {
-            tokio::time::sleep(self.orphan_after.saturating_sub(begun.elapsed())).await;
+            tokio::time::sleep(self.orphan_after.saturating_sub(started.elapsed())).await;
             let volume = self.objects.volume(self.number)?;
             progress.orphans += blocking(move || {
                 let still = orphans::find(&volume)?;

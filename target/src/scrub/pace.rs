@@ -10,7 +10,7 @@ const QUICK: Duration = Duration::from_millis(10);
 const STEP_BACK: u32 = 9;
 const LONGEST: Duration = Duration::from_secs(5);
 /// Part of a MiB that counts as one: an object costs more than its bytes.
-const LEAST: u64 = 4096;
+const MIN_CHARGED_BYTES: u64 = 4096;
 /// Rests shorter than this are saved up.
 const SHORTEST: Duration = Duration::from_millis(5);
 
@@ -36,7 +36,7 @@ impl Pace {
             self.owed_s = 0.0;
             return (took * STEP_BACK).min(LONGEST);
         }
-        let due = bytes.max(LEAST) as f64 / self.bytes_per_second as f64;
+        let due = bytes.max(MIN_CHARGED_BYTES) as f64 / self.bytes_per_second as f64;
         // What was missed is not caught up with.
         self.owed_s = (self.owed_s + due - took.as_secs_f64()).max(-1.0);
         if self.owed_s < SHORTEST.as_secs_f64() {

@@ -20,7 +20,7 @@ use crate::object::{ObjectService, PutRequest, Stash, Stored};
 
 const BLOCK: u64 = 512;
 /// Entries that are no files and are looked at one by one behind the last file.
-const MOST_ENTRIES: usize = 10_000;
+const MAX_TRAILING_ENTRIES: usize = 10_000;
 
 /// A member to be written.
 pub(crate) struct NewMember {
@@ -192,7 +192,7 @@ async fn end_of_tar(stored: &Stored, index: &ShardIndex) -> Result<Option<u64>> 
     let size = stored.record().size;
     let ends = index.members.iter().map(|m| (m.offset + m.size).next_multiple_of(BLOCK));
     let mut at = ends.max().unwrap_or(0);
-    for _ in 0..MOST_ENTRIES {
+    for _ in 0..MAX_TRAILING_ENTRIES {
         if at + BLOCK > size {
             return Ok((at <= size).then_some(at));
         }

@@ -20,7 +20,7 @@ pub(super) const IDLE: Duration = Duration::from_secs(20);
 /// Those of one shard.
 const PER_SHARD: usize = 2;
 /// Bytes unpacked at once,
-const STEP: usize = 256 << 10;
+const UNPACK_CHUNK_BYTES: usize = 256 << 10;
 /// and kept of what was unpacked last.
 const HISTORY: u64 = 4 << 20;
 
@@ -87,9 +87,9 @@ impl Decoder {
     }
 
     fn unpack(&mut self) -> Result<()> {
-        let mut piece = vec![0; STEP];
+        let mut piece = vec![0; UNPACK_CHUNK_BYTES];
         let mut len = 0;
-        while len < STEP {
+        while len < UNPACK_CHUNK_BYTES {
             match self.input.read(&mut piece[len..]) {
                 Ok(0) => break,
                 Ok(n) => len += n,

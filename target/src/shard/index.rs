@@ -184,14 +184,14 @@ impl Inner {
         let (index, bytes) = made.await?;
         self.built.fetch_add(1, Ordering::Relaxed);
         if let Some(bytes) = bytes {
-            self.objects.keep_companion(stored.record(), bytes).await;
+            self.objects.keep_sidecar(stored.record(), bytes).await;
         }
         Ok(index)
     }
 
     /// The index that lies beside the shard, if one does.
     async fn kept_beside(&self, stored: &Stored) -> Option<ShardIndex> {
-        let bytes = self.objects.companion(stored.record()).await?;
+        let bytes = self.objects.sidecar(stored.record()).await?;
         let decoded = blocking(move || {
             let index = ShardIndex::decode(&bytes)?;
             index.sort_names();

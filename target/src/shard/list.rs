@@ -21,7 +21,7 @@ use crate::object::ObjectService;
 
 /// A page that has something ends before it opens another shard after this time: shards that were
 /// never read before are read now, and the asker waits only so long.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// What a listing reads.
 trait Source: Sync {
@@ -123,7 +123,7 @@ async fn page(source: &impl Source, request: &ListRequest) -> Result<ListPage> {
         }
         let Some(mut entry) = records.rows.pop_front() else { continue };
         if ArchiveFormat::from_name(&entry.name).is_some() {
-            if !page.entries.is_empty() && started.elapsed() > PATIENCE {
+            if !page.entries.is_empty() && started.elapsed() > PAGE_TIMEOUT {
                 page.more = true;
                 return Ok(page);
             }

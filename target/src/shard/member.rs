@@ -18,7 +18,7 @@ use crate::object::{Scratch, Stored};
 use crate::store::blocking;
 
 /// Members up to this many bytes are unpacked whole in one step.
-const SMALL: u64 = 1 << 20;
+const INLINE_MEMBER_BYTES: u64 = 1 << 20;
 /// Bytes of a piece of an unpacked stream.
 const PIECE: u64 = 256 << 10;
 
@@ -108,7 +108,7 @@ impl MemberData {
 impl Shards {
     /// The usual case in one step: a small member of a plain TAR that is here, its index in memory.
     /// `None` when it is any other case.
-    pub(super) async fn at_once(
+    pub(super) async fn small_member(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -125,7 +125,7 @@ impl Shards {
         let Some((offset, size)) = index.and_then(|index| place(&index)) else {
             return Ok(None);
         };
-        if size > SMALL {
+        if size > INLINE_MEMBER_BYTES {
             return Ok(None);
         }
         let range = ByteRange { start: offset, end: offset + size };
@@ -151,7 +151,7 @@ impl Shards {
         }
         let (shards, packed) = (self.0.clone(), index.packed(member));
         let unpacking = Unpacking { shards, key, stored, member: member.clone(), packed };
-        if size > SMALL {
+        if size > INLINE_MEMBER_BYTES {
             return data(Source::Packed(Box::new(unpacking)));
         }
         let turn = match packed {

@@ -136,7 +136,7 @@ impl Shards {
             let member = find(index, name, archpath).filter(|m| !m.is_sparse)?;
             Some((member.offset, member.size))
         };
-        if let Some(data) = self.at_once(info, name, mime, place).await? {
+        if let Some(data) = self.small_member(info, name, mime, place).await? {
             return Ok(data);
         }
         let opened = self.open(info, name, mime).await?;
@@ -175,7 +175,7 @@ impl Shards {
             let is_there = !member.is_sparse && index.has(member);
             is_there.then_some((member.offset, member.size))
         };
-        if let Some(data) = self.at_once(info, name, mime, place).await? {
+        if let Some(data) = self.small_member(info, name, mime, place).await? {
             return Ok(data);
         }
         let opened = self.open(info, name, mime).await?;

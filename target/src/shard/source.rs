@@ -15,11 +15,11 @@ use crate::object::Stored;
 /// Bytes of one checked block of the store: no less is ever read.
 const BLOCK: u64 = 64 << 10;
 /// Bytes read at once by who goes from header to header over small members.
-const AHEAD: u64 = 8 * BLOCK;
+const HEADER_READ_BYTES: u64 = 8 * BLOCK;
 /// Headers up to this far apart are cheaper to reach by reading on.
 const NEAR: u64 = 2 * BLOCK;
 /// Bytes read at once by who reads everything.
-const STEP: u64 = 8 * BLOCK;
+const READ_CHUNK_BYTES: u64 = 8 * BLOCK;
 
 /// A stored object, read here and there.
 pub(super) struct Anywhere {
@@ -55,7 +55,7 @@ impl ReadAt for Anywhere {
                 return Err(Error::unavailable("this target is stopping"));
             }
             let is_near = window_end > 0 && (window.start..=window_end + NEAR).contains(&offset);
-            let ahead = if is_near { AHEAD } else { BLOCK };
+            let ahead = if is_near { HEADER_READ_BYTES } else { BLOCK };
             let start = offset / BLOCK * BLOCK;
             // Beyond the object's end the reader refuses.
             let stop = (start + ahead).min(self.size()).max(end);
@@ -89,7 +89,7 @@ impl Read for Forward {
             if self.stop.is_cancelled() {
                 return Err(into_io(Error::unavailable("this target is stopping")));
             }
-            let end = ((self.at / BLOCK * BLOCK) + STEP).min(self.end);
+            let end = ((self.at / BLOCK * BLOCK) + READ_CHUNK_BYTES).min(self.end);
             let range = ByteRange { start: self.at, end };
             self.piece = self.stored.read_blocking(range).map_err(into_io)?;
             self.at = end;

@@ -310,7 +310,7 @@ impl Bench {
     async fn learned(&self, info: &BucketInfo, name: &str) {
         for _ in 0..2000 {
             let record = self.store.get(info.id, name).await.unwrap().unwrap();
-            if self.store.companion(&record).await.unwrap().is_some() {
+            if self.store.sidecar(&record).await.unwrap().is_some() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -429,7 +429,7 @@ async fn a_damaged_index_file_is_made_again() {
     }
     // Sound as a file, but of a later layout.
     let record = bench.store.get(info.id, "s.tar").await.unwrap().unwrap();
-    assert!(bench.store.keep_companion(&record, b"FBSHARDX\x09\0....".to_vec()).await.unwrap());
+    assert!(bench.store.keep_sidecar(&record, b"FBSHARDX\x09\0....".to_vec()).await.unwrap());
     bench = bench.again().await;
     assert!(bench.read(&info, "s.tar", "s/005.bin").await.unwrap() == samples()[5].1);
     assert_eq!(bench.built(), 1);

@@ -20,7 +20,7 @@ use crate::store::blocking;
 /// What nobody asked to keep for so long goes.
 const LEASE: Duration = Duration::from_secs(30);
 /// Bytes unpacked at once.
-const STEP: usize = 1 << 20;
+const UNPACK_CHUNK_BYTES: usize = 1 << 20;
 
 /// The unpacked shards of this target.
 #[derive(Default)]
@@ -79,8 +79,8 @@ impl Shards {
             let mut scratch = self.0.objects.scratch(name).await?;
             loop {
                 let (rest, bytes) = blocking(move || {
-                    let mut bytes = Vec::with_capacity(STEP);
-                    match reader.by_ref().take(STEP as u64).read_to_end(&mut bytes) {
+                    let mut bytes = Vec::with_capacity(UNPACK_CHUNK_BYTES);
+                    match reader.by_ref().take(UNPACK_CHUNK_BYTES as u64).read_to_end(&mut bytes) {
                         // The index was made: the archive itself is whole.
                         Err(e) if !is_behind_end(&e) => return Err(from_io(e)),
                         _ => {}

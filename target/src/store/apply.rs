@@ -7,16 +7,16 @@ use forebay_core::Result;
 
 use super::format;
 use super::index::{Batch, Index};
+use super::location_cache::Known;
 use super::log::{Entry, Position};
 use super::recency::Touch;
 use super::record::Record;
-use super::spots::Known;
-use super::tally::{Shift, Tally};
+use super::usage_counters::{Shift, UsageCounters};
 
 /// A batch of changes in the making, with the accounts that go with it.
 pub(crate) struct Applier<'a> {
     pub(crate) batch: Batch<'a>,
-    pub(crate) tally: &'a mut Tally,
+    pub(crate) usage_counters: &'a mut UsageCounters,
     touched: BTreeSet<u64>,
 }
 
@@ -47,8 +47,8 @@ impl Applied {
 }
 
 impl<'a> Applier<'a> {
-    pub(crate) fn new(index: &'a Index, tally: &'a mut Tally) -> Self {
-        Self { batch: index.batch(), tally, touched: BTreeSet::new() }
+    pub(crate) fn new(index: &'a Index, usage_counters: &'a mut UsageCounters) -> Self {
+        Self { batch: index.batch(), usage_counters, touched: BTreeSet::new() }
     }
 
     /// Applies the record of the frame at `at`, which has `len` bytes. An older one than what the
@@ -58,8 +58,8 @@ impl<'a> Applier<'a> {
         match entry {
             Entry::Put(record) => self.put(*record),
             Entry::Remove { bucket_id, name, sequence } => {
-                self.tally.shift(at.segment, Shift::Sequence(sequence));
-                self.tally.shift(at.segment, Shift::Removal(len));
+                self.usage_counters.shift(at.segment, Shift::Sequence(sequence));
+                self.usage_counters.shift(at.segment, Shift::Removal(len));
                 self.remove(format::key(bucket_id, &name), sequence)
             }
         }
@@ -69,8 +69,8 @@ impl<'a> Applier<'a> {
     pub(crate) fn pass(&mut self, at: Position, len: u64) {
         let end = at.offset + len;
         self.touched.insert(at.segment);
-        self.tally.shift(at.segment, Shift::End(end));
-        self.tally.position = Position { segment: at.segment, offset: end };
+        self.usage_counters.shift(at.segment, Shift::End(end));
+        self.usage_counters.position = Position { segment: at.segment, offset: end };
     }
 
     /// Puts changed metadata of the same record into the index alone.
@@ -92,13 +92,13 @@ impl<'a> Applier<'a> {
     /// Keeps a segment that cannot be read, and the removals that may hide what is in it.
     pub(crate) fn keep_segment(&mut self, segment: u64) {
         self.pass(Position { segment, offset: 0 }, 0);
-        self.tally.shift(segment, Shift::Sequence(0));
+        self.usage_counters.shift(segment, Shift::Sequence(0));
     }
 
     /// Forgets a segment whose live records were all moved.
     pub(crate) fn forget_segment(&mut self, segment: u64) {
         self.touched.insert(segment);
-        self.tally.forget(segment);
+        self.usage_counters.forget(segment);
     }
 
     pub(crate) fn commit(self) -> Result<()> {
@@ -106,24 +106,27 @@ impl<'a> Applier<'a> {
     }
 
     /// Ends this batch; the accounts are there for the next one.
-    pub(crate) fn next_batch(self) -> (Result<()>, &'a mut Tally) {
-        (self.batch.commit(self.tally, &self.touched), self.tally)
+    pub(crate) fn next_batch(self) -> (Result<()>, &'a mut UsageCounters) {
+        (self.batch.commit(self.usage_counters, &self.touched), self.usage_counters)
     }
 
     fn put(&mut self, record: Record) -> Result<Applied> {
         let segment = record.spot().segment;
-        self.tally.shift(segment, Shift::Sequence(record.sequence));
+        self.usage_counters.shift(segment, Shift::Sequence(record.sequence));
         let key = format::key(record.bucket_id, &record.name);
         let old = self.batch.get(&key)?;
         if let Some(now) = &old
             && now.sequence > record.sequence
         {
-            return Ok(Applied { doomed: self.doom(&record, Some(now)), ..Applied::default() });
+            return Ok(Applied {
+                doomed: self.mark_for_delete(&record, Some(now)),
+                ..Applied::default()
+            });
         }
         let doomed = match &old {
             Some(old) => {
                 self.subtract(old);
-                self.doom(old, Some(&record))
+                self.mark_for_delete(old, Some(&record))
             }
             None => Vec::new(),
         };
@@ -140,36 +143,36 @@ impl<'a> Applier<'a> {
         self.subtract(&old);
         self.set_resident(&key, Some(&old), None);
         self.batch.remove(key);
-        let doomed = self.doom(&old, None);
+        let doomed = self.mark_for_delete(&old, None);
         Ok(Applied { new: None, old: Some(old), doomed })
     }
 
     fn add(&mut self, record: &Record) {
-        self.tally.objects += 1;
-        self.tally.bytes += record.size;
-        self.tally.files += record.file_bytes();
+        self.usage_counters.objects += 1;
+        self.usage_counters.bytes += record.size;
+        self.usage_counters.files += record.file_bytes();
         self.live(record, record.frame_bytes() as i64);
     }
 
     fn subtract(&mut self, record: &Record) {
-        self.tally.objects = self.tally.objects.saturating_sub(1);
-        self.tally.bytes = self.tally.bytes.saturating_sub(record.size);
-        self.tally.files = self.tally.files.saturating_sub(record.file_bytes());
+        self.usage_counters.objects = self.usage_counters.objects.saturating_sub(1);
+        self.usage_counters.bytes = self.usage_counters.bytes.saturating_sub(record.size);
+        self.usage_counters.files = self.usage_counters.files.saturating_sub(record.file_bytes());
         self.live(record, -(record.frame_bytes() as i64));
     }
 
     fn live(&mut self, record: &Record, by: i64) {
         let segment = record.spot().segment;
         self.touched.insert(segment);
-        self.tally.shift(segment, Shift::Live(by));
+        self.usage_counters.shift(segment, Shift::Live(by));
     }
 
     /// Notes files of `gone` that `kept` does not need; they are removed after the batch.
-    fn doom(&mut self, gone: &Record, kept: Option<&Record>) -> Vec<u64> {
+    fn mark_for_delete(&mut self, gone: &Record, kept: Option<&Record>) -> Vec<u64> {
         let needed = kept.map_or(&[][..], Record::extents);
         let ids = gone.extents().iter().filter(|e| !needed.iter().any(|n| n.id == e.id));
         let doomed: Vec<u64> = ids.map(|e| e.id).collect();
-        doomed.iter().for_each(|id| self.batch.doom(*id));
+        doomed.iter().for_each(|id| self.batch.mark_for_delete(*id));
         doomed
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_core::{Error, ObjectName, Result};
 
-use super::format::{self, SMALL};
+use super::format::{self, INLINE_MAX_BYTES};
 use super::record::{Place, Record, RecordMeta};
 use super::space::Reservation;
 use super::volume::{Parts, Volume};
@@ -129,7 +129,7 @@ impl Store {
             copy(&more, &mut work).await?;
             work
         };
-        if kept.is_empty() && work.written() <= SMALL {
+        if kept.is_empty() && work.written() <= INLINE_MAX_BYTES {
             return volume.commit(work.finish()?, meta, false).await;
         }
         let (filling, reservation) = work.finish_in_file().await?;

@@ -15,7 +15,7 @@ use super::disks::Terms;
 use super::identity::failed;
 use super::record::Record;
 use super::resilver::ObjectLock;
-use super::standing::{Slot, Standing};
+use super::state::{DiskState, Slot};
 use super::volume::Volume;
 use super::{DiskSettings, Store, blocking, format};
 
@@ -28,7 +28,7 @@ const PASSES: usize = 3;
 /// Bytes moved in a second at most: somebody waits for it.
 const BYTES_PER_SECOND: u64 = 256 << 20;
 /// How long a command waits for a disk: until its last user is gone, or until it is in use.
-const PATIENCE: Duration = Duration::from_secs(15);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(15);
 const TICK: Duration = Duration::from_millis(50);
 
 impl Store {
@@ -54,7 +54,7 @@ impl Store {
     fn slot_for(&self, settings: &DiskSettings) -> Result<usize> {
         let mut change = self.disks.lock();
         let path = &settings.path;
-        for slot in change.slots.iter().filter(|slot| slot.standing != Standing::Detached) {
+        for slot in change.slots.iter().filter(|slot| slot.state != DiskState::Detached) {
             let known = &slot.settings.path;
             if path.starts_with(known) || known.starts_with(path) {
                 let text = format!("disk {} is attached already", known.display());
@@ -69,7 +69,7 @@ impl Store {
                 .hint("restart the target"));
         }
         let mut slot = Slot::new(settings.clone());
-        slot.standing = Standing::Detached;
+        slot.state = DiskState::Detached;
         match change.slots.get_mut(number) {
             Some(old) => {
                 slot.ending = std::mem::take(&mut old.ending);
@@ -85,21 +85,21 @@ impl Store {
         let number = self.disk_number(path)?;
         {
             let mut change = self.disks.lock();
-            match &change.slots[number].standing {
-                Standing::Disabled { .. } => {}
-                Standing::InUse => return Ok(()),
+            match &change.slots[number].state {
+                DiskState::Disabled { .. } => {}
+                DiskState::InUse => return Ok(()),
                 other => {
                     let text = format!("disk {} is not disabled: {other}", path.display());
                     return Err(Error::new(ErrorCode::Conflict, text));
                 }
             }
-            let standing = Standing::Away("it was just enabled".into());
-            self.disks.stand(&mut change, number, standing.clone());
+            let state = DiskState::Away("it was just enabled".into());
+            self.disks.stand(&mut change, number, state.clone());
         }
-        let standing = || self.disks.lock().slots[number].standing.clone();
-        self.until(|| standing() == Standing::InUse).await;
-        match standing() {
-            Standing::InUse => Ok(()),
+        let state = || self.disks.lock().slots[number].state.clone();
+        self.until(|| state() == DiskState::InUse).await;
+        match state() {
+            DiskState::InUse => Ok(()),
             other => {
                 let text = format!("disk {} is not in use yet: {other}", path.display());
                 Err(Error::unavailable(text).hint("it is tried again until it is"))
@@ -108,15 +108,15 @@ impl Store {
     }
 
     async fn until(&self, is_so: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !is_so() && begun.elapsed() < PATIENCE {
+        let started = Instant::now();
+        while !is_so() && started.elapsed() < DETACH_TIMEOUT {
             tokio::time::sleep(TICK).await;
         }
     }
 
     fn disk_number(&self, path: &Path) -> Result<usize> {
         let change = self.disks.lock();
-        let known = |slot: &Slot| slot.settings.path == path && slot.standing != Standing::Detached;
+        let known = |slot: &Slot| slot.settings.path == path && slot.state != DiskState::Detached;
         change.slots.iter().position(known).ok_or_else(|| {
             let text = format!("{} is no disk of this target", path.display());
             Error::new(ErrorCode::NodeNotFound, text)
@@ -125,9 +125,9 @@ impl Store {
     }
 
     /// How a disk stands.
-    pub(crate) fn standing(&self, path: &Path) -> Result<Standing> {
+    pub(crate) fn state(&self, path: &Path) -> Result<DiskState> {
         let number = self.disk_number(path)?;
-        Ok(self.disks.lock().slots[number].standing.clone())
+        Ok(self.disks.lock().slots[number].state.clone())
     }
 
     /// Has a disk take nothing new from now on, so that it can be emptied.
@@ -136,27 +136,27 @@ impl Store {
         let mut change = self.disks.lock();
         let conflict = |text: String| Err(Error::new(ErrorCode::Conflict, text));
         for (n, slot) in change.slots.iter().enumerate() {
-            let (at, standing) = (slot.settings.path.display(), &slot.standing);
-            if n == number && *standing != Standing::InUse {
-                return conflict(format!("the objects of {at} cannot be moved: {standing}"));
+            let (at, state) = (slot.settings.path.display(), &slot.state);
+            if n == number && *state != DiskState::InUse {
+                return conflict(format!("the objects of {at} cannot be moved: {state}"));
             }
             // What it knows of objects on the other disk would be lost with it.
-            if n != number && standing.hides_objects() {
-                return conflict(format!("disk {at} is not in use either: {standing}"));
+            if n != number && state.hides_objects() {
+                return conflict(format!("disk {at} is not in use either: {state}"));
             }
         }
         if !change
             .slots
             .iter()
             .enumerate()
-            .any(|(n, slot)| n != number && slot.standing == Standing::InUse)
+            .any(|(n, slot)| n != number && slot.state == DiskState::InUse)
         {
             return conflict(format!("{} is the only disk in use", path.display()));
         }
         let volume = self.disks.number(number)?;
         volume.shared().leaving.store(true, Ordering::SeqCst);
         change.slots[number].note.clear();
-        self.disks.stand(&mut change, number, Standing::Leaving);
+        self.disks.stand(&mut change, number, DiskState::Leaving);
         Ok(volume)
     }
 
@@ -166,7 +166,7 @@ impl Store {
         self.move_all(from, lock).await?;
         // What was begun before ends now, or not here.
         from.shared().sealed.store(true, Ordering::SeqCst);
-        from.settle().await?;
+        from.drain().await?;
         for _ in 0..PASSES {
             if self.move_all(from, lock).await? == 0 {
                 return self.check_no_uploads(from).await;
@@ -183,17 +183,17 @@ impl Store {
         volume.shared().leaving.store(false, Ordering::SeqCst);
         let number = volume.number();
         change.slots[number].note = why.to_string();
-        if change.slots[number].standing == Standing::Leaving {
-            self.disks.stand(&mut change, number, Standing::InUse);
+        if change.slots[number].state == DiskState::Leaving {
+            self.disks.stand(&mut change, number, DiskState::InUse);
         }
     }
 
     /// Takes a disk out of use at once, with what is on it.
-    pub(crate) fn take_out(&self, path: &Path, standing: Standing) -> Result<()> {
+    pub(crate) fn take_out(&self, path: &Path, state: DiskState) -> Result<()> {
         let number = self.disk_number(path)?;
         match self.disks.number(number) {
-            Ok(volume) => self.disks.leave(&volume, standing),
-            Err(_) => self.disks.stand(&mut self.disks.lock(), number, standing),
+            Ok(volume) => self.disks.leave(&volume, state),
+            Err(_) => self.disks.stand(&mut self.disks.lock(), number, state),
         }
         Ok(())
     }
@@ -237,12 +237,12 @@ impl Store {
             let reservation = to.room().try_reserve(need).filter(|_| fits)?;
             Some((to, reservation))
         });
-        let begun = Instant::now();
+        let started = Instant::now();
         let failure = match room {
             Some((to, reservation)) => match self.relocate(&record, &to, reservation, lock).await {
                 Ok(_) => {
                     let pace = need.saturating_mul(1_000_000_000) / BYTES_PER_SECOND;
-                    let rest = Duration::from_nanos(pace).saturating_sub(begun.elapsed());
+                    let rest = Duration::from_nanos(pace).saturating_sub(started.elapsed());
                     tokio::time::sleep(rest).await;
                     return Ok(());
                 }

@@ -27,10 +27,10 @@ async fn all_there(store: &Store) {
 }
 
 /// Empties a disk and takes it out, as a command does.
-async fn take_out(store: &Store, path: &Path, standing: Standing) -> Result<()> {
+async fn take_out(store: &Store, path: &Path, state: DiskState) -> Result<()> {
     let volume = store.begin_leaving(path)?;
     match store.empty(&volume, &no_lock()).await {
-        Ok(()) => store.take_out(path, standing),
+        Ok(()) => store.take_out(path, state),
         Err(e) => {
             store.stay(&volume, &e);
             Err(e)
@@ -58,7 +58,7 @@ async fn a_disk_is_attached_filled_detached_and_attached_again() {
     assert!(on(store, 1).await.len() > 4);
     store.put(2, "copy", data(3, 1), cached()).await.unwrap();
 
-    take_out(store, &b.path, Standing::Detached).await.unwrap();
+    take_out(store, &b.path, DiskState::Detached).await.unwrap();
     all_there(store).await;
     assert_eq!(contents(store, 2, "copy").await.unwrap(), data(3, 1));
     assert_eq!((store.usage().objects, store.volumes().len()), (25, 1));
@@ -78,17 +78,17 @@ async fn what_is_written_while_a_disk_leaves_is_kept() {
     let t = tended(&disks, Arc::new(RealDisk)).await;
     fill(&t.store).await;
     let volume = t.store.begin_leaving(&disks[0].path).unwrap();
-    let mut begun = Vec::new();
+    let mut started = Vec::new();
     for n in 0..24 {
         // Begun on the disk that stays, all of them, from now on.
         let mut work = t.store.begin(1, &name(100 + n), None).await.unwrap();
         work.write(data(n, 2)).await.unwrap();
-        begun.push((n, work));
+        started.push((n, work));
     }
     let lock = Arc::new(tokio::sync::Mutex::new(()));
     let (writer, writes) = (t.store.clone(), lock.clone());
     let writing = tokio::spawn(async move {
-        for (n, work) in begun {
+        for (n, work) in started {
             let _guard = writes.lock().await;
             assert_eq!(writer.commit(work, owned()).await.unwrap().disk, 1);
             writer.put(1, &name(n), data(n, 3), owned()).await.unwrap();
@@ -96,7 +96,7 @@ async fn what_is_written_while_a_disk_leaves_is_kept() {
     });
     t.store.empty(&volume, &one_lock(&lock)).await.unwrap();
     drop(volume);
-    t.store.take_out(&disks[0].path, Standing::Detached).unwrap();
+    t.store.take_out(&disks[0].path, DiskState::Detached).unwrap();
     writing.await.unwrap();
     for n in 0..24 {
         assert_eq!(contents(&t.store, 1, &name(n)).await.unwrap(), data(n, 3), "{n}");
@@ -105,7 +105,7 @@ async fn what_is_written_while_a_disk_leaves_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_begun_on_a_disk_that_leaves_is_there_or_refused() {
+async fn a_write_started_on_a_disk_that_leaves_is_there_or_refused() {
     let dir = tempfile::tempdir().unwrap();
     let disks = two(dir.path());
     let t = tended(&disks, Arc::new(RealDisk)).await;
@@ -134,7 +134,7 @@ async fn a_write_begun_on_a_disk_that_leaves_is_there_or_refused() {
     }
     assert!(refused > 0);
     drop(volume);
-    t.store.take_out(&disks[0].path, Standing::Detached).unwrap();
+    t.store.take_out(&disks[0].path, DiskState::Detached).unwrap();
     all_there(&t.store).await;
 }
 
@@ -152,10 +152,10 @@ async fn a_disk_stays_while_objects_that_live_only_there_have_no_other_room() {
     std::fs::create_dir(&b.path).unwrap();
     t.store.attach_disk(b.clone(), false).await.unwrap();
 
-    let e = take_out(&t.store, &a.path, Standing::Detached).await.unwrap_err();
+    let e = take_out(&t.store, &a.path, DiskState::Detached).await.unwrap_err();
     assert_eq!(e.code, ErrorCode::OutOfSpace, "{e}");
     let report = t.store.disk_report();
-    assert_eq!(report[0].standing, Standing::InUse);
+    assert_eq!(report[0].state, DiskState::InUse);
     assert!(report[0].note.contains("no other disk"), "{}", report[0].note);
     all_there(&t.store).await;
     t.store.put(1, "new", data(1, 1), owned()).await.unwrap();
@@ -168,7 +168,7 @@ async fn a_disk_that_was_disabled_with_objects_hides_them_until_it_is_enabled() 
     let t = tended(&disks, Arc::new(RealDisk)).await;
     fill(&t.store).await;
     let hidden = on(&t.store, 0).await;
-    t.store.take_out(&disks[0].path, Standing::Disabled { emptied: false }).unwrap();
+    t.store.take_out(&disks[0].path, DiskState::Disabled { emptied: false }).unwrap();
     for n in 0..24 {
         let found = contents(&t.store, 1, &name(n)).await;
         assert_eq!(found.is_none(), hidden.contains(&n));
@@ -193,7 +193,7 @@ async fn an_emptied_disabled_disk_hides_nothing_also_after_a_restart() {
     let [a, b] = two(dir.path());
     let t = tended(&[a.clone(), b.clone()], Arc::new(RealDisk)).await;
     fill(&t.store).await;
-    take_out(&t.store, &a.path, Standing::Disabled { emptied: true }).await.unwrap();
+    take_out(&t.store, &a.path, DiskState::Disabled { emptied: true }).await.unwrap();
     assert!(t.store.check_absent(1, "never there").is_ok());
     drop(t);
     let a = DiskSettings { disabled: Some(Disabled { emptied: true }), ..a };
@@ -216,7 +216,7 @@ async fn objects_of_an_earlier_time_come_with_a_disk_only_if_they_are_wanted() {
     let t = tended(&disks, Arc::new(RealDisk)).await;
     fill(&t.store).await;
     let given_up = on(&t.store, 0).await;
-    t.store.take_out(&disks[0].path, Standing::Detached).unwrap();
+    t.store.take_out(&disks[0].path, DiskState::Detached).unwrap();
     // They are given up, not awaited.
     assert!(t.store.check_absent(1, &name(given_up[0])).is_ok());
     t.store.put(1, &name(given_up[0]), data(0, 2), owned()).await.unwrap();

@@ -8,7 +8,7 @@ use bytes::Bytes;
 /// Bytes of a buffer.
 pub(crate) const BUFFER: usize = 128 << 10;
 /// Buffers that a thread keeps.
-const KEPT: usize = 16;
+const BUFFERS_PER_THREAD: usize = 16;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
@@ -45,7 +45,7 @@ impl Drop for Buffer {
         // A thread that ends has no list any more: then the memory goes.
         let _ended = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
-            if free.len() < KEPT {
+            if free.len() < BUFFERS_PER_THREAD {
                 free.push(buffer);
             }
         });

@@ -14,8 +14,8 @@ pub(crate) type MetaChange = Box<dyn FnOnce(&mut RecordMeta) + Send>;
 pub(crate) enum Change {
     /// A commit. The payload is empty when the record's place is in files; the new ones of them
     /// come along and are moved to their places when the log has the record. A `sequence` (and
-    /// then a `generation`) of 0 is filled in. `stray`: another disk has an older copy.
-    Put { record: Box<Record>, payload: Bytes, files: Vec<Filling>, stray: bool },
+    /// then a `generation`) of 0 is filled in. `misplaced`: another disk has an older copy.
+    Put { record: Box<Record>, payload: Bytes, files: Vec<Filling>, misplaced: bool },
     /// A removal; of this commit only if `generation` is given.
     Remove { bucket_id: u64, name: String, generation: Option<u64> },
     /// A change of the metadata of this very commit.
@@ -29,7 +29,7 @@ pub(crate) enum Change {
     /// Compaction: nothing of this segment is needed any more.
     Release { segment: u64 },
     /// No other disk has an older copy of this key.
-    Unstray { key: Vec<u8> },
+    ClearMisplaced { key: Vec<u8> },
 }
 
 /// What became of a change; both are absent when there was nothing to do.
@@ -49,7 +49,7 @@ impl Change {
             Self::Remove { bucket_id, name, .. } | Self::Bury { bucket_id, name, .. } => {
                 Some(key_digest(*bucket_id, name))
             }
-            Self::Unstray { key } => {
+            Self::ClearMisplaced { key } => {
                 format::parse_key(key).ok().map(|(bucket_id, name)| key_digest(bucket_id, name))
             }
             Self::Times(_) | Self::Release { .. } => None,

@@ -17,7 +17,7 @@ const TRUST: Duration = Duration::from_secs(10);
 /// Time of a check is kept in steps of this.
 const TICK: Duration = Duration::from_millis(100);
 /// Blocks of all files of a disk whose times are kept at most: 256 GiB of data in 16 MiB.
-const MOST: usize = 4 << 20;
+const MAX_TRACKED_BLOCKS: usize = 4 << 20;
 /// What a file takes beside them, in blocks.
 const FILE: usize = 32;
 
@@ -50,7 +50,9 @@ impl Checked {
     /// The marks of file `id`, which has `size` bytes of payload and was changed at `changed_ns`.
     /// `None`: too much is known of other files already.
     pub(crate) fn marks(&self, id: u64, size: u64, changed_ns: i128) -> Option<Arc<Marks>> {
-        let blocks = usize::try_from(size.div_ceil(BLOCK)).ok().filter(|n| *n <= MOST - FILE)?;
+        let blocks = usize::try_from(size.div_ceil(BLOCK))
+            .ok()
+            .filter(|n| *n <= MAX_TRACKED_BLOCKS - FILE)?;
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(marks) = files.by_id.get(&id)
             && marks.changed_ns == changed_ns
@@ -59,10 +61,10 @@ impl Checked {
             return Some(marks.clone());
         }
         files.remove(id);
-        if files.blocks + blocks + FILE > MOST && now() != files.dropped {
+        if files.blocks + blocks + FILE > MAX_TRACKED_BLOCKS && now() != files.dropped {
             files.drop_old(now());
         }
-        if files.blocks + blocks + FILE > MOST {
+        if files.blocks + blocks + FILE > MAX_TRACKED_BLOCKS {
             return None;
         }
         let blocks = std::iter::repeat_with(AtomicU32::default).take(blocks).collect();
@@ -184,7 +186,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded_and_old_files_make_room() {
         let checked = Checked::default();
-        let size = (MOST / 2 - FILE) as u64 * BLOCK;
+        let size = (MAX_TRACKED_BLOCKS / 2 - FILE) as u64 * BLOCK;
         let first = checked.marks(1, size, 7).unwrap();
         checked.marks(2, size, 7).unwrap().note(0..1);
         first.note(0..1);
@@ -194,6 +196,6 @@ mod tests {
         std::thread::sleep(2 * TICK);
         checked.marks(3, BLOCK, 7).unwrap().note(0..1);
         assert!(checked.marks(4, size, 7).is_none(), "2 is in use");
-        assert!(checked.marks(5, (MOST as u64 + 1) * BLOCK, 7).is_none());
+        assert!(checked.marks(5, (MAX_TRACKED_BLOCKS as u64 + 1) * BLOCK, 7).is_none());
     }
 }

@@ -11,19 +11,19 @@ use tokio_util::sync::CancellationToken;
 use super::DiskSettings;
 use super::committer::Committer;
 use super::compaction::Compactor;
-use super::companion::Companions;
 use super::disk::{Disk, DiskLock};
 use super::format::FORMAT;
+use super::free_space_hint::FreeSpaceHint;
 use super::identity::{self, Identity, failed};
+use super::location_cache::LocationCache;
 use super::log::Log;
 use super::partial::Partials;
-use super::plenty::Plenty;
 use super::recency::Recency;
 use super::recover::{Recovered, Replayed, Site, tidy};
 use super::reserve::{Reserve, reserve_path};
 use super::shared::Shared;
-use super::space::{EvictorBell, Room};
-use super::spots::Spots;
+use super::sidecar::Companions;
+use super::space::{EvictionNotifier, Room};
 use super::volume::Volume;
 
 /// Default budget: this part of the file system, or [`MAX_DEFAULT_BUDGET`], the smaller.
@@ -49,8 +49,8 @@ pub(crate) struct Setting {
     pub(crate) opens: u64,
     /// Gives the order of records.
     pub(crate) sequence: Arc<AtomicU64>,
-    pub(crate) bell: Arc<EvictorBell>,
-    pub(crate) spots: Arc<Spots>,
+    pub(crate) bell: Arc<EvictionNotifier>,
+    pub(crate) location_cache: Arc<LocationCache>,
     /// Some other disk is not in use.
     pub(crate) degraded: Arc<AtomicBool>,
     /// Counts the times that objects were lost.
@@ -94,7 +94,7 @@ impl Claim {
 
     /// Opens the disk; also returned: keys just learned from the log.
     pub(crate) fn open(mut self, setting: Setting) -> Result<(Volume, Replayed)> {
-        let Setting { number, opens, sequence, bell, spots, degraded, losses } = setting;
+        let Setting { number, opens, sequence, bell, location_cache, degraded, losses } = setting;
         let (root, io) = (self.settings.path.clone(), self.io.clone());
         create_folders(&*io, &root.join("objects"))?;
         let budget = match self.settings.budget {
@@ -125,8 +125,8 @@ impl Claim {
             check: self.settings.check_index,
             files_are_truth,
         };
-        let Recovered { index, tally, replayed } = site.recover()?;
-        log.begin_after(tally.position.segment);
+        let Recovered { index, usage_counters, replayed } = site.recover()?;
+        log.begin_after(usage_counters.position.segment);
         if files_are_truth {
             self.identity.format = FORMAT;
             self.identity.write(&*io, &root.join(".forebay"))?;
@@ -136,16 +136,16 @@ impl Claim {
             io,
             log,
             index,
-            tally: Mutex::new(tally),
+            usage_counters: Mutex::new(usage_counters),
             room: Room::new(budget, bell),
             recency: Recency::default(),
             companions,
             partials,
             checked: Arc::default(),
-            spots,
+            location_cache,
             sequence,
             observer: OnceLock::new(),
-            left_behind: AtomicBool::new(false),
+            stale_index: AtomicBool::new(false),
             degraded,
             losses,
             failed: AtomicBool::new(false),
@@ -156,7 +156,7 @@ impl Claim {
             progress: AtomicU64::new(0),
             retired: CancellationToken::new(),
             reserve: Reserve::new(budget),
-            plenty: Plenty::default(),
+            free_space_hint: FreeSpaceHint::default(),
             root,
         });
         tidy(&shared)?;

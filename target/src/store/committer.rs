@@ -19,7 +19,7 @@ use super::engine::Engine;
 use super::shared::Shared;
 use super::space::Reservation;
 
-/// Requests that may wait; with payloads of at most [`super::format::SMALL`] this bounds their memory.
+/// Requests that may wait; with payloads of at most [`super::format::INLINE_MAX_BYTES`] this bounds their memory.
 const QUEUE: usize = 512;
 /// A group ends with the request that reaches one of these.
 const GROUP_BYTES: usize = 1 << 20;
@@ -219,12 +219,12 @@ mod tests {
     async fn who_blocks_the_only_thread_of_a_runtime_has_its_answer_all_the_same() {
         let answers = Answers::start();
         let (go_on, wait) = std::sync::mpsc::channel::<()>();
-        let (begun, has_begun) = oneshot::channel();
+        let (started, has_started) = oneshot::channel();
         let blocking = tokio::spawn(async move {
-            begun.send(()).unwrap();
+            started.send(()).unwrap();
             wait.recv().unwrap();
         });
-        has_begun.await.unwrap();
+        has_started.await.unwrap();
         let (all, mut receivers): (Vec<_>, Vec<_>) =
             [false, true, false].map(asked).into_iter().unzip();
         answers.give(all.into_iter());

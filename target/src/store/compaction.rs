@@ -18,7 +18,7 @@ use super::committer::Committer;
 use super::log::{Entry, Found};
 use super::record::{Place, Record};
 use super::shared::Shared;
-use super::tally::SegmentTally;
+use super::usage_counters::SegmentUsage;
 
 /// A segment is worth rewriting when this part of it is dead,
 const DEAD_PERCENT: u64 = 50;
@@ -152,11 +152,11 @@ impl Inner {
     /// Segments that are being written over. `seen`: dead bytes of each segment at the last look, then
     /// those of now.
     fn dying(&self, seen: &mut BTreeMap<u64, u64>) -> HashSet<u64> {
-        let now = self.shared.tally().segments.clone();
-        let died = |id: &u64, s: &SegmentTally| {
+        let now = self.shared.usage_counters().segments.clone();
+        let died = |id: &u64, s: &SegmentUsage| {
             s.dead().saturating_sub(seen.get(id).copied().unwrap_or(0))
         };
-        let is_dying = |id: &u64, s: &SegmentTally| s.live > 0 && died(id, s) > s.len / DYING_SHARE;
+        let is_dying = |id: &u64, s: &SegmentUsage| s.live > 0 && died(id, s) > s.len / DYING_SHARE;
         let dying = now.iter().filter(|(id, s)| is_dying(id, s)).map(|(id, _)| *id).collect();
         *seen = now.into_iter().map(|(id, s)| (id, s.dead())).collect();
         if self.shared.room.is_pressed() { HashSet::new() } else { dying }
@@ -174,11 +174,11 @@ impl Inner {
     /// The segment below `active` with the largest dead part, of those with at least `percent`.
     fn candidate(&self, percent: u64, active: u64, spared: &HashSet<u64>) -> Option<u64> {
         let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
-        let tally = self.shared.tally();
+        let usage_counters = self.shared.usage_counters();
         // The copies need room first.
         let room = self.shared.io.space(&self.shared.root).map_or(u64::MAX, |s| s.free / 2);
         let sealed = || {
-            let idle = tally.segments.iter().filter(|(id, _)| **id < active);
+            let idle = usage_counters.segments.iter().filter(|(id, _)| **id < active);
             let idle = idle.filter(|(id, _)| !stuck.contains(id) && !spared.contains(id));
             idle.filter(|(_, s)| s.len - s.dead().min(s.len) <= room)
         };
@@ -195,19 +195,19 @@ impl Inner {
     fn rewrite(&self, segment: u64, paced: bool) -> Result<u64> {
         let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         // Another rewrite may have been at it since it was chosen.
-        let before = self.shared.tally().segments.get(&segment).map(|s| s.dead());
+        let before = self.shared.usage_counters().segments.get(&segment).map(|s| s.dead());
         let Some(before) = before else { return Ok(0) };
         // What was just written to it is in the index then.
         self.committer.submit_blocking(Vec::new())?;
-        let is_empty = |s: &SegmentTally| s.live == 0 && s.removals == 0;
-        let is_empty = self.shared.tally().segments.get(&segment).is_some_and(is_empty);
+        let is_empty = |s: &SegmentUsage| s.live == 0 && s.removals == 0;
+        let is_empty = self.shared.usage_counters().segments.get(&segment).is_some_and(is_empty);
         // What is all overwritten goes unread.
         let whole = is_empty || self.move_on(segment, paced)?;
         if self.is_stopped() {
             return Ok(0);
         }
         self.committer.submit_blocking(vec![Change::Release { segment }])?;
-        let gone = !self.shared.tally().segments.contains_key(&segment);
+        let gone = !self.shared.usage_counters().segments.contains_key(&segment);
         if !gone {
             tracing::warn!(segment, whole, "a segment keeps damaged records and stays");
             stuck.push(segment);

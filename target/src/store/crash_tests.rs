@@ -9,7 +9,7 @@ use super::tests::{cached, contents, files, open, owned};
 use super::*;
 
 pub(super) const NAME: &str = "some/object";
-const COMPANION: &[u8] = b"what is known of the old object";
+const SIDECAR: &[u8] = b"what is known of the old object";
 
 pub(super) fn old() -> Bytes {
     Bytes::from(vec![1; 70_000])
@@ -81,10 +81,10 @@ async fn state(store: &Store, disks: &[&Path]) -> Option<Bytes> {
         assert_eq!(path.file_name().and_then(|n| n.to_str()), own.as_deref());
     }
     if let Some(record) = record
-        && let Some(companion) = store.companion(&record).await.unwrap()
+        && let Some(sidecar) = store.sidecar(&record).await.unwrap()
     {
         let found = found.as_ref().unwrap();
-        assert!(companion == COMPANION && (*found == old() || *found == large()));
+        assert!(sidecar == SIDECAR && (*found == old() || *found == large()));
     }
     found
 }
@@ -114,7 +114,7 @@ async fn over_at_every_step(
         let store = start(&[&disk], false, Arc::new(io.clone())).await;
         if let Some((data, meta)) = before.clone() {
             let record = store.put(1, NAME, data, meta).await.unwrap();
-            assert!(store.keep_companion(&record, COMPANION.to_vec()).await.unwrap());
+            assert!(store.keep_sidecar(&record, SIDECAR.to_vec()).await.unwrap());
         }
         io.plan(step, fault);
         let acknowledged = change(&store).await.is_ok();
@@ -348,11 +348,11 @@ async fn a_crash_in_a_change_of_metadata_leaves_the_object_whole() {
 }
 
 #[tokio::test]
-async fn a_crash_while_a_companion_is_kept_leaves_the_object_and_a_whole_one_or_none() {
+async fn a_crash_while_a_sidecar_is_kept_leaves_the_object_and_a_whole_one_or_none() {
     for fault in FAULTS {
         at_every_step(Some(owned()), fault, Some(old()), async |s| {
             let record = s.get(1, NAME).await?.unwrap();
-            s.keep_companion(&record, COMPANION.to_vec()).await.map(drop)
+            s.keep_sidecar(&record, SIDECAR.to_vec()).await.map(drop)
         })
         .await;
     }

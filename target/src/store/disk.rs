@@ -53,7 +53,7 @@ pub trait DiskFile: Send + Sync {
 
     /// As [`Self::read_exact_at`], for who reads everything once: what is not in the page cache
     /// before is not left there.
-    fn read_passing(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_uncached(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_exact_at(buf, offset)
     }
 
@@ -186,10 +186,10 @@ impl DiskFile for RealFile {
         Ok(is_resident(&self.0, offset, len)?.then_some(self as _))
     }
 
-    fn read_passing(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_uncached(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         // No reading ahead: what is in the cache has to be there for another's sake.
         advise(&self.0, 0, 0, libc::POSIX_FADV_RANDOM);
-        let (end, step) = (offset + buf.len() as u64, PASSING);
+        let (end, step) = (offset + buf.len() as u64, UNCACHED);
         let cached: Vec<bool> = (offset..end)
             .step_by(step as usize)
             .map(|at| is_cached(&self.0, at) && is_cached(&self.0, (at + step).min(end) - 1))
@@ -206,8 +206,8 @@ impl DiskFile for RealFile {
     }
 }
 
-/// Bytes of which [`DiskFile::read_passing`] decides at once whether they stay in the page cache.
-const PASSING: u64 = 64 << 10;
+/// Bytes of which [`DiskFile::read_uncached`] decides at once whether they stay in the page cache.
+const UNCACHED: u64 = 64 << 10;
 impl Disk for RealDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_passing_read_leaves_the_page_cache_as_it_was() {
+    fn a_uncached_read_leaves_the_page_cache_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let content: Vec<u8> = (0..1u32 << 20).map(|i| (i % 251) as u8).collect();
@@ -389,10 +389,10 @@ mod tests {
             // A file system that lives in memory.
             return;
         }
-        let hot = 4 * PASSING as usize..5 * PASSING as usize;
+        let hot = 4 * UNCACHED as usize..5 * UNCACHED as usize;
         file.read_exact_at(&mut vec![0; hot.len()], hot.start as u64).unwrap();
         let mut got = vec![0; content.len()];
-        file.read_passing(&mut got, 0).unwrap();
+        file.read_uncached(&mut got, 0).unwrap();
         assert!(got == content);
         let there = |at: usize| is_cached(&file.0, at as u64);
         assert!(there(hot.start) && there(hot.end - 1), "in use by others");

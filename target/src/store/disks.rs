@@ -14,12 +14,12 @@ use super::claim::{Claim, Setting};
 use super::disk::Disk;
 use super::format;
 use super::identity::{Identity, failed};
+use super::location_cache::LocationCache;
 use super::observer::{Arrival, Observer};
 use super::record::Record;
 use super::recover::Replayed;
-use super::space::{EvictorBell, Usage};
-use super::spots::Spots;
-use super::standing::{DiskReport, Seen, Slot, Standing};
+use super::space::{EvictionNotifier, Usage};
+use super::state::{DiskReport, DiskState, Seen, Slot};
 use super::volume::Volume;
 
 /// How often a disk that was taken out of use is looked at, until nobody has it any more.
@@ -29,9 +29,9 @@ const RETIRING: Duration = Duration::from_millis(20);
 pub(crate) struct Disks {
     pub(super) io: Arc<dyn Disk>,
     online: ArcSwap<Vec<Arc<Volume>>>,
-    bell: Arc<EvictorBell>,
+    bell: Arc<EvictionNotifier>,
     /// Where small objects lie, of all disks that are in use.
-    spots: Arc<Spots>,
+    location_cache: Arc<LocationCache>,
     /// Order of records over all disks, so that of two copies the newer one is known.
     sequence: Arc<AtomicU64>,
     observer: OnceLock<Arc<dyn Observer>>,
@@ -92,7 +92,7 @@ impl Disks {
             io,
             online: ArcSwap::default(),
             bell: Arc::default(),
-            spots: Arc::default(),
+            location_cache: Arc::default(),
             sequence: Arc::new(AtomicU64::new(Identity::first_sequence(opens))),
             observer: OnceLock::new(),
             degraded: Arc::default(),
@@ -107,7 +107,7 @@ impl Disks {
             if let Err(e) = claim.and_then(|claim| disks.admit(number, claim, Terms::Known)) {
                 let mut change = disks.lock();
                 tracing::error!(disk = %change.slots[number].settings.path.display(), "not in use: {e}");
-                change.slots[number].standing = Standing::Away(e.to_string());
+                change.slots[number].state = DiskState::Away(e.to_string());
                 // Another one may come in its place.
                 disks.losses.send_modify(|n| *n += 1);
                 first_error = first_error.or(Some(e));
@@ -126,13 +126,13 @@ impl Disks {
 
     /// Whether objects may be on disks that are not in use, as writers and readers are to know it.
     fn show_degraded(&self, change: &Change) {
-        let hidden = change.slots.iter().any(|slot| slot.standing.hides_objects());
+        let hidden = change.slots.iter().any(|slot| slot.state.hides_objects());
         self.degraded.store(hidden, Ordering::SeqCst);
     }
 
     /// Has the disk stand so from now on.
-    pub(super) fn stand(&self, change: &mut Change, number: usize, standing: Standing) {
-        change.slots[number].standing = standing;
+    pub(super) fn stand(&self, change: &mut Change, number: usize, state: DiskState) {
+        change.slots[number].state = state;
         self.show_degraded(change);
     }
 
@@ -152,7 +152,7 @@ impl Disks {
             opens,
             sequence: self.sequence.clone(),
             bell: self.bell.clone(),
-            spots: self.spots.clone(),
+            location_cache: self.location_cache.clone(),
             degraded: self.degraded.clone(),
             losses: self.losses.clone(),
         };
@@ -181,9 +181,9 @@ impl Disks {
             volume.raise(change.opens)?;
         }
         let slot = &mut change.slots[number];
-        let taken_out = match slot.standing {
-            Standing::Disabled { .. } => true,
-            Standing::Detached => terms == Terms::Known,
+        let taken_out = match slot.state {
+            DiskState::Disabled { .. } => true,
+            DiskState::Detached => terms == Terms::Known,
             _ => false,
         };
         if taken_out {
@@ -198,7 +198,7 @@ impl Disks {
             online.sort_by_key(|v| v.number());
             online
         });
-        self.stand(&mut change, number, Standing::InUse);
+        self.stand(&mut change, number, DiskState::InUse);
         drop(change);
         self.turn();
         Ok(())
@@ -237,23 +237,23 @@ impl Disks {
     }
 
     /// Takes a disk out of use; it stands as told then. Nothing waits for it: it may hang.
-    pub(crate) fn leave(&self, volume: &Arc<Volume>, standing: Standing) {
+    pub(crate) fn leave(&self, volume: &Arc<Volume>, state: DiskState) {
         let mut change = self.lock();
         if !self.online.load().iter().any(|v| Arc::ptr_eq(v, volume)) {
             return;
         }
-        match &standing {
-            Standing::Away(_) | Standing::Mending => {
-                tracing::error!(disk = %volume.path().display(), "out of use: {standing}");
+        match &state {
+            DiskState::Away(_) | DiskState::Mending => {
+                tracing::error!(disk = %volume.path().display(), "out of use: {state}");
             }
-            _ => tracing::info!(disk = %volume.path().display(), "out of use: {standing}"),
+            _ => tracing::info!(disk = %volume.path().display(), "out of use: {state}"),
         }
-        let was = &change.slots[volume.number()].standing;
-        if *was != Standing::Leaving || standing.hides_objects() {
+        let was = &change.slots[volume.number()].state;
+        if *was != DiskState::Leaving || state.hides_objects() {
             // Before anybody looks for one of its objects and does not find it.
             self.losses.send_modify(|n| *n += 1);
         }
-        self.stand(&mut change, volume.number(), standing);
+        self.stand(&mut change, volume.number(), state);
         let slot = &mut change.slots[volume.number()];
         let ending = Arc::new(());
         slot.ending = Arc::downgrade(&ending);
@@ -288,7 +288,7 @@ impl Disks {
     pub(crate) fn mend_if_damaged(&self, volume: &Arc<Volume>) -> bool {
         let damaged = volume.shared().index.is_damaged();
         if damaged {
-            self.leave(volume, Standing::Mending);
+            self.leave(volume, DiskState::Mending);
         }
         damaged
     }
@@ -297,7 +297,7 @@ impl Disks {
     pub(crate) fn try_again(&self, number: usize) -> Result<()> {
         let mut settings = {
             let change = self.lock();
-            let Some(slot) = change.slots.get(number).filter(|s| s.standing.wants_trial()) else {
+            let Some(slot) = change.slots.get(number).filter(|s| s.state.wants_trial()) else {
                 return Ok(());
             };
             let mut settings = slot.settings.clone();
@@ -317,12 +317,12 @@ impl Disks {
         match &tried {
             Ok(()) => tracing::info!(disk = %path.display(), "in use again"),
             Err(e) => {
-                let standing = Standing::Away(e.to_string());
+                let state = DiskState::Away(e.to_string());
                 let mut change = self.lock();
-                let before = &change.slots[number].standing;
-                if before.wants_trial() && *before != standing {
+                let before = &change.slots[number].state;
+                if before.wants_trial() && *before != state {
                     tracing::warn!(disk = %path.display(), "still not in use: {e}");
-                    self.stand(&mut change, number, standing);
+                    self.stand(&mut change, number, state);
                 }
             }
         }
@@ -348,14 +348,14 @@ impl Disks {
     pub(crate) fn away(&self) -> Vec<usize> {
         let change = self.lock();
         let slots = change.slots.iter().enumerate();
-        slots.filter(|(_, slot)| slot.standing.wants_trial()).map(|(number, _)| number).collect()
+        slots.filter(|(_, slot)| slot.state.wants_trial()).map(|(number, _)| number).collect()
     }
 
     /// The first disk that may hide objects, and why it is not in use.
-    pub(crate) fn first_hidden(&self) -> Option<(PathBuf, Standing)> {
+    pub(crate) fn first_hidden(&self) -> Option<(PathBuf, DiskState)> {
         let change = self.lock();
-        let hidden = change.slots.iter().find(|slot| slot.standing.hides_objects())?;
-        Some((hidden.settings.path.clone(), hidden.standing.clone()))
+        let hidden = change.slots.iter().find(|slot| slot.state.hides_objects())?;
+        Some((hidden.settings.path.clone(), hidden.state.clone()))
     }
 
     /// All disks but those that were detached.
@@ -365,10 +365,10 @@ impl Disks {
         let usage = |number| volume(number).map_or(Usage::default(), |v| v.room().usage());
         let slots = change.slots.iter().enumerate();
         slots
-            .filter(|(_, slot)| slot.standing != Standing::Detached)
+            .filter(|(_, slot)| slot.state != DiskState::Detached)
             .map(|(number, slot)| DiskReport {
                 path: slot.settings.path.clone(),
-                standing: slot.standing.clone(),
+                state: slot.state.clone(),
                 usage: usage(number),
                 note: slot.note.clone(),
                 file_system: volume(number).and_then(|v| v.shared().file_system()),
@@ -384,7 +384,7 @@ impl Disks {
     /// Whether what is known of this key proves that no disk that is away has an object of it.
     pub(crate) fn is_removed(&self, key: &[u8]) -> Result<bool> {
         for volume in self.online.load().iter() {
-            if volume.shared().index.stray(key)?.flatten().is_some() {
+            if volume.shared().index.misplaced(key)?.flatten().is_some() {
                 return Ok(true);
             }
         }
@@ -403,7 +403,7 @@ impl Disks {
 
     /// Has those who watch the set of disks look at it again.
     pub(crate) fn turn(&self) {
-        self.spots.clear();
+        self.location_cache.clear();
         self.turns.send_modify(|n| *n += 1);
     }
 
@@ -431,11 +431,11 @@ impl Disks {
         budgets
     }
 
-    pub(crate) fn spots(&self) -> &Spots {
-        &self.spots
+    pub(crate) fn location_cache(&self) -> &LocationCache {
+        &self.location_cache
     }
 
-    pub(crate) fn bell(&self) -> &EvictorBell {
+    pub(crate) fn bell(&self) -> &EvictionNotifier {
         &self.bell
     }
 
@@ -521,7 +521,8 @@ impl Disks {
                 }
             }
             for key in keys {
-                if self.is_elsewhere(volume, &key)? || volume.shared().index.stray(&key)?.is_some()
+                if self.is_elsewhere(volume, &key)?
+                    || volume.shared().index.misplaced(&key)?.is_some()
                 {
                     found.push((volume.clone(), key));
                 }

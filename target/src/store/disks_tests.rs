@@ -12,7 +12,7 @@ use super::tests::{cached, contents, owned};
 use super::*;
 
 /// In which time a dead disk must be noticed, and a full or replaced one be of use again.
-const SOON: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A store whose disks are looked after; that ends with it.
 pub(super) struct Tended {
@@ -33,12 +33,12 @@ pub(super) fn two(dir: &Path) -> [DiskSettings; 2] {
 }
 
 pub(super) async fn soon(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < SOON, "not in time: {what}");
+        assert!(started.elapsed() < TIMEOUT, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    begun.elapsed()
+    started.elapsed()
 }
 
 pub(super) fn name(n: usize) -> String {
@@ -114,10 +114,10 @@ async fn a_hanging_disk_blocks_nobody_for_long() {
     fill(&t.store).await;
     let lost = on(&t.store, 0).await;
     io.set(&disks[0].path, Some(Lasting::Hangs));
-    let begun = Instant::now();
+    let started = Instant::now();
     let stuck = t.store.put(1, &name(lost[3]), data(lost[3], 1), owned()).await;
     assert_eq!(stuck.unwrap_err().code, ErrorCode::Unavailable);
-    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
     soon("noticed", || t.store.disks_away().len() == 1).await;
     away_and_back(&t.store, &lost, || io.set(&disks[0].path, None)).await;
 }
@@ -289,10 +289,10 @@ async fn a_full_file_system_takes_reads_and_removals_and_writes_again_when_there
     soon("the reserve is made", || reserve.exists()).await;
     let ballast = mounted.fill();
     for (size, meta) in [(1, owned()), (100_000, owned()), (1 << 20, cached())] {
-        let begun = Instant::now();
+        let started = Instant::now();
         let refused = store.put(1, "new", vec![1; size].into(), meta).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::OutOfSpace);
-        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     }
     for n in 0..24 {
         assert_eq!(contents(store, 1, &name(n)).await.unwrap(), data(n, 1));
@@ -305,32 +305,32 @@ async fn a_full_file_system_takes_reads_and_removals_and_writes_again_when_there
         assert_eq!(contents(store, 1, &name(n)).await.is_some(), n >= 12);
     }
     std::fs::remove_file(ballast).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     while store.put(1, "new", data(3, 1), owned()).await.is_err() {
-        assert!(begun.elapsed() < SOON);
+        assert!(started.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    eprintln!("written again after {:?}", begun.elapsed());
+    eprintln!("written again after {:?}", started.elapsed());
     soon("the reserve is made again", || reserve.exists()).await;
     assert!(store.disks_away().is_empty());
     drop(t);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_begun_on_a_disk_that_leaves_service_is_void_and_does_not_keep_it_away() {
+async fn what_was_started_on_a_disk_that_leaves_service_is_void_and_does_not_keep_it_away() {
     let dir = tempfile::tempdir().unwrap();
     let disks = [DiskSettings::new(dir.path(), Some(1 << 30))];
     let t = tended(&disks, Arc::new(RealDisk)).await;
     let store = &t.store;
     fill(store).await;
     let upload = store.begin_upload(1, "o", "upload", b"{}\n").await.unwrap();
-    let mut begun = vec![
+    let mut started = vec![
         store.begin(1, "untouched", None).await.unwrap(),
         store.begin(1, "small", None).await.unwrap(),
         store.begin(1, "large", None).await.unwrap(),
         store.begin_upload_part(&upload, 1, "o", None).await.unwrap(),
     ];
-    for (work, len) in begun.iter_mut().zip([0, 100, 300_000, 300_000]) {
+    for (work, len) in started.iter_mut().zip([0, 100, 300_000, 300_000]) {
         work.write(vec![1; len].into()).await.unwrap();
     }
     let head =
@@ -345,10 +345,10 @@ async fn what_was_begun_on_a_disk_that_leaves_service_is_void_and_does_not_keep_
     let took = soon("opened again", alive).await;
     eprintln!("in use again after {took:?}");
 
-    let last = begun.pop().unwrap();
+    let last = started.pop().unwrap();
     let refused = store.keep_part(&upload, last, true).await.err().unwrap();
     assert_eq!(refused.code, ErrorCode::Unavailable, "{refused}");
-    for mut work in begun {
+    for mut work in started {
         assert!(work.in_use()().is_err());
         let refused = work.write(Bytes::from("more")).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::Unavailable, "{refused}");

@@ -38,7 +38,7 @@ enum Step {
     /// The next item of the plan.
     Append {
         files: Vec<Filling>,
-        stray: bool,
+        misplaced: bool,
     },
     Refresh {
         records: Vec<Record>,
@@ -47,7 +47,7 @@ enum Step {
     /// Times of access, of commits that are still there then.
     Times(Vec<Touch>),
     Release(u64),
-    Unstray(Vec<u8>),
+    ClearMisplaced(Vec<u8>),
 }
 
 /// A request after a look at what is there.
@@ -60,9 +60,15 @@ struct Plan {
 }
 
 impl Plan {
-    fn append(&mut self, entry: Entry, payload: Bytes, files: Vec<Filling>, stray: bool) -> Step {
+    fn append(
+        &mut self,
+        entry: Entry,
+        payload: Bytes,
+        files: Vec<Filling>,
+        misplaced: bool,
+    ) -> Step {
         self.items.push(Item { entry, payload });
-        Step::Append { files, stray }
+        Step::Append { files, misplaced }
     }
 }
 
@@ -135,7 +141,7 @@ impl Engine {
     fn plan_one(&self, change: Change, plan: &mut Plan) -> Result<Step> {
         let shared = &self.shared;
         Ok(match change {
-            Change::Put { mut record, payload, files, stray } => {
+            Change::Put { mut record, payload, files, misplaced } => {
                 if record.sequence == 0 {
                     record.sequence = shared.next_sequence();
                 }
@@ -145,7 +151,7 @@ impl Engine {
                 plan.durable |= is_owned(&record);
                 let entry = Entry::Put(record);
                 format::check_entry(&entry)?;
-                plan.append(entry, payload, files, stray || shared.is_degraded())
+                plan.append(entry, payload, files, misplaced || shared.is_degraded())
             }
             Change::Remove { bucket_id, name, generation } => {
                 let current = shared.index.get(&format::key(bucket_id, &name))?;
@@ -175,9 +181,9 @@ impl Engine {
                 let current = shared.index.get(&format::key(bucket_id, &name))?;
                 let outlived = current.is_some_and(|now| now.sequence < sequence);
                 // What should be gone and is still there would be seen again by a rebuild.
-                let left = shared.left_behind.load(Ordering::Relaxed);
+                let left = shared.stale_index.load(Ordering::Relaxed);
                 let left = left || !self.unremoved.is_empty();
-                if !outlived && (left || shared.tally().hides(from, sequence)) {
+                if !outlived && (left || shared.usage_counters().hides(from, sequence)) {
                     let entry = Entry::Remove { bucket_id, name, sequence };
                     plan.append(entry, Bytes::new(), Vec::new(), false)
                 } else {
@@ -186,10 +192,10 @@ impl Engine {
             }
             Change::Release { segment } => {
                 plan.durable = true;
-                let live = shared.tally().segments.get(&segment).map_or(0, |s| s.live);
+                let live = shared.usage_counters().segments.get(&segment).map_or(0, |s| s.live);
                 if live == 0 { Step::Release(segment) } else { Step::Nothing }
             }
-            Change::Unstray { key } => Step::Unstray(key),
+            Change::ClearMisplaced { key } => Step::ClearMisplaced(key),
         })
     }
 
@@ -221,7 +227,7 @@ impl Engine {
         let (items, mut steps): (Vec<_>, Vec<_>) =
             plans.into_iter().map(|plan| (plan.items, plan.steps)).unzip();
         let items: Vec<Item> = items.into_iter().flatten().collect();
-        let spots = self.append(&items, durable)?;
+        let positions = self.append(&items, durable)?;
         // From here on the log may name these files, whatever happens.
         for file in steps.iter_mut().flatten().flat_map(Step::files) {
             file.handed_over = true;
@@ -230,7 +236,7 @@ impl Engine {
             self.shared.give_up(&e);
             return Err(e);
         }
-        let appended = items.into_iter().zip(spots);
+        let appended = items.into_iter().zip(positions);
         let (outcomes, after) = match self.index(steps, appended) {
             Ok(done) => done,
             Err(e) => {
@@ -269,10 +275,10 @@ impl Engine {
         plans: Vec<Vec<Step>>,
         mut appended: impl Iterator<Item = (Item, Spot)>,
     ) -> Result<(Vec<Vec<Outcome>>, After)> {
-        let mut tally = self.shared.tally();
-        let mut applier = Applier::new(&self.shared.index, &mut tally);
+        let mut usage_counters = self.shared.usage_counters();
+        let mut applier = Applier::new(&self.shared.index, &mut usage_counters);
         let mut after = After::default();
-        self.unlinked.drain(..).for_each(|file| applier.batch.undoom(file));
+        self.unlinked.drain(..).for_each(|file| applier.batch.unmark_for_delete(file));
         let (mut changed, mut written) = (Vec::new(), Vec::new());
         let mut all = Vec::with_capacity(plans.len());
         for steps in plans {
@@ -292,7 +298,7 @@ impl Engine {
                         records.iter().try_for_each(|record| applier.refresh(record))?;
                         changed.extend(records.iter().map(Record::digest));
                         if tell {
-                            after.told.extend(records.iter().map(Told::came));
+                            after.notices.extend(records.iter().map(Notice::came));
                         }
                         Outcome { new: records.pop(), old: None }
                     }
@@ -301,11 +307,11 @@ impl Engine {
                         after.released.push(segment);
                         Outcome::default()
                     }
-                    Step::Unstray(key) => {
-                        applier.batch.remove_stray(&key);
+                    Step::ClearMisplaced(key) => {
+                        applier.batch.remove_misplaced(&key);
                         Outcome::default()
                     }
-                    Step::Append { files, stray } => {
+                    Step::Append { files, misplaced } => {
                         let (item, spot) = appended
                             .next()
                             .ok_or_else(|| Error::internal("the log did not place every record"))?;
@@ -323,18 +329,18 @@ impl Engine {
                             (None, Some(old)) => Some((old, Some(old.sequence))),
                             (None, None) => None,
                         };
-                        if let Some((record, removed)) = note.filter(|_| stray) {
+                        if let Some((record, removed)) = note.filter(|_| misplaced) {
                             let key = format::key(record.bucket_id, &record.name);
-                            applier.batch.put_stray(&key, removed);
+                            applier.batch.put_misplaced(&key, removed);
                         }
-                        after.settle.extend(files.iter().map(|f| f.id));
+                        after.drain.extend(files.iter().map(|f| f.id));
                         after.note(applied)
                     }
                 });
             }
             all.push(outcomes);
         }
-        let closed = self.shared.spots.close(changed);
+        let closed = self.shared.location_cache.close(changed);
         applier.commit()?;
         closed.written(written);
         Ok((all, after))
@@ -343,16 +349,16 @@ impl Engine {
     /// What follows a batch of the index. A crash in here is made good when the disk is opened.
     fn finish(&mut self, after: After) {
         let shared = &self.shared;
-        after.settle.into_iter().for_each(|file| shared.settle_file(file));
+        after.drain.into_iter().for_each(|file| shared.drain_file(file));
         for gone in &after.gone {
             shared.companions.drop_of(shared, *gone);
             shared.recency.forget(*gone);
         }
         for record in &after.accessed {
-            shared.spots.accessed(record.digest(), record.meta.atime_ns);
+            shared.location_cache.accessed(record.digest(), record.meta.atime_ns);
         }
         if let Some(observer) = shared.observer.get() {
-            after.told.iter().for_each(|told| told.tell(&**observer, shared.number));
+            after.notices.iter().for_each(|notice| notice.send(&**observer, shared.number));
         }
         // While room is short, it is there when a removal is answered.
         let hold = !self.tight;
@@ -407,24 +413,24 @@ impl Step {
 /// Work on files that follows a batch.
 #[derive(Default)]
 struct After {
-    settle: Vec<u64>,
+    drain: Vec<u64>,
     doomed: Vec<u64>,
     /// Generations that are history.
     gone: Vec<u64>,
     released: Vec<u64>,
     accessed: Vec<Record>,
-    told: Vec<Told>,
+    notices: Vec<Notice>,
 }
 
 /// What the cache wants to know of a change.
-struct Told {
+struct Notice {
     /// Generation of a copy that is gone.
     gone: Option<u64>,
     /// A copy that came, or that may be evicted now or no more.
     came: Option<Arrival>,
 }
 
-impl Told {
+impl Notice {
     fn came(record: &Record) -> Self {
         Self { gone: None, came: Some(Arrival::of(record)) }
     }
@@ -441,7 +447,7 @@ impl Told {
         (gone.is_some() || came.is_some()).then_some(Self { gone, came })
     }
 
-    fn tell(&self, observer: &dyn Observer, disk: usize) {
+    fn send(&self, observer: &dyn Observer, disk: usize) {
         if let Some(generation) = self.gone {
             observer.removed(disk, generation);
         }
@@ -455,7 +461,7 @@ impl After {
     fn note(&mut self, applied: Applied) -> Outcome {
         let Applied { new, old, doomed } = applied;
         self.doomed.extend(doomed);
-        self.told.extend(Told::of(old.as_ref(), new.as_ref()));
+        self.notices.extend(Notice::of(old.as_ref(), new.as_ref()));
         if let Some(old) = &old
             && new.as_ref().is_none_or(|n| n.generation != old.generation)
         {

@@ -48,7 +48,7 @@ async fn a_removal_that_is_moved_leaves_what_was_written_after_it() {
     volume.committer.submit(vec![removal("a")], Vec::new()).await.unwrap();
     let removed = volume.shared().next_sequence() - 1;
     let payload = Bytes::from("late");
-    let put = Change::Put { record: Box::new(late), payload, files: Vec::new(), stray: false };
+    let put = Change::Put { record: Box::new(late), payload, files: Vec::new(), misplaced: false };
     volume.committer.submit(vec![put], Vec::new()).await.unwrap();
     let name = "a".to_owned();
     let moved = Change::Bury { from: u64::MAX, bucket_id: 1, name, sequence: removed };

@@ -83,7 +83,7 @@ async fn build(variant: usize) -> Base {
             let (name, value) = (name(n), value(n, round));
             let record = store.put(1, &name, value.clone(), meta).await.unwrap();
             if n % 5 == 0 {
-                assert!(store.keep_companion(&record, vec![n as u8; 100]).await.unwrap());
+                assert!(store.keep_sidecar(&record, vec![n as u8; 100]).await.unwrap());
             }
             if n % 9 == 1 {
                 let change = |m: &mut RecordMeta| drop(m.custom.insert("k".into(), "v".into()));
@@ -279,9 +279,9 @@ async fn read(store: &Store, name: &str) -> Result<Option<Bytes>> {
     let (start, end) = (reader.record().size / 3, reader.record().size);
     let range = reader.read(ByteRange { start, end }).await?;
     assert!(range == all.slice(start as usize..), "{name}: a range of it");
-    if let Some(companion) = store.companion(reader.record()).await? {
-        assert_eq!(companion.len(), 100);
-        assert!(companion.iter().all(|b| name == self::name(*b as usize)));
+    if let Some(sidecar) = store.sidecar(reader.record()).await? {
+        assert_eq!(sidecar.len(), 100);
+        assert!(sidecar.iter().all(|b| name == self::name(*b as usize)));
     }
     Ok(Some(all))
 }

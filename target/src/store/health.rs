@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Store;
 use super::disk::Disk;
-use super::standing::Standing;
+use super::state::DiskState;
 use super::volume::Volume;
 
 /// How often each disk is looked at, and one that is away tried again.
@@ -132,7 +132,7 @@ impl Watch {
         match verdict {
             Ok(Verdict::Sound) if failed => {
                 let why = "an earlier write failed, it is opened again".into();
-                store.disks.leave(volume, Standing::Away(why));
+                store.disks.leave(volume, DiskState::Away(why));
                 // At once: the disk as such is sound.
                 self.tried.remove(&number);
             }
@@ -140,7 +140,7 @@ impl Watch {
             Ok(_) => {}
             Err(e) => {
                 let why = format!("a small write, its sync or its read fails: {e}");
-                store.disks.leave(volume, Standing::Away(why));
+                store.disks.leave(volume, DiskState::Away(why));
                 self.tried.insert(number, Instant::now());
             }
         }

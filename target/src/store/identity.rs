@@ -104,10 +104,12 @@ impl Identity {
 /// that was just forked and has not closed yet what it inherits.
 pub(crate) fn lock(io: &dyn Disk, root: &Path, folder: &Path) -> Result<DiskLock> {
     let path = folder.join("lock");
-    let begun = Instant::now();
+    let started = Instant::now();
     let taken = loop {
         match io.lock(&path) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < LET_GO_WITHIN => {
+            Err(e)
+                if e.kind() == io::ErrorKind::WouldBlock && started.elapsed() < LET_GO_WITHIN =>
+            {
                 std::thread::sleep(LET_GO_WITHIN / 50);
             }
             taken => break taken,

@@ -19,14 +19,14 @@ use forebay_core::{Error, ErrorCode, Result};
 use super::disk::Disk;
 use super::format;
 use super::record::Record;
-use super::tally::{SegmentTally, Tally};
+use super::usage_counters::{SegmentUsage, UsageCounters};
 
 const CACHE: u64 = 64 << 20;
 const MAX_JOURNALS: u64 = 64 << 20;
 const MEMTABLE: u64 = 16 << 20;
 /// Says that the index is whole; absent while it is being built.
 const COMPLETE: &[u8] = b"complete";
-const TALLY: &[u8] = b"tally";
+const USAGE_COUNTERS: &[u8] = b"tally";
 /// In the state: the last batch that changed each part. In each part: that batch, as it knows it.
 const MARKS: &[u8] = b"marks";
 /// No other key is that short.
@@ -246,21 +246,22 @@ impl Index {
     }
 
     /// The accounts as of the last batch. `None`: there are none.
-    pub(crate) fn tally(&self) -> Result<Option<Tally>> {
-        let Some(value) = self.state.get(TALLY).map_err(|e| self.failed(&e))? else {
+    pub(crate) fn usage_counters(&self) -> Result<Option<UsageCounters>> {
+        let Some(value) = self.state.get(USAGE_COUNTERS).map_err(|e| self.failed(&e))? else {
             return Ok(None);
         };
-        let mut tally = Tally::decode(&value).ok_or_else(|| self.damaged("its accounts"))?;
+        let mut usage_counters =
+            UsageCounters::decode(&value).ok_or_else(|| self.damaged("its accounts"))?;
         for guard in self.segments.iter() {
             let (id, value) = guard.into_inner().map_err(|e| self.failed(&e))?;
             if *id == *MARK {
                 continue;
             }
-            let segment = SegmentTally::decode(&value).zip(number(&id));
+            let segment = SegmentUsage::decode(&value).zip(number(&id));
             let (segment, id) = segment.ok_or_else(|| self.damaged("a segment's accounts"))?;
-            tally.adopt(id, segment);
+            usage_counters.adopt(id, segment);
         }
-        Ok(Some(tally))
+        Ok(Some(usage_counters))
     }
 
     /// Begins a batch of changes.
@@ -288,7 +289,7 @@ impl Index {
     }
 
     /// The note of one key in [`Self::strays`], if there is one.
-    pub(crate) fn stray(&self, key: &[u8]) -> Result<Option<Option<u64>>> {
+    pub(crate) fn misplaced(&self, key: &[u8]) -> Result<Option<Option<u64>>> {
         check_key(key)?;
         let value = self.strays.get(key).map_err(|e| self.failed(&e))?;
         Ok(value.map(|v| number(&v)))
@@ -305,12 +306,12 @@ impl Index {
     }
 
     /// Key of the object that this generation's companion belongs to.
-    pub(crate) fn companion(&self, generation: u64) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn sidecar(&self, generation: u64) -> Result<Option<Vec<u8>>> {
         self.key_in(&self.companions, generation)
     }
 
     /// Notes that a companion is kept for this generation, or no more.
-    pub(crate) fn set_companion(&self, generation: u64, key: Option<&[u8]>) -> Result<()> {
+    pub(crate) fn set_sidecar(&self, generation: u64, key: Option<&[u8]>) -> Result<()> {
         self.step("index.companion")?;
         let id = generation.to_be_bytes();
         match key {
@@ -498,12 +499,12 @@ impl Batch<'_> {
         self.seen.insert(key, None);
     }
 
-    pub(crate) fn doom(&mut self, file: u64) {
+    pub(crate) fn mark_for_delete(&mut self, file: u64) {
         self.touched[DOOMED] = true;
         self.inner.insert(&self.index.doomed, file.to_be_bytes(), b"");
     }
 
-    pub(crate) fn undoom(&mut self, file: u64) {
+    pub(crate) fn unmark_for_delete(&mut self, file: u64) {
         self.touched[DOOMED] = true;
         self.inner.remove(&self.index.doomed, file.to_be_bytes());
     }
@@ -519,23 +520,27 @@ impl Batch<'_> {
     }
 
     /// Notes that another disk may hold an older copy; `removed`: of what was just removed.
-    pub(crate) fn put_stray(&mut self, key: &[u8], removed: Option<u64>) {
+    pub(crate) fn put_misplaced(&mut self, key: &[u8], removed: Option<u64>) {
         self.touched[STRAYS] = true;
         let value = removed.map_or(Vec::new(), |sequence| sequence.to_be_bytes().to_vec());
         self.inner.insert(&self.index.strays, key, value);
     }
 
-    pub(crate) fn remove_stray(&mut self, key: &[u8]) {
+    pub(crate) fn remove_misplaced(&mut self, key: &[u8]) {
         self.touched[STRAYS] = true;
         self.inner.remove(&self.index.strays, key);
     }
 
     /// Ends the batch with the accounts that belong to it; of segments, those in `touched` that
     /// are in the tally are written and the others removed.
-    pub(crate) fn commit(mut self, tally: &Tally, touched: &BTreeSet<u64>) -> Result<()> {
-        self.inner.insert(&self.index.state, TALLY, tally.encode());
+    pub(crate) fn commit(
+        mut self,
+        usage_counters: &UsageCounters,
+        touched: &BTreeSet<u64>,
+    ) -> Result<()> {
+        self.inner.insert(&self.index.state, USAGE_COUNTERS, usage_counters.encode());
         for id in touched {
-            match tally.segments.get(id) {
+            match usage_counters.segments.get(id) {
                 Some(s) => {
                     self.inner.insert(&self.index.segments, id.to_be_bytes(), s.encode());
                 }

@@ -9,9 +9,6 @@ mod apply;
 mod assembly;
 #[cfg(test)]
 mod assembly_tests;
-mod at_hand;
-#[cfg(test)]
-mod at_hand_tests;
 mod attach;
 #[cfg(test)]
 mod attach_tests;
@@ -23,9 +20,6 @@ mod checked_tests;
 mod claim;
 mod committer;
 mod compaction;
-mod companion;
-#[cfg(test)]
-mod companion_tests;
 #[cfg(test)]
 mod crash_tests;
 pub mod disk;
@@ -40,18 +34,22 @@ pub(crate) mod faulty;
 #[cfg(test)]
 mod flip_tests;
 mod format;
+mod free_space_hint;
 mod growing;
 mod health;
+mod hot;
+#[cfg(test)]
+mod hot_tests;
 mod identity;
 mod index;
 mod list;
+mod location_cache;
 mod log;
 mod observer;
 #[cfg(test)]
 mod opening_tests;
 mod page_cache;
 mod partial;
-mod plenty;
 mod reader;
 mod recency;
 mod reclaim;
@@ -61,13 +59,15 @@ mod reserve;
 mod resilver;
 mod settings;
 mod shared;
+mod sidecar;
+#[cfg(test)]
+mod sidecar_tests;
 mod space;
-mod spots;
-mod standing;
-mod tally;
+mod state;
 #[cfg(test)]
 mod tests;
 mod uploads;
+mod usage_counters;
 mod volume;
 mod work;
 
@@ -78,12 +78,13 @@ use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use tokio::task::JoinError;
 
-pub(crate) use self::at_hand::Located;
 pub(crate) use self::attach::MAX_DISKS;
 pub use self::disk::{Disk, DiskFile, RealDisk};
 pub(crate) use self::format::Commit;
 pub use self::format::FORMAT;
+pub(crate) use self::hot::Located;
 pub(crate) use self::index::Span;
+pub(crate) use self::location_cache::Ticket;
 pub(crate) use self::log::Taken;
 pub use self::observer::{Arrival, Observer, key_digest};
 pub(crate) use self::partial::{GRANULE, Partial, PartialHead, Validation};
@@ -93,13 +94,12 @@ pub use self::record::{Record, RecordMeta};
 pub(crate) use self::resilver::ObjectLock;
 pub use self::settings::{Disabled, DiskSettings};
 pub use self::space::{Demand, Usage};
-pub(crate) use self::spots::Ticket;
-pub use self::standing::{DiskReport, Standing};
+pub use self::state::{DiskReport, DiskState};
 pub(crate) use self::uploads::{FoundUpload, PartFile, Piece, UploadDir};
 pub use self::work::WorkFile;
 
 use self::disks::Disks;
-use self::space::{EvictorBell, Reservation};
+use self::space::{EvictionNotifier, Reservation};
 pub(crate) use self::volume::Volume;
 
 /// Objects on disks. Cheap to clone.
@@ -151,7 +151,7 @@ impl Store {
 
     /// Removes what other disks have of a key and is older than what `volume` has or removed.
     async fn drop_older(&self, volume: &Arc<Volume>, key: &[u8]) -> Result<()> {
-        let removed = volume.shared().index.stray(key)?.flatten();
+        let removed = volume.shared().index.misplaced(key)?.flatten();
         let newest = volume.get(key)?.map(|r| r.sequence).or(removed);
         for other in self.disks.online().iter().filter(|v| v.number() != volume.number()) {
             let old = other.get(key)?;
@@ -163,7 +163,7 @@ impl Store {
             // The note stays for the disk that is away.
             return Ok(());
         }
-        volume.unstray(key.to_vec()).await
+        volume.clear_misplaced(key.to_vec()).await
     }
 
     /// The record of an object, by the index alone.
@@ -306,18 +306,18 @@ impl Store {
         updated.ok_or_else(|| gone(record))
     }
 
-    /// What [`Self::keep_companion`] keeps beside this very commit. `None`: nothing, or it was
+    /// What [`Self::keep_sidecar`] keeps beside this very commit. `None`: nothing, or it was
     /// damaged and is gone now.
-    pub async fn companion(&self, record: &Record) -> Result<Option<Vec<u8>>> {
+    pub async fn sidecar(&self, record: &Record) -> Result<Option<Vec<u8>>> {
         let (volume, record) = (self.volume(record)?, record.clone());
-        blocking(move || volume.shared().companion(&record)).await
+        blocking(move || volume.shared().sidecar(&record)).await
     }
 
     /// Keeps bytes beside this very commit, in place of what is kept there; they go with it and may
     /// get lost before. False: there is no room, or the object was removed or replaced.
-    pub async fn keep_companion(&self, record: &Record, bytes: Vec<u8>) -> Result<bool> {
+    pub async fn keep_sidecar(&self, record: &Record, bytes: Vec<u8>) -> Result<bool> {
         let (volume, record) = (self.volume(record)?, record.clone());
-        blocking(move || volume.shared().keep_companion(&record, &bytes)).await
+        blocking(move || volume.shared().keep_sidecar(&record, &bytes)).await
     }
 
     /// Removes the object of a name; returns what was there.
@@ -441,7 +441,7 @@ impl Store {
         self.disks.online()
     }
 
-    pub(crate) fn bell(&self) -> &EvictorBell {
+    pub(crate) fn bell(&self) -> &EvictionNotifier {
         self.disks.bell()
     }
 

@@ -85,7 +85,7 @@ async fn without_its_log_a_disk_still_has_what_its_files_say() {
     let path = |r: &Record| store.volumes()[0].shared().object_path(r.extents()[0].id);
     let mut all = Vec::new();
     for name in ["sound", "empty", "zeros", "cut", "swapped", "big"] {
-        let size = if name == "big" { 700_000 } else { LARGE };
+        let size = if name == "big" { 700_000 } else { FILE_OBJECT_BYTES };
         all.push(path(&store.put(1, name, payload(size, 0), owned()).await.unwrap()));
     }
     drop(store);

@@ -35,10 +35,10 @@ pub(super) fn is_resident(file: &File, offset: u64, len: u64) -> io::Result<bool
     let (range, mut found) = ([offset, len], [0u64; 5]);
     // SAFETY: the call reads two numbers at `range` and writes five to `found`, which both live
     // through it; the file is open.
-    let told = unsafe {
+    let reported = unsafe {
         libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), found.as_mut_ptr(), 0)
     };
-    if told != 0 {
+    if reported != 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the call only tells a number.

@@ -255,8 +255,8 @@ impl Open {
         self.load(range, false)
     }
 
-    /// `passing`: see [`DiskFile::read_passing`].
-    fn load(&self, range: ByteRange, passing: bool) -> Result<Bytes> {
+    /// `uncached`: see [`DiskFile::read_uncached`].
+    fn load(&self, range: ByteRange, uncached: bool) -> Result<Bytes> {
         let size = self.record.size;
         let ByteRange { start, end } = range;
         if start > end || end > size {
@@ -267,7 +267,7 @@ impl Open {
         }
         match &self.body {
             Body::Memory(bytes) => Ok(bytes.slice(start as usize..end as usize)),
-            Body::Files(extents) => self.read_files(extents, range, passing),
+            Body::Files(extents) => self.read_files(extents, range, uncached),
         }
     }
 
@@ -318,7 +318,12 @@ impl Open {
         sound.then(|| buffer.freeze().slice((start - from) as usize..(end - from) as usize))
     }
 
-    fn read_files(&self, extents: &[OpenExtent], range: ByteRange, passing: bool) -> Result<Bytes> {
+    fn read_files(
+        &self,
+        extents: &[OpenExtent],
+        range: ByteRange,
+        uncached: bool,
+    ) -> Result<Bytes> {
         let mut parts = Vec::new();
         let mut base = 0;
         for extent in extents {
@@ -326,7 +331,7 @@ impl Open {
             let end = range.end.clamp(base, base + extent.size) - base;
             if start < end {
                 let range = ByteRange { start, end };
-                parts.push(self.read_extent(extent, base, range, passing)?);
+                parts.push(self.read_extent(extent, base, range, uncached)?);
             }
             base += extent.size;
         }
@@ -343,7 +348,7 @@ impl Open {
         extent: &OpenExtent,
         base: u64,
         range: ByteRange,
-        passing: bool,
+        uncached: bool,
     ) -> Result<Bytes> {
         let ByteRange { start, end } = range;
         let size = extent.size;
@@ -355,11 +360,11 @@ impl Open {
         let whole = from == 0 && to == size;
         let along = if whole { table_len(size) as usize } else { 0 };
         let mut buf = Buffer::take(payload + along);
-        self.fill(extent, buf.bytes_mut(), from, passing)?;
+        self.fill(extent, buf.bytes_mut(), from, uncached)?;
         let mut apart = Vec::new();
         if !whole {
             apart.resize(table_len(to - from) as usize, 0);
-            self.fill(extent, &mut apart, size + first * TABLE_ENTRY, passing)?;
+            self.fill(extent, &mut apart, size + first * TABLE_ENTRY, uncached)?;
         }
         let (bytes, along) = buf.as_ref().split_at(payload);
         let sums = if whole { along } else { &apart };
@@ -371,16 +376,16 @@ impl Open {
                 return Err(self.corrupt(&format!("the block at byte {at} fails its checksum")));
             }
         }
-        if !passing && let Some(marks) = extent.marks() {
+        if !uncached && let Some(marks) = extent.marks() {
             marks.note(first..to.div_ceil(BLOCK));
         }
         let cut = (start - from) as usize..(end - from) as usize;
         Ok(buf.freeze().slice(cut))
     }
 
-    fn fill(&self, extent: &OpenExtent, buf: &mut [u8], offset: u64, passing: bool) -> Result<()> {
-        let read = match passing {
-            true => extent.file.read_passing(buf, offset),
+    fn fill(&self, extent: &OpenExtent, buf: &mut [u8], offset: u64, uncached: bool) -> Result<()> {
+        let read = match uncached {
+            true => extent.file.read_uncached(buf, offset),
             false => extent.file.read_exact_at(buf, offset),
         };
         read.inspect_err(|_| extent.distrust()).map_err(|e| match e.kind() {

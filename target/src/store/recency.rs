@@ -11,7 +11,7 @@ use super::record::Record;
 /// Readers of different objects rarely wait for one another.
 const STRIPES: usize = 16;
 /// With more entries than this in a stripe it is time to write them down.
-const PLENTY: usize = 100_000 / STRIPES;
+const FLUSH_ENTRIES: usize = 100_000 / STRIPES;
 /// With more than this, further accesses are forgotten: a little worse eviction, no more memory.
 const TOO_MANY: usize = 1_000_000 / STRIPES;
 
@@ -83,12 +83,12 @@ impl Recency {
             let noted = Noted { generation, key, atime_ns: now_ns };
             table.insert_unique(hash, noted, |noted| placement::mix(noted.generation));
         }
-        table.len() == PLENTY
+        table.len() == FLUSH_ENTRIES
     }
 
     /// Whether it is time to write the notes down.
     pub(crate) fn is_plenty(&self) -> bool {
-        self.stripes.iter().any(|stripe| stripe.lock().len() >= PLENTY)
+        self.stripes.iter().any(|stripe| stripe.lock().len() >= FLUSH_ENTRIES)
     }
 
     /// Puts the latest known access into a record.

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use super::disk::DiskFile;
 
 /// Smaller ones are freed where they are removed: that takes no longer than to tell another thread.
-const LARGE: u64 = 4 << 20;
+const BACKGROUND_FREE_BYTES: u64 = 4 << 20;
 /// Files that wait to be freed, at most. Whoever removes more frees them himself, so that the file
 /// system is never fuller than the accounts say by more than these.
 const WAITING: usize = 4;
@@ -40,7 +40,7 @@ impl Reclaimer {
     /// Closes a file whose name is gone, if it was held open.
     pub(crate) fn close(&self, file: Option<Arc<dyn DiskFile>>) {
         let Some(file) = file else { return };
-        let is_large = file.size().is_ok_and(|size| size >= LARGE);
+        let is_large = file.size().is_ok_and(|size| size >= BACKGROUND_FREE_BYTES);
         if let Some(files) = self.files.as_ref().filter(|_| is_large) {
             // What does not fit comes back with the error, and is closed here.
             drop(files.try_send(file));
@@ -110,7 +110,7 @@ mod tests {
         for n in 0..20 {
             let file =
                 super::super::disk::Disk::create(&io, &dir.path().join(format!("{n}"))).unwrap();
-            file.set_len(LARGE - u64::from(n == 0)).unwrap();
+            file.set_len(BACKGROUND_FREE_BYTES - u64::from(n == 0)).unwrap();
             reclaimer.close(Some(file));
         }
         drop(reclaimer);

@@ -16,7 +16,7 @@ use super::index::{Index, distrusted};
 use super::log::{Entry, Found, Item, Log, Position};
 use super::record::Record;
 use super::shared::{Shared, object_path, work_path};
-use super::tally::Tally;
+use super::usage_counters::UsageCounters;
 
 /// Records that reach the index in one batch.
 const BATCH: usize = 1000;
@@ -30,7 +30,7 @@ const MANY_KEYS: usize = 100_000;
 /// An index that has all of the log.
 pub(crate) struct Recovered {
     pub(crate) index: Index,
-    pub(crate) tally: Tally,
+    pub(crate) usage_counters: UsageCounters,
     pub(crate) replayed: Replayed,
 }
 
@@ -93,14 +93,14 @@ impl Site<'_> {
         }
     }
 
-    fn try_catch_up(&self, index: Option<(Index, Tally)>) -> Result<Option<Recovered>> {
-        let Some((index, tally)) = index else { return Ok(None) };
-        if !self.has_all_of(&tally) {
+    fn try_catch_up(&self, index: Option<(Index, UsageCounters)>) -> Result<Option<Recovered>> {
+        let Some((index, usage_counters)) = index else { return Ok(None) };
+        if !self.has_all_of(&usage_counters) {
             let disk = self.root.display();
             tracing::warn!(%disk, "the log is shorter than its index says: index made again");
             return Ok(None);
         }
-        self.catch_up(index, tally).map(Some)
+        self.catch_up(index, usage_counters).map(Some)
     }
 
     /// Segments with their lengths. Those set aside are there: they may be readable the next time,
@@ -111,36 +111,37 @@ impl Site<'_> {
     }
 
     /// Whether the log has everything that the index says it has.
-    fn has_all_of(&self, tally: &Tally) -> bool {
+    fn has_all_of(&self, usage_counters: &UsageCounters) -> bool {
         let there = self.there();
-        let needed = |id: &u64| tally.segments.get(id).is_some_and(|s| s.live > 0);
-        let lost = tally.segments.keys().filter(|id| needed(id) && !there.contains_key(id));
-        let at = tally.position;
+        let needed = |id: &u64| usage_counters.segments.get(id).is_some_and(|s| s.live > 0);
+        let lost =
+            usage_counters.segments.keys().filter(|id| needed(id) && !there.contains_key(id));
+        let at = usage_counters.position;
         let is_short = there.get(&at.segment).is_some_and(|len| *len < at.offset);
         lost.count() == 0 && !is_short
     }
 
-    fn catch_up(&self, index: Index, mut tally: Tally) -> Result<Recovered> {
+    fn catch_up(&self, index: Index, mut usage_counters: UsageCounters) -> Result<Recovered> {
         let on_disk: HashSet<u64> = self.log.segments().into_iter().map(|(id, _)| id).collect();
         let there = self.there();
         let lost: Vec<u64> =
-            tally.segments.keys().copied().filter(|id| !there.contains_key(id)).collect();
+            usage_counters.segments.keys().copied().filter(|id| !there.contains_key(id)).collect();
         if !lost.is_empty() {
-            let mut applier = Applier::new(&index, &mut tally);
+            let mut applier = Applier::new(&index, &mut usage_counters);
             lost.into_iter().for_each(|segment| applier.forget_segment(segment));
             applier.commit()?;
         }
-        for id in on_disk.into_iter().filter(|id| *id < tally.position.segment) {
-            match tally.segments.get(&id) {
+        for id in on_disk.into_iter().filter(|id| *id < usage_counters.position.segment) {
+            match usage_counters.segments.get(&id) {
                 // A power cut took what had ended it.
                 Some(s) => self.log.cut(id, s.len)?,
                 // Released by compaction before a crash.
                 None => drop(self.log.remove(id, false)?),
             }
         }
-        let from = tally.position;
+        let from = usage_counters.position;
         let mut keys = Vec::new();
-        let replay = self.replay(&index, &mut tally, from, true, |key| {
+        let replay = self.replay(&index, &mut usage_counters, from, true, |key| {
             if keys.len() <= MANY_KEYS {
                 keys.push(key);
             }
@@ -150,20 +151,21 @@ impl Site<'_> {
             tracing::info!(%disk, records = replay.records, "replayed the end of the log");
         }
         let replayed = if keys.len() > MANY_KEYS { Replayed::All } else { Replayed::Keys(keys) };
-        Ok(Recovered { index, tally, replayed })
+        Ok(Recovered { index, usage_counters, replayed })
     }
 
     fn rebuild(&self, index: Index) -> Result<Recovered> {
-        let mut tally = Tally::default();
+        let mut usage_counters = UsageCounters::default();
         // What cannot be read now may be readable the next time, and removals may hide what is in
         // it: it counts as needed.
-        let mut applier = Applier::new(&index, &mut tally);
+        let mut applier = Applier::new(&index, &mut usage_counters);
         for (segment, _) in self.log.damaged() {
             applier.keep_segment(segment);
         }
         applier.commit()?;
-        let replay = self.replay(&index, &mut tally, Position::default(), false, |_| ())?;
-        let adopted = self.sweep_files(&index, &mut tally)?;
+        let replay =
+            self.replay(&index, &mut usage_counters, Position::default(), false, |_| ())?;
+        let adopted = self.sweep_files(&index, &mut usage_counters)?;
         self.relearn_companions(&index)?;
         index.set_complete()?;
         if replay.records + adopted > 0 {
@@ -175,19 +177,19 @@ impl Site<'_> {
                 "index made again"
             );
         }
-        Ok(Recovered { index, tally, replayed: Replayed::All })
+        Ok(Recovered { index, usage_counters, replayed: Replayed::All })
     }
 
     fn replay(
         &self,
         index: &Index,
-        tally: &mut Tally,
+        usage_counters: &mut UsageCounters,
         from: Position,
         check_payload: bool,
         mut note: impl FnMut(Vec<u8>),
     ) -> Result<Replay> {
         let mut replay = Replay::default();
-        let mut applier = Applier::new(index, tally);
+        let mut applier = Applier::new(index, usage_counters);
         let mut pending = 0;
         // A segment with room and without a frame ends at its header.
         let mut ends = self.log.segments_with_room(from.segment);
@@ -227,9 +229,9 @@ impl Site<'_> {
             }
             pending += 1;
             if pending == BATCH {
-                let (batch, tally) = applier.next_batch();
+                let (batch, usage_counters) = applier.next_batch();
                 batch?;
-                applier = Applier::new(index, tally);
+                applier = Applier::new(index, usage_counters);
                 pending = 0;
             }
         }
@@ -241,7 +243,7 @@ impl Site<'_> {
     /// Looks at files under `objects/` that no record names: those that are sound and newer than
     /// anything the log knows of their keys become objects again, the others go. On a sound disk
     /// there are none; here are the objects of a disk whose log lost something or never was.
-    fn sweep_files(&self, index: &Index, tally: &mut Tally) -> Result<u64> {
+    fn sweep_files(&self, index: &Index, usage_counters: &mut UsageCounters) -> Result<u64> {
         let mut named = HashSet::new();
         for record in index.all() {
             named.extend(record?.extents().iter().map(|e| e.id));
@@ -269,7 +271,7 @@ impl Site<'_> {
         self.drop_removed(&mut newest)?;
         let kept: HashSet<u64> =
             newest.values().flat_map(|r| r.extents().iter().map(|e| e.id)).collect();
-        let adopted = self.adopt(index, tally, newest.into_values().collect())?;
+        let adopted = self.adopt(index, usage_counters, newest.into_values().collect())?;
         // Only now: a crash before finds all of them again.
         for id in self.object_files()? {
             if !named.contains(&id) && !kept.contains(&id) {
@@ -303,17 +305,22 @@ impl Site<'_> {
     }
 
     /// Writes records of files into the log.
-    fn adopt(&self, index: &Index, tally: &mut Tally, mut records: Vec<Record>) -> Result<u64> {
+    fn adopt(
+        &self,
+        index: &Index,
+        usage_counters: &mut UsageCounters,
+        mut records: Vec<Record>,
+    ) -> Result<u64> {
         records.sort_by_key(|r| r.sequence);
         for chunk in records.chunks(BATCH) {
             let items: Vec<Item> = chunk
                 .iter()
                 .map(|r| Item { entry: Entry::Put(Box::new(r.clone())), payload: Bytes::new() })
                 .collect();
-            let spots = self.log.append(&items)?;
+            let location_cache = self.log.append(&items)?;
             self.log.sync()?;
-            let mut applier = Applier::new(index, tally);
-            for (record, spot) in chunk.iter().zip(spots) {
+            let mut applier = Applier::new(index, usage_counters);
+            for (record, spot) in chunk.iter().zip(location_cache) {
                 let mut record = record.clone();
                 record.set_spot(spot);
                 record.disk = self.number;
@@ -337,7 +344,7 @@ impl Site<'_> {
             let record = record?;
             if there.contains(&record.generation) {
                 let key = format::key(record.bucket_id, &record.name);
-                index.set_companion(record.generation, Some(&key))?;
+                index.set_sidecar(record.generation, Some(&key))?;
             }
         }
         Ok(())
@@ -378,12 +385,12 @@ struct Replay {
 }
 
 /// The index with its accounts, if it was built to its end.
-fn complete(index: Index) -> Result<Option<(Index, Tally)>> {
+fn complete(index: Index) -> Result<Option<(Index, UsageCounters)>> {
     if !index.is_complete()? {
         return Ok(None);
     }
-    let tally = index.tally()?.unwrap_or_default();
-    Ok(Some((index, tally)))
+    let usage_counters = index.usage_counters()?.unwrap_or_default();
+    Ok(Some((index, usage_counters)))
 }
 
 /// Ends what a crash left half done with files: removes doomed ones, moves those whose record is
@@ -391,11 +398,11 @@ fn complete(index: Index) -> Result<Option<(Index, Tally)>> {
 pub(crate) fn tidy(shared: &Shared) -> Result<()> {
     let doomed = shared.index.doomed()?;
     if !doomed.is_empty() {
-        let mut tally = shared.tally();
-        let mut applier = Applier::new(&shared.index, &mut tally);
+        let mut usage_counters = shared.usage_counters();
+        let mut applier = Applier::new(&shared.index, &mut usage_counters);
         for file in doomed {
             if shared.unlink_file(file) {
-                applier.batch.undoom(file);
+                applier.batch.unmark_for_delete(file);
             }
         }
         applier.commit()?;

@@ -20,13 +20,13 @@ pub(crate) type ObjectLock =
     Box<dyn Fn(u64, String) -> BoxFuture<'static, Box<dyn Send>> + Send + Sync>;
 
 /// Rest after the set of disks changed: one that comes and goes must not move anything.
-const SETTLING: Duration = Duration::from_secs(10);
+const QUIET_TIME: Duration = Duration::from_secs(10);
 /// Records looked at in one step.
 const PAGE: usize = 256;
 /// Bytes moved in a second at most.
 const BYTES_PER_SECOND: u64 = 64 << 20;
 /// Bytes copied at once.
-const STEP: u64 = 1 << 20;
+const COPY_CHUNK_BYTES: u64 = 1 << 20;
 /// A disk that is used up to this percentage gets nothing more: nothing is evicted for this.
 const FULL_PERCENT: u64 = 80;
 
@@ -37,10 +37,10 @@ impl Store {
         let mut turns = self.disks.turns();
         loop {
             turns.mark_unchanged();
-            let settled = tokio::time::timeout(SETTLING, turns.changed());
+            let quiet = tokio::time::timeout(QUIET_TIME, turns.changed());
             let over = tokio::select! {
                 () = token.cancelled() => return,
-                changed = settled => changed.is_err(),
+                changed = quiet => changed.is_err(),
             };
             if !over {
                 continue;
@@ -102,7 +102,7 @@ impl Store {
             return Ok(false);
         }
         let Some(reservation) = best.room().try_reserve(need) else { return Ok(false) };
-        let begun = Instant::now();
+        let started = Instant::now();
         match self.relocate(&record, &best, reservation, lock).await {
             Ok(true) => {}
             Ok(false) => return Ok(false),
@@ -114,7 +114,7 @@ impl Store {
             }
         }
         let pace = Duration::from_nanos(need.saturating_mul(1_000_000_000) / BYTES_PER_SECOND);
-        tokio::time::sleep(pace.saturating_sub(begun.elapsed())).await;
+        tokio::time::sleep(pace.saturating_sub(started.elapsed())).await;
         Ok(true)
     }
 
@@ -152,7 +152,7 @@ impl Store {
         let reader = self.reader(record).await?;
         let mut at = 0;
         while at < record.size {
-            let end = record.size.min(at + STEP);
+            let end = record.size.min(at + COPY_CHUNK_BYTES);
             work.write(reader.read(ByteRange { start: at, end }).await?).await?;
             at = end;
         }

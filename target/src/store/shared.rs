@@ -9,21 +9,21 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::checked::Checked;
-use super::companion::Companions;
 use super::disk::{Disk, DiskFile, Space};
 use super::format;
+use super::free_space_hint::FreeSpaceHint;
 use super::identity::failed;
 use super::index::Index;
+use super::location_cache::LocationCache;
 use super::log::Log;
 use super::observer::Observer;
 use super::partial::Partials;
-use super::plenty::Plenty;
 use super::recency::{Access, Recency};
 use super::record::Record;
 use super::reserve::Reserve;
+use super::sidecar::Companions;
 use super::space::Room;
-use super::spots::Spots;
-use super::tally::Tally;
+use super::usage_counters::UsageCounters;
 
 /// Left free on the file system, so that the index and deletes go on working: at most this,
 const HEADROOM: u64 = 64 << 20;
@@ -40,21 +40,21 @@ pub(crate) struct Shared {
     pub(crate) log: Log,
     pub(crate) index: Index,
     /// As of the last batch of the index. Changed by the committer alone.
-    pub(crate) tally: Mutex<Tally>,
+    pub(crate) usage_counters: Mutex<UsageCounters>,
     pub(crate) room: Arc<Room>,
     pub(crate) recency: Recency,
     pub(crate) companions: Companions,
     pub(crate) partials: Partials,
     pub(crate) checked: Arc<Checked>,
     /// Where small objects of all disks lie; what changes the index has to close it.
-    pub(crate) spots: Arc<Spots>,
+    pub(crate) location_cache: Arc<LocationCache>,
     /// Order of records over all disks of the store.
     pub(crate) sequence: Arc<AtomicU64>,
     /// Who wants to know of changes.
     pub(crate) observer: OnceLock<Arc<dyn Observer>>,
     /// A file that no record names could not be removed: a rebuild would take it for an object if
     /// its removal were dropped from the log.
-    pub(crate) left_behind: AtomicBool,
+    pub(crate) stale_index: AtomicBool,
     /// Some other disk is not in use: what is written or removed here may have an older copy there.
     pub(crate) degraded: Arc<AtomicBool>,
     /// Counts the times that objects were lost.
@@ -74,7 +74,7 @@ pub(crate) struct Shared {
     /// Cancelled when the disk is taken out of use.
     pub(crate) retired: CancellationToken,
     pub(crate) reserve: Reserve,
-    pub(crate) plenty: Plenty,
+    pub(crate) free_space_hint: FreeSpaceHint,
 }
 
 /// Bytes of a file system of `total` bytes that new objects leave free.
@@ -83,13 +83,13 @@ pub(crate) fn headroom(total: u64) -> u64 {
 }
 
 impl Shared {
-    pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn usage_counters(&self) -> MutexGuard<'_, UsageCounters> {
+        self.usage_counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells writers and the evictor what the disk holds.
     pub(crate) fn show_accounts(&self) {
-        let t = self.tally();
+        let t = self.usage_counters();
         self.room.show(t.objects, t.bytes, t.stored(), t.dead() + self.log.spare_bytes());
     }
 
@@ -197,12 +197,12 @@ impl Shared {
 
     /// Whether the file system has `bytes` beside what must stay free.
     pub(crate) fn file_system_fits(&self, bytes: u64) -> bool {
-        if self.plenty.is_for(bytes) {
+        if self.free_space_hint.is_for(bytes) {
             return true;
         }
         let Ok(space) = self.io.space(&self.root) else { return false };
         let free = space.free.saturating_sub(headroom(space.total));
-        self.plenty.seen(free);
+        self.free_space_hint.seen(free);
         let fits = free >= bytes || free + self.give_up_spares() >= bytes;
         if !fits {
             self.note_file_system(&space);
@@ -234,7 +234,7 @@ impl Shared {
 
     /// Moves a file whose record is in the log to its place. Where that fails it is moved when the
     /// disk is opened again; readers look in both places.
-    pub(crate) fn settle_file(&self, file: u64) {
+    pub(crate) fn drain_file(&self, file: u64) {
         let (from, to) = (self.work_path(file), self.object_path(file));
         if let Err(e) = self.io.rename(&from, &to) {
             tracing::warn!(path = %from.display(), "file stays where it is until restart: {e}");
@@ -254,7 +254,7 @@ impl Shared {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                 Err(e) => {
                     tracing::warn!(path = %path.display(), "file stays until restart: {e}");
-                    self.left_behind.store(true, Ordering::Relaxed);
+                    self.stale_index.store(true, Ordering::Relaxed);
                     return false;
                 }
             }

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// Longest wait of a writer for eviction.
-const PATIENCE: Duration = Duration::from_millis(800);
+const EVICTION_TIMEOUT: Duration = Duration::from_millis(800);
 /// What eviction frees beyond the request that hit the end of the file system.
 const AFTER_FULL: u64 = 64 << 20;
 /// Dead space of the log that is put up with while room is short: this part of the budget.
@@ -84,12 +84,12 @@ pub(crate) struct Room {
     counts: Mutex<Counts>,
     /// Number of finished eviction passes; also marked as changed when a pass frees something.
     passes: watch::Sender<u64>,
-    evictor: Arc<EvictorBell>,
+    evictor: Arc<EvictionNotifier>,
 }
 
 /// How the disks of a store call the one task that evicts.
 #[derive(Default)]
-pub(crate) struct EvictorBell {
+pub(crate) struct EvictionNotifier {
     pub(crate) ring: Notify,
     state: Mutex<EvictorState>,
 }
@@ -101,7 +101,7 @@ struct EvictorState {
     high: u8,
 }
 
-impl EvictorBell {
+impl EvictionNotifier {
     fn lock(&self) -> MutexGuard<'_, EvictorState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -113,7 +113,7 @@ impl EvictorBell {
 }
 
 impl Room {
-    pub(crate) fn new(budget: u64, evictor: Arc<EvictorBell>) -> Arc<Self> {
+    pub(crate) fn new(budget: u64, evictor: Arc<EvictionNotifier>) -> Arc<Self> {
         let counts = Mutex::new(Counts::default());
         Arc::new(Self { budget, counts, passes: watch::Sender::new(0), evictor })
     }
@@ -239,7 +239,7 @@ impl Room {
         }
         let mut passes = self.passes.subscribe();
         let _wanted = Wanted::new(self, bytes);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + EVICTION_TIMEOUT;
         let first = *passes.borrow_and_update();
         loop {
             if take() {
@@ -338,7 +338,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_writer_waits_for_the_pass_that_frees_its_bytes() {
-        let bell = Arc::new(EvictorBell::default());
+        let bell = Arc::new(EvictionNotifier::default());
         bell.attach(Some(90));
         let room = Room::new(100, bell.clone());
         room.show(1, 90, 90, 0);
@@ -358,7 +358,7 @@ mod tests {
 
     #[tokio::test]
     async fn two_barren_passes_end_the_wait() {
-        let bell = Arc::new(EvictorBell::default());
+        let bell = Arc::new(EvictionNotifier::default());
         bell.attach(Some(90));
         let room = Room::new(100, bell.clone());
         room.show(1, 90, 90, 0);

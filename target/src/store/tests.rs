@@ -11,13 +11,13 @@ use futures::TryStreamExt;
 use proptest::prelude::*;
 
 use super::faulty::{Fault, FaultyDisk};
-use super::format::{BLOCK, SMALL};
+use super::format::{BLOCK, INLINE_MAX_BYTES};
 use super::*;
 
 pub(super) const BIG: u64 = 1 << 30;
 pub(super) const MIB: usize = 1 << 20;
 /// Too large for the log.
-pub(super) const LARGE: usize = 150_000;
+pub(super) const FILE_OBJECT_BYTES: usize = 150_000;
 
 pub(super) async fn open(path: &Path) -> Result<Store> {
     Store::open(vec![DiskSettings::new(path, Some(BIG))], Arc::new(RealDisk)).await
@@ -152,8 +152,8 @@ async fn names_never_become_paths() {
         assert_eq!(store.begin(1, bad, None).await.err().unwrap().code, ErrorCode::InvalidName);
     }
     for name in names {
-        store.put(1, name, payload(LARGE, 0), owned()).await.unwrap();
-        assert_eq!(contents(&store, 1, name).await.unwrap(), payload(LARGE, 0));
+        store.put(1, name, payload(FILE_OBJECT_BYTES, 0), owned()).await.unwrap();
+        assert_eq!(contents(&store, 1, name).await.unwrap(), payload(FILE_OBJECT_BYTES, 0));
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     let hex = |p: &PathBuf| u64::from_str_radix(p.file_name().unwrap().to_str().unwrap(), 16);
@@ -210,7 +210,7 @@ async fn a_reader_is_not_hurt_by_overwrite_or_removal() {
 async fn an_entry_without_a_file_is_absent_and_goes() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).await.unwrap();
-    let record = store.put(1, "o", payload(LARGE, 1), cached()).await.unwrap();
+    let record = store.put(1, "o", payload(FILE_OBJECT_BYTES, 1), cached()).await.unwrap();
     fs::remove_file(the_file(dir.path())).unwrap();
     assert!(store.open_object(1, "o").await.unwrap().is_none());
     assert_eq!(store.get(1, "o").await.unwrap(), None);
@@ -312,7 +312,7 @@ async fn owned_objects_are_synced_in_order_and_cached_ones_not_at_all() {
     let disks = vec![DiskSettings::new(dir.path(), Some(BIG))];
     let store = Store::open(disks, Arc::new(io.clone())).await.unwrap();
     store.put(1, "o", payload(10, 0), owned()).await.unwrap();
-    store.put(1, "l", payload(LARGE, 0), owned()).await.unwrap();
+    store.put(1, "l", payload(FILE_OBJECT_BYTES, 0), owned()).await.unwrap();
     let steps = || {
         let log = io.log().join(" ");
         io.plan(u64::MAX / 2, Fault::Crash);
@@ -323,12 +323,12 @@ async fn owned_objects_are_synced_in_order_and_cached_ones_not_at_all() {
     assert_eq!(steps(), "append sync index.batch");
     store.remove(1, "o").await.unwrap();
     assert_eq!(steps(), "append sync index.batch");
-    store.put(1, "l", payload(LARGE, 1), owned()).await.unwrap();
+    store.put(1, "l", payload(FILE_OBJECT_BYTES, 1), owned()).await.unwrap();
     let in_a_file = "create write write sync sync_dir append sync index.batch rename unlink";
     assert_eq!(steps().replace("write write write", "write write"), in_a_file);
     store.remove(1, "l").await.unwrap();
     assert_eq!(steps(), "append sync index.batch unlink");
-    for size in [10, LARGE] {
+    for size in [10, FILE_OBJECT_BYTES] {
         store.put(1, "c", payload(size, 1), cached()).await.unwrap();
         store.remove(1, "c").await.unwrap();
         let log = steps();
@@ -486,7 +486,7 @@ proptest! {
             let bytes: usize = model.values().map(Bytes::len).sum();
             let usage = store.usage();
             assert_eq!((usage.objects as usize, usage.bytes as usize), (model.len(), bytes));
-            let large = model.values().filter(|data| data.len() as u64 > SMALL).count();
+            let large = model.values().filter(|data| data.len() as u64 > INLINE_MAX_BYTES).count();
             assert_eq!(files(&dir.path().join("objects")).len(), large);
         });
     }

@@ -30,7 +30,7 @@ use super::space::{Demand, Reservation, Room};
 use super::work::{Filling, Finished, Payload};
 
 /// Removals in one request, so that other writers get their turn.
-const REMOVALS_AT_ONCE: usize = 256;
+const REMOVALS_PER_GROUP: usize = 256;
 
 /// The files of an object to be committed.
 pub(crate) struct Parts {
@@ -196,24 +196,24 @@ impl Volume {
         self.shared.get(key)
     }
 
-    /// Makes an object of what was written. `stray`: another disk has an older copy.
+    /// Makes an object of what was written. `misplaced`: another disk has an older copy.
     pub(crate) async fn commit(
         &self,
         finished: Finished,
         meta: RecordMeta,
-        stray: bool,
+        misplaced: bool,
     ) -> Result<Record> {
         let Finished { bucket_id, name, payload, reservation, .. } = finished;
         match payload {
             Payload::Memory(bytes) => {
                 let mut record = self.record(bucket_id, name, meta);
                 record.size = bytes.len() as u64;
-                self.submit_put(record, bytes, Vec::new(), stray, vec![reservation]).await
+                self.submit_put(record, bytes, Vec::new(), misplaced, vec![reservation]).await
             }
             Payload::File(filling) => {
                 let parts = Parts { kept: Vec::new(), fresh: vec![*filling] };
                 let record = self.record(bucket_id, name, meta);
-                self.commit_files(record, parts, stray, vec![reservation]).await
+                self.commit_files(record, parts, misplaced, vec![reservation]).await
             }
         }
     }
@@ -223,7 +223,7 @@ impl Volume {
         &self,
         mut record: Record,
         parts: Parts,
-        stray: bool,
+        misplaced: bool,
         held: Vec<Reservation>,
     ) -> Result<Record> {
         self.shared.check_alive()?;
@@ -236,7 +236,7 @@ impl Volume {
         let (shared, mine) = (self.shared.clone(), record.clone());
         let ended = super::blocking(move || end_files(&shared, fresh, &mine));
         let fresh = self.shared.while_in_use(ended).await?;
-        self.submit_put(record, Bytes::new(), fresh, stray, held).await
+        self.submit_put(record, Bytes::new(), fresh, misplaced, held).await
     }
 
     /// A record of this disk that is not committed yet.
@@ -258,17 +258,17 @@ impl Volume {
         record: Record,
         payload: Bytes,
         files: Vec<Filling>,
-        stray: bool,
+        misplaced: bool,
         held: Vec<Reservation>,
     ) -> Result<Record> {
-        let change = Change::Put { record: Box::new(record), payload, files, stray };
+        let change = Change::Put { record: Box::new(record), payload, files, misplaced };
         let mut outcomes = self.committer.submit(vec![change], held).await?;
         let new = outcomes.pop().and_then(|o| o.new);
         new.ok_or_else(|| Error::internal("a commit was overtaken by a later one of its object"))
     }
 
     /// Waits until all changes that were asked for before are made.
-    pub(crate) async fn settle(&self) -> Result<()> {
+    pub(crate) async fn drain(&self) -> Result<()> {
         // Of a group, what need not be synced is answered first: the second one is in a later group.
         for _ in 0..2 {
             self.committer.submit(Vec::new(), Vec::new()).await?;
@@ -295,7 +295,7 @@ impl Volume {
     /// Removes these very commits; returns those that were still there.
     pub(crate) fn remove_all_blocking(&self, records: &[Record]) -> Result<Vec<Record>> {
         let mut removed = Vec::new();
-        for chunk in records.chunks(REMOVALS_AT_ONCE) {
+        for chunk in records.chunks(REMOVALS_PER_GROUP) {
             let changes = chunk.iter().map(removal).collect();
             let outcomes = self.committer.submit_blocking(changes)?;
             removed.extend(outcomes.into_iter().filter_map(|o| o.old));
@@ -304,8 +304,8 @@ impl Volume {
     }
 
     /// Forgets that another disk may have an older copy of this key.
-    pub(crate) async fn unstray(&self, key: Vec<u8>) -> Result<()> {
-        self.one(Change::Unstray { key }).await.map(drop)
+    pub(crate) async fn clear_misplaced(&self, key: Vec<u8>) -> Result<()> {
+        self.one(Change::ClearMisplaced { key }).await.map(drop)
     }
 
     async fn one(&self, change: Change) -> Result<Outcome> {
@@ -389,7 +389,7 @@ impl Volume {
         let (mut objects, mut bytes) = (0, 0);
         loop {
             let page: Vec<Record> =
-                self.shared.index.scan(&span).take(REMOVALS_AT_ONCE).collect::<Result<_>>()?;
+                self.shared.index.scan(&span).take(REMOVALS_PER_GROUP).collect::<Result<_>>()?;
             if page.is_empty() {
                 return Ok((objects, bytes));
             }
@@ -403,7 +403,7 @@ impl Volume {
     /// Writes noted times of access to the index.
     pub(crate) fn write_times(&self) -> Result<()> {
         let touches = self.shared.recency.take();
-        for chunk in touches.chunks(REMOVALS_AT_ONCE) {
+        for chunk in touches.chunks(REMOVALS_PER_GROUP) {
             self.committer.submit_blocking(vec![Change::Times(chunk.to_vec())])?;
         }
         Ok(())

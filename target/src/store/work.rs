@@ -11,7 +11,7 @@ use forebay_core::{Error, ErrorCode};
 
 use super::blocking;
 use super::disk::{Disk, DiskFile};
-use super::format::{self, BLOCK, SMALL};
+use super::format::{self, BLOCK, INLINE_MAX_BYTES};
 use super::growing::Growing;
 use super::identity::failed;
 use super::shared::Shared;
@@ -173,7 +173,7 @@ impl WorkFile {
         reservation: Reservation,
     ) -> Self {
         let volume = Arc::downgrade(volume);
-        let expected = size_hint.filter(|size| *size <= SMALL).unwrap_or(0);
+        let expected = size_hint.filter(|size| *size <= INLINE_MAX_BYTES).unwrap_or(0);
         Self {
             volume,
             bucket_id,
@@ -202,7 +202,7 @@ impl WorkFile {
         }
         let in_use = self.volume()?.shared().clone();
         let work = match work {
-            Work::Memory if size <= SMALL => {
+            Work::Memory if size <= INLINE_MAX_BYTES => {
                 self.growing.append(&bytes);
                 Work::Memory
             }
@@ -229,7 +229,7 @@ impl WorkFile {
 
     /// Takes the whole payload of an object that is in memory, instead of any [`Self::write`].
     pub(crate) async fn fill(&mut self, payload: Bytes) -> Result<()> {
-        if payload.len() as u64 > SMALL {
+        if payload.len() as u64 > INLINE_MAX_BYTES {
             return self.write(payload).await;
         }
         self.written = payload.len() as u64;

@@ -9,7 +9,7 @@ use forebay_core::{Error, ErrorCode, Result, native, placement};
 use futures::future::{Either, join_all, select};
 
 use crate::exec::{MS, Micros, SECOND};
-use crate::ledger::{Act, Kind, Listing, Told};
+use crate::ledger::{Act, Kind, Listing, Observation};
 use crate::object::missing_info;
 use crate::target::Key;
 use crate::world::{At, CLIENTS, W, World, at_of, info_in};
@@ -60,7 +60,7 @@ impl World {
         let mut map = Rc::new(ClusterState::default());
         self.refresh(CLIENTS, &mut map).await;
         for key in self.seen.keys() {
-            if self.one(CLIENTS, &mut map, &key, Wish::Get).await == Told::Nothing {
+            if self.one(CLIENTS, &mut map, &key, Wish::Get).await == Observation::Nothing {
                 return Err(Error::unavailable(format!("{key:?} cannot be read")));
             }
         }
@@ -82,7 +82,13 @@ impl World {
     }
 
     /// One request and its answer.
-    async fn one(self: &W, owner: At, map: &mut Rc<ClusterState>, key: &Key, wish: Wish) -> Told {
+    async fn one(
+        self: &W,
+        owner: At,
+        map: &mut Rc<ClusterState>,
+        key: &Key,
+        wish: Wish,
+    ) -> Observation {
         let kind = match wish {
             Wish::Get => Kind::Get,
             Wish::Put(value) => Kind::Put(value),
@@ -90,26 +96,28 @@ impl World {
         };
         let changes = kind != Kind::Get;
         let begin = self.exec.now();
-        let begun = if changes { self.seen.begins(key, kind == Kind::Delete) } else { 0 };
-        let told = loop {
+        let started = if changes { self.seen.begins(key, kind == Kind::Delete) } else { 0 };
+        let observed = loop {
             let answer = self.ask_owner(owner, map, key, wish).await;
             let wrong = answer.as_ref().is_err_and(|e| e.code == ErrorCode::WrongOwner);
             let late = self.exec.now() - begin > ANSWERED_WITHIN;
             match answer {
-                Ok(told) => break told,
+                Ok(observed) => break observed,
                 // Nothing was done: it may be asked again.
                 Err(_) if !late && (wrong || !changes) => {
                     self.exec.sleep(AGAIN_AFTER).await;
                     self.refresh(owner, map).await;
                 }
-                Err(_) => break Told::Nothing,
+                Err(_) => break Observation::Nothing,
             }
         };
-        let act = Act { kind, told, begin, end: self.exec.now() };
-        self.note(|| format!("client {} was told of {key:?}: {kind:?} {told:?}", owner - CLIENTS));
-        self.seen.answered(key, act, begun);
+        let act = Act { kind, observed, begin, end: self.exec.now() };
+        self.note(|| {
+            format!("client {} was told of {key:?}: {kind:?} {observed:?}", owner - CLIENTS)
+        });
+        self.seen.answered(key, act, started);
         self.check_kept(key);
-        told
+        observed
     }
 
     async fn ask_owner(
@@ -118,7 +126,7 @@ impl World {
         map: &Rc<ClusterState>,
         key: &Key,
         wish: Wish,
-    ) -> Result<Told> {
+    ) -> Result<Observation> {
         let info = info_in(map, key.0).ok_or_else(missing_info)?;
         let node = placement::owner(map, &info, &key.1);
         let (to, version) = (node.map(|n| at_of(&n.id)), map.version);
@@ -129,19 +137,21 @@ impl World {
             Wish::Put(value) => {
                 let put = async move { world.put(to, asked, value, version).await };
                 let put = self.call_within(ANSWERED_WITHIN, (owner, to), put).await;
-                put.map(|()| Told::Done)
+                put.map(|()| Observation::Done)
             }
             Wish::Delete => {
                 let delete = async move { world.delete(to, asked, version).await };
                 let there = self.call_within(ANSWERED_WITHIN, (owner, to), delete).await?;
-                Ok(if there { Told::Done } else { Told::Missing })
+                Ok(if there { Observation::Done } else { Observation::Missing })
             }
             Wish::Get => {
-                let found = |value: Option<u64>| value.map_or(Told::Missing, Told::Found);
+                let found =
+                    |value: Option<u64>| value.map_or(Observation::Missing, Observation::Found);
                 let get = async move { world.get(to, asked, version).await };
                 let first = Box::pin(self.call_within(ANSWERED_WITHIN, (owner, to), get));
-                let standby = placement::standby(map, &info, &key.1).map(|n| at_of(&n.id));
-                let Some(second) = standby.filter(|at| *at != to) else {
+                let hedge_target =
+                    placement::hedge_target(map, &info, &key.1).map(|n| at_of(&n.id));
+                let Some(second) = hedge_target.filter(|at| *at != to) else {
                     return first.await.map(found);
                 };
                 let late = Box::pin(self.exec.sleep(HEDGED_AFTER));

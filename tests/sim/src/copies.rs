@@ -52,7 +52,7 @@ impl World {
         let target = self.target(at);
         target.tombstones.borrow_mut().insert(key.clone(), stamp);
         self.note(|| format!("target {at} notes that {key:?} was removed: {stamp:?}"));
-        if target.map().is_calm() {
+        if target.map().is_quiescent() {
             target.process().late_tombstones.ring();
         }
     }
@@ -64,8 +64,8 @@ impl World {
         loop {
             let (changed, noted) = (target.changed.rung(), late.rung());
             let state = target.map();
-            let calm = state.is_calm() || self.is_broken(Broken::TombstonesTooEarly);
-            if state.version > 0 && calm {
+            let quiescent = state.is_quiescent() || self.is_broken(Broken::TombstonesTooEarly);
+            if state.version > 0 && quiescent {
                 let all: Vec<Key> = target.tombstones.borrow().keys().cloned().collect();
                 for key in all {
                     let _guard = target.process().locks.lock(&key).await;

@@ -265,9 +265,9 @@ impl Bell {
 
     /// Ends at the first ring after this call.
     pub fn rung(&self) -> impl Future<Output = ()> + use<> {
-        let (bell, heard) = (self.clone(), self.0.0.get());
+        let (bell, record_heartbeat) = (self.clone(), self.0.0.get());
         std::future::poll_fn(move |context| {
-            if bell.0.0.get() != heard {
+            if bell.0.0.get() != record_heartbeat {
                 return Poll::Ready(());
             }
             bell.0.1.borrow_mut().push(context.waker().clone());

@@ -136,7 +136,7 @@ impl World {
     /// One disk of a target goes with all on it, while every object has a copy elsewhere.
     fn lose_disk(self: &W) {
         let Some(at) = self.any_target().filter(|_| self.plan.disks) else { return };
-        if !self.group.newest().is_calm() || self.targets.iter().any(|t| t.may_have_lost()) {
+        if !self.group.newest().is_quiescent() || self.targets.iter().any(|t| t.may_have_lost()) {
             return;
         }
         let (target, disk) = (self.target(at), self.exec.below(2));

@@ -44,8 +44,8 @@ pub(crate) struct Lead {
     /// Held from the decision who is alive until it is in the log.
     turn: Locks<()>,
     /// Which version each node has.
-    heard: RefCell<BTreeMap<NodeId, u64>>,
-    told: Bell,
+    record_heartbeat: RefCell<BTreeMap<NodeId, u64>>,
+    observed: Bell,
 }
 
 /// What a node says to a gateway.
@@ -79,8 +79,8 @@ impl World {
             leases: RefCell::default(),
             looked_ms: Cell::new(now),
             turn: Locks::default(),
-            heard: RefCell::default(),
-            told: Bell::default(),
+            record_heartbeat: RefCell::default(),
+            observed: Bell::default(),
         };
         for node in self.state_at(me).nodes.values().filter(|n| n.alive) {
             // An election never looks like a mass death.
@@ -123,12 +123,12 @@ impl World {
             let mut leases = lead.leases.borrow_mut();
             if now - lead.looked_ms.replace(now) >= INATTENTIVE_MS {
                 for id in alive() {
-                    leases.heard(id, now);
+                    leases.record_heartbeat(id, now);
                 }
             }
         }
         let mut refused = lead.leases.borrow().silent(alive(), now);
-        let knocks = refused.iter().map(|id| self.knock(me, at_of(id)));
+        let knocks = refused.iter().map(|id| self.port_probe(me, at_of(id)));
         let knocks = join_all(knocks).await;
         let mut knocks = knocks.iter();
         refused.retain(|_| knocks.next() == Some(&true));
@@ -147,10 +147,10 @@ impl World {
     }
 
     /// Whether the machine of a node says that nobody listens there.
-    async fn knock(self: &W, me: At, at: At) -> bool {
-        let knock = self.call((me, at), async { Ok(()) });
+    async fn port_probe(self: &W, me: At, at: At) -> bool {
+        let port_probe = self.call((me, at), async { Ok(()) });
         // Who stands still takes connections.
-        self.exec.within(KNOCKED_WITHIN, knock).await.is_some_and(|taken| taken.is_err())
+        self.exec.within(KNOCKED_WITHIN, port_probe).await.is_some_and(|taken| taken.is_err())
             && !self.is_up(at)
     }
 
@@ -160,7 +160,7 @@ impl World {
             let state = self.state_at(me);
             let news = self.gateways[me].news.rung();
             for node in state.nodes.values().filter(|n| n.alive) {
-                let known = lead.heard.borrow().get(&node.id).copied().unwrap_or(0);
+                let known = lead.record_heartbeat.borrow().get(&node.id).copied().unwrap_or(0);
                 if known < state.version {
                     let (world, lead, state) = (self.clone(), lead.clone(), state.clone());
                     let id = node.id.clone();
@@ -179,7 +179,7 @@ impl World {
             Ok(())
         };
         let pushed = self.call_within(PUSHED_WITHIN, (me, at), taken).await;
-        if pushed.is_ok() || self.knock(me, at).await {
+        if pushed.is_ok() || self.port_probe(me, at).await {
             lead.note(&id, version);
         }
     }
@@ -188,13 +188,15 @@ impl World {
     async fn settled(self: &W, me: At, lead: &Lead, version: u64) {
         let all = async {
             loop {
-                let told = lead.told.rung();
+                let observed = lead.observed.rung();
                 let state = self.state_at(me);
-                let heard = |id| lead.heard.borrow().get(id).is_some_and(|known| *known >= version);
-                if state.nodes.values().filter(|n| n.alive).all(|n| heard(&n.id)) {
+                let record_heartbeat = |id| {
+                    lead.record_heartbeat.borrow().get(id).is_some_and(|known| *known >= version)
+                };
+                if state.nodes.values().filter(|n| n.alive).all(|n| record_heartbeat(&n.id)) {
                     return;
                 }
-                told.await;
+                observed.await;
             }
         };
         self.exec.within(SETTLED_WITHIN, all).await;
@@ -220,7 +222,7 @@ impl World {
             Report::Join(request) => {
                 let _turn = lead.turn.lock(&()).await;
                 let state = self.state_at(me);
-                lead.heard.borrow_mut().remove(&request.id);
+                lead.record_heartbeat.borrow_mut().remove(&request.id);
                 let unnoticed = self.is_broken(Broken::QuickRestartUnnoticed)
                     && state.node(&request.id).is_some_and(|n| n.alive);
                 for command in membership::join(&state, &request) {
@@ -235,7 +237,7 @@ impl World {
                 let Some(alive) = state.node(&id).map(|n| n.alive) else {
                     return Ok(Reply { state, lease: false, confirmed_ms: 0, unknown: true });
                 };
-                let may_live = lead.leases.borrow_mut().heard(&id, now());
+                let may_live = lead.leases.borrow_mut().record_heartbeat(&id, now());
                 lead.note(&id, version);
                 if !alive && may_live {
                     let back = Command::SetAlive { id: id.clone(), alive: true, yields: false };
@@ -285,10 +287,10 @@ impl World {
 
 impl Lead {
     fn note(&self, id: &NodeId, version: u64) {
-        let mut heard = self.heard.borrow_mut();
-        let known = heard.entry(id.clone()).or_default();
+        let mut record_heartbeat = self.record_heartbeat.borrow_mut();
+        let known = record_heartbeat.entry(id.clone()).or_default();
         *known = version.max(*known);
-        self.told.ring();
+        self.observed.ring();
     }
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct Member {
     /// Up to which entry it knows that the log is committed.
     pub(crate) applied: Cell<usize>,
     /// When a leader was heard.
-    heard: Cell<Micros>,
+    record_heartbeat: Cell<Micros>,
     /// Whom it takes for the leader.
     pub(crate) leader: Cell<Option<At>>,
     /// It leads in this term.
@@ -89,7 +89,7 @@ pub(crate) struct Member {
 impl Member {
     /// A process starts with what lies on the disk.
     pub(crate) fn restart(&self, now: Micros) {
-        self.heard.set(now);
+        self.record_heartbeat.set(now);
         self.leader.set(None);
         self.leads.set(None);
     }
@@ -123,7 +123,7 @@ impl World {
             let alone = self.gateways.len() == 1;
             self.exec.sleep(50 * MS).await;
             let member = self.member(me);
-            let silent = self.exec.now() - member.heard.get() > patience;
+            let silent = self.exec.now() - member.record_heartbeat.get() > patience;
             if member.leads.get().is_none() && (silent || alone) {
                 self.campaign(me).await;
                 if member.leads.get().is_none() {
@@ -176,7 +176,7 @@ impl World {
 
     fn votes(&self, at: At, term: u64, end: usize) -> Answer {
         let member = self.member(at);
-        let waits = self.exec.now() - member.heard.get() < VOTED_AGAIN_AFTER
+        let waits = self.exec.now() - member.record_heartbeat.get() < VOTED_AGAIN_AFTER
             || member.leads.get().is_some_and(|_| self.leads_still(at));
         let votes = term > member.term.get() && !waits && end >= member.log_end.get();
         if votes {
@@ -204,8 +204,8 @@ impl World {
 
     /// A leader's messages to the others, until it leads no more.
     async fn beat(self: W, me: At, term: u64) {
-        let (member, begun) = (self.member(me), self.exec.now());
-        let is_new = || member.confirmed.get().is_none() && self.exec.now() - begun < LEADS_FOR;
+        let (member, started) = (self.member(me), self.exec.now());
+        let is_new = || member.confirmed.get().is_none() && self.exec.now() - started < LEADS_FOR;
         while member.leads.get() == Some(term) && (is_new() || self.leads_still(me)) {
             let asked = self.exec.now();
             let led = self.hear_of(me, term, self.group.len(), ANSWERED_WITHIN).await;
@@ -221,7 +221,7 @@ impl World {
         if member.leads.get() == Some(term) {
             self.note(|| format!("gateway {me} gives up its term {term}"));
             member.leads.set(None);
-            member.heard.set(self.exec.now());
+            member.record_heartbeat.set(self.exec.now());
         }
     }
 
@@ -266,7 +266,7 @@ impl World {
         member.term.set(term);
         member.leads.set(None);
         member.leader.set(Some(leader));
-        member.heard.set(self.exec.now());
+        member.record_heartbeat.set(self.exec.now());
         member.log_end.set(end);
         if applied > member.applied.get() {
             member.applied.set(applied);
@@ -285,9 +285,9 @@ impl World {
         let _turn = turns.lock(&()).await;
         let state = self.state_at(me);
         (*state).clone().apply(state.version + 1, command.clone())?;
-        let heard = self.hear_of(me, term, self.group.len() + 1, DECIDED_WITHIN).await;
+        let record_heartbeat = self.hear_of(me, term, self.group.len() + 1, DECIDED_WITHIN).await;
         let leads = gateway.member.leads.get() == Some(term) && self.group.term.get() == term;
-        if !heard || !leads {
+        if !record_heartbeat || !leads {
             if self.exec.percent(50) && self.group.term.get() == term {
                 *self.group.left_over.borrow_mut() = Some(command);
             }

@@ -29,7 +29,7 @@ impl World {
                 return;
             }
             let state = self.state_at(me);
-            if state.is_settled() && !state.needs_repair() {
+            if state.is_rebalance_complete() && !state.needs_repair() {
                 continue;
             }
             let news = (state.targets_changed, lives(&state));
@@ -68,12 +68,12 @@ impl World {
         let now = self.state_at(me);
         let settled = if self.is_broken(Broken::SettledTooEarly) {
             let repaired = now.targets().map(|n| (n.id.clone(), n.alive_since)).collect();
-            Command::Settled { placed, repaired }
+            Command::RebalanceComplete { placed, repaired }
         } else {
             if let Some(e) = failed.into_iter().next() {
                 return Err(e);
             }
-            rebalance::settled(&now, placed, &before)?
+            rebalance::completion(&now, placed, &before)?
         };
         self.propose(me, settled).await.map(drop)
     }

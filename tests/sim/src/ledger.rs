@@ -21,7 +21,7 @@ pub enum Kind {
 
 /// What a client was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Told {
+pub enum Observation {
     /// The write is acknowledged.
     Done,
     /// The read found this value.
@@ -36,7 +36,7 @@ pub enum Told {
 #[derive(Clone, Copy, Debug)]
 pub struct Act {
     pub kind: Kind,
-    pub told: Told,
+    pub observed: Observation,
     pub begin: Micros,
     pub end: Micros,
 }
@@ -80,7 +80,7 @@ impl Listing {
         let puts = || acts.iter().filter(is_put);
         let deletes = || acts.iter().filter(is_delete);
         let reached = |act: &&Act| act.begin < self.end;
-        let over = |act: &&Act| act.end < self.begin && act.told != Told::Nothing;
+        let over = |act: &&Act| act.end < self.begin && act.observed != Observation::Nothing;
         // A write was acknowledged before, and no removal can have come after it.
         let must = puts()
             .filter(over)
@@ -101,7 +101,7 @@ impl Listing {
 }
 
 fn effect_end(act: &Act) -> Micros {
-    if act.told == Told::Nothing { NEVER } else { act.end }
+    if act.observed == Observation::Nothing { NEVER } else { act.end }
 }
 
 /// A way in which the requests so far may have been done.
@@ -133,20 +133,23 @@ impl Way {
 pub fn linearize(acts: &[Act]) -> Result<(), String> {
     let read: HashSet<u64> = acts
         .iter()
-        .filter_map(|act| if let Told::Found(value) = act.told { Some(value) } else { None })
+        .filter_map(
+            |act| if let Observation::Found(value) = act.observed { Some(value) } else { None },
+        )
         .collect();
     let unseen = |act: &Act| {
-        act.told == Told::Nothing && matches!(act.kind, Kind::Put(value) if !read.contains(&value))
+        act.observed == Observation::Nothing
+            && matches!(act.kind, Kind::Put(value) if !read.contains(&value))
     };
     let matters = |act: &Act| match act.kind {
         Kind::Put(_) => true,
-        Kind::Get => act.told != Told::Nothing,
+        Kind::Get => act.observed != Observation::Nothing,
         Kind::Delete => true,
     };
     let mut moments: Vec<(Micros, bool, usize)> = Vec::new();
     for (at, act) in acts.iter().enumerate().filter(|(_, act)| matters(act)) {
         moments.push((act.begin, false, at));
-        if act.told != Told::Nothing {
+        if act.observed != Observation::Nothing {
             moments.push((act.end, true, at));
         }
     }
@@ -157,8 +160,8 @@ pub fn linearize(acts: &[Act]) -> Result<(), String> {
     for (_, answered, at) in moments {
         let act = &acts[at];
         if !answered {
-            match (act.kind, act.told) {
-                (Kind::Delete, Told::Nothing) => lost_deletes += 1,
+            match (act.kind, act.observed) {
+                (Kind::Delete, Observation::Nothing) => lost_deletes += 1,
                 _ if unseen(act) => lost_puts += 1,
                 _ => drop(open.insert(at)),
             }
@@ -174,7 +177,7 @@ pub fn linearize(acts: &[Act]) -> Result<(), String> {
     Ok(())
 }
 
-const DELETED: (Kind, Told) = (Kind::Delete, Told::Done);
+const DELETED: (Kind, Observation) = (Kind::Delete, Observation::Done);
 
 /// The ways that are left when a request is answered: it was done by now.
 fn answer(
@@ -205,7 +208,7 @@ fn answer(
             })
             .collect();
         if way.value.is_none() && way.lost_puts < lost_puts {
-            let found = |at: &&usize| (acts[**at].kind, acts[**at].told) == DELETED;
+            let found = |at: &&usize| (acts[**at].kind, acts[**at].observed) == DELETED;
             more.extend(open.iter().filter(found).filter(|at| !way.done.contains(at)).map(|&at| {
                 let mut done = way.done.clone();
                 done.insert(at);
@@ -223,16 +226,16 @@ fn answer(
 
 /// Whether a request may change what is there; all others read.
 fn writes(act: &Act) -> bool {
-    act.kind != Kind::Get && act.told != Told::Missing
+    act.kind != Kind::Get && act.observed != Observation::Missing
 }
 
 /// What is there after a request, if its answer fits what was there before.
 fn apply(act: &Act, value: Option<u64>) -> Option<Option<u64>> {
-    match (act.kind, act.told) {
+    match (act.kind, act.observed) {
         (Kind::Put(new), _) => Some(Some(new)),
-        (Kind::Get, Told::Found(found)) => (value == Some(found)).then_some(value),
+        (Kind::Get, Observation::Found(found)) => (value == Some(found)).then_some(value),
         (Kind::Get, _) => value.is_none().then_some(None),
-        (Kind::Delete, Told::Missing) => value.is_none().then_some(None),
+        (Kind::Delete, Observation::Missing) => value.is_none().then_some(None),
         (Kind::Delete, _) => value.is_some().then_some(None),
     }
 }
@@ -254,20 +257,20 @@ fn explain(acts: &[Act], act: &Act, before: &HashSet<Way>) -> String {
 mod tests {
     use super::*;
 
-    fn act(kind: Kind, told: Told, begin: Micros, end: Micros) -> Act {
-        Act { kind, told, begin, end }
+    fn act(kind: Kind, observed: Observation, begin: Micros, end: Micros) -> Act {
+        Act { kind, observed, begin, end }
     }
 
     fn put(value: u64, begin: Micros, end: Micros) -> Act {
-        act(Kind::Put(value), Told::Done, begin, end)
+        act(Kind::Put(value), Observation::Done, begin, end)
     }
 
     fn get(value: u64, begin: Micros, end: Micros) -> Act {
-        act(Kind::Get, Told::Found(value), begin, end)
+        act(Kind::Get, Observation::Found(value), begin, end)
     }
 
     fn missing(begin: Micros, end: Micros) -> Act {
-        act(Kind::Get, Told::Missing, begin, end)
+        act(Kind::Get, Observation::Missing, begin, end)
     }
 
     #[test]
@@ -286,14 +289,14 @@ mod tests {
 
     #[test]
     fn a_write_that_was_not_answered_may_be_done_late_but_only_once() {
-        let lost = act(Kind::Put(2), Told::Nothing, 11, 20);
+        let lost = act(Kind::Put(2), Observation::Nothing, 11, 20);
         let acts = [put(1, 0, 10), lost, get(1, 30, 31), get(2, 100, 101), get(2, 110, 111)];
         assert!(linearize(&acts).is_ok());
         let back = [put(1, 0, 10), lost, get(2, 30, 31), get(1, 40, 41)];
         assert!(linearize(&back).is_err());
-        let removed = [missing(1, 2), lost, act(Kind::Delete, Told::Done, 21, 25)];
+        let removed = [missing(1, 2), lost, act(Kind::Delete, Observation::Done, 21, 25)];
         assert!(linearize(&removed).is_ok());
-        let again = act(Kind::Delete, Told::Done, 26, 27);
+        let again = act(Kind::Delete, Observation::Done, 26, 27);
         assert!(linearize(&[&removed[..], &[again]].concat()).is_err());
         let twice = [lost, get(2, 30, 31), put(1, 40, 41), get(1, 42, 43), get(2, 50, 51)];
         assert!(linearize(&twice).is_err());
@@ -301,11 +304,11 @@ mod tests {
 
     #[test]
     fn each_delete_that_was_not_answered_explains_one_disappearance() {
-        let lost = act(Kind::Delete, Told::Nothing, 11, 20);
+        let lost = act(Kind::Delete, Observation::Nothing, 11, 20);
         assert!(linearize(&[put(1, 0, 10), lost, get(1, 21, 22), missing(30, 31)]).is_ok());
         let again = [put(1, 0, 10), lost, missing(30, 31), put(2, 40, 41), missing(50, 51)];
         assert!(linearize(&again).is_err());
-        let delete = act(Kind::Delete, Told::Done, 11, 20);
+        let delete = act(Kind::Delete, Observation::Done, 11, 20);
         assert!(linearize(&[put(1, 0, 10), delete, get(1, 30, 31)]).is_err(), "it comes back");
     }
 
@@ -324,9 +327,12 @@ mod tests {
     fn a_listing_has_what_must_be_there_and_nothing_that_cannot_be() {
         let keys = BTreeMap::from([
             ("kept".to_owned(), vec![put(1, 0, 10)]),
-            ("gone".to_owned(), vec![put(2, 0, 10), act(Kind::Delete, Told::Done, 11, 20)]),
+            ("gone".to_owned(), vec![put(2, 0, 10), act(Kind::Delete, Observation::Done, 11, 20)]),
             ("late".to_owned(), vec![put(3, 35, 60)]),
-            ("open".to_owned(), vec![put(4, 0, 10), act(Kind::Delete, Told::Nothing, 11, 20)]),
+            (
+                "open".to_owned(),
+                vec![put(4, 0, 10), act(Kind::Delete, Observation::Nothing, 11, 20)],
+            ),
         ]);
         let listed = |keys: &[&str]| Listing {
             begin: 30,

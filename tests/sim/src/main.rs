@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Some(seed) => seed..=seed,
         None => args.seeds.clone(),
     };
-    let (begun, mut done, mut failed, mut steps) = (Instant::now(), 0u64, 0u64, 0u64);
+    let (started, mut done, mut failed, mut steps) = (Instant::now(), 0u64, 0u64, 0u64);
     let mut slowest: f64 = 0.0;
     for seed in seeds {
         let outcome = run_and_tell(seed, args.broken, args.last);
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
             break;
         }
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     eprintln!(
         "{done} seeds, {failed} failed, {:.1} seeds a second, {} steps a seed, settled within {slowest:.1} s",
         done as f64 / seconds,

@@ -49,11 +49,11 @@ impl World {
         for node in others.into_iter().filter(|n| n.alive) {
             let (world, to, key) = (self.clone(), at_of(&node.id), key.clone());
             let version = state.version;
-            let told = async move {
+            let observed = async move {
                 world.caught_up(to, version).await?;
                 world.remove_older(to, &key, stamp).await
             };
-            self.call_within(ASKED_WITHIN, (at, to), told).await?;
+            self.call_within(ASKED_WITHIN, (at, to), observed).await?;
         }
         Ok(())
     }

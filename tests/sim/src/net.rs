@@ -55,9 +55,9 @@ impl World {
             delay += 200 * MS;
         }
         self.exec.sleep(delay).await;
-        let begun = self.exec.now();
+        let started = self.exec.now();
         while net.is_cut(from, to) {
-            if self.exec.now() - begun > BROKEN_AFTER {
+            if self.exec.now() - started > BROKEN_AFTER {
                 return false;
             }
             self.exec.sleep(self.exec.between(50 * MS, 300 * MS)).await;

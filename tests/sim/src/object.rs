@@ -113,7 +113,7 @@ impl World {
         let info = self.info(at, &key)?;
         let state = self.target(at).map();
         let stands = self.has_lease(at)
-            && placement::standby(&state, &info, &key.1).is_some_and(|n| at_of(&n.id) == at);
+            && placement::hedge_target(&state, &info, &key.1).is_some_and(|n| at_of(&n.id) == at);
         let record = self.target(at).get(&key).filter(|_| stands);
         let record = record.ok_or_else(|| Error::unavailable("this target does not stand in"))?;
         self.moment().await;
@@ -163,7 +163,7 @@ impl World {
             self.tell_others(at, &info, &key, News::Removed(stamp)).await?;
         }
         let others = match here {
-            Some(_) => self.who_may_know(at, &info, &key),
+            Some(_) => self.lookup_peers(at, &info, &key),
             None => self.who_has_what_is_missing(at, &info, &key)?,
         };
         if others.is_empty() && !info.has_copies() {
@@ -194,27 +194,27 @@ impl World {
         }
         let last = here.map(|record| record.stamp).max(there).max(gone);
         let stamp = last.unwrap_or_default().next(state.version);
-        let noted = !state.is_calm();
+        let noted = !state.is_quiescent();
         if noted {
             self.bury(at, &key, stamp).await;
         }
         self.unsettle(at, &info, &key, Some(stamp));
         self.remove(at, &key).await;
         self.acknowledge(at, &info, &key, News::Removed(stamp), guard).await?;
-        if !noted && !target.map().is_calm() {
+        if !noted && !target.map().is_quiescent() {
             // Somebody went away just now and may not have heard.
             self.bury(at, &key, stamp).await;
         }
         Ok(true)
     }
 
-    fn who_may_know(&self, at: At, info: &BucketInfo, key: &Key) -> Vec<Node> {
+    fn lookup_peers(&self, at: At, info: &BucketInfo, key: &Key) -> Vec<Node> {
         let (target, state) = (self.target(at), self.target(at).map());
-        native::who_may_know(&state, info, &key.1, &target.id).into_iter().cloned().collect()
+        native::lookup_peers(&state, info, &key.1, &target.id).into_iter().cloned().collect()
     }
 
     fn who_has_what_is_missing(&self, at: At, info: &BucketInfo, key: &Key) -> Result<Vec<Node>> {
-        let (target, mut others) = (self.target(at), self.who_may_know(at, info, key));
+        let (target, mut others) = (self.target(at), self.lookup_peers(at, info, key));
         let lost = target.may_have_lost() && !self.is_broken(Broken::LossForgotten);
         if info.has_copies() && others.is_empty() && lost {
             let state = target.map();
@@ -271,11 +271,11 @@ impl World {
             if look.as_ref().is_ok_and(|look| look.there < removed && look.there.is_some()) {
                 let (world, to, key) = (self.clone(), at_of(&node.id), key.clone());
                 let version = self.target(at).map().version;
-                let told = async move {
+                let observed = async move {
                     world.caught_up(to, version).await?;
                     world.remove_older(to, &key, stamp).await
                 };
-                self.call_within(ASKED_WITHIN, (at, to), told).await?;
+                self.call_within(ASKED_WITHIN, (at, to), observed).await?;
             }
         }
         Ok(())
@@ -296,7 +296,7 @@ impl World {
                 None => return Ok(None),
             }
         }
-        let others = self.who_may_know(at, info, key);
+        let others = self.lookup_peers(at, info, key);
         let (there, removed) = self.told_by(at, key, others, false).await?;
         let newest = there.as_ref().map(|(_, stamp)| *stamp);
         if let Some(removed) = removed.filter(|r| *r > record.stamp && newest < Some(*r)) {

@@ -108,7 +108,7 @@ fn safety(world: &W) -> Option<String> {
 
 fn liveness(world: &W, settled_after: &mut Micros) -> Option<String> {
     world.heal_all();
-    let begun = world.exec.now();
+    let started = world.exec.now();
     loop {
         if let Some(why) = go_on(world, world.exec.now() + SECOND) {
             return Some(why);
@@ -117,17 +117,17 @@ fn liveness(world: &W, settled_after: &mut Micros) -> Option<String> {
         if unrest.is_none() {
             break;
         }
-        if world.exec.now() - begun > world.plan.liveness {
+        if world.exec.now() - started > world.plan.liveness {
             let limit = world.plan.liveness / SECOND;
             let what = unrest.unwrap_or_default();
             return Some(format!("{limit} s after the last fault {what}"));
         }
     }
-    *settled_after = world.exec.now() - begun;
+    *settled_after = world.exec.now() - started;
     // Who reads tells the others what a writer that gave up did not.
     let read = std::rc::Rc::new(std::cell::RefCell::new(None));
-    let (told, reader) = (read.clone(), world.clone());
-    world.exec.spawn(CLIENTS, async move { *told.borrow_mut() = Some(reader.read_all().await) });
+    let (outcome, reader) = (read.clone(), world.clone());
+    world.exec.spawn(CLIENTS, async move { *outcome.borrow_mut() = Some(reader.read_all().await) });
     let version = world.group.newest().version;
     if let Some(why) = go_on(world, world.exec.now() + STABLE) {
         return Some(why);
@@ -150,7 +150,7 @@ fn liveness(world: &W, settled_after: &mut Micros) -> Option<String> {
 /// What has not settled.
 fn unrest(world: &World) -> Option<String> {
     let state = world.group.newest();
-    if !state.is_settled() {
+    if !state.is_rebalance_complete() {
         return Some("objects still move".to_owned());
     }
     let away = |target: &&Target| {

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use crate::ledger::{Act, Kind, Ledger, Listing, Told};
+use crate::ledger::{Act, Kind, Ledger, Listing, Observation};
 use crate::target::Key;
 use crate::world::World;
 
@@ -27,7 +27,7 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Default)]
 struct Kept {
     /// Changes that were begun.
-    begun: u64,
+    started: u64,
     /// Removals that may still be done, and how many changes had begun when the last was answered.
     deletes: u64,
     deleted: u64,
@@ -51,31 +51,31 @@ impl Seen {
     pub(crate) fn begins(&self, key: &Key, removes: bool) -> u64 {
         let mut all = self.kept.borrow_mut();
         let kept = all.entry(key.clone()).or_default();
-        kept.begun += 1;
+        kept.started += 1;
         kept.deletes += u64::from(removes);
         kept.value = None;
-        kept.begun
+        kept.started
     }
 
     /// A client has its answer, or gave up.
-    pub(crate) fn answered(&self, key: &Key, act: Act, begun: u64) {
+    pub(crate) fn answered(&self, key: &Key, act: Act, started: u64) {
         self.acts.set(self.acts.get() + 1);
-        if act.told != Told::Nothing {
+        if act.observed != Observation::Nothing {
             self.answered.set(self.answered.get() + 1);
         }
-        if let (Kind::Put(value), Told::Done) = (act.kind, act.told)
+        if let (Kind::Put(value), Observation::Done) = (act.kind, act.observed)
             && let Some(kept) = self.kept.borrow_mut().get_mut(key)
-            && (kept.begun, kept.deletes) == (begun, 0)
-            && begun > kept.deleted
+            && (kept.started, kept.deletes) == (started, 0)
+            && started > kept.deleted
         {
-            kept.value = Some((value, begun));
+            kept.value = Some((value, started));
         }
         if act.kind == Kind::Delete
-            && act.told != Told::Nothing
+            && act.observed != Observation::Nothing
             && let Some(kept) = self.kept.borrow_mut().get_mut(key)
         {
             kept.deletes -= 1;
-            kept.deleted = kept.begun;
+            kept.deleted = kept.started;
         }
         let mut ledgers = self.ledgers.borrow_mut();
         let ledger = ledgers.entry(key.0).or_default();

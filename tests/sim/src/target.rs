@@ -17,10 +17,10 @@ use crate::gateway::{Reply, Report, join_of};
 use crate::world::{At, W, World, id_of};
 
 const ANSWERED_WITHIN: Micros = 2 * SECOND;
-const KNOCK_AGAIN: Micros = 100 * MS;
+const JOIN_RETRY_INTERVAL: Micros = 100 * MS;
 const REPORT_AGAIN: Micros = 200 * MS;
 const LEFT_WITHIN: Micros = 3 * SECOND;
-const LINGERS: Micros = 300 * MS;
+const LEAVE_GRACE: Micros = 300 * MS;
 
 /// Number of a bucket, name of an object in it.
 pub(crate) type Key = (usize, String);
@@ -188,7 +188,7 @@ impl World {
                 true => Report::Beat { id: target.id.clone(), version: target.map().version },
                 false => Report::Join(join_of(at)),
             };
-            let mut pause = if joined.get() { REPORT_AGAIN } else { KNOCK_AGAIN };
+            let mut pause = if joined.get() { REPORT_AGAIN } else { JOIN_RETRY_INTERVAL };
             match self.say(at, gateway, report, ANSWERED_WITHIN).await {
                 Ok(reply) => {
                     joined.set(!reply.unknown);
@@ -196,7 +196,7 @@ impl World {
                     // Only now: the lease is for who acts by the state that came with it.
                     if reply.lease {
                         pause = HEARTBEAT_MS * MS;
-                        self.heard(at, reported, &reply);
+                        self.record_heartbeat(at, reported, &reply);
                     }
                 }
                 Err(_) => gateway = (gateway + 1) % self.gateways.len(),
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    fn heard(&self, at: At, reported: Micros, reply: &Reply) {
+    fn record_heartbeat(&self, at: At, reported: Micros, reply: &Reply) {
         let target = self.target(at);
         let since = match self.is_broken(Broken::LeaseFromTheAnswer) {
             true => self.exec.now(),
@@ -241,7 +241,7 @@ impl World {
             let leave = Report::Leave(LeaveRequest { id: id(), yields, since, instance: 0 });
             if let Ok(reply) = self.say(at, gateway, leave, LEFT_WITHIN).await {
                 self.target(at).offer(&reply.state);
-                self.exec.sleep(LINGERS).await;
+                self.exec.sleep(LEAVE_GRACE).await;
             }
         }
     }

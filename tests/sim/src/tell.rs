@@ -1,5 +1,5 @@
 //! What became of an object, told to all who have to hear of it, step by step as the target's object
-//! service does it. Who that is, is decided by the real [`native::audience`].
+//! service does it. Who that is, is decided by the real [`native::replica_set`].
 
 use std::collections::BTreeSet;
 
@@ -62,16 +62,16 @@ impl World {
         }
         let lost = match self.tell(at, info, key, news).await {
             Err(e) if e.code == ErrorCode::WrongOwner => for_others(e),
-            told => return told,
+            observed => return observed,
         };
         drop(guard);
-        let begun = self.exec.now();
+        let started = self.exec.now();
         loop {
             self.leased(at).await?;
             match self.pass_on(at, info, key, news).await {
                 Ok(true) => break,
                 Ok(false) => return Err(lost),
-                Err(_) if self.exec.now() - begun > HEARD_WITHIN => return Err(lost),
+                Err(_) if self.exec.now() - started > HEARD_WITHIN => return Err(lost),
                 Err(_) => self.exec.sleep(AGAIN_AFTER).await,
             }
         }
@@ -105,7 +105,7 @@ impl World {
                 }
             }
             News::Removed(stamp) => {
-                if !state.is_calm() {
+                if !state.is_quiescent() {
                     let _guard = target.process().locks.lock(key).await;
                     if target.tombstone(key) < Some(stamp) {
                         self.bury(at, key, stamp).await;
@@ -117,17 +117,17 @@ impl World {
         let owner_at = at_of(&owner);
         let (stamp, by) = (news.stamp(), Some(owner));
         let request = CopyRequest { stamp, by, written, ..CopyRequest::new(&info.bucket, &key.1) };
-        let audience = native::audience(&state, info, &key.1, &target.id);
-        let told = audience.all.into_iter().map(|node| {
+        let replica_set = native::replica_set(&state, info, &key.1, &target.id);
+        let observed = replica_set.all.into_iter().map(|node| {
             let (world, key, version) = (self.clone(), key.clone(), state.version);
             let (to, request) = (at_of(&node.id), request.clone());
-            let told = async move {
+            let observed = async move {
                 world.caught_up(to, version).await?;
                 world.overtaken(to, &key, &request).await
             };
-            self.call_within(ASKED_WITHIN, (at, to), told)
+            self.call_within(ASKED_WITHIN, (at, to), observed)
         });
-        try_join_all(told).await?;
+        try_join_all(observed).await?;
         let News::Removed(stamp) = news else { return Ok(true) };
         // Whether it was removed here, or there, or twice, nobody can tell who finds it changed since.
         let (world, key, to) = (self.clone(), key.clone(), owner_at);
@@ -136,7 +136,7 @@ impl World {
     }
 
     async fn tell(self: &W, at: At, info: &BucketInfo, key: &Key, news: News) -> Result<()> {
-        let (begun, mut know) = (self.exec.now(), BTreeSet::new());
+        let (started, mut know) = (self.exec.now(), BTreeSet::new());
         let me = self.target(at).id.clone();
         loop {
             let state = match info.has_copies() {
@@ -146,21 +146,21 @@ impl World {
                     self.target(at).map()
                 }
             };
-            let audience = native::audience(&state, info, &key.1, &me);
-            let others = audience.all.iter().filter(|n| !know.contains(&n.id));
-            let told = others.map(async |node| {
-                let has_copy = audience.holders.iter().any(|holder| holder.id == node.id);
+            let replica_set = native::replica_set(&state, info, &key.1, &me);
+            let others = replica_set.all.iter().filter(|n| !know.contains(&n.id));
+            let observed = others.map(async |node| {
+                let has_copy = replica_set.holders.iter().any(|holder| holder.id == node.id);
                 let tell = self.tell_one(at, at_of(&node.id), info, key, news, has_copy);
-                let told = match select(Box::pin(tell), Box::pin(self.death_of(at, &node.id))).await
-                {
-                    Either::Left((told, _)) => Some(told),
-                    Either::Right(_) => None,
-                };
-                (node.id.clone(), told)
+                let observed =
+                    match select(Box::pin(tell), Box::pin(self.death_of(at, &node.id))).await {
+                        Either::Left((observed, _)) => Some(observed),
+                        Either::Right(_) => None,
+                    };
+                (node.id.clone(), observed)
             });
             let (mut failed, mut died) = (None, false);
-            for (id, told) in join_all(told).await {
-                match told {
+            for (id, observed) in join_all(observed).await {
+                match observed {
                     Some(Ok(())) => drop(know.insert(id)),
                     Some(Err(e)) => failed = Some(e),
                     None => died = true,
@@ -172,7 +172,7 @@ impl World {
                     self.target(at).process().unsettled.borrow_mut().remove(key);
                     return Ok(());
                 }
-                Some(e) if self.exec.now() - begun > HEARD_WITHIN => {
+                Some(e) if self.exec.now() - started > HEARD_WITHIN => {
                     return Err(Error::unavailable(e.message));
                 }
                 Some(_) => self.exec.sleep(AGAIN_AFTER).await,
@@ -199,11 +199,11 @@ impl World {
         let by = info.has_copies().then(|| self.target(at).id.clone());
         let request = CopyRequest { stamp, by, written, ..CopyRequest::new(&info.bucket, &key.1) };
         let (world, key, version) = (self.clone(), key.clone(), self.target(at).map().version);
-        let told = async move {
+        let observed = async move {
             world.caught_up(to, version).await?;
             world.overtaken(to, &key, &request).await
         };
-        self.call_within(ASKED_WITHIN, (at, to), told).await
+        self.call_within(ASKED_WITHIN, (at, to), observed).await
     }
 
     /// Before an object is shown: waits for the writer that is at work, and tells the others what one

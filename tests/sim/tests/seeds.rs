@@ -15,12 +15,15 @@ const FOUND_WITHIN: u64 = 2_500;
 #[test]
 fn hundreds_of_seeds_keep_all_rules() {
     for seed in 1..=SEEDS {
-        let outcome = run(seed, None);
-        if let Some(failure) = outcome.failure {
+        let observed = run(seed, None);
+        if let Some(failure) = observed.failure {
             let (why, events) = (failure.why, failure.last_events.join("\n"));
             panic!("`make sim SEED={seed}` at step {}: {why}\n{events}", failure.step);
         }
-        assert!(outcome.requests > 0 && outcome.answered > 0, "seed {seed}: nobody asked anything");
+        assert!(
+            observed.requests > 0 && observed.answered > 0,
+            "seed {seed}: nobody asked anything"
+        );
     }
 }
 

@@ -12,9 +12,9 @@ use forebay_tests::ledger::{Kind, Micros};
 use forebay_tests::load::Sample;
 use forebay_tests::{LabCluster, Shape, http, wait};
 
-use super::{SECOND, Scene};
+use super::{Fixture, SECOND};
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Status of a bucket's creation, and whether the answer says when to come again; 0: no answer.
 fn create(gateway: &LabNode, bucket: &str) -> (u16, bool) {
@@ -60,9 +60,9 @@ fn second_leader(cluster: &LabCluster, stop: &AtomicBool) -> Option<String> {
 
 /// Makes buckets through a gateway until one is made; how long that took.
 fn until_created(gateway: &LabNode, bucket: &str) -> Duration {
-    let begun = Instant::now();
-    wait::until("a bucket can be made", SOON, || matches!(create(gateway, bucket).0, 200 | 409));
-    begun.elapsed()
+    let started = Instant::now();
+    wait::until("a bucket can be made", TIMEOUT, || matches!(create(gateway, bucket).0, 200 | 409));
+    started.elapsed()
 }
 
 fn others(cluster: &LabCluster, but: usize) -> Vec<usize> {
@@ -76,8 +76,8 @@ fn micros(time: Duration) -> Micros {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_04_the_death_of_the_leader_fails_nothing_that_goes_through_others() {
-    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
-    let cluster = &scene.cluster;
+    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+    let cluster = &fixture.cluster;
     let leader = tokio::task::block_in_place(|| cluster.leader());
     let left = others(cluster, leader);
     let (made, resumed, fault) = tokio::task::block_in_place(|| {
@@ -85,33 +85,33 @@ async fn row_04_the_death_of_the_leader_fails_nothing_that_goes_through_others()
         for bucket in &made {
             assert_eq!(create(&cluster.gateways[leader], bucket).0, 200);
         }
-        let fault = scene.load.now();
+        let fault = fixture.load.now();
         cluster.kill9(&cluster.gateways[leader]);
         (made, until_created(&cluster.gateways[left[0]], "after"), fault)
     });
-    scene.until_quarter(3).await;
+    fixture.until_quarter(3).await;
     tokio::task::block_in_place(|| {
         cluster.start_node(&cluster.gateways[leader]);
         for bucket in made.iter().map(String::as_str).chain(["after"]) {
             assert!(cluster.gateways.iter().all(|gateway| knows(gateway, bucket)), "{bucket}");
         }
     });
-    let story = scene.end().await;
+    let scenario = fixture.end().await;
     let through_others: Vec<Sample> =
-        story.samples.iter().filter(|sample| sample.via != leader).cloned().collect();
-    let mut figures = story.figures("4 the leader is killed", fault);
-    figures.add_service("others", &through_others, &(fault..story.end));
+        scenario.samples.iter().filter(|sample| sample.via != leader).cloned().collect();
+    let mut figures = scenario.figures("4 the leader is killed", fault);
+    figures.add_service("others", &through_others, &(fault..scenario.end));
     figures.add_seconds("buckets again after s", micros(resumed));
     figures.write();
     // A machine that is busy with other work may elect for longer than the leases of targets last.
-    assert!(success(&through_others, &(fault..story.end)) > 95.0);
+    assert!(success(&through_others, &(fault..scenario.end)) > 95.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_05_a_minority_acknowledges_nothing_after_its_lease_and_heals_by_itself() {
-    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
-    let cluster = &scene.cluster;
+    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+    let cluster = &fixture.cluster;
     let leader = tokio::task::block_in_place(|| cluster.leader());
     let victim = &cluster.targets[0];
     let minority = [cluster.gateways[leader].at, victim.at];
@@ -122,17 +122,17 @@ async fn row_05_a_minority_acknowledges_nothing_after_its_lease_and_heals_by_its
         let (cluster, stop) = (cluster.clone(), stop.clone());
         move || second_leader(&cluster, &stop)
     });
-    let fault = scene.load.now();
+    let fault = fixture.load.now();
     let resumed = tokio::task::block_in_place(|| {
         cluster.lab.cut(&minority, &majority);
         until_created(&cluster.gateways[others(cluster, leader)[0]], "by-majority")
     });
     let old = &cluster.gateways[leader];
     let (mut refusals, mut attempt) = (0, 0);
-    while scene.load.now() < fault + 2 * SECOND {
+    while fixture.load.now() < fault + 2 * SECOND {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    while scene.load.now() < (micros(super::length()) * 3 / 4).max(fault + 5 * SECOND) {
+    while fixture.load.now() < (micros(super::length()) * 3 / 4).max(fault + 5 * SECOND) {
         attempt += 1;
         let (status, comes_again) =
             tokio::task::block_in_place(|| create(old, &format!("by-minority-{attempt}")));
@@ -140,33 +140,33 @@ async fn row_05_a_minority_acknowledges_nothing_after_its_lease_and_heals_by_its
         refusals += 1;
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
-    let healed = scene.load.now();
+    let healed = fixture.load.now();
     let heal = tokio::task::block_in_place(|| {
-        let begun = Instant::now();
+        let started = Instant::now();
         cluster.lab.heal();
-        wait::until("all are one cluster again", SOON, || {
+        wait::until("all are one cluster again", TIMEOUT, || {
             let maps: Vec<_> = cluster.gateways.iter().map(|g| cluster.map_of(g)).collect();
             let first = maps[0].as_ref().map(|map| &map.primary);
             maps.iter().all(|map| map.as_ref().map(|map| &map.primary) == first)
                 && first.is_some()
                 && knows(old, "by-majority")
         });
-        let heal = begun.elapsed();
+        let heal = started.elapsed();
         assert!(!knows(&cluster.gateways[0], "by-minority-1"));
         cluster.is_in(victim);
         heal
     });
     stop.store(true, Ordering::SeqCst);
     let second = watch.join().unwrap();
-    let story = scene.end().await;
-    let address = http::split(&story.cluster.targets[0].url).0.to_owned();
-    let late: Vec<&Sample> = story
+    let scenario = fixture.end().await;
+    let address = http::split(&scenario.cluster.targets[0].url).0.to_owned();
+    let late: Vec<&Sample> = scenario
         .samples
         .iter()
         .filter(|s| s.by == address && s.kind != Kind::Get && (200..300).contains(&s.status))
         .filter(|s| s.begin > fault + 2 * SECOND && s.end < healed)
         .collect();
-    let mut figures = story.figures("5 the leader and a target are cut off", fault);
+    let mut figures = scenario.figures("5 the leader and a target are cut off", fault);
     figures.add_seconds("buckets again after s", micros(resumed));
     figures.add("refused by the minority", refusals);
     figures.add("writes by the minority after 2 s", late.len());
@@ -174,12 +174,12 @@ async fn row_05_a_minority_acknowledges_nothing_after_its_lease_and_heals_by_its
     figures.write();
     assert_eq!(second, None, "two gateways led at once");
     assert!(late.is_empty(), "the cut-off target acknowledged {:?}", late.first());
-    assert!(success(&story.samples, &(0..story.end)) > 40.0);
+    assert!(success(&scenario.samples, &(0..scenario.end)) > 40.0);
 }
 
 /// The state of the cluster as a gateway has it, once all three have the same.
 fn same_state(cluster: &LabCluster) {
-    wait::until("all gateways have the same state", SOON, || {
+    wait::until("all gateways have the same state", TIMEOUT, || {
         let states: Vec<_> =
             cluster.gateways.iter().map(|g| cluster.map_of(g).map(|map| map.state)).collect();
         states[0].is_some() && states.iter().all(|state| *state == states[0])
@@ -189,9 +189,9 @@ fn same_state(cluster: &LabCluster) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_19_a_gateway_that_loses_its_disk_under_changes_gets_all_of_them_again() {
-    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
-    let cluster = scene.cluster.clone();
-    let fault = scene.load.now();
+    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+    let cluster = fixture.cluster.clone();
+    let fault = fixture.load.now();
     let stop = Arc::new(AtomicBool::new(false));
     let changes = std::thread::spawn({
         let (cluster, stop) = (cluster.clone(), stop.clone());
@@ -216,17 +216,17 @@ async fn row_19_a_gateway_that_loses_its_disk_under_changes_gets_all_of_them_aga
         cluster.kill9(&cluster.gateways[lost]);
         std::fs::remove_dir_all(cluster.home(&cluster.gateways[lost]).join("state")).unwrap();
         std::fs::create_dir(cluster.home(&cluster.gateways[lost]).join("state")).unwrap();
-        let begun = Instant::now();
+        let started = Instant::now();
         cluster.start_node(&cluster.gateways[lost]);
         same_history(&cluster, lost);
-        let recovered = begun.elapsed();
+        let recovered = started.elapsed();
         // With the one that came back empty, two are a majority.
         cluster.kill9(&cluster.gateways[leader]);
         until_created(&cluster.gateways[lost], "by-the-two");
         cluster.start_node(&cluster.gateways[leader]);
         (lost, recovered)
     });
-    scene.until_quarter(4).await;
+    fixture.until_quarter(4).await;
     stop.store(true, Ordering::SeqCst);
     let made = changes.join().unwrap();
     tokio::task::block_in_place(|| {
@@ -236,8 +236,8 @@ async fn row_19_a_gateway_that_loses_its_disk_under_changes_gets_all_of_them_aga
         let missing: Vec<&String> = made.iter().filter(|name| !kept(name)).collect();
         assert!(missing.is_empty(), "{} of {} are lost: {missing:?}", missing.len(), made.len());
     });
-    let story = scene.end().await;
-    let mut figures = story.figures("19 a gateway loses its metadata", fault);
+    let scenario = fixture.end().await;
+    let mut figures = scenario.figures("19 a gateway loses its metadata", fault);
     figures.add("changes meanwhile", made.len());
     figures.add_seconds("it has all again after s", micros(recovered));
     figures.write();
@@ -247,7 +247,7 @@ async fn row_19_a_gateway_that_loses_its_disk_under_changes_gets_all_of_them_aga
 /// Waits until a gateway has caught up with what another one had.
 fn same_history(cluster: &LabCluster, gateway: usize) {
     let version = cluster.map().state.version;
-    wait::until("it has what the others had", SOON, || {
+    wait::until("it has what the others had", TIMEOUT, || {
         cluster.map_of(&cluster.gateways[gateway]).is_some_and(|map| map.state.version >= version)
     });
 }

@@ -114,7 +114,7 @@ async fn row_18_large_objects_and_batches_fit_into_little_memory() {
     tokio::task::block_in_place(|| cluster.start_all(2));
     let pids: Vec<u32> = cluster.targets.iter().map(|t| t.pid()).collect();
     let bucket = cluster.bucket("large", 1).await;
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     tokio::task::block_in_place(|| {
         let url = owner_url(&cluster, "PUT", "large/object");
         let length = format!("content-length: {}\r\n", pieces * MIB);
@@ -124,7 +124,7 @@ async fn row_18_large_objects_and_batches_fit_into_little_memory() {
         }
         assert_eq!(head(&mut to).0, 200);
     });
-    let written = begun.elapsed();
+    let written = started.elapsed();
     tokio::task::block_in_place(|| {
         let mut from = connect(&owner_url(&cluster, "GET", "large/object"), "GET", "");
         let (status, text) = head(&mut from);
@@ -135,7 +135,7 @@ async fn row_18_large_objects_and_batches_fit_into_little_memory() {
             assert_same("a piece", &bytes, &piece(number));
         }
     });
-    let read = begun.elapsed() - written;
+    let read = started.elapsed() - written;
     let client = cluster.client(PATIENT);
     let small = names(1000);
     for name in &small {
@@ -145,7 +145,7 @@ async fn row_18_large_objects_and_batches_fit_into_little_memory() {
     let entry = |name: &&String| BatchEntry::whole(0, ObjectName::new(name.as_str()).unwrap());
     let entries = asked.iter().map(entry).collect();
     let request = BatchRequest { buckets: vec![bucket], entries, ordered: true };
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let mut stream = client.batch(&request).unwrap();
     let mut next = 0;
     while let Some(item) = stream.next().await {
@@ -153,7 +153,7 @@ async fn row_18_large_objects_and_batches_fit_into_little_memory() {
         assert_same(asked[next], &item.result.unwrap(), &content(asked[next], 4000));
         next += 1;
     }
-    let batch = begun.elapsed();
+    let batch = started.elapsed();
     assert_eq!(next, asked.len(), "every entry");
     let mut figures = Figures::of("18 512 MiB of memory for each target");
     figures.add("GiB in one object", pieces / 1024);

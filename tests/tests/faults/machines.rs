@@ -9,9 +9,9 @@ use forebay_tests::ledger::Micros;
 use forebay_tests::loop_disk::LoopDisk;
 use forebay_tests::{LabCluster, Shape, http, wait};
 
-use super::{SECOND, Scene};
+use super::{Fixture, SECOND};
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Where packages put the library that shifts a process's clock.
 const FAKETIME: [&str; 3] = [
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
@@ -38,35 +38,35 @@ async fn row_10_a_dead_disk_is_noticed_and_another_in_its_place_is_used_without_
     let at = cluster.disks(&cluster.targets[0], 2).remove(1);
     let Some(disk) = LoopDisk::mount(cluster.dir().join("disk.img"), &at) else { return };
     tokio::task::block_in_place(|| cluster.start_all(4));
-    let Some(scene) = Scene::quiet_on(cluster, 2).await else { return };
-    let target = &scene.cluster.targets[0];
-    let fault = scene.load.now();
+    let Some(fixture) = Fixture::quiet_on(cluster, 2).await else { return };
+    let target = &fixture.cluster.targets[0];
+    let fault = fixture.load.now();
     let noticed = tokio::task::block_in_place(|| {
-        let begun = Instant::now();
+        let started = Instant::now();
         disk.cut();
-        wait::until("the disk is out of use", SOON, || disks(target, "in_use") == 1.0);
-        begun.elapsed()
+        wait::until("the disk is out of use", TIMEOUT, || disks(target, "in_use") == 1.0);
+        started.elapsed()
     });
-    scene.until_quarter(2).await;
-    let replaced = scene.load.now();
+    fixture.until_quarter(2).await;
+    let replaced = fixture.load.now();
     let back = tokio::task::block_in_place(|| {
-        let begun = Instant::now();
+        let started = Instant::now();
         disk.replace();
-        wait::until("the new disk is in use", SOON, || disks(target, "in_use") == 2.0);
-        begun.elapsed()
+        wait::until("the new disk is in use", TIMEOUT, || disks(target, "in_use") == 2.0);
+        started.elapsed()
     });
-    let story = scene.end().await;
-    let mut figures = story.figures("10 a disk dies and is replaced", fault);
+    let scenario = fixture.end().await;
+    let mut figures = scenario.figures("10 a disk dies and is replaced", fault);
     figures.add_seconds("noticed after s", micros(noticed));
     figures.add_seconds("new one in use after s", micros(back));
-    figures.add_service("without the disk", &story.samples, &(fault..replaced));
-    let (own, others) = story.by_owner(0);
+    figures.add_service("without the disk", &scenario.samples, &(fault..replaced));
+    let (own, others) = scenario.by_owner(0);
     let (reads, writes) = super::gaps(&own, &(fault..replaced));
     figures.add_seconds("gap of its reads s", reads);
     figures.add_seconds("gap of its writes s", writes);
     figures.add_service("others", &others, &(fault..replaced));
     figures.write();
-    drop(story);
+    drop(scenario);
     drop(disk);
 }
 
@@ -100,25 +100,25 @@ async fn row_16_clocks_that_jump_break_no_rule() {
     cluster.gateways[0].run_behind(with_clock(library, &files[0]));
     cluster.targets[0].run_behind(with_clock(library, &files[1]));
     tokio::task::block_in_place(|| cluster.start_all(4));
-    let Some(scene) = Scene::quiet_on(cluster, 2).await else { return };
+    let Some(fixture) = Fixture::quiet_on(cluster, 2).await else { return };
     set(["+10s", "-10s"]);
-    scene.until_quarter(2).await;
-    let fault = scene.load.now();
+    fixture.until_quarter(2).await;
+    let fault = fixture.load.now();
     // Nobody believes the signatures of a node whose clock is a day off: it is as if cut off.
     set(["-1d", "+1d"]);
     tokio::time::sleep(super::length() / 8).await;
     set(["+1d", "-1d"]);
     tokio::time::sleep(super::length() / 8).await;
     set(["+0", "+0"]);
-    let right = scene.load.now();
+    let right = fixture.load.now();
     tokio::task::block_in_place(|| {
-        scene.cluster.is_in(&scene.cluster.gateways[0]);
-        scene.cluster.is_in(&scene.cluster.targets[0]);
+        fixture.cluster.is_in(&fixture.cluster.gateways[0]);
+        fixture.cluster.is_in(&fixture.cluster.targets[0]);
     });
-    let healed = scene.load.now();
-    let story = scene.end().await;
-    let mut figures = story.figures("16 clocks jump by a day", fault);
+    let healed = fixture.load.now();
+    let scenario = fixture.end().await;
+    let mut figures = scenario.figures("16 clocks jump by a day", fault);
     figures.add_seconds("heal s", healed - right);
     figures.write();
-    assert!(success(&story.samples, &(SECOND..fault - SECOND)) > 95.0, "seconds do no harm");
+    assert!(success(&scenario.samples, &(SECOND..fault - SECOND)) > 95.0, "seconds do no harm");
 }

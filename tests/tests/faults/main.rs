@@ -38,14 +38,14 @@ fn length() -> Duration {
 }
 
 /// A cluster under load.
-struct Scene {
+struct Fixture {
     cluster: Arc<LabCluster>,
     bucket: Bucket,
     load: Load,
     watch: Watch,
 }
 
-impl Scene {
+impl Fixture {
     /// With a bucket of so many copies, and the load as it is without a fault for a quarter of the
     /// time. `None`: not here.
     async fn quiet(shape: &Shape, copies: u32) -> Option<Self> {
@@ -77,7 +77,7 @@ impl Scene {
     }
 
     /// Ends the load once the cluster is whole again, and checks its history.
-    async fn end(self) -> Story {
+    async fn end(self) -> Scenario {
         self.until_quarter(4).await;
         let end = self.load.now();
         let client = self.cluster.client(PATIENT);
@@ -87,7 +87,7 @@ impl Scene {
         let first = violations.first().cloned().unwrap_or_default();
         assert!(violations.is_empty(), "{} violations; the first: {first}", violations.len());
         assert!(!ledger.listings.is_empty(), "it was listed");
-        Story { cluster: self.cluster, bucket: self.bucket, samples, own, seen, end }
+        Scenario { cluster: self.cluster, bucket: self.bucket, samples, own, seen, end }
     }
 }
 
@@ -97,7 +97,7 @@ fn seed() -> u64 {
 }
 
 /// A load that is over, and whose history was right.
-struct Story {
+struct Scenario {
     cluster: Arc<LabCluster>,
     bucket: Bucket,
     samples: Vec<Sample>,
@@ -108,7 +108,7 @@ struct Story {
     end: Micros,
 }
 
-impl Story {
+impl Scenario {
     /// Positions of the targets that hold an object.
     fn holders(&self, state: &ClusterState, key: &str) -> Vec<usize> {
         let info = state.bucket(&self.bucket).unwrap();

@@ -8,7 +8,7 @@ use forebay_tests::data::content;
 use forebay_tests::figures::{percentile, success};
 use forebay_tests::{LabCluster, Shape, cluster};
 
-use super::{SECOND, Scene};
+use super::{Fixture, SECOND};
 
 /// Objects a second that are put before the load begins, if the time allows.
 const FILLERS: usize = 24;
@@ -42,34 +42,34 @@ async fn row_03_a_fifth_target_gets_a_fifth_of_the_copies_and_nobody_notices() {
     let Some(cluster) = tokio::task::block_in_place(|| LabCluster::start(&shape)) else { return };
     let still = cluster.bucket("still", 2).await;
     fill(&cluster, &still, count).await;
-    let Some(scene) = Scene::quiet_on(cluster, 2).await else { return };
-    let cluster: &Arc<LabCluster> = &scene.cluster;
-    let fault = scene.load.now();
-    let begun = Instant::now();
+    let Some(fixture) = Fixture::quiet_on(cluster, 2).await else { return };
+    let cluster: &Arc<LabCluster> = &fixture.cluster;
+    let fault = fixture.load.now();
+    let started = Instant::now();
     let (placed, took) = tokio::task::block_in_place(|| {
         cluster.start_node(&cluster.targets[4]);
         let placed = cluster.map().state.targets_changed;
-        cluster.calm();
-        (placed, begun.elapsed())
+        cluster.quiescent();
+        (placed, started.elapsed())
     });
-    let settled = scene.load.now();
+    let rebalanced = fixture.load.now();
     let client = cluster.client(super::PATIENT);
     let job = client.job(&format!("g{placed}")).await.unwrap();
     assert_eq!((job.state, job.errors), (JobState::Done, 0), "{:?}", job.messages);
     let info = client.cluster_info().await.unwrap();
     let copies: u64 = info.nodes.iter().map(|node| node.usage.objects).sum();
-    let story = scene.end().await;
+    let scenario = fixture.end().await;
     // Nothing moves but to the fifth (`core/src/rebalance.rs`): what it has is what moved.
-    let fifth = info.nodes.iter().find(|node| node.id.as_str() == story.cluster.targets[4].id);
+    let fifth = info.nodes.iter().find(|node| node.id.as_str() == scenario.cluster.targets[4].id);
     let moved = fifth.unwrap().usage.objects as f64 * 100.0 / copies as f64;
-    let mut figures = story.figures("3 a fifth target joins", fault);
+    let mut figures = scenario.figures("3 a fifth target joins", fault);
     figures.add("copies", copies);
     figures.add("moved copies %", (moved * 100.0).round() / 100.0);
-    figures.add_service("while they move", &story.samples, &(fault..settled));
+    figures.add_service("while they move", &scenario.samples, &(fault..rebalanced));
     figures.add_seconds("settled after s", took.as_micros() as u64);
     figures.write();
     assert!(moved <= 21.0, "{moved} % of the copies moved");
-    assert_eq!(success(&story.samples, &(fault..settled)), 100.0, "no request fails");
+    assert_eq!(success(&scenario.samples, &(fault..rebalanced)), 100.0, "no request fails");
 }
 
 /// `make upgrade-test` names an older program; without one this says so and does nothing.
@@ -80,9 +80,9 @@ async fn a_rolling_upgrade_from_an_older_program_keeps_every_object_and_serves_m
         return eprintln!("skipped: FOREBAY_OLDER_BIN names no older program");
     };
     let shape = Shape { program: older.into(), ..Shape::default() };
-    let Some(scene) = Scene::quiet(&shape, 2).await else { return };
-    let begun = scene.load.now();
-    let cluster = scene.cluster.clone();
+    let Some(fixture) = Fixture::quiet(&shape, 2).await else { return };
+    let started = fixture.load.now();
+    let cluster = fixture.cluster.clone();
     // Followers first: the leader is the last to learn a new version's words.
     let leader = tokio::task::block_in_place(|| cluster.leader());
     let mut order: Vec<_> = cluster.targets.iter().collect();
@@ -93,15 +93,15 @@ async fn a_rolling_upgrade_from_an_older_program_keeps_every_object_and_serves_m
             cluster.stop(node);
             node.run_program(&cluster::forebay());
             cluster.start_node(node);
-            cluster.calm();
+            cluster.quiescent();
         });
     }
-    let over = scene.load.now();
-    let story = scene.end().await;
-    let mut figures = story.figures("20 rolling upgrade", begun);
-    figures.add_service("upgrade", &story.samples, &(begun..over));
-    figures.add_seconds("upgrade s", over - begun);
+    let over = fixture.load.now();
+    let scenario = fixture.end().await;
+    let mut figures = scenario.figures("20 rolling upgrade", started);
+    figures.add_service("upgrade", &scenario.samples, &(started..over));
+    figures.add_seconds("upgrade s", over - started);
     figures.write();
-    assert_eq!(success(&story.samples, &(over..story.end)), 100.0, "all new");
-    assert!(percentile(&story.samples, &(begun..over), 0.5) < SECOND);
+    assert_eq!(success(&scenario.samples, &(over..scenario.end)), 100.0, "all new");
+    assert!(percentile(&scenario.samples, &(started..over), 0.5) < SECOND);
 }

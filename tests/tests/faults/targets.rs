@@ -11,7 +11,7 @@ use forebay_tests::figures::{Figures, percentile, success};
 use forebay_tests::{LabCluster, Shape, wait};
 use futures::StreamExt;
 
-use super::{PATIENT, SECOND, Scene, gaps};
+use super::{Fixture, PATIENT, SECOND, gaps};
 
 /// Objects that batches ask for.
 const BATCHED: usize = 400;
@@ -20,17 +20,17 @@ const SIZE: usize = 8_000;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_01_a_killed_target_loses_nothing_that_was_acknowledged() {
-    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
-    let victim = &scene.cluster.targets[1];
-    let fault = scene.load.now();
-    tokio::task::block_in_place(|| scene.cluster.kill9(victim));
-    scene.until_quarter(3).await;
-    let back = scene.load.now();
-    tokio::task::block_in_place(|| scene.cluster.start_node(victim));
-    let story = scene.end().await;
-    let (own, others) = story.by_owner(1);
+    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+    let victim = &fixture.cluster.targets[1];
+    let fault = fixture.load.now();
+    tokio::task::block_in_place(|| fixture.cluster.kill9(victim));
+    fixture.until_quarter(3).await;
+    let back = fixture.load.now();
+    tokio::task::block_in_place(|| fixture.cluster.start_node(victim));
+    let scenario = fixture.end().await;
+    let (own, others) = scenario.by_owner(1);
     let away = fault..back;
-    let mut figures = story.figures("1 a target is killed", fault);
+    let mut figures = scenario.figures("1 a target is killed", fault);
     let (reads, writes) = gaps(&own, &away);
     figures.add_seconds("gap of its reads s", reads);
     figures.add_seconds("gap of its writes s", writes);
@@ -40,7 +40,7 @@ async fn row_01_a_killed_target_loses_nothing_that_was_acknowledged() {
     figures.write();
     assert!(reads.max(writes) < 15 * SECOND, "the next copy answers");
     assert!(other_reads < 10 * SECOND, "others are not held up");
-    assert!(success(&story.samples, &(0..story.end)) > 70.0);
+    assert!(success(&scenario.samples, &(0..scenario.end)) > 70.0);
 }
 
 /// Asks for batches of 64 all the time, with the bytes of each compared; returns their times.
@@ -59,7 +59,7 @@ async fn batches(
         let entry = |name: &&String| BatchEntry::whole(0, ObjectName::new(name.as_str()).unwrap());
         let entries = asked.iter().map(entry).collect();
         let request = BatchRequest { buckets: vec![bucket.clone()], entries, ordered: true };
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut stream = client.batch(&request).unwrap();
         let mut next = 0;
         while let Some(item) = stream.next().await {
@@ -69,7 +69,7 @@ async fn batches(
             next += 1;
         }
         assert_eq!(next, asked.len(), "every entry of the batch");
-        times.push(begun.elapsed());
+        times.push(started.elapsed());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     times
@@ -78,9 +78,9 @@ async fn batches(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_02_every_batch_is_whole_and_in_order_while_a_target_is_killed() {
-    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
-    let bucket = scene.cluster.bucket("batches", 2).await;
-    let client = scene.cluster.client(PATIENT);
+    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+    let bucket = fixture.cluster.bucket("batches", 2).await;
+    let client = fixture.cluster.client(PATIENT);
     let names = names(BATCHED);
     for name in &names {
         client.put(&bucket, name, content(name, SIZE), None).await.unwrap();
@@ -89,23 +89,23 @@ async fn row_02_every_batch_is_whole_and_in_order_while_a_target_is_killed() {
     let readers: Vec<_> = (0..3)
         .map(|_| {
             let names = names.clone();
-            tokio::spawn(batches(scene.cluster.clone(), bucket.clone(), names, stop.clone()))
+            tokio::spawn(batches(fixture.cluster.clone(), bucket.clone(), names, stop.clone()))
         })
         .collect();
-    scene.until_quarter(2).await;
-    let fault = scene.load.now();
-    let victim = &scene.cluster.targets[2];
-    tokio::task::block_in_place(|| scene.cluster.kill9(victim));
-    scene.until_quarter(4).await;
-    tokio::task::block_in_place(|| scene.cluster.start_node(victim));
+    fixture.until_quarter(2).await;
+    let fault = fixture.load.now();
+    let victim = &fixture.cluster.targets[2];
+    tokio::task::block_in_place(|| fixture.cluster.kill9(victim));
+    fixture.until_quarter(4).await;
+    tokio::task::block_in_place(|| fixture.cluster.start_node(victim));
     stop.store(true, Ordering::SeqCst);
     let mut times = Vec::new();
     for reader in readers {
         times.extend(reader.await.expect("no batch fails"));
     }
-    let story = scene.end().await;
+    let scenario = fixture.end().await;
     times.sort_unstable();
-    let mut figures = story.figures("2 a target is killed: batches of 64", fault);
+    let mut figures = scenario.figures("2 a target is killed: batches of 64", fault);
     figures.add("batches", times.len());
     figures.add("failed batches", 0);
     let p99 = times[(times.len() * 99 / 100).min(times.len() - 1)];
@@ -120,15 +120,15 @@ async fn row_02_every_batch_is_whole_and_in_order_while_a_target_is_killed() {
 #[ignore = "needs root; run by make faults"]
 async fn row_03_no_request_fails_while_a_target_joins_and_leaves_and_all_nodes_restart() {
     let shape = Shape { spare: 1, ..Shape::default() };
-    let Some(scene) = Scene::quiet(&shape, 2).await else { return };
-    let fault = scene.load.now();
-    let cluster = &scene.cluster;
+    let Some(fixture) = Fixture::quiet(&shape, 2).await else { return };
+    let fault = fixture.load.now();
+    let cluster = &fixture.cluster;
     let fifth = &cluster.targets[4];
     tokio::task::block_in_place(|| {
         cluster.start_node(fifth);
-        cluster.calm();
+        cluster.quiescent();
     });
-    let joined = scene.load.now();
+    let joined = fixture.load.now();
     let remove = |id: &str| {
         let endpoint = &cluster.gateways[0].url;
         let words = ["node", "remove", id, "--wait", "--endpoint", endpoint];
@@ -136,67 +136,67 @@ async fn row_03_no_request_fails_while_a_target_joins_and_leaves_and_all_nodes_r
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     };
     tokio::task::block_in_place(|| remove(&fifth.id));
-    let left = scene.load.now();
+    let left = fixture.load.now();
     // A gateway that does not listen answers nobody: whoever asks it meanwhile should ask another one.
     let mut shut = Vec::new();
     for (at, node) in cluster.gateways.iter().chain(&cluster.targets[..4]).enumerate() {
-        let begin = scene.load.now();
+        let begin = fixture.load.now();
         tokio::task::block_in_place(|| {
             cluster.stop(node);
             cluster.start_node(node);
-            cluster.calm();
+            cluster.quiescent();
         });
-        shut.push((at, begin..scene.load.now()));
+        shut.push((at, begin..fixture.load.now()));
     }
-    let restarted = scene.load.now();
-    let mut story = scene.end().await;
-    story.samples.retain(|sample| {
-        let begun_at_a_shut_one = |(at, times): &(usize, std::ops::Range<u64>)| {
+    let restarted = fixture.load.now();
+    let mut scenario = fixture.end().await;
+    scenario.samples.retain(|sample| {
+        let started_at_a_shut_one = |(at, times): &(usize, std::ops::Range<u64>)| {
             sample.via == *at && times.contains(&sample.begin)
         };
-        !shut[..3].iter().any(begun_at_a_shut_one)
+        !shut[..3].iter().any(started_at_a_shut_one)
     });
-    let mut figures: Figures = story.figures("3 join, leave, rolling restart", fault);
+    let mut figures: Figures = scenario.figures("3 join, leave, rolling restart", fault);
     for (name, within) in
         [("join", fault..joined), ("leave", joined..left), ("restart", left..restarted)]
     {
-        figures.add_service(name, &story.samples, &within);
+        figures.add_service(name, &scenario.samples, &within);
         figures.add_seconds(&format!("{name} s"), within.end - within.start);
     }
     figures.write();
-    let failed = story.samples.iter().filter(|sample| sample.begin > fault && !sample.is_ok());
+    let failed = scenario.samples.iter().filter(|sample| sample.begin > fault && !sample.is_ok());
     for sample in failed.take(10) {
         eprintln!("failed: {sample:?}; {fault}..{joined}..{left}, restarts: {shut:?}");
     }
-    assert_eq!(success(&story.samples, &(fault..left)), 100.0, "join and leave");
-    assert_eq!(success(&story.samples, &(left..restarted)), 100.0, "rolling restart");
-    assert_eq!(success(&story.own, &(fault..restarted)), 100.0, "our own client");
-    assert!(percentile(&story.samples, &(fault..restarted), 0.5) < SECOND);
+    assert_eq!(success(&scenario.samples, &(fault..left)), 100.0, "join and leave");
+    assert_eq!(success(&scenario.samples, &(left..restarted)), 100.0, "rolling restart");
+    assert_eq!(success(&scenario.own, &(fault..restarted)), 100.0, "our own client");
+    assert!(percentile(&scenario.samples, &(fault..restarted), 0.5) < SECOND);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_11_a_paused_target_stales_nothing_and_holds_nobody_up_for_long() {
-    let Some(scene) = Scene::quiet(&Shape::default(), 2).await else { return };
-    let fault = scene.load.now();
-    let victim = &scene.cluster.targets[0];
+    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+    let fault = fixture.load.now();
+    let victim = &fixture.cluster.targets[0];
     victim.pause();
     tokio::task::block_in_place(|| {
-        wait::until("it is found dead", PATIENT, || !scene.cluster.is_alive(&victim.id));
+        wait::until("it is found dead", PATIENT, || !fixture.cluster.is_alive(&victim.id));
     });
-    let dead = scene.load.now();
+    let dead = fixture.load.now();
     tokio::time::sleep(Duration::from_secs(10).min(super::length() / 2)).await;
     victim.go_on();
-    let back = scene.load.now();
-    tokio::task::block_in_place(|| scene.cluster.is_in(victim));
-    let healed = scene.load.now();
-    let story = scene.end().await;
-    let (own, others) = story.by_owner(0);
+    let back = fixture.load.now();
+    tokio::task::block_in_place(|| fixture.cluster.is_in(victim));
+    let healed = fixture.load.now();
+    let scenario = fixture.end().await;
+    let (own, others) = scenario.by_owner(0);
     let away = fault..back;
     // Nobody writes these: of others a write may be under way that the silent one has to hear of.
     let still: Vec<_> =
-        story.own.iter().filter(|sample| sample.key.starts_with("once/")).cloned().collect();
-    let mut figures = story.figures("11 a target is paused", fault);
+        scenario.own.iter().filter(|sample| sample.key.starts_with("once/")).cloned().collect();
+    let mut figures = scenario.figures("11 a target is paused", fault);
     let (reads, writes) = gaps(&own, &away);
     figures.add_seconds("gap of its reads s", reads);
     figures.add_seconds("gap of its writes s", writes);
@@ -206,10 +206,10 @@ async fn row_11_a_paused_target_stales_nothing_and_holds_nobody_up_for_long() {
     figures.add_seconds("heal s", healed - back);
     figures.write();
     assert!(dead - fault > 5 * SECOND, "a pause of five seconds moves nothing");
-    assert_eq!(success(&story.own, &(fault..back)), 100.0, "our client reads another copy");
+    assert_eq!(success(&scenario.own, &(fault..back)), 100.0, "our client reads another copy");
     let slowest = percentile(&still, &(fault..dead), 0.99);
     assert!(slowest < 3 * SECOND, "it does not wait for the end of the pause: {slowest} µs");
-    let slowest = story
+    let slowest = scenario
         .own
         .iter()
         .filter(|s| s.begin < back)

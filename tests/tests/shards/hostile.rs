@@ -183,7 +183,7 @@ fn many_records(records: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn targets_answer_while_archives_of_countless_header_records_are_uploaded_and_read() {
-    const SOON: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
     let cluster = cluster();
     bucket(&cluster, "countless").await;
     let archive = many_records((1 << 20) / 4);
@@ -203,7 +203,8 @@ async fn targets_answer_while_archives_of_countless_header_records_are_uploaded_
         let mut looks = 0;
         while looks < 3 || done.load(Ordering::Relaxed) < uploads {
             for target in &cluster.targets {
-                let health = http::request("GET", &format!("{}/healthz", target.url)).within(SOON);
+                let health =
+                    http::request("GET", &format!("{}/healthz", target.url)).within(TIMEOUT);
                 assert_eq!(health.try_send().unwrap().status, 200);
             }
             looks += 1;

@@ -10,7 +10,7 @@ use crate::archive::source::{from_io, into_io};
 use crate::error::{Error, Result};
 
 /// Bytes skipped at once.
-const STEP: usize = 64 << 10;
+const SKIP_CHUNK_BYTES: usize = 64 << 10;
 /// Most bytes set aside for a member before any of them came.
 const FIRST: u64 = 1 << 20;
 
@@ -89,7 +89,7 @@ impl<R: Read> TarReader<R> {
 
     fn skip_to(&mut self, offset: u64) -> Result<()> {
         while self.at < offset {
-            let step = (offset - self.at).min(STEP as u64) as usize;
+            let step = (offset - self.at).min(SKIP_CHUNK_BYTES as u64) as usize;
             self.scratch.resize(step, 0);
             let mut scratch = std::mem::take(&mut self.scratch);
             let skipped = self.fill_whole(&mut scratch);

@@ -177,9 +177,9 @@ fn find_large(source: &dyn ReadAt, end_at: u64) -> Result<Option<Directory>> {
     if !locator.starts_with(LOCATOR) {
         return Ok(None);
     }
-    let told = u64_at(&locator, 8)?;
+    let stored_offset = u64_at(&locator, 8)?;
     // Where it says, or (when something was put before the archive) right before the locator.
-    for at in [Some(told), locator_at.checked_sub(END64_LEN)].into_iter().flatten() {
+    for at in [Some(stored_offset), locator_at.checked_sub(END64_LEN)].into_iter().flatten() {
         if at.checked_add(END64_LEN).is_none_or(|end| end > locator_at) {
             continue;
         }
@@ -203,18 +203,18 @@ fn placed(
     source: &dyn ReadAt,
     end: u64,
     size: u64,
-    told: u64,
+    stored_offset: u64,
     entries: Entries,
 ) -> Result<Directory> {
     let before_end = end.checked_sub(size).ok_or_else(cut_off)?;
-    let prepended = before_end.checked_sub(told);
+    let prepended = before_end.checked_sub(stored_offset);
     if size == 0 {
         let prepended = prepended.ok_or_else(cut_off)?;
         return Ok(Directory { start: before_end, size, entries, prepended });
     }
-    let as_told = (told < before_end).then_some((told, 0));
+    let as_stored = (stored_offset < before_end).then_some((stored_offset, 0));
     let places = prepended.map(|prepended| (before_end, prepended));
-    for (start, prepended) in places.into_iter().chain(as_told) {
+    for (start, prepended) in places.into_iter().chain(as_stored) {
         let mut signature = [0; 4];
         source.read_exact_at(&mut signature, start)?;
         if signature == *ENTRY {

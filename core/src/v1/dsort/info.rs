@@ -59,14 +59,14 @@ fn info(
     now_ns: u64,
 ) -> Value {
     let all = report.targets.values().fold(TargetPart::default(), |all, one| sum(&all, one));
-    let (part, told) = part.unwrap_or((&all, true));
+    let (part, reported) = part.unwrap_or((&all, true));
     // AIStore's jobs end in one way that is not good.
     let aborted = matches!(status.state, JobState::Failed | JobState::Stopped);
     let mut errors = status.messages.clone();
     if status.state == JobState::Stopped && errors.is_empty() {
         errors.push("stopped by user".to_owned());
     }
-    let (errors, warnings) = match told {
+    let (errors, warnings) = match reported {
         true => (errors, status.notes.clone()),
         false => (Vec::new(), Vec::new()),
     };

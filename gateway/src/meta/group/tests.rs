@@ -46,7 +46,7 @@ impl Alone {
     }
 
     async fn lead(&self) -> Result<()> {
-        self.group.find_place().await?;
+        self.group.discover().await?;
         let mut leader = self.group.leader();
         leader.wait_for(|l| matches!(l, Leader::Here { .. })).await.unwrap();
         self.group.catch_up().await

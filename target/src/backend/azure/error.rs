@@ -5,7 +5,7 @@ use azure_core::error::ErrorKind;
 use azure_core::http::RawResponse;
 use forebay_core::error::{Error, ErrorCode};
 
-use super::token::is_passing;
+use super::token::is_transient;
 use crate::backend::place::{Place, code_of, hinting_at_clocks, retry_after};
 use crate::egress::innermost;
 
@@ -56,7 +56,7 @@ impl Errors {
             }
             ErrorKind::Credential => {
                 let why = first_line(&e.to_string());
-                self.place.no_credentials(is_passing(e), &why).hint(CREDENTIALS_HINT)
+                self.place.no_credentials(is_transient(e), &why).hint(CREDENTIALS_HINT)
             }
             ErrorKind::Connection | ErrorKind::Io => self.unavailable(&innermost(e)),
             // An answer that cannot be read, for example.

@@ -76,11 +76,13 @@ mod tests {
 
     #[test]
     fn an_identity_of_entra_is_named_by_its_application() {
-        let told =
+        let described =
             |names: &[&str]| entra(|name| names.contains(&name).then(|| format!("<{name}>")));
         let secret = ["AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_CLIENT_SECRET"];
-        assert_eq!(told(&secret), "the application <AZURE_CLIENT_ID> of Entra, by its secret");
-        assert!(told(&["AZURE_CLIENT_ID"]).starts_with("the managed identity <AZURE_CLIENT_ID>"));
-        assert!(told(&["AZURE_FEDERATED_TOKEN_FILE"]).contains("by the token in"));
+        assert_eq!(described(&secret), "the application <AZURE_CLIENT_ID> of Entra, by its secret");
+        assert!(
+            described(&["AZURE_CLIENT_ID"]).starts_with("the managed identity <AZURE_CLIENT_ID>")
+        );
+        assert!(described(&["AZURE_FEDERATED_TOKEN_FILE"]).contains("by the token in"));
     }
 }

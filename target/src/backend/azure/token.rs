@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Pause after an attempt to renew that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 /// A token is renewed this long before its end, or after half its life where that is shorter.
-const AHEAD: Duration = Duration::from_secs(300);
+const RENEW_BEFORE: Duration = Duration::from_secs(300);
 /// One that ends sooner may be refused when it arrives.
 const TOO_SHORT: Duration = Duration::from_secs(2);
 
@@ -104,7 +104,7 @@ impl Keeper {
         };
         let life = left(&token);
         let mut state = self.state();
-        state.renew_at = Some(Instant::now() + life - AHEAD.min(life / 2));
+        state.renew_at = Some(Instant::now() + life - RENEW_BEFORE.min(life / 2));
         state.token = Some(token.clone());
         Ok(token)
     }
@@ -137,25 +137,25 @@ fn is_final(e: &Error) -> bool {
 
 /// The failure of something that may succeed in a moment.
 #[derive(Debug)]
-struct Passing(String);
+struct TransientFailure(String);
 
-impl fmt::Display for Passing {
+impl fmt::Display for TransientFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl StdError for Passing {}
+impl StdError for TransientFailure {}
 
 fn passing(why: String) -> Error {
-    Error::with_error(ErrorKind::Credential, Passing(why.clone()), why)
+    Error::with_error(ErrorKind::Credential, TransientFailure(why.clone()), why)
 }
 
 /// Whether a failure to get a token may be over in a moment.
-pub(super) fn is_passing(e: &Error) -> bool {
+pub(super) fn is_transient(e: &Error) -> bool {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(e);
     while let Some(e) = cause {
-        if e.is::<Passing>() {
+        if e.is::<TransientFailure>() {
             return true;
         }
         cause = e.source();
@@ -245,7 +245,7 @@ mod tests {
             let (identity, kept) = kept(60);
             identity.refuses.store(status, Ordering::SeqCst);
             let error = kept.get_token(&["scope"], None).await.unwrap_err();
-            assert_eq!(is_passing(&error), expected, "{status}");
+            assert_eq!(is_transient(&error), expected, "{status}");
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::backend::source::{SourceError, check_custom, md5_bytes};
 use crate::backend::{BodyStream, PutBody, RemoteMeta};
 
 /// Azure's bound on the number of blocks.
-const MOST_BLOCKS: u64 = 50_000;
+const MAX_BLOCKS: u64 = 50_000;
 const MIB: u64 = 1 << 20;
 
 pub(super) async fn put(backend: &AzureBackend, name: &str, body: PutBody) -> Result<RemoteMeta> {
@@ -44,7 +44,7 @@ pub(super) async fn put(backend: &AzureBackend, name: &str, body: PutBody) -> Re
     if body.size > backend.client.settings.blocks_above {
         in_blocks(backend, name, &body, md5).await
     } else {
-        at_once(backend, name, &body, md5).await
+        single_put(backend, name, &body, md5).await
     }
 }
 
@@ -54,7 +54,7 @@ fn is_identifier(key: &str) -> bool {
     plain && !key.starts_with(|c: char| c.is_ascii_digit())
 }
 
-async fn at_once(
+async fn single_put(
     backend: &AzureBackend,
     name: &str,
     body: &PutBody,
@@ -166,8 +166,8 @@ async fn send<T>(
     seen: &Seen,
     call: impl Future<Output = azure_core::Result<T>>,
 ) -> Result<T> {
-    let patience = backend.client.settings.read_timeout + Duration::from_secs(size / MIB);
-    let failed = match timeout(patience, call).await {
+    let put_timeout = backend.client.settings.read_timeout + Duration::from_secs(size / MIB);
+    let failed = match timeout(put_timeout, call).await {
         Ok(Ok(done)) => return Ok(done),
         Ok(Err(e)) => backend.errors.of(&e, Right::Write, Some(name)),
         Err(_) => backend.errors.unavailable("it did not answer in time"),
@@ -177,7 +177,7 @@ async fn send<T>(
 
 /// The size of blocks for an object: the wished one, or what 50,000 blocks need.
 fn block_size(wished: u64, size: u64) -> u64 {
-    wished.max(size.div_ceil(MOST_BLOCKS).next_multiple_of(MIB)).max(1)
+    wished.max(size.div_ceil(MAX_BLOCKS).next_multiple_of(MIB)).max(1)
 }
 
 fn metadata(body: &PutBody) -> Option<HashMap<String, String>> {
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(block_size(16 * MIB, 100 * MIB), 16 * MIB);
         let huge = 5u64 << 40;
         let block = block_size(16 * MIB, huge);
-        assert!(huge.div_ceil(block) <= MOST_BLOCKS && block.is_multiple_of(MIB));
+        assert!(huge.div_ceil(block) <= MAX_BLOCKS && block.is_multiple_of(MIB));
     }
 
     #[test]

@@ -11,14 +11,14 @@ use tokio::time::{Instant, timeout};
 
 use super::group;
 use super::known::Known;
-use super::standing::Standing;
+use super::pause::ComposePause;
 use crate::backend::{Backend, RemoteObject};
 
 /// Objects that Google composes in one call at most.
-pub(crate) const MOST: usize = 32;
+pub(crate) const MAX_COMPOSED_OBJECTS: usize = 32;
 /// A group does not wait longer than this for the next of those that were announced: whoever
 /// announced them may be held up by something else.
-const PATIENCE: Duration = Duration::from_millis(500);
+const GROUP_WAIT: Duration = Duration::from_millis(500);
 
 /// The groups of one bucket.
 #[derive(Default)]
@@ -27,7 +27,7 @@ pub(crate) struct Gather {
     /// Fewer are to come than before.
     fewer: Notify,
     pub(super) known: Known,
-    pub(super) standing: Standing,
+    pub(super) pause: ComposePause,
 }
 
 #[derive(Default)]
@@ -43,9 +43,9 @@ struct State {
 impl State {
     /// Whether those that wait go now.
     fn is_due(&self) -> bool {
-        self.waiting.len() >= MOST
+        self.waiting.len() >= MAX_COMPOSED_OBJECTS
             || self.announced <= self.inside
-            || self.latest.is_none_or(|at| at.elapsed() >= PATIENCE)
+            || self.latest.is_none_or(|at| at.elapsed() >= GROUP_WAIT)
     }
 }
 
@@ -108,7 +108,7 @@ impl Gather {
         name: &str,
         how: Compose,
     ) -> Option<Result<RemoteObject>> {
-        if how == Compose::Off || !self.standing.is_on() {
+        if how == Compose::Off || !self.pause.is_on() {
             return None;
         }
         let (answer, answered) = oneshot::channel();
@@ -137,12 +137,12 @@ impl Gather {
                 {
                     let mut state = gather.lock();
                     if state.is_due() {
-                        let most = state.waiting.len().min(MOST);
+                        let most = state.waiting.len().min(MAX_COMPOSED_OBJECTS);
                         let group: Vec<_> = state.waiting.drain(..most).collect();
                         break (group, !state.waiting.is_empty());
                     }
                 }
-                let _ = timeout(PATIENCE / 10, gather.fewer.notified()).await;
+                let _ = timeout(GROUP_WAIT / 10, gather.fewer.notified()).await;
             };
             if more {
                 gather.lead(&inner, how);

@@ -13,16 +13,16 @@ use futures::future::join_all;
 use futures::stream;
 use rand::RngExt;
 
-use super::gather::{Gather, MOST, Waiting};
+use super::gather::{Gather, MAX_COMPOSED_OBJECTS, Waiting};
 use super::{TEMPORARY, delete_leftovers};
 use crate::backend::{Backend, Described, RemoteObject};
 
 /// Fewer objects are read one by one: a composition is three calls.
 const FEWEST: usize = 4;
 /// Bytes of one composition.
-const MOST_BYTES: u64 = 100_000_000;
+const MAX_COMPOSED_BYTES: u64 = 100_000_000;
 /// A larger object is read by itself, in as many ranges as it needs.
-const LARGE: u64 = 4 << 20;
+const MAX_MEMBER_BYTES: u64 = 4 << 20;
 
 /// An object of a group whose generation is known.
 struct Part {
@@ -38,15 +38,15 @@ pub(super) async fn fetch(
     how: Compose,
 ) {
     group.retain(|waiting| !waiting.answer.is_closed());
-    let may = group.len() >= FEWEST && gather.standing.is_on();
-    if !may || !gather.standing.allows(&**inner, how).await {
+    let may = group.len() >= FEWEST && gather.pause.is_on();
+    if !may || !gather.pause.allows(&**inner, how).await {
         return one_by_one(inner, group).await;
     }
     let names: Vec<&str> = group.iter().map(|waiting| waiting.name.as_str()).collect();
     let known = gather.known.of(&**inner, &names).await;
     let (mut parts, mut alone) = (Vec::new(), Vec::new());
     for (waiting, described) in group.into_iter().zip(known) {
-        match described.filter(|d| (1..=LARGE).contains(&d.meta.size)) {
+        match described.filter(|d| (1..=MAX_MEMBER_BYTES).contains(&d.meta.size)) {
             Some(described) => parts.push(Part { described, waiting }),
             None => alone.push(waiting),
         }
@@ -58,7 +58,7 @@ pub(super) async fn fetch(
             _ => together.push(parts),
         }
     }
-    if !together.is_empty() && gather.standing.is_to_be_swept() {
+    if !together.is_empty() && gather.pause.is_to_be_swept() {
         let inner = Arc::clone(inner);
         tokio::spawn(async move { delete_leftovers(&*inner).await });
     }
@@ -71,8 +71,8 @@ fn in_bounds(parts: Vec<Part>) -> Vec<Vec<Part>> {
     let (mut all, mut bytes) = (vec![Vec::new()], 0);
     for part in parts {
         let size = part.described.meta.size;
-        let full = all.last().is_some_and(|last: &Vec<_>| last.len() == MOST);
-        if full || bytes + size > MOST_BYTES {
+        let full = all.last().is_some_and(|last: &Vec<_>| last.len() == MAX_COMPOSED_OBJECTS);
+        if full || bytes + size > MAX_COMPOSED_BYTES {
             all.push(Vec::new());
             bytes = 0;
         }
@@ -100,7 +100,7 @@ async fn compose(gather: &Gather, inner: &Arc<dyn Backend>, parts: Vec<Part>) {
         Ok(composed) => composed,
         Err(error) => {
             tracing::debug!(%error, "objects are not read together");
-            gather.standing.refused(&error);
+            gather.pause.refused(&error);
             // A call without an answer may have made it all the same.
             if !error.code.is_transient() {
                 temporary.was_not_made();
@@ -108,7 +108,7 @@ async fn compose(gather: &Gather, inner: &Arc<dyn Backend>, parts: Vec<Part>) {
             return one_by_one(inner, parts.into_iter().map(|part| part.waiting).collect()).await;
         }
     };
-    gather.standing.made();
+    gather.pause.made();
     let total: u64 = parts.iter().map(|part| part.described.meta.size).sum();
     let mut left: VecDeque<Part> = parts.into();
     if composed.size == total {

@@ -9,7 +9,7 @@ mod gather;
 mod group;
 mod known;
 mod leftovers;
-mod standing;
+mod pause;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +23,7 @@ use forebay_core::size::ByteRange;
 
 use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 pub use gather::Announced;
-pub(crate) use gather::{Gather, MOST};
+pub(crate) use gather::{Gather, MAX_COMPOSED_OBJECTS};
 pub(crate) use leftovers::delete_leftovers;
 
 /// Where temporary objects are; no listing shows them.

@@ -19,11 +19,11 @@ use super::{Folder, is_reserved, marker, meta_of, problem_with};
 use crate::backend::{RemoteEntry, RemoteMeta, RemotePage};
 
 /// Folders with fewer entries are read anew each time.
-const BIG: usize = 2_000;
+const LARGE_FOLDER_ENTRIES: usize = 2_000;
 /// Sorted big folders kept.
-const KEPT: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not zero");
+const CACHED_FOLDERS: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not zero");
 /// A folder changed so recently may change again without another time stamp.
-const SETTLED: Duration = Duration::from_secs(2);
+const MTIME_GRANULARITY: Duration = Duration::from_secs(2);
 
 /// Sorted content of big folders, valid as long as the folder's time stamp stays.
 pub(super) struct Listings {
@@ -48,7 +48,7 @@ struct Child {
 
 impl Listings {
     pub(super) fn new() -> Self {
-        Self { kept: Mutex::new(lru::LruCache::new(KEPT)) }
+        Self { kept: Mutex::new(lru::LruCache::new(CACHED_FOLDERS)) }
     }
 
     fn content(&self, path: &Path) -> io::Result<Arc<Content>> {
@@ -59,9 +59,9 @@ impl Listings {
         {
             return Ok(Arc::clone(content));
         }
-        let settled = changed.elapsed().is_ok_and(|age| age > SETTLED);
+        let stable = changed.elapsed().is_ok_and(|age| age > MTIME_GRANULARITY);
         let content = Arc::new(read_sorted(path)?);
-        if settled && content.children.len() >= BIG {
+        if stable && content.children.len() >= LARGE_FOLDER_ENTRIES {
             lock().put(path.to_owned(), (changed, Arc::clone(&content)));
         }
         Ok(content)

@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    fn told(environment: &[(&str, &str)]) -> (String, Option<String>) {
+    fn described(environment: &[(&str, &str)]) -> (String, Option<String>) {
         let all: HashMap<_, _> = environment.iter().copied().collect();
         credential(|name| all.get(name).map(|value| (*value).to_owned()))
     }
@@ -110,15 +110,15 @@ mod tests {
             "project_id": "lab", "private_key": "planted-secret"}"#;
         fs::write(&file, content).unwrap();
         let key = ("GOOGLE_APPLICATION_CREDENTIALS", file.to_str().unwrap());
-        let found = told(&[key]);
+        let found = described(&[key]);
         assert_eq!(found, (format!("train@lab.iam, from {}", file.display()), Some("lab".into())));
-        let other = told(&[key, ("GOOGLE_CLOUD_QUOTA_PROJECT", "other")]);
+        let other = described(&[key, ("GOOGLE_CLOUD_QUOTA_PROJECT", "other")]);
         assert_eq!(other.1.unwrap(), "other");
         let home = ("HOME", folder.path().to_str().unwrap());
-        assert!(told(&[home]).0.contains("metadata server"));
+        assert!(described(&[home]).0.contains("metadata server"));
         fs::write(&file, "planted-secret").unwrap();
-        assert!(told(&[key]).0.ends_with("is no file of credentials"));
+        assert!(described(&[key]).0.ends_with("is no file of credentials"));
         fs::remove_file(&file).unwrap();
-        assert!(told(&[key]).0.contains("cannot be read"));
+        assert!(described(&[key]).0.contains("cannot be read"));
     }
 }

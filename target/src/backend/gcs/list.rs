@@ -88,9 +88,9 @@ impl GcsBackend {
     ) -> Result<(T, usize), Failure> {
         let whole = async {
             let answer = self.client.send(request).await?;
-            let body = read_listing(answer).await.map_err(|unread| match unread {
+            let body = read_listing(answer).await.map_err(|buffered| match buffered {
                 Unread::Broken(e) => Failure::of_http(&e),
-                Unread::TooLong => Failure::Nonsense(unread.why()),
+                Unread::TooLong => Failure::Nonsense(buffered.why()),
             })?;
             let parsed = off_worker(body.len(), || serde_json::from_slice::<T>(&body));
             let parsed = parsed.map_err(|e| Failure::Nonsense(format!("unreadable: {e}")))?;

@@ -41,7 +41,7 @@ pub(super) async fn put(backend: &GcsBackend, name: &str, body: PutBody) -> Resu
         Sums { crc32c: crc32c(&body).await?, md5: body.md5.as_deref().map(md5_bytes).transpose()? };
     let is_small = body.size <= backend.client.settings.resumable_above;
     let meta = match backend.client.storage.as_ref().filter(|_| is_small) {
-        Some(storage) => at_once(backend, storage, name, &body, &sums).await?,
+        Some(storage) => single_put(backend, storage, name, &body, &sums).await?,
         None => in_chunks(backend, name, &body, &sums).await?,
     };
     Ok(RemoteMeta {
@@ -67,7 +67,7 @@ async fn crc32c(body: &PutBody) -> Result<u32> {
     Ok(digest.finalize() as u32)
 }
 
-async fn at_once(
+async fn single_put(
     backend: &GcsBackend,
     storage: &Storage,
     name: &str,
@@ -96,8 +96,8 @@ async fn at_once(
             _ => request.set_cache_control(value),
         };
     }
-    let patience = patience(&backend.client, body.size);
-    let object = match timeout(patience, request.send_unbuffered()).await {
+    let put_timeout = put_timeout(&backend.client, body.size);
+    let object = match timeout(put_timeout, request.send_unbuffered()).await {
         Ok(Ok(object)) => object,
         Ok(Err(e)) => match failed.take() {
             Some(error) => return Err(error),
@@ -251,8 +251,8 @@ impl Upload<'_> {
             let answer = GcsClient::send_bare(request).await?;
             read_step(answer).await
         };
-        let patience = patience(&backend.client, range.map_or(0, |r| r.len()));
-        let failure = match timeout(patience, sent).await {
+        let put_timeout = put_timeout(&backend.client, range.map_or(0, |r| r.len()));
+        let failure = match timeout(put_timeout, sent).await {
             Ok(Ok(step)) => return Ok(step),
             Ok(Err(failure)) => failure,
             Err(_) => Failure::timeout(),
@@ -270,9 +270,9 @@ impl Upload<'_> {
 
 async fn read_step(answer: Response) -> Result<Step, Failure> {
     if answer.status().as_u16() != RESUME_INCOMPLETE {
-        let body = read_listing(answer).await.map_err(|unread| match unread {
+        let body = read_listing(answer).await.map_err(|buffered| match buffered {
             Unread::Broken(e) => Failure::of_http(&e),
-            Unread::TooLong => Failure::Nonsense(unread.why()),
+            Unread::TooLong => Failure::Nonsense(buffered.why()),
         })?;
         let object = serde_json::from_slice(&body);
         let object = object.map_err(|e| Failure::Nonsense(format!("unreadable: {e}")))?;
@@ -287,7 +287,7 @@ async fn read_step(answer: Response) -> Result<Step, Failure> {
 }
 
 /// Time for an upload: the usual wait for an answer, and a second per MiB sent.
-fn patience(client: &GcsClient, size: u64) -> Duration {
+fn put_timeout(client: &GcsClient, size: u64) -> Duration {
     client.settings.read_timeout + Duration::from_secs(size / MIB)
 }
 

@@ -175,7 +175,7 @@ impl RemoteBackend {
         self.is_aistore.store(!is_forebay, Ordering::Relaxed);
         let body = timeout(self.settings.read_timeout, read_listing(answer)).await;
         let body = body.map_err(|_| self.errors.unavailable("its listing stalled"))?;
-        let body = body.map_err(|unread| self.errors.unavailable(&unread.why()))?;
+        let body = body.map_err(|buffered| self.errors.unavailable(&buffered.why()))?;
         self.bill.listing_page(body.len());
         let page = off_worker(body.len(), || Page::from_msgpack(&body));
         page.map_err(|e| self.errors.unavailable(&e.message))
@@ -238,15 +238,15 @@ impl Backend for RemoteBackend {
         let request = self.object(Method::HEAD, name);
         let answer = self.send(request, self.settings.read_timeout, Some(name)).await?;
         // AIStore has none to tell of an empty object, but where that is read.
-        let told = length(&answer);
-        let answer = match told {
+        let declared = length(&answer);
+        let answer = match declared {
             Some(_) => answer,
             None => {
                 let read = self.object(Method::GET, name);
                 self.send(read, self.settings.read_timeout, Some(name)).await?
             }
         };
-        let size = match (told, length(&answer)) {
+        let size = match (declared, length(&answer)) {
             (Some(size), _) | (None, Some(size @ 0)) => size,
             _ => return Err(self.errors.place.nonsense("with no length", name)),
         };

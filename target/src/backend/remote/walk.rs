@@ -14,11 +14,11 @@ use tokio::time::{Instant, sleep};
 use crate::backend::{RemoteEntry, RemotePage};
 
 /// A listing that nobody read on in for so long is forgotten,
-const KEPT: Duration = Duration::from_secs(10);
+const IDLE_LISTING_TTL: Duration = Duration::from_secs(10);
 /// and one of this age is not read on in.
-const OLD: Duration = Duration::from_secs(60);
+const MAX_LISTING_AGE: Duration = Duration::from_secs(60);
 /// More names than this are not kept in memory.
-const MOST: usize = 1_000_000;
+const MAX_LISTED_NAMES: usize = 1_000_000;
 
 /// The folders that were walked of one bucket.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub(super) struct Walks {
 
 struct Kept {
     /// When its walk began.
-    begun: Instant,
+    started: Instant,
     used: Instant,
     names: Arc<Vec<RemoteEntry>>,
 }
@@ -44,7 +44,7 @@ pub(super) fn folder(prefix: &str) -> &str {
 
 impl Default for Walks {
     fn default() -> Self {
-        Self { keep_for: KEPT, turn: Arc::default(), kept: Arc::default() }
+        Self { keep_for: IDLE_LISTING_TTL, turn: Arc::default(), kept: Arc::default() }
     }
 }
 
@@ -69,8 +69,8 @@ impl Walks {
                 match self.kept_since(folder, asked) {
                     Some(names) => names,
                     None => {
-                        let begun = Instant::now();
-                        self.keep(folder, begun, walk(folder.to_owned()).await?)
+                        let started = Instant::now();
+                        self.keep(folder, started, walk(folder.to_owned()).await?)
                     }
                 }
             }
@@ -80,26 +80,26 @@ impl Walks {
 
     fn kept(&self, folder: &str) -> Option<Arc<Vec<RemoteEntry>>> {
         let mut all = self.all();
-        let kept = all.get_mut(folder).filter(|kept| kept.begun.elapsed() < OLD)?;
+        let kept = all.get_mut(folder).filter(|kept| kept.started.elapsed() < MAX_LISTING_AGE)?;
         kept.used = Instant::now();
         Some(kept.names.clone())
     }
 
     /// One whose walk began after `asked`.
     fn kept_since(&self, folder: &str, asked: Instant) -> Option<Arc<Vec<RemoteEntry>>> {
-        self.all().get(folder).filter(|kept| kept.begun > asked).map(|kept| kept.names.clone())
+        self.all().get(folder).filter(|kept| kept.started > asked).map(|kept| kept.names.clone())
     }
 
     fn keep(
         &self,
         folder: &str,
-        begun: Instant,
+        started: Instant,
         mut names: Vec<RemoteEntry>,
     ) -> Arc<Vec<RemoteEntry>> {
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         names.dedup_by(|a, b| a.name == b.name);
         let names = Arc::new(names);
-        let kept = Kept { begun, used: Instant::now(), names: names.clone() };
+        let kept = Kept { started, used: Instant::now(), names: names.clone() };
         self.all().insert(folder.to_owned(), kept);
         tokio::spawn(forgotten(self.clone(), folder.to_owned(), Arc::downgrade(&names)));
         names
@@ -136,11 +136,11 @@ fn page(names: &[RemoteEntry], prefix: &str, after: &str, limit: usize) -> Remot
 
 /// Refuses what would not fit into memory.
 pub(super) fn check_count(of: &str, count: usize) -> Result<()> {
-    if count <= MOST {
+    if count <= MAX_LISTED_NAMES {
         return Ok(());
     }
     let text = format!(
-        "{of} is in an AIStore and has more than {MOST} names: it lists in an order that cannot be gone on in"
+        "{of} is in an AIStore and has more than {MAX_LISTED_NAMES} names: it lists in an order that cannot be gone on in"
     );
     Err(Error::new(ErrorCode::InvalidArgument, text)
         .hint("list one folder of it at a time: prefix folder/"))
@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn more_names_than_memory_is_for_are_refused_with_a_way_out() {
-        assert!(check_count("ais://@far/b", MOST).is_ok());
-        let error = check_count("ais://@far/b", MOST + 1).unwrap_err();
+        assert!(check_count("ais://@far/b", MAX_LISTED_NAMES).is_ok());
+        let error = check_count("ais://@far/b", MAX_LISTED_NAMES + 1).unwrap_err();
         assert!(error.message.contains("ais://@far/b") && error.hint.is_some());
     }
 }

@@ -84,21 +84,21 @@ mod tests {
     fn the_place_of_the_key_is_named_and_no_secret() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().to_str().unwrap();
-        let told = |environment: &[(&str, &str)]| {
+        let described = |environment: &[(&str, &str)]| {
             let all: HashMap<_, _> = environment.iter().copied().chain([("HOME", home)]).collect();
             source(|name| all.get(name).map(|value| (*value).to_owned()))
         };
-        assert!(told(&[]).contains("machine's role"));
+        assert!(described(&[]).contains("machine's role"));
         let role = [("AWS_WEB_IDENTITY_TOKEN_FILE", "/token"), ("AWS_ROLE_ARN", "arn:reader")];
-        assert_eq!(told(&role), "of the role arn:reader, by the token in /token");
+        assert_eq!(described(&role), "of the role arn:reader, by the token in /token");
         let file = folder.path().join("keys");
         std::fs::write(&file, "[lab]\naws_secret_access_key = planted-secret").unwrap();
         let file = ("AWS_SHARED_CREDENTIALS_FILE", file.to_str().unwrap());
         assert_eq!(
-            told(&[file, ("AWS_PROFILE", "lab")]),
+            described(&[file, ("AWS_PROFILE", "lab")]),
             format!("of the profile \"lab\" of {}", file.1)
         );
         let key = [("AWS_ACCESS_KEY_ID", "AKIA1"), ("AWS_SECRET_ACCESS_KEY", "planted-secret")];
-        assert_eq!(told(&key), "of AWS_ACCESS_KEY_ID");
+        assert_eq!(described(&key), "of AWS_ACCESS_KEY_ID");
     }
 }

@@ -23,7 +23,7 @@ use crate::backend::source::{SourceError, check_custom, md5_bytes};
 use crate::backend::{BodyStream, PutBody, RemoteMeta};
 
 /// S3's bound on the number of parts.
-const MOST_PARTS: u64 = 10_000;
+const MAX_PARTS: u64 = 10_000;
 const MIB: u64 = 1 << 20;
 
 pub(super) async fn put(backend: &S3Backend, name: &str, body: PutBody) -> Result<RemoteMeta> {
@@ -31,11 +31,11 @@ pub(super) async fn put(backend: &S3Backend, name: &str, body: PutBody) -> Resul
     if body.size > backend.client.settings.multipart_above {
         in_parts(backend, name, body).await
     } else {
-        at_once(backend, name, body).await
+        single_put(backend, name, body).await
     }
 }
 
-async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<RemoteMeta> {
+async fn single_put(backend: &S3Backend, name: &str, body: PutBody) -> Result<RemoteMeta> {
     let whole = ByteRange::whole(body.size);
     let md5 = match body.md5.as_deref() {
         Some(known) => Some(md5_header(known)?),
@@ -58,7 +58,7 @@ async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remot
         .set_request_payer(backend.payer())
         .body(bytes)
         .customize()
-        .config_override(patience(backend, body.size))
+        .config_override(put_timeout(backend, body.size))
         .send()
         .await;
     let out = sent
@@ -77,7 +77,7 @@ async fn at_once(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remot
 }
 
 async fn in_parts(backend: &S3Backend, name: &str, body: PutBody) -> Result<RemoteMeta> {
-    let begun = backend
+    let started = backend
         .sdk(RequestClass::A)
         .create_multipart_upload()
         .bucket(&backend.remote)
@@ -92,7 +92,7 @@ async fn in_parts(backend: &S3Backend, name: &str, body: PutBody) -> Result<Remo
         .send()
         .await
         .map_err(|e| backend.errors.of_object(e, WRITE, name))?;
-    let id = begun.upload_id().unwrap_or_default();
+    let id = started.upload_id().unwrap_or_default();
     if id.is_empty() {
         return Err(backend.nonsense("without an upload id", name));
     }
@@ -142,7 +142,7 @@ async fn send_parts(backend: &S3Backend, upload: &Upload, body: &PutBody) -> Res
         .set_request_payer(backend.payer())
         .multipart_upload(all)
         .customize()
-        .config_override(patience(backend, body.size))
+        .config_override(put_timeout(backend, body.size))
         .send()
         .await;
     let out = sent.map_err(|e| backend.errors.of_object(e, WRITE, &upload.key))?;
@@ -181,7 +181,7 @@ async fn send_part(
         .set_content_md5(md5)
         .body(bytes)
         .customize()
-        .config_override(patience(backend, range.len()))
+        .config_override(put_timeout(backend, range.len()))
         .send()
         .await;
     let out = sent.map_err(|e| {
@@ -235,11 +235,11 @@ impl Drop for Upload {
 
 /// The size of parts for an object: the wished one, or what 10,000 parts need.
 fn part_size(wished: u64, size: u64) -> u64 {
-    wished.max(size.div_ceil(MOST_PARTS).next_multiple_of(MIB)).max(1)
+    wished.max(size.div_ceil(MAX_PARTS).next_multiple_of(MIB)).max(1)
 }
 
 /// Time for an upload: the usual wait for an answer, and a second per MiB sent.
-fn patience(backend: &S3Backend, size: u64) -> aws_sdk_s3::config::Builder {
+fn put_timeout(backend: &S3Backend, size: u64) -> aws_sdk_s3::config::Builder {
     let settings = &backend.client.settings;
     let time = settings.read_timeout + std::time::Duration::from_secs(size / MIB);
     let timeouts = TimeoutConfig::builder()
@@ -311,6 +311,6 @@ mod tests {
         assert_eq!(part_size(16 * MIB, 100 * MIB), 16 * MIB);
         let huge = 5u64 << 40;
         let part = part_size(16 * MIB, huge);
-        assert!(huge.div_ceil(part) <= MOST_PARTS && part.is_multiple_of(MIB));
+        assert!(huge.div_ceil(part) <= MAX_PARTS && part.is_multiple_of(MIB));
     }
 }

@@ -17,8 +17,8 @@ async fn a_composition_has_the_bytes_of_its_parts_in_their_order() {
         gcs.backend.put(name, body).await.unwrap();
     }
     let parts = gcs.backend.describe("b/", 10).await.unwrap();
-    let told: Vec<_> = parts.iter().map(|p| (p.name.as_str(), p.meta.size)).collect();
-    assert_eq!(told, [("b/1", 5), ("b/2", 6), ("b/3", 5)]);
+    let described: Vec<_> = parts.iter().map(|p| (p.name.as_str(), p.meta.size)).collect();
+    assert_eq!(described, [("b/1", 5), ("b/2", 6), ("b/3", 5)]);
     for part in &parts {
         let mut object = gcs.backend.get(&part.name, None, None).await.unwrap();
         // The emulator guesses one, in reads alone.

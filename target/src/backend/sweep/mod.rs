@@ -223,8 +223,8 @@ impl State {
             guesses += if range.guess { 1.0 } else { 0.0 };
         }
         let cost = self.calls as f64 - pages + ends + guesses;
-        let begun = (self.parted as f64 + guesses) as i32;
-        let may_walk = !self.walks || pages >= BEFORE_A_WALK * FURTHER.powi(begun);
+        let started = (self.parted as f64 + guesses) as i32;
+        let may_walk = !self.walks || pages >= BEFORE_A_WALK * FURTHER.powi(started);
         may_walk && cost + END <= GUESSES * pages + FREE_GUESSES
     }
 

@@ -261,7 +261,7 @@ async fn a_backend_that_walks_for_each_range_gets_few() {
         let names = Arc::new(Names { walks: true, ..Arc::into_inner(names).unwrap() });
         assert!(calls_per_page(&names, 100).await <= 1.2, "{space}");
         let calls = names.calls.load(Ordering::SeqCst) as usize;
-        let begun = calls - names.by_token.load(Ordering::SeqCst);
-        assert!((2..20).contains(&begun), "{space}: {begun} ranges for {calls} calls");
+        let started = calls - names.by_token.load(Ordering::SeqCst);
+        assert!((2..20).contains(&started), "{space}: {started} ranges for {calls} calls");
     }
 }

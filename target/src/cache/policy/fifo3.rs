@@ -10,7 +10,7 @@ use super::{Policy, Slot, Verdict, reach};
 /// One in this many residents is in the small queue.
 const SMALL_SHARE: usize = 10;
 /// Reads that are counted at most.
-const MOST: u8 = 3;
+const MAX_COUNTED_READS: u8 = 3;
 
 /// Drops what was not read while it was new, and what has been read least otherwise.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Policy for S3Fifo {
 
     fn access(&mut self, slot: Slot) {
         let cell = &mut self.cells[slot as usize];
-        cell.reads = (cell.reads + 1).min(MOST);
+        cell.reads = (cell.reads + 1).min(MAX_COUNTED_READS);
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -64,7 +64,7 @@ impl Policy for S3Fifo {
 
     fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
         // Each step moves one resident; one of the main queue comes by once per read and once more.
-        let steps = (usize::from(MOST) + 2) * (self.small.len + self.main.len);
+        let steps = (usize::from(MAX_COUNTED_READS) + 2) * (self.small.len + self.main.len);
         // For one bucket: once through the small queue, then through the main one.
         let small = self.small.len;
         for step in 0..steps {

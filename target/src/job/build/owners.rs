@@ -28,9 +28,9 @@ const UNPACK: &str = "/internal/v1/shard/unpack";
 /// How long unpacking a shard may take.
 const UNPACKING: Duration = Duration::from_secs(600);
 /// Shards that one owner builds at once, unless the job says.
-const AT_ONCE: usize = 2;
+const BUILDS_PER_OWNER: usize = 2;
 /// How long a shard is tried again without progress, unless the job says.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause before a shard is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Failed questions in a row after which an owner counts as lost.
@@ -46,8 +46,8 @@ pub(in super::super) struct Order {
     pub(in super::super) from_shards: bool,
     /// They are published when all of them are built.
     pub(in super::super) aside: bool,
-    pub(in super::super) at_once: usize,
-    pub(in super::super) patience: Duration,
+    pub(in super::super) builds_per_owner: usize,
+    pub(in super::super) stall_timeout: Duration,
 }
 
 impl Order {
@@ -59,8 +59,8 @@ impl Order {
             ext: ext.to_owned(),
             from_shards: false,
             aside: false,
-            at_once: AT_ONCE,
-            patience: PATIENCE,
+            builds_per_owner: BUILDS_PER_OWNER,
+            stall_timeout: STALL_TIMEOUT,
         }
     }
 }
@@ -136,7 +136,7 @@ impl<'a> Owners<'a> {
             if counted.0 > best {
                 (best, last_progress) = (counted.0, Instant::now());
             }
-            if !e.code.is_transient() || last_progress.elapsed() >= self.order.patience {
+            if !e.code.is_transient() || last_progress.elapsed() >= self.order.stall_timeout {
                 let message = format!("shard {}: {}", shard.name, e.message);
                 return Err(Error { message, ..e });
             }
@@ -193,8 +193,8 @@ impl<'a> Owners<'a> {
     }
 
     async fn drop_build(&self, owner: &Node, path: &str) {
-        let told = self.peer.with_idle_timeout(PATIENCE).delete(&owner.url, path).await;
-        if let Err(e) = told {
+        let sent = self.peer.with_idle_timeout(STALL_TIMEOUT).delete(&owner.url, path).await;
+        if let Err(e) = sent {
             tracing::debug!(target = %owner.id, error = %e, "a build was not told to stop");
         }
     }
@@ -237,13 +237,13 @@ impl<'a> Owners<'a> {
         shard: &Wanted<'_>,
         built: Built,
     ) -> Result<Built> {
-        let (begun, mut built) = (Instant::now(), built);
+        let (started, mut built) = (Instant::now(), built);
         loop {
             let e = match self.try_publish(&built).await {
                 Ok((size, checksum)) => return Ok(Built { size, checksum, ..built }),
                 Err(e) => e,
             };
-            if !e.code.is_transient() || begun.elapsed() >= self.order.patience {
+            if !e.code.is_transient() || started.elapsed() >= self.order.stall_timeout {
                 let message = format!("shard {}: {}", shard.name, e.message);
                 return Err(Error { message, ..e });
             }
@@ -307,7 +307,7 @@ impl<'a> Owners<'a> {
         let request = HoldRequest { job: self.job.spec.id.clone(), keep };
         let state = self.objects.state();
         let urls: Vec<String> = state.alive_targets().map(|node| node.url.clone()).collect();
-        let told = urls.into_iter().map(|url| {
+        let sent = urls.into_iter().map(|url| {
             let (peer, request) = (self.peer.clone(), request.clone());
             async move {
                 if let Err(e) = peer.post_json::<_, ()>(&url, HOLD, &request).await {
@@ -315,7 +315,7 @@ impl<'a> Owners<'a> {
                 }
             }
         });
-        futures::future::join_all(told).await;
+        futures::future::join_all(sent).await;
     }
 
     /// The target that owns a shard of this name now.
@@ -328,7 +328,7 @@ impl<'a> Owners<'a> {
     async fn permit(&self, owner: &Node) -> Result<OwnedSemaphorePermit> {
         let permits = {
             let mut permits = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
-            let new = || Arc::new(Semaphore::new(self.order.at_once));
+            let new = || Arc::new(Semaphore::new(self.order.builds_per_owner));
             permits.entry(owner.id.clone()).or_insert_with(new).clone()
         };
         tokio::select! {

@@ -58,7 +58,7 @@ pub(super) fn stream(pack: Pack) -> BoxStream<'static, Result<Bytes>> {
         steps: Vec::new(),
         gathered: 0,
         member: 0,
-        begun: false,
+        started: false,
         chunk: Chunk::default(),
         over: false,
     };
@@ -91,7 +91,7 @@ struct Packer {
     /// The member that is being pulled.
     member: usize,
     /// Whether some of it came.
-    begun: bool,
+    started: bool,
     chunk: Chunk,
     over: bool,
 }
@@ -144,10 +144,10 @@ impl Packer {
             let text = format!("{} was replaced: it had {size} bytes, now {}", uri(), row.total);
             return Err(Error::new(ErrorCode::ObjectChanged, text));
         }
-        if !self.begun {
+        if !self.started {
             let stat = request.stats.get(self.member).copied();
             self.steps.push(Step::Begin(member.clone(), *size, stat));
-            self.begun = true;
+            self.started = true;
         }
         let progress = &self.pack.progress;
         progress.bytes.fetch_add(row.payload.len() as u64, Ordering::Relaxed);
@@ -157,7 +157,7 @@ impl Packer {
             progress.files.fetch_add(1, Ordering::Relaxed);
             self.steps.push(Step::End);
             self.member += 1;
-            self.begun = false;
+            self.started = false;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::egress::{Guarded, failed};
 use crate::object::ObjectService;
 
 /// Largest map.
-const MOST: usize = 256 << 20;
+const MAX_MAP_BYTES: usize = 256 << 20;
 
 /// The text of a key map.
 pub(super) async fn load(
@@ -30,7 +30,7 @@ pub(super) async fn load(
     let bytes = match of_this_cluster(objects, url)? {
         Some((bucket, name)) => {
             let size = client.head(&bucket, &name).await?.size;
-            if size > MOST as u64 {
+            if size > MAX_MAP_BYTES as u64 {
                 return Err(too_large(url));
             }
             client.get_bytes(&bucket, &name, None).await?.to_vec()
@@ -44,7 +44,7 @@ pub(super) async fn load(
 fn too_large(url: &str) -> Error {
     Error::new(
         ErrorCode::Unprocessable,
-        format!("the external key map {url} is larger than {MOST} bytes"),
+        format!("the external key map {url} is larger than {MAX_MAP_BYTES} bytes"),
     )
 }
 
@@ -75,7 +75,7 @@ async fn fetch(objects: &ObjectService, allow_private: bool, url: &str) -> Resul
     let (mut bytes, mut body) = (Vec::new(), answer.bytes_stream());
     while let Some(piece) = body.next().await {
         bytes.extend_from_slice(&piece.map_err(|e| failed(url, &e))?);
-        if bytes.len() > MOST {
+        if bytes.len() > MAX_MAP_BYTES {
             return Err(too_large(url));
         }
     }

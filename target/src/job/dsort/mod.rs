@@ -24,7 +24,7 @@ use super::ishard::client;
 use crate::object::ObjectService;
 
 /// Shards in the works for each living target, beyond those that it builds at once.
-const AHEAD: usize = 2;
+const QUEUED_SHARDS_PER_TARGET: usize = 2;
 /// Shards published at once.
 const PUBLISHING: usize = 16;
 
@@ -78,8 +78,8 @@ async fn prepare(
                 let map = dsort::KeyMap::parse(&text, &separator, reaction, &mut notes)?;
                 Ok((map, notes))
             };
-            let (map, told) = blocking(parse).await?;
-            notes = told;
+            let (map, warnings) = blocking(parse).await?;
+            notes = warnings;
             Some(map)
         }
         None => None,
@@ -161,13 +161,13 @@ async fn create(
     let mut order = Order::new(&spec.source, &spec.destination, &plan.ext);
     (order.from_shards, order.aside) = (true, true);
     if spec.create_limit > 0 {
-        order.at_once = spec.create_limit as usize;
+        order.builds_per_owner = spec.create_limit as usize;
     }
     if spec.timeout_ms > 0 {
-        order.patience = Duration::from_millis(spec.timeout_ms);
+        order.stall_timeout = Duration::from_millis(spec.timeout_ms);
     }
     let targets = objects.state().alive_targets().count().max(1);
-    let ahead = (order.at_once + AHEAD) * targets;
+    let ahead = (order.builds_per_owner + QUEUED_SHARDS_PER_TARGET) * targets;
     let owners = Owners::new(objects, peer, job, order, &halt);
     let work = async {
         if spec.algorithm != Algorithm::None {
@@ -202,7 +202,7 @@ async fn build_all(
 ) -> Result<Vec<Built>> {
     let mut results = futures::stream::iter(0..plan.len())
         .map(|index| async move {
-            let begun = Instant::now();
+            let started = Instant::now();
             let contents = || contents(plan, index);
             let wanted = Wanted { index, name: plan.shard(index).name, contents: &contents };
             let built = owners.build(&wanted).await?;
@@ -210,7 +210,7 @@ async fn build_all(
                 let part = report.targets.entry(built.owner.id.clone()).or_default();
                 part.created += 1;
                 part.created_bytes += built.size;
-                part.creation.add(millis(begun.elapsed()), built.size);
+                part.creation.add(millis(started.elapsed()), built.size);
             });
             Ok((index, built))
         })

@@ -76,7 +76,7 @@ impl ObjectService {
                 None if request.whole && info.id != 0 => self.list_on(request),
                 None => return self.plain_page(info, prefix, after, limit).await,
             };
-            listing.begun().await;
+            listing.wait_started().await;
             let overlay = match self.refresh(info, &listing).await {
                 Some(overlay) => overlay,
                 // Of a listing that goes on it is enough to be what there was when it began.

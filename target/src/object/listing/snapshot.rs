@@ -101,7 +101,7 @@ impl Snapshot {
     }
 
     /// Returns when it has begun.
-    pub(super) async fn begun(&self) {
+    pub(super) async fn wait_started(&self) {
         let began = |p: &Progress| !matches!(p, Progress::Starting);
         let _ = self.progress.subscribe().wait_for(began).await;
     }

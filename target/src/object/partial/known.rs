@@ -90,14 +90,14 @@ impl ObjectService {
             }
             let start = u64::from(granule) * GRANULE;
             let len = partial.head().granule_len(granule);
-            let begun = Instant::now();
+            let started = Instant::now();
             match partial.read(ByteRange { start, end: start + len }).await {
                 Ok(bytes) => checked.bytes += bytes.len() as u64,
                 Err(e) if e.code == ErrorCode::Corrupt => checked.damaged += 1,
                 Err(e) if e.code == ErrorCode::ObjectNotFound => return Ok(None),
                 Err(e) => return Err(e),
             }
-            let pause = rest(len, begun.elapsed(), false);
+            let pause = rest(len, started.elapsed(), false);
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }

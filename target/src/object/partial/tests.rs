@@ -167,7 +167,7 @@ impl Rig {
     }
 
     /// Waits for the fetches that go on after their readers.
-    async fn settled(&self, name: &str) {
+    async fn wait_fetched(&self, name: &str) {
         for _ in 0..1000 {
             let key = Key::new(&self.info, name);
             let busy = self.service.0.lives.table().get(&key).cloned();
@@ -221,7 +221,7 @@ async fn random_ranges_cost_little_more_than_they_ask_for() {
         assert!(got == expected(range, 1), "{range:?}");
         asked += range.len();
     }
-    rig.settled("o").await;
+    rig.wait_fetched("o").await;
     let (gets, bytes) = rig.taken();
     assert!(bytes <= 3 * asked / 2, "{bytes} bytes for {asked}");
     assert!(gets <= 110, "{gets}");
@@ -239,7 +239,7 @@ async fn who_reads_on_gets_large_reads_of_the_backend_and_the_whole_is_assembled
         let (got, _) = rig.read("o", range).await.unwrap();
         assert!(got == expected(range, 1), "{range:?}");
     }
-    rig.settled("o").await;
+    rig.wait_fetched("o").await;
     let (gets, bytes) = rig.taken();
     assert_eq!(bytes, size);
     assert!(gets <= 25, "{gets} requests for {size} bytes");
@@ -275,7 +275,7 @@ async fn the_whole_takes_what_is_here_and_fetches_the_rest() {
     for start in [4 * MIB, 20 * MIB, size - 77 - MIB] {
         rig.read("o", range(start, MIB)).await.unwrap();
     }
-    rig.settled("o").await;
+    rig.wait_fetched("o").await;
     let (_, before) = rig.taken();
     assert!(before <= 4 * MIB);
     let (whole, _) = rig.read_whole("o").await;
@@ -293,7 +293,7 @@ async fn parts_survive_a_restart_and_are_compared_once() {
     for range in ranges {
         rig.read("o", range).await.unwrap();
     }
-    rig.settled("o").await;
+    rig.wait_fetched("o").await;
     let rig = rig.restart(1 << 30).await;
     for _ in 0..3 {
         for range in ranges {
@@ -377,7 +377,7 @@ async fn damage_is_healed_in_the_same_request() {
     write_object(&rig.file("o"), 32 * MIB, 1);
     let asked = range(2 * MIB + 100, 3 * MIB);
     rig.read("o", asked).await.unwrap();
-    rig.settled("o").await;
+    rig.wait_fetched("o").await;
     rig.taken();
     let files = std::fs::read_dir(rig.disk().join("partial")).unwrap();
     let payload = files.map(|f| f.unwrap().path()).find(|p| p.extension().is_none()).unwrap();
@@ -416,12 +416,12 @@ async fn writes_removals_and_evictions_end_what_is_here_in_part() {
             }
             2 => {
                 // A reader has its bytes a moment before they count as kept.
-                rig.settled("o").await;
+                rig.wait_fetched("o").await;
                 assert!(rig.service.evict(&rig.info, "o").await.unwrap().unwrap() >= MIB);
             }
             _ => rig.service.drop_bucket(rig.info.id).await.unwrap(),
         }
-        rig.settled("o").await;
+        rig.wait_fetched("o").await;
         let stored = rig.service.store().usage().stored;
         assert!(rig.lying() == 0 && stored < 65_536, "way {way}: {stored}");
     }
@@ -490,7 +490,7 @@ async fn heads_and_ranges_speak_of_one_version() {
     for restarted in [false, true] {
         write_object(&rig.file("o"), 32 * MIB, 1);
         assert!(rig.read("o", near).await.unwrap().0 == expected(near, 1));
-        rig.settled("o").await;
+        rig.wait_fetched("o").await;
         if restarted {
             let info = rig.info.clone();
             rig = rig.restart(1 << 30).await;
@@ -501,14 +501,14 @@ async fn heads_and_ranges_speak_of_one_version() {
         assert!(rig.read("o", near).await.unwrap().0 == expected(near, 2), "{restarted}");
         let far = range(40 * MIB - 8, 8);
         assert!(rig.read("o", far).await.unwrap().0 == expected(far, 2), "{restarted}");
-        rig.settled("o").await;
+        rig.wait_fetched("o").await;
 
         // By a listing somebody may know of the new end.
         write_object(&rig.file("o"), 48 * MIB, 3);
         let far = range(48 * MIB - 8, 8);
         assert!(rig.read("o", far).await.unwrap().0 == expected(far, 3), "{restarted}");
         assert!(rig.read("o", near).await.unwrap().0 == expected(near, 3), "{restarted}");
-        rig.settled("o").await;
+        rig.wait_fetched("o").await;
 
         std::fs::remove_file(rig.file("o")).unwrap();
         let gone = rig.service.head(&rig.info, "o").await.unwrap_err();
@@ -519,7 +519,7 @@ async fn heads_and_ranges_speak_of_one_version() {
     // A look that finds the same version counts as a comparison.
     write_object(&rig.file("o"), 32 * MIB, 1);
     rig.read("o", near).await.unwrap();
-    rig.settled("o").await;
+    rig.wait_fetched("o").await;
     let asked = rig.stats.load(Ordering::SeqCst);
     rig.service.head(&rig.info, "o").await.unwrap();
     assert_eq!(rig.read("o", near).await.unwrap().1, "hit");
@@ -533,7 +533,7 @@ async fn objects_in_part_are_listed_checked_and_refreshed() {
     for name in ["a", "b/c", "b/d"] {
         write_object(&rig.file(name), 32 * MIB, 1);
         rig.read(name, range(MIB, MIB)).await.unwrap();
-        rig.settled(name).await;
+        rig.wait_fetched(name).await;
     }
     let page = async |prefix: &str| {
         let (bucket_id, limit) = (rig.info.id, 9);

@@ -245,7 +245,7 @@ impl ObjectService {
         if removed >= Some(stamp) {
             return Err(gone());
         }
-        if self.is_calm(&self.state()) {
+        if self.is_quiescent(&self.state()) {
             // There are no tombstones then: who removes it does so where its slices are.
             let request = CopyRequest { in_part: true, ..CopyRequest::new(&info.bucket, name) };
             let look: CopyLook = match &source {

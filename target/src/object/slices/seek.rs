@@ -95,7 +95,7 @@ impl ObjectService {
         // Who misses nothing and has something of it knows all; who has nothing asks those that may.
         let must: BTreeSet<NodeId> = match own.newest() {
             Some(_) if !lags => BTreeSet::new(),
-            Some(_) => ids(self.who_may_know(info, name)),
+            Some(_) => ids(self.lookup_peers(info, name)),
             None => ids(self.who_has_what_is_missing(info, name)?),
         };
         let nothing = own.newest().is_none() && must.is_empty();

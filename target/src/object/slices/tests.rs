@@ -109,9 +109,9 @@ async fn a_slice_that_is_not_what_its_checksum_says_is_not_taken() {
 async fn a_copy_of_what_was_small_beside_a_slice_of_what_it_became_is_looked_after() {
     let stamp = Stamp { epoch: 9, version: 3 };
     let slices = [0, 1].map(|number| SliceLook { slice: Slice { number, ..SLICE }, stamp });
-    let settled = CopyLook { slices: slices.into(), ..CopyLook::default() };
-    let killed = CopyLook { there: Some(Stamp { version: 2, ..stamp }), ..settled.clone() };
-    for (look, left) in [(settled, 0), (killed, 1)] {
+    let complete = CopyLook { slices: slices.into(), ..CopyLook::default() };
+    let killed = CopyLook { there: Some(Stamp { version: 2, ..stamp }), ..complete.clone() };
+    for (look, left) in [(complete, 0), (killed, 1)] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let survey = post(async move || Json([look]));

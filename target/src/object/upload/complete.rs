@@ -165,8 +165,8 @@ impl ObjectService {
             }
             let size = group.iter().map(|c| c.part.size).sum();
             let (id, name) = (info.id, live.upload.name.as_str());
-            let begun = self.store().begin_upload_part(&live.dir, id, name, Some(size));
-            let mut work: WorkFile = begun.await?;
+            let started = self.store().begin_upload_part(&live.dir, id, name, Some(size));
+            let mut work: WorkFile = started.await?;
             for part in group {
                 let mut stream = self.part_stream(live, part).await?;
                 while let Some(bytes) = stream.try_next().await? {

@@ -89,12 +89,12 @@ impl ObjectService {
             )
             .hint("complete or abort some of them"));
         }
-        let begun_ns = unix_ns();
+        let started_ns = unix_ns();
         let upload = Upload {
             // Uploads of one object are listed in the order of their ids, which is that of time.
-            id: format!("{begun_ns:016x}{:016x}", rand::random::<u64>()),
+            id: format!("{started_ns:016x}{:016x}", rand::random::<u64>()),
             name: name.to_owned(),
-            begun_ns,
+            started_ns,
             custom: options.custom,
             md5: options.md5,
             notes: options.notes,

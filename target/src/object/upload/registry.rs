@@ -145,7 +145,7 @@ impl Live {
     /// When somebody last did something to it, unix nanoseconds.
     pub(super) fn touched_ns(&self) -> u64 {
         let last = self.state().parts.values().map(|kept| kept.part.stored_ns).max();
-        last.unwrap_or(0).max(self.upload.begun_ns)
+        last.unwrap_or(0).max(self.upload.started_ns)
     }
 }
 

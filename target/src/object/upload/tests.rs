@@ -238,12 +238,12 @@ async fn a_part_that_breaks_off_leaves_nothing() {
 async fn uploads_are_listed_by_name_and_go_with_their_bucket() {
     let case = Case::new(false).await;
     let service = &case.bench.service;
-    let mut begun = Vec::new();
+    let mut started = Vec::new();
     for name in ["b/2", "a", "b/1", "b/1"] {
         let id = service.begin_upload(&case.info, name, UploadOptions::default()).await.unwrap();
-        begun.push((name.to_owned(), id));
+        started.push((name.to_owned(), id));
     }
-    begun.sort();
+    started.sort();
     let page = async |prefix: &str, after: &str, after_id: Option<&str>, limit| {
         let request = UploadsRequest {
             info: case.info.clone().into(),
@@ -256,12 +256,12 @@ async fn uploads_are_listed_by_name_and_go_with_their_bucket() {
         let rows: Vec<_> = page.uploads.into_iter().map(|u| (u.name, u.id)).collect();
         (rows, page.more)
     };
-    assert_eq!(page("", "", None, 10).await, (begun.clone(), false));
-    assert_eq!(page("", "", None, 4).await, (begun.clone(), false));
-    assert_eq!(page("", "", None, 2).await, (begun[..2].to_vec(), true));
-    assert_eq!(page("b/", "", None, 10).await.0, begun[1..]);
-    assert_eq!(page("", "b/1", None, 10).await.0, begun[3..]);
-    assert_eq!(page("", "b/1", Some(&begun[1].1), 10).await.0, begun[2..]);
+    assert_eq!(page("", "", None, 10).await, (started.clone(), false));
+    assert_eq!(page("", "", None, 4).await, (started.clone(), false));
+    assert_eq!(page("", "", None, 2).await, (started[..2].to_vec(), true));
+    assert_eq!(page("b/", "", None, 10).await.0, started[1..]);
+    assert_eq!(page("", "b/1", None, 10).await.0, started[3..]);
+    assert_eq!(page("", "b/1", Some(&started[1].1), 10).await.0, started[2..]);
     assert_eq!(service.bucket_ids().await.unwrap(), [case.info.id]);
     service.drop_bucket(case.info.id).await.unwrap();
     assert_eq!((page("", "", None, 10).await.0.len(), case.left_behind()), (0, 0));

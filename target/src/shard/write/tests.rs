@@ -100,8 +100,8 @@ fn every_format_is_read_back_by_other_readers_with_any_name_and_size() {
 #[test]
 fn the_bytes_do_not_depend_on_how_the_data_came() {
     for format in [ArchiveFormat::Tar, ArchiveFormat::TarGz, ArchiveFormat::Zip] {
-        let at_once = write(format, &members(), usize::MAX);
-        assert!(write(format, &members(), 77_777) == at_once, "{format:?}");
+        let small_member = write(format, &members(), usize::MAX);
+        assert!(write(format, &members(), 77_777) == small_member, "{format:?}");
     }
 }
 

@@ -12,7 +12,7 @@ const OBJECT_1: &[u8] = include_bytes!("golden/object-format1.bin");
 const OBJECT_1_CHANGED: &[u8] = include_bytes!("golden/object-format1-changed.bin");
 const OBJECT_2: &[u8] = include_bytes!("golden/object-format2.bin");
 const SEGMENT_2: &[u8] = include_bytes!("golden/segment-format2.bin");
-const COMPANION_1: &[u8] = include_bytes!("golden/companion-format1.bin");
+const SIDECAR_1: &[u8] = include_bytes!("golden/companion-format1.bin");
 
 const GENERATION: u64 = (3 << 40) | 9;
 const PAYLOAD: &[u8] = b"hello";
@@ -157,6 +157,6 @@ fn segments_of_format_2_are_read_and_written() {
 
 #[test]
 fn companions_of_format_1_are_read_and_written() {
-    assert_eq!(decode_companion(COMPANION_1.to_vec(), GENERATION).unwrap(), b"learned");
-    assert_eq!(encode_companion(GENERATION, b"learned"), COMPANION_1);
+    assert_eq!(decode_sidecar(SIDECAR_1.to_vec(), GENERATION).unwrap(), b"learned");
+    assert_eq!(encode_sidecar(GENERATION, b"learned"), SIDECAR_1);
 }

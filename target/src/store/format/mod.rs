@@ -11,9 +11,9 @@
 //! block table:  CRC-32C of each 64 KiB block of the payload, u32 each
 //! ```
 
-mod companion;
 mod frame;
 mod record;
+mod sidecar;
 mod trailer;
 mod v1;
 mod value;
@@ -28,12 +28,12 @@ use forebay_core::bucket::Class;
 use forebay_core::checksum::{ChecksumKind, crc32c};
 use forebay_core::{Error, ErrorCode, Result};
 
-pub(crate) use self::companion::{companion_space, decode_companion, encode_companion};
 pub(crate) use self::frame::{
     ALIGN, FIXED, Fixed, MAX_HEAD, SEGMENT_HEADER, SegmentHeader, decode_head, encode_head,
     frame_bound, may_begin_frame, open_frame, split_table,
 };
 pub(crate) use self::record::{Commit, Entry, check_entry};
+pub(crate) use self::sidecar::{decode_sidecar, encode_sidecar, sidecar_space};
 pub(crate) use self::trailer::{decode_tail, encode_trailer};
 pub(crate) use self::value::{Glance, decode_value, encode_value, glance_value};
 
@@ -51,8 +51,8 @@ pub(crate) const FOOTER: usize = 16;
 /// Longest record: bounds what a reader of a damaged file allocates.
 pub(crate) const MAX_RECORD: usize = 256 << 10;
 /// Objects of at most this many bytes lie in the log.
-pub(crate) const SMALL: u64 = 128 << 10;
-/// Longest payload of a frame that a reader accepts; more than [`SMALL`], which may grow.
+pub(crate) const INLINE_MAX_BYTES: u64 = 128 << 10;
+/// Longest payload of a frame that a reader accepts; more than [`INLINE_MAX_BYTES`], which may grow.
 pub(crate) const MAX_PAYLOAD: u64 = 1 << 20;
 /// Files occupy whole pages of the file system.
 const PAGE: u64 = 4096;
@@ -89,7 +89,11 @@ pub(crate) fn file_space(size: u64, name: &str) -> u64 {
 /// Space to reserve for an object with `size` bytes of payload.
 pub(crate) fn space_for(size: u64, name: &str) -> u64 {
     let frame = USUAL_RECORD + name.len() as u64;
-    if size <= SMALL { size + table_len(size) + frame } else { file_space(size, name) + frame }
+    if size <= INLINE_MAX_BYTES {
+        size + table_len(size) + frame
+    } else {
+        file_space(size, name) + frame
+    }
 }
 
 /// Key of an object in the index; keys of one bucket sort by name.

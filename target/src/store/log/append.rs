@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_core::Result;
 
-use super::room::{LARGE, Room};
+use super::room::{MAX_REUSE_GROUP_BYTES, Room};
 use super::segment::Segment;
 use super::{Item, Log, Position, locked};
 use crate::store::disk::DiskFile;
@@ -160,15 +160,15 @@ impl Log {
 
     fn append_to(&self, head: &mut Head, items: &[Item], synced: bool) -> Result<Vec<Spot>> {
         let mut written = Vec::new();
-        let spots = self.write(head, items, synced, &mut written);
+        let location_cache = self.write(head, items, synced, &mut written);
         if head.buffer.capacity() > MAX_BUFFER {
             head.buffer = Vec::new();
         }
-        match &spots {
+        match &location_cache {
             Ok(_) => written.iter().for_each(|w| self.publish(w)),
             Err(_) => written.iter().for_each(|w| cut_back(head, w)),
         }
-        spots
+        location_cache
     }
 
     /// Everything appended before survives a power cut when this returns. After an error the log
@@ -224,7 +224,7 @@ impl Log {
 
     /// The next segment in a file that was another one's, with room for frames of `bytes`.
     fn begin_over(&self, head: &mut Head, bytes: u64) -> Option<Active> {
-        let is_useful = head.is_for_spares() && bytes <= LARGE;
+        let is_useful = head.is_for_spares() && bytes <= MAX_REUSE_GROUP_BYTES;
         let spare = is_useful.then(|| self.spares.take(bytes))??;
         let id = head.next;
         head.next += 1;
@@ -251,12 +251,12 @@ impl Log {
         synced: bool,
         written: &mut Vec<Written>,
     ) -> Result<Vec<Spot>> {
-        let mut spots = Vec::with_capacity(items.len());
-        while spots.len() < items.len() {
+        let mut location_cache = Vec::with_capacity(items.len());
+        while location_cache.len() < items.len() {
             let active = match head.active.take() {
                 Some(active) => active,
                 None => {
-                    let left = bound(&items[spots.len()..]);
+                    let left = bound(&items[location_cache.len()..]);
                     let over = if synced { self.begin_over(head, left) } else { None };
                     over.map_or_else(|| self.create(head), Ok)?
                 }
@@ -265,9 +265,9 @@ impl Log {
             let from = active.segment.len();
             let mut batch = Batch::begin(&mut head.buffer, &active.segment, from);
             let mut full = false;
-            while let Some(item) = items.get(spots.len()) {
-                match batch.push(spots.len(), item, self.segment_bytes)? {
-                    Some(spot) => spots.push(spot),
+            while let Some(item) = items.get(location_cache.len()) {
+                match batch.push(location_cache.len(), item, self.segment_bytes)? {
+                    Some(spot) => location_cache.push(spot),
                     None => {
                         full = true;
                         break;
@@ -294,7 +294,7 @@ impl Log {
                 head.follows_synced = !std::mem::replace(&mut head.is_mixed, !synced);
             }
         }
-        Ok(spots)
+        Ok(location_cache)
     }
 
     /// Shows readers what was written.

@@ -21,14 +21,14 @@ use crate::store::format::ALIGN;
 use crate::store::page_cache::PAGE;
 
 /// Most bytes of a small group: of a larger one the data take longer to sync than all else.
-pub(crate) const SMALL: u64 = if cfg!(test) { 1 << 20 } else { 64 << 10 };
+pub(crate) const INLINE_MAX_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 64 << 10 };
 /// Bytes that are made ready at once; more of them hold the next sync up.
 const ROOM: u64 = 1 << 20;
 /// Small groups in a row before room is made: a single one has nothing of it.
 const STREAK: u32 = if cfg!(test) { 1 } else { 8 };
 /// Most bytes of a group that goes over an old segment; [`super::super::committer`] makes none that
 /// are nearly as large.
-pub(super) const LARGE: u64 = 4 << 20;
+pub(super) const MAX_REUSE_GROUP_BYTES: u64 = 4 << 20;
 /// A file over an old segment ends so many bytes behind a multiple of [`ALIGN`], one with zeros half of it.
 const OLD_MARK: u64 = 2;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -56,8 +56,8 @@ impl Behind {
     pub(super) fn unsynced(self) -> u64 {
         match self {
             Self::Nothing => 0,
-            Self::Zeros => SMALL,
-            Self::Old => LARGE,
+            Self::Zeros => INLINE_MAX_BYTES,
+            Self::Old => MAX_REUSE_GROUP_BYTES,
         }
     }
 }
@@ -106,9 +106,9 @@ impl Room {
     ) -> io::Result<bool> {
         let needed = at + bytes;
         if self.is_old {
-            return Ok(bytes <= LARGE && needed <= self.end);
+            return Ok(bytes <= MAX_REUSE_GROUP_BYTES && needed <= self.end);
         }
-        self.streak = if bytes > SMALL { 0 } else { self.streak.saturating_add(1) };
+        self.streak = if bytes > INLINE_MAX_BYTES { 0 } else { self.streak.saturating_add(1) };
         if self.streak < STREAK || needed > segment_bytes {
             return Ok(false);
         }
@@ -146,7 +146,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = RealDisk.create(&dir.path().join("segment")).unwrap();
         let mut room = Room::default();
-        for (bytes, row) in [(SMALL + 8, 0), (SMALL + 8, 0), (8, 1), (8, 2), (SMALL + 8, 0)] {
+        for (bytes, row) in [
+            (INLINE_MAX_BYTES + 8, 0),
+            (INLINE_MAX_BYTES + 8, 0),
+            (8, 1),
+            (8, 2),
+            (INLINE_MAX_BYTES + 8, 0),
+        ] {
             room.prepare(&*file, 0, bytes, 1 << 24).unwrap();
             assert_eq!(room.streak, row, "after {bytes} bytes");
         }

@@ -16,9 +16,9 @@ use crate::store::disk::{Disk, DiskFile};
 use crate::store::format::{SEGMENT_HEADER, SegmentHeader};
 
 /// Spares that are kept at most: as many segments as one disk may fill while its dead ones wait to be found.
-const MOST: usize = 3;
+const MAX_RECYCLED_SEGMENTS: usize = 3;
 /// Longest time for which they are kept when none is needed.
-const PATIENCE: Duration = Duration::from_secs(300);
+const RECYCLED_TTL: Duration = Duration::from_secs(300);
 
 /// The spare segments of one log.
 pub(super) struct Spares {
@@ -58,7 +58,7 @@ impl Spares {
         let bytes = file.size().ok()?;
         // What stands behind a segment's end may be of any segment before it.
         let is_whole = bytes == segment.len() && (usual / 2..=usual).contains(&bytes);
-        if !is_whole || locked(&self.kept).spares.len() >= MOST {
+        if !is_whole || locked(&self.kept).spares.len() >= MAX_RECYCLED_SEGMENTS {
             return None;
         }
         let path = self.folder.join(format!("{:016x}", segment.id()));
@@ -92,7 +92,7 @@ impl Spares {
     /// Removes all, if they are to go whatever they are good for, or nobody has needed one for long.
     pub(super) fn give_up(&self, io: &dyn Disk, whatever: bool) -> u64 {
         let mut kept = locked(&self.kept);
-        let spares = match whatever || kept.used.elapsed() > PATIENCE {
+        let spares = match whatever || kept.used.elapsed() > RECYCLED_TTL {
             true => std::mem::take(&mut kept.spares),
             false => Vec::new(),
         };

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use tempfile::TempDir;
 
-use super::room::{Behind, LARGE};
+use super::room::{Behind, MAX_REUSE_GROUP_BYTES};
 use super::tests::{DISK, entries, open, placed, put};
 use super::*;
 use crate::store::faulty::FaultyDisk;
@@ -53,10 +53,11 @@ impl Written {
     /// A synced group of objects of this size.
     fn group(&mut self, count: u64, size: usize) {
         let items: Vec<_> = (self.next..self.next + count).map(|i| put("a", i, size)).collect();
-        let spots = self.log.append_to_sync(&items).unwrap();
+        let location_cache = self.log.append_to_sync(&items).unwrap();
         self.log.sync().unwrap();
         self.next += count;
-        self.entries.extend(items.iter().zip(spots).map(|(item, spot)| placed(item, spot)));
+        self.entries
+            .extend(items.iter().zip(location_cache).map(|(item, spot)| placed(item, spot)));
     }
 
     /// Has the next segment begin.
@@ -131,10 +132,11 @@ fn half_a_group_counts_for_nothing_and_what_stood_there_before_neither() {
         let segment = written.next_segment();
         written.group(1, 5_000);
         let items = [put("b", 1001, 9_000), put("c", 1002, 9_000), put("d", 1003, 10)];
-        let spots = written.log.append_to_sync(&items).unwrap();
+        let location_cache = written.log.append_to_sync(&items).unwrap();
         // A page of the group did not reach the disk.
-        let head = u64::from(spots[1].offset);
-        let lost = if head_is_lost { head } else { head + u64::from(spots[1].head) + 4_000 };
+        let head = u64::from(location_cache[1].offset);
+        let lost =
+            if head_is_lost { head } else { head + u64::from(location_cache[1].head) + 4_000 };
         let old = &before[lost as usize..lost as usize + 512];
         let path = &written.log.segment(segment).unwrap().path;
         let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -152,7 +154,8 @@ fn half_a_group_counts_for_nothing_and_what_stood_there_before_neither() {
         let expected = [vec![true; synced], vec![true, false, true]].concat();
         assert_eq!(payloads(&after), expected);
         // What opening the disk does with it.
-        let end = u64::from(spots[2].offset + spots[2].head + 10).next_multiple_of(8);
+        let end =
+            u64::from(location_cache[2].offset + location_cache[2].head + 10).next_multiple_of(8);
         after.wipe(Position { segment, offset: head }).unwrap();
         after.cut(segment, end).unwrap();
         let again = open(twin.path(), SEGMENT);
@@ -224,7 +227,7 @@ fn an_append_of_nothing_leaves_the_room() {
 fn a_group_that_is_too_large_lets_the_file_grow() {
     let dir = TempDir::new().unwrap();
     std::fs::create_dir(dir.path().join("work")).unwrap();
-    let usual = 2 * LARGE;
+    let usual = 2 * MAX_REUSE_GROUP_BYTES;
     let log = open(dir.path(), usual);
     let write = |from: u64, count: u64| {
         let items: Vec<_> = (from..from + count).map(|i| put("a", i, 500_000)).collect();

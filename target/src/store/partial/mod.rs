@@ -33,7 +33,7 @@ use super::space::Reservation;
 use super::work::Filling;
 
 /// Objects in part on one disk at most: bounds the memory they take while nobody reads them.
-const MOST: usize = 65_536;
+const MAX_PARTIAL_OBJECTS: usize = 65_536;
 /// Space of the files themselves.
 const FILES: u64 = 8 << 10;
 /// Space of one granule and its entry.
@@ -339,7 +339,7 @@ impl Shared {
         let known = Known { id, head, space: FILES, atime_ns: now_ns, validation, open };
         let mut table = self.partials.known();
         self.check_in_use()?;
-        let crowded = table.len() >= MOST;
+        let crowded = table.len() >= MAX_PARTIAL_OBJECTS;
         table.insert(key, known);
         drop(table);
         self.room.set_aside(FILES, 0);

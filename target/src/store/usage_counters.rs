@@ -6,7 +6,7 @@ use super::log::Position;
 
 /// The accounts of one segment of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SegmentTally {
+pub(crate) struct SegmentUsage {
     /// Bytes of all its frames, header and damaged stretches included.
     pub(crate) len: u64,
     /// Bytes of frames that are the newest of their objects.
@@ -17,7 +17,7 @@ pub(crate) struct SegmentTally {
     pub(crate) oldest: u64,
 }
 
-impl SegmentTally {
+impl SegmentUsage {
     /// Bytes that rewriting the segment would free.
     pub(crate) fn dead(&self) -> u64 {
         self.len.saturating_sub(self.live + self.removals)
@@ -26,7 +26,7 @@ impl SegmentTally {
 
 /// The accounts of one disk at one position of its log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct UsageCounters {
     /// Everything before it is in the index.
     pub(crate) position: Position,
     pub(crate) objects: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Tally {
     pub(crate) bytes: u64,
     /// Space of object files.
     pub(crate) files: u64,
-    pub(crate) segments: BTreeMap<u64, SegmentTally>,
+    pub(crate) segments: BTreeMap<u64, SegmentUsage>,
     /// Sums over the segments.
     log: u64,
     live: u64,
@@ -51,7 +51,7 @@ pub(crate) enum Shift {
     Sequence(u64),
 }
 
-impl Tally {
+impl UsageCounters {
     /// Space that live objects take.
     pub(crate) fn stored(&self) -> u64 {
         self.files + self.live
@@ -68,7 +68,7 @@ impl Tally {
         if !known && !matches!(shift, Shift::End(_)) {
             return;
         }
-        let new = || SegmentTally { oldest: u64::MAX, ..SegmentTally::default() };
+        let new = || SegmentUsage { oldest: u64::MAX, ..SegmentUsage::default() };
         let s = self.segments.entry(segment).or_insert_with(new);
         match shift {
             Shift::Live(by) => {
@@ -95,7 +95,7 @@ impl Tally {
     }
 
     /// Takes over the accounts of a segment.
-    pub(crate) fn adopt(&mut self, segment: u64, accounts: SegmentTally) {
+    pub(crate) fn adopt(&mut self, segment: u64, accounts: SegmentUsage) {
         self.forget(segment);
         self.log += accounts.len;
         self.live += accounts.live;
@@ -126,7 +126,7 @@ impl Tally {
     }
 }
 
-impl SegmentTally {
+impl SegmentUsage {
     pub(crate) fn encode(&self) -> [u8; 32] {
         let mut out = [0; 32];
         let fields = [self.len, self.live, self.removals, self.oldest];
@@ -158,25 +158,25 @@ fn numbers<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
 mod tests {
     use super::*;
 
-    fn tally(segments: [(u64, SegmentTally); 2]) -> Tally {
-        let mut tally = Tally { files: 5, ..Tally::default() };
-        segments.into_iter().for_each(|(id, s)| tally.adopt(id, s));
-        tally
+    fn usage_counters(segments: [(u64, SegmentUsage); 2]) -> UsageCounters {
+        let mut usage_counters = UsageCounters { files: 5, ..UsageCounters::default() };
+        segments.into_iter().for_each(|(id, s)| usage_counters.adopt(id, s));
+        usage_counters
     }
 
     #[test]
     fn dead_space_is_what_no_object_needs() {
-        let a = SegmentTally { len: 100, live: 30, removals: 10, oldest: 1 };
-        let b = SegmentTally { len: 50, live: 50, removals: 0, oldest: 7 };
-        let t = tally([(1, a), (2, b)]);
+        let a = SegmentUsage { len: 100, live: 30, removals: 10, oldest: 1 };
+        let b = SegmentUsage { len: 50, live: 50, removals: 0, oldest: 7 };
+        let t = usage_counters([(1, a), (2, b)]);
         assert_eq!((t.stored(), t.dead(), a.dead(), b.dead()), (85, 70, 60, 0));
     }
 
     #[test]
     fn a_removal_counts_while_another_segment_is_older() {
-        let a = SegmentTally { oldest: 4, ..SegmentTally::default() };
-        let b = SegmentTally { oldest: 7, ..SegmentTally::default() };
-        let t = tally([(1, a), (2, b)]);
+        let a = SegmentUsage { oldest: 4, ..SegmentUsage::default() };
+        let b = SegmentUsage { oldest: 7, ..SegmentUsage::default() };
+        let t = usage_counters([(1, a), (2, b)]);
         assert!(t.hides(2, 5));
         assert!(!t.hides(2, 4));
         assert!(!t.hides(1, 5));
@@ -184,9 +184,9 @@ mod tests {
 
     #[test]
     fn sums_follow_every_shift() {
-        let mut t = Tally::default();
+        let mut t = UsageCounters::default();
         t.shift(3, Shift::Live(10));
-        assert_eq!(t, Tally::default(), "a segment begins with its first frame");
+        assert_eq!(t, UsageCounters::default(), "a segment begins with its first frame");
         t.shift(3, Shift::End(100));
         t.shift(3, Shift::Live(60));
         t.shift(3, Shift::Live(-20));
@@ -200,10 +200,11 @@ mod tests {
     #[test]
     fn accounts_are_read_as_they_were_written() {
         let position = Position { segment: 3, offset: 99 };
-        let t = Tally { position, objects: 1, bytes: 2, files: 3, ..Tally::default() };
-        assert_eq!(Tally::decode(&t.encode()), Some(t));
-        let s = SegmentTally { len: 9, live: 8, removals: 7, oldest: u64::MAX };
-        assert_eq!(SegmentTally::decode(&s.encode()), Some(s));
-        assert_eq!(SegmentTally::decode(b"short"), None);
+        let t =
+            UsageCounters { position, objects: 1, bytes: 2, files: 3, ..UsageCounters::default() };
+        assert_eq!(UsageCounters::decode(&t.encode()), Some(t));
+        let s = SegmentUsage { len: 9, live: 8, removals: 7, oldest: u64::MAX };
+        assert_eq!(SegmentUsage::decode(&s.encode()), Some(s));
+        assert_eq!(SegmentUsage::decode(b"short"), None);
     }
 }

@@ -21,7 +21,7 @@ const WAYS: usize = 4;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Notes of the places of objects, by [`key_digest`]. Who looks for one takes no lock.
-pub(crate) struct Spots {
+pub(crate) struct LocationCache {
     /// Those of each stripe together. A page that nobody wrote to yet takes no memory.
     slots: Box<[[AtomicU64; 4]]>,
     stripes: Box<[Stripe]>,
@@ -124,7 +124,7 @@ pub(crate) struct Ticket {
 
 /// While it lives nothing is noted of the objects that a batch changes.
 pub(crate) struct Closed<'a> {
-    spots: &'a Spots,
+    location_cache: &'a LocationCache,
     digests: Vec<u64>,
 }
 
@@ -133,7 +133,7 @@ impl Closed<'_> {
     pub(crate) fn written(self, written: Vec<(u64, Known)>) {
         for (digest, known) in written {
             if let Some(slot) = known.pack(digest) {
-                self.spots.lock(digest).put(digest, slot);
+                self.location_cache.lock(digest).put(digest, slot);
             }
         }
     }
@@ -142,20 +142,20 @@ impl Closed<'_> {
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
         for digest in &self.digests {
-            let mut stripe = self.spots.lock(*digest);
+            let mut stripe = self.location_cache.lock(*digest);
             stripe.writer.changing -= 1;
             stripe.count();
         }
     }
 }
 
-impl Default for Spots {
+impl Default for LocationCache {
     fn default() -> Self {
         Self::with_bytes(BYTES)
     }
 }
 
-impl Spots {
+impl LocationCache {
     fn with_bytes(bytes: usize) -> Self {
         let ways = STRIPES * WAYS;
         let count = (bytes / size_of::<Slot>() / ways).max(1) * ways;
@@ -212,7 +212,7 @@ impl Spots {
                 });
             });
         }
-        Closed { spots: self, digests }
+        Closed { location_cache: self, digests }
     }
 
     /// Moves the time of access of an object, if it is noted.
@@ -231,8 +231,8 @@ impl Spots {
             let mut stripe = self.lock(number as u64);
             stripe.count();
             let share = self.slots.len() / STRIPES;
-            stripe.in_turn(|spots| {
-                for slot in &spots.slots[number * share..(number + 1) * share] {
+            stripe.in_turn(|location_cache| {
+                for slot in &location_cache.slots[number * share..(number + 1) * share] {
                     // What was never written to stays without memory.
                     if slot[1].load(Ordering::Relaxed) != 0 {
                         slot.iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -250,7 +250,7 @@ impl Spots {
     fn lock(&self, digest: u64) -> Writing<'_> {
         let of = self.stripe(digest);
         let writer = of.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        Writing { spots: self, of, writer }
+        Writing { location_cache: self, of, writer }
     }
 
     /// The slots that an object may be in.
@@ -264,7 +264,7 @@ impl Spots {
 
 /// A stripe that one thread may write to.
 struct Writing<'a> {
-    spots: &'a Spots,
+    location_cache: &'a LocationCache,
     of: &'a Stripe,
     writer: MutexGuard<'a, Writer>,
 }
@@ -276,11 +276,11 @@ impl Writing<'_> {
 
     /// Writes slots so that no reader takes half of them: see Boehm, "Can seqlocks get along with
     /// programming language memory models?", 2012.
-    fn in_turn<T>(&mut self, write: impl FnOnce(&Spots) -> T) -> T {
+    fn in_turn<T>(&mut self, write: impl FnOnce(&LocationCache) -> T) -> T {
         let turn = self.of.turn.load(Ordering::Relaxed);
         self.of.turn.store(turn + 1, Ordering::Relaxed);
         fence(Ordering::Release);
-        let done = write(self.spots);
+        let done = write(self.location_cache);
         self.of.turn.store(turn + 2, Ordering::Release);
         done
     }
@@ -289,8 +289,8 @@ impl Writing<'_> {
     fn write(&mut self, digest: u64, change: impl FnOnce(&mut [Slot; WAYS], usize)) {
         self.writer.hand = (self.writer.hand + 1) % WAYS;
         let hand = self.writer.hand;
-        self.in_turn(|spots| {
-            let slots = &spots.slots[spots.set(digest)];
+        self.in_turn(|location_cache| {
+            let slots = &location_cache.slots[location_cache.set(digest)];
             let mut ways: [Slot; WAYS] = std::array::from_fn(|way| {
                 std::array::from_fn(|n| slots[way][n].load(Ordering::Relaxed))
             });
@@ -354,60 +354,63 @@ mod tests {
         Known { disk: 3, segment: n, offset, len, epoch: n, validated_ns, atime_ns: n + 7 }
     }
 
-    fn close<'a>(spots: &'a Spots, name: &str) -> Closed<'a> {
-        spots.close(vec![key_digest(1, name)])
+    fn close<'a>(location_cache: &'a LocationCache, name: &str) -> Closed<'a> {
+        location_cache.close(vec![key_digest(1, name)])
     }
 
     #[test]
     fn a_place_that_was_noted_is_found() {
-        let spots = Spots::with_bytes(1 << 20);
-        spots.note(spots.find(1, "a").1, known(1));
-        assert_eq!(spots.find(1, "a").0.unwrap(), known(1));
-        assert!(spots.find(2, "a").0.is_none() && spots.find(1, "b").0.is_none());
-        spots.accessed(key_digest(1, "a"), 500);
-        assert_eq!(spots.find(1, "a").0.unwrap().atime_ns, 500);
-        spots.clear();
-        assert!(spots.find(1, "a").0.is_none());
+        let location_cache = LocationCache::with_bytes(1 << 20);
+        location_cache.note(location_cache.find(1, "a").1, known(1));
+        assert_eq!(location_cache.find(1, "a").0.unwrap(), known(1));
+        assert!(location_cache.find(2, "a").0.is_none() && location_cache.find(1, "b").0.is_none());
+        location_cache.accessed(key_digest(1, "a"), 500);
+        assert_eq!(location_cache.find(1, "a").0.unwrap().atime_ns, 500);
+        location_cache.clear();
+        assert!(location_cache.find(1, "a").0.is_none());
     }
 
     #[test]
     fn a_change_forgets_the_place_and_lets_nobody_note_what_it_read_before() {
-        let spots = Spots::with_bytes(1 << 20);
-        spots.note(spots.find(1, "a").1, known(1));
+        let location_cache = LocationCache::with_bytes(1 << 20);
+        location_cache.note(location_cache.find(1, "a").1, known(1));
         let before = {
-            let closed = close(&spots, "a");
-            let during = spots.find(1, "a").1;
-            spots.note(during, known(2));
-            assert!(spots.find(1, "a").0.is_none(), "noted while it changed");
+            let closed = close(&location_cache, "a");
+            let during = location_cache.find(1, "a").1;
+            location_cache.note(during, known(2));
+            assert!(location_cache.find(1, "a").0.is_none(), "noted while it changed");
             drop(closed);
-            spots.note(during, known(2));
-            assert!(spots.find(1, "a").0.is_none(), "noted what was read while it changed");
+            location_cache.note(during, known(2));
+            assert!(
+                location_cache.find(1, "a").0.is_none(),
+                "noted what was read while it changed"
+            );
             during
         };
-        spots.note(spots.find(1, "a").1, known(3));
-        assert_eq!(spots.find(1, "a").0.unwrap(), known(3));
-        drop(close(&spots, "a"));
-        spots.note(before, known(2));
-        assert!(spots.find(1, "a").0.is_none(), "noted what was read before the change");
+        location_cache.note(location_cache.find(1, "a").1, known(3));
+        assert_eq!(location_cache.find(1, "a").0.unwrap(), known(3));
+        drop(close(&location_cache, "a"));
+        location_cache.note(before, known(2));
+        assert!(location_cache.find(1, "a").0.is_none(), "noted what was read before the change");
     }
 
     #[test]
     fn a_batch_notes_what_it_wrote() {
-        let spots = Spots::with_bytes(1 << 20);
-        let before = spots.find(1, "a").1;
-        close(&spots, "a").written(vec![(key_digest(1, "a"), known(5))]);
-        spots.note(before, known(2));
-        assert_eq!(spots.find(1, "a").0.unwrap(), known(5));
+        let location_cache = LocationCache::with_bytes(1 << 20);
+        let before = location_cache.find(1, "a").1;
+        close(&location_cache, "a").written(vec![(key_digest(1, "a"), known(5))]);
+        location_cache.note(before, known(2));
+        assert_eq!(location_cache.find(1, "a").0.unwrap(), known(5));
     }
 
     #[test]
     fn more_objects_than_there_is_memory_push_one_another_out() {
-        let spots = Spots::with_bytes(64 << 10);
+        let location_cache = LocationCache::with_bytes(64 << 10);
         for n in 1..10_000 {
             let name = n.to_string();
-            spots.note(spots.find(1, &name).1, known(n));
+            location_cache.note(location_cache.find(1, &name).1, known(n));
         }
-        let found = (1..10_000).filter(|n| match spots.find(1, &n.to_string()).0 {
+        let found = (1..10_000).filter(|n| match location_cache.find(1, &n.to_string()).0 {
             Some(found) => {
                 assert_eq!(found, known(*n));
                 true
@@ -431,9 +434,9 @@ mod tests {
             record.meta.validated_ns = validated_ns;
             record.meta.atime_ns = atime_ns;
             if let Some(known) = Known::of(&record) {
-                let spots = Spots::with_bytes(1 << 16);
-                spots.note(spots.find(1, "a").1, known);
-                prop_assert_eq!(spots.find(1, "a").0.unwrap(), known);
+                let location_cache = LocationCache::with_bytes(1 << 16);
+                location_cache.note(location_cache.find(1, "a").1, known);
+                prop_assert_eq!(location_cache.find(1, "a").0.unwrap(), known);
                 prop_assert_eq!((known.segment, known.offset, known.disk), (segment, offset, disk));
                 prop_assert_eq!(u64::from(known.len), size + u64::from(head));
                 prop_assert_eq!((known.epoch, known.atime_ns), (epoch, atime_ns));

@@ -25,7 +25,7 @@ use crate::error::{Error, Reason};
 /// Bytes read from a socket at once.
 pub(crate) const READ: usize = 128 << 10;
 /// Connections to one node that are kept while nobody uses them,
-const KEPT: usize = 64;
+const MAX_IDLE_CONNECTIONS: usize = 64;
 /// and for how long: a little less than a node keeps its side.
 const KEEP_IDLE: Duration = Duration::from_secs(20);
 
@@ -48,7 +48,7 @@ impl Failure {
 
 /// A pool of such connections. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct DrivenPool {
+pub(crate) struct CallerDrivenPool {
     connect_timeout: Duration,
     idle: Idle,
 }
@@ -56,7 +56,7 @@ pub(crate) struct DrivenPool {
 /// Connections that nobody uses, by the authority of their node.
 type Idle = Arc<Mutex<HashMap<String, Vec<(Instant, Connection)>>>>;
 
-impl DrivenPool {
+impl CallerDrivenPool {
     pub(crate) fn new(connect_timeout: Duration) -> Self {
         Self { connect_timeout, idle: Idle::default() }
     }
@@ -232,7 +232,7 @@ impl Home {
         }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let list = idle.entry(self.authority).or_default();
-        if list.len() < KEPT {
+        if list.len() < MAX_IDLE_CONNECTIONS {
             list.push((Instant::now(), connection));
         }
     }
@@ -285,7 +285,7 @@ mod tests {
 
     async fn ask(transport: &Transport, url: &str) -> Response<Download> {
         let request = request(Method::POST, url, "/p").body(Bytes::new()).unwrap();
-        let answer = transport.send_ok_driven(url, request).await;
+        let answer = transport.send_ok_caller_driven(url, request).await;
         answer.map_err(|(e, _)| e).unwrap()
     }
 
@@ -334,7 +334,7 @@ mod tests {
             let transport = transport.clone();
             async move {
                 let request = request(Method::POST, &url, "/p").body(Bytes::new()).unwrap();
-                transport.send_ok_driven(&url, request).await.err().unwrap().0
+                transport.send_ok_caller_driven(&url, request).await.err().unwrap().0
             }
         };
         let (url, _gone) = node(&[]).await;

@@ -12,14 +12,14 @@ use super::wire::Reader;
 use super::{PAGE, damaged, unknown_format};
 
 /// Version of the layout of companions; another one is as good as none.
-const COMPANION_FORMAT: u16 = 1;
-const COMPANION_MAGIC: &[u8; 8] = b"FBCOMPAN";
+const SIDECAR_FORMAT: u16 = 1;
+const SIDECAR_MAGIC: &[u8; 8] = b"FBCOMPAN";
 
 /// A companion of the object `generation`, as its file holds it.
-pub(crate) fn encode_companion(generation: u64, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn encode_sidecar(generation: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(24 + payload.len());
-    out.extend_from_slice(COMPANION_MAGIC);
-    out.extend_from_slice(&COMPANION_FORMAT.to_le_bytes());
+    out.extend_from_slice(SIDECAR_MAGIC);
+    out.extend_from_slice(&SIDECAR_FORMAT.to_le_bytes());
     out.extend_from_slice(&[0; 6]);
     out.extend_from_slice(&generation.to_le_bytes());
     out.extend_from_slice(payload);
@@ -29,13 +29,13 @@ pub(crate) fn encode_companion(generation: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The payload of a companion, if it is a sound one of this object.
-pub(crate) fn decode_companion(mut bytes: Vec<u8>, generation: u64) -> Result<Vec<u8>> {
+pub(crate) fn decode_sidecar(mut bytes: Vec<u8>, generation: u64) -> Result<Vec<u8>> {
     let mut r = Reader { rest: &bytes };
-    if r.take::<8>()? != *COMPANION_MAGIC {
+    if r.take::<8>()? != *SIDECAR_MAGIC {
         return Err(damaged("a companion has no magic"));
     }
     let format = r.u16()?;
-    if format != COMPANION_FORMAT {
+    if format != SIDECAR_FORMAT {
         return Err(unknown_format("a companion", format));
     }
     r.u16()?;
@@ -50,6 +50,6 @@ pub(crate) fn decode_companion(mut bytes: Vec<u8>, generation: u64) -> Result<Ve
 }
 
 /// Space on the disk of a companion of this size.
-pub(crate) fn companion_space(size: u64) -> u64 {
+pub(crate) fn sidecar_space(size: u64) -> u64 {
     size.next_multiple_of(PAGE)
 }

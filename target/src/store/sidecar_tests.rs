@@ -16,20 +16,20 @@ async fn put(store: &Store, name: &str, meta: RecordMeta) -> Record {
 }
 
 async fn keep(store: &Store, record: &Record, bytes: &[u8]) -> bool {
-    store.keep_companion(record, bytes.to_vec()).await.unwrap()
+    store.keep_sidecar(record, bytes.to_vec()).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_companion_is_kept_replaced_and_counted() {
+async fn a_sidecar_is_kept_replaced_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).await.unwrap();
     let record = put(&store, "a", owned()).await;
     let without = store.usage();
-    assert_eq!(store.companion(&record).await.unwrap(), None);
+    assert_eq!(store.sidecar(&record).await.unwrap(), None);
     for (size, pages) in [(10_000, 3), (5000, 2), (0, 1)] {
         let payload = vec![size as u8; size];
         assert!(keep(&store, &record, &payload).await);
-        assert_eq!(store.companion(&record).await.unwrap(), Some(payload));
+        assert_eq!(store.sidecar(&record).await.unwrap(), Some(payload));
         let stored = without.stored + pages * 4096;
         assert_eq!(store.usage(), Usage { stored, ..without });
     }
@@ -38,7 +38,7 @@ async fn a_companion_is_kept_replaced_and_counted() {
 }
 
 #[tokio::test]
-async fn a_companion_survives_restarts_with_and_without_the_index() {
+async fn a_sidecar_survives_restarts_with_and_without_the_index() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).await.unwrap();
     let record = put(&store, "a", owned()).await;
@@ -50,12 +50,12 @@ async fn a_companion_survives_restarts_with_and_without_the_index() {
             DiskSettings { rebuild_index, ..DiskSettings::new(dir.path(), Some(1 << 30)) };
         let store = Store::open(vec![settings], Arc::new(RealDisk)).await.unwrap();
         assert_eq!(store.usage(), usage);
-        assert_eq!(store.companion(&record).await.unwrap().unwrap(), b"of a");
+        assert_eq!(store.sidecar(&record).await.unwrap().unwrap(), b"of a");
     }
 }
 
 #[tokio::test]
-async fn no_companion_outlives_its_commit() {
+async fn no_sidecar_outlives_its_commit() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).await.unwrap();
     let empty = store.usage();
@@ -66,7 +66,7 @@ async fn no_companion_outlives_its_commit() {
         assert!(keep(&store, record, b"x").await);
     }
     let newer = put(&store, "a", owned()).await;
-    assert_eq!(store.companion(&newer).await.unwrap(), None);
+    assert_eq!(store.sidecar(&newer).await.unwrap(), None);
     store.discard(&b).await.unwrap();
     store.remove(1, "c").await.unwrap();
     // As when somebody else takes the file away.
@@ -75,7 +75,7 @@ async fn no_companion_outlives_its_commit() {
     assert!(companions(dir.path()).is_empty());
     for record in [&a, &b, &c, &d] {
         assert!(!keep(&store, record, b"too late").await);
-        assert_eq!(store.companion(record).await.unwrap(), None);
+        assert_eq!(store.sidecar(record).await.unwrap(), None);
     }
     assert!(keep(&store, &newer, b"x").await);
     store.remove_bucket(1).await.unwrap();
@@ -85,7 +85,7 @@ async fn no_companion_outlives_its_commit() {
 }
 
 #[tokio::test]
-async fn a_damaged_companion_is_dropped_and_can_be_kept_again() {
+async fn a_damaged_sidecar_is_dropped_and_can_be_kept_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).await.unwrap();
     let record = put(&store, "a", owned()).await;
@@ -97,7 +97,7 @@ async fn a_damaged_companion_is_dropped_and_can_be_kept_again() {
         let mut damaged = sound.clone();
         damaged[n] ^= 1 << (n % 8);
         fs::write(&path, if n % 2 == 0 { &damaged } else { &sound[..n] }).unwrap();
-        let found = store.companion(&record).await.unwrap();
+        let found = store.sidecar(&record).await.unwrap();
         // Two bytes of the layout mean nothing yet.
         assert!(found.is_none() || (10..12).contains(&n), "byte {n}");
     }
@@ -105,13 +105,13 @@ async fn a_damaged_companion_is_dropped_and_can_be_kept_again() {
     fs::write(&path, b"").unwrap();
     drop(store);
     let store = open(dir.path()).await.unwrap();
-    assert_eq!(store.companion(&record).await.unwrap(), None);
+    assert_eq!(store.sidecar(&record).await.unwrap(), None);
     assert!(companions(dir.path()).is_empty());
     assert_eq!(store.usage().objects, usage.objects);
 }
 
 #[tokio::test]
-async fn a_full_disk_keeps_no_companion_and_says_so() {
+async fn a_full_disk_keeps_no_sidecar_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let settings = DiskSettings::new(dir.path(), Some(16 << 10));
     let store = Store::open(vec![settings], Arc::new(RealDisk)).await.unwrap();

@@ -12,7 +12,7 @@ use super::{DiskSettings, Store, format};
 
 /// What a disk is to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum DiskState {
     /// It is read and written.
     InUse,
     /// It is read and takes nothing new: its objects move to other disks, and then it goes.
@@ -27,7 +27,7 @@ pub enum Standing {
     Detached,
 }
 
-impl Standing {
+impl DiskState {
     /// Whether objects may be on it that nobody can look for just now.
     pub(crate) fn hides_objects(&self) -> bool {
         matches!(self, Self::Away(_) | Self::Mending | Self::Disabled { emptied: false })
@@ -39,7 +39,7 @@ impl Standing {
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for DiskState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::InUse => "it is in use",
@@ -56,7 +56,7 @@ impl fmt::Display for Standing {
 #[derive(Clone, Debug)]
 pub struct DiskReport {
     pub path: PathBuf,
-    pub standing: Standing,
+    pub state: DiskState,
     /// Of one that is not in use: nothing.
     pub usage: Usage,
     /// Why the last command that was to take it out of use came to nothing; mostly empty.
@@ -69,7 +69,7 @@ pub struct DiskReport {
 /// the process lives.
 pub(super) struct Slot {
     pub(super) settings: DiskSettings,
-    pub(super) standing: Standing,
+    pub(super) state: DiskState,
     /// Who it was when it was in use last.
     pub(super) seen: Option<Seen>,
     pub(super) note: String,
@@ -87,12 +87,12 @@ pub(super) struct Seen {
 
 impl Slot {
     pub(super) fn new(settings: DiskSettings) -> Self {
-        let standing = match settings.disabled {
-            Some(disabled) => Standing::Disabled { emptied: disabled.emptied },
-            None => Standing::Away("it is not open yet".into()),
+        let state = match settings.disabled {
+            Some(disabled) => DiskState::Disabled { emptied: disabled.emptied },
+            None => DiskState::Away("it is not open yet".into()),
         };
         let (seen, note, ending) = (None, String::new(), Weak::new());
-        Self { settings, standing, seen, note, ending, doubted: false }
+        Self { settings, state, seen, note, ending, doubted: false }
     }
 }
 
@@ -109,8 +109,8 @@ impl Store {
     pub(crate) fn check_whole(&self) -> Result<()> {
         match self.disks.first_hidden() {
             None => Ok(()),
-            Some((path, standing)) => Err(Error::unavailable(format!(
-                "disk {} of this target is not in use: {standing}",
+            Some((path, state)) => Err(Error::unavailable(format!(
+                "disk {} of this target is not in use: {state}",
                 path.display()
             ))
             .hint("bring it back, or detach it if it is lost")),
@@ -124,7 +124,7 @@ impl Store {
 
     /// The disks that may hide objects, and why they are not in use.
     pub fn disks_away(&self) -> Vec<(PathBuf, String)> {
-        let hidden = self.disks.report().into_iter().filter(|d| d.standing.hides_objects());
-        hidden.map(|d| (d.path, d.standing.to_string())).collect()
+        let hidden = self.disks.report().into_iter().filter(|d| d.state.hides_objects());
+        hidden.map(|d| (d.path, d.state.to_string())).collect()
     }
 }

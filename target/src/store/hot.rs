@@ -5,9 +5,9 @@ use bytes::Bytes;
 use forebay_core::Result;
 
 use super::Store;
+use super::location_cache::{Known, Ticket};
 use super::log::{Frame, Taken};
 use super::record::Record;
-use super::spots::{Known, Ticket};
 
 /// An object that was looked up, to be read with others.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Store {
         bucket_id: u64,
         name: &str,
     ) -> std::result::Result<(Record, Bytes), Ticket> {
-        let (known, ticket) = self.disks.spots().find(bucket_id, name);
+        let (known, ticket) = self.disks.location_cache().find(bucket_id, name);
         let read = || {
             let known = known?;
             let volume = self.disks.number(known.disk).ok()?;
@@ -118,12 +118,12 @@ impl Store {
 
     /// Tells that [`Self::locate`] is going to be asked for this object soon.
     pub(crate) fn expect(&self, bucket_id: u64, name: &str) {
-        self.disks.spots().expect(bucket_id, name);
+        self.disks.location_cache().expect(bucket_id, name);
     }
 
     /// Finds an object that is to be read with others.
     pub(crate) fn locate(&self, bucket_id: u64, name: &str) -> Result<Option<Located>> {
-        let (known, ticket) = self.disks.spots().find(bucket_id, name);
+        let (known, ticket) = self.disks.location_cache().find(bucket_id, name);
         let place = match known {
             Some(known) => Place::Known(known),
             None => match self.find(bucket_id, name)? {
@@ -166,7 +166,7 @@ impl Store {
             && record.meta.same_lasting(&logged.meta)
             && let Some(known) = Known::of(record)
         {
-            self.disks.spots().note(ticket, known);
+            self.disks.location_cache().note(ticket, known);
         }
     }
 }

@@ -17,7 +17,7 @@ const LONGEST_REST: Duration = Duration::from_secs(3600);
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
-pub(super) struct Standing {
+pub(super) struct ComposePause {
     state: Mutex<State>,
     /// One look at the bucket's settings at a time.
     looking: tokio::sync::Mutex<()>,
@@ -34,7 +34,7 @@ struct State {
     swept: bool,
 }
 
-impl Standing {
+impl ComposePause {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 use crate::stall::{ClientPace, StallTimer};
 
 /// Most bytes that are thrown away; a longer rest costs more than a clear answer is worth.
-const MOST: usize = 8 << 20;
+const MAX_DRAINED_BYTES: usize = 8 << 20;
 /// Longest time that a client may take to send them.
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -40,7 +40,7 @@ impl Waits {
         self.0.as_ref().is_some_and(|waits| waits.load(Ordering::Relaxed))
     }
 
-    fn told(&self) {
+    fn sent_continue(&self) {
         if let Some(waits) = &self.0 {
             waits.store(false, Ordering::Relaxed);
         }
@@ -48,19 +48,19 @@ impl Waits {
 }
 
 /// A body whose rest is read when it is dropped.
-pub(crate) struct Unread {
+pub(crate) struct UnreadBody {
     body: Option<Incoming>,
     waits: Waits,
     timer: StallTimer,
 }
 
-impl Unread {
+impl UnreadBody {
     pub(crate) fn new(body: Incoming, waits: Waits, pace: ClientPace) -> Self {
         Self { body: Some(body), waits, timer: StallTimer::new(pace) }
     }
 }
 
-impl Body for Unread {
+impl Body for UnreadBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -69,7 +69,7 @@ impl Body for Unread {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let me = self.get_mut();
-        me.waits.told();
+        me.waits.sent_continue();
         let Some(body) = &mut me.body else { return Poll::Ready(None) };
         let polled = match Pin::new(body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
@@ -97,7 +97,7 @@ impl Body for Unread {
     }
 }
 
-impl Drop for Unread {
+impl Drop for UnreadBody {
     fn drop(&mut self) {
         let Some(body) = self.body.take() else { return };
         if self.waits.still() || body.is_end_stream() {
@@ -110,7 +110,7 @@ impl Drop for Unread {
 }
 
 async fn throw_away(mut body: Incoming) {
-    let mut left = MOST;
+    let mut left = MAX_DRAINED_BYTES;
     while let Some(Ok(frame)) = body.frame().await {
         let size = frame.data_ref().map_or(0, Buf::remaining);
         match left.checked_sub(size) {

@@ -52,7 +52,7 @@ impl Companions {
             };
             let size = io.open(&path).and_then(|file| file.size());
             let size = size.map_err(failed("measure", &path))?;
-            found.insert(generation, format::companion_space(size));
+            found.insert(generation, format::sidecar_space(size));
         }
         Ok(found)
     }
@@ -61,7 +61,7 @@ impl Companions {
     /// end of an object and that of its companion.
     pub(crate) fn recover(&self, shared: &Shared) -> Result<()> {
         for (generation, space) in self.found(&*shared.io)? {
-            let is_current = match shared.index.companion(generation)? {
+            let is_current = match shared.index.sidecar(generation)? {
                 Some(key) => shared.index.get(&key)?.is_some_and(|r| r.generation == generation),
                 None => false,
             };
@@ -82,7 +82,7 @@ impl Companions {
         let Some(space) = known.remove(&generation) else { return };
         let path = self.path(generation);
         let removed = shared.io.unlink(&path).map_err(failed("remove", &path));
-        if let Err(e) = removed.and_then(|()| shared.index.set_companion(generation, None)) {
+        if let Err(e) = removed.and_then(|()| shared.index.set_sidecar(generation, None)) {
             tracing::warn!(path = %path.display(), "companion stays until restart: {e}");
         }
         drop(known);
@@ -92,7 +92,7 @@ impl Companions {
 
 impl Shared {
     /// The companion of this commit, if there is a sound one.
-    pub(crate) fn companion(&self, record: &Record) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn sidecar(&self, record: &Record) -> Result<Option<Vec<u8>>> {
         if !self.companions.known().contains_key(&record.generation) {
             return Ok(None);
         }
@@ -104,7 +104,7 @@ impl Shared {
             Ok(bytes)
         };
         match read() {
-            Ok(bytes) => match format::decode_companion(bytes, record.generation) {
+            Ok(bytes) => match format::decode_sidecar(bytes, record.generation) {
                 Ok(payload) => return Ok(Some(payload)),
                 Err(e) => tracing::warn!(path = %path.display(), "dropped: {e}"),
             },
@@ -117,10 +117,10 @@ impl Shared {
     }
 
     /// Keeps `payload` beside the object. False: there is no room, or the commit is history.
-    pub(crate) fn keep_companion(&self, record: &Record, payload: &[u8]) -> Result<bool> {
+    pub(crate) fn keep_sidecar(&self, record: &Record, payload: &[u8]) -> Result<bool> {
         self.check_alive()?;
-        let bytes = format::encode_companion(record.generation, payload);
-        let space = format::companion_space(bytes.len() as u64);
+        let bytes = format::encode_sidecar(record.generation, payload);
+        let space = format::sidecar_space(bytes.len() as u64);
         if !self.file_system_fits(space) {
             return Ok(false);
         }
@@ -128,7 +128,7 @@ impl Shared {
         let writing = &self.companions.writing;
         let _writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
         let work = self.work_path(record.generation).with_extension("companion");
-        let kept = self.write_companion(&work, &bytes).and_then(|()| {
+        let kept = self.write_sidecar(&work, &bytes).and_then(|()| {
             let mut known = self.companions.known();
             // A removal changes the entry before it looks for a companion: it sees ours, or we see
             // its trace here.
@@ -136,7 +136,7 @@ impl Shared {
                 return Ok(false);
             }
             let key = format::key(record.bucket_id, &record.name);
-            self.index.set_companion(record.generation, Some(&key))?;
+            self.index.set_sidecar(record.generation, Some(&key))?;
             let path = self.companions.path(record.generation);
             self.io.rename(&work, &path).map_err(failed("rename", &work))?;
             let before = known.insert(record.generation, space);
@@ -151,7 +151,7 @@ impl Shared {
         kept
     }
 
-    fn write_companion(&self, work: &Path, bytes: &[u8]) -> Result<(), Error> {
+    fn write_sidecar(&self, work: &Path, bytes: &[u8]) -> Result<(), Error> {
         let file = match self.io.create(work) {
             // An earlier try failed and could not clean up.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {

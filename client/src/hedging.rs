@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::Method;
 use tokio::sync::Semaphore;
 
-use forebay_core::intra::{MapReply, STANDBY_HEADER};
+use forebay_core::intra::{HEDGED_HEADER, MapReply};
 use forebay_core::placement;
 use forebay_core::state::Node;
 
@@ -22,7 +22,7 @@ use crate::transport::{self, Answered};
 /// So long a target may be silent before another is asked too. A busy one takes less.
 const SILENT: Duration = Duration::from_millis(250);
 /// Most requests of a client that two targets work at: where all are slow, more would make them slower.
-const AT_ONCE: usize = 64;
+const MAX_HEDGED_REQUESTS: usize = 64;
 
 /// How often who waits longer asks whether another one answers for the object by now: the owner may have
 /// been silent for long when it is asked. One request serves all that wait.
@@ -30,11 +30,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Turns of those requests.
 #[derive(Debug)]
-pub(crate) struct SecondAsks(Semaphore);
+pub(crate) struct HedgeLimit(Semaphore);
 
-impl Default for SecondAsks {
+impl Default for HedgeLimit {
     fn default() -> Self {
-        Self(Semaphore::new(AT_ONCE))
+        Self(Semaphore::new(MAX_HEDGED_REQUESTS))
     }
 }
 
@@ -57,13 +57,13 @@ impl Client {
         }
         let mut first = pin!(self.while_it_owns(call, owner, first));
         let info = map.state.bucket(call.bucket).map_err(|e| (e.into(), None))?;
-        let Some(standby) = placement::standby(&map.state, info, call.name) else {
+        let Some(other) = placement::hedge_target(&map.state, info, call.name) else {
             return first.await;
         };
-        let Ok(_turn) = self.second_asks().0.try_acquire() else { return first.await };
-        tracing::debug!(owner = %owner.id, standby = %standby.id, "the owner is silent");
+        let Ok(_turn) = self.hedge_limit().0.try_acquire() else { return first.await };
+        tracing::debug!(owner = %owner.id, target = %other.id, "the owner is silent");
         // On the heap: most reads never come here, and carry no room for it.
-        let mut second = Box::pin(self.send_read(call, map, standby, true));
+        let mut second = Box::pin(self.send_read(call, map, other, true));
         tokio::select! {
             answer = first.as_mut() => match answer {
                 // Gone rather than slow; the other may hang as well.
@@ -118,11 +118,11 @@ impl Client {
     ) -> Answered {
         let mut builder = self.direct(call, node, map);
         if stands_by {
-            builder = builder.header(STANDBY_HEADER, "1");
+            builder = builder.header(HEDGED_HEADER, "1");
         }
-        if call.driven {
+        if call.caller_driven {
             let request = transport::finish(builder, Bytes::new()).map_err(|e| (e, None))?;
-            return self.transport().send_ok_driven(&node.url, request).await;
+            return self.transport().send_ok_caller_driven(&node.url, request).await;
         }
         let request = transport::finish(builder, Upload::empty()).map_err(|e| (e, None))?;
         self.transport().send_ok(&node.url, request, None).await
@@ -155,16 +155,16 @@ mod tests {
 
     const FOR_EVER: Duration = Duration::from_secs(60);
     /// None of these reads may wait for so long.
-    const LONG: Duration = Duration::from_secs(4);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(4);
 
     type Script = Arc<dyn Fn(bool) -> Reply + Send + Sync>;
 
-    /// Two targets with a copy of each object, played by `owner` and `standby`; the map says that the
+    /// Two targets with a copy of each object, played by `owner` and `hedging`; the map says that the
     /// owner is dead from when `dead` is set on.
-    async fn cluster(owner: Script, standby: Script, dead: Arc<AtomicBool>) -> [Server; 3] {
+    async fn cluster(owner: Script, hedging: Script, dead: Arc<AtomicBool>) -> [Server; 3] {
         let twice = |first: &str, second: &str| {
             let mut reply = map(7, &[("target-01", first), ("target-02", second)]);
-            reply.state.settled = reply.state.targets_changed;
+            reply.state.rebalanced_version = reply.state.targets_changed;
             for info in reply.state.buckets.values_mut() {
                 Arc::make_mut(info).copies = 2;
             }
@@ -173,9 +173,9 @@ mod tests {
         let known = twice("http://one", "http://two");
         let info = known.state.bucket(&bucket()).unwrap();
         let owns = placement::owner(&known.state, info, "o").unwrap().id.clone();
-        let stands_by = |seen: &Seen| seen.headers.contains_key(STANDBY_HEADER);
+        let stands_by = |seen: &Seen| seen.headers.contains_key(HEDGED_HEADER);
         let target = |id: &str| {
-            let script = if owns.as_str() == id { owner.clone() } else { standby.clone() };
+            let script = if owns.as_str() == id { owner.clone() } else { hedging.clone() };
             Server::start(move |seen| script(stands_by(seen)))
         };
         let (first, second) = (target("target-01").await, target("target-02").await);
@@ -200,21 +200,21 @@ mod tests {
         Arc::new(|_| after(FOR_EVER, reply(200, &[], "too late")))
     }
 
-    async fn the_new_owner_is_read_soon(standby: Script, dead: Arc<AtomicBool>) {
-        let servers = cluster(silent(), standby, dead).await;
-        let begun = Instant::now();
+    async fn the_new_owner_is_read_soon(hedging: Script, dead: Arc<AtomicBool>) {
+        let servers = cluster(silent(), hedging, dead).await;
+        let started = Instant::now();
         let client = client(&servers[0].url, FOR_EVER);
         assert_eq!(client.get_bytes(&bucket(), "o", None).await.unwrap(), "owner now");
-        assert!(begun.elapsed() < LONG);
+        assert!(started.elapsed() < LONG_TIMEOUT);
     }
 
     #[tokio::test]
     async fn the_other_copy_is_read_while_the_owner_is_silent() {
-        let standby: Script = Arc::new(|stands_by| match stands_by {
+        let hedging: Script = Arc::new(|stands_by| match stands_by {
             true => reply(200, &[], "copy"),
             false => not_here(),
         });
-        let servers = cluster(silent(), standby, Arc::default()).await;
+        let servers = cluster(silent(), hedging, Arc::default()).await;
         let client = client(&servers[0].url, FOR_EVER);
         assert_eq!(client.get_bytes(&bucket(), "o", None).await.unwrap(), "copy");
     }
@@ -223,11 +223,11 @@ mod tests {
     async fn what_the_owner_says_at_last_is_taken_though_the_other_is_silent() {
         let owner: Script = Arc::new(|_| after(SILENT * 2, reply(404, &[], "no such object")));
         let servers = cluster(owner, silent(), Arc::default()).await;
-        let begun = Instant::now();
+        let started = Instant::now();
         let client = client(&servers[0].url, FOR_EVER);
         let error = client.get_bytes(&bucket(), "o", None).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::ObjectNotFound);
-        assert!(begun.elapsed() < LONG);
+        assert!(started.elapsed() < LONG_TIMEOUT);
     }
 
     #[tokio::test]
@@ -235,21 +235,21 @@ mod tests {
         let dead: Arc<AtomicBool> = Arc::default();
         let died = dead.clone();
         // By the time that it is asked to stand by it is the owner.
-        let standby: Script = Arc::new(move |stands_by| {
+        let hedging: Script = Arc::new(move |stands_by| {
             died.store(true, Ordering::SeqCst);
             match stands_by {
                 true => reply(503, &[("forebay-map", "9")], "it does not stand in"),
                 false => reply(200, &[], "owner now"),
             }
         });
-        the_new_owner_is_read_soon(standby, dead).await;
+        the_new_owner_is_read_soon(hedging, dead).await;
     }
 
     #[tokio::test]
     async fn who_waits_for_a_silent_owner_sees_soon_that_it_is_replaced() {
         let dead: Arc<AtomicBool> = Arc::default();
         let died = dead.clone();
-        let standby: Script = Arc::new(move |stands_by| match stands_by {
+        let hedging: Script = Arc::new(move |stands_by| match stands_by {
             // It hangs as well, or waits for the owner itself.
             true => {
                 died.store(true, Ordering::SeqCst);
@@ -257,6 +257,6 @@ mod tests {
             }
             false => reply(200, &[], "owner now"),
         });
-        the_new_owner_is_read_soon(standby, dead).await;
+        the_new_owner_is_read_soon(hedging, dead).await;
     }
 }

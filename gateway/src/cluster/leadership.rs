@@ -15,7 +15,7 @@ pub(crate) struct Lead {
 }
 
 #[derive(Clone)]
-pub(crate) enum Standing {
+pub(crate) enum Leadership {
     Leading(Arc<Lead>),
     /// URL of the leader.
     Following(String),
@@ -25,15 +25,15 @@ pub(crate) enum Standing {
 
 /// Shows the standing as it is now; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct StandingWatch(watch::Receiver<Standing>);
+pub(crate) struct LeaderWatch(watch::Receiver<Leadership>);
 
-impl StandingWatch {
-    pub(crate) fn channel() -> (watch::Sender<Standing>, Self) {
-        let (sender, receiver) = watch::channel(Standing::Waiting);
+impl LeaderWatch {
+    pub(crate) fn channel() -> (watch::Sender<Leadership>, Self) {
+        let (sender, receiver) = watch::channel(Leadership::Waiting);
         (sender, Self(receiver))
     }
 
-    pub(crate) fn now(&self) -> Standing {
+    pub(crate) fn now(&self) -> Leadership {
         self.0.borrow().clone()
     }
 

@@ -30,6 +30,6 @@ pub(crate) async fn probe(peer: &PeerClient, url: &str) -> Probe {
 /// Whether a connection to the node at `url` (`http://host:port`) is refused. No answer is no refusal.
 pub(crate) async fn is_refused(url: &str) -> bool {
     let Some(address) = url.strip_prefix("http://") else { return false };
-    let knock = tokio::time::timeout(WITHIN, TcpStream::connect(address)).await;
-    matches!(knock, Ok(Err(e)) if e.kind() == ErrorKind::ConnectionRefused)
+    let port_probe = tokio::time::timeout(WITHIN, TcpStream::connect(address)).await;
+    matches!(port_probe, Ok(Err(e)) if e.kind() == ErrorKind::ConnectionRefused)
 }

@@ -8,16 +8,16 @@ use forebay_client::PeerClient;
 use forebay_core::intra::{Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest};
 use forebay_core::{Error, Result};
 use forebay_node::maps::Maps;
-use forebay_node::membership::{Door, HEARTBEAT_PATH, JOIN_PATH, LEAVE_PATH};
+use forebay_node::membership::{HEARTBEAT_PATH, JOIN_PATH, LEAVE_PATH, MembershipClient};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::leadership::{LeaderWatch, Leadership};
 use super::members::Members;
-use super::standing::{Standing, StandingWatch};
 use crate::meta::group::Group;
 
 /// Marks a request that one gateway passed on, so that two never play ball with it.
-pub(crate) const PASSED_ON: &str = "passed-on=1";
+pub(crate) const FORWARDED_MARK: &str = "passed-on=1";
 /// Less than a node waits: a leader that is silent must not look like a silent gateway.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 /// A goodbye is answered when all have heard of it.
@@ -25,15 +25,15 @@ const LEAVE_WITHIN: Duration = Duration::from_millis(2_500);
 
 /// Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Desk {
-    standing: StandingWatch,
+pub(crate) struct MembershipService {
+    leadership: LeaderWatch,
     peer: PeerClient,
     maps: Maps,
 }
 
-impl Desk {
-    pub(crate) fn new(standing: StandingWatch, peer: PeerClient, maps: Maps) -> Self {
-        Self { standing, peer, maps }
+impl MembershipService {
+    pub(crate) fn new(leadership: LeaderWatch, peer: PeerClient, maps: Maps) -> Self {
+        Self { leadership, peer, maps }
     }
 
     /// `passed_on`: another gateway took this one for the leader.
@@ -85,13 +85,13 @@ impl Desk {
 
     /// The leader's members when it is this gateway, or else its URL.
     fn leader(&self, passed_on: bool) -> Result<Result<Arc<Members>, String>> {
-        match self.standing.now() {
-            Standing::Leading(lead) => Ok(Ok(lead.members.clone())),
-            Standing::Following(url) if !passed_on => Ok(Err(url)),
-            Standing::Following(_) => {
+        match self.leadership.now() {
+            Leadership::Leading(lead) => Ok(Ok(lead.members.clone())),
+            Leadership::Following(url) if !passed_on => Ok(Err(url)),
+            Leadership::Following(_) => {
                 Err(Error::unavailable("another gateway leads").retry_after(1))
             }
-            Standing::Waiting => {
+            Leadership::Waiting => {
                 Err(Error::unavailable("no gateway leads just now").retry_after(1))
             }
         }
@@ -102,7 +102,7 @@ impl Desk {
         A: Serialize + Sync,
         B: DeserializeOwned,
     {
-        let path = format!("{path}?{PASSED_ON}");
+        let path = format!("{path}?{FORWARDED_MARK}");
         let limit = if path.starts_with(LEAVE_PATH) { LEAVE_WITHIN } else { ANSWER_WITHIN };
         let asked = self.peer.post_json(url, &path, request);
         match tokio::time::timeout(limit, asked).await {
@@ -113,19 +113,19 @@ impl Desk {
 }
 
 /// This gateway's own way into the cluster: its desk.
-pub(crate) struct OwnDoor {
-    pub(crate) desk: Desk,
+pub(crate) struct LocalMembership {
+    pub(crate) membership: MembershipService,
     pub(crate) group: Group,
 }
 
 #[async_trait]
-impl Door for OwnDoor {
+impl MembershipClient for LocalMembership {
     async fn join(&self, request: &JoinRequest) -> Result<HeartbeatReply> {
-        self.desk.join(request.clone(), false).await
+        self.membership.join(request.clone(), false).await
     }
 
     async fn heartbeat(&self, beat: &Heartbeat) -> Result<HeartbeatReply> {
-        self.desk.heartbeat(beat.clone(), false).await
+        self.membership.heartbeat(beat.clone(), false).await
     }
 
     async fn leave(&self, request: &LeaveRequest) -> Result<LeaveReply> {
@@ -133,7 +133,7 @@ impl Door for OwnDoor {
         if self.group.is_alone() {
             Ok(LeaveReply::default())
         } else {
-            self.desk.leave(request.clone(), false).await
+            self.membership.leave(request.clone(), false).await
         }
     }
 

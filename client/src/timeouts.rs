@@ -9,7 +9,7 @@ pub(crate) const PROGRESS_BYTES: u64 = 16 << 10;
 
 /// The bounds on waiting within one answer: on silence, and on bytes that trickle in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct ReadTimeouts {
     /// Longest silence.
     idle: Duration,
     /// Longest wait for [`PROGRESS_BYTES`], all silences together.
@@ -18,7 +18,7 @@ pub(crate) struct Patience {
     bytes: u64,
 }
 
-impl Patience {
+impl ReadTimeouts {
     pub(crate) fn new(idle: Duration, limit: Duration) -> Self {
         Self { idle, limit, waited: Duration::ZERO, bytes: 0 }
     }
@@ -75,14 +75,14 @@ mod tests {
 
     #[test]
     fn bytes_that_trickle_use_the_limit_up_and_enough_of_them_renew_it() {
-        let mut patience = Patience::new(2 * SECOND, 4 * SECOND);
+        let mut timeouts = ReadTimeouts::new(2 * SECOND, 4 * SECOND);
         for left in [2, 2, 1, 0] {
-            patience.came(1, SECOND);
-            assert_eq!(patience.left(), left * SECOND);
+            timeouts.came(1, SECOND);
+            assert_eq!(timeouts.left(), left * SECOND);
         }
-        assert!(patience.exhausted("http://h:1").to_string().contains("only 4 bytes in 4 s"));
-        patience.came(PROGRESS_BYTES, SECOND);
-        assert_eq!(patience.left(), 2 * SECOND);
-        assert!(patience.exhausted("http://h:1").to_string().contains("no bytes for 2 s"));
+        assert!(timeouts.exhausted("http://h:1").to_string().contains("only 4 bytes in 4 s"));
+        timeouts.came(PROGRESS_BYTES, SECOND);
+        assert_eq!(timeouts.left(), 2 * SECOND);
+        assert!(timeouts.exhausted("http://h:1").to_string().contains("no bytes for 2 s"));
     }
 }

@@ -1,4 +1,4 @@
-//! `_core.Gathering`: the bytes of an upload's next part, in memory that later parts use again.
+//! `_core.PartBuffer`: the bytes of an upload's next part, in memory that later parts use again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ const BRIEF: usize = 64 << 10;
 /// Where parts are gathered; each full one is taken out and sent. There is memory for as many parts as
 /// are under way at once: what was sent is filled again, and its pages need not be had anew.
 #[pyclass(module = "forebay._core", frozen)]
-pub(crate) struct Gathering {
+pub(crate) struct PartBuffer {
     part_size: usize,
     part: Mutex<Vec<u8>>,
     spare: Spare,
@@ -50,7 +50,7 @@ impl Drop for Part {
     }
 }
 
-impl Gathering {
+impl PartBuffer {
     fn part(&self) -> MutexGuard<'_, Vec<u8>> {
         self.part.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,7 +75,7 @@ impl Gathering {
 }
 
 #[pymethods]
-impl Gathering {
+impl PartBuffer {
     /// For parts of so many bytes.
     #[new]
     fn new(part_size: usize) -> Self {

@@ -10,7 +10,7 @@ use hyper::rt::{Sleep, Timer};
 
 /// For how long a connection may be without a whole head of a request. One alarm serves all of its
 /// requests: it is set anew only when it rings.
-pub(crate) struct Patience {
+pub(crate) struct HeadTimeout {
     limit: Duration,
     clock: Mutex<Clock>,
 }
@@ -22,7 +22,7 @@ struct Clock {
     alarm: Pin<Box<tokio::time::Sleep>>,
 }
 
-impl Patience {
+impl HeadTimeout {
     pub(crate) fn new(limit: Duration) -> Self {
         let until = Instant::now() + limit;
         let alarm = Box::pin(tokio::time::sleep_until(until.into()));
@@ -65,10 +65,10 @@ impl Patience {
     }
 }
 
-/// [`Patience`] as `hyper` takes its time: for heads of requests alone.
-pub(crate) struct HeadTimer(pub(crate) Arc<Patience>);
+/// [`HeadTimeout`] as `hyper` takes its time: for heads of requests alone.
+pub(crate) struct HeadTimer(pub(crate) Arc<HeadTimeout>);
 
-struct HeadSleep(Arc<Patience>);
+struct HeadSleep(Arc<HeadTimeout>);
 
 impl Timer for HeadTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
