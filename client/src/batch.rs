@@ -243,7 +243,12 @@ impl Batch {
         BatchItem { index, result }
     }
 
-    fn settle(&mut self, index: usize, result: Result<Bytes, CoreError>, source: Option<u32>) {
+    fn finish_entry(
+        &mut self,
+        index: usize,
+        result: Result<Bytes, CoreError>,
+        source: Option<u32>,
+    ) {
         self.slots[index] = Slot::Ready;
         let ready = Ready { result, source };
         if self.request.ordered {
@@ -299,7 +304,7 @@ impl Batch {
                     result => {
                         self.answered += 1;
                         self.tries.progressed();
-                        self.settle(answer.index, result, Some(id));
+                        self.finish_entry(answer.index, result, Some(id));
                     }
                 }
                 return;
@@ -320,7 +325,7 @@ impl Batch {
         match end {
             Err(e) if !e.is_transient() => {
                 for index in left {
-                    self.settle(index, Err(e.clone().into()), None);
+                    self.finish_entry(index, Err(e.clone().into()), None);
                 }
             }
             end => {
@@ -365,7 +370,7 @@ impl Batch {
                 todo = rest;
                 self.answered += gone.len();
                 for index in gone {
-                    self.settle(index, Err(e.clone().into()), None);
+                    self.finish_entry(index, Err(e.clone().into()), None);
                 }
             }
         }
@@ -380,7 +385,7 @@ impl Batch {
                 e.retry_after_s = None;
                 self.setback = Some(e.into());
             } else {
-                self.settle(index, Err(e), None);
+                self.finish_entry(index, Err(e), None);
             }
         }
         for (owner, entries) in plan.by_owner {
@@ -421,7 +426,7 @@ impl Batch {
 
     fn give_up(&mut self, error: Error) {
         for index in self.todo() {
-            self.settle(index, Err(error.clone().into()), None);
+            self.finish_entry(index, Err(error.clone().into()), None);
         }
         self.gave_up = Some(error);
     }

@@ -18,7 +18,7 @@ pub struct Ranges {
     /// Bytes of one range.
     pub size: u64,
     /// How many are read at once; with 1 there is one request for all.
-    pub at_once: usize,
+    pub parallel: usize,
 }
 
 impl Client {
@@ -105,7 +105,7 @@ impl Client {
                 reply.read_over(part).await
             });
         }
-        stream::iter(parts).buffer_unordered(how.at_once).try_collect().await
+        stream::iter(parts).buffer_unordered(how.parallel).try_collect().await
     }
 
     /// The first range, which tells how large the object is, and where the last one ends. `None`
@@ -127,7 +127,7 @@ impl Client {
                 return Ok(Some((reply, end)));
             }
         };
-        if how.at_once <= 1 {
+        if how.parallel <= 1 {
             let reply = self.read(bucket, name, range).await?;
             let end = reply.range.end;
             return Ok(Some((reply, end)));
@@ -169,7 +169,7 @@ impl Client {
             others.push(self.read_piece(bucket, name, &meta, start, piece));
         }
         let others = stream::iter(others)
-            .buffer_unordered(how.at_once.saturating_sub(1).max(1))
+            .buffer_unordered(how.parallel.saturating_sub(1).max(1))
             .try_collect::<()>();
         futures::try_join!(first.read_over(head), others).map(drop)
     }
@@ -208,7 +208,7 @@ impl<'a> Known<'a> {
         };
         let end = pin.size.min(last.saturating_add(1));
         let tells = !pin.version.is_empty() || !pin.checksum.is_empty();
-        (how.at_once > 1 && tells && start < end).then_some(Self { start, end, pin })
+        (how.parallel > 1 && tells && start < end).then_some(Self { start, end, pin })
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Upload {
     object: Target,
     id: String,
     sent: u32,
-    at_once: usize,
+    parallel: usize,
     under_way: JoinSet<Result<()>>,
 }
 
@@ -33,8 +33,8 @@ struct Target {
 }
 
 impl Client {
-    /// Begins to write an object in parts, `at_once` of them at a time.
-    pub async fn upload(&self, bucket: &Bucket, name: &str, at_once: usize) -> Result<Upload> {
+    /// Begins to write an object in parts, `parallel` of them at a time.
+    pub async fn upload(&self, bucket: &Bucket, name: &str, parallel: usize) -> Result<Upload> {
         let object = Target { client: self.clone(), bucket: bucket.clone(), name: name.to_owned() };
         let id = object.act(Method::POST, BEGIN, None, Value::Null).await?;
         let id = String::from_utf8_lossy(&id).trim().to_owned();
@@ -43,8 +43,8 @@ impl Client {
             let what = format!("\"{id}\" is no id of an upload");
             return Err(Error::Api(CoreError::internal(what)));
         }
-        let at_once = at_once.max(1);
-        Ok(Upload { object, id, sent: 0, at_once, under_way: JoinSet::new() })
+        let parallel = parallel.max(1);
+        Ok(Upload { object, id, sent: 0, parallel, under_way: JoinSet::new() })
     }
 }
 
@@ -53,7 +53,7 @@ impl Upload {
     ///
     /// A failure may be that of an earlier part. It is final: abort the upload then.
     pub async fn push(&mut self, part: Bytes) -> Result<()> {
-        while self.under_way.len() >= self.at_once {
+        while self.under_way.len() >= self.parallel {
             self.next_done().await?;
         }
         if self.sent == MAX_PART {

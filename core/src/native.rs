@@ -125,22 +125,22 @@ pub fn replica_set<'a>(
 
 /// What is known of an object's past where it is to be written.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Past {
+pub struct WriteHistory {
     /// Of the copy that is replaced.
     pub here: Option<Stamp>,
     /// Of a removal that was made here and that others may not have heard of.
-    pub untold: Option<Stamp>,
+    pub unreplicated: Option<Stamp>,
     /// Of a tombstone here.
-    pub buried: Option<Stamp>,
+    pub tombstone: Option<Stamp>,
     /// Of what others say, where the copy here may have been lost.
     pub elsewhere: Option<Stamp>,
 }
 
-impl Past {
+impl WriteHistory {
     /// The stamp of a write that comes after all of it.
     pub fn next(self, state: &ClusterState) -> Stamp {
         // In a calm cluster, too, where a tombstone may stay that was noted while a disk was away.
-        let last = self.here.max(self.untold).max(self.elsewhere).max(self.buried);
+        let last = self.here.max(self.unreplicated).max(self.elsewhere).max(self.tombstone);
         last.unwrap_or_default().next(state.version)
     }
 }
@@ -191,13 +191,13 @@ pub fn arrival<'a>(
     }
     let sender = from.filter(|_| info.has_copies()).and_then(|from| state.node(from));
     // Where objects move, or somebody is away, there are tombstones.
-    let buried = !state.is_in_place(info) || info.has_copies() && !state.is_quiescent();
+    let tombstone = !state.is_in_place(info) || info.has_copies() && !state.is_quiescent();
     match sender {
-        Some(node) if buried && node.lagging && !lags(state, me) => {
+        Some(node) if tombstone && node.lagging && !lags(state, me) => {
             let others = state.holding_targets().filter(|n| n.id != *me && n.id != node.id);
             Arrival::IfNewest(others.collect())
         }
-        _ if buried => Arrival::Take,
+        _ if tombstone => Arrival::Take,
         Some(node) if rebalance::duty(state, info, name, &node.id).stays => {
             Arrival::IfStillAt(node)
         }
@@ -289,8 +289,8 @@ mod tests {
         assert!(!writes(&state, &info, "o", &second).unwrap());
         assert!(check_writer(&state, &info, "o", &second).is_err());
         assert!(lookup_peers(&state, &info, "o", &first).is_empty());
-        let heard = replica_set(&state, &info, "o", &first);
-        assert_eq!((ids(heard.holders), ids(heard.all)), (vec![second.clone()], vec![second]));
+        let set = replica_set(&state, &info, "o", &first);
+        assert_eq!((ids(set.holders), ids(set.all)), (vec![second.clone()], vec![second]));
     }
 
     #[test]
@@ -300,8 +300,8 @@ mod tests {
         let (first, second) = holders(&state, &info);
         apply(&mut state, Command::SetAlive { id: second.clone(), alive: false, yields: false });
         assert_eq!(lookup_peers(&state, &info, "o", &first).len(), 3);
-        let heard = replica_set(&state, &info, "o", &first);
-        assert_eq!((ids(heard.holders), heard.all.len()), (vec![second], 2));
+        let set = replica_set(&state, &info, "o", &first);
+        assert_eq!((ids(set.holders), set.all.len()), (vec![second], 2));
     }
 
     #[test]
@@ -350,9 +350,9 @@ mod tests {
     fn a_write_is_newer_than_all_that_is_known_also_in_a_calm_cluster() {
         let (state, _) = quiescent();
         let here = Some(Stamp { epoch: 2, version: 3 });
-        assert_eq!(Past { here, ..Past::default() }.next(&state).version, 4);
-        let buried = Some(Stamp { epoch: 99, version: 7 });
-        let past = Past { here, buried, ..Past::default() };
+        assert_eq!(WriteHistory { here, ..WriteHistory::default() }.next(&state).version, 4);
+        let tombstone = Some(Stamp { epoch: 99, version: 7 });
+        let past = WriteHistory { here, tombstone, ..WriteHistory::default() };
         assert_eq!(past.next(&state), Stamp { epoch: 99, version: 8 });
     }
 

@@ -181,7 +181,7 @@ fn tar_seeds() -> Vec<Vec<u8>> {
 }
 
 /// Puts right the checksum of each header, so that what is behind it is looked at.
-fn mend_checksums(tar: &mut [u8]) {
+fn repair_checksums(tar: &mut [u8]) {
     for block in tar.chunks_exact_mut(512).filter(|b| b[257..262] == *b"ustar") {
         block[148..156].fill(b' ');
         let sum: u32 = block.iter().map(|b| u32::from(*b)).sum();
@@ -205,7 +205,7 @@ fn fuzz_tar() {
     fuzz("tar", &tar_seeds(), |bytes, random| {
         parse_tar(bytes, random);
         let mut mended = bytes.to_vec();
-        mend_checksums(&mut mended);
+        repair_checksums(&mut mended);
         parse_tar(&mended, random);
     });
 }

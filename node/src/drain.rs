@@ -48,19 +48,19 @@ impl Waits {
 }
 
 /// A body whose rest is read when it is dropped.
-pub(crate) struct UnreadBody {
+pub(crate) struct DrainedBody {
     body: Option<Incoming>,
     waits: Waits,
     timer: StallTimer,
 }
 
-impl UnreadBody {
+impl DrainedBody {
     pub(crate) fn new(body: Incoming, waits: Waits, pace: ClientPace) -> Self {
         Self { body: Some(body), waits, timer: StallTimer::new(pace) }
     }
 }
 
-impl Body for UnreadBody {
+impl Body for DrainedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -97,7 +97,7 @@ impl Body for UnreadBody {
     }
 }
 
-impl Drop for UnreadBody {
+impl Drop for DrainedBody {
     fn drop(&mut self) {
         let Some(body) = self.body.take() else { return };
         if self.waits.still() || body.is_end_stream() {

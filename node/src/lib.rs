@@ -39,7 +39,7 @@ pub mod stall;
 pub mod telemetry;
 mod whole;
 #[cfg(test)]
-mod whole_tests;
+mod whole_body_tests;
 mod wire;
 #[cfg(test)]
 mod wire_tests;

@@ -33,7 +33,7 @@ use tower_service::Service;
 use crate::activity::User;
 use crate::answered::{Answered, NotifyOnDrop};
 use crate::connections::{Connection, Connections};
-use crate::drain::{UnreadBody, Waits};
+use crate::drain::{DrainedBody, Waits};
 use crate::edge::Edge;
 use crate::head::{MAX_HEAD, MAX_HEADERS, Refusal};
 use crate::head_timeout::{HeadTimeout, HeadTimer};
@@ -276,7 +276,7 @@ async fn connection(
         let waits = Waits::new(request.headers().contains_key(header::EXPECT));
         let mut request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
-            false => Body::new(UnreadBody::new(body, waits.clone(), pace)),
+            false => Body::new(DrainedBody::new(body, waits.clone(), pace)),
         });
         request.extensions_mut().insert(hangup.clone());
         async move {

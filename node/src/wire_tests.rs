@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::answered::{Answered, NotifyOnDrop};
-use crate::drain::{UnreadBody, Waits};
+use crate::drain::{DrainedBody, Waits};
 use crate::head::Asked;
 use crate::head_timeout::{HeadTimeout, HeadTimer};
 use crate::outgoing::{Direct, Streamed};
@@ -135,7 +135,7 @@ fn pieces(len: usize) -> Vec<Piece> {
 }
 
 /// Says what was asked, with the length of the body; `/large` is 3 MB, `/drain` reads nothing.
-async fn slow(request: Request<UnreadBody>) -> Response<Body> {
+async fn slow(request: Request<DrainedBody>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let what = format!("{} {}", parts.method, parts.uri.path());
     let body = match parts.uri.path() {
@@ -165,7 +165,7 @@ pub(crate) async fn connected() -> TcpStream {
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let answered: Arc<Answered> = answered.clone();
             let refusal = answered.refusal();
-            let request = request.map(|body| UnreadBody::new(body, Waits::new(false), PACE));
+            let request = request.map(|body| DrainedBody::new(body, Waits::new(false), PACE));
             async move {
                 let answer = match refusal {
                     Some(_) => Response::new(Body::from("refused")),

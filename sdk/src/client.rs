@@ -250,7 +250,7 @@ impl Client {
     /// A range of an object, or all of it, by several ranges at once; with a pin (size, version, checksum) only of that
     /// content.
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (bucket, name, byte_range, part_size, at_once, pin=None))]
+    #[pyo3(signature = (bucket, name, byte_range, part_size, parallel, pin=None))]
     fn get_in_ranges(
         &self,
         py: Python<'_>,
@@ -258,11 +258,11 @@ impl Client {
         name: String,
         byte_range: Option<&str>,
         part_size: u64,
-        at_once: usize,
+        parallel: usize,
         pin: Option<Pinned>,
     ) -> PyResult<Buffer> {
         let (bucket, range) = member_call(py, bucket, byte_range)?;
-        let how = Ranges { size: part_size, at_once };
+        let how = Ranges { size: part_size, parallel };
         let pin = pin.map(pinned);
         let bytes = self.call(py, |c| async move {
             c.get_in_ranges((&bucket, &name), range, how, pin.as_ref()).await
@@ -272,7 +272,7 @@ impl Client {
 
     /// The same, into the memory of a Python object; how many bytes that were.
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (bucket, name, byte_range, dest, offset, part_size, at_once, pin=None))]
+    #[pyo3(signature = (bucket, name, byte_range, dest, offset, part_size, parallel, pin=None))]
     fn get_into(
         &self,
         py: Python<'_>,
@@ -282,11 +282,11 @@ impl Client {
         dest: PyBuffer<u8>,
         offset: usize,
         part_size: u64,
-        at_once: usize,
+        parallel: usize,
         pin: Option<Pinned>,
     ) -> PyResult<usize> {
         let (bucket, range) = member_call(py, bucket, byte_range)?;
-        let how = Ranges { size: part_size, at_once };
+        let how = Ranges { size: part_size, parallel };
         let pin = pin.map(pinned);
         let mut dest = Destination::new(dest, offset)?;
         let bytes = dest.bytes();
@@ -355,10 +355,10 @@ impl Client {
         py: Python<'_>,
         bucket: &str,
         name: String,
-        at_once: usize,
+        parallel: usize,
     ) -> PyResult<Upload> {
         let bucket = parse_bucket(py, bucket)?;
-        let native = self.call(py, |c| async move { c.upload(&bucket, &name, at_once).await })?;
+        let native = self.call(py, |c| async move { c.upload(&bucket, &name, parallel).await })?;
         Ok(native.into())
     }
 

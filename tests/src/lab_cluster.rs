@@ -292,12 +292,12 @@ impl LabNode {
         self.process.lock().unwrap().as_ref().expect("it runs").id()
     }
 
-    /// It stands still, with all its connections, until [`Self::go_on`].
+    /// It stands still, with all its connections, until [`Self::resume`].
     pub fn pause(&self) {
         signal(self.pid(), "STOP");
     }
 
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         signal(self.pid(), "CONT");
     }
 

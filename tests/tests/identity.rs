@@ -13,13 +13,13 @@ const SIZE: usize = 3_000;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A node that a test configures and starts by hand.
-struct Stray {
+struct TestNode {
     child: Child,
     log: PathBuf,
     url: String,
 }
 
-impl Stray {
+impl TestNode {
     /// Starts a process with the settings of `model`, in a folder and on a port of its own. `change`
     /// edits each line of the settings after that.
     fn start(
@@ -58,7 +58,7 @@ impl Stray {
     }
 }
 
-impl Drop for Stray {
+impl Drop for TestNode {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -75,7 +75,7 @@ async fn a_second_target_with_the_id_of_a_living_one_is_rejected_and_changes_not
         client.put(&bucket, name, content(name, SIZE), None).await.unwrap();
     }
     let first = cluster.targets[0].clone();
-    let mut second = Stray::start(&cluster, "target", &first, "clone", |line| line);
+    let mut second = TestNode::start(&cluster, "target", &first, "clone", |line| line);
     while second.child.try_wait().unwrap().is_none() {
         assert_eq!(client.list_all(&bucket, "").await.unwrap().len(), names.len());
         for name in &names {
@@ -129,7 +129,7 @@ fn a_second_gateway_with_the_id_of_a_living_one_is_rejected_and_gets_no_vote() {
     let cluster = Cluster::start(Options { targets: 1, ..Options::default() });
     let first = cluster.gateways[0].clone();
     let known = format!("gateways = [\"{}\"]", first.url);
-    let mut second = Stray::start(&cluster, "gateway", &first, "clone", |line| {
+    let mut second = TestNode::start(&cluster, "gateway", &first, "clone", |line| {
         if line.starts_with("gateways") { known.clone() } else { line }
     });
     let (code, log) = second.end();
@@ -157,7 +157,7 @@ async fn a_disk_of_another_target_or_another_cluster_is_rejected() {
         true => format!("path = {:?}", disk.to_str().unwrap()),
         false => line,
     };
-    let mut other = Stray::start(&cluster, "target", &target, "other", |line| {
+    let mut other = TestNode::start(&cluster, "target", &target, "other", |line| {
         with_disk(line).replace(&format!("id = \"{}\"", target.id), "id = \"target-other\"")
     });
     let (code, log) = other.end();
@@ -167,7 +167,7 @@ async fn a_disk_of_another_target_or_another_cluster_is_rejected() {
     let elsewhere = Cluster::start(Options { targets: 1, ..Options::default() });
     let model = elsewhere.targets[0].clone();
     elsewhere.kill9(&model.id);
-    let mut foreign = Stray::start(&elsewhere, "target", &model, "foreign", with_disk);
+    let mut foreign = TestNode::start(&elsewhere, "target", &model, "foreign", with_disk);
     let (code, log) = foreign.end();
     assert_eq!(code, Some(2), "{log}");
     assert!(log.contains("hold data of cluster"), "{log}");

@@ -241,7 +241,7 @@ async fn an_answer_that_announces_more_than_memory_is_an_error_that_says_so() {
     })
     .await;
     let client = client(&gateway.url, Duration::from_secs(5));
-    let how = Ranges { size: 10, at_once: 2 };
+    let how = Ranges { size: 10, parallel: 2 };
     let e = client.get_in_ranges((&bucket(), "o"), None, how, None).await.unwrap_err();
     assert!(
         e.to_string().contains("ais://b/o: no memory for the 9000000000000000000 bytes"),

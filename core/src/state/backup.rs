@@ -165,12 +165,12 @@ mod tests {
     fn buckets_that_no_backup_tells_of_keep_their_data_and_their_ids() {
         let lost = backup().state;
         let mut state = backup().restored();
-        let untold = lost.next_bucket_id;
-        assert!(lost.is_destroyed(untold) && !state.is_destroyed(untold));
+        let lost_id = lost.next_bucket_id;
+        assert!(lost.is_destroyed(lost_id) && !state.is_destroyed(lost_id));
         assert!(!state.is_destroyed(id_of(&state, "b")));
         let version = state.version + 1;
         state.apply(version, create("new")).unwrap();
-        assert_eq!(id_of(&state, "new"), untold + VERSION_GAP);
-        assert!(state.is_destroyed(untold + VERSION_GAP + 1));
+        assert_eq!(id_of(&state, "new"), lost_id + VERSION_GAP);
+        assert!(state.is_destroyed(lost_id + VERSION_GAP + 1));
     }
 }

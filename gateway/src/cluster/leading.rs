@@ -67,7 +67,7 @@ impl Leading {
                     drop(term.take());
                     tell.send_replace(Leadership::Waiting);
                     let life = self.lifecycle.child();
-                    match self.take_over(number, &life).await {
+                    match self.assume_leadership(number, &life).await {
                         Ok(lead) => {
                             tracing::info!(term = number, "this gateway leads");
                             tell.send_replace(Leadership::Leading(Arc::new(lead)));
@@ -104,7 +104,7 @@ impl Leading {
     }
 
     /// A leader must know all that was acknowledged before it, and the cluster must have a name.
-    async fn take_over(&self, term: u64, life: &Lifecycle) -> Result<Lead> {
+    async fn assume_leadership(&self, term: u64, life: &Lifecycle) -> Result<Lead> {
         self.group.catch_up().await?;
         if self.maps.load().cluster_id.is_empty() {
             let init = Command::Init { cluster_id: ids::mint(""), now_ns: unix_ns() };

@@ -20,12 +20,12 @@ const ERROR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why an answer was not read to its end.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum ReadFailure {
     Broken(reqwest::Error),
     TooLong,
 }
 
-impl Unread {
+impl ReadFailure {
     /// For people.
     pub(super) fn why(&self) -> String {
         match self {
@@ -54,15 +54,15 @@ pub(super) async fn read_error(mut answer: Response) -> Bytes {
 }
 
 /// The whole body of an answer that is parsed as one.
-pub(super) async fn read_listing(mut answer: Response) -> Result<Bytes, Unread> {
+pub(super) async fn read_listing(mut answer: Response) -> Result<Bytes, ReadFailure> {
     let announced = answer.content_length().and_then(|length| usize::try_from(length).ok());
     if announced.is_some_and(|length| length > MAX_LISTING_BYTES) {
-        return Err(Unread::TooLong);
+        return Err(ReadFailure::TooLong);
     }
     let mut body = BytesMut::new();
-    while let Some(chunk) = answer.chunk().await.map_err(Unread::Broken)? {
+    while let Some(chunk) = answer.chunk().await.map_err(ReadFailure::Broken)? {
         if body.len() + chunk.len() > MAX_LISTING_BYTES {
-            return Err(Unread::TooLong);
+            return Err(ReadFailure::TooLong);
         }
         body.extend_from_slice(&chunk);
     }

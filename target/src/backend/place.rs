@@ -71,10 +71,10 @@ impl Place {
     }
 
     /// Nothing was sent: there is nothing to sign with, or just now there is not.
-    pub(super) fn no_credentials(&self, passing: bool, why: &str) -> Error {
+    pub(super) fn no_credentials(&self, transient: bool, why: &str) -> Error {
         let Self { bucket, endpoint } = self;
         let text = format!("no credentials for bucket \"{bucket}\" at {endpoint}: {why}");
-        if passing {
+        if transient {
             // Whoever hands them out is the last one to be hurried.
             Error::new(ErrorCode::Unavailable, text).retry_after(CREDENTIALS_PAUSE_S)
         } else {

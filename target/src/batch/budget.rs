@@ -315,7 +315,7 @@ impl Share {
     }
 
     /// Entries that may be read whole at the same time.
-    pub(crate) fn at_once(&self) -> usize {
+    pub(crate) fn max_parallel(&self) -> usize {
         self.bytes() / self.whole()
     }
 

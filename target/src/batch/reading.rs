@@ -358,12 +358,12 @@ impl Reading {
         let (ahead, whole) = (self.share.ahead(), self.share.whole());
         let guess = self.guess(whole);
         // However wrong that is, what is under way is no more than the share.
-        let at_once = self.share.at_once();
+        let max_parallel = self.share.max_parallel();
         while let Some(position) = self.alone.first().copied() {
             let Some(slot) = self.slots.get_mut(position - self.base) else { return };
             // What it was taken for when it was looked at is counted already.
             let more = guess.saturating_sub(slot.cost);
-            let is_full = more > 0 && self.held + more > ahead || self.work.len() >= at_once;
+            let is_full = more > 0 && self.held + more > ahead || self.work.len() >= max_parallel;
             if is_full && !self.work.is_empty() {
                 return;
             }

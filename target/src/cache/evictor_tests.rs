@@ -76,9 +76,9 @@ impl Rig {
     }
 
     /// Waits until the evictor has nothing to do.
-    async fn settle(&self, is_rebalance_complete: impl AsyncFn() -> bool) {
+    async fn wait_until(&self, is_done: impl AsyncFn() -> bool) {
         for _ in 0..500 {
-            if is_rebalance_complete().await {
+            if is_done().await {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -269,7 +269,7 @@ async fn a_bucket_never_takes_much_more_than_its_share_though_there_is_room() {
         rig.put_in(5, &format!("s{i}"), clean(0)).await.unwrap();
     }
     let fits = (BUDGET / 5) as usize / SIZE;
-    rig.settle(async || rig.count(5).await <= fits).await;
+    rig.wait_until(async || rig.count(5).await <= fits).await;
     assert!(rig.count(5).await >= fits / 2, "no more than needed goes");
     assert_eq!((rig.count(6).await, rig.went_for("room")), (1, 0));
     assert!(rig.went_for("share") > 0);
@@ -326,7 +326,7 @@ async fn what_was_there_before_a_start_is_known_after_it() {
     let dir = rig.stop_keeping_the_folder().await;
     drop(store);
     let rig = Rig::start_in(dir, CachePolicy::Lru, || Some(Rules::new()), |_| false).await;
-    rig.settle(async || rig.watch.lock(0).len() == 20).await;
+    rig.wait_until(async || rig.watch.lock(0).len() == 20).await;
     for i in 0..60u64 {
         rig.put(&format!("after{i:02}"), clean(100 + i)).await.unwrap();
     }

@@ -87,7 +87,7 @@ impl Etls {
         let path = Path {
             etls: self.clone(),
             notes: stages.iter().map(|etl| self.0.notes.of(&state, &etl.job)).collect(),
-            told_to: job.unwrap_or(&stages[0].job).to_owned(),
+            reported_to: job.unwrap_or(&stages[0].job).to_owned(),
             uri: info.bucket.object_uri(name),
             stages,
         };
@@ -258,7 +258,7 @@ struct Path {
     /// One for each stage.
     notes: Vec<Arc<Note>>,
     /// Under which job a failure is kept.
-    told_to: String,
+    reported_to: String,
     uri: String,
 }
 
@@ -355,7 +355,7 @@ impl Path {
     }
 
     fn failed(&self, e: &Error) {
-        self.etls.0.notes.failed(&self.told_to, self.uri.clone(), e);
+        self.etls.0.notes.failed(&self.reported_to, self.uri.clone(), e);
         self.notes[0].log(&format!("{}: {e}", self.uri));
         tracing::debug!(etl = self.stages[0].name, object = self.uri, error = %e, "not transformed");
     }

@@ -188,7 +188,7 @@ fn quick(
 fn recognized(asked: &Asked<'_, '_>) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (name, value) in asked.headers() {
-        if IGNORED_HEADERS.iter().any(|unheeded| name.eq_ignore_ascii_case(unheeded)) {
+        if IGNORED_HEADERS.iter().any(|ignored| name.eq_ignore_ascii_case(ignored)) {
             continue;
         }
         let recognized =

@@ -114,7 +114,7 @@ async fn pack(
 ) -> Result<()> {
     let source = job.info()?.bucket.clone();
     if task.append {
-        take_over(jobs, task, format, &mut out).await?;
+        append_existing(jobs, task, format, &mut out).await?;
     }
     let mut members = 0;
     match job.spec.selection.names()? {
@@ -162,7 +162,7 @@ async fn list(jobs: &Jobs, job: &Job, source: &Bucket, task: &ArchiveTask) -> Re
 }
 
 /// Puts the members of the shard that is there in front of the new ones.
-async fn take_over(
+async fn append_existing(
     jobs: &Jobs,
     task: &ArchiveTask,
     format: ArchiveFormat,

@@ -6,12 +6,12 @@ pub(crate) mod build;
 mod copy;
 mod dsort;
 mod ishard;
+mod maintenance;
 mod notes;
 mod rebalance;
 mod request;
 mod sync;
 mod table;
-mod upkeep;
 mod walked;
 mod work;
 mod write_back;
@@ -35,9 +35,9 @@ use crate::etl::Etls;
 use crate::object::ObjectService;
 use crate::shard::Shards;
 
+pub(crate) use self::maintenance::make_up_for_losses;
 pub(crate) use self::notes::Notes;
 pub(crate) use self::request::{Registration, RequestJob};
-pub(crate) use self::upkeep::make_up_for_losses;
 
 /// Failures that are kept in words.
 const MESSAGES: usize = 8;
@@ -231,7 +231,7 @@ impl Jobs {
             }
             let jobs = self.clone();
             self.0.lifecycle.spawn(async move {
-                match jobs.is_to_go_on(&job).await {
+                match jobs.should_resume(&job).await {
                     Ok(true) => jobs.run(&job).await,
                     Ok(false) => {}
                     Err(e) => {
@@ -245,7 +245,7 @@ impl Jobs {
 
     /// Waits until this target is in the cluster again; whether a job still is to go on, which another
     /// target may have been told to stop meanwhile.
-    async fn is_to_go_on(&self, job: &Job) -> Result<bool> {
+    async fn should_resume(&self, job: &Job) -> Result<bool> {
         let token = self.0.lifecycle.token();
         tokio::select! {
             () = self.0.objects.until_alive() => {}
@@ -324,9 +324,9 @@ impl Jobs {
             }
             kind => tokio::select! {
                 outcome = archive::run(self, job), if kind == JobKind::Archive => outcome,
-                outcome = upkeep::run(self, job), if upkeep::is_upkeep(kind) => outcome,
+                outcome = maintenance::run(self, job), if maintenance::is_maintenance(kind) => outcome,
                 outcome = work::run(self, job),
-                    if kind != JobKind::Archive && !upkeep::is_upkeep(kind) => outcome,
+                    if kind != JobKind::Archive && !maintenance::is_maintenance(kind) => outcome,
                 () = job.stop.cancelled() => Err(Error::new(ErrorCode::Conflict, "stopped")),
             },
         };

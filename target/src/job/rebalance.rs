@@ -97,7 +97,7 @@ impl Moving<'_> {
             let page = match part {
                 Part::Objects => objects.still_to_spread(info, page).await,
                 Part::Versions => page,
-                Part::Slices(_) => objects.slices_to_mend(info, id, page).await,
+                Part::Slices(_) => objects.fragments_to_repair(info, id, page).await,
             };
             futures::stream::iter(page)
                 .for_each_concurrent(PARALLEL, |name| async move {
@@ -120,7 +120,7 @@ impl Moving<'_> {
         loop {
             tries += 1;
             let done = match part {
-                Part::Slices(id) => objects.mend_slice(info, id, name, &self.pace).await,
+                Part::Slices(id) => objects.repair_fragment(info, id, name, &self.pace).await,
                 _ => objects.spread(Which { info, name, older }, &self.pace).await,
             };
             match done {

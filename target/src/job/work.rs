@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::walked::Outcome;
 use super::{Job, Jobs, Registration, copy, sync, write_back};
 use crate::backend::Announced;
-use crate::object::{BlobOptions, Brought, ObjectService, Verdict};
+use crate::object::{BlobOptions, ObjectService, PrefetchResult, Verdict};
 
 /// Objects worked on at once, unless the job says.
 const PARALLEL: usize = 16;
@@ -465,11 +465,11 @@ fn tell_of_one(announced: &Mutex<Option<Announced>>) {
     }
 }
 
-impl From<Brought> for Outcome {
-    fn from(brought: Brought) -> Self {
-        match brought {
-            Brought::Fetched(bytes) => Self::Done(bytes),
-            Brought::Here(bytes) => Self::Present(bytes),
+impl From<PrefetchResult> for Outcome {
+    fn from(result: PrefetchResult) -> Self {
+        match result {
+            PrefetchResult::Fetched(bytes) => Self::Done(bytes),
+            PrefetchResult::Here(bytes) => Self::Present(bytes),
         }
     }
 }

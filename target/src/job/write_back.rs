@@ -44,11 +44,15 @@ async fn once(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<Outcome> {
     let counted = sent.clone();
     let shown = Shown { job: walk.job, sent, reported: AtomicU64::new(0) };
     let done = {
-        let hears = Arc::new(move |bytes| {
+        let on_progress = Arc::new(move |bytes| {
             counted.fetch_add(bytes, Ordering::Relaxed);
         });
-        let written =
-            objects.write_back((&walk.info, name), (&to, copy.as_str()), task.synchronize, hears);
+        let written = objects.write_back(
+            (&walk.info, name),
+            (&to, copy.as_str()),
+            task.synchronize,
+            on_progress,
+        );
         let mut written = std::pin::pin!(written);
         loop {
             tokio::select! {

@@ -41,7 +41,7 @@ pub(crate) struct Appends {
 }
 
 /// Bytes put aside on a disk; gone with this.
-pub(crate) struct Stash(WorkFile);
+pub(crate) struct Spool(WorkFile);
 
 /// What was appended behind one handle.
 struct Session {
@@ -74,7 +74,7 @@ impl Session {
     }
 }
 
-impl Stash {
+impl Spool {
     pub(crate) fn len(&self) -> u64 {
         self.0.written()
     }
@@ -91,13 +91,13 @@ impl Stash {
 
 impl ObjectService {
     /// Puts aside what a client sends, for who needs it later or more than once.
-    pub(crate) async fn stash(
+    pub(crate) async fn spool(
         &self,
         info: &BucketInfo,
         name: &str,
         mut body: BoxStream<'static, Result<Bytes>>,
         len: Option<u64>,
-    ) -> Result<Stash> {
+    ) -> Result<Spool> {
         let mut work = self.store().begin(info.id, name, len).await?;
         while let Some(chunk) = body.next().await {
             work.write(chunk?).await?;
@@ -106,7 +106,7 @@ impl ObjectService {
             Some(len) if len != work.written() => {
                 Err(Error::invalid(format!("{} of {len} bytes came", work.written())))
             }
-            _ => Ok(Stash(work)),
+            _ => Ok(Spool(work)),
         }
     }
 

@@ -60,7 +60,7 @@ impl Background {
     }
 
     /// Objects that all jobs together may have on their way.
-    pub(super) fn objects_at_once(&self) -> usize {
+    pub(super) fn max_parallel_objects(&self) -> usize {
         self.share(self.cold_gets)
     }
 

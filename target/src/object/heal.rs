@@ -284,7 +284,7 @@ impl ObjectService {
     /// Deals with a slice that turned out damaged.
     async fn damaged_slice(&self, info: &BucketInfo, record: &Record, damage: Error) -> Verdict {
         self.metrics().damaged(CheckPath::Scrub);
-        match self.mend_damaged_slice(info, record).await {
+        match self.repair_damaged_fragment(info, record).await {
             Ok(true) => {
                 self.metrics().healed(CheckPath::Scrub);
                 Verdict::Healed

@@ -67,7 +67,7 @@ use crate::cache::{CacheWatch, Gate};
 use crate::pace::Pace;
 use crate::store::{Record, Store};
 
-pub(crate) use append::Stash;
+pub(crate) use append::Spool;
 pub(crate) use blob::{BlobOptions, not_remote};
 pub(crate) use copy::CopyOptions;
 pub(crate) use deliver::{Delivery, KEPT, Label};
@@ -75,7 +75,7 @@ pub(crate) use get::HotRead;
 pub(crate) use heal::{Turns, Verdict, read_first_chunk};
 pub(crate) use many::DiskOrder;
 pub(crate) use partial::CheckedParts;
-pub(crate) use prefetch::Brought;
+pub(crate) use prefetch::PrefetchResult;
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
 pub(crate) use scratch::Scratch;
 pub(crate) use slices::{ENSURE_PATH, READ_PATH};

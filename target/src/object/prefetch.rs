@@ -14,14 +14,14 @@ use crate::backend::{Announced, COMPOSED, Room};
 
 /// How an object comes to be here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Brought {
+pub(crate) enum PrefetchResult {
     /// It came now, with so many bytes.
     Fetched(u64),
     /// It was here.
     Here(u64),
 }
 
-impl Brought {
+impl PrefetchResult {
     /// The bytes that came.
     pub(crate) fn fetched(self) -> Option<u64> {
         match self {
@@ -34,7 +34,7 @@ impl Brought {
 impl ObjectService {
     /// Brings a backend's object here ahead of need. The bytes fetched; `None` when it was here.
     pub(crate) async fn prefetch(&self, info: &BucketInfo, name: &str) -> Result<Option<u64>> {
-        self.bring(info, name, None).await.map(Brought::fetched)
+        self.bring(info, name, None).await.map(PrefetchResult::fetched)
     }
 
     /// As [`Self::prefetch`], of an object of this size, if that is known.
@@ -43,19 +43,19 @@ impl ObjectService {
         info: &BucketInfo,
         name: &str,
         size: Option<u64>,
-    ) -> Result<Brought> {
+    ) -> Result<PrefetchResult> {
         check_prefetch(info)?;
         // What needs no question to the backend needs no turn either.
         if let Some(record) = self.store().find(info.id, name)?
             && self.is_fresh(info, &record)
         {
-            return Ok(Brought::Here(record.size));
+            return Ok(PrefetchResult::Here(record.size));
         }
         let ranges = Ranges::of(info);
         let most = if size.is_some_and(|size| size > ranges.above) { ranges.at_once } else { 1 };
         let turn = self.background_turn(info, most).await?;
         if let Some(record) = self.fresh_record(info, name).await? {
-            return Ok(Brought::Here(record.size));
+            return Ok(PrefetchResult::Here(record.size));
         }
         let how = BlobOptions { chunk: ranges.chunk, workers: turn.calls, latest: false };
         let how = if turn.calls > 1 { how } else { BlobOptions { chunk: u64::MAX, ..how } };
@@ -63,11 +63,11 @@ impl ObjectService {
             Some((following, _)) => {
                 let bytes = following.finished().await?;
                 turn.came(bytes).await;
-                Ok(Brought::Fetched(bytes))
+                Ok(PrefetchResult::Fetched(bytes))
             }
             None => {
                 let record = self.fresh_record(info, name).await?;
-                Ok(Brought::Here(record.map_or(0, |record| record.size)))
+                Ok(PrefetchResult::Here(record.map_or(0, |record| record.size)))
             }
         }
     }
@@ -96,7 +96,7 @@ impl ObjectService {
         at_once: usize,
         objects: usize,
     ) -> Option<Announced> {
-        let share = self.0.background.objects_at_once();
+        let share = self.0.background.max_parallel_objects();
         self.announce(info, at_once.min(share), || objects)
     }
 

@@ -9,7 +9,7 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::cache_rules::Admission;
 use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
-use forebay_core::native::Past;
+use forebay_core::native::WriteHistory;
 use forebay_core::object::{ObjectMeta, PartSizes, is_system_key};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
@@ -242,11 +242,11 @@ impl ObjectService {
             before = self.told_by_slices(info, name).await?;
         }
         let before = before.as_ref();
-        let mut past = Past {
+        let mut past = WriteHistory {
             here: before.map(Record::stamp),
-            untold: self.untold_removal(info, name),
-            buried: self.tombstone(info, name).await?,
-            ..Past::default()
+            unreplicated: self.untold_removal(info, name),
+            tombstone: self.tombstone(info, name).await?,
+            ..WriteHistory::default()
         };
         if before.is_none() {
             past.elsewhere = self.last_elsewhere(&state, info, name).await?;

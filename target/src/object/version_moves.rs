@@ -139,7 +139,7 @@ impl ObjectService {
         let state = self.state();
         let stamp = found.stamp().next(state.version);
         if !self.is_quiescent(&state) {
-            self.bury_version(info, older, stamp).await?;
+            self.write_version_tombstone(info, older, stamp).await?;
         }
         let request = CopyRequest {
             stamp,
@@ -191,12 +191,17 @@ impl ObjectService {
         if native::notes_removal(&state, which.info, which.object(), self.me())
             && self.version_tombstone(which.info, which.name).await? < Some(request.stamp)
         {
-            self.bury_version(which.info, which.name, request.stamp).await?;
+            self.write_version_tombstone(which.info, which.name, request.stamp).await?;
         }
         self.store().remove(which.key().bucket_id, which.name).await.map(drop)
     }
 
-    async fn bury_version(&self, info: &BucketInfo, older: &str, stamp: Stamp) -> Result<()> {
+    async fn write_version_tombstone(
+        &self,
+        info: &BucketInfo,
+        older: &str,
+        stamp: Stamp,
+    ) -> Result<()> {
         self.note_removal(info, older, stamp, true).await
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::{Opened, Shards};
 use crate::batch::outgoing;
 use crate::batch::output::{Output, Sink};
-use crate::object::{ObjectService, PutRequest, Stash, Stored};
+use crate::object::{ObjectService, PutRequest, Spool, Stored};
 
 const BLOCK: u64 = 512;
 /// Entries that are no files and are looked at one by one behind the last file.
@@ -50,7 +50,7 @@ struct Rewrite {
     format: ArchiveFormat,
     before: Before,
     member: String,
-    stash: Stash,
+    spool: Spool,
 }
 
 impl Shards {
@@ -69,8 +69,8 @@ impl Shards {
             objects.head(info, name).await?;
         }
         let known = new.mime.or_else(|| ArchiveFormat::from_name(name));
-        let stash = objects.stash(info, name, new.body, new.len).await?;
-        if stash.is_empty() {
+        let spool = objects.spool(info, name, new.body, new.len).await?;
+        if spool.is_empty() {
             return Err(Error::invalid(format!("failed to archive {uri}: the member is empty")));
         }
         // Who writes another member to the same shard waits, and nobody's member is lost.
@@ -103,7 +103,7 @@ impl Shards {
             format,
             before,
             member,
-            stash,
+            spool,
         };
         let put = PutRequest {
             only_if: meta.map(|meta| ObjectService::if_still(Some(meta), info)),
@@ -150,7 +150,7 @@ impl Rewrite {
                 copy(&mut output, &member.name, size, stat, data.stream(whole(size))).await?;
             }
         }
-        copy(&mut output, &self.member, self.stash.len(), None, self.stash.stream()).await?;
+        copy(&mut output, &self.member, self.spool.len(), None, self.spool.stream()).await?;
         output.finish().await
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum Change {
     /// Compaction: the same record at the head of the log, if it is current.
     Move { record: Box<Record>, payload: Bytes },
     /// Compaction: the same removal at the head of the log, if it still hides something.
-    Bury { from: u64, bucket_id: u64, name: String, sequence: u64 },
+    WriteTombstone { from: u64, bucket_id: u64, name: String, sequence: u64 },
     /// Compaction: nothing of this segment is needed any more.
     Release { segment: u64 },
     /// No other disk has an older copy of this key.
@@ -46,7 +46,7 @@ impl Change {
             Self::Put { record, .. } | Self::Update { record, .. } | Self::Move { record, .. } => {
                 Some(record.digest())
             }
-            Self::Remove { bucket_id, name, .. } | Self::Bury { bucket_id, name, .. } => {
+            Self::Remove { bucket_id, name, .. } | Self::WriteTombstone { bucket_id, name, .. } => {
                 Some(key_digest(*bucket_id, name))
             }
             Self::ClearMisplaced { key } => {

@@ -123,7 +123,7 @@ async fn what_left_the_page_cache_is_checked_again() {
 /// The bytes of a range as a connection gets them, and how many of them came unread.
 async fn sent(reader: &ObjectReader, range: ByteRange) -> (Vec<u8>, u64) {
     let pieces: Vec<Piece> = reader.pieces(range).try_collect().await.unwrap();
-    let (mut all, mut unread) = (Vec::new(), 0);
+    let (mut all, mut unchecked) = (Vec::new(), 0);
     for piece in pieces {
         let len = piece.len();
         match piece {
@@ -135,11 +135,11 @@ async fn sent(reader: &ObjectReader, range: ByteRange) -> (Vec<u8>, u64) {
                 let mut bytes = vec![0; len as usize];
                 file.read_exact_at(&mut bytes, part.start).unwrap();
                 all.extend(bytes);
-                unread += len;
+                unchecked += len;
             }
         }
     }
-    (all, unread)
+    (all, unchecked)
 }
 
 #[tokio::test]
@@ -148,26 +148,26 @@ async fn what_was_checked_a_moment_ago_is_sent_as_it_lies() {
     let (store, data) = with_object(dir.path()).await;
     let whole = ByteRange::whole(LEN as u64);
     let first = reader(&store).await;
-    let (all, unread) = sent(&first, ByteRange { start: 5, end: 4 * BLOCK }).await;
-    assert!(all == data[5..4 * BLOCK as usize] && unread == 0, "nobody checked it");
-    let (all, unread) = sent(&reader(&store).await, whole).await;
+    let (all, unchecked) = sent(&first, ByteRange { start: 5, end: 4 * BLOCK }).await;
+    assert!(all == data[5..4 * BLOCK as usize] && unchecked == 0, "nobody checked it");
+    let (all, unchecked) = sent(&reader(&store).await, whole).await;
     assert!(all == data);
-    if unread == 0 {
+    if unchecked == 0 {
         // A kernel that does not tell what is cached.
         return;
     }
-    assert_eq!(unread, 4 * BLOCK, "the rest was never read");
+    assert_eq!(unchecked, 4 * BLOCK, "the rest was never read");
     for range in [whole, PART, ByteRange { start: 3, end: LEN as u64 - 1 }] {
-        let (all, unread) = sent(&first, range).await;
-        assert!(all == cut(&data, range) && unread == range.len());
+        let (all, unchecked) = sent(&first, range).await;
+        assert!(all == cut(&data, range) && unchecked == range.len());
     }
     let file = fs::File::open(the_file(dir.path())).unwrap();
     file.sync_all().unwrap();
     page_cache::forget_cached(&file);
-    let (all, unread) = sent(&first, whole).await;
+    let (all, unchecked) = sent(&first, whole).await;
     assert!(all == data);
     // A file system that lives in memory forgets nothing.
-    assert!(unread == 0 || unread == whole.len(), "{unread}");
+    assert!(unchecked == 0 || unchecked == whole.len(), "{unchecked}");
 }
 
 #[tokio::test]

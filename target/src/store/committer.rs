@@ -218,7 +218,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn who_blocks_the_only_thread_of_a_runtime_has_its_answer_all_the_same() {
         let answers = Answers::start();
-        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let (release, wait) = std::sync::mpsc::channel::<()>();
         let (started, has_started) = oneshot::channel();
         let blocking = tokio::spawn(async move {
             started.send(()).unwrap();
@@ -230,7 +230,7 @@ mod tests {
         answers.give(all.into_iter());
         assert!(receivers[1].try_recv().unwrap().is_ok());
         assert!(receivers[0].try_recv().is_err(), "a task answers these");
-        go_on.send(()).unwrap();
+        release.send(()).unwrap();
         blocking.await.unwrap();
         for receiver in receivers.into_iter().step_by(2) {
             assert!(receiver.await.unwrap().is_ok());

@@ -231,7 +231,7 @@ impl Inner {
                     Err(e) => return Err(e),
                 },
                 Found::Entry { entry: Entry::Remove { bucket_id, name, sequence }, .. } => {
-                    Some(Change::Bury { from: segment, bucket_id, name, sequence })
+                    Some(Change::WriteTombstone { from: segment, bucket_id, name, sequence })
                 }
                 Found::Damaged { .. } => None,
             };

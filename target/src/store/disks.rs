@@ -285,7 +285,7 @@ impl Disks {
 
     /// Takes a disk out of use whose index turned out damaged, so that it is made again. True: it
     /// is damaged.
-    pub(crate) fn mend_if_damaged(&self, volume: &Arc<Volume>) -> bool {
+    pub(crate) fn repair_if_damaged(&self, volume: &Arc<Volume>) -> bool {
         let damaged = volume.shared().index.is_damaged();
         if damaged {
             self.leave(volume, DiskState::Mending);
@@ -452,7 +452,7 @@ impl Disks {
         if let [only] = online.as_slice() {
             let found = only.get(key);
             // Without this disk nothing is known of the key.
-            return if found.is_err() && self.mend_if_damaged(only) { Ok(None) } else { found };
+            return if found.is_err() && self.repair_if_damaged(only) { Ok(None) } else { found };
         }
         Ok(self.copies_in(&online, key)?.pop())
     }
@@ -466,7 +466,7 @@ impl Disks {
         let mut copies = Vec::new();
         for volume in online {
             match volume.get(key) {
-                Err(_) if self.mend_if_damaged(volume) => {}
+                Err(_) if self.repair_if_damaged(volume) => {}
                 found => copies.extend(found?),
             }
         }

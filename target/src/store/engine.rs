@@ -175,7 +175,7 @@ impl Engine {
                 }
                 _ => Step::Nothing,
             },
-            Change::Bury { from, bucket_id, name, sequence } => {
+            Change::WriteTombstone { from, bucket_id, name, sequence } => {
                 // What came later in the log than a removal of a higher sequence is not what it removed:
                 // it hides that itself, and would be taken for it behind a copy of the removal.
                 let current = shared.index.get(&format::key(bucket_id, &name))?;

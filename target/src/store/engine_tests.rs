@@ -51,7 +51,7 @@ async fn a_removal_that_is_moved_leaves_what_was_written_after_it() {
     let put = Change::Put { record: Box::new(late), payload, files: Vec::new(), misplaced: false };
     volume.committer.submit(vec![put], Vec::new()).await.unwrap();
     let name = "a".to_owned();
-    let moved = Change::Bury { from: u64::MAX, bucket_id: 1, name, sequence: removed };
+    let moved = Change::WriteTombstone { from: u64::MAX, bucket_id: 1, name, sequence: removed };
     volume.committer.submit(vec![moved], Vec::new()).await.unwrap();
     let reader = store.open_object(1, "a").await.unwrap().unwrap();
     assert_eq!(reader.read_all().await.unwrap(), "late");

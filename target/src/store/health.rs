@@ -90,7 +90,7 @@ impl Store {
 impl Watch {
     fn look_at(&mut self, store: &Store, volume: &Arc<Volume>) {
         let (number, shared) = (volume.number(), volume.shared());
-        if store.disks.mend_if_damaged(volume) {
+        if store.disks.repair_if_damaged(volume) {
             // At once: the disk as such is sound.
             self.tried.remove(&number);
             self.looks.remove(&number);

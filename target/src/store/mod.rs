@@ -434,7 +434,7 @@ impl Store {
 
     /// Whether noted accesses should be written down soon.
     pub(crate) fn has_many_touches(&self) -> bool {
-        self.disks.online().iter().any(|v| v.shared().recency.is_plenty())
+        self.disks.online().iter().any(|v| v.shared().recency.is_due())
     }
 
     pub(crate) fn volumes(&self) -> Arc<Vec<Arc<Volume>>> {

@@ -87,7 +87,7 @@ impl Recency {
     }
 
     /// Whether it is time to write the notes down.
-    pub(crate) fn is_plenty(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.stripes.iter().any(|stripe| stripe.lock().len() >= FLUSH_ENTRIES)
     }
 

@@ -119,11 +119,11 @@ impl World {
     /// A follower's life: it asks for votes when no leader is heard.
     pub(crate) async fn follow(self: W, me: At) {
         loop {
-            let patience = VOTED_AGAIN_AFTER + self.exec.between(ELECTION.0, ELECTION.1);
+            let timeout = VOTED_AGAIN_AFTER + self.exec.between(ELECTION.0, ELECTION.1);
             let alone = self.gateways.len() == 1;
             self.exec.sleep(50 * MS).await;
             let member = self.member(me);
-            let silent = self.exec.now() - member.record_heartbeat.get() > patience;
+            let silent = self.exec.now() - member.record_heartbeat.get() > timeout;
             if member.leads.get().is_none() && (silent || alone) {
                 self.campaign(me).await;
                 if member.leads.get().is_none() {

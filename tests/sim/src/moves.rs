@@ -21,9 +21,9 @@ impl World {
         let target = self.target(at);
         let _turn = target.process().moving.lock(&()).await;
         target.process().locks.settled().await;
-        let buried: Vec<Key> = target.tombstones.borrow().keys().cloned().collect();
+        let tombstone: Vec<Key> = target.tombstones.borrow().keys().cloned().collect();
         let mut failed = None;
-        for key in buried {
+        for key in tombstone {
             failed = self.spread_tombstone(at, &key).await.err().or(failed);
         }
         let here: Vec<Key> = target.records.borrow().keys().cloned().collect();

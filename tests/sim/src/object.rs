@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{CopyLook, Stamp};
-use forebay_core::native::Past;
+use forebay_core::native::WriteHistory;
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, NodeId, Result, native, placement};
 use futures::future::{Either, join_all, select};
@@ -132,10 +132,10 @@ impl World {
         let guard = self.target(at).process().locks.lock(&key).await;
         let state = self.may_write(at, &info, &key.1).await?;
         let here = self.target(at).get(&key);
-        let mut past = Past {
+        let mut past = WriteHistory {
             here: here.map(|record| record.stamp),
-            untold: self.untold_removal(at, &key),
-            buried: self.target(at).tombstone(&key),
+            unreplicated: self.untold_removal(at, &key),
+            tombstone: self.target(at).tombstone(&key),
             elsewhere: None,
         };
         if here.is_none() && info.has_copies() && self.target(at).may_have_lost() {

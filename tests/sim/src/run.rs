@@ -193,8 +193,8 @@ fn misplaced(world: &World) -> Vec<String> {
         if stamps.windows(2).any(|two| two[0] != two[1]) {
             wrong.push(format!("{key:?} has copies that differ: {stamps:?} on {at:?}"));
         }
-        let buried = world.targets.iter().filter(|t| t.tombstone(&key).is_some());
-        wrong.extend(buried.map(|t| format!("target {} keeps a tombstone of {key:?}", t.at)));
+        let tombstone = world.targets.iter().filter(|t| t.tombstone(&key).is_some());
+        wrong.extend(tombstone.map(|t| format!("target {} keeps a tombstone of {key:?}", t.at)));
     }
     wrong
 }

@@ -186,7 +186,7 @@ async fn row_11_a_paused_target_stales_nothing_and_holds_nobody_up_for_long() {
     });
     let dead = fixture.load.now();
     tokio::time::sleep(Duration::from_secs(10).min(super::length() / 2)).await;
-    victim.go_on();
+    victim.resume();
     let back = fixture.load.now();
     tokio::task::block_in_place(|| fixture.cluster.is_in(victim));
     let healed = fixture.load.now();

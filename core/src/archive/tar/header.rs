@@ -74,8 +74,8 @@ pub(super) fn sparse_map_goes_on(block: &[u8]) -> bool {
 fn stat(block: &[u8; BLOCK]) -> Stat {
     let mtime = number(&block[136..148]).and_then(|at| i64::try_from(at).ok());
     let mode = &block[100..108];
-    let is_told = mode.iter().any(|b| !matches!(b, 0 | b' '));
-    let mode = number(mode).filter(|_| is_told).and_then(|mode| u32::try_from(mode).ok());
+    let is_set = mode.iter().any(|b| !matches!(b, 0 | b' '));
+    let mode = number(mode).filter(|_| is_set).and_then(|mode| u32::try_from(mode).ok());
     Stat::new(mtime.unwrap_or(0), mode.unwrap_or(u32::from(Stat::default().mode)))
 }
 

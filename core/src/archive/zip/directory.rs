@@ -301,8 +301,8 @@ fn read_entry(
     let method = u16_at(fixed, 10)?;
     let crc32 = u32_at(fixed, 16)?;
     let how = Packed { method, flags, size: packed, crc32 };
-    let is_told = made_on == UNIX && mode != 0;
-    let mode = if is_told { mode } else { u32::from(Stat::default().mode) };
+    let is_set = made_on == UNIX && mode != 0;
+    let mode = if is_set { mode } else { u32::from(Stat::default().mode) };
     let stat = match changed(extra) {
         Some(at) => Stat::new(i64::from(at), mode),
         None => Stat::of_dos(u16_at(fixed, 14)?, u16_at(fixed, 12)?, mode),

@@ -40,7 +40,7 @@ pub struct AzureSettings {
     /// Size of a block; grows where 50,000 would not do.
     pub block_size: u64,
     /// Blocks of one object in flight.
-    pub blocks_at_once: usize,
+    pub max_parallel_blocks: usize,
     /// For single blocks.
     pub block_retry: RetryPolicy,
 }
@@ -55,7 +55,7 @@ impl Default for AzureSettings {
             read_timeout: Duration::from_secs(30),
             blocks_above: 64 << 20,
             block_size: 16 << 20,
-            blocks_at_once: 4,
+            max_parallel_blocks: 4,
             block_retry: RetryPolicy::default(),
         }
     }

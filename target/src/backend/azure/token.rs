@@ -99,8 +99,8 @@ impl Keeper {
         let token = match timeout(ANSWER, self.identity.get_token(scopes, None)).await {
             Ok(Ok(token)) => token,
             Ok(Err(e)) if is_final(&e) => return Err(e),
-            Ok(Err(e)) => return Err(passing(first_line(&e.to_string()))),
-            Err(_) => return Err(passing("no token came in time".into())),
+            Ok(Err(e)) => return Err(transient(first_line(&e.to_string()))),
+            Err(_) => return Err(transient("no token came in time".into())),
         };
         let life = left(&token);
         let mut state = self.state();
@@ -147,7 +147,7 @@ impl fmt::Display for TransientFailure {
 
 impl StdError for TransientFailure {}
 
-fn passing(why: String) -> Error {
+fn transient(why: String) -> Error {
     Error::with_error(ErrorKind::Credential, TransientFailure(why.clone()), why)
 }
 

@@ -108,7 +108,7 @@ async fn in_blocks(
         .map(|(id, range)| {
             settings.block_retry.run(move |_| stage(backend, name, body, id.clone(), range))
         })
-        .buffer_unordered(settings.blocks_at_once.max(1))
+        .buffer_unordered(settings.max_parallel_blocks.max(1))
         .try_collect::<()>()
         .await?;
     let list = BlockLookupList {

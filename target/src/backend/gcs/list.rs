@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{Facts, Failure, GcsBackend, object_path};
-use crate::backend::bounded::{Unread, read_listing};
+use crate::backend::bounded::{ReadFailure, read_listing};
 use crate::backend::composed::TEMPORARY;
 use crate::backend::{RemoteEntry, RemoteMeta, RemotePage, content_headers};
 
@@ -88,9 +88,9 @@ impl GcsBackend {
     ) -> Result<(T, usize), Failure> {
         let whole = async {
             let answer = self.client.send(request).await?;
-            let body = read_listing(answer).await.map_err(|buffered| match buffered {
-                Unread::Broken(e) => Failure::of_http(&e),
-                Unread::TooLong => Failure::Nonsense(buffered.why()),
+            let body = read_listing(answer).await.map_err(|error| match error {
+                ReadFailure::Broken(e) => Failure::of_http(&e),
+                ReadFailure::TooLong => Failure::Nonsense(error.why()),
             })?;
             let parsed = off_worker(body.len(), || serde_json::from_slice::<T>(&body));
             let parsed = parsed.map_err(|e| Failure::Nonsense(format!("unreadable: {e}")))?;

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use super::client::GcsClient;
 use super::list::Resource;
 use super::{Facts, Failure, GcsBackend};
-use crate::backend::bounded::{Unread, read_listing};
+use crate::backend::bounded::{ReadFailure, read_listing};
 use crate::backend::source::{SourceError, check_custom, kept_content_type, md5_bytes};
 use crate::backend::{BodyStream, PutBody, RemoteMeta};
 
@@ -270,9 +270,9 @@ impl Upload<'_> {
 
 async fn read_step(answer: Response) -> Result<Step, Failure> {
     if answer.status().as_u16() != RESUME_INCOMPLETE {
-        let body = read_listing(answer).await.map_err(|buffered| match buffered {
-            Unread::Broken(e) => Failure::of_http(&e),
-            Unread::TooLong => Failure::Nonsense(buffered.why()),
+        let body = read_listing(answer).await.map_err(|error| match error {
+            ReadFailure::Broken(e) => Failure::of_http(&e),
+            ReadFailure::TooLong => Failure::Nonsense(error.why()),
         })?;
         let object = serde_json::from_slice(&body);
         let object = object.map_err(|e| Failure::Nonsense(format!("unreadable: {e}")))?;

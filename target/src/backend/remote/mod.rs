@@ -175,7 +175,7 @@ impl RemoteBackend {
         self.is_aistore.store(!is_forebay, Ordering::Relaxed);
         let body = timeout(self.settings.read_timeout, read_listing(answer)).await;
         let body = body.map_err(|_| self.errors.unavailable("its listing stalled"))?;
-        let body = body.map_err(|buffered| self.errors.unavailable(&buffered.why()))?;
+        let body = body.map_err(|error| self.errors.unavailable(&error.why()))?;
         self.bill.listing_page(body.len());
         let page = off_worker(body.len(), || Page::from_msgpack(&body));
         page.map_err(|e| self.errors.unavailable(&e.message))

@@ -70,7 +70,7 @@ pub struct S3Settings {
     /// Size of a part (at least 5 MiB at most servers); grows where 10,000 would not do.
     pub part_size: u64,
     /// Parts of one object in flight.
-    pub parts_at_once: usize,
+    pub max_parallel_parts: usize,
     /// For single parts of an upload.
     pub part_retry: RetryPolicy,
 }
@@ -86,7 +86,7 @@ impl Default for S3Settings {
             read_timeout: Duration::from_secs(30),
             multipart_above: 64 << 20,
             part_size: 16 << 20,
-            parts_at_once: 4,
+            max_parallel_parts: 4,
             part_retry: RetryPolicy::default(),
         }
     }

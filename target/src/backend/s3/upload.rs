@@ -127,7 +127,7 @@ async fn send_parts(backend: &S3Backend, upload: &Upload, body: &PutBody) -> Res
         .map(|(number, range)| {
             settings.part_retry.run(move |_| send_part(backend, upload, body, number, range))
         })
-        .buffer_unordered(settings.parts_at_once.max(1))
+        .buffer_unordered(settings.max_parallel_parts.max(1))
         .try_collect()
         .await?;
     parts.sort_unstable_by_key(CompletedPart::part_number);

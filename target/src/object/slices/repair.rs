@@ -201,7 +201,7 @@ impl ObjectService {
 
     /// The names whose slice under an id has to be looked after, as far as a look at all of them
     /// tells: where it belongs here, and the whole of it is where that belongs, there is nothing to do.
-    pub(crate) async fn slices_to_mend(
+    pub(crate) async fn fragments_to_repair(
         &self,
         info: &BucketInfo,
         id: u64,
@@ -242,7 +242,7 @@ impl ObjectService {
 
     /// Looks after one slice that lies here: has its object made whole where it is to be, and drops the
     /// slice when it is not due any more, or is of what was.
-    pub(crate) async fn mend_slice(
+    pub(crate) async fn repair_fragment(
         &self,
         info: &BucketInfo,
         id: u64,
@@ -278,7 +278,7 @@ impl ObjectService {
 
     /// A slice that lies here turned out damaged: it goes, and comes again, if its object is safe.
     /// False: it stays as it is.
-    pub(in crate::object) async fn mend_damaged_slice(
+    pub(in crate::object) async fn repair_damaged_fragment(
         &self,
         info: &BucketInfo,
         record: &Record,

@@ -493,7 +493,7 @@ impl Partial {
 
     /// Turns a complete one into a file of `work/`; readers go on. `None`: it is not complete, or
     /// over. The room it took is reserved, where that is possible.
-    fn take_over(&self) -> Result<Option<(Filling, Vec<Reservation>)>> {
+    fn take_complete(&self) -> Result<Option<(Filling, Vec<Reservation>)>> {
         let Some(table) = self.table()? else { return Ok(None) };
         let file = self.files()?.payload;
         let shared = self.shared()?;

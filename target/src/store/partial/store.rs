@@ -145,7 +145,7 @@ impl Store {
     ) -> Result<Option<Record>> {
         let volume = self.disks.number(partial.disk)?;
         let (key, mine) = (partial.key.clone(), partial.clone());
-        let Some((filling, held)) = blocking(move || mine.take_over()).await? else {
+        let Some((filling, held)) = blocking(move || mine.take_complete()).await? else {
             return Ok(None);
         };
         let head = partial.head();

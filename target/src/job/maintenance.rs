@@ -19,7 +19,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 const BYTES_PER_SECOND: f64 = (64u64 << 20) as f64;
 
 /// Whether a kind is about the target and not about chosen objects.
-pub(super) fn is_upkeep(kind: JobKind) -> bool {
+pub(super) fn is_maintenance(kind: JobKind) -> bool {
     matches!(
         kind,
         JobKind::Lru
