@@ -1,4 +1,4 @@
-//! Results as JSON, and as the table of docs/decisions.md.
+//! Results as JSON, and as the tables of bench/notes/index-engine.md.
 
 use std::fmt::Write as _;
 use std::fs;
