@@ -17,7 +17,7 @@ class Config:
     Attributes:
         sort_listing_results: Kept for compatibility: a listing is always in name order.
         max_composite_object_size: Most bytes to ask for in one batch request; 0 reads objects one
-            by one. Nothing is ever composed in the bucket.
+            by one. The dataset composes nothing in the bucket; targets do with ``cloud.compose=on``.
         num_processes: Kept for compatibility: the cluster lists, not the client.
         prefix: Only objects whose names start so.
         max_listing_retries: How often a listing that failed for a passing reason is begun anew,

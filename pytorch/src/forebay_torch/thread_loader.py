@@ -63,8 +63,8 @@ class ThreadLoader(AsyncSamples):
     decoding is not done in Python itself. There is nothing to fork, pickle or copy between processes.
     Batches come in the order of the sampler, or of the epoch of an iterable dataset, whatever the
     number of threads. At most ``threads * prefetch`` batches are in memory or in the making; of a
-    map-style dataset of ``forebay_torch``, ``prefetch`` more are on their way from the cluster, if
-    they have no more than 16 MiB each; small ones come together, up to 16 of them, which have 1 MiB.
+    map-style dataset of ``forebay_torch``, ``threads + prefetch`` more are on their way, if they
+    have no more than 16 MiB each; small ones come together, up to 16 of them, which have 1 MiB.
 
     An exception of a dataset is raised in its batch's place. Ctrl-C ends the loop at once, and
     leaving a loop early stops the threads.
@@ -80,7 +80,8 @@ class ThreadLoader(AsyncSamples):
             ``drop_last``.
         threads: How many batches are made at a time; 0 makes each when it is asked for, in the
             thread that asks.
-        prefetch: How many batches per thread are made ahead, and how many more are fetched ahead.
+        prefetch: How many batches per thread are made ahead; of a map-style dataset
+            ``threads + prefetch`` more are fetched ahead.
         collate_fn: Makes a batch of a list of samples, in the thread; by default as torch's does, large
             tensors in the memory of batches that are gone, so that they cannot be resized in place.
         drop_last: Leave out a last batch that is not full.

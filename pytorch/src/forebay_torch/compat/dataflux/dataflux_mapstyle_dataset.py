@@ -19,7 +19,7 @@ class DataFluxMapStyleDataset(MapDataset):
     Args:
         project_name: The project that reads count for; see MapDataset.
         bucket_name: ``name`` of a bucket of Google Cloud Storage, or a URI.
-        config: Settings; nothing is ever composed in the bucket.
+        config: Settings; the dataset composes nothing in the bucket.
         data_format_fn: Called with each content in the worker; its result is the sample.
         storage_client: A ``forebay.Client``; any other is left unused, with a warning.
         options: Those of MapDataset, such as ``on_error``.
