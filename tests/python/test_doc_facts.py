@@ -82,6 +82,8 @@ def test_the_page_of_current_results_stays_short() -> None:
 def test_older_versions_move_with_their_objects() -> None:
     assert "::Versions" in text("target/src/job/rebalance.rs")
     assert "Older versions of objects (S3) move with them." in flat("docs/semantics.md")
+    for page in ("docs/semantics.md", "docs/roadmap.md"):
+        assert "do not move when targets" not in flat(page), page
 
 
 def test_the_chart_says_how_targets_are_drained() -> None:
@@ -121,14 +123,19 @@ def test_the_built_in_s3_keys_are_all_named() -> None:
 
 def test_the_example_of_s3_settings_shows_the_default_of_root() -> None:
     # `#[derive(Default)]` of a bool.
-    assert re.search(r"derive\([^)]*Default[^)]*\)\]\s*#\[serde[^\n]*\n"
-                     r"pub struct S3Config", text("core/src/config.rs"))
+    assert re.search(
+        r"derive\([^)]*Default[^)]*\)\]\s*#\[serde[^\n]*\n"
+        r"pub struct S3Config",
+        text("core/src/config.rs"),
+    )
     assert re.search(r"^root = false\b", text("docs/s3.md"), re.MULTILINE)
 
 
 def test_files_that_contributing_names_exist() -> None:
-    named = re.findall(r"`((?:core|target|gateway|node|client|cli|pytorch|tests|docs|bench)/[\w./-]+)`",
-                       text("CONTRIBUTING.md"))
+    named = re.findall(
+        r"`((?:core|target|gateway|node|client|cli|pytorch|tests|docs|bench)/[\w./-]+)`",
+        text("CONTRIBUTING.md"),
+    )
     assert len(named) > 10
     assert [name for name in named if not (ROOT / name).exists()] == []
     assert "enum JobKind" in text("core/src/job/kind.rs")
@@ -165,8 +172,10 @@ def test_the_bounds_of_a_batchs_share_are_those_of_the_code() -> None:
 def test_every_summed_metric_is_named_and_no_other() -> None:
     code = text("gateway/src/metric_sums.rs")
     families = re.findall(r'\(\s*"(\w+)",\s*"(?:counter|gauge)"', code)
-    sentence = re.search(r"Eleven families are summed, and no others: (.*?), each behind",
-                         flat("docs/architecture.md"))
+    sentence = re.search(
+        r"Eleven families are summed, and no others: (.*?), each behind",
+        flat("docs/architecture.md"),
+    )
     assert sentence and len(families) == 11
     assert re.findall(r"`(\w+)`", sentence.group(1)) == families
 
