@@ -1,4 +1,5 @@
-//! Prints the hit ratio of each eviction policy on each trace, as a table for `docs/decisions.md`.
+//! Prints the hit ratio of each eviction policy on each trace, as a table for
+//! `docs/decisions/0040-cache-policy.md`.
 //!
 //! ```text
 //! cargo run --release -p forebay-target --example cache_policies [objects]

@@ -62,6 +62,14 @@ def test_every_relative_link_leads_to_a_file_and_a_heading() -> None:
     assert not broken
 
 
+def test_code_names_documents_that_exist() -> None:
+    command = ["git", "-C", str(ROOT), "grep", "-hoE", r"docs/[A-Za-z0-9_./-]+\.md", "--"]
+    command += ["*.rs", "*.toml", "*.sh", "ci", "sdk/python", "pytorch/src", "bench", "deploy"]
+    named = subprocess.run(command, capture_output=True, text=True).stdout.split()
+    assert named
+    assert sorted({name for name in named if not (ROOT / name).exists()}) == []
+
+
 def test_every_decision_has_its_sections_its_length_and_its_row_in_the_index() -> None:
     records = sorted(RECORDS.glob("[0-9]*.md"))
     numbers = [record.name[:4] for record in records]

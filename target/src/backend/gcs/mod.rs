@@ -1,5 +1,5 @@
 //! Buckets of Google Cloud Storage: small objects are written by Google's crate, the rest is the JSON
-//! API (docs/decisions.md says why).
+//! API (docs/decisions/0006-google-cloud-storage.md says why).
 //!
 //! The crate's own retries are off: those are a decorator's.
 

@@ -1,6 +1,6 @@
 //! Object reads by the JSON API: a stream of bytes, of which whole objects are compared with their
 //! CRC-32C. Google's crate would do the same, but it tells no Cache-Control, and collects what a server
-//! sends with a refusal without a bound (docs/decisions.md).
+//! sends with a refusal without a bound (docs/decisions/0006-google-cloud-storage.md).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
