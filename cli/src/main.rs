@@ -167,7 +167,7 @@ fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
         grammar = grammar.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
     }
     let cli = Cli::from_arg_matches(&grammar.clone().try_get_matches_from(args)?)?;
-    session::check_environment().map_err(|e| grammar.error(ErrorKind::InvalidValue, e))?;
+    session::output_of_environment().map_err(|e| grammar.error(ErrorKind::InvalidValue, e))?;
     Ok(cli)
 }
 

@@ -127,7 +127,7 @@ fn start(role: Role, file: &Path, rebuild_index: bool) -> Result<(), Stopped> {
         pid_file::write(state)?;
     }
     for disk in &mut config.disk {
-        disk.rebuild_index = rebuild_index;
+        disk.rebuild_index |= rebuild_index;
     }
     runtime()?.block_on(async {
         let lifecycle = Lifecycle::new();

@@ -103,13 +103,41 @@ async fn put_several(
         let text = format!("{} files cannot all become \"{}\"", from.len(), args.to);
         return Err(Failure::usage(text, format!("put them under it: {}/", args.to)));
     }
-    let (mut files, mut problems) = (Vec::new(), Vec::new());
+    let mut paths = Vec::with_capacity(from.len());
     for from in from {
         let Place::Local(path) = Place::parse(from)? else { return Err(not_local(from)) };
+        paths.push(path);
+    }
+    let (prefix, recursive) = (prefix.to_owned(), args.recursive);
+    let (files, problems) = blocking(move || find_several(paths, &prefix, recursive)).await?;
+    let mut names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some([twice, _]) = names.array_windows().find(|[a, b]| a == b) {
+        let text = format!("two files would become {}", bucket.object_uri(twice));
+        return Err(Failure::usage(text, "put them under different prefixes"));
+    }
+    put_all(session, bucket, files, problems, args.jobs.into()).await
+}
+
+/// Files to send, and messages about files that cannot be read.
+type Found = (Vec<Upload>, Vec<String>);
+
+/// Runs a search of the file system beside the async threads.
+async fn blocking(
+    search: impl FnOnce() -> Result<Found, Failure> + Send + 'static,
+) -> Result<Found, Failure> {
+    let found = tokio::task::spawn_blocking(search).await;
+    found.map_err(|e| Error::internal(format!("the search for files failed: {e}")))?
+}
+
+/// Finds files and the files in folders; each is named by its own name behind `prefix`.
+fn find_several(paths: Vec<PathBuf>, prefix: &str, recursive: bool) -> Result<Found, Failure> {
+    let (mut files, mut problems) = (Vec::new(), Vec::new());
+    for path in paths {
         let kind = std::fs::metadata(&path).map_err(|e| Failure::local(path.display(), &e))?;
         let name = object_name(prefix, &path)?;
         if kind.is_dir() {
-            if !args.recursive {
+            if !recursive {
                 return Err(is_folder(&path));
             }
             let (below, unusable) = find(&path, &format!("{name}/"))?;
@@ -119,13 +147,7 @@ async fn put_several(
             files.push(Upload { path, name, size: kind.len() });
         }
     }
-    let mut names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
-    names.sort_unstable();
-    if let Some([twice, _]) = names.array_windows().find(|[a, b]| a == b) {
-        let text = format!("two files would become {}", bucket.object_uri(twice));
-        return Err(Failure::usage(text, "put them under different prefixes"));
-    }
-    put_all(session, bucket, files, problems, args.jobs.into()).await
+    Ok((files, problems))
 }
 
 /// The object's name for a file: a name that is empty or ends in `/` takes the file's own.
@@ -261,10 +283,7 @@ async fn put_folder(
         p if p.ends_with('/') => p.to_owned(),
         p => format!("{p}/"),
     };
-    let shown = folder.display().to_string();
-    let found = tokio::task::spawn_blocking(move || find(&folder, &prefix)).await;
-    let found = found.map_err(|e| Error::internal(format!("reading {shown} failed: {e}")))?;
-    let (files, problems) = found?;
+    let (files, problems) = blocking(move || find(&folder, &prefix)).await?;
     put_all(session, bucket, files, problems, jobs).await
 }
 
@@ -325,7 +344,7 @@ async fn put_all(
 }
 
 /// The files below a folder in name order, and what could not be taken.
-fn find(folder: &Path, prefix: &str) -> Result<(Vec<Upload>, Vec<String>), Failure> {
+fn find(folder: &Path, prefix: &str) -> Result<Found, Failure> {
     let mut files = Vec::new();
     let mut problems = Vec::new();
     let mut folders = vec![(folder.to_path_buf(), prefix.to_owned())];

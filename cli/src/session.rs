@@ -41,23 +41,19 @@ impl ClientArgs {
     /// The form of the output. The environment is read here, not by clap, which would show what
     /// comes from there as a required option in the usage lines of errors.
     pub(crate) fn output(&self) -> Format {
-        self.output.or_else(output_of_environment).unwrap_or_default()
+        self.output.or_else(|| output_of_environment().ok()?).unwrap_or_default()
     }
 }
 
 const OUTPUT: &str = "FOREBAY_OUTPUT";
 
-fn output_of_environment() -> Option<Format> {
-    Format::from_str(&std::env::var(OUTPUT).ok()?, true).ok()
-}
-
-/// Returns an error for a form of output in the environment that does not exist.
-pub(crate) fn check_environment() -> Result<(), String> {
+/// The form of output that the environment sets, or an error if there is no such form.
+pub(crate) fn output_of_environment() -> Result<Option<Format>, String> {
     match std::env::var(OUTPUT) {
         Ok(form) if !form.is_empty() => {
-            Format::from_str(&form, true).map(drop).map_err(|e| format!("{OUTPUT}: {form}: {e}"))
+            Format::from_str(&form, true).map(Some).map_err(|e| format!("{OUTPUT}: {form}: {e}"))
         }
-        _ => Ok(()),
+        _ => Ok(None),
     }
 }
 
@@ -69,7 +65,7 @@ pub(crate) fn wants_json(args: impl Iterator<Item = OsString>) -> bool {
         "-o" | "--output" => args.get(i + 1).and_then(|form| of(form)),
         arg => arg.strip_prefix("--output=").or_else(|| arg.strip_prefix("-o")).and_then(of),
     });
-    asked.or_else(output_of_environment).is_some_and(Format::is_json)
+    asked.or_else(|| output_of_environment().ok()?).is_some_and(Format::is_json)
 }
 
 /// A duration; a bare number is seconds.

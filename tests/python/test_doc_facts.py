@@ -169,7 +169,7 @@ def test_a_thread_loader_prefetches_for_its_threads_too(page: str) -> None:
 
 def test_the_bounds_of_a_batchs_share_are_those_of_the_code() -> None:
     code = text("target/src/batch/budget.rs")
-    clamp = re.search(r"total / \(.*?\.clamp\((\w+), (\w+)\)", code)
+    clamp = re.search(r"total / \(.*?\.clamp\((\w+), (\w+)\)", code, re.DOTALL)
     assert clamp
     values = dict(re.findall(r"const (\w+): usize = (\d[\d_]*(?: << \d+)?);", code))
     low, high = (bytes_of(values[name]) for name in clamp.groups())

@@ -67,7 +67,7 @@ fn check_root(bucket: &Bucket, root: &Path, allowed: &[PathBuf]) -> Result<PathB
         let roots: Vec<_> = allowed.iter().map(|a| a.display().to_string()).collect();
         let list = if roots.is_empty() { "none".to_owned() } else { roots.join(", ") };
         return Err(refuse(&format!("is not under an allowed root (allowed: {list})")).hint(
-            "add one under [folder] roots in the targets' configuration, or start with --folder-root",
+            "add one under [folder] roots in the targets' configuration, or start `forebay serve` with --folder-root",
         ));
     }
     Ok(real)
