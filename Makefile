@@ -167,6 +167,10 @@ chart: binary python ## Test the Helm chart, the systemd units and the compose f
 image: ## Build build/forebay-image.tar, the container image; no docker needed
 	deploy/build-image.sh
 
+.PHONY: book
+book: ## Build the documentation as a book, in build/book
+	mdbook="$$(ci/mdbook.sh)" && "$$mdbook" build
+
 .PHONY: clean
 clean: ## Remove everything that was built here (the cache folder stays)
 	rm -rf build dist

@@ -23,6 +23,7 @@ LOG_CALL = re.compile(r"\b(?:trace|debug|info|warn|error|span|event)!\s*\(")
 ERROR_TEXT = re.compile(r'#\[error\(\s*"((?:[^"\\]|\\.)*)"')
 STRING = re.compile(r'(=\s*)?"((?:[^"\\]|\\.)*)"')
 BOOK = "docs/book/"
+SUMMARY = "docs/SUMMARY.md"
 # A test as the book names it, and the tests of a Rust file.
 CITED = re.compile(r"`([\w./-]+\.(?:rs|py))::(\w+)`")
 RUST_TEST = re.compile(r"#\[(?:tokio::)?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn (\w+)")
@@ -197,6 +198,19 @@ def check_book(root: Path, files: list[str]) -> list[str]:
     return problems
 
 
+def check_summary(root: Path, files: list[str]) -> list[str]:
+    """Each page below docs/ is in the table of contents of the book (`make book`), and once."""
+    pages = {name for name in files if re.fullmatch(r"docs/.*\.md", name)} - {SUMMARY}
+    if not pages:
+        return []
+    listed = re.findall(r"\]\(([^)#]+\.md)\)", text_of(root, SUMMARY) or "" if SUMMARY in files else "")
+    known = [f"docs/{page}" for page in listed]
+    problems = [f"{page}: is not in {SUMMARY}" for page in sorted(pages.difference(known))]
+    problems += [f"{SUMMARY}: {page} does not exist" for page in known if page not in pages]
+    problems += [f"{SUMMARY}: {page} is listed twice" for page in pages if known.count(page) > 1]
+    return problems
+
+
 def tests_in(root: Path, name: str) -> set[str]:
     """Names of the tests in a file."""
     text = text_of(root, name) or ""
@@ -209,6 +223,7 @@ def tests_in(root: Path, name: str) -> set[str]:
 
 CHECKS = (
     check_book,
+    check_summary,
     check_target_crate,
     check_sizes,
     check_machine_paths,

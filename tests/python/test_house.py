@@ -33,6 +33,7 @@ def tree(tmp_path: Path) -> Path:
         "pytorch/src/forebay_torch/fetch.py": "import torch\nfrom forebay import Client\n",
         "docs/book/README.md": "[Kept](kept.md)\n",
         "docs/book/kept.md": "`core/src/kept.rs::it_is_kept`, `sdk/tests/test_x.py::test_it_is_too`\n",
+        "docs/SUMMARY.md": "# Summary\n\n- [Kept](book/README.md)\n  - [It](book/kept.md)\n",
         "core/src/kept.rs": "//! Kept.\n#[tokio::test(flavor = \"x\")]\nasync fn it_is_kept() {}\n",
         "sdk/tests/test_x.py": "def test_it_is_too() -> None:\n    pass\n",
         "sdk/python/forebay/client.py": "from ._core import Native\n",
@@ -83,7 +84,18 @@ def test_a_build_folder_named_target_is_noticed(tree: Path) -> None:
     ("name", "text", "expected"),
     [
         ("docs/big.txt", "x" * 1_000_001, "bytes"),
-        ("docs/run.md", "see " + "/home" + "/somebody/notes", "one machine"),
+        ("docs/run.txt", "see " + "/home" + "/somebody/notes", "one machine"),
+        ("docs/new.md", "A page.\n", "docs/new.md: is not in docs/SUMMARY.md"),
+        (
+            "docs/SUMMARY.md",
+            "- [Kept](book/README.md)\n- [It](book/kept.md)\n- [Gone](gone.md)\n",
+            "docs/gone.md does not exist",
+        ),
+        (
+            "docs/SUMMARY.md",
+            "- [Kept](book/README.md)\n- [It](book/kept.md)\n- [Again](book/kept.md)\n",
+            "docs/book/kept.md is listed twice",
+        ),
         ("sdk/pyproject.toml", '[project]\nversion = "1.2.4"\n', "has version 1.2.4"),
         ("core/src/kept.rs", "//! Kept.\nfn it_is_kept() {}\n", "no test core/src/kept.rs"),
         ("sdk/tests/test_x.py", "def test_other() -> None:\n    pass\n", "no test sdk/tests/test_x.py"),
