@@ -10,6 +10,9 @@ export FOREBAY_BIN := $(CURDIR)/build/release/forebay
 export AISNODE
 export ISHARD
 
+# Most Rust tests wait for timers, processes and disks: three of them per core keep the cores busy.
+export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
+
 # More arguments for every cargo call and for pytest, for example
 #   make test-py PYTEST_ARGS="-k sampler -x"
 #   make bench AISNODE=… BENCH_ARGS="--only PUT --rounds 5"
