@@ -31,7 +31,7 @@ async def collected(samples: Any) -> list[Any]:
     return [sample async for sample in samples]
 
 
-def test_X20_async_for_gives_what_for_gives(filled: forebay.Bucket, client: forebay.Client) -> None:
+def test_async_for_gives_what_for_gives(filled: forebay.Bucket, client: forebay.Client) -> None:
     dataset = IterableDataset(filled, shuffle=True)
     assert asyncio.run(collected(dataset)) == list(dataset)
     mixed = MixedDataset([MapDataset(filled), MapDataset(filled)])
@@ -45,7 +45,7 @@ def test_X20_async_for_gives_what_for_gives(filled: forebay.Bucket, client: fore
     assert asyncio.run(collected(shards)) == list(shards)
 
 
-def test_X20_samples_by_number_are_awaited(filled: forebay.Bucket, cluster: Any) -> None:
+def test_samples_by_number_are_awaited(filled: forebay.Bucket, cluster: Any) -> None:
     dataset = MapDataset(filled)
 
     async def use() -> tuple[Any, ...]:
@@ -70,7 +70,7 @@ class Failing(BaseIterDataset):
         raise ValueError("no fourth")
 
 
-def test_X20_an_error_comes_behind_the_samples_before_it(filled: forebay.Bucket) -> None:
+def test_an_error_comes_behind_the_samples_before_it(filled: forebay.Bucket) -> None:
     async def use() -> list[int]:
         seen = []
         with pytest.raises(ValueError, match="no fourth"):
@@ -81,7 +81,7 @@ def test_X20_an_error_comes_behind_the_samples_before_it(filled: forebay.Bucket)
     assert asyncio.run(use()) == [0, 1, 2]
 
 
-def test_X20_the_loop_goes_on_and_a_cancelled_task_ends_at_once(filled: forebay.Bucket) -> None:
+def test_the_loop_goes_on_and_a_cancelled_task_ends_at_once(filled: forebay.Bucket) -> None:
     async def use() -> tuple[int, float]:
         ticks = 0
         task = asyncio.create_task(collected(Failing(filled, pause=1.5)))
@@ -101,7 +101,7 @@ def test_X20_the_loop_goes_on_and_a_cancelled_task_ends_at_once(filled: forebay.
     assert ticks >= 5 and seconds < 1.4
 
 
-def test_X20_two_loops_over_one_dataset_are_apart(filled: forebay.Bucket) -> None:
+def test_two_loops_over_one_dataset_are_apart(filled: forebay.Bucket) -> None:
     dataset = IterableDataset(filled)
 
     async def use() -> list[Any]:

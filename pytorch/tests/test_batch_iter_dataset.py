@@ -36,7 +36,7 @@ def test_every_object_once_in_samples_of_name_and_content(
     assert dataset.stats().objects == 50
 
 
-def test_AI19_a_request_has_at_most_max_batch_size_objects(
+def test_a_request_has_at_most_max_batch_size_objects(
     filled: forebay.Bucket, client: forebay.Client, cluster: Cluster
 ) -> None:
     dataset = BatchIterDataset(filled, client, {filled: ""}, max_batch_size=10)
@@ -55,7 +55,7 @@ def test_without_composing_objects_are_read_one_by_one(
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_AI19_a_missing_object_obeys_on_error_and_is_never_empty_in_silence(
+def test_a_missing_object_obeys_on_error_and_is_never_empty_in_silence(
     filled: forebay.Bucket, streaming: bool
 ) -> None:
     raising = BatchIterDataset(filled, streaming=streaming)

@@ -39,7 +39,7 @@ def names(bucket: forebay.Bucket) -> list[str]:
     return list(bucket.list_snapshot().names())
 
 
-def test_DF14_a_state_is_saved_and_loaded_through_files(checkpoint: Checkpoint) -> None:
+def test_a_state_is_saved_and_loaded_through_files(checkpoint: Checkpoint) -> None:
     with checkpoint.writer("a/epoch0.ckpt") as writer:
         assert isinstance(writer, io.BufferedIOBase) and writer.writable()
         torch.save(state(), writer)
@@ -52,7 +52,7 @@ def test_DF14_a_state_is_saved_and_loaded_through_files(checkpoint: Checkpoint) 
         reader.read(1)
 
 
-def test_DF14_paths_are_names_uris_and_pathlib_paths(bucket: forebay.Bucket) -> None:
+def test_paths_are_names_uris_and_pathlib_paths(bucket: forebay.Bucket) -> None:
     client = bucket.client
     base = locate(f"{bucket.uri}/run", client)
     assert locate("e/1.pt", client, base).uri == f"{bucket.uri}/run/e/1.pt"
@@ -77,7 +77,7 @@ def test_DF14_paths_are_names_uris_and_pathlib_paths(bucket: forebay.Bucket) -> 
     assert again.load("x.pt") == again.load(Path(f"{bucket.uri}/run/x.pt")) == 1
 
 
-def test_DF15_parts_go_out_while_torch_save_runs(
+def test_parts_go_out_while_torch_save_runs(
     checkpoint: Checkpoint, bucket: forebay.Bucket, cluster: Any
 ) -> None:
     with checkpoint.writer("c.pt") as writer:
@@ -97,7 +97,7 @@ def uploaded(cluster: Any, name: str) -> int:
 
 
 @needs_proc
-def test_DF15_memory_is_that_of_the_parts_and_not_of_the_checkpoint(
+def test_memory_is_that_of_the_parts_and_not_of_the_checkpoint(
     checkpoint: Checkpoint, bucket: forebay.Bucket
 ) -> None:
     grown = peak_growth(
@@ -115,7 +115,7 @@ def test_DF15_memory_is_that_of_the_parts_and_not_of_the_checkpoint(
     assert bucket.object("large.pt").head().size > 512 * MIB
 
 
-def test_DF16_an_exception_in_the_block_leaves_the_old_checkpoint_and_is_the_one_raised(
+def test_an_exception_in_the_block_leaves_the_old_checkpoint_and_is_the_one_raised(
     checkpoint: Checkpoint, bucket: forebay.Bucket
 ) -> None:
     checkpoint.save("old", "c.pt")
@@ -129,7 +129,7 @@ def test_DF16_an_exception_in_the_block_leaves_the_old_checkpoint_and_is_the_one
     assert checkpoint.load("c.pt") == "old" and names(bucket) == ["c.pt"]
 
 
-def test_DF16_a_process_killed_in_a_save_leaves_the_old_checkpoint(
+def test_a_process_killed_in_a_save_leaves_the_old_checkpoint(
     checkpoint: Checkpoint, bucket: forebay.Bucket, cluster: Any
 ) -> None:
     checkpoint.save("old", "c.pt")
@@ -147,7 +147,7 @@ def test_DF16_a_process_killed_in_a_save_leaves_the_old_checkpoint(
     assert checkpoint.load("c.pt") == "old" and names(bucket) == ["c.pt"]
 
 
-def test_DF16_a_refused_part_is_raised_though_torch_stumbles_over_it(
+def test_a_refused_part_is_raised_though_torch_stumbles_over_it(
     client: forebay.Client,
 ) -> None:
     own = client.bucket(f"refused-{os.getpid()}").create()
@@ -162,7 +162,7 @@ def test_DF16_a_refused_part_is_raised_though_torch_stumbles_over_it(
     own.delete()
 
 
-def test_DF16_a_target_killed_in_a_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
+def test_a_target_killed_in_a_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     from forebay_cluster import Cluster
 
     running = Cluster.start(tmp_path, targets=1)
@@ -192,7 +192,7 @@ def test_DF16_a_target_killed_in_a_save_leaves_the_old_checkpoint(tmp_path: Path
         running.stop()
 
 
-def test_DF17_a_large_tensor_is_read_into_its_own_memory_by_ranges(
+def test_a_large_tensor_is_read_into_its_own_memory_by_ranges(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint.save(state(), "c.pt")
@@ -209,7 +209,7 @@ def test_DF17_a_large_tensor_is_read_into_its_own_memory_by_ranges(
     assert len(received) == 1 and received[0] >= 19 * MIB, "of 20; the rest lies behind its header"
 
 
-def test_DF17_a_checkpoint_that_is_replaced_while_it_is_loaded_is_told(
+def test_a_checkpoint_that_is_replaced_while_it_is_loaded_is_told(
     checkpoint: Checkpoint, bucket: forebay.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receive = range_reader._Windows._receive
@@ -226,7 +226,7 @@ def test_DF17_a_checkpoint_that_is_replaced_while_it_is_loaded_is_told(
     assert torch.equal(checkpoint.load("c.pt")["weight"], -WEIGHT)
 
 
-def test_DF21_a_save_in_the_background_has_the_state_of_its_call(checkpoint: Checkpoint) -> None:
+def test_a_save_in_the_background_has_the_state_of_its_call(checkpoint: Checkpoint) -> None:
     current = state()
     current["nested"] = [{"momentum": torch.ones(5)}, (1, "two")]
     current["parameter"] = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
@@ -242,7 +242,7 @@ def test_DF21_a_save_in_the_background_has_the_state_of_its_call(checkpoint: Che
     assert isinstance(loaded["parameter"], torch.nn.Parameter)
 
 
-def test_DF21_one_save_at_a_time_and_a_failure_is_raised_by_the_next_unless_it_was_told(
+def test_one_save_at_a_time_and_a_failure_is_raised_by_the_next_unless_it_was_told(
     checkpoint: Checkpoint, bucket: forebay.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, most, save = [0], [0], Checkpoint.save
@@ -273,7 +273,7 @@ def test_DF21_one_save_at_a_time_and_a_failure_is_raised_by_the_next_unless_it_w
     assert "3.pt" not in names(bucket) and "4.pt" in names(bucket)
 
 
-def test_X18_the_latest_is_the_last_whole_one_in_the_order_of_numbers(
+def test_the_latest_is_the_last_whole_one_in_the_order_of_numbers(
     checkpoint: Checkpoint, bucket: forebay.Bucket
 ) -> None:
     assert checkpoint.latest() is None and checkpoint.resume_latest() is None
@@ -288,7 +288,7 @@ def test_X18_the_latest_is_the_last_whole_one_in_the_order_of_numbers(
     assert checkpoint.latest() == "run/step=11"
 
 
-def test_X18_prune_keeps_the_newest_and_what_is_still_being_written(
+def test_prune_keeps_the_newest_and_what_is_still_being_written(
     checkpoint: Checkpoint, bucket: forebay.Bucket
 ) -> None:
     for step in (8, 9, 10, 11):
@@ -303,7 +303,7 @@ def test_X18_prune_keeps_the_newest_and_what_is_still_being_written(
         checkpoint.prune("run/", keep=0)
 
 
-def test_X18_resume_passes_over_a_file_that_ends_in_its_middle(
+def test_resume_passes_over_a_file_that_ends_in_its_middle(
     checkpoint: Checkpoint, bucket: forebay.Bucket
 ) -> None:
     checkpoint.save("good", "run/1.pt")

@@ -15,7 +15,7 @@ from forebay_torch import ByteBatch, MapDataset, collate
 SAMPLES = [b"one", b"", b"three"]
 
 
-def test_X9_a_batch_is_one_block_and_its_views() -> None:
+def test_a_batch_is_one_block_and_its_views() -> None:
     batch = collate([("a", b"one"), ("b", b""), ("c", b"three")])
     assert isinstance(batch, ByteBatch) and batch.names == ["a", "b", "c"]
     assert [bytes(content.numpy()) for content in batch] == SAMPLES
@@ -24,7 +24,7 @@ def test_X9_a_batch_is_one_block_and_its_views() -> None:
     assert len(collate([])) == 0
 
 
-def test_X9_workers_write_into_shared_memory_and_pin_memory_is_the_types_own(
+def test_workers_write_into_shared_memory_and_pin_memory_is_the_types_own(
     bucket: forebay.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket.put_many((f"{i}", bytes([i]) * (i + 1)) for i in range(8))
@@ -46,7 +46,7 @@ def test_padding_gives_rows_and_lengths() -> None:
     assert torch.equal(collate(SAMPLES).padded(7), rows)
 
 
-def test_X19_batches_go_to_other_libraries_by_dlpack_and_arrow_without_a_copy() -> None:
+def test_batches_go_to_other_libraries_by_dlpack_and_arrow_without_a_copy() -> None:
     pyarrow = pytest.importorskip("pyarrow")
     batch = collate(SAMPLES)
     shared: Any = numpy.from_dlpack(batch)

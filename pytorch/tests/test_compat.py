@@ -37,7 +37,7 @@ def test_the_articles_loops_over_aistore_run(filled: forebay.Bucket, cluster: An
     assert sorted(name for names, data in loader for name in names)[0] == "test/0"
 
 
-def test_AI1_buckets_of_aistores_own_sdk_are_sources(filled: forebay.Bucket, cluster: Any) -> None:
+def test_buckets_of_aistores_own_sdk_are_sources(filled: forebay.Bucket, cluster: Any) -> None:
     sdk = pytest.importorskip("aistore.sdk")
     from forebay_torch.compat.aistore import (
         AISBatchIterDataset,
@@ -64,7 +64,7 @@ def test_AI1_buckets_of_aistores_own_sdk_are_sources(filled: forebay.Bucket, clu
     assert list(batches) == [("test/0", b"other")]
 
 
-def test_AI5_custom_datasets_of_aistores_base_classes_run(filled: forebay.Bucket) -> None:
+def test_custom_datasets_of_aistores_base_classes_run(filled: forebay.Bucket) -> None:
     from forebay_torch.compat.aistore import AISBaseIterDataset, AISBaseMapDataset
 
     class Sizes(AISBaseIterDataset):
@@ -125,7 +125,7 @@ def test_the_connectors_loops_over_google_run(filled: forebay.Bucket) -> None:
     assert slow.__getitems__([0, 9]) == [b"A", b"J" * 10]
 
 
-def test_DF13_a_client_of_google_that_is_passed_is_not_used_and_that_is_said() -> None:
+def test_a_client_of_google_that_is_passed_is_not_used_and_that_is_said() -> None:
     from forebay_torch.compat.dataflux.dataflux_mapstyle_dataset import cloud_uri, cluster_client
 
     assert cloud_uri("images") == "gs://images"
@@ -134,7 +134,7 @@ def test_DF13_a_client_of_google_that_is_passed_is_not_used_and_that_is_said() -
         assert cluster_client(object()) is None
 
 
-def test_DF14_checkpoints_of_dataflux_are_saved_and_loaded(bucket: forebay.Bucket) -> None:
+def test_checkpoints_of_dataflux_are_saved_and_loaded(bucket: forebay.Bucket) -> None:
     from forebay_torch.compat.dataflux import dataflux_checkpoint
 
     with pytest.warns(UserWarning, match="storage_client of type object is not used"):
@@ -150,7 +150,7 @@ def test_DF14_checkpoints_of_dataflux_are_saved_and_loaded(bucket: forebay.Bucke
 
 
 @pytest.mark.filterwarnings("ignore:.*unavailable or uninitialized")
-def test_DF20_distributed_checkpoints_of_dataflux_need_no_lightning(bucket: forebay.Bucket) -> None:
+def test_distributed_checkpoints_of_dataflux_need_no_lightning(bucket: forebay.Bucket) -> None:
     import torch.distributed.checkpoint as dcp
     from forebay_torch.compat.dataflux.lightning.gcs_filesystem import (
         GCSDistributedReader,
@@ -171,7 +171,7 @@ def key_and_size(reader: Any) -> tuple[str, int]:
     return reader.key, len(reader.read())
 
 
-def test_S1_datasets_from_a_prefix_and_from_objects(filled: forebay.Bucket) -> None:
+def test_datasets_from_a_prefix_and_from_objects(filled: forebay.Bucket) -> None:
     from forebay_torch.compat.s3 import S3IterableDataset, S3MapDataset, S3Reader
 
     uri = f"ais://{filled.name}"
@@ -191,7 +191,7 @@ def test_S1_datasets_from_a_prefix_and_from_objects(filled: forebay.Bucket) -> N
         len(S3MapDataset.from_objects(uri, region="eu"))
 
 
-def test_S1_an_s3_dataset_lists_when_it_is_first_needed(cluster: Any) -> None:
+def test_an_s3_dataset_lists_when_it_is_first_needed(cluster: Any) -> None:
     from forebay_torch.compat.s3 import S3MapDataset
 
     S3MapDataset.from_prefix("s3://there-is-no-such-bucket/x", region="eu")
@@ -211,7 +211,7 @@ def test_s3_workers_share_the_objects_only_when_told_to(filled: forebay.Bucket) 
         assert len(found) == (10 if sharded else 20)
 
 
-def test_S2_a_sequential_batch_is_one_request_and_a_range_reader_reads_ranges(
+def test_a_sequential_batch_is_one_request_and_a_range_reader_reads_ranges(
     filled: forebay.Bucket, cluster: Any
 ) -> None:
     from forebay_torch.compat.s3 import S3MapDataset, S3ReaderConstructor
@@ -246,7 +246,7 @@ def test_s3_ranks_share_the_objects_in_workers_that_are_not_forked(
     assert sorted(sum(lines, [])) == sorted(f"train/{i} {i + 1}" for i in range(10))
 
 
-def test_S2_readers_leave_a_worker_with_their_content_and_position(filled: forebay.Bucket) -> None:
+def test_readers_leave_a_worker_with_their_content_and_position(filled: forebay.Bucket) -> None:
     from forebay_torch.compat.s3 import S3MapDataset, S3Reader, S3ReaderConstructor
 
     def begun(reader: Any) -> Any:
@@ -271,7 +271,7 @@ def test_S2_readers_leave_a_worker_with_their_content_and_position(filled: foreb
         assert reader.read() == b"DD" and reader.seek(0) == 0 and reader.read() == b"DDDD"
 
 
-def test_S2_the_reader_for_distributed_checkpoints_is_taken_where_s3torchconnector_takes_it(
+def test_the_reader_for_distributed_checkpoints_is_taken_where_s3torchconnector_takes_it(
     filled: forebay.Bucket, client: forebay.Client
 ) -> None:
     import torch.distributed.checkpoint as dcp

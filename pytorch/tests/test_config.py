@@ -13,7 +13,7 @@ import forebay_torch
 from forebay_torch import Config
 
 
-def test_DF3_config_has_the_fields_and_defaults_of_dataflux() -> None:
+def test_config_has_the_fields_and_defaults_of_dataflux() -> None:
     config = Config()
     assert (config.sort_listing_results, config.prefix) == (False, None)
     assert config.max_composite_object_size == 100_000_000
@@ -24,7 +24,7 @@ def test_DF3_config_has_the_fields_and_defaults_of_dataflux() -> None:
     assert pickle.loads(pickle.dumps(Config(prefix="a"))) == Config(prefix="a")
 
 
-def test_DF3_config_refuses_an_unknown_argument() -> None:
+def test_config_refuses_an_unknown_argument() -> None:
     with pytest.raises(TypeError, match="prefiks"):
         Config(prefiks="a")  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="max_composite_object_size"):
@@ -33,7 +33,7 @@ def test_DF3_config_refuses_an_unknown_argument() -> None:
         Config(max_listing_retries=-1)
 
 
-def test_DF3_disable_compose_or_no_composite_size_means_single_reads() -> None:
+def test_disable_compose_or_no_composite_size_means_single_reads() -> None:
     assert Config(disable_compose=True).batch_bytes == 0
     assert Config(max_composite_object_size=0).batch_bytes == 0
     assert Config().batch_bytes == 100_000_000

@@ -44,7 +44,7 @@ def lines_of(loader: Iterable[Any]) -> Counter[str]:
     return Counter(line for batch in loader for line in batch)
 
 
-def test_DP1_a_lister_gives_the_urls_of_objects_under_prefixes(
+def test_a_lister_gives_the_urls_of_objects_under_prefixes(
     texts: str, bucket: forebay.Bucket
 ) -> None:
     urls = [f"{texts.removesuffix('text/')}{name}" for name in FILES]
@@ -56,19 +56,19 @@ def test_DP1_a_lister_gives_the_urls_of_objects_under_prefixes(
         list(IterableWrapper(["fb://no-such-bucket/"]).list_files_by_s3())
 
 
-def test_DP1_a_listing_may_be_longer_than_a_page_of_s3(bucket: forebay.Bucket) -> None:
+def test_a_listing_may_be_longer_than_a_page_of_s3(bucket: forebay.Bucket) -> None:
     bucket.put_many((f"many/{i:05}", b"") for i in range(2500))
     urls = list(IterableWrapper([f"fb://{bucket.name}/many"]).list_files_by_s3())
     assert urls == [f"fb://{bucket.name}/many/{i:05}" for i in range(2500)]
 
 
-def test_DP1_the_length_of_a_lister_is_what_it_was_told(texts: str) -> None:
+def test_the_length_of_a_lister_is_what_it_was_told(texts: str) -> None:
     with pytest.raises(TypeError, match="doesn't have valid length"):
         len(IterableWrapper([texts]).list_files_by_s3())
     assert len(S3FileLister(IterableWrapper([texts]), 6, 5000, "us-west-2")) == 6
 
 
-def test_DP2_a_loader_gives_urls_and_files(texts: str) -> None:
+def test_a_loader_gives_urls_and_files(texts: str) -> None:
     pipe = IterableWrapper([texts]).list_files_by_s3().load_files_by_s3()
     contents = {url: file.read() for url, file in pipe}
     assert list(contents.values()) == ["\n".join(lines).encode() for lines in FILES.values()]
@@ -82,7 +82,7 @@ def test_DP2_a_loader_gives_urls_and_files(texts: str) -> None:
     assert file.closed
 
 
-def test_DP2_a_url_of_a_prefix_stands_for_all_below(texts: str) -> None:
+def test_a_url_of_a_prefix_stands_for_all_below(texts: str) -> None:
     pipe = IterableWrapper([texts, f"{texts}3.txt"]).load_files_by_s3()
     assert [url.removeprefix(texts) for url, _ in pipe] == [*(f"{i}.txt" for i in range(6)), "3.txt"]
     assert len(pipe) == 2
@@ -90,7 +90,7 @@ def test_DP2_a_url_of_a_prefix_stands_for_all_below(texts: str) -> None:
         list(IterableWrapper([f"{texts}no-such"]).load_files_by_s3())
 
 
-def test_DP3_lines_come_with_or_without_their_paths(texts: str) -> None:
+def test_lines_come_with_or_without_their_paths(texts: str) -> None:
     files = IterableWrapper([f"{texts}0.txt"])
     assert list(files.load_files_by_s3().readlines(return_path=False, decode=True)) == FILES["text/0.txt"]
     first = next(iter(files.load_files_by_s3().readlines()))
@@ -105,7 +105,7 @@ def test_DP3_lines_come_with_or_without_their_paths(texts: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
 @pytest.mark.parametrize("strip", [True, False])
-def test_DP3_lines_are_those_of_a_text_file(encoding: str, strip: bool) -> None:
+def test_lines_are_those_of_a_text_file(encoding: str, strip: bool) -> None:
     """Line breaks of both kinds, empty lines, lines longer than a block, with and without an end."""
     long = "ü" * 700_000
     for text in (f"a\r\n\n{long}\n{long}{long}b\n\nc", "a\nb\n", "\n", "", f"{long}\n"):
@@ -117,7 +117,7 @@ def test_DP3_lines_are_those_of_a_text_file(encoding: str, strip: bool) -> None:
         assert list(pipe) == [line.rstrip("\r\n") if strip else line for line in wanted]
 
 
-def test_DP3_what_is_no_text_is_left_out_or_an_error() -> None:
+def test_what_is_no_text_is_left_out_or_an_error() -> None:
     content = b"a\xff\nb\n"
     assert list(LineReader([("p", io.BytesIO(content))], decode=True)) == [("p", "a"), ("p", "b")]
     with pytest.raises(UnicodeDecodeError):
@@ -126,14 +126,14 @@ def test_DP3_what_is_no_text_is_left_out_or_an_error() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 4])
-def test_DP3_each_line_comes_once_from_any_number_of_workers(texts: str, workers: int) -> None:
+def test_each_line_comes_once_from_any_number_of_workers(texts: str, workers: int) -> None:
     files = IterableWrapper([texts]).list_files_by_s3().sharding_filter()
     lines = files.load_files_by_s3().readlines(return_path=False, decode=True)
     for _ in range(2):
         assert lines_of(DataLoader(lines, batch_size=16, num_workers=workers)) == ALL_LINES
 
 
-def test_DP4_the_graph_is_traversed_shuffled_batched_and_pickles(texts: str) -> None:
+def test_the_graph_is_traversed_shuffled_batched_and_pickles(texts: str) -> None:
     pipe = IterableWrapper([texts]).list_files_by_s3().shuffle().sharding_filter()
     pipe = pipe.load_files_by_s3().readlines(return_path=False, decode=True).batch(10)
     names = []
@@ -158,7 +158,7 @@ def counted(lines: Any, workers: int, method: str | None = None) -> Counter[str]
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_DP3_workers_share_files_without_a_sharding_filter(texts: str, workers: int) -> None:
+def test_workers_share_files_without_a_sharding_filter(texts: str, workers: int) -> None:
     start = IterableWrapper([texts])
     options = {"return_path": False, "decode": True}
     for files in (
@@ -172,7 +172,7 @@ def test_DP3_workers_share_files_without_a_sharding_filter(texts: str, workers: 
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_DP3_a_sharding_filter_anywhere_shares_instead(texts: str, workers: int) -> None:
+def test_a_sharding_filter_anywhere_shares_instead(texts: str, workers: int) -> None:
     files = IterableWrapper([texts]).list_files_by_s3()
     options = {"return_path": False, "decode": True}
     behind = files.load_files_by_s3().readlines(**options).sharding_filter()
@@ -193,13 +193,13 @@ class Around(IterableDataset[str]):
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_DP3_workers_share_the_files_of_a_pipe_inside_a_dataset(texts: str, method: str) -> None:
+def test_workers_share_the_files_of_a_pipe_inside_a_dataset(texts: str, method: str) -> None:
     lines = IterableWrapper([texts]).list_files_by_s3().load_files_by_s3()
     around = Around(lines.readlines(return_path=False, decode=True))
     assert counted(around, 2, method) == ALL_LINES
 
 
-def test_DP3_ranks_and_workers_share_files(texts: str) -> None:
+def test_ranks_and_workers_share_files(texts: str) -> None:
     seen: Counter[str] = Counter()
     for place in range(4):
         pipe = IterableWrapper([texts]).list_files_by_s3().load_files_by_s3()
@@ -209,7 +209,7 @@ def test_DP3_ranks_and_workers_share_files(texts: str) -> None:
     assert seen == ALL_LINES
 
 
-def test_DP4_ranks_and_workers_are_disjoint_and_together_everything(texts: str) -> None:
+def test_ranks_and_workers_are_disjoint_and_together_everything(texts: str) -> None:
     seen: Counter[str] = Counter()
     for place in range(4):
         pipe = IterableWrapper([texts]).list_files_by_s3().sharding_filter()
@@ -220,7 +220,7 @@ def test_DP4_ranks_and_workers_are_disjoint_and_together_everything(texts: str) 
     assert seen == ALL_LINES
 
 
-def test_DP6_DP9_memory_is_that_of_the_buffer_whatever_the_file(
+def test_memory_is_that_of_the_buffer_whatever_the_file(
     bucket: forebay.Bucket, cluster: Any
 ) -> None:
     content = bytes(range(256)) * (24 << 12)
@@ -243,7 +243,7 @@ def test_DP6_DP9_memory_is_that_of_the_buffer_whatever_the_file(
         S3FileLoader([], num_workers=0)
 
 
-def test_DP9_a_timeout_is_kept_to() -> None:
+def test_a_timeout_is_kept_to() -> None:
     pipe = S3FileLoader(
         ["fb://b/o"], request_timeout_ms=300, client=forebay.Client("http://127.0.0.1:9", timeout=0.3)
     )
@@ -254,7 +254,7 @@ def test_DP9_a_timeout_is_kept_to() -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_DP7_the_next_file_is_opened_while_one_is_read(
+def test_the_next_file_is_opened_while_one_is_read(
     texts: str, cluster: Any, ahead: int
 ) -> None:
     def opened() -> float:
@@ -270,7 +270,7 @@ def test_DP7_the_next_file_is_opened_while_one_is_read(
     assert len(list(files)) == 5
 
 
-def test_DP8_the_second_epoch_reads_nothing_from_the_backend(
+def test_the_second_epoch_reads_nothing_from_the_backend(
     client: forebay.Client, cluster: Any
 ) -> None:
     folder = cluster.folder_root / "datapipes"
@@ -292,7 +292,7 @@ def test_DP8_the_second_epoch_reads_nothing_from_the_backend(
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_DP12_a_loader_that_was_used_works_in_workers(texts: str, method: str) -> None:
+def test_a_loader_that_was_used_works_in_workers(texts: str, method: str) -> None:
     files = IterableWrapper([texts]).list_files_by_s3().sharding_filter()
     lines = files.load_files_by_s3().readlines(return_path=False, decode=True)
     assert Counter(lines) == ALL_LINES
@@ -300,7 +300,7 @@ def test_DP12_a_loader_that_was_used_works_in_workers(texts: str, method: str) -
     assert lines_of(loader) == ALL_LINES
 
 
-def test_DP14_the_pipes_of_aistore_are_the_same(texts: str, cluster: Any) -> None:
+def test_the_pipes_of_aistore_are_the_same(texts: str, cluster: Any) -> None:
     prefixes = IterableWrapper([texts.replace("fb://", "ais://")])
     listed = prefixes.list_files_by_ais(url=cluster.endpoint, length=6)
     assert isinstance(listed, AISFileLister) and len(listed) == 6
@@ -311,7 +311,7 @@ def test_DP14_the_pipes_of_aistore_are_the_same(texts: str, cluster: Any) -> Non
     assert contents[next(iter(contents))] == "\n".join(FILES["text/0.txt"]).encode()
 
 
-def test_DP13_a_line_costs_no_call_of_python() -> None:
+def test_a_line_costs_no_call_of_python() -> None:
     """Lines come off lists inside the interpreter: calls grow with megabytes, not with lines."""
     calls = 0
 

@@ -60,7 +60,7 @@ def names(bucket: forebay.Bucket) -> list[str]:
     return list(bucket.list_snapshot().names())
 
 
-def test_DF20_one_process_saves_and_loads_by_uri_and_by_path(bucket: forebay.Bucket) -> None:
+def test_one_process_saves_and_loads_by_uri_and_by_path(bucket: forebay.Bucket) -> None:
     uri = f"{bucket.uri}/run/step=1"
     save(uri, bucket.client, state(), thread_count=3)
     assert is_same(load(uri, bucket.client, state(0)), state())
@@ -70,7 +70,7 @@ def test_DF20_one_process_saves_and_loads_by_uri_and_by_path(bucket: forebay.Buc
     assert not any(name.endswith(".tmp") for name in names(bucket))
 
 
-def test_DF20_ranks_of_another_number_load_what_four_saved(
+def test_ranks_of_another_number_load_what_four_saved(
     bucket: forebay.Bucket, tmp_path: Path
 ) -> None:
     uri = f"{bucket.uri}/four"
@@ -80,7 +80,7 @@ def test_DF20_ranks_of_another_number_load_what_four_saved(
     run_ranks("load", 2, tmp_path, bucket.client.endpoint, uri)
 
 
-def test_DF20_metadata_comes_last_and_the_old_files_go_after_it(
+def test_metadata_comes_last_and_the_old_files_go_after_it(
     bucket: forebay.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = f"{bucket.uri}/c"
@@ -117,7 +117,7 @@ class Refusing(dcp.DefaultSavePlanner):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_DF16_DF20_a_save_that_fails_in_any_thread_leaves_the_old_checkpoint(
+def test_a_save_that_fails_in_any_thread_leaves_the_old_checkpoint(
     bucket: forebay.Bucket, threads: int
 ) -> None:
     uri = f"{bucket.uri}/c"
@@ -137,20 +137,20 @@ def test_DF16_DF20_a_save_that_fails_in_any_thread_leaves_the_old_checkpoint(
         save(uri, bucket.client, state(), overwrite=False)
 
 
-def test_DF21_saves_in_the_background_of_two_ranks_wait_and_raise(
+def test_saves_in_the_background_of_two_ranks_wait_and_raise(
     bucket: forebay.Bucket, tmp_path: Path
 ) -> None:
     run_ranks("background", 2, tmp_path, bucket.client.endpoint, f"{bucket.uri}/c")
     assert sum(name.endswith(".distcp") for name in names(bucket)) == 2
 
 
-def test_DF21_saves_in_the_background_do_not_take_the_messages_of_the_training(
+def test_saves_in_the_background_do_not_take_the_messages_of_the_training(
     bucket: forebay.Bucket, tmp_path: Path
 ) -> None:
     run_ranks("meanwhile", 2, tmp_path, bucket.client.endpoint, f"{bucket.uri}/c")
 
 
-def test_DF20_the_file_system_does_what_torch_asks_of_one(bucket: forebay.Bucket) -> None:
+def test_the_file_system_does_what_torch_asks_of_one(bucket: forebay.Bucket) -> None:
     files = FileSystem(Checkpoint(storage_client=bucket.client))
     one = files.concat_path(Path(f"{bucket.uri}/a"), "one")
     assert one == f"{bucket.uri}/a/one" and not files.exists(one)
@@ -175,7 +175,7 @@ def test_DF20_the_file_system_does_what_torch_asks_of_one(bucket: forebay.Bucket
 
 
 @pytest.mark.filterwarnings("ignore:fsync not supported")
-def test_DP11_torchs_own_writer_and_reader_for_fsspec_go_through_the_file_system(
+def test_torchs_own_writer_and_reader_for_fsspec_go_through_the_file_system(
     bucket: forebay.Bucket,
 ) -> None:
     pytest.importorskip("fsspec")
@@ -192,7 +192,7 @@ def test_DP11_torchs_own_writer_and_reader_for_fsspec_go_through_the_file_system
     assert not any(name.endswith(".tmp") for name in names(bucket))
 
 
-def test_S4_strategies_spread_the_ranks_over_prefixes() -> None:
+def test_strategies_spread_the_ranks_over_prefixes() -> None:
     assert DefaultPrefixStrategy()(3) == "__3_"
     rounds = RoundRobinPrefixStrategy(["a", "b/"], epoch_num=2)
     assert [rounds(rank) for rank in range(3)] == [
@@ -213,7 +213,7 @@ def test_S4_strategies_spread_the_ranks_over_prefixes() -> None:
         RoundRobinPrefixStrategy([])
 
 
-def test_S4_a_checkpoint_with_prefixes_loads_and_says_which_they_were(
+def test_a_checkpoint_with_prefixes_loads_and_says_which_they_were(
     bucket: forebay.Bucket,
 ) -> None:
     uri = f"{bucket.uri}/c"
@@ -227,7 +227,7 @@ def test_S4_a_checkpoint_with_prefixes_loads_and_says_which_they_were(
     assert [name.startswith("c/00/epoch_2/__0_") for name in parts] == [True]
 
 
-def test_S5_what_is_wanted_comes_in_few_ranges_with_little_beside() -> None:
+def test_what_is_wanted_comes_in_few_ranges_with_little_beside() -> None:
     assert coalesced([]) == []
     assert coalesced([(100, 50), (0, 100), (150, 0), (120, 20)]) == [(0, 150)]
     assert coalesced([(0, 100), (105, 100), (1000, 100)], waste=0.1) == [(0, 205), (1000, 1100)]
@@ -248,7 +248,7 @@ def test_S5_what_is_wanted_comes_in_few_ranges_with_little_beside() -> None:
 
 @pytest.mark.parametrize("size", ["as long", "shorter"])
 @pytest.mark.parametrize("when", ["the plan", "the first tensor"])
-def test_S5_a_file_that_is_replaced_while_it_is_loaded_is_told_and_never_mixed(
+def test_a_file_that_is_replaced_while_it_is_loaded_is_told_and_never_mixed(
     bucket: forebay.Bucket, size: str, when: str
 ) -> None:
     uri = f"{bucket.uri}/c"
@@ -276,7 +276,7 @@ def test_S5_a_file_that_is_replaced_while_it_is_loaded_is_told_and_never_mixed(
     assert any(isinstance(error[0], forebay.ObjectChanged) for error in told.value.failures.values())
 
 
-def test_S5_a_file_that_is_shorter_than_it_was_saved_is_told_before_it_is_read(
+def test_a_file_that_is_shorter_than_it_was_saved_is_told_before_it_is_read(
     bucket: forebay.Bucket,
 ) -> None:
     save(f"{bucket.uri}/c", bucket.client, state())
@@ -287,7 +287,7 @@ def test_S5_a_file_that_is_shorter_than_it_was_saved_is_told_before_it_is_read(
 
 
 @pytest.mark.parametrize("half", ["every other tensor", "the second half"])
-def test_S5_half_a_model_costs_less_than_a_tenth_more_than_its_bytes(
+def test_half_a_model_costs_less_than_a_tenth_more_than_its_bytes(
     bucket: forebay.Bucket, cluster: Any, half: str
 ) -> None:
     uri = f"{bucket.uri}/c"

@@ -43,7 +43,7 @@ def minio_options() -> list[str]:
 
 
 @pytest.mark.parametrize("backend", ["folder", "s3"])
-def test_T5_the_second_epoch_reads_nothing_from_the_backend(tmp_path: Path, backend: str) -> None:
+def test_the_second_epoch_reads_nothing_from_the_backend(tmp_path: Path, backend: str) -> None:
     folder = tmp_path / "demo"
     extra = minio_options() if backend == "s3" else []
     for _ in range(2 if backend == "folder" else 1):

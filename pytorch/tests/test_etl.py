@@ -86,7 +86,7 @@ Make = Callable[[forebay.Bucket], Any]
     ],
 )
 @pytest.mark.parametrize("workers", [0, 2])
-def test_AI17_etl_name_hands_out_what_the_transform_makes(
+def test_etl_name_hands_out_what_the_transform_makes(
     texts: forebay.Bucket, make: Make, workers: int
 ) -> None:
     loader = DataLoader(make(texts), batch_size=4, num_workers=workers)
@@ -94,7 +94,7 @@ def test_AI17_etl_name_hands_out_what_the_transform_makes(
     assert seen == {f"{i:02}": f"WORDS {i}".encode() for i in range(10)}
 
 
-def test_AI17_an_unknown_etl_is_an_error_at_construction_that_names_it(
+def test_an_unknown_etl_is_an_error_at_construction_that_names_it(
     texts: forebay.Bucket,
 ) -> None:
     texts.object("a.tar").put(shard(1))
@@ -103,7 +103,7 @@ def test_AI17_an_unknown_etl_is_an_error_at_construction_that_names_it(
             kind(texts, etl_name="nobody-here")
 
 
-def test_AI17_a_failing_transform_of_one_object_obeys_on_error(texts: forebay.Bucket) -> None:
+def test_a_failing_transform_of_one_object_obeys_on_error(texts: forebay.Bucket) -> None:
     texts.object("05").put(b"bad")
     with pytest.raises(forebay.ForebayError, match="05"):
         list(MapDataset(texts, etl_name="strict-etl"))
@@ -115,7 +115,7 @@ def test_AI17_a_failing_transform_of_one_object_obeys_on_error(texts: forebay.Bu
     assert skipping.stats().failed == 1
 
 
-def test_AI17_shards_are_transformed_as_a_whole(transforming: forebay.Client) -> None:
+def test_shards_are_transformed_as_a_whole(transforming: forebay.Client) -> None:
     import gzip
 
     own = transforming.bucket(f"t-{uuid.uuid4().hex[:12]}").create()
@@ -127,7 +127,7 @@ def test_AI17_shards_are_transformed_as_a_whole(transforming: forebay.Client) ->
         list(ShardReader(own, etl_name="strict-etl"))
 
 
-def test_AI13_a_stream_may_be_transformed(transforming: forebay.Client) -> None:
+def test_a_stream_may_be_transformed(transforming: forebay.Client) -> None:
     own = transforming.bucket(f"t-{uuid.uuid4().hex[:12]}").create()
     own.object("plain.tar").put(shard(2))
     own.object("loud.tar").put(shard(2))

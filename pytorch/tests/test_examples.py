@@ -15,7 +15,7 @@ from forebay_cluster import REPOSITORY, Cluster
 import forebay
 
 
-def test_DF25_a_ddp_job_of_two_gloo_processes_goes_on_with_one(
+def test_a_ddp_job_of_two_gloo_processes_goes_on_with_one(
     bucket: forebay.Bucket, cluster: Cluster
 ) -> None:
     bucket.put_many((f"train/{i:03}", bytes([i] * (i + 1))) for i in range(101))
@@ -47,7 +47,7 @@ def run(cluster: Cluster, script: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_DF25_the_custom_cifar_dataset_trains(bucket: forebay.Bucket, cluster: Cluster) -> None:
+def test_the_custom_cifar_dataset_trains(bucket: forebay.Bucket, cluster: Cluster) -> None:
     lines = run(cluster, "train_cifar10.py", bucket.uri, "--generate", "100", "--epochs", "3")
     assert [line.partition(", ")[0] for line in lines] == [
         f"epoch {epoch}: 100 pictures" for epoch in range(3)
@@ -56,7 +56,7 @@ def test_DF25_the_custom_cifar_dataset_trains(bucket: forebay.Bucket, cluster: C
     assert losses[-1] < losses[0]
 
 
-def test_DF25_segmentation_learns_its_masks(bucket: forebay.Bucket, cluster: Cluster) -> None:
+def test_segmentation_learns_its_masks(bucket: forebay.Bucket, cluster: Cluster) -> None:
     pytest.importorskip("numpy")
     lines = run(cluster, "train_segmentation.py", bucket.uri, "--generate", "200")
     assert [line.partition(", ")[0] for line in lines] == [
@@ -66,7 +66,7 @@ def test_DF25_segmentation_learns_its_masks(bucket: forebay.Bucket, cluster: Clu
     assert overlaps[-1] > 0.5 > overlaps[0]
 
 
-def test_DF25_checkpoints_of_one_process_are_kept_and_gone_on_from(
+def test_checkpoints_of_one_process_are_kept_and_gone_on_from(
     bucket: forebay.Bucket, cluster: Cluster
 ) -> None:
     folder = f"{bucket.uri}/run"
@@ -81,7 +81,7 @@ def test_DF25_checkpoints_of_one_process_are_kept_and_gone_on_from(
     assert list(bucket.list_snapshot().names()) == ["run/step=50.pt"]
 
 
-def test_DF20_DF21_DF25_a_sharded_training_of_four_processes_goes_on_with_two(
+def test_a_sharded_training_of_four_processes_goes_on_with_two(
     bucket: forebay.Bucket, cluster: Cluster
 ) -> None:
     folder = f"{bucket.uri}/fsdp"
@@ -97,7 +97,7 @@ def test_DF20_DF21_DF25_a_sharded_training_of_four_processes_goes_on_with_two(
 
 
 @pytest.mark.parametrize("how", [["--workers", "0"], ["--iterable"], ["--threads", "2"]])
-def test_DF25_a_bucket_is_listed_and_downloaded(
+def test_a_bucket_is_listed_and_downloaded(
     bucket: forebay.Bucket, cluster: Cluster, how: list[str]
 ) -> None:
     bucket.put_many((f"a/{i}", bytes(10)) for i in range(30))
@@ -109,7 +109,7 @@ def test_DF25_a_bucket_is_listed_and_downloaded(
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_DF25_the_cells_of_the_starter_notebook_run(
+def test_the_cells_of_the_starter_notebook_run(
     cluster: Any, client: forebay.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notebook = json.loads((REPOSITORY / "examples/starter.ipynb").read_text())

@@ -44,7 +44,7 @@ def filled(bucket: forebay.Bucket) -> forebay.Bucket:
     return bucket
 
 
-def test_AI4_an_iterable_yields_names_and_contents_in_each_epoch(filled: forebay.Bucket) -> None:
+def test_an_iterable_yields_names_and_contents_in_each_epoch(filled: forebay.Bucket) -> None:
     dataset = IterDataset(ais_source_list=filled)
     assert len(dataset) == 25
     for _ in range(2):
@@ -52,7 +52,7 @@ def test_AI4_an_iterable_yields_names_and_contents_in_each_epoch(filled: forebay
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4, 7])
-def test_DF10_every_object_exactly_once_over_all_workers(
+def test_every_object_exactly_once_over_all_workers(
     filled: forebay.Bucket, workers: int
 ) -> None:
     dataset = IterableDataset(filled)
@@ -61,7 +61,7 @@ def test_DF10_every_object_exactly_once_over_all_workers(
         assert sorted(loader) == PAIRS
 
 
-def test_DF10_workers_beyond_the_number_of_objects_are_idle(filled: forebay.Bucket) -> None:
+def test_workers_beyond_the_number_of_objects_are_idle(filled: forebay.Bucket) -> None:
     dataset = IterableDataset(filled, prefix_map={filled: ["o/00", "o/01"]})
     assert sorted(loaded(dataset, 4)) == PAIRS[:2]
 
@@ -80,7 +80,7 @@ def test_a_persistent_worker_follows_set_epoch(filled: forebay.Bucket) -> None:
 
 @pytest.mark.parametrize("world,workers", [(1, 3), (3, 0), (4, 2)])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_DF11_ranks_and_workers_are_disjoint_and_together_everything(
+def test_ranks_and_workers_are_disjoint_and_together_everything(
     filled: forebay.Bucket, world: int, workers: int, shuffle: bool
 ) -> None:
     seen: Counter[str] = Counter()
@@ -114,13 +114,13 @@ def test_the_process_group_is_asked_for_rank_and_world(
     assert sorted(parts[0][1:] + parts[1][1:]) == sorted(CONTENTS)
 
 
-def test_DF11_shard_by_rank_false_reads_everything_on_each_rank(filled: forebay.Bucket) -> None:
+def test_shard_by_rank_false_reads_everything_on_each_rank(filled: forebay.Bucket) -> None:
     dataset = IterableDataset(filled, shard_by_rank=False, rank=1, world_size=2)
     assert len(dataset) == 25
     assert list(dataset) == PAIRS
 
 
-def test_AI7_workers_do_not_list(filled: forebay.Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_do_not_list(filled: forebay.Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = IterableDataset(filled)
 
     def refuse(*_: object) -> None:
@@ -221,7 +221,7 @@ def as_tensor(image: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_AI8_the_cifar_dataset_of_the_article_runs_unchanged(
+def test_the_cifar_dataset_of_the_article_runs_unchanged(
     bucket: forebay.Bucket, workers: int
 ) -> None:
     numpy = pytest.importorskip("numpy")

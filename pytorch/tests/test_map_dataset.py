@@ -35,7 +35,7 @@ class Upper(BaseMapDataset):
         return item.name, item.get().read_all(), item.get_reader(byte_range=(0, 4)).read_all()
 
 
-def test_AI3_a_sample_is_name_and_content_and_an_index_out_of_bounds_says_so(
+def test_a_sample_is_name_and_content_and_an_index_out_of_bounds_says_so(
     filled: forebay.Bucket
 ) -> None:
     dataset = MapDataset(ais_source_list=filled, prefix_map={filled: "train/"})
@@ -52,7 +52,7 @@ def test_AI3_a_sample_is_name_and_content_and_an_index_out_of_bounds_says_so(
             dataset.get_obj_list()[index]
 
 
-def test_DF1_an_index_may_be_negative_or_of_numpy_or_torch_and_a_loop_ends(
+def test_an_index_may_be_negative_or_of_numpy_or_torch_and_a_loop_ends(
     filled: forebay.Bucket
 ) -> None:
     numpy = pytest.importorskip("numpy")
@@ -64,7 +64,7 @@ def test_DF1_an_index_may_be_negative_or_of_numpy_or_torch_and_a_loop_ends(
         dataset[1.5]  # type: ignore[index]
 
 
-def test_DF2_objects_are_names_and_sizes_from_one_listing(
+def test_objects_are_names_and_sizes_from_one_listing(
     filled: forebay.Bucket, cluster: Cluster
 ) -> None:
     dataset = MapDataset(sources=filled)
@@ -77,7 +77,7 @@ def test_DF2_objects_are_names_and_sizes_from_one_listing(
     assert asked <= 8, "reading the listing must not send requests (but /metrics itself counts)"
 
 
-def test_DF1_DF4_the_dataflux_form_gives_what_data_format_fn_makes_of_bytes(
+def test_the_dataflux_form_gives_what_data_format_fn_makes_of_bytes(
     client: forebay.Client, filled: forebay.Bucket
 ) -> None:
     dataset = MapDataset(
@@ -108,7 +108,7 @@ def test_a_loader_delivers_everything_once(
     assert sorted(got) == [(name, CONTENTS[name]) for name in NAMES]
 
 
-def test_DF13_X10_spawned_workers_deliver_everything(filled: forebay.Bucket) -> None:
+def test_spawned_workers_deliver_everything(filled: forebay.Bucket) -> None:
     dataset = MapDataset(filled, data_format_fn=len)
     loader = DataLoader(
         dataset, batch_size=16, num_workers=1, multiprocessing_context="spawn", collate_fn=list
@@ -118,7 +118,7 @@ def test_DF13_X10_spawned_workers_deliver_everything(filled: forebay.Bucket) -> 
 
 @pytest.mark.parametrize("workers", [0, 4])
 @pytest.mark.parametrize("kind", [MapDataset, Upper])
-def test_DF5_X1_a_batch_of_a_loader_is_one_request_per_owning_target(
+def test_a_batch_of_a_loader_is_one_request_per_owning_target(
     filled: forebay.Bucket, cluster: Cluster, workers: int, kind: type[BaseMapDataset]
 ) -> None:
     dataset = kind(filled, prefix_map={filled: "train/"})
@@ -150,7 +150,7 @@ def test_a_small_composite_size_makes_more_and_smaller_requests(
     assert cluster.count("forebay_batch_entries_total") - before == 9
 
 
-def test_AI5_custom_map_datasets_read_through_their_objects(filled: forebay.Bucket) -> None:
+def test_custom_map_datasets_read_through_their_objects(filled: forebay.Bucket) -> None:
     dataset = Upper(filled, {filled: ["train/00"]})
     expected = [(name, CONTENTS[name], CONTENTS[name][:4]) for name in NAMES[:10]]
     assert [dataset[i] for i in range(10)] == expected
@@ -166,7 +166,7 @@ def view_of(content: Any) -> memoryview:
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_X8_contents_without_a_copy_leave_workers(filled: forebay.Bucket, context: str) -> None:
+def test_contents_without_a_copy_leave_workers(filled: forebay.Bucket, context: str) -> None:
     options: Any = {"num_workers": 1, "multiprocessing_context": context, "timeout": 60}
     dataset = MapDataset(filled, {filled: "train/00"}, zero_copy=True)
     loader = DataLoader(dataset, batch_size=4, **options)
@@ -188,7 +188,7 @@ def test_one_sampler_batch_one_sample_list(filled: forebay.Bucket) -> None:
     assert sorted(seen) == NAMES
 
 
-def test_DF4_an_exception_of_data_format_fn_keeps_its_type_and_names_the_object(
+def test_an_exception_of_data_format_fn_keeps_its_type_and_names_the_object(
     filled: forebay.Bucket
 ) -> None:
     def fail(content: bytes) -> Any:
@@ -212,14 +212,14 @@ def test_an_object_that_vanished_is_raised_by_name_from_a_worker(filled: forebay
             next(iter(DataLoader(dataset, batch_size=4, num_workers=workers)))
 
 
-def test_DF13_a_dataset_pickles_and_is_equal(filled: forebay.Bucket) -> None:
+def test_a_dataset_pickles_and_is_equal(filled: forebay.Bucket) -> None:
     dataset = MapDataset(filled, prefix_map={filled: "train/"})
     back = pickle.loads(pickle.dumps(dataset))
     assert back.objects == dataset.objects
     assert back.__getitems__([0, 1]) == dataset.__getitems__([0, 1])
 
 
-def test_X8_zero_copy_hands_out_views_of_what_was_received(filled: forebay.Bucket) -> None:
+def test_zero_copy_hands_out_views_of_what_was_received(filled: forebay.Bucket) -> None:
     name, view = MapDataset(filled, zero_copy=True)[0]
     assert isinstance(view, memoryview)
     assert view == CONTENTS[name]
@@ -247,7 +247,7 @@ def test_contradictions_are_refused(filled: forebay.Bucket) -> None:
         MapDataset("ais://no-such")
 
 
-def test_AI2_a_bucket_that_is_not_cached_yet_is_read_through(
+def test_a_bucket_that_is_not_cached_yet_is_read_through(
     client: forebay.Client, cluster: Cluster
 ) -> None:
     folder = cluster.folder_root / "corpus"
@@ -275,7 +275,7 @@ def test_AI2_a_bucket_that_is_not_cached_yet_is_read_through(
 
 
 @pytest.mark.filterwarnings("ignore:Got pickle error")
-def test_DF4_a_function_that_does_not_pickle_is_named_before_any_worker_starts(
+def test_a_function_that_does_not_pickle_is_named_before_any_worker_starts(
     filled: forebay.Bucket,
 ) -> None:
     dataset = MapDataset(filled, data_format_fn=lambda content: content)

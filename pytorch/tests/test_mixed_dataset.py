@@ -46,7 +46,7 @@ def test_by_default_an_epoch_has_as_many_samples_as_the_datasets() -> None:
     assert len(dataset) == 40 == len(list(dataset))
 
 
-def test_T4_weights_are_the_shares_of_samples() -> None:
+def test_weights_are_the_shares_of_samples() -> None:
     found = shares(list(mixed(10, 500, weights=[3, 1], epoch_size=4000)))
     assert found.total() == 4000
     assert 2800 < found["a"] < 3200
@@ -65,7 +65,7 @@ def test_no_sample_comes_again_before_all_of_its_dataset_came() -> None:
     assert [s for s in plain if s[0] == "a"][:4] == ["a0", "a1", "a2", "a0"]
 
 
-def test_T4_per_stream_batches_are_of_one_dataset() -> None:
+def test_per_stream_batches_are_of_one_dataset() -> None:
     dataset = mixed(40, 40, 40, batching_method="per_stream", batch_size=6)
     for workers in (0, 2):
         batches = list(DataLoader(dataset, batch_size=6, num_workers=workers))

@@ -31,7 +31,7 @@ def names(batches: Any) -> list[str]:
     return [name for batch in batches for name, _ in batch]
 
 
-def test_N1_a_node_reader_goes_on_from_get_state_in_the_same_order(filled: Any) -> None:
+def test_a_node_reader_goes_on_from_get_state_in_the_same_order(filled: Any) -> None:
     whole = names(loader(filled))
     assert sorted(whole) == [f"{i:02}" for i in range(20)]
     first = loader(filled)
@@ -42,7 +42,7 @@ def test_N1_a_node_reader_goes_on_from_get_state_in_the_same_order(filled: Any) 
     assert head + names(second) == whole
 
 
-def test_N1_each_pass_of_a_node_is_the_next_epoch(filled: Any) -> None:
+def test_each_pass_of_a_node_is_the_next_epoch(filled: Any) -> None:
     made = loader(filled)
     epochs = [names(made) for _ in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) and epochs[0] != epochs[1]

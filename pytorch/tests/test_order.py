@@ -25,7 +25,7 @@ def test_every_position_is_somebodys_exactly_once(length: int, world: int, worke
 
 
 @given(st.integers(0, 300), COUNTS, COUNTS)
-def test_T1_a_ranks_share_is_the_same_for_any_number_of_workers(
+def test_a_ranks_share_is_the_same_for_any_number_of_workers(
     length: int, world: int, workers: int
 ) -> None:
     whole = order.share(length, rank=world - 1, world_size=world, worker=0, workers=1)

@@ -23,7 +23,7 @@ def filled(bucket: forebay.Bucket) -> forebay.Bucket:
 
 
 @pytest.mark.parametrize("kind", [ParallelMapDataset, AISParallelMapDataset])
-def test_AI18_parallel_map_dataset_hands_out_name_and_buffer(filled: Any, kind: Any) -> None:
+def test_parallel_map_dataset_hands_out_name_and_buffer(filled: Any, kind: Any) -> None:
     dataset = kind(filled, num_workers=16)
     assert dataset.num_workers == 16
     assert [dataset[i] for i in range(3)] == [
@@ -36,14 +36,14 @@ def test_AI18_parallel_map_dataset_hands_out_name_and_buffer(filled: Any, kind: 
         dataset[3]
 
 
-def test_AI18_large_objects_come_by_concurrent_ranges(filled: Any, cluster: Any) -> None:
+def test_large_objects_come_by_concurrent_ranges(filled: Any, cluster: Any) -> None:
     dataset = ParallelMapDataset(filled, num_workers=4)
     before = cluster.count("forebay_batch_entries_total")
     assert dataset[1][1] == LARGE
     assert cluster.count("forebay_batch_entries_total") - before == 4
 
 
-def test_X8_the_buffer_of_a_large_object_becomes_a_tensor_without_a_copy(filled: Any) -> None:
+def test_the_buffer_of_a_large_object_becomes_a_tensor_without_a_copy(filled: Any) -> None:
     name, content = ParallelMapDataset(filled)[1]
     tensor = torch.frombuffer(content, dtype=torch.uint8)
     content[0] ^= 255

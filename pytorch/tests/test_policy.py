@@ -27,7 +27,7 @@ def without(bucket: forebay.Bucket, *gone: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_X11_a_map_dataset_replaces_what_is_gone_and_batches_keep_their_length(
+def test_a_map_dataset_replaces_what_is_gone_and_batches_keep_their_length(
     holed: forebay.Bucket, workers: int
 ) -> None:
     dataset = MapDataset(holed, on_error="replace")
@@ -62,7 +62,7 @@ def test_a_function_says_what_takes_the_place(holed: forebay.Bucket) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_X11_X16_an_iterable_skips_with_a_warning_and_stats_count(
+def test_an_iterable_skips_with_a_warning_and_stats_count(
     holed: forebay.Bucket, workers: int, recwarn: pytest.WarningsRecorder
 ) -> None:
     dataset = IterableDataset(holed, on_error="skip", return_name=False)
@@ -111,14 +111,14 @@ def test_a_cluster_that_is_away_is_never_skipped() -> None:
                 policy.instead("x", error, lambda: "another")
 
 
-def test_X11_policies_that_a_dataset_does_not_have_are_refused(holed: forebay.Bucket) -> None:
+def test_policies_that_a_dataset_does_not_have_are_refused(holed: forebay.Bucket) -> None:
     with pytest.raises(ValueError, match="would make batches shorter"):
         MapDataset(holed, on_error="skip")
     with pytest.raises(ValueError, match='"raise", "skip", "retry:N" or a function'):
         IterableDataset(holed, on_error="replace")
 
 
-def test_X16_stats_are_told_as_prometheus_reads_them(holed: forebay.Bucket) -> None:
+def test_stats_are_told_as_prometheus_reads_them(holed: forebay.Bucket) -> None:
     dataset = IterableDataset(holed, on_error=lambda name, error: None)
     without(holed, "3")
     assert len(list(dataset)) == 8
@@ -128,7 +128,7 @@ def test_X16_stats_are_told_as_prometheus_reads_them(holed: forebay.Bucket) -> N
     assert "forebay_dataset_objects_total 7\n" in dataset.stats().prometheus()
 
 
-def test_X11_retry_makes_a_sample_anew_and_raises_when_that_does_not_help(
+def test_retry_makes_a_sample_anew_and_raises_when_that_does_not_help(
     bucket: forebay.Bucket,
 ) -> None:
     bucket.put_many((f"{i}", b"x") for i in range(3))

@@ -45,7 +45,7 @@ def until(condition: Any) -> None:
         time.sleep(0.05)
 
 
-def test_X2_the_samplers_order_makes_cold_objects_warm_before_they_are_due(folder: Any) -> None:
+def test_the_samplers_order_makes_cold_objects_warm_before_they_are_due(folder: Any) -> None:
     dataset = MapDataset(folder)
     sampler = DistributedShardSampler(dataset, shuffle=True, seed=3, rank=0, world_size=1)
     due = [f"{i:03}" for i in sampler.order_ahead()]
@@ -59,7 +59,7 @@ def test_X2_the_samplers_order_makes_cold_objects_warm_before_they_are_due(folde
     assert set(due[55:]) & present(folder) == set(), "no more than was asked for"
 
 
-def test_X2_the_hint_never_changes_what_is_read(folder: Any) -> None:
+def test_the_hint_never_changes_what_is_read(folder: Any) -> None:
     dataset = MapDataset(folder)
     shuffled = DistributedShardSampler(dataset, seed=1, rank=0, world_size=1)
     for plain, rows in (
@@ -72,7 +72,7 @@ def test_X2_the_hint_never_changes_what_is_read(folder: Any) -> None:
         assert names == [f"{row:03}" for row in rows] and len(told) == COUNT
 
 
-def test_X2_a_thread_has_the_next_batches_ready_when_the_consumer_takes_20_ms(
+def test_a_thread_has_the_next_batches_ready_when_the_consumer_takes_20_ms(
     bucket: forebay.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket.put_many((f"{i:03}", bytes(100)) for i in range(COUNT))
@@ -103,7 +103,7 @@ def test_X2_a_thread_has_the_next_batches_ready_when_the_consumer_takes_20_ms(
     assert ready <= without / 2
 
 
-def test_X3_workers_tell_the_cluster_their_next_objects(folder: Any) -> None:
+def test_workers_tell_the_cluster_their_next_objects(folder: Any) -> None:
     dataset = IterableDataset(folder, shuffle=True, seed=1, warm_ahead=40)
     samples = iter(dataset)
     first, _ = next(samples)
@@ -111,7 +111,7 @@ def test_X3_workers_tell_the_cluster_their_next_objects(folder: Any) -> None:
     assert {first, *(name for name, _ in samples)} == {f"{i:03}" for i in range(COUNT)}
 
 
-def test_X3_a_shard_reader_warms_its_next_shards(cluster: Any, client: forebay.Client) -> None:
+def test_a_shard_reader_warms_its_next_shards(cluster: Any, client: forebay.Client) -> None:
     import io
     import tarfile
 

@@ -62,7 +62,7 @@ def killed(bucket: forebay.Bucket) -> None:
     assert job.stdout == "reading\n" and job.returncode == -signal.SIGKILL, job.stderr
 
 
-def test_DF6_X7_a_job_that_was_killed_leaves_nothing_in_the_bucket_nor_in_shared_memory(
+def test_a_job_that_was_killed_leaves_nothing_in_the_bucket_nor_in_shared_memory(
     filled: forebay.Bucket,
 ) -> None:
     def segments() -> set[str]:
@@ -93,7 +93,7 @@ def test_a_program_ends_in_silence_while_a_pass_is_not_at_its_end(
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_DF13_X10_workers_of_every_start_method_read_with_the_client_that_was_passed(
+def test_workers_of_every_start_method_read_with_the_client_that_was_passed(
     filled: forebay.Bucket, method: str
 ) -> None:
     dataset = MapDataset(bucket_name=filled.uri, storage_client=filled.client, return_name=True)
@@ -126,7 +126,7 @@ def _read(listing: Listing, grown: Any) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux")
-def test_X6_workers_that_read_a_listing_of_a_million_objects_do_not_copy_it() -> None:
+def test_workers_that_read_a_listing_of_a_million_objects_do_not_copy_it() -> None:
     listing = Listing.from_pairs((f"train/class-{i % 1000:04}/{i:09}.jpg", i) for i in range(10**6))
     one_copy = sum(len(part) for part in listing.buffers()) + 8 * len(listing)
     context = multiprocessing.get_context("fork")
@@ -140,7 +140,7 @@ def test_X6_workers_that_read_a_listing_of_a_million_objects_do_not_copy_it() ->
     assert grown.value < 1.2 * one_copy
 
 
-def test_DF7_a_listing_is_complete_and_without_duplicates_under_a_skewed_key_space(
+def test_a_listing_is_complete_and_without_duplicates_under_a_skewed_key_space(
     bucket: forebay.Bucket,
 ) -> None:
     shared = "x" * 60

@@ -27,7 +27,7 @@ def shards(bucket: forebay.Bucket) -> forebay.Bucket:
     return bucket
 
 
-def test_T6_ranks_of_one_replica_see_the_same_samples(shards: forebay.Bucket) -> None:
+def test_ranks_of_one_replica_see_the_same_samples(shards: forebay.Bucket) -> None:
     def read(rank: int, kind: Any) -> list[str]:
         options = {"rank": rank, "world_size": 4, "replication": 2}
         if kind is MapDataset:
@@ -64,7 +64,7 @@ def only_first_worker(uris: Iterable[str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_W2_a_nodesplitter_and_a_workersplitter_say_who_reads_which_shards(
+def test_a_nodesplitter_and_a_workersplitter_say_who_reads_which_shards(
     shards: forebay.Bucket, workers: int
 ) -> None:
     reader = ShardReader(shards, nodesplitter=odd, workersplitter=only_first_worker)
@@ -76,20 +76,20 @@ def test_W2_a_nodesplitter_and_a_workersplitter_say_who_reads_which_shards(
         len(reader)
 
 
-def test_W2_one_splitter_alone_leaves_the_other_split_as_it_is(shards: forebay.Bucket) -> None:
+def test_one_splitter_alone_leaves_the_other_split_as_it_is(shards: forebay.Bucket) -> None:
     reader = ShardReader(shards, nodesplitter=odd)
     keys = [key for key, _ in DataLoader(reader, batch_size=None, num_workers=2)]
     assert sorted(keys) == [f"{i:03}" for i in range(40) if i // 5 % 2]
 
 
-def test_W2_a_handler_says_whether_to_go_on(shards: forebay.Bucket) -> None:
+def test_a_handler_says_whether_to_go_on(shards: forebay.Bucket) -> None:
     shards.object("s-03.tar").put(b"no archive at all")
     seen: list[Exception] = []
     reader = ShardReader(shards, handler=lambda error: seen.append(error) or True)
     assert len({key for key, _ in reader}) == 35 and "s-03.tar" in str(seen[0])
 
 
-def test_X5_one_shard_on_four_ranks_does_not_hang_and_says_so(bucket: forebay.Bucket) -> None:
+def test_one_shard_on_four_ranks_does_not_hang_and_says_so(bucket: forebay.Bucket) -> None:
     with ShardWriter("only-%d.tar", bucket=bucket) as writer:
         writer.write({"__key__": "a", "txt": "a"})
     lengths = []

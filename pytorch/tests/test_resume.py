@@ -58,7 +58,7 @@ def in_order(steps: list[list[list[int]]]) -> list[int]:
 
 
 @pytest.mark.parametrize("first", SHAPES)
-def test_T1_X4_every_stop_and_every_next_shape_gives_each_sample_once_in_the_same_order(
+def test_every_stop_and_every_next_shape_gives_each_sample_once_in_the_same_order(
     first: tuple[int, int],
 ) -> None:
     total, size = 29, 3
@@ -93,7 +93,7 @@ def test_any_chain_of_stops_gives_each_sample_once(
 
 
 @given(st.integers(1, 100), st.integers(1, 7), st.integers(1, 5), st.integers(1, 8))
-def test_X5_drop_wrap_and_pad_give_every_rank_equally_many_steps(
+def test_drop_wrap_and_pad_give_every_rank_equally_many_steps(
     total: int, world: int, workers: int, size: int
 ) -> None:
     for equal in ("drop", "wrap", "pad"):
@@ -287,7 +287,7 @@ def test_a_state_of_other_data_is_refused() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 60), st.integers(1, 4), st.integers(1, 4), st.integers(0, 8))
-def test_AI16_dynamic_batches_go_on_with_another_number_of_ranks(
+def test_dynamic_batches_go_on_with_another_number_of_ranks(
     total: int, world: int, after: int, stop: int
 ) -> None:
     source = Numbers(total)
@@ -311,7 +311,7 @@ def test_AI16_dynamic_batches_go_on_with_another_number_of_ranks(
     assert sorted(seen) == list(range(total))
 
 
-def test_AI16_L4_ranks_get_equally_many_dynamic_batches() -> None:
+def test_ranks_get_equally_many_dynamic_batches() -> None:
     source = Numbers(100)
     alone = list(DynamicBatchSampler(source, 30))
     for equal in ("wrap", "drop"):

@@ -59,7 +59,7 @@ def names(batches: Any) -> list[str]:
         ((3, 2), 0, (4, 0)),
     ],
 )
-def test_X4_an_iterable_goes_on_with_other_ranks_and_workers(
+def test_an_iterable_goes_on_with_other_ranks_and_workers(
     filled: forebay.Bucket, first: tuple[int, int], stop: int, second: tuple[int, int]
 ) -> None:
     world, workers = first
@@ -95,7 +95,7 @@ def test_the_order_is_that_of_the_uninterrupted_run(filled: forebay.Bucket) -> N
     assert before + names(loader(resumed, 3)) == whole
 
 
-def test_X4_persistent_workers_deliver_whole_epochs_after_a_resume(
+def test_persistent_workers_deliver_whole_epochs_after_a_resume(
     filled: forebay.Bucket,
 ) -> None:
     whole = names(loader(stream(filled, 0, 1), 0))
@@ -180,7 +180,7 @@ def interrupted(batches: Any, steps: int) -> tuple[list[str], Mapping[str, Any]]
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("kind", ["iterable", "sampler", "batches"])
-def test_T2_a_stateful_data_loader_goes_on_by_itself_and_in_another_shape(
+def test_a_stateful_data_loader_goes_on_by_itself_and_in_another_shape(
     filled: forebay.Bucket, stateful: Any, kind: str, workers: int
 ) -> None:
     def make(count: int, state: Any = None) -> Any:
@@ -236,7 +236,7 @@ def test_a_dataset_that_was_not_told_the_batch_size_says_so(
         resume_state({"_snapshot": {}})
 
 
-def test_N1_torchdata_nodes_carry_the_state(filled: forebay.Bucket) -> None:
+def test_torchdata_nodes_carry_the_state(filled: forebay.Bucket) -> None:
     nodes = pytest.importorskip("torchdata.nodes")
     sampler = DistributedShardSampler(MapDataset(filled), shuffle=False)
 

@@ -41,7 +41,7 @@ def listener() -> Iterator[tuple[str, list[str | None]]]:
     server.server_close()
 
 
-def test_DF9_retry_has_the_builders_of_google_api_core() -> None:
+def test_retry_has_the_builders_of_google_api_core() -> None:
     retry = Retry().with_deadline(300.0).with_delay(initial=1.0, multiplier=1.2, maximum=45.0)
     assert (retry.initial, retry.multiplier, retry.maximum, retry.deadline) == (1.0, 1.2, 45.0, 300)
     assert retry.with_delay(initial=2.0).maximum == 45.0
@@ -51,7 +51,7 @@ def test_DF9_retry_has_the_builders_of_google_api_core() -> None:
             Retry(**wrong)  # type: ignore[arg-type]
 
 
-def test_DF9_a_retry_of_google_is_taken_by_its_attributes() -> None:
+def test_a_retry_of_google_is_taken_by_its_attributes() -> None:
     googles = SimpleNamespace(_initial=1.5, _maximum=20.0, _multiplier=3, _timeout=60.0)
     assert Retry.of(googles) == Retry(1.5, 3.0, 20.0, 60.0)
     config = Config(list_retry_config=googles)  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def test_DF9_a_retry_of_google_is_taken_by_its_attributes() -> None:
         Config(download_retry_config="often")  # type: ignore[arg-type]
 
 
-def test_DF3_list_retry_config_goes_with_the_requests_of_a_listing(listener: Any) -> None:
+def test_list_retry_config_goes_with_the_requests_of_a_listing(listener: Any) -> None:
     url, told = listener
     retry = Retry(initial=0.25, multiplier=1.5, maximum=4, deadline=9, max_attempts=3, jitter=False)
     with pytest.raises(PermissionError):
@@ -75,7 +75,7 @@ def test_DF3_list_retry_config_goes_with_the_requests_of_a_listing(listener: Any
     assert set(told) == {None}, "without one the bucket's own settings hold"
 
 
-def test_DF3_download_retry_config_goes_with_the_dataset_to_its_workers(
+def test_download_retry_config_goes_with_the_dataset_to_its_workers(
     bucket: forebay.Bucket,
 ) -> None:
     bucket.object("a").put(b"x")
@@ -85,7 +85,7 @@ def test_DF3_download_retry_config_goes_with_the_dataset_to_its_workers(
         assert one[0] == ("a", b"x") and one.__getitems__([0]) == [("a", b"x")]
 
 
-def test_S3_max_attempts_of_a_client_config_travels_and_the_rest_is_taken(
+def test_max_attempts_of_a_client_config_travels_and_the_rest_is_taken(
     bucket: forebay.Bucket,
 ) -> None:
     bucket.object("a").put(b"x")

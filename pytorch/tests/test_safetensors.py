@@ -34,7 +34,7 @@ def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(*flat)
 
 
-def test_X18_tensors_of_every_type_are_saved_and_loaded(checkpoint: Checkpoint) -> None:
+def test_tensors_of_every_type_are_saved_and_loaded(checkpoint: Checkpoint) -> None:
     uri = save_tensors(checkpoint, STATE, "a.safetensors", {"format": "pt"})
     file = TensorFile(checkpoint, uri)
     assert file.metadata == {"format": "pt"} and len(file) == len(STATE)
@@ -52,7 +52,7 @@ def test_X18_tensors_of_every_type_are_saved_and_loaded(checkpoint: Checkpoint) 
     assert checkpoint.latest() == "a.safetensors"
 
 
-def test_X18_the_formats_own_library_reads_and_writes_the_same(
+def test_the_formats_own_library_reads_and_writes_the_same(
     checkpoint: Checkpoint, bucket: forebay.Bucket
 ) -> None:
     theirs: Any = pytest.importorskip("safetensors.torch", reason="see ci/lightning.sh")
@@ -66,7 +66,7 @@ def test_X18_the_formats_own_library_reads_and_writes_the_same(
     assert all(is_same(tensor, STATE[name]) for name, tensor in file.get_many().items())
 
 
-def test_X18_half_of_a_file_costs_less_than_a_tenth_more_than_its_bytes(
+def test_half_of_a_file_costs_less_than_a_tenth_more_than_its_bytes(
     checkpoint: Checkpoint, cluster: Any
 ) -> None:
     model = {f"{i:02}": torch.full((100_000 + 77 * i,), float(i)) for i in range(40)}
@@ -81,7 +81,7 @@ def test_X18_half_of_a_file_costs_less_than_a_tenth_more_than_its_bytes(
     assert useful <= read < 1.1 * useful
 
 
-def test_X18_a_damaged_file_is_told_as_such(
+def test_a_damaged_file_is_told_as_such(
     checkpoint: Checkpoint, bucket: forebay.Bucket
 ) -> None:
     def damaged(content: bytes, why: str) -> None:
@@ -117,7 +117,7 @@ INDICES: list[Any] = [
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
-def test_X18_an_index_of_a_slice_gives_what_torch_gives_of_the_whole(
+def test_an_index_of_a_slice_gives_what_torch_gives_of_the_whole(
     checkpoint: Checkpoint, index: Any, dtype: torch.dtype
 ) -> None:
     whole = (torch.arange(60 * 5 * 3) % 100).to(dtype).reshape(60, 5, 3)
@@ -127,7 +127,7 @@ def test_X18_an_index_of_a_slice_gives_what_torch_gives_of_the_whole(
     assert is_same(part[index], whole[index])
 
 
-def test_X18_rows_of_a_tensor_cost_their_own_bytes(checkpoint: Checkpoint, cluster: Any) -> None:
+def test_rows_of_a_tensor_cost_their_own_bytes(checkpoint: Checkpoint, cluster: Any) -> None:
     table = torch.arange(50_000 * 64, dtype=torch.float32).reshape(50_000, 64)
     save_tensors(checkpoint, {"head": torch.ones(1000), "table": table}, "m")
     rows = TensorFile(checkpoint, "m").get_slice("table")
@@ -145,7 +145,7 @@ def test_X18_rows_of_a_tensor_cost_their_own_bytes(checkpoint: Checkpoint, clust
         TensorFile(checkpoint, "m").get_slice("none")
 
 
-def test_X18_slices_are_those_of_the_formats_own_library(
+def test_slices_are_those_of_the_formats_own_library(
     checkpoint: Checkpoint, bucket: forebay.Bucket, tmp_path: Path
 ) -> None:
     theirs: Any = pytest.importorskip("safetensors", reason="see ci/lightning.sh")
@@ -160,7 +160,7 @@ def test_X18_slices_are_those_of_the_formats_own_library(
 
 
 @pytest.mark.parametrize("content", ["as long", "shorter"])
-def test_X18_a_file_that_is_replaced_after_it_was_opened_is_told_and_never_mixed(
+def test_a_file_that_is_replaced_after_it_was_opened_is_told_and_never_mixed(
     checkpoint: Checkpoint, bucket: forebay.Bucket, content: str
 ) -> None:
     model = {"large": torch.ones(2 << 20), "small": torch.ones(9, 9)}

@@ -31,23 +31,23 @@ def batches(sizes: list[int], limit: float, **options: Any) -> list[list[int]]:
     return found
 
 
-def test_AI14_the_listings_of_the_article_ten_objects_of_one_megabyte() -> None:
+def test_the_listings_of_the_article_ten_objects_of_one_megabyte() -> None:
     assert batches([MB] * 10, 4 * MB) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert batches([MB] * 10, 3 * MB) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
 
 
-def test_AI14_a_batch_that_fits_exactly_is_full() -> None:
+def test_a_batch_that_fits_exactly_is_full() -> None:
     assert batches([3, 2, 5, 1], 5) == [[0, 1], [2], [3]]
     assert batches([4, 2, 4], 5.5) == [[0], [1], [2]]
 
 
-def test_AI16_samples_of_no_bytes_are_kept() -> None:
+def test_samples_of_no_bytes_are_kept() -> None:
     assert batches([0, 5, 0, 0, 5, 0], 5) == [[0, 1, 2, 3], [4, 5]]
     assert batches([0, 0], 5) == [[0, 1]]
     assert batches([], 5) == []
 
 
-def test_AI14_oversized_samples_are_left_out_with_one_warning() -> None:
+def test_oversized_samples_are_left_out_with_one_warning() -> None:
     warned = r"'object-1' \(9 bytes\) and 1 more.*max_batch_size 5"
     with pytest.warns(UserWarning, match=warned) as seen:
         assert list(DynamicBatchSampler(Source([2, 9, 2, 7, 2]), 5)) == [[0, 2], [4]]
@@ -63,7 +63,7 @@ def test_oversized_samples_may_have_a_batch_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("last,kept", [(8, False), (9, True)])
-def test_AI14_drop_last_keeps_a_last_batch_above_the_saturation(last: int, kept: bool) -> None:
+def test_drop_last_keeps_a_last_batch_above_the_saturation(last: int, kept: bool) -> None:
     found = batches([10, last], 10, drop_last=True, saturation_factor=0.8)
     assert found == ([[0], [1]] if kept else [[0]])
 
@@ -74,7 +74,7 @@ def test_drop_last_keeps_full_batches_and_the_rest_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1])
-def test_AI14_a_saturation_outside_0_to_1_is_refused(bad: float) -> None:
+def test_a_saturation_outside_0_to_1_is_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="saturation_factor must be between 0 and 1"):
         DynamicBatchSampler(Source([1]), 5, saturation_factor=bad)
 
@@ -127,7 +127,7 @@ def test_any_sizes(
         assert sum(sizes[i] for i in batch) + sizes[after[0]] > limit
 
 
-def test_AI15_the_time_is_linear_and_short() -> None:
+def test_the_time_is_linear_and_short() -> None:
     source = Source([])
     source.objects = Listing.concat([Listing.from_pairs([("x", 1000)] * 1000)] * 1000)
     sampler = DynamicBatchSampler(source, 50_000, shuffle=True)
@@ -145,7 +145,7 @@ def test_AI15_the_time_is_linear_and_short() -> None:
     assert time.perf_counter() - begun < 2
 
 
-def test_AI16_a_cost_function_decides_instead_of_the_size() -> None:
+def test_a_cost_function_decides_instead_of_the_size() -> None:
     tokens = {f"object-{i}": i + 0.5 for i in range(6)}
     with pytest.warns(UserWarning, match=r"'object-5' \(cost 5.5\)"):
         found = batches([MB] * 6, 5, cost_fn=lambda entry: tokens[entry.name])
@@ -160,7 +160,7 @@ def test_padded_batches_cost_their_dearest_sample_times_their_length() -> None:
     assert batches([2, 2, 2, 2, 2], 8, padded=True) == [[0, 1, 2, 3], [4]]
 
 
-def test_AI16_L4_padding_costs_less_with_buckets_of_similar_length() -> None:
+def test_padding_costs_less_with_buckets_of_similar_length() -> None:
     sizes = [(i * 37) % 100 + 1 for i in range(500)]
 
     def padding(**options: Any) -> int:
@@ -186,7 +186,7 @@ def test_empty_samples_may_be_left_out() -> None:
     assert batches([0, 3, 0, 2], 5, keep_empty=False) == [[1, 3]]
 
 
-def test_AI16_a_time_slice_ends_a_batch_that_takes_too_long() -> None:
+def test_a_time_slice_ends_a_batch_that_takes_too_long() -> None:
     def slow(entry: Any) -> float:
         time.sleep(0.03)
         return float(entry.size)

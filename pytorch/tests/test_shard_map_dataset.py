@@ -44,7 +44,7 @@ def filled(bucket: forebay.Bucket) -> forebay.Bucket:
     return bucket
 
 
-def test_T3_X12_any_sample_of_many_shards_by_its_number(filled: forebay.Bucket) -> None:
+def test_any_sample_of_many_shards_by_its_number(filled: forebay.Bucket) -> None:
     dataset = ShardMapDataset(filled)
     assert len(dataset) == len(ALL)
     assert [dataset[i] for i in range(len(dataset))] == ALL == [s for s in ShardReader(filled)]
@@ -81,7 +81,7 @@ def test_it_pickles_and_spawns(filled: forebay.Bucket) -> None:
     assert many / 80 < 100
 
 
-def test_X12_a_batch_reads_only_its_members_by_one_request_per_target(
+def test_a_batch_reads_only_its_members_by_one_request_per_target(
     filled: forebay.Bucket, cluster: Cluster
 ) -> None:
     dataset = ShardMapDataset(filled)
@@ -128,7 +128,7 @@ def test_what_cannot_be_indexed_is_raised_or_left_out(bucket: forebay.Bucket) ->
         ShardMapDataset(bucket, on_error=print)  # type: ignore[arg-type]
 
 
-def test_L3_T7_a_shard_that_changed_is_not_mistaken(bucket: forebay.Bucket) -> None:
+def test_a_shard_that_changed_is_not_mistaken(bucket: forebay.Bucket) -> None:
     bucket.object("a.tar").put(tar([("1.a", b"abc"), ("2.a", b"abc")]))
     dataset = ShardMapDataset(bucket)
     bucket.object("a.tar").put(tar([("1.a", b"abcd"), ("2.a", b"abc")]))
@@ -146,7 +146,7 @@ def test_batches_by_size(filled: forebay.Bucket) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_AI13_streams_are_zipped_member_by_member_and_strict_refuses_unequal_ones(
+def test_streams_are_zipped_member_by_member_and_strict_refuses_unequal_ones(
     filled: forebay.Bucket, workers: int
 ) -> None:
     texts = [(f"{i}.txt", str(i).encode()) for i in range(50)]

@@ -64,7 +64,7 @@ def filled(bucket: forebay.Bucket) -> forebay.Bucket:
     return bucket
 
 
-def test_AI9_default_collation_works_at_batch_60_though_samples_differ(
+def test_default_collation_works_at_batch_60_though_samples_differ(
     filled: forebay.Bucket
 ) -> None:
     filled.object("README.md").put(b"no shard")
@@ -103,7 +103,7 @@ def test_a_spawned_worker_reads_too(filled: forebay.Bucket) -> None:
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_AI11_X13_shards_of_all_formats_in_one_dataset(bucket: forebay.Bucket, ending: str) -> None:
+def test_shards_of_all_formats_in_one_dataset(bucket: forebay.Bucket, ending: str) -> None:
     first, second = SAMPLES["s0.tar"], SAMPLES["s1.tar"]
     bucket.object(f"a{ending}").put(pack(members(first), ending))
     bucket.object("b.tar").put(tar(members(second)))
@@ -153,7 +153,7 @@ def test_shuffles_are_of_the_seed_and_the_epoch(filled: forebay.Bucket) -> None:
     assert order(1, 0, shuffle_shards=True, shuffle_buffer=1000) != whole
 
 
-def test_W2_a_resampled_reader_has_no_end(filled: forebay.Bucket) -> None:
+def test_a_resampled_reader_has_no_end(filled: forebay.Bucket) -> None:
     dataset = ShardReader(filled, resampled=True, seed=3)
     with pytest.raises(TypeError, match="no end"):
         len(dataset)
@@ -179,7 +179,7 @@ def number(data: bytes) -> int:
     return int(data or b"-1")
 
 
-def test_W1_parts_are_decoded_by_extension_or_by_a_plain_function(filled: forebay.Bucket) -> None:
+def test_parts_are_decoded_by_extension_or_by_a_plain_function(filled: forebay.Bucket) -> None:
     dataset = ShardReader(filled, decode={"cls": int, "jpg": len, "seg.png": len}, fill_missing=-1)
     loader = DataLoader(dataset, batch_size=50, num_workers=2)
     labels = [label for _, contents in loader for label in contents["cls"]]
@@ -216,7 +216,7 @@ def damaged(bucket: forebay.Bucket) -> forebay.Bucket:
     return bucket
 
 
-def test_AI11_X11_a_damaged_shard_is_named_or_left_out_by_on_error(bucket: forebay.Bucket) -> None:
+def test_a_damaged_shard_is_named_or_left_out_by_on_error(bucket: forebay.Bucket) -> None:
     damaged(bucket)
     with pytest.raises(forebay.InvalidArgument, match=rf"{bucket.uri}/a.tar: .*byte \d+"):
         collected(ShardReader(bucket))
@@ -265,7 +265,7 @@ def test_contradictions_are_refused(filled: forebay.Bucket) -> None:
         ShardReader([])
 
 
-def test_AI20_progress_is_silent_without_a_terminal_and_right_at_the_end(
+def test_progress_is_silent_without_a_terminal_and_right_at_the_end(
     filled: forebay.Bucket, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = ShardReader(filled, show_progress=True)
@@ -277,7 +277,7 @@ def test_AI20_progress_is_silent_without_a_terminal_and_right_at_the_end(
     assert f"{filled.uri}/s6.tar: {PER_SHARD} samples" in lines
 
 
-def test_AI12_len_of_a_shard_reader_is_the_number_of_samples_from_the_index(
+def test_len_of_a_shard_reader_is_the_number_of_samples_from_the_index(
     filled: forebay.Bucket, cluster: Cluster
 ) -> None:
     assert len(ShardReader(filled)) == len(ALL)
@@ -306,7 +306,7 @@ def test_the_length_under_errors(bucket: forebay.Bucket) -> None:
     assert len(ShardReader(bucket, handler=lambda error: True)) == 3
 
 
-def test_AI10_names_of_members_are_taken_as_webdataset_takes_them(
+def test_names_of_members_are_taken_as_webdataset_takes_them(
     bucket: forebay.Bucket, tmp_path: Path
 ) -> None:
     webdataset = pytest.importorskip("webdataset")

@@ -15,7 +15,7 @@ def source(count: int) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("policy", ["wrap", "pad", "drop", "none"])
-def test_T8_a_simulation_tells_steps_and_bytes_of_each_rank_as_the_sampler_gives_them(
+def test_a_simulation_tells_steps_and_bytes_of_each_rank_as_the_sampler_gives_them(
     policy: Any,
 ) -> None:
     data = source(103)
@@ -32,7 +32,7 @@ def test_T8_a_simulation_tells_steps_and_bytes_of_each_rank_as_the_sampler_gives
     assert (told.repeated, told.left_out) == {"drop": (0, 3), "none": (0, 0)}.get(policy, (1, 0))
 
 
-def test_T8_it_tells_how_good_a_shuffle_is() -> None:
+def test_it_tells_how_good_a_shuffle_is() -> None:
     assert simulate(source(2000), batch_size=8, shuffle=False).shuffle_quality == 0
     assert 0.9 < simulate(source(2000), batch_size=8).shuffle_quality < 1.1
 

@@ -20,7 +20,7 @@ def filled(bucket: forebay.Bucket) -> forebay.Bucket:
 
 @pytest.mark.parametrize("kind", [MapDataset, IterableDataset])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_X17_a_snapshot_reads_what_it_listed(filled: Any, kind: Any, workers: int) -> None:
+def test_a_snapshot_reads_what_it_listed(filled: Any, kind: Any, workers: int) -> None:
     dataset = kind(filled, snapshot=True)
     loader = DataLoader(dataset, batch_size=3, num_workers=workers)
     names = [name for batch, _ in loader for name in batch]
@@ -28,7 +28,7 @@ def test_X17_a_snapshot_reads_what_it_listed(filled: Any, kind: Any, workers: in
 
 
 @pytest.mark.parametrize("kind", [MapDataset, IterableDataset])
-def test_X17_an_object_changed_in_mid_epoch_is_ObjectChanged_and_never_mixed_bytes(
+def test_an_object_changed_in_mid_epoch_is_ObjectChanged_and_never_mixed_bytes(
     filled: forebay.Bucket, kind: Any
 ) -> None:
     dataset = pickle.loads(pickle.dumps(kind(filled, snapshot=True)))
@@ -42,7 +42,7 @@ def test_X17_an_object_changed_in_mid_epoch_is_ObjectChanged_and_never_mixed_byt
     assert contents["2"] == b"gone" and contents["5"] == b"b" * 10
 
 
-def test_X17_groups_and_prefixes_are_pinned_too(filled: forebay.Bucket) -> None:
+def test_groups_and_prefixes_are_pinned_too(filled: forebay.Bucket) -> None:
     dataset = MapDataset(filled.objects(["3", "1"]), snapshot=True)
     assert [name for name, _ in dataset] == ["3", "1"]
     prefixed = MapDataset([filled], {filled: ["1", "2"]}, snapshot=True)

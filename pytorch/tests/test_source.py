@@ -42,7 +42,7 @@ def uris(bucket: str, *objects: str) -> list[str]:
     return [f"{bucket}/{name}" for name in objects]
 
 
-def test_AI1_W4_sources_are_buckets_groups_uris_templates_and_lists_of_them() -> None:
+def test_sources_are_buckets_groups_uris_templates_and_lists_of_them() -> None:
     whole = uris("ais://b", *NAMES["ais://b"])
     cloud = uris("s3://c", *NAMES["s3://c"])
     assert names(B) == names([B]) == names("ais://b") == names("b/") == whole
@@ -54,7 +54,7 @@ def test_AI1_W4_sources_are_buckets_groups_uris_templates_and_lists_of_them() ->
     assert names(["s3://c/x", B.objects(["b/1"])]) == mixed
 
 
-def test_AI6_prefix_map_selects_and_a_source_that_is_absent_is_whole() -> None:
+def test_prefix_map_selects_and_a_source_that_is_absent_is_whole() -> None:
     assert names(B, {B: "a"}) == uris("ais://b", "a/1", "a/2", "ab/1")
     assert names([B, C], {B: ["b/", "a/"]}) == uris("ais://b", "b/1", "b/2", "a/1", "a/2") + uris(
         "s3://c", *NAMES["s3://c"]
@@ -65,7 +65,7 @@ def test_AI6_prefix_map_selects_and_a_source_that_is_absent_is_whole() -> None:
     assert names("b/a", {"b/a": ["/", "b/"]}) == uris("ais://b", "a/1", "a/2", "ab/1")
 
 
-def test_AI6_an_object_that_two_prefixes_match_appears_once() -> None:
+def test_an_object_that_two_prefixes_match_appears_once() -> None:
     assert names(C, {C: ["x", "x1", "x"]}) == uris("s3://c", "x", "x1")
     assert names(C, {C: ["x1", "x"]}) == uris("s3://c", "x", "x1")
     assert names([B, B.objects(["a/1"]), "ais://b/b/"]) == uris("ais://b", *NAMES["ais://b"])
@@ -78,7 +78,7 @@ def test_each_part_is_listed_once(listings: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, [], (), "", [""]])
-def test_AI1_an_empty_list_of_sources_is_refused_by_the_classs_name(nothing: Any) -> None:
+def test_an_empty_list_of_sources_is_refused_by_the_classs_name(nothing: Any) -> None:
     with pytest.raises(ValueError, match="Dataset needs at least one source"):
         parts_of("Dataset", nothing)
 
@@ -94,7 +94,7 @@ def test_what_is_no_source_is_refused() -> None:
         names(B, {B: []})
 
 
-def test_DF8_a_listing_is_begun_again_after_a_passing_failure_and_the_last_error_is_raised(
+def test_a_listing_is_begun_again_after_a_passing_failure_and_the_last_error_is_raised(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []

@@ -64,7 +64,7 @@ def loader_threads() -> int:
 
 
 @pytest.mark.parametrize("threads", COUNTS)
-def test_X15_batches_of_threads_are_those_of_a_data_loader_in_its_order(
+def test_batches_of_threads_are_those_of_a_data_loader_in_its_order(
     filled: forebay.Bucket, threads: int
 ) -> None:
     dataset = MapDataset(filled)
@@ -91,7 +91,7 @@ def test_an_iterable_is_shared_by_the_threads_in_the_epochs_order(
     assert len(list(ThreadLoader(dataset, batch_size=None, threads=threads))) == TOTAL
 
 
-def test_X15_a_shard_reader_is_read_by_all_threads(bucket: forebay.Bucket) -> None:
+def test_a_shard_reader_is_read_by_all_threads(bucket: forebay.Bucket) -> None:
     for shard in range(5):
         bucket.object(f"{shard}.tar").put(tar((f"{shard}{i}.txt", b"x") for i in range(9)))
     loader = ThreadLoader(ShardReader(bucket), batch_size=4, threads=3)
@@ -442,7 +442,7 @@ def test_a_loop_goes_on_with_any_number_of_threads_or_workers(
         assert before + names(DataLoader(stream, batch_size=3, num_workers=2)) == whole
 
 
-def test_X16_stats_of_a_loader_tell_waiting_from_computing() -> None:
+def test_stats_of_a_loader_tell_waiting_from_computing() -> None:
     class Slow(Numbers):
         def __getitem__(self, index: int) -> int:
             time.sleep(0.02)

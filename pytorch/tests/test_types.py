@@ -25,12 +25,12 @@ def mypy(*arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("package", ["sdk/python/forebay", "pytorch/src/forebay_torch"])
-def test_S7_the_packages_are_strictly_typed(package: str) -> None:
+def test_the_packages_are_strictly_typed(package: str) -> None:
     done = mypy(package, path="sdk/python:pytorch/src")
     assert done.returncode == 0, done.stdout
 
 
-def test_S7_users_code_is_checked_against_the_types() -> None:
+def test_users_code_is_checked_against_the_types() -> None:
     done = mypy("tests/typing/training.py")
     assert done.returncode == 0, done.stdout
     done = mypy("tests/typing/wrong_training.py")

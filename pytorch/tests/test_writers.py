@@ -9,7 +9,7 @@ import forebay
 from forebay_torch import Decoder, ShardReader, ShardWriter, TarWriter
 
 
-def test_W3_a_shard_writer_fills_shards_up_to_a_count_and_a_size(bucket: forebay.Bucket) -> None:
+def test_a_shard_writer_fills_shards_up_to_a_count_and_a_size(bucket: forebay.Bucket) -> None:
     with ShardWriter("train-%03d.tar", maxcount=4, maxsize=20_000, bucket=bucket) as writer:
         for i in range(10):
             writer.write({"__key__": f"{i:04}", "txt": f"text {i}", "cls": i, "json": {"i": [i]}})
@@ -20,7 +20,7 @@ def test_W3_a_shard_writer_fills_shards_up_to_a_count_and_a_size(bucket: forebay
     assert dict(samples[7][1]) == {"txt": "text 7", "cls": 7, "json": {"i": [7]}}
 
 
-def test_W3_a_writer_that_fails_leaves_no_half_shard(bucket: forebay.Bucket) -> None:
+def test_a_writer_that_fails_leaves_no_half_shard(bucket: forebay.Bucket) -> None:
     with pytest.raises(RuntimeError), ShardWriter(f"{bucket.uri}/s-%d.tar", 2) as writer:
         for i in range(3):
             writer.write({"__key__": str(i), "txt": "x"})
@@ -28,7 +28,7 @@ def test_W3_a_writer_that_fails_leaves_no_half_shard(bucket: forebay.Bucket) -> 
     assert list(bucket.list_snapshot().names()) == ["s-0.tar"]
 
 
-def test_W3_a_tar_writer_writes_one(bucket: forebay.Bucket) -> None:
+def test_a_tar_writer_writes_one(bucket: forebay.Bucket) -> None:
     with TarWriter(f"{bucket.uri}/one.tar") as shard:
         assert shard.write({"__key__": "a/b", "seg.png": b"png"}) == 3
         with pytest.raises(ValueError, match="came before"):

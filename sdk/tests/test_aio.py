@@ -41,7 +41,7 @@ def own(bucket: forebay.Bucket) -> aio.AsyncBucket:
 
 
 @pytest.mark.parametrize("blocking,waiting,apart", PAIRS, ids=lambda v: getattr(v, "__name__", ""))
-def test_X20_the_async_surface_is_identical(blocking: type, waiting: type, apart: set[str]) -> None:
+def test_the_async_surface_is_identical(blocking: type, waiting: type, apart: set[str]) -> None:
     names = {name for name in dir(blocking) if not name.startswith("_")} - apart
     assert names <= set(dir(waiting))
     for name in names:
@@ -51,7 +51,7 @@ def test_X20_the_async_surface_is_identical(blocking: type, waiting: type, apart
             assert given[0] == given[1], name
 
 
-def test_X20_objects_go_in_and_out_concurrently(own: aio.AsyncBucket) -> None:
+def test_objects_go_in_and_out_concurrently(own: aio.AsyncBucket) -> None:
     async def work() -> None:
         names = [f"o{i:02}" for i in range(40)]
         await asyncio.gather(*(own.object(name).put(name.encode()) for name in names))
@@ -76,7 +76,7 @@ def test_X20_objects_go_in_and_out_concurrently(own: aio.AsyncBucket) -> None:
     run(work())
 
 
-def test_X20_samples_of_a_shard_come_together(own: aio.AsyncBucket) -> None:
+def test_samples_of_a_shard_come_together(own: aio.AsyncBucket) -> None:
     async def work() -> None:
         shard = own.object("s.tar")
         await shard.put(tar([(f"{n}.txt", str(n).encode()) for n in range(9)]))
@@ -88,7 +88,7 @@ def test_X20_samples_of_a_shard_come_together(own: aio.AsyncBucket) -> None:
     run(work())
 
 
-def test_X20_large_objects_readers_and_writers(own: aio.AsyncBucket) -> None:
+def test_large_objects_readers_and_writers(own: aio.AsyncBucket) -> None:
     content = os.urandom(20 << 20)
 
     async def work() -> None:
@@ -107,7 +107,7 @@ def test_X20_large_objects_readers_and_writers(own: aio.AsyncBucket) -> None:
     run(work())
 
 
-def test_X20_a_cancelled_task_cancels_its_request() -> None:
+def test_a_cancelled_task_cancels_its_request() -> None:
     async def work(endpoint: str, listener: socket.socket) -> None:
         bucket = forebay.AsyncClient(endpoint, timeout=60, max_concurrency=1).bucket("b")
         task = asyncio.create_task(bucket.head())
@@ -134,7 +134,7 @@ def test_X20_a_cancelled_task_cancels_its_request() -> None:
         run(work(f"http://127.0.0.1:{listener.getsockname()[1]}", listener))
 
 
-def test_X20_the_loop_goes_on_while_a_call_waits() -> None:
+def test_the_loop_goes_on_while_a_call_waits() -> None:
     async def work(endpoint: str) -> int:
         bucket = forebay.AsyncClient(endpoint, timeout=1).bucket("b")
         task = asyncio.create_task(bucket.head())

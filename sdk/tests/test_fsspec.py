@@ -80,7 +80,7 @@ def own(fs: Any, bucket: forebay.Bucket) -> str:
     return bucket.name
 
 
-def test_DP11_both_protocols_are_known_by_their_entry_points(own: str, fs: Any) -> None:
+def test_both_protocols_are_known_by_their_entry_points(own: str, fs: Any) -> None:
     assert fsspec.get_filesystem_class("fb") is type(fs)
     with fsspec.open(f"forebay://{own}/f", endpoint=fs.client.endpoint) as file:
         assert file.read() == b"f"

@@ -30,7 +30,7 @@ def use(cache: NodeCache, item: forebay.Object) -> bool:
     return cache.get(item) == SHARD
 
 
-def test_T5_n_workers_of_a_node_fetch_each_shard_once(
+def test_n_workers_of_a_node_fetch_each_shard_once(
     bucket: forebay.Bucket, cluster: Any, tmp_path: Path
 ) -> None:
     shards = [bucket.object(f"s{i}.tar") for i in range(3)]
@@ -47,7 +47,7 @@ def test_T5_n_workers_of_a_node_fetch_each_shard_once(
     assert served(cluster) - before == 3 * len(SHARD)
 
 
-def test_T5_the_least_lately_used_goes_when_the_limit_is_reached(
+def test_the_least_lately_used_goes_when_the_limit_is_reached(
     bucket: forebay.Bucket, cluster: Any, tmp_path: Path
 ) -> None:
     cache = NodeCache(tmp_path, limit=2 * len(SHARD) + 1000)
@@ -66,7 +66,7 @@ def test_T5_the_least_lately_used_goes_when_the_limit_is_reached(
     assert held == SHARD, "a view stays readable after its file went"
 
 
-def test_T5_a_crash_needs_no_cleaning_up(bucket: forebay.Bucket, tmp_path: Path) -> None:
+def test_a_crash_needs_no_cleaning_up(bucket: forebay.Bucket, tmp_path: Path) -> None:
     bucket.object("s").put(SHARD)
     code = (
         "import os, signal, sys, forebay\n"

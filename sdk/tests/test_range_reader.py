@@ -23,7 +23,7 @@ def item(bucket: forebay.Bucket) -> forebay.Object:
     return made
 
 
-def test_L2_nothing_is_sent_before_the_first_read(client: forebay.Client) -> None:
+def test_nothing_is_sent_before_the_first_read(client: forebay.Client) -> None:
     reader = RangeReader("fb://no-such-bucket/name", client=client)
     assert reader.readable() and reader.seekable() and not reader.writable()
     assert reader.seek(5) == reader.tell() == 5
@@ -33,7 +33,7 @@ def test_L2_nothing_is_sent_before_the_first_read(client: forebay.Client) -> Non
         RangeReader("fb://bucket", client=client)
 
 
-def test_L2_it_seeks_and_reads_as_a_file_in_memory_does(
+def test_it_seeks_and_reads_as_a_file_in_memory_does(
     item: forebay.Object, client: forebay.Client
 ) -> None:
     reader, memory = RangeReader(f"fb://{item.bucket.name}/large", client=client), io.BytesIO(CONTENT)
@@ -200,7 +200,7 @@ def test_an_empty_and_a_missing_object(bucket: forebay.Bucket) -> None:
         missing.read(1)
 
 
-def test_L2_what_is_read_here_and_there_is_fetched_as_it_is_asked_for(
+def test_what_is_read_here_and_there_is_fetched_as_it_is_asked_for(
     item: forebay.Object, cluster: Any
 ) -> None:
     before = cluster.count("forebay_get_bytes_total")
@@ -211,7 +211,7 @@ def test_L2_what_is_read_here_and_there_is_fetched_as_it_is_asked_for(
     assert cluster.count("forebay_get_bytes_total") - before <= 3 * (64 << 10)
 
 
-def test_L2_it_pickles_with_its_position(item: forebay.Object) -> None:
+def test_it_pickles_with_its_position(item: forebay.Object) -> None:
     reader = RangeReader(item)
     reader.seek(1_000_000)
     assert reader.read(4) == CONTENT[1_000_000:1_000_004]

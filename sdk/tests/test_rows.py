@@ -114,7 +114,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         proxy.server.shutdown()
 
 
-def test_DF24_a_client_that_gets_429_slows_down_and_does_not_fail(proxy: Proxy) -> None:
+def test_a_client_that_gets_429_slows_down_and_does_not_fail(proxy: Proxy) -> None:
     bucket = forebay.Client(proxy.url, timeout=20).bucket("b").create()
     proxy.most = 3
     count = 150
@@ -126,7 +126,7 @@ def test_DF24_a_client_that_gets_429_slows_down_and_does_not_fail(proxy: Proxy) 
     assert len(bucket.list_snapshot()) == count
 
 
-def test_DF24_the_error_in_the_end_names_the_setting_to_change(proxy: Proxy) -> None:
+def test_the_error_in_the_end_names_the_setting_to_change(proxy: Proxy) -> None:
     bucket = forebay.Client(proxy.url, timeout=1).bucket("b").create()
     proxy.most = 0
     with pytest.raises(forebay.TooManyRequests, match="concurrency") as caught:
@@ -135,7 +135,7 @@ def test_DF24_the_error_in_the_end_names_the_setting_to_change(proxy: Proxy) -> 
     assert len(proxy.times) > 1
 
 
-def test_DF24_429_honours_retry_after(proxy: Proxy) -> None:
+def test_429_honours_retry_after(proxy: Proxy) -> None:
     bucket = forebay.Client(proxy.url, timeout=2).bucket("b").create()
     proxy.most, proxy.retry_after = 0, "1"
     with pytest.raises(forebay.TooManyRequests):
@@ -145,7 +145,7 @@ def test_DF24_429_honours_retry_after(proxy: Proxy) -> None:
     assert pauses and pauses[0] >= 1.0
 
 
-def test_DF13_handles_pickle_equal_and_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handles_pickle_equal_and_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden-word")
     bucket = forebay.Client("http://h:1").bucket("b", "s3")
     for handle in (bucket.client, bucket, bucket.object("o"), bucket.objects(["o"])):
@@ -154,7 +154,7 @@ def test_DF13_handles_pickle_equal_and_show_no_secret(monkeypatch: pytest.Monkey
         assert "hidden-word" not in repr(handle)
 
 
-def test_AI1_sources_are_hashable_picklable_and_may_be_mixed() -> None:
+def test_sources_are_hashable_picklable_and_may_be_mixed() -> None:
     client = forebay.Client("http://h:1")
     sources = [
         client.bucket("b"),
@@ -167,7 +167,7 @@ def test_AI1_sources_are_hashable_picklable_and_may_be_mixed() -> None:
     }
 
 
-def test_AI2_a_bucket_half_cached_or_changed_behind_the_cluster_reads_through(
+def test_a_bucket_half_cached_or_changed_behind_the_cluster_reads_through(
     client: forebay.Client, cluster: Any
 ) -> None:
     folder: Path = cluster.folder_root / "ai2"
@@ -198,7 +198,7 @@ def private_dirty(listing_bytes: int) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_X6_forked_workers_share_a_listing_of_a_million_without_copies() -> None:
+def test_forked_workers_share_a_listing_of_a_million_without_copies() -> None:
     # In a fresh process: what other tests left in this one is written to by its children.
     code = "import test_rows; test_rows.fork_over_a_listing_of_a_million()"
     found = os.pathsep.join([str(Path(__file__).parent), *sys.path])
@@ -234,7 +234,7 @@ def hundred_reads(bucket: forebay.Bucket) -> int:
     return sum(len(bucket.object("o").get().read_all()) for _ in range(5))
 
 
-def test_X10_a_hundred_forks_in_a_loop(bucket: forebay.Bucket) -> None:
+def test_a_hundred_forks_in_a_loop(bucket: forebay.Bucket) -> None:
     bucket.object("o").put(b"x")
     assert hundred_reads(bucket) == 5
     context = multiprocessing.get_context("fork")
@@ -246,7 +246,7 @@ def test_X10_a_hundred_forks_in_a_loop(bucket: forebay.Bucket) -> None:
     assert hundred_reads(bucket) == 5
 
 
-def test_DF23_the_endpoint_comes_from_argument_environment_and_file_in_a_worker_too(
+def test_the_endpoint_comes_from_argument_environment_and_file_in_a_worker_too(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "c.toml").write_text('endpoint = "http://file:1"\n')

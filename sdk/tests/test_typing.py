@@ -25,14 +25,14 @@ def mypy(*files: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_S7_users_code_is_clean_under_mypy_strict() -> None:
+def test_users_code_is_clean_under_mypy_strict() -> None:
     right = [path for path in sorted(CODE.glob("*.py")) if not path.stem.startswith("wrong")]
     assert len(right) >= 2
     done = mypy(*right)
     assert done.returncode == 0, done.stdout
 
 
-def test_S7_wrong_code_is_refused_line_by_line() -> None:
+def test_wrong_code_is_refused_line_by_line() -> None:
     path = CODE / "wrong.py"
     lines = path.read_text().splitlines()
     expected = {str(n) for n, line in enumerate(lines, 1) if line.endswith("# wrong")}

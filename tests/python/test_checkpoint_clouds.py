@@ -80,7 +80,7 @@ def written_back(client: forebay.Client, to: str) -> tuple[forebay.Bucket, Check
     return native, Checkpoint(bucket_name=native.uri, storage_client=client, write_back=to)
 
 
-def test_DF14_DF17_a_checkpoint_in_a_cloud_is_saved_there_and_read_cold(
+def test_a_checkpoint_in_a_cloud_is_saved_there_and_read_cold(
     start_cluster: Callable[..., Cluster], minio: Minio
 ) -> None:
     name, own = minio.new_bucket()
@@ -100,7 +100,7 @@ def test_DF14_DF17_a_checkpoint_in_a_cloud_is_saved_there_and_read_cold(
     assert keys(own, name) == ["run/2.pt"]
 
 
-def test_DF16_a_part_that_the_cloud_refuses_leaves_the_old_checkpoint(
+def test_a_part_that_the_cloud_refuses_leaves_the_old_checkpoint(
     start_cluster: Callable[..., Cluster], minio: Minio, door: tuple[str, type[Door]]
 ) -> None:
     name, own = minio.new_bucket()
@@ -120,7 +120,7 @@ def test_DF16_a_part_that_the_cloud_refuses_leaves_the_old_checkpoint(
     assert keys(own, name) == ["c.pt"]
 
 
-def test_X18_a_checkpoint_of_a_native_bucket_is_written_back_to_the_cloud(
+def test_a_checkpoint_of_a_native_bucket_is_written_back_to_the_cloud(
     start_cluster: Callable[..., Cluster], minio: Minio
 ) -> None:
     name, own = minio.new_bucket()
@@ -150,7 +150,7 @@ def test_X18_a_checkpoint_of_a_native_bucket_is_written_back_to_the_cloud(
     assert torch.equal(there.load("3.pt")["weight"], WEIGHT * 3)
 
 
-def test_X18_what_the_cloud_refuses_is_told_and_goes_with_the_next_checkpoint(
+def test_what_the_cloud_refuses_is_told_and_goes_with_the_next_checkpoint(
     start_cluster: Callable[..., Cluster], minio: Minio, door: tuple[str, type[Door]]
 ) -> None:
     name, own = minio.new_bucket()
@@ -170,7 +170,7 @@ def test_X18_what_the_cloud_refuses_is_told_and_goes_with_the_next_checkpoint(
     assert keys(own, name) == ["1.pt", "2.pt"]
 
 
-def test_X18_a_folder_of_a_distributed_checkpoint_is_whole_in_the_cloud_or_not_one(
+def test_a_folder_of_a_distributed_checkpoint_is_whole_in_the_cloud_or_not_one(
     start_cluster: Callable[..., Cluster], minio: Minio
 ) -> None:
     import torch.distributed.checkpoint as dcp

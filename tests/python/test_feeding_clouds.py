@@ -63,7 +63,7 @@ def cloud(minio: Minio) -> str:
     return name
 
 
-def test_DF12_a_missing_right_to_read_is_a_PermissionError_at_construction(
+def test_a_missing_right_to_read_is_a_PermissionError_at_construction(
     start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
 ) -> None:
     refused = start_cluster(targets=1, env={**minio.env, "AWS_SECRET_ACCESS_KEY": "not-the-secret"})
@@ -73,7 +73,7 @@ def test_DF12_a_missing_right_to_read_is_a_PermissionError_at_construction(
             kind(client.bucket(cloud, "s3"))
 
 
-def test_DF12_a_missing_right_to_write_does_not_matter_for_reading(
+def test_a_missing_right_to_write_does_not_matter_for_reading(
     start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
 ) -> None:
     running = start_cluster(targets=1, env={**minio.env, **reader_of(minio, cloud)})
@@ -84,7 +84,7 @@ def test_DF12_a_missing_right_to_write_does_not_matter_for_reading(
         bucket.object("train/new").put(b"refused")
 
 
-def test_X17_a_snapshot_of_a_cloud_reads_what_it_listed_or_says_ObjectChanged(
+def test_a_snapshot_of_a_cloud_reads_what_it_listed_or_says_ObjectChanged(
     start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
 ) -> None:
     running = start_cluster(targets=2, env=minio.env)
@@ -100,7 +100,7 @@ def test_X17_a_snapshot_of_a_cloud_reads_what_it_listed_or_says_ObjectChanged(
     assert dict(IterableDataset(bucket, snapshot=True)) == dict(warm)
 
 
-def test_X2_a_cloud_is_read_once_although_the_order_was_told_ahead(
+def test_a_cloud_is_read_once_although_the_order_was_told_ahead(
     start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
 ) -> None:
     running = start_cluster(targets=2, env=minio.env)
@@ -112,7 +112,7 @@ def test_X2_a_cloud_is_read_once_although_the_order_was_told_ahead(
     assert gets <= 10
 
 
-def test_DP5_a_private_bucket_is_read_with_the_clusters_own_credentials(
+def test_a_private_bucket_is_read_with_the_clusters_own_credentials(
     start_cluster: Callable[..., Cluster], minio: Minio, cloud: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Roles, profiles and keys are the targets': a worker that reads has none of them."""
@@ -129,7 +129,7 @@ def test_DP5_a_private_bucket_is_read_with_the_clusters_own_credentials(
     }
 
 
-def test_DP5_a_profile_tells_the_cluster_who_it_is(
+def test_a_profile_tells_the_cluster_who_it_is(
     start_cluster: Callable[..., Cluster], minio: Minio, cloud: str, tmp_path: Path
 ) -> None:
     keys, config = tmp_path / "credentials", tmp_path / "config"
@@ -187,7 +187,7 @@ def role_giver(minio: Minio) -> Iterator[str]:
     server.server_close()
 
 
-def test_DP5_a_role_is_assumed_by_the_cluster_and_not_by_workers(
+def test_a_role_is_assumed_by_the_cluster_and_not_by_workers(
     start_cluster: Callable[..., Cluster],
     minio: Minio,
     role_giver: str,
@@ -221,7 +221,7 @@ def test_DP5_a_role_is_assumed_by_the_cluster_and_not_by_workers(
         refused.bucket(cloud, "s3").object("train/3").get().read_all()
 
 
-def test_DP1_markers_of_folders_in_a_cloud_are_no_files(
+def test_markers_of_folders_in_a_cloud_are_no_files(
     start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
 ) -> None:
     for folder in ("train/", "train/sub/"):

@@ -92,7 +92,7 @@ def fit(plugin: Any, folder: str, epochs: int, **options: Any) -> Trainer:
 
 
 @pytest.mark.parametrize("kind", [LightningCheckpoint, LightningAsyncCheckpoint])
-def test_DF18_DF19_a_trainer_keeps_the_best_checkpoint_and_resumes_from_it(
+def test_a_trainer_keeps_the_best_checkpoint_and_resumes_from_it(
     kind: Any, cloud: forebay.Bucket
 ) -> None:
     fit(kind(), f"{cloud.uri}/run", 3)
@@ -102,7 +102,7 @@ def test_DF18_DF19_a_trainer_keeps_the_best_checkpoint_and_resumes_from_it(
     assert names(cloud) == ["run/epoch=3-step=8.ckpt"]
 
 
-def test_DF18_checkpoints_are_saved_loaded_and_removed_by_any_path(bucket: forebay.Bucket) -> None:
+def test_checkpoints_are_saved_loaded_and_removed_by_any_path(bucket: forebay.Bucket) -> None:
     plugin = LightningCheckpoint("project", bucket.client)
     for path in (f"{bucket.uri}/a/b.ckpt", Path(f"fb://{bucket.name}/a/c.ckpt")):
         plugin.save_checkpoint({"state_dict": {"w": WEIGHT}, "epoch": 3}, path)
@@ -123,7 +123,7 @@ def test_DF18_checkpoints_are_saved_loaded_and_removed_by_any_path(bucket: foreb
     inside.teardown()
 
 
-def test_DF18_an_absolute_path_of_this_machine_is_a_file(
+def test_an_absolute_path_of_this_machine_is_a_file(
     bucket: forebay.Bucket, tmp_path: Path
 ) -> None:
     """There a Trainer puts the checkpoints for which nobody named a place."""
@@ -136,7 +136,7 @@ def test_DF18_an_absolute_path_of_this_machine_is_a_file(
     assert not path.exists()
 
 
-def test_DF18_a_trainer_with_a_folder_of_this_machine_keeps_its_files_there(
+def test_a_trainer_with_a_folder_of_this_machine_keeps_its_files_there(
     bucket: forebay.Bucket, tmp_path: Path
 ) -> None:
     plugin = LightningCheckpoint("project", bucket.client, bucket_name=bucket.uri)
@@ -157,7 +157,7 @@ class Held(LightningCheckpoint):
         super().save_checkpoint(*arguments, **options)
 
 
-def test_DF19_a_save_returns_before_it_is_stored_and_removals_wait_for_it(
+def test_a_save_returns_before_it_is_stored_and_removals_wait_for_it(
     bucket: forebay.Bucket,
 ) -> None:
     inner = Held(bucket.client)
@@ -178,7 +178,7 @@ def test_DF19_a_save_returns_before_it_is_stored_and_removals_wait_for_it(
     assert torch.equal(plugin.load_checkpoint(new)["weight"], torch.ones(5))
 
 
-def test_DF19_a_failure_is_raised_by_the_next_save_or_the_teardown(
+def test_a_failure_is_raised_by_the_next_save_or_the_teardown(
     bucket: forebay.Bucket,
 ) -> None:
     plugin = LightningAsyncCheckpoint("project", bucket.client)
@@ -200,7 +200,7 @@ def test_DF19_a_failure_is_raised_by_the_next_save_or_the_teardown(
 @pytest.mark.parametrize(
     ("form", "in_background"), [("sharded", "no"), ("sharded", "yes"), ("full", "yes")]
 )
-def test_DF22_two_ranks_save_and_resume_fully_sharded_training(
+def test_two_ranks_save_and_resume_fully_sharded_training(
     form: str, in_background: str, bucket: forebay.Bucket
 ) -> None:
     done = subprocess.run(
@@ -221,7 +221,7 @@ def test_DF22_two_ranks_save_and_resume_fully_sharded_training(
     assert [name[: len("c.ckpt/__0_")] for name in stored[1:-1]] == ["c.ckpt/__0_", "c.ckpt/__1_"]
 
 
-def test_DF22_a_strategy_removes_whole_folders(bucket: forebay.Bucket) -> None:
+def test_a_strategy_removes_whole_folders(bucket: forebay.Bucket) -> None:
     for kind in (FSDPStrategy, DatafluxFSDPStrategy):
         for part in (".metadata", "__0_0.distcp", "meta.pt"):
             bucket.object(f"s.ckpt/{part}").put(b"x")
@@ -234,7 +234,7 @@ def test_DF22_a_strategy_removes_whole_folders(bucket: forebay.Bucket) -> None:
 
 
 @pytest.mark.parametrize("kind", [DatafluxLightningCheckpoint, DatafluxLightningAsyncCheckpoint])
-def test_DF18_both_forms_of_dataflux_are_taken(kind: Any, bucket: forebay.Bucket) -> None:
+def test_both_forms_of_dataflux_are_taken(kind: Any, bucket: forebay.Bucket) -> None:
     own = bucket.client
     later = [kind("project", own), kind(project_name="project", storage_client=own)]
     earlier = [

@@ -22,7 +22,7 @@ def test_the_connector_reads_writes_and_keeps_checkpoints(s3_url: str) -> None:
     assert " passed" in said and "skipped" not in said
 
 
-def test_DF14_DF16_the_compatible_checkpoint_does_what_the_connectors_does(
+def test_the_compatible_checkpoint_does_what_the_connectors_does(
     start_cluster: Callable[..., Cluster], minio: Minio
 ) -> None:
     running = start_cluster(targets=2, env=minio.env)

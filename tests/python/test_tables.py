@@ -35,7 +35,7 @@ def folder(cluster: Cluster) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("library", PRINTED)
-def test_DP11_a_library_reads_and_writes_a_bucket_by_its_url(
+def test_a_library_reads_and_writes_a_bucket_by_its_url(
     library: str, cluster: Cluster, folder: str
 ) -> None:
     if importlib.util.find_spec(library) is None:
@@ -43,7 +43,7 @@ def test_DP11_a_library_reads_and_writes_a_bucket_by_its_url(
     assert run_example(library, cluster, folder) == PRINTED[library]
 
 
-def test_X18_a_model_of_hugging_face_is_saved_loaded_and_read_in_part(
+def test_a_model_of_hugging_face_is_saved_loaded_and_read_in_part(
     cluster: Cluster, folder: str
 ) -> None:
     if importlib.util.find_spec("transformers") is None:
