@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 import forebay
 from forebay_torch import BaseIterDataset, Config, IterableDataset, IterDataset
-from forebay_torch.fetched import ObjectAhead
+from forebay_torch.prefetched_object import LookaheadObject
 from forebay_torch.groups import fitting
 
 CONTENTS = {f"o/{i:02}": os.urandom(50 + i) for i in range(25)}
@@ -260,7 +260,7 @@ def test_who_reads_large_objects_whole_finds_the_next_there(
     objects = IterableDataset(bucket).worker_objects()
     assert next(objects).get().read_all() == large["large/0"]
     second = next(objects)
-    assert isinstance(second, ObjectAhead) and second._coming is not None
+    assert isinstance(second, LookaheadObject) and second._coming is not None
     while not second._coming.is_done():
         time.sleep(0.01)
     bucket.object("large/1").delete()
@@ -301,7 +301,7 @@ def test_who_reads_large_objects_as_streams_or_in_part_gets_nothing_ahead(
     second = next(objects)
     assert second.get(byte_range=(5, 10)).read_all() == large["large/1"][5:15]
     third = next(objects)
-    assert isinstance(third, ObjectAhead) and third._coming is None
+    assert isinstance(third, LookaheadObject) and third._coming is None
     assert pickle.loads(pickle.dumps(third)) == third
 
 

@@ -168,7 +168,7 @@ def test_a_first_large_batch_shares_its_way_with_no_other(bucket: forebay.Bucket
     begun: list[int] = []
     begin = dataset.begin
     dataset.begin = lambda rows, names: begun.append(len(rows)) or begin(rows, names)  # type: ignore
-    ahead = dataset.fetching_ahead(3, 16, 16 << 20)
+    ahead = dataset.start_prefetcher(3, 16, 16 << 20)
     batches = ahead.along([[2 * i, 2 * i + 1] for i in range(4)], beside=0)
     assert (next(batches), begun) == ([0, 1], [2])
     taken = ahead.take([0, 1])

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple, Self
 
-from forebay_torch import order, outside, place
+from forebay_torch import order, frameworks, dist
 from forebay_torch.order import EqualLength
 from forebay_torch.resume import make_state, read_state, resume_state
-from forebay_torch.shared import SharedCells
+from forebay_torch.shared_cells import SharedCells
 
 __all__ = ["MAX_RESUMES", "Cursor", "Pass", "Resumable"]
 
@@ -197,7 +197,7 @@ class Cursor(SharedCells):
     ) -> None:
         """Begins the next pass at ``at``; or the epoch after it, where it is over."""
         self._forget_passes()
-        is_worker = place.worker().is_process
+        is_worker = dist.worker().is_process
         self._loads += not is_worker
         self._epoch = epoch + over
         load = 0 if is_worker else self._loads
@@ -215,7 +215,7 @@ class Cursor(SharedCells):
         total: int = 0,
     ) -> None:
         """Goes on in this worker process where it was itself."""
-        worker = place.worker()
+        worker = dist.worker()
         here = (worker.id, worker.total, world_size, self._dealt())
         if here != (part["worker"], part["workers"], part["world_size"], part["block"]):
             raise ValueError(
@@ -223,9 +223,9 @@ class Cursor(SharedCells):
                 "load resume_state(state of the loader) into the dataset instead"
             )
         self._forget_passes()
-        if self._is_dropped or outside.is_pass_dropped():
+        if self._is_dropped or frameworks.is_pass_dropped():
             # The epoch that was over must not take the place of the one that is to come.
-            is_known = self._is_chosen or self._trained is not None or outside.epoch() is not None
+            is_known = self._is_chosen or self._trained is not None or frameworks.epoch() is not None
             self._epoch_after = self._epoch if is_known else None
             self._is_dropped = False
         self._epoch = epoch
@@ -267,7 +267,7 @@ class Cursor(SharedCells):
         with its first sample, because loaders make iterators that they never read."""
         made = self._latest = Pass()
         self._passes.add(made)
-        if place.worker().is_process:
+        if dist.worker().is_process:
             self.begin(made)
         return made
 
@@ -285,7 +285,7 @@ class Cursor(SharedCells):
             self._follow_lightning()
         resume = self._due()
         made.epoch = self._epoch
-        made.is_split = outside.splitter() is not None
+        made.is_split = frameworks.splitter() is not None
         made.block = self._dealt()
         if resume is not None:
             made.base, made.earlier, made.total = resume.at, resume.earlier, resume.total
@@ -303,8 +303,8 @@ class Cursor(SharedCells):
 
     def _load_what_lightning_left(self, made: Pass) -> None:
         """Loads the state that Lightning restored too late for the loader of this pass."""
-        unloaded = outside.unloaded_state(
-            self._name, lambda loader: outside.is_loader_of(loader, self)
+        unloaded = frameworks.unloaded_state(
+            self._name, lambda loader: frameworks.is_loader_of(loader, self)
         )
         if unloaded is not None:
             loader, state = unloaded
@@ -320,7 +320,7 @@ class Cursor(SharedCells):
             ranks: Which rank this is, and how many there are.
         """
         self.begin(made)
-        worker = place.worker()
+        worker = dist.worker()
         rank, world_size = ranks
         mine = order.share(
             total,
@@ -339,22 +339,22 @@ class Cursor(SharedCells):
         different lengths would wait for each other for ever."""
         if self.equal_length != "none":
             return self.equal_length
-        is_training = self._trained is not None or outside.epoch() is not None
+        is_training = self._trained is not None or frameworks.epoch() is not None
         if not is_training:
             known = self._is_in_step
-            is_training = outside.trains_in_step() if known is None else known
+            is_training = frameworks.trains_in_step() if known is None else known
         return "wrap" if is_training else "none"
 
     def _dealt(self) -> int:
         """How many samples in a row one worker delivers: what a framework takes at a time."""
-        found = outside.splitter()
+        found = frameworks.splitter()
         return self.block if found is None or found.block is None else found.block
 
     def _follow_lightning(self) -> None:
         """Takes the epoch that Lightning trains, which it sets in samplers and not in datasets;
         unless somebody chose one."""
-        worker = place.worker()
-        trained = outside.epoch() if worker.tag == -1 or self._trained is None else self._trained
+        worker = dist.worker()
+        trained = frameworks.epoch() if worker.tag == -1 or self._trained is None else self._trained
         if trained is None or self._is_chosen:
             return
         if worker.is_process:
@@ -388,7 +388,7 @@ class Cursor(SharedCells):
         mine = order.count(
             total, rank=rank, world_size=world_size, equal_length=self._equal_now()
         )
-        loader = outside.loader()
+        loader = frameworks.loader()
         if loader is None:
             return mine
         block = self._dealt()
@@ -437,7 +437,7 @@ class Cursor(SharedCells):
 
     def part(self, world_size: int) -> dict[str, int] | None:
         """What this worker process alone knows; None outside of one."""
-        worker = place.worker()
+        worker = dist.worker()
         if not worker.is_process:
             return None
         return {
@@ -479,7 +479,7 @@ class Cursor(SharedCells):
         made = self._latest
         if made is None or not made._begun_by:
             return None
-        is_foreign = place.worker().is_process and made._begun_by != os.getpid()
+        is_foreign = dist.worker().is_process and made._begun_by != os.getpid()
         return None if is_foreign else made
 
     # The shared cells.
@@ -497,19 +497,19 @@ class Cursor(SharedCells):
         cells = self.existing_cells() if resume.load else None
         if cells is not None and cells[_TAKEN_LOAD] == resume.load:
             by = cells[_TAKEN_BY]
-            if not self.is_follower or not place.is_same_loader(place.loader_number(), by):
+            if not self.is_follower or not dist.is_same_loader(dist.loader_number(), by):
                 return None
         return resume
 
     def _take(self, load: int) -> None:
         cells = self.shared_cells()
         if cells[_TAKEN_LOAD] != load:
-            cells[_TAKEN_BY] = place.loader_number()
+            cells[_TAKEN_BY] = dist.loader_number()
             cells[_TAKEN_LOAD] = load
 
     def _publish(self) -> None:
         """Writes what the next pass is for workers that live on, as the training process."""
-        if place.worker().is_process:
+        if dist.worker().is_process:
             return
         self._version += 1
         if (cells := self.existing_cells()) is not None:
@@ -552,13 +552,13 @@ class Cursor(SharedCells):
     def _report(self, made: Pass) -> None:
         """Says to the training process which pass this worker begins, once for each pass."""
         cells = self.shared_cells()
-        number, known = place.loader_number(), cells[_R_NUMBER]
-        if self._begun == 1 and number < known and not place.is_same_loader(number, known):
+        number, known = dist.loader_number(), cells[_R_NUMBER]
+        if self._begun == 1 and number < known and not dist.is_same_loader(number, known):
             # A late worker of a pass that was left: those of the next pass were made after it.
             return
         cells[_R_NUMBER] = number
         cells[_R_EPOCH], cells[_R_BASE] = made.epoch, made.base
-        cells[_R_WORKERS], cells[_R_OFFSET] = place.worker().total, self._offset
+        cells[_R_WORKERS], cells[_R_OFFSET] = dist.worker().total, self._offset
         cells[_R_SPLIT], cells[_R_BLOCK] = made.is_split, made.block
         cells[_R_TOTAL] = made.total
         cells[_R_VERSION] = self._version
@@ -566,7 +566,7 @@ class Cursor(SharedCells):
     def _reported(self, num_samples: int | None) -> _Position | None:
         """What workers began after everything that this training process did; with samples that
         somebody took of the pass, also before the next epoch was chosen."""
-        if place.worker().is_process or (cells := self.existing_cells()) is None:
+        if dist.worker().is_process or (cells := self.existing_cells()) is None:
             return None
         version = cells[_R_VERSION]
         if not cells[_R_WORKERS] or version < self._floor:
@@ -599,12 +599,12 @@ class Cursor(SharedCells):
         self._learn_epoch()
         state = super().__getstate__()
         del state["_passes"]
-        trained = outside.epoch()
+        trained = frameworks.epoch()
         state["_trained"] = self._trained if trained is None else trained
         is_spawned = get_spawning_popen() is not None
-        state["_is_dropped"] = is_spawned and outside.is_pass_dropped()
+        state["_is_dropped"] = is_spawned and frameworks.is_pass_dropped()
         if is_spawned:
-            state["_is_in_step"] = outside.trains_in_step()
+            state["_is_in_step"] = frameworks.trains_in_step()
         # All workers of a pass get the same, whatever those that run already have taken.
         return state if state["_block"] is not None else {**state, **self._values()}
 
@@ -637,7 +637,7 @@ class Resumable:
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned worker has no process group to ask.
-        return {**self.__dict__, "_rank": place.ranks_to_pickle(self._rank)}
+        return {**self.__dict__, "_rank": dist.ranks_to_pickle(self._rank)}
 
     def __copy__(self) -> Self:
         return self._with_cursor(copy.copy(self._cursor))

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 from forebay import Object
-from forebay_torch.fetched import ObjectAhead
+from forebay_torch.prefetched_object import LookaheadObject
 from forebay_torch.source import Answer, ObjectIndex, views
 
 __all__ = ["Group", "fitting", "pairs"]
@@ -62,7 +62,7 @@ class Group:
         if self._alone is None:
             plain = self._index.object(self.rows[0])
             is_ahead = type(plain) is Object and (plain.size or 0) <= AHEAD_BYTES
-            self._alone = ObjectAhead(plain, self._begin_after) if is_ahead else plain
+            self._alone = LookaheadObject(plain, self._begin_after) if is_ahead else plain
         return self._alone
 
     def _begin_after(self) -> None:
@@ -71,7 +71,7 @@ class Group:
             return
         if len(self.after.rows) > 1:
             self.after.begin()
-        elif isinstance(ahead := self.after.alone(), ObjectAhead):
+        elif isinstance(ahead := self.after.alone(), LookaheadObject):
             ahead.begin()
 
     def content(self, number: int) -> Callable[[], memoryview]:

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from forebay import Client, ForebayError, Listing, Object
-from forebay_torch import order, outside, place
-from forebay_torch.awaited import AsyncSamples
+from forebay_torch import order, frameworks, dist
+from forebay_torch.aio import AsyncSamples
 from forebay_torch.config import Config
 from forebay_torch.cursor import Cursor, Pass, Resumable
-from forebay_torch.fetched import FetchedObject
+from forebay_torch.prefetched_object import PrefetchedObject
 from forebay_torch.groups import Group, fitting, pairs
-from forebay_torch.listed import check_data, rows_then
+from forebay_torch.saved_listing import check_data, rows_at_save
 from forebay_torch.map_dataset import SampleFormat, sources_of
 from forebay_torch.order import EqualLength
-from forebay_torch.own_iter import OwnIteration
+from forebay_torch.custom_iter import CustomIteration
 from forebay_torch.policy import LEFT_OUT, Counters, DatasetStats, OnError, Policy
 from forebay_torch.progress import Progress
-from forebay_torch.warm import warming
+from forebay_torch.cluster_prefetch import prefetch_from_cloud
 from forebay_torch.source import (
     Answer,
     ObjectIndex,
@@ -66,7 +66,7 @@ class _Coming(NamedTuple):
     take: Callable[[], Sequence[Answer]] | None = None
 
 
-class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDataset[Any], ABC):
+class BaseIterDataset(CustomIteration, Resumable, AsyncSamples, TorchIterableDataset[Any], ABC):
     """Objects in an order, which a subclass turns into samples in ``__iter__``.
 
     The objects are listed once, when the dataset is made, and not again by any worker. In an epoch
@@ -143,8 +143,8 @@ class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDatase
         self._pinned = snapshot
         self._allow_empty = allow_empty
         self._warm_ahead = warm_ahead
-        self._replication = place.checked_replication(owner, replication)
-        self._rank = place.checked_rank(owner, rank, world_size)
+        self._replication = dist.checked_replication(owner, replication)
+        self._rank = dist.checked_rank(owner, rank, world_size)
         self._cursor = Cursor(owner, seed, batch_size, equal_length)
         self._prints = order.Fingerprint()
         self._config = config or Config()
@@ -199,7 +199,7 @@ class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDatase
 
     def _worker_name(self) -> str:
         """How a line of progress tells this worker from others."""
-        worker = place.worker()
+        worker = dist.worker()
         return "" if worker.tag == -1 else f" (Worker {worker.id})"
 
     @abstractmethod
@@ -216,7 +216,7 @@ class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDatase
         if not self._shard_by_rank:
             return 0, 1
         owner = type(self).__name__
-        return place.replicated(owner, place.ranks(owner, self._rank), self._replication)
+        return dist.replicated(owner, dist.ranks(owner, self._rank), self._replication)
 
     def _view_then(self, state: Mapping[str, Any], data: str) -> Self:
         """The dataset over what it had when a state was saved: itself, or a copy."""
@@ -236,7 +236,7 @@ class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDatase
             found[:] = [self._over(self._following_from(self._index.chosen(rows)))]
             return bool(found[0]._fingerprint() == order_then)
 
-        rows_then(type(self).__name__, self, state["total"], is_listing)
+        rows_at_save(type(self).__name__, self, state["total"], is_listing)
         return found[0]
 
     def _view(self, total: int) -> Self:
@@ -294,12 +294,12 @@ class BaseIterDataset(OwnIteration, Resumable, AsyncSamples, TorchIterableDatase
                 continue
             for number, row in enumerate(rows):
                 made.deliver()
-                yield FetchedObject(index.object(row), group.content(number))
+                yield PrefetchedObject(index.object(row), group.content(number))
 
     def _due_groups(self, made: Pass) -> Iterator[Sequence[int]]:
         """The rows of a pass that are this worker's, by those that are fetched together."""
         mine = self._begin(made)
-        with warming(self._index, mine, self._warm_ahead) as warmer:
+        with prefetch_from_cloud(self._index, mine, self._warm_ahead) as warmer:
             begun = 0
             for rows in self._groups(mine):
                 begun += len(rows)
@@ -442,7 +442,7 @@ class IterableDataset(BaseIterDataset):
             progress.begin(type(self).__name__)
             self._cursor.begin(made)
             view = self._view(made.total)
-            samples = outside.checked(type(self).__name__, view._samples(made))
+            samples = frameworks.checked(type(self).__name__, view._samples(made))
             yield from progress.counted(samples)
 
     def _samples(self, made: Pass) -> Iterator[Any]:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 from torch.utils.data import Dataset
 
 from forebay import Client, ForebayError, Listing, Object
-from forebay_torch import outside
-from forebay_torch.ahead import FetchedAhead, Wait
-from forebay_torch.awaited import AsyncItems
+from forebay_torch import frameworks
+from forebay_torch.prefetcher import Prefetcher, Wait
+from forebay_torch.aio import AsyncItems
 from forebay_torch.config import Config
-from forebay_torch.fetched import FetchedObject
-from forebay_torch.own_items import OwnItems, decides_by_item, fetched
+from forebay_torch.prefetched_object import PrefetchedObject
+from forebay_torch.custom_getitem import CustomGetItem, decides_by_item, fetched
 from forebay_torch.policy import (
     NEVER_SKIPPED,
     Counters,
@@ -48,7 +48,7 @@ __all__ = ["BaseMapDataset", "MapDataset"]
 _MOST_TRIES = 20
 
 
-class BaseMapDataset(OwnItems, AsyncItems, Dataset[Any], ABC):
+class BaseMapDataset(CustomGetItem, AsyncItems, Dataset[Any], ABC):
     """A list of objects that a subclass turns into samples in ``__getitem__``.
 
     The objects are listed once, when the dataset is made; their order is that of the sources, and
@@ -97,7 +97,7 @@ class BaseMapDataset(OwnItems, AsyncItems, Dataset[Any], ABC):
         check_reading(owner, etl_name, snapshot)
         self._config = config or Config()
         self._counters = Counters()
-        self._ahead: tuple[FetchedAhead, ...] = ()
+        self._ahead: tuple[Prefetcher, ...] = ()
         # Whether contents may come as bytes.
         self._as_bytes = False
         chosen = sources if ais_source_list is None else ais_source_list
@@ -122,7 +122,7 @@ class BaseMapDataset(OwnItems, AsyncItems, Dataset[Any], ABC):
         return _ObjectList(self._index)
 
     def __len__(self) -> int:
-        outside.share_random_order()
+        frameworks.share_random_order()
         return len(self._index.listing)
 
     @abstractmethod
@@ -162,19 +162,19 @@ class BaseMapDataset(OwnItems, AsyncItems, Dataset[Any], ABC):
         """What was read in batches so far, over this process and all its workers."""
         return self._counters.total()
 
-    def fetching_ahead(
+    def start_prefetcher(
         self, batches: int, together: int = 1, limit: int | None = None
-    ) -> FetchedAhead:
+    ) -> Prefetcher:
         """What fetches batches of rows before this process asks for them, as ``prefetch_order`` and
         ThreadLoader do; to be closed."""
-        ahead = FetchedAhead(self, batches, together, limit)
+        ahead = Prefetcher(self, batches, together, limit)
         self._ahead = (*self._ahead, ahead)
         return ahead
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_ahead": ()}
 
-    def forget(self, closed: FetchedAhead) -> None:
+    def forget(self, closed: Prefetcher) -> None:
         """What fetched ahead ended."""
         self._ahead = tuple(ahead for ahead in self._ahead if ahead is not closed)
 
@@ -539,4 +539,4 @@ class _ObjectList(Sequence[Object]):
     def _object(self, row: int) -> Object:
         plain = self._index.object(row)
         answer = fetched(self._index, row)
-        return plain if answer is None else FetchedObject(plain, lambda: views([answer])[0])
+        return plain if answer is None else PrefetchedObject(plain, lambda: views([answer])[0])

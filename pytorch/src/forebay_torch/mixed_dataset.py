@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from forebay_torch.awaited import AsyncSamples
-from forebay_torch import order, outside, place
+from forebay_torch.aio import AsyncSamples
+from forebay_torch import order, frameworks, dist
 from forebay_torch.cursor import Cursor, Pass, Resumable
-from forebay_torch.listed import refuse_listed
+from forebay_torch.saved_listing import refuse_listed
 from forebay_torch.order import EqualLength
 
 __all__ = ["MixedDataset"]
@@ -89,7 +89,7 @@ class MixedDataset(Resumable, AsyncSamples, TorchIterableDataset[Any]):
         self._seed = seed
         self._return_stream = return_stream
         self._shard_by_rank = shard_by_rank
-        self._rank = place.checked_rank("MixedDataset", rank, world_size)
+        self._rank = dist.checked_rank("MixedDataset", rank, world_size)
         self._cursor = Cursor("MixedDataset", seed, batch_size, equal_length)
         self._prints = [order.Fingerprint() for _ in datasets]
 
@@ -97,7 +97,7 @@ class MixedDataset(Resumable, AsyncSamples, TorchIterableDataset[Any]):
         return self._cursor.length(self._size, self._ranks())
 
     def __iter__(self) -> Iterator[Any]:
-        return outside.checked("MixedDataset", self._samples(self._cursor.open()))
+        return frameworks.checked("MixedDataset", self._samples(self._cursor.open()))
 
     def _samples(self, made: Pass) -> Iterator[Any]:
         ranks = self._ranks()
@@ -124,7 +124,7 @@ class MixedDataset(Resumable, AsyncSamples, TorchIterableDataset[Any]):
         self._cursor.load(state, self._size, self._ranks()[1], fingerprint)
 
     def _ranks(self) -> tuple[int, int]:
-        return place.ranks("MixedDataset", self._rank) if self._shard_by_rank else (0, 1)
+        return dist.ranks("MixedDataset", self._rank) if self._shard_by_rank else (0, 1)
 
     def _fingerprint(self) -> str:
         known = [

@@ -11,13 +11,13 @@ from typing import Any, Literal
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from forebay import Bucket, ForebayError, InvalidArgument, Listing, Object
-from forebay_torch.awaited import AsyncSamples
-from forebay_torch import outside, place
+from forebay_torch.aio import AsyncSamples
+from forebay_torch import frameworks, dist
 from forebay_torch.cursor import Cursor, Pass, Resumable
-from forebay_torch.listed import refuse_listed
+from forebay_torch.saved_listing import refuse_listed
 from forebay_torch.order import EqualLength, Fingerprint
 from forebay_torch.source import ObjectIndex, Part, shard_snapshot
-from forebay_torch.unpacked import members_of
+from forebay_torch.in_memory_shard import members_of
 
 __all__ = ["DataShard", "MultiShardStream"]
 
@@ -81,7 +81,7 @@ class MultiShardStream(Resumable, AsyncSamples, TorchIterableDataset[tuple[bytes
             raise ValueError(f"MultiShardStream: the streams have {lengths} members; not the same")
         self._length = min(lengths)
         self._shard_by_rank = shard_by_rank
-        self._rank = place.checked_rank("MultiShardStream", rank, world_size)
+        self._rank = dist.checked_rank("MultiShardStream", rank, world_size)
         self._cursor = Cursor("MultiShardStream", 0, batch_size, equal_length)
         self._prints = Fingerprint()
 
@@ -89,7 +89,7 @@ class MultiShardStream(Resumable, AsyncSamples, TorchIterableDataset[tuple[bytes
         return self._cursor.length(self._length, self._ranks())
 
     def __iter__(self) -> Iterator[tuple[bytes, ...]]:
-        return outside.checked("MultiShardStream", self._samples(self._cursor.open()))
+        return frameworks.checked("MultiShardStream", self._samples(self._cursor.open()))
 
     def _samples(self, made: Pass) -> Iterator[tuple[bytes, ...]]:
         mine = self._cursor.share(made, self._length, self._ranks())
@@ -139,7 +139,7 @@ class MultiShardStream(Resumable, AsyncSamples, TorchIterableDataset[tuple[bytes
             )
 
     def _ranks(self) -> tuple[int, int]:
-        return place.ranks("MultiShardStream", self._rank) if self._shard_by_rank else (0, 1)
+        return dist.ranks("MultiShardStream", self._rank) if self._shard_by_rank else (0, 1)
 
 
 class _Stream:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay import AccessDenied, ClusterUnavailable, CorruptAnswer, Timeout, TooManyRequests
-from forebay_torch import place
-from forebay_torch.shared import SharedCells
+from forebay_torch import dist
+from forebay_torch.shared_cells import SharedCells
 
 __all__ = ["Counters", "DatasetStats", "LEFT_OUT", "NEVER_SKIPPED", "OnError", "Policy", "stopped"]
 
@@ -86,7 +86,7 @@ class Counters(SharedCells):
         fetch_s: float = 0.0,
     ) -> None:
         """Counts what this worker did."""
-        start = place.worker().id % _SLOTS * _COLUMNS
+        start = dist.worker().id % _SLOTS * _COLUMNS
         cells = self.shared_cells()
         for cell, more in enumerate((objects, bytes, requests, failed, fetch_s), start):
             if more:

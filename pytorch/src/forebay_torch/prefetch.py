@@ -9,7 +9,7 @@ from torch.utils.data import Sampler
 
 from forebay_torch.map_dataset import BaseMapDataset
 from forebay_torch.shard_sampler import ResumableSampler
-from forebay_torch.warm import Warmer
+from forebay_torch.cluster_prefetch import ClusterPrefetcher
 
 __all__ = ["PrefetchOrder", "prefetch_order"]
 
@@ -30,9 +30,9 @@ class PrefetchOrder(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         order = self._order()
         flat, ends = _flat(order)
-        warmer = Warmer(self._dataset._index, flat, self._ahead)
+        warmer = ClusterPrefetcher(self._dataset._index, flat, self._ahead)
         warmer.reached(0)
-        fetched = self._dataset.fetching_ahead(self._batches) if self._batches else None
+        fetched = self._dataset.start_prefetcher(self._batches) if self._batches else None
         entries: Iterable[Any] = self._sampler if self._is_known else order
         told = iter(fetched.along(order)) if fetched is not None else iter(())
         try:

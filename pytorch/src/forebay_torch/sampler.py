@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import BatchSampler
 
 from forebay import Listing, ObjectEntry
-from forebay_torch import order, outside
+from forebay_torch import order, frameworks
 from forebay_torch.order import EqualLength
 from forebay_torch.shard_sampler import ResumableSampler
 
@@ -180,7 +180,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
     @property
     def batch_size(self) -> Any:  # type: ignore[override]
         """Not there, for batches have different lengths."""
-        if outside.is_called_by_lightning():
+        if frameworks.is_called_by_lightning():
             return _Remade(self)
         raise AttributeError(f"{type(self).__name__} has batches of different lengths")
 
@@ -222,7 +222,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
         return len(self._batches(epoch))
 
     def _entries(self, epoch: int, numbers: Sequence[int]) -> Iterable[list[int]]:
-        found = outside.splitter()
+        found = frameworks.splitter()
         if found is not None and found.is_dispatcher:
             raise ValueError(
                 f"{type(self).__name__}: {found.name} cuts batches of different lengths into equal "
@@ -321,7 +321,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
 
     def _timed(self) -> Iterator[list[int]]:
         """Batches that end when their time is over, too."""
-        if outside.splitter() is not None or self._rank_and_world()[1] > 1:
+        if frameworks.splitter() is not None or self._rank_and_world()[1] > 1:
             raise ValueError("a sampler with a time_slice goes with one rank: its batches differ")
         epoch = self._begin().epoch
         objects, limit = self._source.objects, self._limit

@@ -22,10 +22,10 @@ from forebay import (
     ShardIndex,
     split_member,
 )
-from forebay_torch import outside
+from forebay_torch import frameworks
 from forebay_torch.config import Config
 from forebay_torch.fields import Fields
-from forebay_torch.own_items import OwnItems, decides_by_item, fetched
+from forebay_torch.custom_getitem import CustomGetItem, decides_by_item, fetched
 from forebay_torch.shard_reader import Decode, check_options, decoded
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, parts_of, shard_snapshot
 
@@ -36,7 +36,7 @@ __all__ = ["ShardMapDataset"]
 _Content: TypeAlias = tuple[str, dict[str, Any], str]
 
 
-class ShardMapDataset(OwnItems, Dataset[Any]):
+class ShardMapDataset(CustomGetItem, Dataset[Any]):
     """Samples of shards as ``(key, {extension: bytes})``, each by its number.
 
     The cluster indexes the shards when the dataset is made; after that a sample costs the bytes of
@@ -116,7 +116,7 @@ class ShardMapDataset(OwnItems, Dataset[Any]):
         return self._objects
 
     def __len__(self) -> int:
-        outside.share_random_order()
+        frameworks.share_random_order()
         return len(self._table.ends)
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:

@@ -16,26 +16,26 @@ from forebay import (
     ForebayError,
     ShardStream,
 )
-from forebay_torch import order, outside, place
+from forebay_torch import order, frameworks, dist
 from forebay_torch.config import Config
 from forebay_torch.cursor import Pass
 from forebay_torch.fields import Fields
 from forebay_torch.iter_dataset import BaseIterDataset
-from forebay_torch.listed import check_data
+from forebay_torch.saved_listing import check_data
 from forebay_torch.policy import NEVER_SKIPPED, stopped
 from forebay_torch.progress import Progress
 from forebay_torch.resume import read_state
-from forebay_torch.shard_place import ShardPlace, Shards
+from forebay_torch.shard_position import ShardPosition, Shards
 from forebay_torch.shard_plan import Item, batches_of_ranks, deal, equal_shares, shuffled
 from forebay_torch.source import ObjectIndex, PrefixMap, Sources, check_kind, shard_snapshot
-from forebay_torch.unpacked import UnpackedShard
-from forebay_torch.warm import warming
+from forebay_torch.in_memory_shard import InMemoryShard
+from forebay_torch.cluster_prefetch import prefetch_from_cloud
 
 __all__ = ["ShardReader", "Decode", "OnError"]
 
 Decode = Mapping[str, Callable[[Any], Any]] | Callable[[str, Fields], Any]
 Splitter = Callable[[Iterable[str]], Iterable[str]]
-Opened = ShardStream | UnpackedShard
+Opened = ShardStream | InMemoryShard
 OnError = Literal["raise", "skip"] | Callable[[str, Exception], Any]
 
 # Indexes that are in memory at once while samples are counted.
@@ -188,7 +188,7 @@ class ShardReader(BaseIterDataset):
         self._is_in_step: bool | None = None
         # Samples of each shard, -1 where not known yet.
         self._counts = array("q", [-1]) * len(self.objects)
-        self._place = ShardPlace(type(self).__name__)
+        self._place = ShardPosition(type(self).__name__)
         ranks = self._rank_and_world()[1]
         is_short = 0 < len(self.objects) < ranks
         if is_short and equal_length == "drop":
@@ -218,13 +218,13 @@ class ShardReader(BaseIterDataset):
             self._count([row for row, count in enumerate(self._counts) if count < 0])
             rank, shards = self._rank_and_world()[0], self._shards()
             items = [Item(row) for row in shards.order(self._cursor.epoch)]
-            loader = outside.loader()
+            loader = frameworks.loader()
             shares = self._shares(items, loader.workers if loader else None)[rank]
             return loader.length(shares, sum(shares)) if loader else sum(shares)
         rows = self._rank_rows()
         self._count([row for row in rows if self._counts[row] < 0])
         total = sum(self._counts[row] for row in rows)
-        loader = outside.loader()
+        loader = frameworks.loader()
         if loader is None:
             return total
         shards = self._shards()
@@ -241,14 +241,14 @@ class ShardReader(BaseIterDataset):
         )
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        found = outside.splitter()
-        if found is not None and found.is_dispatcher and place.worker().total > 1:
+        found = frameworks.splitter()
+        if found is not None and found.is_dispatcher and dist.worker().total > 1:
             raise ValueError(
                 f"{type(self).__name__}: workers that read whole shards end with batches that are "
                 f"not full, of which {found.name} loses samples; set num_workers to 0 or 1, or "
                 "dispatch_batches=False"
             )
-        return outside.checked(type(self).__name__, self._of_pass())
+        return frameworks.checked(type(self).__name__, self._of_pass())
 
     def _of_pass(self) -> Iterator[tuple[str, Any]]:
         """The samples of this worker in a new pass."""
@@ -263,16 +263,16 @@ class ShardReader(BaseIterDataset):
     def _check_steps(self, made: Pass) -> None:
         """Refuses a pass in which a model would wait for ever for a rank that has fewer batches."""
         shards = self._shards()
-        if not self._checks_steps or shards.world_size == 1 or place.worker().id != 0:
+        if not self._checks_steps or shards.world_size == 1 or dist.worker().id != 0:
             return
-        if not (outside.trains_in_step() if self._is_in_step is None else self._is_in_step):
+        if not (frameworks.trains_in_step() if self._is_in_step is None else self._is_in_step):
             return
         items = self._place.items(made, shards)
         rows = [item.row for item in items]
         self._count([row for row in rows if self._counts[row] < 0])
-        size, drop_last = outside.requests_of_loader() or (made.block, False)
+        size, drop_last = frameworks.requests_of_loader() or (made.block, False)
         batches = batches_of_ranks(
-            items, shards.world_size, place.worker().total, size, drop_last, self._count_of
+            items, shards.world_size, dist.worker().total, size, drop_last, self._count_of
         )
         if len(set(batches)) > 1:
             raise ValueError(
@@ -299,7 +299,7 @@ class ShardReader(BaseIterDataset):
         end = None
         if self._equal_length != "none":
             every = [Item(row) for row in self._shards().order(made.epoch)]
-            rank, worker = self._rank_and_world()[0], place.worker()
+            rank, worker = self._rank_and_world()[0], dist.worker()
             share = self._shares(every)[rank][worker.id]
             if self._equal_length == "wrap" and share:
                 samples = chain(samples, self._again(made, every, rank))
@@ -310,7 +310,7 @@ class ShardReader(BaseIterDataset):
 
     def _shares(self, items: Sequence[Item], workers: int | None = None) -> list[list[int]]:
         """How many samples each worker of each rank delivers in a whole pass."""
-        world_size, workers = self._rank_and_world()[1], workers or place.worker().total
+        world_size, workers = self._rank_and_world()[1], workers or dist.worker().total
         block = self._cursor.block
         return equal_shares(items, world_size, workers, block, self._count_of, self._equal_length)
 
@@ -318,7 +318,7 @@ class ShardReader(BaseIterDataset):
         self, made: Pass, every: Sequence[Item], rank: int
     ) -> Iterator[tuple[str, Any]]:
         """The samples of this worker from the beginning again and again; all, where it has none."""
-        world_size, worker = self._rank_and_world()[1], place.worker()
+        world_size, worker = self._rank_and_world()[1], dist.worker()
         mine = deal(every, rank, world_size, worker.id, worker.total)
         if not any(self._count_of(item.row) for item in mine):
             mine = list(every)
@@ -336,14 +336,14 @@ class ShardReader(BaseIterDataset):
             TypeError: The reader is ``resampled``, or has splitters of its own; or it has an
                 ``equal_length`` and the loader is no StatefulDataLoader with workers.
         """
-        if self._equal_length != "none" and not place.worker().is_process:
+        if self._equal_length != "none" and not dist.worker().is_process:
             raise TypeError(
                 "a ShardReader with an equal_length has a state only in the workers of a "
                 "StatefulDataLoader"
             )
         if self._has_splitters:
             raise TypeError("a ShardReader with splitters of its own has no state")
-        if self._resampled and not place.worker().is_process:
+        if self._resampled and not dist.worker().is_process:
             raise TypeError("a resampled ShardReader has no end, so no place in it")
         view = self._view(self._cursor.position(num_samples).total)
         total, fingerprint = len(view.objects), view._fingerprint()
@@ -379,14 +379,14 @@ class ShardReader(BaseIterDataset):
     def thread_view(self, made: Pass) -> Self:
         twin = super().thread_view(made)
         if self._checks_steps and self._is_in_step is None and self._rank_and_world()[1] > 1:
-            twin._is_in_step = outside.trains_in_step()
+            twin._is_in_step = frameworks.trains_in_step()
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         if get_spawning_popen() is not None and self._checks_steps:
             # A spawned worker has no model.
-            state["_is_in_step"] = outside.trains_in_step()
+            state["_is_in_step"] = frameworks.trains_in_step()
         return state
 
     def _following_from(self, index: ObjectIndex) -> dict[str, Any]:
@@ -442,7 +442,7 @@ class ShardReader(BaseIterDataset):
     def _split(self, made: Pass) -> list[Item]:
         """The shards of this worker of this rank, as the splitters say."""
         rank, world_size = self._rank_and_world()
-        worker = place.worker()
+        worker = dist.worker()
         rows = self._rows(range(len(self.objects)), made.epoch)
         by_uri = {self._index.object(row).uri: row for row in rows}
         uris: Iterable[str] = by_uri
@@ -485,7 +485,7 @@ class ShardReader(BaseIterDataset):
             self._seed,
             epoch,
             self._rank_and_world()[0] if rank is None else rank,
-            place.worker().id if worker is None else worker,
+            dist.worker().id if worker is None else worker,
         )
         return random.Random(repr((*key, stage) if stage else key))
 
@@ -511,7 +511,7 @@ class ShardReader(BaseIterDataset):
         """The shards one by one, each opened when the one before it is begun."""
         waiting: tuple[Item, Opened] | None = None
         due = [item.row for item in items] if isinstance(items, list) else []
-        with warming(self._index, due, self._warm_ahead) as warmer:
+        with prefetch_from_cloud(self._index, due, self._warm_ahead) as warmer:
             for number, item in enumerate(items, 1):
                 warmer.reached(number)
                 opened = self._open(item.row)
@@ -526,7 +526,7 @@ class ShardReader(BaseIterDataset):
         shard = self._index.object(row)
         if self._etl_name:
             load = partial(_only, self._index, row)
-            return UnpackedShard(shard.uri, load, self._keys, self._lowercase)
+            return InMemoryShard(shard.uri, load, self._keys, self._lowercase)
         return shard.samples(
             keys=self._keys, lowercase=self._lowercase, read_ahead=self._read_ahead
         )

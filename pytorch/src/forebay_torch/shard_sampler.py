@@ -12,8 +12,8 @@ from torch.utils.data import Sampler
 from torch.utils.data.distributed import DistributedSampler
 
 from forebay import Listing
-from forebay_torch import order, outside, place
-from forebay_torch.listed import ListedSource, check_data, rows_then
+from forebay_torch import order, frameworks, dist
+from forebay_torch.saved_listing import SavedListing, check_data, rows_at_save
 from forebay_torch.order import EqualLength, Fingerprint
 from forebay_torch.resume import make_state, read_state, resume_state
 
@@ -31,7 +31,7 @@ class _Given:
         # Over what the sampler gives the entries: itself, or a copy over what was listed once.
         self.view = view
         # Whether a framework shares the entries among ranks.
-        self.is_split = outside.splitter() is not None
+        self.is_split = frameworks.splitter() is not None
         self.epoch = epoch
         self.base = base
         self.given = 0
@@ -58,9 +58,9 @@ class ResumableSampler(Sampler[T], ABC):
     ) -> None:
         owner = type(self).__name__
         self._source = source
-        self._replication = place.checked_replication(owner, replication)
+        self._replication = dist.checked_replication(owner, replication)
         order.check_equal_length(owner, equal_length)
-        self._rank = place.checked_rank(owner, rank, world_size)
+        self._rank = dist.checked_rank(owner, rank, world_size)
         self._equal: EqualLength = equal_length
         self._shuffle = shuffle
         self._seed = seed
@@ -102,13 +102,13 @@ class ResumableSampler(Sampler[T], ABC):
 
     def _begin(self) -> _Given:
         """Begins the next pass. One that its loader drops is begun a second time."""
-        unloaded = outside.unloaded_state(
-            type(self).__name__, lambda loader: outside.is_loader_of(loader, self)
+        unloaded = frameworks.unloaded_state(
+            type(self).__name__, lambda loader: frameworks.is_loader_of(loader, self)
         )
         if unloaded is not None:
             self.load_state_dict(resume_state(unloaded[1]))
         self._epoch, start = self._coming()
-        if outside.is_pass_dropped():
+        if frameworks.is_pass_dropped():
             self._next = (self._epoch, start)
             return self._given(start)
         made = self._given(start)
@@ -146,7 +146,7 @@ class ResumableSampler(Sampler[T], ABC):
 
     def _equal_now(self) -> EqualLength:
         """How ranks become equally long: no entry comes twice where Lightning predicts."""
-        return "none" if outside.is_predicting() else self._equal
+        return "none" if frameworks.is_predicting() else self._equal
 
     def _state(self, given: int | None) -> dict[str, Any]:
         """The state after so many entries of the pass under way."""
@@ -216,7 +216,7 @@ class ResumableSampler(Sampler[T], ABC):
         self._listed = None if view is self else view
         self._over = None
         # Ranks and loaders may leave out the last entries of an epoch.
-        is_over = total <= consumed or outside.is_loading_finished_pass()
+        is_over = total <= consumed or frameworks.is_loading_finished_pass()
         if total > 0 and consumed > 0 and is_over:
             self._over, self._epoch, consumed = self._epoch, self._epoch + 1, 0
             self._listed = None
@@ -234,10 +234,10 @@ class ResumableSampler(Sampler[T], ABC):
         def view(rows: Sequence[int]) -> ResumableSampler[T]:
             made = copy.copy(self)
             made._prints, made._latest, made._listed = Fingerprint(), None, None
-            made._read(ListedSource(source, rows))
+            made._read(SavedListing(source, rows))
             return made
 
-        return view(rows_then(owner, source, count, lambda r: view(r)._fingerprint() == order_then))
+        return view(rows_at_save(owner, source, count, lambda r: view(r)._fingerprint() == order_then))
 
     def _objects_in(self, state: Mapping[str, Any]) -> int:
         """How many objects a state is of."""
@@ -260,7 +260,7 @@ class ResumableSampler(Sampler[T], ABC):
 
     def _rank_and_world(self) -> tuple[int, int]:
         owner = type(self).__name__
-        return place.replicated(owner, place.ranks(owner, self._rank), self._replication)
+        return dist.replicated(owner, dist.ranks(owner, self._rank), self._replication)
 
     def order_ahead(self) -> list[T]:
         """What the next pass, or the one under way, gives from its beginning on; nothing moves."""
@@ -281,7 +281,7 @@ class ResumableSampler(Sampler[T], ABC):
 
 
 def _is_listed(source: Any) -> bool:
-    return isinstance(source, ListedSource)
+    return isinstance(source, SavedListing)
 
 
 def _places(rows: Sequence[int], entry: Any) -> Any:

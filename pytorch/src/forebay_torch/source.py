@@ -24,9 +24,9 @@ from forebay import (
     TooManyRequests,
     archive_format,
 )
-from forebay.each import check_etl, get_pinned, get_transformed, list_pinned
+from forebay.single_reads import check_etl, get_pinned, get_transformed, list_pinned
 from forebay_torch.config import Config
-from forebay_torch.fetched import FetchedObject
+from forebay_torch.prefetched_object import PrefetchedObject
 
 __all__ = [
     "Answer",
@@ -114,7 +114,7 @@ class ObjectIndex:
         plain = Object(self.bucket(index), name, size)
         if not self.is_special:
             return plain
-        return FetchedObject(plain, lambda: self.get_many([index])[0], self.etl_name == "")
+        return PrefetchedObject(plain, lambda: self.get_many([index])[0], self.etl_name == "")
 
     @property
     def is_special(self) -> bool:

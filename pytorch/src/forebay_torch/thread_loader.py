@@ -15,13 +15,13 @@ from torch.utils.data.datapipes.datapipe import IterDataPipe
 from torch.utils.data.graph_settings import apply_sharding
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
-from forebay_torch import outside, place
-from forebay_torch.ahead import FetchedAhead
-from forebay_torch.awaited import AsyncSamples
+from forebay_torch import frameworks, dist
+from forebay_torch.prefetcher import Prefetcher
+from forebay_torch.aio import AsyncSamples
 from forebay_torch.batch_memory import BatchMemory
 from forebay_torch.cursor import Cursor, Pass
 from forebay_torch.shard_sampler import DistributedShardSampler
-from forebay_torch.thread_pass import Made, ThreadPass
+from forebay_torch.thread_epoch import Made, ThreadEpoch
 
 __all__ = ["LoaderStats", "ThreadLoader"]
 
@@ -155,7 +155,7 @@ class ThreadLoader(AsyncSamples):
                 dataset, shuffle=shuffle, seed=seed, **({} if shard_by_rank else _ALONE)
             )
             self._batches = BatchSampler(self._counter, batch_size, drop_last)
-        self._pass: ThreadPass | None = None
+        self._pass: ThreadEpoch | None = None
         # What the loop has taken of it.
         self._taken: _Taken | None = None
         # Batches and samples that loops have taken in all.
@@ -165,7 +165,7 @@ class ThreadLoader(AsyncSamples):
 
     def __iter__(self) -> Iterator[Any]:
         # With the first batch that is taken: an iterator that nobody reads begins no pass.
-        unloaded = outside.unloaded_state(type(self).__name__, lambda loader: loader is self)
+        unloaded = frameworks.unloaded_state(type(self).__name__, lambda loader: loader is self)
         if unloaded is not None:
             self.load_state_dict(unloaded[1])
         taken = self._taken = _Taken(self)
@@ -261,7 +261,7 @@ class ThreadLoader(AsyncSamples):
         batches, samples = self._all
         return LoaderStats(batches, samples, self._wait_s, self._compute_s)
 
-    def _start(self, view: Any, made: Pass | None) -> ThreadPass:
+    def _start(self, view: Any, made: Pass | None) -> ThreadEpoch:
         """Starts the threads of a pass.
 
         Args:
@@ -270,28 +270,28 @@ class ThreadLoader(AsyncSamples):
         """
         if not self._is_iterable:
             ahead = self._ahead()
-            return ThreadPass(
+            return ThreadEpoch(
                 self._threads, self._prefetch, self._ordered, jobs=self._jobs(ahead), ahead=ahead
             )
         if isinstance(self.dataset, IterDataPipe):
-            rank, world_size = place.group_rank() or (0, 1)
+            rank, world_size = dist.group_rank() or (0, 1)
             apply_sharding(self.dataset, world_size, rank)
         if made is None or self._threads == 0:
             own = [self._grouped(view)]
         else:
             own = [self._grouped(view.thread_view(made)) for _ in range(self._threads)]
-        return ThreadPass(self._threads, self._prefetch, self._ordered, own=own)
+        return ThreadEpoch(self._threads, self._prefetch, self._ordered, own=own)
 
-    def _ahead(self) -> FetchedAhead | None:
+    def _ahead(self) -> Prefetcher | None:
         """What has the next batches of a map-style dataset come from the cluster meanwhile, where that
         can be had: without a thread that waits for them, and so also where there is none."""
-        begin = getattr(self.dataset, "fetching_ahead", None)
+        begin = getattr(self.dataset, "start_prefetcher", None)
         if begin is None:
             return None
-        ahead: FetchedAhead = begin(self._threads + self._prefetch, _TOGETHER, _AHEAD_BYTES)
+        ahead: Prefetcher = begin(self._threads + self._prefetch, _TOGETHER, _AHEAD_BYTES)
         return ahead
 
-    def _jobs(self, ahead: FetchedAhead | None) -> Iterator[Callable[[], Made]]:
+    def _jobs(self, ahead: Prefetcher | None) -> Iterator[Callable[[], Made]]:
         """Makes each batch of a map-style dataset."""
         # A thread asks for the second when it has the first; without one nobody does meanwhile.
         beside = 0 if self._threads else 1

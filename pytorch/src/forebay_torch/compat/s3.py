@@ -26,11 +26,11 @@ from forebay import (
     Retry,
     Writer,
 )
-from forebay_torch import outside, place
+from forebay_torch import frameworks, dist
 from forebay_torch.checkpoint.checkpoint import Checkpoint
 from forebay_torch.iter_dataset import BaseIterDataset
 from forebay_torch.map_dataset import BaseMapDataset
-from forebay_torch.own_items import decides_by_item
+from forebay_torch.custom_getitem import decides_by_item
 from forebay_torch.policy import stopped
 
 __all__ = [
@@ -359,7 +359,7 @@ class S3MapDataset(_Lazy, Dataset[Any]):
     first ``len()`` or sample."""
 
     def __len__(self) -> int:
-        outside.share_random_order()
+        frameworks.share_random_order()
         return len(self._inner())
 
     def __getitem__(self, i: int) -> Any:
@@ -398,7 +398,7 @@ class S3IterableDataset(_Lazy, TorchIterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned worker has no process group to ask.
-        return {**self.__dict__, "_rank": self._rank or place.group_rank()}
+        return {**self.__dict__, "_rank": self._rank or dist.group_rank()}
 
     def _inner(self) -> _StreamOfReaders:
         if self._listed is None:

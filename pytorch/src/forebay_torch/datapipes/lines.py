@@ -13,7 +13,7 @@ from torch.utils.data.datapipes.datapipe import (
     _IterDataPipeSerializationWrapper,
 )
 
-from forebay_torch import place
+from forebay_torch import dist
 from forebay_torch.datapipes.files import register
 from forebay_torch.datapipes.sharing import dealt, ranks_of_lines
 
@@ -199,7 +199,7 @@ def _iterate(self: LineReader) -> Iterator[Any]:
 
 
 def _worker() -> list[int]:
-    worker = place.worker()
+    worker = dist.worker()
     return [worker.id, worker.total]
 
 

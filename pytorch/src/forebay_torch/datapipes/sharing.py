@@ -11,7 +11,7 @@ from torch.utils.data import graph_settings
 from torch.utils.data.datapipes.datapipe import IterDataPipe
 from torch.utils.data.graph import traverse_dps
 
-from forebay_torch import outside, place
+from forebay_torch import frameworks, dist
 
 __all__ = ["Shared", "dealt", "ranks_in_step", "ranks_of_lines"]
 
@@ -65,14 +65,14 @@ class Shared:
         ranks = ranks_in_step() if total > 1 else None
         if ranks is None:
             return islice(items, number, None, total)
-        worker = place.worker()
+        worker = dist.worker()
         mine = islice(items, worker.id, None, worker.total)
         if self._leaves_ranks_to_lines:
             return mine
         return chain.from_iterable(dealt(([item] for item in mine), *ranks))
 
     def _share(self) -> tuple[int, int]:
-        found, worker = outside.splitter(), place.worker()
+        found, worker = frameworks.splitter(), dist.worker()
         if self._is_shared_elsewhere:
             if found is not None and found.is_dispatcher and not _is_ours(self.source_datapipe):
                 raise RuntimeError(
@@ -91,17 +91,17 @@ class Shared:
         if not worker.is_process:
             return 1, 0
         # A dataset around the pipe kept the loader from it.
-        rank, world_size = place.group_rank() or (0, 1)
+        rank, world_size = dist.group_rank() or (0, 1)
         return world_size * worker.total, worker.id * world_size + rank
 
 
 def ranks_in_step() -> tuple[int, int] | None:
     """This rank and how many there are, if they train a model that waits for all of them in every step:
     each must get equally many items then. Else None, also where a framework shares the items."""
-    ranks = place.group_rank()
-    if ranks is None or ranks[1] == 1 or outside.splitter() is not None:
+    ranks = dist.group_rank()
+    if ranks is None or ranks[1] == 1 or frameworks.splitter() is not None:
         return None
-    return ranks if outside.epoch() is not None or outside.trains_in_step() else None
+    return ranks if frameworks.epoch() is not None or frameworks.trains_in_step() else None
 
 
 def ranks_of_lines(source: Any) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from forebay_torch import place
+from forebay_torch import dist
 from forebay_torch.cursor import MAX_RESUMES, Cursor, Pass
 from forebay_torch.resume import make_state
 from forebay_torch.shard_plan import (
@@ -20,7 +20,7 @@ from forebay_torch.shard_plan import (
 )
 from forebay_torch.shard_plan import Pass as StreamPass
 
-__all__ = ["ShardPlace", "Shards"]
+__all__ = ["ShardPosition", "Shards"]
 
 class Shards(NamedTuple):
     """What the place needs to know of a reader.
@@ -41,7 +41,7 @@ class Shards(NamedTuple):
     generator: Callable[[int, int, int, int], random.Random]
 
 
-class ShardPlace:
+class ShardPosition:
     """The passes of an epoch before the one under way; with a Cursor, the place in it.
 
     What a loader has delivered of streams is no single number. But it follows from four for each pass,
@@ -54,7 +54,7 @@ class ShardPlace:
     def begin(self, cursor: Cursor, made: Pass, shards: Shards) -> tuple[int, list[Item]]:
         """Begins a pass: how many samples this worker passes over first, and its shards."""
         cursor.begin(made)
-        worker = place.worker()
+        worker = dist.worker()
         items = self.items(made, shards)
         mine = deal(items, shards.rank, shards.world_size, worker.id, worker.total)
         if made.skip and shards.buffer < 2:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from forebay_torch.map_dataset import BaseMapDataset
 
-__all__ = ["FetchedAhead", "Wait"]
+__all__ = ["Prefetcher", "Wait"]
 
 Wait: TypeAlias = Callable[[], Sequence[Any]]
 """Waits for the contents that were asked for."""
@@ -30,7 +30,7 @@ _TOGETHER = 512
 _TOGETHER_BYTES = 1 << 20
 
 
-class FetchedAhead:
+class Prefetcher:
     """Batches of a dataset on their way; whoever asks for one of them gets what came.
 
     At most ``most`` are in memory or under way, beside the one that is due: one that nobody takes
@@ -63,11 +63,11 @@ class FetchedAhead:
         self._batches: OrderedDict[tuple[int, ...], Callable[[], Named]] = OrderedDict()
 
     @property
-    def is_first_coming(self) -> bool:
+    def is_first_pending(self) -> bool:
         """Whether the first batch, a large one, is on its way: what is asked for now delays it."""
         return self._is_large and self._came == 0
 
-    def when_first_came(self, call: Callable[[], None]) -> None:
+    def on_first_taken(self, call: Callable[[], None]) -> None:
         """Has this called when somebody took the first batch out."""
         self._first_came = call
 

@@ -10,11 +10,11 @@ import weakref
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from forebay_torch import place
-from forebay_torch.ahead import FetchedAhead
+from forebay_torch import dist
+from forebay_torch.prefetcher import Prefetcher
 from forebay_torch.policy import stopped
 
-__all__ = ["Made", "ThreadPass"]
+__all__ = ["Made", "ThreadEpoch"]
 
 # A batch, and how many samples are in it.
 Made = tuple[Any, int]
@@ -23,7 +23,7 @@ _EXIT_S = 5.0
 _tags = itertools.count(1)
 
 
-class ThreadPass:
+class ThreadEpoch:
     """One pass over a loader: its threads, and what they have made.
 
     Batches are numbered. Threads that share ``jobs`` number them as they take them; of ``own``
@@ -39,7 +39,7 @@ class ThreadPass:
         *,
         jobs: Iterator[Callable[[], Made]] | None = None,
         own: list[Iterator[Made]] | None = None,
-        ahead: FetchedAhead | None = None,
+        ahead: Prefetcher | None = None,
     ) -> None:
         # What jobs read from. It outlives the last job that is taken: others may be under way.
         self._ahead = ahead
@@ -59,13 +59,13 @@ class ThreadPass:
         self._ended = [False] * max(1, len(self._own))
         self._closed = False
         if ahead is not None and threads > 1:
-            ahead.when_first_came(self._wake)
+            ahead.on_first_taken(self._wake)
         self._threads: list[threading.Thread] = []
         if threads:
             tag = -1 - next(_tags)
             count = len(self._own) or threads
             for number in range(count):
-                worker = place.Worker(number, count, tag, False)
+                worker = dist.Worker(number, count, tag, False)
                 thread = threading.Thread(
                     target=self._run, args=(worker,), name=f"forebay-loader-{number}", daemon=True
                 )
@@ -132,8 +132,8 @@ class ThreadPass:
             return all(self._ended) and not self._made
         return self._ended[0] and self._taken == self._asked
 
-    def _run(self, worker: place.Worker) -> None:
-        with place.as_worker(worker):
+    def _run(self, worker: dist.Worker) -> None:
+        with dist.as_worker(worker):
             if self._own:
                 self._run_own(worker.id)
             else:
@@ -171,7 +171,7 @@ class ThreadPass:
     def _is_full(self) -> bool:
         """Whether as many batches as may be are made or in the making."""
         # The first batch, which the loop waits for, is not kept waiting by those behind it.
-        is_first = self._ahead is not None and self._ahead.is_first_coming
+        is_first = self._ahead is not None and self._ahead.is_first_pending
         alone = is_first and self._taken == 0 and not self._made
         return self._asked - self._taken >= (1 if alone else self._room)
 
@@ -221,7 +221,7 @@ def _made_by(job: Callable[[], Made]) -> Made:
 
 
 # A pass that was closed stays in it as long as a thread of it runs, which refers to it.
-_live: weakref.WeakSet[ThreadPass] = weakref.WeakSet()
+_live: weakref.WeakSet[ThreadEpoch] = weakref.WeakSet()
 
 
 @atexit.register

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import torch
 
-from forebay_torch import place
+from forebay_torch import dist
 
 __all__ = ["SharedCells"]
 
@@ -91,7 +91,7 @@ class SharedCells:
         """
         if self._owner_pid == os.getpid():
             return False
-        if self._block is not None and place.is_worker_of(self._owner_pid):
+        if self._block is not None and dist.is_worker_of(self._owner_pid):
             return True
         self._owner_pid = os.getpid()
         self._block = self._view = None

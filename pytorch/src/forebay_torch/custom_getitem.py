@@ -13,13 +13,13 @@ from typing import Any
 
 from forebay_torch.policy import stopped
 
-__all__ = ["OwnItems", "decides_by_item", "fetched"]
+__all__ = ["CustomGetItem", "decides_by_item", "fetched"]
 
-# The batch that a thread is working on, as a _FetchedBatch.
+# The batch that a thread is working on, as a CachedBatch.
 _thread = threading.local()
 
 
-class _FetchedBatch:
+class CachedBatch:
     """What was fetched of the rows of a batch; ``data`` is what the rows are numbers in."""
 
     __slots__ = ("data", "answers", "is_used")
@@ -32,7 +32,7 @@ class _FetchedBatch:
 
 def fetched(data: object, row: int) -> Any | None:
     """What was fetched of this row for the batch that this thread is working on, if anything was."""
-    batch: _FetchedBatch | None = getattr(_thread, "batch", None)
+    batch: CachedBatch | None = getattr(_thread, "batch", None)
     if batch is None or batch.data is not data or row not in batch.answers:
         return None
     batch.is_used = True
@@ -50,7 +50,7 @@ def decides_by_item(kind: type, base: type) -> bool:
     return False
 
 
-class OwnItems:
+class CustomGetItem:
     """The part of a map-style dataset that makes batches of ``self[index]``."""
 
     # Whether __getitem__ reads the row at its index: if it does not, nothing is fetched for it ahead.
@@ -77,7 +77,7 @@ class OwnItems:
         """
         rows = self.rows_to_fetch(indices)
         answers = self._answers(rows) if rows else {}
-        batch = _FetchedBatch(self._data(), answers)
+        batch = CachedBatch(self._data(), answers)
         outer = getattr(_thread, "batch", None)
         _thread.batch = batch
         try:

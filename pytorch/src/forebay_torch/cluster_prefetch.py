@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from forebay import Bucket, ForebayError
 from forebay_torch.source import ObjectIndex
 
-__all__ = ["Warmer", "warming"]
+__all__ = ["ClusterPrefetcher", "prefetch_from_cloud"]
 
 # Most bytes that are told to the cluster before any of them is due.
 _AHEAD_BYTES = 1 << 30
@@ -19,7 +19,7 @@ _AHEAD_BYTES = 1 << 30
 _PARTS = 4
 
 
-class Warmer:
+class ClusterPrefetcher:
     """Keeps the cluster a window ahead of a reader, by prefetch jobs on lists of names.
 
     It is advice: nothing waits for it and nothing that it meets changes what is read. A thread of its
@@ -103,9 +103,9 @@ class Warmer:
 
 
 @contextmanager
-def warming(index: ObjectIndex, rows: Sequence[int], ahead: int) -> Iterator[Warmer]:
+def prefetch_from_cloud(index: ObjectIndex, rows: Sequence[int], ahead: int) -> Iterator[ClusterPrefetcher]:
     """A warmer for the time of a pass."""
-    warmer = Warmer(index, rows, ahead)
+    warmer = ClusterPrefetcher(index, rows, ahead)
     warmer.reached(0)
     try:
         yield warmer

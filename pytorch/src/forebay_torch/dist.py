@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.data import get_worker_info
 
-from forebay_torch import outside
+from forebay_torch import frameworks
 
 __all__ = [
     "Worker",
@@ -114,7 +114,7 @@ def ranks(owner: str, given: tuple[int, int] | None) -> tuple[int, int]:
     Raises:
         ValueError: A user gave them, and a framework shares the samples among ranks as well.
     """
-    splitter = outside.splitter()
+    splitter = frameworks.splitter()
     if splitter is None:
         return given or group_rank() or (0, 1)
     if given is not None and given[1] > 1:
@@ -127,7 +127,7 @@ def ranks(owner: str, given: tuple[int, int] | None) -> tuple[int, int]:
 
 def ranks_to_pickle(given: tuple[int, int] | None) -> tuple[int, int] | None:
     """Rank and size for a copy that goes to a spawned worker, which has no process group."""
-    return given or ((0, 1) if outside.splitter() else group_rank())
+    return given or ((0, 1) if frameworks.splitter() else group_rank())
 
 
 def checked_rank(owner: str, rank: int | None, world_size: int | None) -> tuple[int, int] | None:

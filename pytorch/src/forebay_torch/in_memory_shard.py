@@ -10,7 +10,7 @@ from typing import Literal
 
 from forebay import InvalidArgument, member_text, split_member
 
-__all__ = ["UnpackedShard", "members_of"]
+__all__ = ["InMemoryShard", "members_of"]
 
 
 def members_of(uri: str, content: memoryview) -> Iterator[tuple[str, bytes]]:
@@ -44,7 +44,7 @@ def _raw(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
 
 
-class UnpackedShard(Iterator[tuple[str, dict[str, bytes]]]):
+class InMemoryShard(Iterator[tuple[str, dict[str, bytes]]]):
     """The samples of an archive that is read as a whole when its first sample is asked for.
 
     Attributes:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from forebay_torch import place
+from forebay_torch import dist
 
-__all__ = ["OwnIteration"]
+__all__ = ["CustomIteration"]
 
 _VERSION = 1
 
@@ -29,7 +29,7 @@ class _Delivered:
         self.samples = samples
 
 
-class OwnIteration:
+class CustomIteration:
     """The part of an iterable dataset that counts what an ``__iter__`` of a subclass delivers."""
 
     # How many samples the next pass drops, and the count of the latest one.
@@ -135,7 +135,7 @@ def _load_state_dict(self: Any, state: Mapping[str, Any]) -> None:
 
 def _is_delivered_here(dataset: Any) -> bool:
     """Whether this process, rather than workers of it, delivers the samples."""
-    if place.worker().is_process:
+    if dist.worker().is_process:
         return True
     try:
         dataset._cursor.counted(None)
@@ -146,5 +146,5 @@ def _is_delivered_here(dataset: Any) -> bool:
 
 def _shape(dataset: Any) -> list[int]:
     """Which worker of how many this is, and which rank; and whether it is a process of its own."""
-    worker = place.worker()
+    worker = dist.worker()
     return [worker.id, worker.total, *dataset._rank_and_world(), int(worker.is_process)]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from forebay import ArchiveConfig, Object, Reader
 from forebay.pending import PendingObject
 
-__all__ = ["FetchedObject", "ObjectAhead"]
+__all__ = ["PrefetchedObject", "LookaheadObject"]
 
 
-class FetchedObject(Object):
+class PrefetchedObject(Object):
     """An object like any other, but that reading it whole costs no request of its own."""
 
     __slots__ = ("_content", "_as_stored")
@@ -50,7 +50,7 @@ class FetchedObject(Object):
         return Reader(self._content)
 
 
-class ObjectAhead(Object):
+class LookaheadObject(Object):
     """An object like any other, but that what follows it in a pass is asked for when it was read whole:
     whoever does that with one large object does it with the next."""
 

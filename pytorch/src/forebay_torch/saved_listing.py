@@ -13,7 +13,7 @@ from typing import Any
 
 from forebay import Listing
 
-__all__ = ["ListedSource", "check_data", "refuse_listed", "rows_then"]
+__all__ = ["SavedListing", "check_data", "refuse_listed", "rows_at_save"]
 
 _REQUESTS_AT_A_TIME = 16
 
@@ -46,7 +46,7 @@ def refuse_listed(owner: str, data: Any, state: Any, total: int, fingerprint: st
         )
 
 
-class ListedSource:
+class SavedListing:
     """Some of the objects of a dataset, for samplers.
 
     Attributes:
@@ -62,7 +62,7 @@ class ListedSource:
         return len(self.rows)
 
 
-def rows_then(
+def rows_at_save(
     owner: str, source: Any, count: int, is_listing: Callable[[Sequence[int]], bool]
 ) -> Sequence[int]:
     """The places of the objects of a dataset that it had when it had ``count``.
