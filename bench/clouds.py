@@ -11,7 +11,6 @@ ratios mean something.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import itertools
 import json
@@ -30,61 +29,16 @@ from pathlib import Path
 import cloud_readers
 import peers
 from cloud_readers import BUCKETS, GCS_BUCKET, S3_BUCKET, Read, forebay_reader
+from delay_proxy import DELAY_S, DelayProxy
 from key_space import BUCKET as GENERATED
 from key_space import PAGE, Generated
 from peers import MINIO_PASSWORD, MINIO_USER, Forebay, Minio, free_port, minio_client
 
 Row = dict[str, object]
-
-DELAY = 0.030
 KIB, MIB = 1 << 10, 1 << 20
 ONE_STREAM_READS = 10
 """Of so many objects, one stream reads one."""
 SUITES = ("epoch", "compose", "one", "list", "vast")
-
-
-async def pass_on(
-    source: asyncio.StreamReader, to: asyncio.StreamWriter, delay: float, passed: object
-) -> None:
-    """Sends what comes on, each piece so much later; pieces do not wait for each other."""
-    loop = asyncio.get_running_loop()
-    try:
-        while data := await source.read(256 * KIB):
-            if delay:
-                loop.call_later(delay, to.write, data)
-            else:
-                passed.value += len(data)  # type: ignore[attr-defined]
-                to.write(data)
-                await to.drain()
-    except ConnectionError:
-        pass
-    loop.call_later(delay, to.close)
-
-
-async def serve(port: int, to: int, passed: object) -> None:
-    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", to)
-        except OSError:
-            writer.close()
-            return
-        await asyncio.gather(
-            pass_on(reader, up_writer, DELAY, passed), pass_on(up_reader, writer, 0, passed)
-        )
-
-    server = await asyncio.start_server(client, "127.0.0.1", port, backlog=1024)
-    await server.serve_forever()
-
-
-class Away(peers.Beside):
-    """A proxy before a server; requests arrive there 30 ms later."""
-
-    def __init__(self, to: int) -> None:
-        super().__init__("the delaying proxy")
-        self.to, self.passed = to, multiprocessing.Value("Q", 0)
-
-    async def run(self) -> None:
-        await serve(self.port, self.to, self.passed)
 
 
 def evict(server: Forebay, provider: str) -> None:
@@ -111,7 +65,7 @@ class Bench:
         self.ports: dict[str, int] = {}
         """Of the delaying proxies, by provider."""
         self.direct: dict[str, int] = {}
-        self.away: dict[str, Away] = {}
+        self.away: dict[str, DelayProxy] = {}
         self.server: Forebay | None = None
         self.minio: Minio
 
@@ -302,7 +256,7 @@ class Bench:
         import forebay
 
         count = self.options.vast
-        with Generated(count, DELAY) as cloud:
+        with Generated(count, DELAY_S) as cloud:
             backend = {"type": "s3", "endpoint": f"http://127.0.0.1:{cloud.port}", "bucket": GENERATED}
             url = f"{self.server.endpoint}/v1/buckets/vast"
             peers.call("POST", url, {"action": "create-bck", "value": {"backend": backend}})
@@ -348,7 +302,7 @@ def clouds(options: argparse.Namespace, folder: Path) -> Iterator[Bench]:
             command += ["-host", "127.0.0.1", "-port", str(port)]
             stack.enter_context(peers.process(command, lambda: peers.listens(port)))
         for provider, port in bench.direct.items():
-            away = bench.away[provider] = stack.enter_context(Away(port))
+            away = bench.away[provider] = stack.enter_context(DelayProxy(port))
             bench.ports[provider] = away.port
         env["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{bench.ports['aws']}"
         if options.fake_gcs:

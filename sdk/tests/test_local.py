@@ -149,8 +149,8 @@ def test_a_starter_that_is_killed_leaves_nothing_that_blocks_others(home: Path) 
     folder = local.default_folder()
     folder.mkdir(parents=True)
     stuck = run(
-        "import time; from forebay import local\n"
-        "with local._alone(local.default_folder() / 'start', time.monotonic() + 9):\n"
+        "import time; from forebay import file_lock, local\n"
+        "with file_lock.exclusive(local.default_folder() / 'start', time.monotonic() + 9):\n"
         "    print('in', flush=True); time.sleep(600)"
     )
     assert stuck.stdout is not None and stuck.stdout.readline() == "in\n"

@@ -19,34 +19,33 @@ import multiprocessing
 import os
 import random
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import sysconfig
-import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from forebay._platform import needs_endpoint
 from forebay.config import LocalSettings, local_settings, notices_enabled
 from forebay.errors import ClusterUnavailable
+from forebay.file_lock import _one_thread, exclusive
+from forebay.local_environment import default_folder, find_binary, hosts_of_job
+from forebay.local_http import get, is_ready
 from forebay.notices import format_size, print_notice
 
 __all__ = ["LocalServer", "Running", "default_folder", "find_binary", "has_our_clouds", "join"]
 
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 20.0
-_LOOK_EVERY_S = 0.02
+_POLL_INTERVAL_S = 0.02
 # Below the ports that systems give to clients.
 _PORTS = range(17400, 27400)
 _PORT_IN_USE = 10
 _PORT_TRIES = 8
-_LONGEST_LOG = 4 << 20
+_MAX_LOG_BYTES = 4 << 20
 _SIZE = re.compile(r"(?m)^forebay_store_budget_bytes(?:\{[^}]*\})? (\S+)$")
 # What decides which clouds a server reaches, and as whom.
 _CLOUD_PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "S3_ENDPOINT", "STORAGE_EMULATOR_HOST")
@@ -65,39 +64,6 @@ class Running:
     endpoint: str
     pid: int
     was_started: bool = field(default=False, compare=False)
-
-
-def find_binary(environment: Mapping[str, str] = os.environ) -> Path:
-    """The ``forebay`` program: ``FOREBAY_BIN``, else that of the package, else on the ``PATH``.
-
-    Raises:
-        FileNotFoundError: There is none; the message says what to do.
-    """
-    if named := environment.get("FOREBAY_BIN"):
-        if os.access(named, os.X_OK) and Path(named).is_file():
-            return Path(named).resolve()
-        raise FileNotFoundError(f"FOREBAY_BIN={named} is no program that can be run")
-    scripts = {sysconfig.get_path("scripts"), str(Path(sys.executable).parent)}
-    with contextlib.suppress(KeyError):
-        scripts.add(sysconfig.get_path("scripts", f"{os.name}_user"))
-    for folder in [*sorted(filter(None, scripts)), environment.get("PATH", os.defpath)]:
-        if found := shutil.which("forebay", path=folder):
-            return Path(found).resolve()
-    raise FileNotFoundError(
-        "no endpoint is set, and the program `forebay` that would serve one here is missing: set "
-        "FOREBAY_ENDPOINT to a cluster, install a wheel of forebay that has the program, or name "
-        "it by FOREBAY_BIN"
-    )
-
-
-def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the server of this user and machine keeps its data.
-
-    A home folder may be shared by machines; a server never is.
-    """
-    cache = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    machine = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
-    return Path(cache) / "forebay" / f"local-{machine or 'machine'}"
 
 
 def join(notices: bool | None = None) -> Running:
@@ -146,22 +112,6 @@ def _print_notice(server: LocalServer, running: Running, notices: bool | None) -
     )
 
 
-def hosts_of_job(environment: Mapping[str, str] = os.environ) -> int:
-    """How many hosts the job runs on that this process is a rank of, as torchrun or Slurm say; 1 where
-    nobody does."""
-
-    def number(name: str) -> int:
-        given = environment.get(name, "")
-        return int(given) if given.isdecimal() else 0
-
-    world, local = number("WORLD_SIZE"), number("LOCAL_WORLD_SIZE")
-    if world and local:
-        return max(1, -(-world // local))
-    if "SLURM_PROCID" in environment:
-        return max(1, number("SLURM_JOB_NUM_NODES"), number("SLURM_NNODES"))
-    return 1
-
-
 def has_our_clouds(endpoint: str) -> bool:
     """Whether the server there is that of this user and machine, and reads clouds with the settings
     that the environment of this process has."""
@@ -201,7 +151,7 @@ class LocalServer:
         environment = os.environ if env is None else env
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         end = time.monotonic() + START_DEADLINE_S
-        with _alone(self.folder / "start", end):
+        with exclusive(self.folder / "start", end):
             self._use(end)
             while True:
                 if not self._lives():
@@ -209,7 +159,7 @@ class LocalServer:
                     self._mark(environment)
                     return replace(started, was_started=True)
                 running = self._described()
-                if running is not None and _answers(running.endpoint):
+                if running is not None and is_ready(running.endpoint):
                     if self.has_clouds_of(environment) is False:
                         _warn_of_other_clouds()
                     return running
@@ -218,7 +168,7 @@ class LocalServer:
                         f"the server in {self.folder} lives but does not answer; its log is "
                         f"{self.log}; `python -m forebay.local stop` ends it"
                     )
-                time.sleep(_LOOK_EVERY_S)
+                time.sleep(_POLL_INTERVAL_S)
 
     @property
     def log(self) -> Path:
@@ -229,15 +179,15 @@ class LocalServer:
         """The server if there is one that is ready."""
         if not self.folder.is_dir():
             return None
-        with _alone(self.folder / "start", time.monotonic() + START_DEADLINE_S):
+        with exclusive(self.folder / "start", time.monotonic() + START_DEADLINE_S):
             return self._described() if self._lives() else None
 
     def size(self, running: Running) -> int | None:
         """Most bytes of disk that the server uses; None if it does not answer at once."""
         with contextlib.suppress(OSError, ValueError, KeyError):
-            nodes = json.loads(_get(running.endpoint, "/api/v1/cluster"))["nodes"]
+            nodes = json.loads(get(running.endpoint, "/api/v1/cluster"))["nodes"]
             urls = [node["url"] for node in nodes if node["role"] == "target"]
-            sizes = [_SIZE.search(_get(url, "/metrics")) for url in urls]
+            sizes = [_SIZE.search(get(url, "/metrics")) for url in urls]
             found = [int(float(size[1])) for size in sizes if size]
             return sum(found) if found and len(found) == len(sizes) else None
         return None
@@ -259,7 +209,7 @@ class LocalServer:
         """Ends the server, whoever uses it; whether there was one."""
         if not self.folder.is_dir():
             return False
-        with _alone(self.folder / "start", time.monotonic() + START_DEADLINE_S):
+        with exclusive(self.folder / "start", time.monotonic() + START_DEADLINE_S):
             running = self._described()
             if running is None or not self._lives():
                 return False
@@ -270,7 +220,7 @@ class LocalServer:
                 if time.monotonic() > end:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(running.pid, signal.SIGKILL)
-                time.sleep(_LOOK_EVERY_S)
+                time.sleep(_POLL_INTERVAL_S)
             _reap()
             return True
 
@@ -289,7 +239,7 @@ class LocalServer:
                 if time.monotonic() > end:
                     os.close(descriptor)
                     raise ClusterUnavailable(f"the server in {self.folder} does not end") from None
-                time.sleep(_LOOK_EVERY_S)
+                time.sleep(_POLL_INTERVAL_S)
             else:
                 _users[self._key()] = descriptor
                 return
@@ -335,7 +285,7 @@ class LocalServer:
                     process.kill()
                     process.wait()
                     break
-                time.sleep(_LOOK_EVERY_S)
+                time.sleep(_POLL_INTERVAL_S)
             if process.returncode != _PORT_IN_USE:
                 break
         raise ClusterUnavailable(
@@ -343,7 +293,7 @@ class LocalServer:
         )
 
     def _spawn(self, command: list[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        too_long = self.log.exists() and self.log.stat().st_size > _LONGEST_LOG
+        too_long = self.log.exists() and self.log.stat().st_size > _MAX_LOG_BYTES
         with self.log.open("wb" if too_long else "ab") as log:
             # A session of its own: neither Ctrl-C nor the end of a terminal is meant for it.
             process = subprocess.Popen(
@@ -389,81 +339,14 @@ _announced: set[str] = set()
 _users: dict[str, int] = {}
 # Servers started here: their ends must be asked for, or they stay in the table of processes.
 _children: list[subprocess.Popen[bytes]] = []
-_one_thread = threading.Lock()
 
 
-def _renew() -> None:
-    global _one_thread
-    _one_thread = threading.Lock()
-    _children.clear()
-
-
-# A child may be forked while another thread of its parent holds it.
-os.register_at_fork(after_in_child=_renew)
+# Those of a parent are no children of a forked process.
+os.register_at_fork(after_in_child=_children.clear)
 
 
 def _reap() -> None:
     _children[:] = [child for child in _children if child.poll() is None]
-
-
-@contextlib.contextmanager
-def _alone(path: Path, end: float) -> Iterator[None]:
-    """No other process of this machine, and no other thread, is in here for this file."""
-    with _one_thread:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            while True:
-                try:
-                    # Not flock: a child that another thread forks now would hold it as well.
-                    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except (BlockingIOError, PermissionError):
-                    if time.monotonic() > end:
-                        raise ClusterUnavailable(
-                            f"another process has been starting the server in {path.parent} for "
-                            "too long"
-                        ) from None
-                    time.sleep(_LOOK_EVERY_S)
-            yield
-        finally:
-            os.close(descriptor)
-
-
-def _answers(endpoint: str) -> bool:
-    try:
-        return _response(endpoint, "/readyz", 12).endswith(b" 200")
-    except OSError:
-        return False
-
-
-def _get(url: str, path: str) -> str:
-    """The body of a response with the status 200.
-
-    Raises:
-        OSError: The node does not answer within 5 s.
-        ValueError: The response has another status.
-    """
-    head, _, body = _response(url, path).partition(b"\r\n\r\n")
-    if head[8:12] != b" 200":
-        raise ValueError(f"{url}{path}: {head[:60]!r}")
-    return body.decode()
-
-
-def _response(url: str, path: str, length: int = 1 << 20) -> bytes:
-    """The first bytes of a response with its head; no client of HTTP, whose import takes longer.
-
-    Raises:
-        OSError: The node does not answer within 5 s.
-    """
-    host, _, port = url.rpartition("//")[2].rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=5) as connection:
-        # In version 1.0 a body ends with its connection.
-        request = f"GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-        connection.sendall(request.encode())
-        received = bytearray()
-        while len(received) < length and (part := connection.recv(length - len(received))):
-            received += part
-        return bytes(received)
 
 
 def _digest(salt: str, env: Mapping[str, str]) -> str:
