@@ -8,7 +8,8 @@ from typing import Any
 
 from forebay import Client, ForebayError
 from forebay_torch.iter_dataset import IterableDataset
-from forebay_torch.source import Answer, PrefixMap, Sources, check_kind, check_prefix_map
+from forebay_torch.object_index import Answer
+from forebay_torch.source import PrefixMap, Sources, check_kind, check_prefix_map
 
 __all__ = ["BatchIterDataset"]
 

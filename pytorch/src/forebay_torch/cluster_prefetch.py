@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from forebay import Bucket, ForebayError
-from forebay_torch.source import ObjectIndex
+from forebay_torch.object_index import ObjectIndex
 
 __all__ = ["ClusterPrefetcher", "prefetch_from_cloud"]
 

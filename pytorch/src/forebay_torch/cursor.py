@@ -2,131 +2,30 @@
 
 A ``Pass`` is made by ``iter(dataset)``. It holds what it delivers, from where on, and how much of it
 was delivered; nobody but its own iterator changes it. A ``Cursor`` says what the next pass will be,
-and which pass is the latest. The training process writes what its workers need to know into shared
-cells: workers that live on read them at the beginning of each later pass. A worker's first pass
-follows from what was copied into the worker when it was started, so that nothing that the training
-process does afterwards, and no other pass, can change it. Workers report in the same cells which
-pass they began.
+and which pass is the latest. A worker's first pass follows from what was copied into the worker when
+it was started, so that nothing that the training process does afterwards, and no other pass, can
+change it. Later passes follow from shared cells, see ``cursor_cells``.
 """
 
 from __future__ import annotations
 
 import copy
-import ctypes
 import os
 import weakref
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import get_spawning_popen
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from forebay_torch import order, frameworks, dist
+from forebay_torch import dist, frameworks, order
+from forebay_torch.cursor_cells import CursorCells
+from forebay_torch.dataset_pass import Earlier, Pass, Position, ResumePoint
 from forebay_torch.order import EqualLength
 from forebay_torch.resume import make_state, read_state, resume_state
-from forebay_torch.shared_cells import SharedCells
 
-__all__ = ["MAX_RESUMES", "Cursor", "Pass", "Resumable"]
-
-# How often one epoch may be left and resumed, where each time has to be remembered.
-MAX_RESUMES = 64
-_NUMBERS = 4
-
-Earlier = tuple[tuple[int, ...], ...]
-
-# Cells that the training process writes,
-_VERSION, _EPOCH, _LOAD, _RESUME_EPOCH, _RESUME_AT, _EARLIER = range(6)
-# that the pass that took the load writes,
-_TAKEN_LOAD, _TAKEN_BY = 6, 7
-# and that the first worker of each pass writes: the version is last.
-_R_NUMBER, _R_EPOCH, _R_BASE, _R_WORKERS, _R_SPLIT, _R_BLOCK, _R_OFFSET, _R_VERSION = range(
-    8, 16
-)
-# Whether somebody chose an epoch; of how many entries the load and the pass are; and numbers of
-# earlier passes.
-_IS_CHOSEN, _RESUME_TOTAL, _R_TOTAL, _TABLE = range(16, 20)
+__all__ = ["Cursor"]
 
 
-class _Resume(NamedTuple):
-    """Where the next pass begins, if its epoch is this one.
-
-    Attributes:
-        at: Position in the epoch's order.
-        earlier: Numbers of the passes of the epoch that were left, where the dataset needs them.
-        skip: Samples that this worker has delivered from there on.
-        load: The number of the load, which one pass alone may take; 0 if this process has its own.
-        total: How many entries the epoch has; 0 for all that the dataset has.
-    """
-
-    epoch: int
-    at: int
-    earlier: Earlier = ()
-    skip: int = 0
-    load: int = 0
-    total: int = 0
-
-
-class _Position(NamedTuple):
-    """Where the latest pass began, or the next one will begin if none is under way.
-
-    Attributes:
-        earlier: Numbers of the passes of the epoch before it.
-        workers: How many workers or threads deliver it, 0 for the loop itself.
-        is_split: Whether a framework shares its samples among ranks.
-        block: How many samples in a row one worker delivers.
-        total: How many entries the epoch has; 0 for all that the dataset has.
-    """
-
-    epoch: int
-    base: int
-    earlier: Earlier
-    workers: int
-    is_split: bool
-    block: int
-    total: int
-
-
-class Pass:
-    """One pass over a dataset in this process.
-
-    Attributes:
-        epoch: Its epoch.
-        base: The position in the epoch's order where all ranks began.
-        earlier: Numbers of the passes of the epoch before this one.
-        skip: How many of its samples this worker had delivered before.
-        delivered: How many it has delivered, those included.
-        is_split: Whether a framework shares its samples among ranks.
-        block: How many samples in a row one worker delivers.
-        threads: How many threads deliver it, 0 for none but the loop's.
-        total: How many entries the epoch has; 0 for all that the dataset has.
-    """
-
-    __slots__ = (
-        "epoch", "base", "earlier", "skip", "delivered", "is_split", "block", "threads",
-        "total", "_begun_by", "_mark", "__weakref__",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.epoch = self.base = self.skip = self.delivered = 0
-        self.earlier: Earlier = ()
-        self.is_split = False
-        self.block = 1
-        self.threads = 0
-        self.total = 0
-        # The process that began it.
-        self._begun_by = 0
-        # What was delivered when the next pass was given another epoch; -1 for never.
-        self._mark = -1
-
-    def deliver(self) -> None:
-        """Counts one sample more."""
-        self.delivered += 1
-
-    @property
-    def is_current(self) -> bool:
-        """Whether it has gone on since another epoch was chosen, if one was."""
-        return self._mark != self.delivered
-
-
-class Cursor(SharedCells):
+class Cursor(CursorCells):
     """What the next pass of a dataset is, and how far the latest one is."""
 
     def __init__(self, owner: str, seed: int, block: int, equal_length: EqualLength) -> None:
@@ -139,28 +38,16 @@ class Cursor(SharedCells):
         order.check_equal_length(owner, equal_length)
         if block < 1:
             raise ValueError(f"{owner}: batch_size must be at least 1, not {block}")
-        super().__init__(_TABLE + MAX_RESUMES * _NUMBERS, ctypes.c_int64)
+        super().__init__()
         self._name = owner
         self.seed = seed
         self.block = block
         self.equal_length: EqualLength = equal_length
-        self._epoch = 0
-        # Counts what the training process did, and the states it loaded.
-        self._version = 0
-        self._loads = 0
-        # Reports of an older version are of passes before the latest one of this process.
-        self._floor = 0
-        self._resume: _Resume | None = None
-        self._loaded: _Resume | None = None
-        # Passes that this worker process has begun.
-        self._begun = 0
-        # Whether somebody chose an epoch. Otherwise it is the one that Lightning trains: what its
-        # fit loop said to this worker process, passes since then, and what a loaded state adds.
-        self._is_chosen = False
+        # If nobody chose an epoch it is the one that Lightning trains: what its fit loop reported to
+        # this worker process, passes since then, and what a loaded state adds.
         self._trained: int | None = None
         self._trained_passes = 0
-        self._offset = 0
-        # Whether a model waits for all ranks, as the training process told a copy that cannot know.
+        # Whether a model waits for all ranks, as the training process passed it to a copy that cannot find out.
         self._is_in_step: bool | None = None
         # Whether a worker is being spawned for a pass that its loader drops, and the epoch of the
         # pass after that one where it is not the epoch of the loaded state.
@@ -169,7 +56,7 @@ class Cursor(SharedCells):
         self._latest: Pass | None = None
         self._passes: weakref.WeakSet[Pass] = weakref.WeakSet()
 
-    # What the training process says.
+    # What the training process chooses.
 
     @property
     def epoch(self) -> int:
@@ -184,8 +71,7 @@ class Cursor(SharedCells):
         if self._resume is not None and self._resume.epoch != epoch:
             self._resume = None
         if epoch == self._epoch:
-            if (cells := self.existing_cells()) is not None and not self.is_follower:
-                cells[_IS_CHOSEN] = 1
+            self._publish_choice()
             return
         self._epoch = epoch
         for made in self._passes:
@@ -201,7 +87,7 @@ class Cursor(SharedCells):
         self._loads += not is_worker
         self._epoch = epoch + over
         load = 0 if is_worker else self._loads
-        self._resume = self._loaded = _Resume(epoch, at, earlier, 0, load, total)
+        self._resume = self._loaded = ResumePoint(epoch, at, earlier, 0, load, total)
         self._publish()
         self._floor = self._version
 
@@ -229,7 +115,7 @@ class Cursor(SharedCells):
             self._epoch_after = self._epoch if is_known else None
             self._is_dropped = False
         self._epoch = epoch
-        self._resume = _Resume(epoch, at, earlier, part["delivered"], 0, total)
+        self._resume = ResumePoint(epoch, at, earlier, part["delivered"], 0, total)
 
     def load(
         self,
@@ -273,10 +159,10 @@ class Cursor(SharedCells):
 
     def begin(self, made: Pass) -> None:
         """Decides what the pass is; a pass that has begun stays what it is."""
-        if made._begun_by:
+        if made._started_by:
             return
         self._load_what_lightning_left(made)
-        made._begun_by = os.getpid()
+        made._started_by = os.getpid()
         after, self._epoch_after = self._epoch_after, None
         is_follower = self.is_follower and after is None
         if is_follower:
@@ -372,7 +258,7 @@ class Cursor(SharedCells):
         self.begin(made)
         twin = copy.copy(self)
         twin._epoch = made.epoch
-        twin._resume = _Resume(made.epoch, made.base, made.earlier, total=made.total)
+        twin._resume = ResumePoint(made.epoch, made.base, made.earlier, total=made.total)
         twin._latest = made
         twin._is_chosen = True
         # A thread does not have the call stack that shows whether Lightning trains.
@@ -391,15 +277,8 @@ class Cursor(SharedCells):
         loader = frameworks.loader()
         if loader is None:
             return mine
-        block = self._dealt()
-        turns, rest = divmod(mine, block * loader.workers)
-        return loader.length(
-            [
-                turns * block + min(max(rest - worker * block, 0), block)
-                for worker in range(loader.workers)
-            ],
-            mine,
-        )
+        counts = order.counts_of_workers(mine, loader.workers, self._dealt())
+        return loader.length(counts, mine)
 
     def state(
         self, num_samples: int | None, total: int, world_size: int, fingerprint: str
@@ -416,7 +295,7 @@ class Cursor(SharedCells):
             state["consumed"] = min(total, base + self.counted(num_samples) * world_size)
         return state
 
-    def position(self, num_samples: int | None = None) -> _Position:
+    def position(self, num_samples: int | None = None) -> Position:
         """Where the latest pass began, or the next one will if none is under way.
 
         Args:
@@ -431,9 +310,9 @@ class Cursor(SharedCells):
         if made is not None and (made.is_current or num_samples):
             workers, is_split, block = made.threads, made.is_split, made.block
             base, earlier, total = made.base, made.earlier, made.total
-            return _Position(made.epoch, base, earlier, workers, is_split, block, total)
-        at, earlier, _, _, total = (self._due() or _Resume(0, 0))[1:]
-        return _Position(self._epoch, at, earlier, 0, False, self.block, total)
+            return Position(made.epoch, base, earlier, workers, is_split, block, total)
+        at, earlier, _, _, total = (self._due() or ResumePoint(0, 0))[1:]
+        return Position(self._epoch, at, earlier, 0, False, self.block, total)
 
     def part(self, world_size: int) -> dict[str, int] | None:
         """What this worker process alone knows; None outside of one."""
@@ -477,115 +356,10 @@ class Cursor(SharedCells):
     def _own_latest(self) -> Pass | None:
         """The latest pass, once it has begun; in a worker not one that the training process left."""
         made = self._latest
-        if made is None or not made._begun_by:
+        if made is None or not made._started_by:
             return None
-        is_foreign = dist.worker().is_process and made._begun_by != os.getpid()
+        is_foreign = dist.worker().is_process and made._started_by != os.getpid()
         return None if is_foreign else made
-
-    # The shared cells.
-
-    def _due(self) -> _Resume | None:
-        """Where the next pass resumes, if no other pass has taken that."""
-        resume = self._untaken()
-        return None if resume is None or resume.epoch != self._epoch else resume
-
-    def _untaken(self) -> _Resume | None:
-        """The loaded place, if no other pass has taken it."""
-        resume = self._resume
-        if resume is None:
-            return None
-        cells = self.existing_cells() if resume.load else None
-        if cells is not None and cells[_TAKEN_LOAD] == resume.load:
-            by = cells[_TAKEN_BY]
-            if not self.is_follower or not dist.is_same_loader(dist.loader_number(), by):
-                return None
-        return resume
-
-    def _take(self, load: int) -> None:
-        cells = self.shared_cells()
-        if cells[_TAKEN_LOAD] != load:
-            cells[_TAKEN_BY] = dist.loader_number()
-            cells[_TAKEN_LOAD] = load
-
-    def _publish(self) -> None:
-        """Writes what the next pass is for workers that live on, as the training process."""
-        if dist.worker().is_process:
-            return
-        self._version += 1
-        if (cells := self.existing_cells()) is not None:
-            self._fill(cells)
-
-    def _fill(self, cells: Any) -> None:
-        resume = self._resume
-        cells[_EPOCH], cells[_LOAD] = self._epoch, self._loads
-        cells[_RESUME_EPOCH], cells[_RESUME_AT] = (
-            (-1, 0) if resume is None else (resume.epoch, resume.at)
-        )
-        cells[_RESUME_TOTAL] = 0 if resume is None else resume.total
-        earlier = () if resume is None else resume.earlier
-        cells[_EARLIER] = len(earlier)
-        flat = [number for numbers in earlier for number in numbers]
-        cells[_TABLE : _TABLE + len(flat)] = flat
-        cells[_IS_CHOSEN] = self._is_chosen
-        cells[_VERSION] = self._version
-
-    def _read_training_process(self) -> None:
-        """Takes over what the training process says now, in each pass of a worker but its first."""
-        self._begun += 1
-        cells = self.shared_cells()
-        if self._begun > 1 and cells[_IS_CHOSEN]:
-            self._is_chosen = True
-        if self._begun == 1 or cells[_VERSION] == self._version:
-            return
-        self._version = cells[_VERSION]
-        self._epoch = cells[_EPOCH]
-        is_new = cells[_LOAD] != self._loads and cells[_RESUME_EPOCH] >= 0
-        self._loads = cells[_LOAD]
-        if is_new:
-            flat = cells[_TABLE : _TABLE + cells[_EARLIER] * _NUMBERS]
-            earlier = tuple(
-                tuple(flat[at : at + _NUMBERS]) for at in range(0, len(flat), _NUMBERS)
-            )
-            at, total = cells[_RESUME_AT], cells[_RESUME_TOTAL]
-            self._resume = _Resume(cells[_RESUME_EPOCH], at, earlier, 0, self._loads, total)
-
-    def _report(self, made: Pass) -> None:
-        """Says to the training process which pass this worker begins, once for each pass."""
-        cells = self.shared_cells()
-        number, known = dist.loader_number(), cells[_R_NUMBER]
-        if self._begun == 1 and number < known and not dist.is_same_loader(number, known):
-            # A late worker of a pass that was left: those of the next pass were made after it.
-            return
-        cells[_R_NUMBER] = number
-        cells[_R_EPOCH], cells[_R_BASE] = made.epoch, made.base
-        cells[_R_WORKERS], cells[_R_OFFSET] = dist.worker().total, self._offset
-        cells[_R_SPLIT], cells[_R_BLOCK] = made.is_split, made.block
-        cells[_R_TOTAL] = made.total
-        cells[_R_VERSION] = self._version
-
-    def _reported(self, num_samples: int | None) -> _Position | None:
-        """What workers began after everything that this training process did; with samples that
-        somebody took of the pass, also before the next epoch was chosen."""
-        if dist.worker().is_process or (cells := self.existing_cells()) is None:
-            return None
-        version = cells[_R_VERSION]
-        if not cells[_R_WORKERS] or version < self._floor:
-            return None
-        if version != self._version and not num_samples:
-            return None
-        base, loaded = cells[_R_BASE], self._loaded
-        earlier = loaded.earlier if loaded is not None and base else ()
-        workers, is_split = cells[_R_WORKERS], bool(cells[_R_SPLIT])
-        epoch, block, total = cells[_R_EPOCH], cells[_R_BLOCK], cells[_R_TOTAL]
-        return _Position(epoch, base, earlier, workers, is_split, block, total)
-
-    def _learn_epoch(self) -> None:
-        """Takes over the epoch that workers resumed by states of their own, or took of Lightning."""
-        reported = self._reported(None)
-        if reported is not None:
-            cells = self.shared_cells()
-            self._offset = cells[_R_OFFSET]
-            self._epoch = cells[_EPOCH] = reported.epoch
 
     def _forget_passes(self) -> None:
         self._latest = None
@@ -621,32 +395,4 @@ class Cursor(SharedCells):
     def _values(self) -> dict[str, Any]:
         """What a copy has of its own: the next pass, and how far the latest one was."""
         latest = None if self._latest is None else copy.copy(self._latest)
-        return {"_latest": latest, "_resume": self._due(), "_begun": 0}
-
-
-class Resumable:
-    """What iterable datasets with a Cursor have in common."""
-
-    _cursor: Cursor
-    _rank: tuple[int, int] | None
-
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the order of the next epoch, where there is one of its own for each; the pass
-        under way stays as it is."""
-        self._cursor.set_epoch(epoch)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A spawned worker has no process group to ask.
-        return {**self.__dict__, "_rank": dist.ranks_to_pickle(self._rank)}
-
-    def __copy__(self) -> Self:
-        return self._with_cursor(copy.copy(self._cursor))
-
-    def thread_view(self, made: Pass) -> Self:
-        """A copy that shares all but the place with this dataset, for a thread of the pass."""
-        return self._with_cursor(self._cursor.joined(made))
-
-    def _with_cursor(self, cursor: Cursor) -> Self:
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__getstate__(), _cursor=cursor)
-        return twin
+        return {"_latest": latest, "_resume": self._due(), "_started_passes": 0}

@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import TypeVar
 
 from forebay import Object
+from forebay_torch.object_index import Answer, ObjectIndex, views
 from forebay_torch.prefetched_object import LookaheadObject
-from forebay_torch.source import Answer, ObjectIndex, views
 
 __all__ = ["Group", "fitting", "pairs"]
 

@@ -2,275 +2,24 @@
 
 from __future__ import annotations
 
-import operator
-import pickle
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, SupportsIndex
 
-from torch.utils.data import Dataset
-
-from forebay import Client, ForebayError, Listing, Object
-from forebay_torch import frameworks
-from forebay_torch.prefetcher import Prefetcher, Wait
-from forebay_torch.aio import AsyncItems
+from forebay import Client, ForebayError
+from forebay_torch.base_map_dataset import BaseMapDataset
+from forebay_torch.compat.s3.dataset import S3MapDataset
 from forebay_torch.config import Config
-from forebay_torch.prefetched_object import PrefetchedObject
-from forebay_torch.custom_getitem import CustomGetItem, decides_by_item, fetched
-from forebay_torch.policy import (
-    NEVER_SKIPPED,
-    Counters,
-    DatasetStats,
-    OnError,
-    Policy,
-    stopped,
-)
-from forebay_torch.project import check_project
-from forebay_torch.source import (
-    Answer,
-    ObjectIndex,
-    PrefixMap,
-    Sources,
-    check_prefix_map,
-    check_reading,
-    parts_of,
-    views,
-)
-from forebay_torch.source import snapshot as list_parts
-
-if TYPE_CHECKING:
-    from forebay_torch.compat.s3 import S3MapDataset
+from forebay_torch.custom_getitem import decides_by_item, fetched
+from forebay_torch.object_index import Answer
+from forebay_torch.policy import NEVER_SKIPPED, OnError, Policy
+from forebay_torch.sample_format import SampleFormat
+from forebay_torch.source import PrefixMap, Sources
+from forebay_torch.source_arguments import sources_of
 
 __all__ = ["BaseMapDataset", "MapDataset"]
 
 # How many objects in a row are tried where one cannot be had.
 _MOST_TRIES = 20
-
-
-class BaseMapDataset(CustomGetItem, AsyncItems, Dataset[Any], ABC):
-    """A list of objects that a subclass turns into samples in ``__getitem__``.
-
-    The objects are listed once, when the dataset is made; their order is that of the sources, and
-    by name within a source. A DataLoader gets each of its batches by one batch request: what
-    ``__getitem__`` reads through ``self.get_obj_list()[i]`` has been fetched with it by then.
-
-    Args:
-        ais_source_list: A Bucket, an ObjectGroup, a URI such as ``s3://bucket/prefix``, or a list
-            of them. ``sources`` is another name for it.
-        prefix_map: Source -> the prefixes to take of it. An object that two prefixes match
-            appears once.
-        client: For sources given as URIs; by default one from the environment.
-        etl_name: A transform of the cluster: contents are what it makes of the objects. Each costs
-            a request, 16 at a time, and ``objects`` still tells the sizes of what is stored.
-        snapshot: Read only what the objects are now: one that is written anew later is
-            ``ObjectChanged``, never mixed bytes. Each object costs a request then, 16 at a time.
-        allow_empty: Whether a source or prefix may match no object.
-
-    Raises:
-        ValueError: There is no source, a source or prefix matches nothing, or arguments contradict
-            each other.
-        TypeError: An argument stands in the place of another.
-        NotFound: There is no such bucket or transform; the message names it.
-
-    Example:
-        >>> class Texts(BaseMapDataset):
-        ...     def __getitem__(self, index):
-        ...         return self.get_obj_list()[index].get().read_all().decode()
-    """
-
-    def __init__(
-        self,
-        ais_source_list: Sources | None = None,
-        prefix_map: PrefixMap | None = None,
-        *,
-        sources: Sources | None = None,
-        client: Client | None = None,
-        config: Config | None = None,
-        etl_name: str | None = None,
-        snapshot: bool = False,
-        allow_empty: bool = False,
-    ) -> None:
-        owner = type(self).__name__
-        if ais_source_list is not None and sources is not None:
-            raise TypeError(f"{owner} takes sources or ais_source_list, not both")
-        check_reading(owner, etl_name, snapshot)
-        self._config = config or Config()
-        self._counters = Counters()
-        self._ahead: tuple[Prefetcher, ...] = ()
-        # Whether contents may come as bytes.
-        self._as_bytes = False
-        chosen = sources if ais_source_list is None else ais_source_list
-        self._parts = parts_of(owner, chosen, prefix_map, client)
-        self._index = list_parts(
-            self._parts,
-            self._config.max_listing_retries,
-            owner=owner,
-            allow_empty=allow_empty,
-            config=self._config,
-            pinned=snapshot,
-            etl_name=etl_name,
-        )
-
-    @property
-    def objects(self) -> Listing:
-        """``(name, size)`` of every object, in the order of the samples."""
-        return self._index.listing
-
-    def get_obj_list(self) -> Sequence[Object]:
-        """The objects, in the order of the samples; each is made when it is asked for."""
-        return _ObjectList(self._index)
-
-    def __len__(self) -> int:
-        frameworks.share_random_order()
-        return len(self._index.listing)
-
-    @abstractmethod
-    def __getitem__(self, index: Any) -> Any:
-        """The sample at ``index``."""
-
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        """The samples of a batch, each as ``__getitem__`` returns it, from contents that were fetched
-        together."""
-        return self._each(indices)
-
-    def rows_to_fetch(self, indices: Sequence[Any]) -> list[int]:
-        """The rows that ``__getitem__`` will read for these indices; none where that is unknown: a
-        subclass gives indices the meaning that it likes."""
-        if self._config.batch_bytes == 0 or not self._reads_its_index:
-            return []
-        try:
-            return self.rows(indices)
-        except (IndexError, TypeError):
-            return []
-
-    def _data(self) -> object:
-        return self._index
-
-    def _answers(self, rows: Sequence[int]) -> dict[int, Answer]:
-        """The contents of these rows, fetched together; in place of what cannot be had, why."""
-        return dict(zip(rows, self._fetch(rows), strict=True))
-
-    def fetch(self, indices: Sequence[SupportsIndex]) -> list[memoryview]:
-        """The raw contents of these objects, in this order: one request per owning target.
-
-        More than ``Config.max_composite_object_size`` bytes are asked for in several rounds.
-        """
-        return views(self._fetch(self.rows(indices)))
-
-    def stats(self) -> DatasetStats:
-        """What was read in batches so far, over this process and all its workers."""
-        return self._counters.total()
-
-    def start_prefetcher(
-        self, batches: int, together: int = 1, limit: int | None = None
-    ) -> Prefetcher:
-        """What fetches batches of rows before this process asks for them, as ``prefetch_order`` and
-        ThreadLoader do; to be closed."""
-        ahead = Prefetcher(self, batches, together, limit)
-        self._ahead = (*self._ahead, ahead)
-        return ahead
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ahead": ()}
-
-    def forget(self, closed: Prefetcher) -> None:
-        """What fetched ahead ended."""
-        self._ahead = tuple(ahead for ahead in self._ahead if ahead is not closed)
-
-    def _fetch(self, rows: Sequence[int]) -> Sequence[Answer]:
-        """As ``fetch``; in place of what cannot be had, why."""
-        return self._named(rows)[1]
-
-    def _named(self, rows: Sequence[int]) -> tuple[Sequence[str], Sequence[Answer]]:
-        """The names of these rows, and as ``fetch``; in place of what cannot be had, why."""
-        for ahead in self._ahead:
-            known = ahead.take(rows)
-            if known is not None:
-                return known
-        names = self.names_of(rows)
-        return names, self.fetch_now(rows, names)
-
-    def names_of(self, rows: Sequence[int]) -> list[str]:
-        """The names of these objects."""
-        return self._index.listing.names_at(rows)
-
-    def begin(self, rows: Sequence[int], names: Sequence[str]) -> Wait | None:
-        """Has these rows, of these names, come while this thread goes on; None if that takes a thread
-        of Python."""
-        limit = self._config.batch_bytes
-        if limit == 0 or self._index.is_special or self.bytes_of(rows) > limit:
-            return None
-        wait = self._index.submit_many(rows, names, as_bytes=self._as_bytes)
-
-        def waited() -> Sequence[Answer]:
-            begun = time.perf_counter()
-            return self._counted(wait(), 1, begun)
-
-        return waited
-
-    def bytes_of(self, rows: Sequence[int]) -> int:
-        """The bytes of these objects, as they were listed."""
-        return sum(map(self._index.listing.sizes.__getitem__, rows))
-
-    def fetch_now(
-        self, rows: Sequence[int], names: Sequence[str] | None = None
-    ) -> Sequence[Answer]:
-        """The contents of these rows, fetched in the thread that calls; in place of what cannot be
-        had, why."""
-        begun = time.perf_counter()
-        if self.bytes_of(rows) <= self._config.batch_bytes:
-            contents, rounds = self._index.try_many(rows, names, as_bytes=self._as_bytes), 1
-        else:
-            contents, rounds = self._fetch_in_rounds(rows)
-        return self._counted(contents, rounds, begun)
-
-    def _counted(
-        self, contents: Sequence[Answer], requests: int, begun: float
-    ) -> Sequence[Answer]:
-        """The contents, which came by so many requests since ``begun``."""
-        arrived = [len(c) for c in contents if not isinstance(c, ForebayError)]
-        self._counters.add(
-            objects=len(arrived),
-            bytes=sum(arrived),
-            requests=requests,
-            fetch_s=time.perf_counter() - begun,
-        )
-        return contents
-
-    def _fetch_in_rounds(self, rows: Sequence[int]) -> tuple[list[Answer], int]:
-        """As much at a time as the configuration allows; the answers, and in how many rounds."""
-        sizes, limit = self._index.listing.sizes, self._config.batch_bytes
-        contents: list[Answer] = []
-        start, rounds = 0, 0
-        while start < len(rows):
-            end, total = start + 1, sizes[rows[start]]
-            while end < len(rows) and total + sizes[rows[end]] <= limit:
-                total += sizes[rows[end]]
-                end += 1
-            contents += self._index.try_many(rows[start:end], as_bytes=self._as_bytes)
-            start, rounds = end, rounds + 1
-        return contents, rounds
-
-    def rows(self, indices: Iterable[SupportsIndex]) -> list[int]:
-        """``row`` of each of them."""
-        wanted: list[Any] = list(indices)
-        length = min(len(self), len(self._index.listing))
-        if set(map(type, wanted)) == {int} and min(wanted) >= 0 and max(wanted) < length:
-            return wanted
-        return list(map(self.row, wanted))
-
-    def row(self, index: SupportsIndex) -> int:
-        """``index`` as a number from 0 to ``len(self) - 1``.
-
-        Args:
-            index: An int, or an integer of numpy or torch; negative ones count from the end.
-        """
-        number = operator.index(index)
-        row = number + len(self) if number < 0 else number
-        if not 0 <= row < min(len(self), len(self._index.listing)):
-            raise IndexError("index must be in bounds of dataset")
-        return row
 
 
 class MapDataset(BaseMapDataset):
@@ -369,15 +118,11 @@ class MapDataset(BaseMapDataset):
             uri: ``s3://bucket/prefix``, or the URI of any other bucket of the cluster.
             options: Those of ``forebay_torch.compat.s3.S3MapDataset.from_prefix``.
         """
-        from forebay_torch.compat.s3 import S3MapDataset
-
         return S3MapDataset.from_prefix(uri, **options)
 
     @classmethod
     def from_objects(cls, uris: str | Iterable[str], **options: Any) -> S3MapDataset:
         """These objects, in this order; else as ``from_prefix``."""
-        from forebay_torch.compat.s3 import S3MapDataset
-
         return S3MapDataset.from_objects(uris, **options)
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
@@ -438,105 +183,3 @@ class MapDataset(BaseMapDataset):
         if isinstance(answer, ForebayError):
             raise answer
         return self._format(name, answer)
-
-
-class SampleFormat:
-    """How the content of an object becomes a sample."""
-
-    __slots__ = ("_function", "_return_name", "_zero_copy")
-
-    def __init__(
-        self, function: Callable[[Any], Any] | None, return_name: bool, zero_copy: bool
-    ) -> None:
-        self._function = function
-        self._return_name = return_name
-        self._zero_copy = zero_copy
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether a sample is a name and ``bytes``, and nothing can fail on the way."""
-        return self._function is None and self._return_name and not self._zero_copy
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._function is not None:
-            try:
-                pickle.dumps(self._function)
-            except Exception as error:
-                raise TypeError(
-                    f"data_format_fn={self._function!r} cannot be pickled, as workers that are not "
-                    "forked need it to be; define it at the top of a module, or use "
-                    f"multiprocessing_context=\"fork\": {error}"
-                ) from None
-        return SampleFormat, (self._function, self._return_name, self._zero_copy)
-
-    def __call__(self, name: str, content: memoryview | bytes) -> Any:
-        # What is bytes already is not copied.
-        sample: Any = content if self._zero_copy else bytes(content)
-        if self._function is not None:
-            try:
-                sample = self._function(sample)
-            except StopIteration as error:
-                raise stopped("data_format_fn", f"the object {name!r}") from error
-            except Exception as error:
-                error.add_note(f"while data_format_fn worked on the object {name!r}")
-                raise
-        return (name, sample) if self._return_name else sample
-
-
-def sources_of(
-    owner: str,
-    given: Sequence[Sources | None],
-    prefix_map: PrefixMap | None,
-    bucket_name: str | None,
-    config: Config | None,
-    client: Client | None,
-    project_name: str | None = None,
-) -> tuple[Sources | None, PrefixMap | None]:
-    """Sources and prefixes, from whichever of the ways to name them was used."""
-    check_prefix_map(owner, prefix_map)
-    named = [source for source in given if source is not None]
-    if len(named) + (bucket_name is not None) > 1:
-        raise TypeError(f"{owner} takes one of sources, ais_source_list and bucket_name")
-    prefix = config.prefix if config is not None else None
-    if bucket_name is None:
-        if prefix is not None:
-            raise TypeError(f"{owner}: config.prefix goes with bucket_name; else use prefix_map")
-        return (named[0] if named else None), prefix_map
-    if prefix_map is not None:
-        raise TypeError(f"{owner}: prefix_map goes with sources; bucket_name with config.prefix")
-    bucket, path = (client or Client()).bucket_of(bucket_name)
-    check_project(owner, project_name, bucket)
-    return bucket, {bucket: path + (prefix or "")}
-
-
-class _ObjectList(Sequence[Object]):
-    """The objects of an index; those of the batch at work have their content with them."""
-
-    __slots__ = ("_index",)
-
-    def __init__(self, index: ObjectIndex) -> None:
-        self._index = index
-
-    def __len__(self) -> int:
-        return len(self._index.listing)
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Object: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Object]: ...
-    def __getitem__(self, index: Any) -> Object | list[Object]:
-        if isinstance(index, slice):
-            return [self._object(row) for row in range(*index.indices(len(self)))]
-        number = operator.index(index)
-        row = number + len(self) if number < 0 else number
-        if not 0 <= row < len(self):
-            raise IndexError("index must be in bounds of dataset")
-        return self._object(row)
-
-    def __iter__(self) -> Iterator[Object]:
-        return map(self._object, range(len(self)))
-
-    def _object(self, row: int) -> Object:
-        plain = self._index.object(row)
-        answer = fetched(self._index, row)
-        return plain if answer is None else PrefetchedObject(plain, lambda: views([answer])[0])

@@ -9,11 +9,13 @@ from typing import Any, Literal
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
+from forebay_torch import dist, frameworks, order
 from forebay_torch.aio import AsyncSamples
-from forebay_torch import order, frameworks, dist
-from forebay_torch.cursor import Cursor, Pass, Resumable
-from forebay_torch.saved_listing import refuse_listed
+from forebay_torch.cursor import Cursor
+from forebay_torch.dataset_pass import Pass
 from forebay_torch.order import EqualLength
+from forebay_torch.resumable import Resumable
+from forebay_torch.saved_listing import refuse_listed
 
 __all__ = ["MixedDataset"]
 

@@ -11,13 +11,16 @@ from typing import Any, Literal
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from forebay import Bucket, ForebayError, InvalidArgument, Listing, Object
+from forebay_torch import dist, frameworks
 from forebay_torch.aio import AsyncSamples
-from forebay_torch import frameworks, dist
-from forebay_torch.cursor import Cursor, Pass, Resumable
-from forebay_torch.saved_listing import refuse_listed
-from forebay_torch.order import EqualLength, Fingerprint
-from forebay_torch.source import ObjectIndex, Part, shard_snapshot
+from forebay_torch.cursor import Cursor
+from forebay_torch.dataset_pass import Pass
 from forebay_torch.in_memory_shard import members_of
+from forebay_torch.object_index import ObjectIndex
+from forebay_torch.order import EqualLength, Fingerprint
+from forebay_torch.resumable import Resumable
+from forebay_torch.saved_listing import refuse_listed
+from forebay_torch.source import Part, shard_snapshot
 
 __all__ = ["DataShard", "MultiShardStream"]
 

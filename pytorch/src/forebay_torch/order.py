@@ -19,7 +19,10 @@ import torch
 
 from forebay import Listing
 
-__all__ = ["EqualLength", "Fingerprint", "check_equal_length", "chosen", "count", "epoch_order", "share"]
+__all__ = [
+    "EqualLength", "Fingerprint", "check_equal_length", "chosen", "count", "counts_of_workers",
+    "epoch_order", "share",
+]  # fmt: skip
 
 EqualLength = Literal["none", "drop", "pad", "wrap"]
 
@@ -53,6 +56,14 @@ def count(
     if equal_length == "none":
         return len(range(rank, left, world_size))
     return left // world_size if equal_length == "drop" else -(-left // world_size)
+
+
+def counts_of_workers(total: int, workers: int, block: int) -> list[int]:
+    """How many of a rank's samples each of its workers delivers, ``block`` in a row."""
+    turns, rest = divmod(total, block * workers)
+    return [
+        turns * block + min(max(rest - worker * block, 0), block) for worker in range(workers)
+    ]
 
 
 def share(

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
-from forebay_torch.map_dataset import BaseMapDataset
-from forebay_torch.shard_sampler import ResumableSampler
+from forebay_torch.base_map_dataset import BaseMapDataset
 from forebay_torch.cluster_prefetch import ClusterPrefetcher
+from forebay_torch.resumable_sampler import ResumableSampler
 
 __all__ = ["PrefetchOrder", "prefetch_order"]
 

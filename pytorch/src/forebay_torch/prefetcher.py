@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from forebay_torch.map_dataset import BaseMapDataset
+    from forebay_torch.base_map_dataset import BaseMapDataset
 
 __all__ = ["Prefetcher", "Wait"]
 

@@ -16,9 +16,10 @@ import torch
 from torch.utils.data import BatchSampler
 
 from forebay import Listing, ObjectEntry
-from forebay_torch import order, frameworks
+from forebay_torch import frameworks, order
+from forebay_torch.batch_packing import BatchCost, PackedBatches
 from forebay_torch.order import EqualLength
-from forebay_torch.shard_sampler import ResumableSampler
+from forebay_torch.resumable_sampler import ResumableSampler
 
 __all__ = ["DynamicBatchSampler"]
 
@@ -162,7 +163,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
         self._time_slice = time_slice
         self._known_costs: torch.Tensor | None = None
         self._costs_digest = ""
-        self._plan: tuple[tuple[int, int], _Batches] | None = None
+        self._plan: tuple[tuple[int, int], PackedBatches] | None = None
 
     def __iter__(self) -> Iterator[list[int]]:
         return super().__iter__() if self._time_slice is None else self._timed()
@@ -248,14 +249,14 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
             self._costs_digest,
         )
 
-    def _batches(self, epoch: int) -> _Batches:
+    def _batches(self, epoch: int) -> PackedBatches:
         """The batches of all ranks in an epoch."""
         key = (epoch if self._shuffle else 0, len(self._source.objects))
         if self._plan is None or self._plan[0] != key:
             self._plan = (key, self._make(epoch))
         return self._plan[1]
 
-    def _make(self, epoch: int) -> _Batches:
+    def _make(self, epoch: int) -> PackedBatches:
         costs = self._costs()
         indices = self._indices(epoch)
         if self._shuffle:
@@ -273,8 +274,8 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
                 parts.append((oversized, array("q", range(1, len(oversized) + 1))))
             else:
                 first = int(indices[oversized[0]])
-                return _Batches.merged(parts, indices, len(oversized), first)
-        return _Batches.merged(parts, indices)
+                return PackedBatches.merged(parts, indices, len(oversized), first)
+        return PackedBatches.merged(parts, indices)
 
     def _groups(self, positions: torch.Tensor, costs: torch.Tensor) -> list[torch.Tensor]:
         """The positions, or those of each bucket; in order."""
@@ -308,13 +309,13 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
 
     def _fill_one_by_one(self, costs: list[float], most: int, ends: array[int]) -> float:
         """As ``_fill``, for costs that do not just add up; returns that of the last batch."""
-        filling = _Filling(self._padded)
+        filling = BatchCost(self._padded)
         for number, own in enumerate(costs):
             if filling.samples and (
                 filling.samples == most or filling.cost_with(own) > self._limit
             ):
                 ends.append(number)
-                filling = _Filling(self._padded)
+                filling = BatchCost(self._padded)
             filling.add(own)
         ends.append(len(costs))
         return filling.cost
@@ -327,7 +328,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
         objects, limit = self._source.objects, self._limit
         slice_s = self._time_slice or 0.0
         batch: list[int] = []
-        filling, due = _Filling(self._padded), time.monotonic() + slice_s
+        filling, due = BatchCost(self._padded), time.monotonic() + slice_s
         for index in self._indices(epoch).tolist():
             name, size = objects[index]
             own = size if self._cost_fn is None else self._cost_fn(ObjectEntry(name, size))
@@ -338,12 +339,12 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
                 continue
             if batch and (filling.cost_with(own) > limit or len(batch) == self._max_samples):
                 yield batch
-                batch, filling, due = [], _Filling(self._padded), time.monotonic() + slice_s
+                batch, filling, due = [], BatchCost(self._padded), time.monotonic() + slice_s
             batch.append(index)
             filling.add(own)
             if time.monotonic() >= due:
                 yield batch
-                batch, filling, due = [], _Filling(self._padded), time.monotonic() + slice_s
+                batch, filling, due = [], BatchCost(self._padded), time.monotonic() + slice_s
         if batch and (not self._drop_last or filling.cost / limit > self._saturation):
             yield batch
 
@@ -367,7 +368,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
             self._costs_digest = hashlib.blake2b(array("d", known), digest_size=8).hexdigest()
         return self._known_costs
 
-    def _warn(self, batches: _Batches) -> None:
+    def _warn(self, batches: PackedBatches) -> None:
         if batches.left_out:
             name, _ = self._source.objects[batches.first_left_out]
             cost = self._costs()[batches.first_left_out].item()
@@ -381,84 +382,3 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
             "allow_oversized_samples=True gives each a batch of its own",
             stacklevel=5,
         )
-
-
-class _Filling:
-    """What the batch in the making costs."""
-
-    __slots__ = ("samples", "_padded", "_level")
-
-    def __init__(self, padded: bool) -> None:
-        self.samples = 0
-        self._padded = padded
-        # The sum of the costs; of padded samples the dearest.
-        self._level = 0.0
-
-    @property
-    def cost(self) -> float:
-        return self._level * self.samples if self._padded else self._level
-
-    def cost_with(self, own: float) -> float:
-        """What it would cost with one more."""
-        if self._padded:
-            return max(self._level, own) * (self.samples + 1)
-        return self._level + own
-
-    def add(self, own: float) -> None:
-        """Takes one more."""
-        self._level = max(self._level, own) if self._padded else self._level + own
-        self.samples += 1
-
-
-class _Batches:
-    """The batches of an epoch in two flat arrays."""
-
-    __slots__ = ("_indices", "_ends", "left_out", "first_left_out")
-
-    def __init__(
-        self, indices: torch.Tensor, ends: array[int], left_out: int, first_left_out: int
-    ) -> None:
-        self._indices = indices
-        self._ends = ends
-        # How many samples are in none because they are too large, and the first of them.
-        self.left_out = left_out
-        self.first_left_out = first_left_out
-
-    @classmethod
-    def merged(
-        cls,
-        parts: Sequence[tuple[torch.Tensor, array[int]]],
-        indices: torch.Tensor,
-        left_out: int = 0,
-        first_left_out: int = -1,
-    ) -> _Batches:
-        """The batches of all parts, in the order of the positions of their last samples.
-
-        Args:
-            parts: Positions in the epoch's order, and where in them batches end.
-            indices: The epoch's order.
-        """
-        if len(parts) == 1:
-            positions, ends = parts[0]
-            return cls(indices[positions], ends, left_out, first_left_out)
-        pieces: list[torch.Tensor] = []
-        for positions, ends in parts:
-            if ends:
-                lengths = torch.diff(torch.tensor([0, *ends])).tolist()
-                pieces += torch.split(positions[: ends[-1]], lengths)
-        pieces.sort(key=lambda piece: int(piece[-1]))
-        ends = array("q")
-        for piece in pieces:
-            ends.append((ends[-1] if ends else 0) + len(piece))
-        taken = indices[torch.cat(pieces)] if pieces else indices[:0]
-        return cls(taken, ends, left_out, first_left_out)
-
-    def batch(self, number: int) -> list[int]:
-        """The indices of the n-th batch."""
-        start = self._ends[number - 1] if number else 0
-        taken: list[int] = self._indices[start : self._ends[number]].tolist()
-        return taken
-
-    def __len__(self) -> int:
-        return len(self._ends)
-

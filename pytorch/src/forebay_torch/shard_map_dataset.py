@@ -24,10 +24,11 @@ from forebay import (
 )
 from forebay_torch import frameworks
 from forebay_torch.config import Config
-from forebay_torch.fields import Fields
 from forebay_torch.custom_getitem import CustomGetItem, decides_by_item, fetched
-from forebay_torch.shard_reader import Decode, check_options, decoded
-from forebay_torch.source import ObjectIndex, PrefixMap, Sources, parts_of, shard_snapshot
+from forebay_torch.fields import Fields
+from forebay_torch.object_index import ObjectIndex
+from forebay_torch.shard_options import Decode, check_options, decoded
+from forebay_torch.source import PrefixMap, Sources, parts_of, shard_snapshot
 
 __all__ = ["ShardMapDataset"]
 

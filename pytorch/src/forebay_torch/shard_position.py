@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from forebay_torch import dist
-from forebay_torch.cursor import MAX_RESUMES, Cursor, Pass
+from forebay_torch.cursor import Cursor
+from forebay_torch.cursor_cells import MAX_RESUMES
+from forebay_torch.dataset_pass import Pass
 from forebay_torch.resume import make_state
 from forebay_torch.shard_plan import (
     Item,
+    Pass as StreamPass,
     after_first,
     deal,
     delivered_by,
     left_after,
     length,
 )
-from forebay_torch.shard_plan import Pass as StreamPass
 
 __all__ = ["ShardPosition", "Shards"]
 

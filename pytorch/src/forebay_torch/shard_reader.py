@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-import random
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Literal, Self
 
-from forebay import (
-    Client,
-    ForebayError,
-    ShardStream,
-)
-from forebay_torch import order, frameworks, dist
+from forebay import Client
+from forebay_torch import dist, frameworks
 from forebay_torch.config import Config
-from forebay_torch.cursor import Pass
-from forebay_torch.fields import Fields
-from forebay_torch.iter_dataset import BaseIterDataset
-from forebay_torch.saved_listing import check_data
-from forebay_torch.policy import NEVER_SKIPPED, stopped
-from forebay_torch.progress import Progress
+from forebay_torch.dataset_pass import Pass
+from forebay_torch.object_index import ObjectIndex
 from forebay_torch.resume import read_state
-from forebay_torch.shard_position import ShardPosition, Shards
-from forebay_torch.shard_plan import Item, batches_of_ranks, deal, equal_shares, shuffled
-from forebay_torch.source import ObjectIndex, PrefixMap, Sources, check_kind, shard_snapshot
-from forebay_torch.in_memory_shard import InMemoryShard
-from forebay_torch.cluster_prefetch import prefetch_from_cloud
+from forebay_torch.saved_listing import check_data
+from forebay_torch.shard_options import Decode, OnError, check_options
+from forebay_torch.shard_plan import Item, deal, shuffled
+from forebay_torch.shard_position import ShardPosition
+from forebay_torch.shard_shares import ShardShares, Splitter
+from forebay_torch.source import PrefixMap, Sources, check_kind, shard_snapshot
 
 __all__ = ["ShardReader", "Decode", "OnError"]
 
-Decode = Mapping[str, Callable[[Any], Any]] | Callable[[str, Fields], Any]
-Splitter = Callable[[Iterable[str]], Iterable[str]]
-Opened = ShardStream | InMemoryShard
-OnError = Literal["raise", "skip"] | Callable[[str, Exception], Any]
 
-# Indexes that are in memory at once while samples are counted.
-_COUNTED_TOGETHER = 64
-
-
-class ShardReader(BaseIterDataset):
+class ShardReader(ShardShares):
     """Samples as ``(key, {extension: bytes})`` from shards in the WebDataset form.
 
     Objects whose names end as archives do (.tar, .tgz, .tar.gz, .tar.lz4, .tar.zst, .zip) are
@@ -260,27 +243,6 @@ class ShardReader(BaseIterDataset):
         self._cursor.begin(made)
         yield from self._view(made.total)._of_shards(made)
 
-    def _check_steps(self, made: Pass) -> None:
-        """Refuses a pass in which a model would wait for ever for a rank that has fewer batches."""
-        shards = self._shards()
-        if not self._checks_steps or shards.world_size == 1 or dist.worker().id != 0:
-            return
-        if not (frameworks.trains_in_step() if self._is_in_step is None else self._is_in_step):
-            return
-        items = self._place.items(made, shards)
-        rows = [item.row for item in items]
-        self._count([row for row in rows if self._counts[row] < 0])
-        size, drop_last = frameworks.requests_of_loader() or (made.block, False)
-        batches = batches_of_ranks(
-            items, shards.world_size, dist.worker().total, size, drop_last, self._count_of
-        )
-        if len(set(batches)) > 1:
-            raise ValueError(
-                f"{type(self).__name__}: the ranks would make {', '.join(map(str, batches))} batches, "
-                "and the model that they train waits for all of them in every step. Pass "
-                'equal_length="drop" or "wrap" to ShardReader; or "none" if ranks need not wait'
-            )
-
     def _of_shards(self, made: Pass) -> Iterator[tuple[str, Any]]:
         """The samples of a pass that has begun."""
         self._check_steps(made)
@@ -307,27 +269,6 @@ class ShardReader(BaseIterDataset):
         # What a worker has delivered of this pass before is made again and passed over.
         samples = islice(samples, skip, end)
         yield from self._counted(made, samples) if self._counts_late else samples
-
-    def _shares(self, items: Sequence[Item], workers: int | None = None) -> list[list[int]]:
-        """How many samples each worker of each rank delivers in a whole pass."""
-        world_size, workers = self._rank_and_world()[1], workers or dist.worker().total
-        block = self._cursor.block
-        return equal_shares(items, world_size, workers, block, self._count_of, self._equal_length)
-
-    def _again(
-        self, made: Pass, every: Sequence[Item], rank: int
-    ) -> Iterator[tuple[str, Any]]:
-        """The samples of this worker from the beginning again and again; all, where it has none."""
-        world_size, worker = self._rank_and_world()[1], dist.worker()
-        mine = deal(every, rank, world_size, worker.id, worker.total)
-        if not any(self._count_of(item.row) for item in mine):
-            mine = list(every)
-        is_any = True
-        while is_any:
-            is_any = False
-            for sample in self._samples(made, mine):
-                is_any = True
-                yield sample
 
     def state_dict(self, num_samples: int | None = None) -> dict[str, Any]:
         """As that of IterableDataset; it remembers each pass of the epoch by four numbers.
@@ -393,26 +334,8 @@ class ShardReader(BaseIterDataset):
         counts = array("q", [-1]) * len(index.listing)
         return {**super()._following_from(index), "_counts": counts}
 
-    def _shards(self) -> Shards:
-        rank, world_size = self._rank_and_world()
-        every = range(len(self.objects))
-        return Shards(
-            rank,
-            world_size,
-            partial(self._rows, every),
-            self._count_of,
-            self._shuffle_buffer,
-            self._generator_of,
-        )
-
-    def _count_of(self, row: int) -> int:
-        if self._counts[row] < 0:
-            self._count([row])
-        return self._counts[row]
-
     @property
     def _counts_late(self) -> bool:
-        """Whether samples count when they are handed out, rather than when they are read."""
         return self._resampled or self._shuffle_buffer > 1
 
     def _counted(
@@ -422,213 +345,7 @@ class ShardReader(BaseIterDataset):
             made.deliver()
             yield sample
 
-    def _rank_rows(self) -> Sequence[int]:
-        """The shards of this rank in a whole epoch."""
-        rank, world_size = self._rank_and_world()
-        total = len(self._index.listing)
-        return self._rows(
-            order.share(total, rank=rank, world_size=world_size), self._cursor.epoch
-        )
-
     def _snapshot(self) -> ObjectIndex:
         owner = type(self).__name__
         retries = self._config.max_listing_retries
         return shard_snapshot(owner, self._parts, retries, **self._reading())
-
-    @property
-    def _has_splitters(self) -> bool:
-        return self._nodesplitter is not None or self._workersplitter is not None
-
-    def _split(self, made: Pass) -> list[Item]:
-        """The shards of this worker of this rank, as the splitters say."""
-        rank, world_size = self._rank_and_world()
-        worker = dist.worker()
-        rows = self._rows(range(len(self.objects)), made.epoch)
-        by_uri = {self._index.object(row).uri: row for row in rows}
-        uris: Iterable[str] = by_uri
-        if self._nodesplitter is None:
-            uris = islice(uris, rank, None, world_size)
-        else:
-            uris = self._nodesplitter(uris)
-        if self._workersplitter is None:
-            uris = islice(uris, worker.id, None, worker.total)
-        else:
-            uris = self._workersplitter(uris)
-        return [Item(by_uri[uri]) for uri in uris]
-
-    def _count(self, rows: list[int]) -> None:
-        for start in range(0, len(rows), _COUNTED_TOGETHER):
-            group = rows[start : start + _COUNTED_TOGETHER]
-            for row, index in zip(group, self._index.shard_indexes(group), strict=True):
-                if isinstance(index, ForebayError):
-                    # What cannot be indexed is damaged, and read only up to there.
-                    self._failed(self._index.object(row).uri, index)
-                    self._counts[row] = 0
-                    continue
-                samples = index.samples(self._keys, self._lowercase)
-                raises = self._on_error == "raise" and self._handler is None
-                left_out = 0 if raises else len(samples.problems)
-                self._counts[row] = len(samples) - left_out
-
-    def _generator(
-        self,
-        purpose: str,
-        *,
-        epoch: int,
-        stage: int = 0,
-        rank: int | None = None,
-        worker: int | None = None,
-    ) -> random.Random:
-        """Random numbers of a worker of a rank, by default this one, in an epoch's n-th pass."""
-        key = (
-            purpose,
-            self._seed,
-            epoch,
-            self._rank_and_world()[0] if rank is None else rank,
-            dist.worker().id if worker is None else worker,
-        )
-        return random.Random(repr((*key, stage) if stage else key))
-
-    def _generator_of(self, rank: int, worker: int, stage: int, epoch: int) -> random.Random:
-        return self._generator("samples", epoch=epoch, stage=stage, rank=rank, worker=worker)
-
-    def _endless(self, made: Pass) -> Iterator[int]:
-        generator = self._generator("shards", epoch=made.epoch)
-        while True:
-            yield generator.randrange(len(self.objects))
-
-    def _samples(self, made: Pass, items: Iterable[Item]) -> Iterator[tuple[str, Any]]:
-        with Progress(self._show_progress, self._worker_name()) as progress:
-            for item, stream in self._streams(items):
-                progress.begin(stream.uri)
-                if item.samples is None and self._decode is None:
-                    samples = self._read_as_is(made, stream)
-                else:
-                    samples = self._read(made, stream, item.samples)
-                yield from progress.counted(samples)
-
-    def _streams(self, items: Iterable[Item]) -> Iterator[tuple[Item, Opened]]:
-        """The shards one by one, each opened when the one before it is begun."""
-        waiting: tuple[Item, Opened] | None = None
-        due = [item.row for item in items] if isinstance(items, list) else []
-        with prefetch_from_cloud(self._index, due, self._warm_ahead) as warmer:
-            for number, item in enumerate(items, 1):
-                warmer.reached(number)
-                opened = self._open(item.row)
-                if waiting is not None:
-                    yield waiting
-                waiting = (item, opened)
-            if waiting is not None:
-                yield waiting
-
-    def _open(self, row: int) -> Opened:
-        """The samples of a shard: as it is stored, or as a transform makes it."""
-        shard = self._index.object(row)
-        if self._etl_name:
-            load = partial(_only, self._index, row)
-            return InMemoryShard(shard.uri, load, self._keys, self._lowercase)
-        return shard.samples(
-            keys=self._keys, lowercase=self._lowercase, read_ahead=self._read_ahead
-        )
-
-    def _read_as_is(self, made: Pass, stream: Opened) -> Iterator[tuple[str, Any]]:
-        """As ``_read``, of all samples with their contents as they are: little is done for each."""
-        deliver = None if self._counts_late else made.deliver
-        uri = stream.uri
-        like = Fields(None, self._fill, "", uri)
-        while True:
-            try:
-                while run := _next_run(stream, like):
-                    for sample in run:
-                        if deliver is not None:
-                            deliver()
-                        yield sample
-                return
-            except Exception as error:
-                if not self._failed(uri, error):
-                    return
-
-    def _read(
-        self, made: Pass, stream: Opened, numbers: Sequence[int] | None
-    ) -> Iterator[tuple[str, Any]]:
-        wanted = numbers if numbers is None or isinstance(numbers, range) else frozenset(numbers)
-        last = None if numbers is None else numbers[-1]
-        number = 0
-        while last is None or number <= last:
-            name, sample = stream.uri, None
-            try:
-                key, parts = next(stream)
-                name = f"{stream.uri}/{key}"
-                number += 1
-                if wanted is None or number - 1 in wanted:
-                    fields = Fields(parts, self._fill, key, stream.uri)
-                    sample = (key, decoded(key, fields, self._decode))
-            except StopIteration:
-                return
-            except Exception as error:
-                if not self._failed(name, error):
-                    return
-                if name != stream.uri and not self._counts_late:
-                    # It has its place in the order, though nobody gets it.
-                    made.deliver()
-            if sample is not None:
-                if not self._counts_late:
-                    made.deliver()
-                yield sample
-        stream.close()
-
-    def _failed(self, name: str, error: Exception) -> bool:
-        """Whether to go on with the shard after this failure; raises it where that is asked."""
-        try:
-            if self._handler is not None:
-                return bool(self._handler(error))
-            if callable(self._on_error):
-                self._on_error(name, error)
-                return True
-        except StopIteration as stop:
-            called = "on_error" if self._handler is None else "handler"
-            raise stopped(called, repr(name)) from stop
-        if self._on_error == "raise" or isinstance(error, NEVER_SKIPPED):
-            raise error
-        warnings.warn(f"left out of {name}: {error}", stacklevel=2)
-        return True
-
-
-def _next_run(stream: Opened, like: Fields) -> list[tuple[str, dict[str, Any]]]:
-    """The samples that are there, at least one, with parts as Fields; none at the end."""
-    if isinstance(stream, ShardStream):
-        return stream.next_run(like)
-    return [(key, Fields(parts, like.fill, key, like.url)) for key, parts in islice(stream, 1)]
-
-
-def _only(index: ObjectIndex, row: int) -> memoryview:
-    return index.get_many([row])[0]
-
-
-def check_options(owner: str, keys: str, on_error: Any) -> None:
-    """Refuses what a dataset over shards does not do."""
-    if keys not in ("webdataset", "basename"):
-        raise ValueError(f'{owner}: keys is "webdataset" or "basename", not {keys!r}')
-    if on_error not in ("raise", "skip") and not callable(on_error):
-        raise ValueError(f'{owner}: on_error is "raise", "skip" or a function, not {on_error!r}')
-
-
-def decoded(key: str, fields: Fields, decode: Decode | None) -> Any:
-    """What ``decode`` makes of a sample."""
-    if decode is None:
-        return fields
-    part = ""
-    try:
-        if not isinstance(decode, Mapping):
-            return decode(key, fields)
-        for part in fields.keys() & decode.keys():
-            fields[part] = decode[part](fields[part])
-        return fields
-    except StopIteration as error:
-        of = f"{part!r} of " if part else ""
-        raise stopped("decode", f"{of}the sample {key!r} of {fields.url}") from error
-    except Exception as error:
-        of = f"{part!r} of " if part else ""
-        error.add_note(f"while decode worked on {of}the sample {key!r} of {fields.url}")
-        raise
-

@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from forebay_torch import dist
-from forebay_torch.prefetcher import Prefetcher
 from forebay_torch.policy import stopped
+from forebay_torch.prefetcher import Prefetcher
 
 __all__ = ["Made", "ThreadEpoch"]
 

@@ -15,11 +15,12 @@ from torch.utils.data.datapipes.datapipe import IterDataPipe
 from torch.utils.data.graph_settings import apply_sharding
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
-from forebay_torch import frameworks, dist
-from forebay_torch.prefetcher import Prefetcher
+from forebay_torch import dist, frameworks
 from forebay_torch.aio import AsyncSamples
 from forebay_torch.batch_memory import BatchMemory
-from forebay_torch.cursor import Cursor, Pass
+from forebay_torch.cursor import Cursor
+from forebay_torch.dataset_pass import Pass
+from forebay_torch.prefetcher import Prefetcher
 from forebay_torch.shard_sampler import DistributedShardSampler
 from forebay_torch.thread_epoch import Made, ThreadEpoch
 

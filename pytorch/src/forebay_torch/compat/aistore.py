@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from forebay import Bucket, Client, ObjectGroup
+from forebay_torch.base_iter_dataset import BaseIterDataset
+from forebay_torch.base_map_dataset import BaseMapDataset
 from forebay_torch.batch_iter_dataset import BatchIterDataset
-from forebay_torch.iter_dataset import BaseIterDataset, IterableDataset
-from forebay_torch.map_dataset import BaseMapDataset, MapDataset
+from forebay_torch.iter_dataset import IterableDataset
+from forebay_torch.map_dataset import MapDataset
 from forebay_torch.multi_shard_stream import DataShard, MultiShardStream
 from forebay_torch.parallel_map_dataset import ParallelMapDataset
 from forebay_torch.sampler import DynamicBatchSampler
