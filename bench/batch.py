@@ -59,9 +59,9 @@ LOADS = [
     Load("batch of 1,000 members of 10 KiB of a shard of 50 MB", 1000, 10 * KIB, 4900),
     Load("batch of 1,000 objects of 128 KiB", 1000, 128 * KIB),
 ]
-SMALL = 4 * KIB
+AS_BYTES_MAX_BYTES = 4 * KIB
 """Items up to this size are asked for as `bytes` objects."""
-CROWD, LONG = 32, 10_000
+CONCURRENT_BATCHES, LONG_BATCH_OBJECTS = 32, 10_000
 """Batches at a time, and entries of each, under which the target's memory is looked at."""
 
 
@@ -154,7 +154,7 @@ def ours(server: Server, load: Load) -> Way:
     bucket = client.bucket(bucket_of(load))
 
     def read(names: list[str]) -> tuple[int, int]:
-        if load.size <= SMALL:
+        if load.size <= AS_BYTES_MAX_BYTES:
             sizes = list(map(len, bucket.get_many(names, as_bytes=True)))
             return len(sizes), sum(sizes)
         batch = client.batch(bucket=bucket)
@@ -309,20 +309,20 @@ def crowd(server: Server, bucket: str, names: list[str], folder: Path) -> Row:
     body = folder / "request"
     body.write_bytes(long_request(bucket, names))
     before = most = resident(server.pid)
-    command = [sys.executable, "-c", READER, server.address, str(body), str(CROWD), *server.headers]
+    command = [sys.executable, "-c", READER, server.address, str(body), str(CONCURRENT_BATCHES), *server.headers]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
         while reader.poll() is None:
             most = max(most, resident(server.pid))
             time.sleep(0.01)
         out = reader.stdout.read() if reader.stdout else ""
-    if reader.returncode or int(out) < CROWD * len(names) * KIB:
-        sys.exit(f"error: {CROWD} batches ended early: {out}")
-    return {"batches": CROWD, "entries": len(names), "before": before, "most": most}
+    if reader.returncode or int(out) < CONCURRENT_BATCHES * len(names) * KIB:
+        sys.exit(f"error: {CONCURRENT_BATCHES} batches ended early: {out}")
+    return {"batches": CONCURRENT_BATCHES, "entries": len(names), "before": before, "most": most}
 
 
 def long_batches(server: Server, rounds: int, folder: Path) -> Row:
     """What only Forebay is asked: its own stream."""
-    load = Load("long", LONG, 16 * KIB)
+    load = Load("long", LONG_BATCH_OBJECTS, 16 * KIB)
     fill(server, load)
     names = names_of(load)
     random.shuffle(names)
@@ -367,9 +367,9 @@ def main() -> None:
             result["long"] = long = long_batches(servers["Forebay"], options.rounds, folder)
             memory = long["memory"]
             print(
-                f"\nfirst byte of a batch of {LONG:,}: {long['first_byte_s'] * 1e3:.1f} ms,"
+                f"\nfirst byte of a batch of {LONG_BATCH_OBJECTS:,}: {long['first_byte_s'] * 1e3:.1f} ms,"
                 f" worst {long['first_byte_worst_s'] * 1e3:.1f} ms"
-                f"\nmemory of the target during {CROWD} batches of {LONG:,} objects of 16 KiB:"
+                f"\nmemory of the target during {CONCURRENT_BATCHES} batches of {LONG_BATCH_OBJECTS:,} objects of 16 KiB:"
                 f" {memory['most'] / MIB:,.0f} MiB (before: {memory['before'] / MIB:,.0f})"
             )
     (options.out / "batch.json").write_text(json.dumps(result, indent=1) + "\n")

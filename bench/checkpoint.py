@@ -208,7 +208,7 @@ def memory(what):
 checkpoint = Checkpoint(bucket_name=sys.argv[2], storage_client=forebay.Client(sys.argv[1]))
 state = {str(i): torch.full((int(sys.argv[3]) // 64,), float(i)) for i in range(16)}
 checkpoint.save(torch.ones(9), "small.pt")
-# The peak begins anew; that of getrusage would be inherited from whoever started this.
+# The peak begins anew; that of getrusage would be inherited from the process that started this one.
 open("/proc/self/clear_refs", "w").write("5")
 before = memory("VmRSS")
 checkpoint.save(state, "large.pt")
@@ -223,7 +223,7 @@ def growth(endpoint: str, size: int) -> int:
     return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-STEPS = """
+TRAINING_STEPS_PROGRAM = """
 import json, statistics, sys, time, torch, forebay
 from forebay_torch import Checkpoint
 torch.set_num_threads(1)
@@ -258,7 +258,7 @@ print(json.dumps({
 
 def steps(endpoint: str, size: int) -> Row:
     """How long steps of training on one core take, and while so many bytes are saved beside them."""
-    command = [sys.executable, "-c", STEPS, endpoint, f"ais://{NATIVE}", str(size)]
+    command = [sys.executable, "-c", TRAINING_STEPS_PROGRAM, endpoint, f"ais://{NATIVE}", str(size)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout))
 

@@ -1,4 +1,4 @@
-"""Readers of objects in clouds, ours and our peers': each takes names and tells how many bytes came."""
+"""Readers of objects in clouds, ours and our peers': each takes names and returns how many bytes it read."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Bench:
 
         for _ in range(self.options.rounds):
             for who, read in readers.items():
-                # One stream reads each as slowly as the next: a part of them tells its rate.
+                # One stream reads each as slowly as the next: a part of them shows its rate.
                 measure(who, read, names[:: ONE_STREAM_READS if who.endswith("one stream") else 1])
             evict(self.server, provider)
             measure("Forebay, cold", ours, names)
@@ -162,8 +162,8 @@ class Bench:
             for what in ("reads of objects", "a", "b"):
                 requests = bills[way][what]
                 ratio = requests / bills["one by one"]["reads of objects"]
-                told = f"class {what.upper()}" if len(what) == 1 else what
-                self.add(suite, f"  {told}, {way}", requests, "requests", ratio, "reads one by one")
+                label = f"class {what.upper()}" if len(what) == 1 else what
+                self.add(suite, f"  {label}, {way}", requests, "requests", ratio, "reads one by one")
 
     def one(self) -> None:
         """64 clients ask for one cold object."""

@@ -62,9 +62,9 @@ def crowd(server: peers.Forebay) -> Iterator[None]:
     upload += "content-length: 500000\r\n\r\nx"
     read = f"GET /v1/objects/{BUCKET}/large HTTP/1.1\r\nhost: b\r\n{lines}\r\n"
     halves = [post.encode() + whole[:5], upload.encode()]
-    unread = [post.encode() + whole] * 9 + [read.encode()]
+    requests = [post.encode() + whole] * 9 + [read.encode()]
     sent = [b""] * IDLE + [halves[n % 2] for n in range(BODIES)]
-    sent += [unread[n % 10] for n in range(READERS)]
+    sent += [requests[n % 10] for n in range(READERS)]
     with contextlib.ExitStack() as held:
         for request in sent:
             link = held.enter_context(socket.create_connection((host, int(port)), timeout=30))
@@ -76,13 +76,13 @@ def latencies(server: peers.Forebay, seconds: float) -> list[float]:
     """Of reads of small objects, one after the other on one connection, in s."""
     link = http.client.HTTPConnection(server.address, timeout=30)
     taken, end = [], time.perf_counter() + seconds
-    while (begun := time.perf_counter()) < end:
+    while (started := time.perf_counter()) < end:
         name = f"o{random.randrange(OBJECTS)}"
         link.request("GET", f"/v1/objects/{BUCKET}/{name}", headers=headers_of(server))
         answer = link.getresponse()
         if answer.status != 200 or len(answer.read()) != SIZE:
             raise SystemExit(f"GET of {name}: {answer.status}")
-        taken.append(time.perf_counter() - begun)
+        taken.append(time.perf_counter() - started)
     return taken
 
 

@@ -175,17 +175,17 @@ class Forebay(Server):
 @contextlib.contextmanager
 def forebay(binary: str, folder: Path, targets: int = 1, *more: str) -> Iterator[Forebay]:
     port = free_port(1 + targets)
-    told = folder / "dev.json"
+    description_file = folder / "dev.json"
     command = [binary, "dev", "--dir", str(folder), "--gateways", "1", *more]
     command += ["--targets", str(targets), "--port", str(port)]
-    with process(command, told.exists):
-        told_of = json.loads(told.read_text())
-        target = told_of["targets"][0]
+    with process(command, description_file.exists):
+        description = json.loads(description_file.read_text())
+        target = description["targets"][0]
         path = "/v1/objects/{bucket}/{name}"
         server = Forebay("Forebay", target["url"].removeprefix("http://"), target["pid"], path)
-        server.put, server.endpoint = path, told_of["endpoint"]
+        server.put, server.endpoint = path, description["endpoint"]
         server.front, server.s3 = server.endpoint.removeprefix("http://"), "/s3/{bucket}"
-        server.gateway_pid = told_of["gateways"][0]["pid"]
+        server.gateway_pid = description["gateways"][0]["pid"]
         server.folder = Path(target["disks"][0])
         yield server
 
@@ -357,7 +357,7 @@ def nginx(binary: str, folder: Path) -> Iterator[Nginx]:
     folder = folder.absolute()
     files = folder / "files"
     files.mkdir(parents=True)
-    # Workers run as whoever starts nginx; started by root they would not be let into the folder.
+    # Workers run as the user that starts nginx; started by root they could not read the folder.
     user = "user root;" if os.geteuid() == 0 else ""
     config = folder / "nginx.conf"
     config.write_text(f"""

@@ -21,7 +21,7 @@ from peers import Forebay, Server
 Row = dict[str, Any]
 SIZE = "16MiB"
 FIXED = ("127.0.0.1", 8080)
-"""Where AIStore's ishard looks for its cluster; it cannot be told another place."""
+"""Where AIStore's ishard looks for its cluster; the path cannot be configured."""
 
 
 def measure(servers: list[Server], count: int, binary: str, ishard: str | None) -> list[Row]:

@@ -2,7 +2,7 @@
 """House rules that no compiler checks; part of `make check`. Changes nothing.
 
 Each `check_*` function takes the repository's root and its files (relative paths) and returns
-its complaints. Files over 400 lines are named as a hint only. Needs only the standard library.
+its problems. Files over 400 lines are named as a hint only. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def check_python_layers(root: Path, files: list[str]) -> list[str]:
         text = text_of(root, name) or ""
         for line, module in imports(text):
             parts = module.split(".")
-            # A method that makes a tensor may: whoever calls it has torch.
+            # A method that makes a tensor may: its caller has torch.
             indented = text.splitlines()[line - 1][:1].isspace() and parts[0] == "torch"
             if in_sdk and not indented and parts[0] in {"torch", "numpy", "forebay_torch"}:
                 problems.append(f"{name}:{line}: forebay must not import {parts[0]}")

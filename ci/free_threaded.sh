@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that the native core of the Python package compiles for interpreters without a GIL. It needs
-# none of them: PyO3 is told what such an interpreter would say of itself. With one at hand,
+# none of them: PyO3 gets the configuration of such an interpreter by a file. If one is installed,
 # `OTHER_PYTHONS=python3.14t ci/wheels.sh` builds the wheel.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -19,7 +19,7 @@ if [ ! -d "$folder" ]; then
     # --no-deps: some ask for PyTorch with its CUDA packages.
     "$base/bin/python" -m pip install --disable-pip-version-check --no-input --quiet --no-deps \
         --target "$new" "$@" >&2
-    # What another process made meanwhile is the same.
+    # Another process may have made the same folder meanwhile.
     [ -d "$folder" ] || mv "$new" "$folder"
 fi
 printf '%s\n' "$folder"

@@ -9,7 +9,7 @@ shift
 
 python=build/venv/bin/python
 export FOREBAY_TEST_LONG=1
-# What frameworks need that is not in the test environment.
+# Packages of frameworks that are not in the test environment.
 PYTHONPATH="$(ci/lightning.sh):$(ci/accelerate.sh):$(ci/transformers.sh):$(ci/tables.sh)"
 export PYTHONPATH
 mapfile -t files < <(grep -lE 'pytest\.mark\.long' pytorch/tests/test_*.py tests/python/test_*.py)

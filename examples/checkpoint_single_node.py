@@ -64,7 +64,7 @@ def main() -> None:
                 "optimizer": optimizer.state_dict(),
                 "step": step + 1,
             }
-            # Copied, then saved while the next steps are made. What a save failed of is raised by the
+            # Copied, then saved while the next steps are made. The error of a save is raised by the
             # next one, or by wait().
             checkpoint.save_async(state, f"step={step + 1}.pt")
             print(f"step {step + 1}: loss {loss:.4f}", flush=True)

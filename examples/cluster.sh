@@ -1,4 +1,4 @@
-# What the examples over a cloud share; they set root, forebay and python, and source this file.
+# Shared parts of the examples over a cloud; they set root, forebay and python, and source this file.
 
 work=$(mktemp -d)
 started=()

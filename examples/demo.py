@@ -43,7 +43,7 @@ class DemoFailed(Exception):
 
 
 class Stopped(Exception):
-    """The user, or whoever runs the demo, wants it to end."""
+    """The user, or the program that runs the demo, wants it to end."""
 
 
 # Signals that came. They are acted on between steps: an exception out of the middle of a process
@@ -95,7 +95,7 @@ def running(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        # What a process that was stopped half-way may have left, such as its data workers.
+        # Processes that a stopped process may have left, such as its data workers.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -217,13 +217,13 @@ def train(folder: Path, endpoint: str, source: list[str], number: int) -> dict[s
 
 def pack(binary: Path, endpoint: str, source: str, shards: str) -> dict[str, Any]:
     """Packs the images into shards, as a job of the cluster."""
-    begun = time.monotonic()
+    start_time = time.monotonic()
     command = [
         str(binary), "ishard", source, shards, "--create", "--wait", "--quiet",
         "--size", SHARD_SIZE, "--key", "full_name", "--sort", "shuffle:7",
     ]  # fmt: skip
     finish("ishard", command, endpoint)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start_time
     bucket, _ = forebay.Client(endpoint).bucket_of(shards)
     manifest = bucket.object("manifest.jsonl").get().read_all().splitlines()
     written = [json.loads(line) for line in manifest]
@@ -297,12 +297,12 @@ def prepare(folder: Path) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    begun = time.monotonic()
+    start_time = time.monotonic()
     folder: Path = arguments.dir.resolve()
     prepare(folder)
     data = folder / "images"
     size = make_images.write(data / "train", arguments.images)
-    say(f"made {arguments.images} images, {size / 1e6:.1f} MB ({time.monotonic() - begun:.1f} s)")
+    say(f"made {arguments.images} images, {size / 1e6:.1f} MB ({time.monotonic() - start_time:.1f} s)")
 
     with contextlib.ExitStack() as stack:
         minio = Minio(arguments.minio, folder) if arguments.backend == "s3" else None
@@ -353,7 +353,7 @@ def run(arguments: argparse.Namespace) -> None:
         check(rows, arguments.images, size)
     say(
         f"after epoch 1 nothing was read from the {arguments.backend} backend; all stopped "
-        f"({time.monotonic() - begun:.0f} s, details in {folder})"
+        f"({time.monotonic() - start_time:.0f} s, details in {folder})"
     )
 
 

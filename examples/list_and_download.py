@@ -28,9 +28,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     arguments = parser.parse_args()
 
-    begun = time.perf_counter()
+    started = time.perf_counter()
     dataset: Any = (IterableDataset if arguments.iterable else MapDataset)(arguments.source)
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - started
     count = len(dataset)
     print(f"listed {count} objects, {dataset.objects.total_size} bytes, in {took:.3f} s")
     options: dict[str, Any] = {"batch_size": arguments.batch_size, "collate_fn": collate}
@@ -42,12 +42,12 @@ def main() -> None:
         else DataLoader(dataset, num_workers=arguments.workers, **options)
     )
     for epoch in range(arguments.epochs):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         objects = size = 0
         for batch in loader:
             objects += len(batch)
             size += len(batch.data)
-        took = time.perf_counter() - begun
+        took = time.perf_counter() - started
         print(
             f"epoch {epoch}: {objects} objects, {size} bytes, {objects / took:.0f} objects/s, "
             f"{size / took / 1e6:.1f} MB/s"

@@ -102,7 +102,7 @@ def network(classes: int) -> nn.Module:
 
 
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     torch.manual_seed(0)
     torch.set_num_threads(arguments.threads)
 
@@ -148,7 +148,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
         "samples": samples,
         "bytes": data.bytes,
         "seconds": seconds,
-        "setup_seconds": started - begun,
+        "setup_seconds": started - start_time,
         "samples_per_s": samples / seconds,
         "mb_per_s": data.bytes / seconds / 1e6,
         "wait_share": waited / seconds,

@@ -135,7 +135,7 @@ class Reader:
         with contextlib.suppress(OSError):
             self._pipe.send(None)
         self._process.join(5)
-        # One that is in the middle of a pass has not heard it; its workers see that it went.
+        # A reader in the middle of a pass has not read the request; its workers see that it exited.
         self._process.kill()
         self._process.join()
 
@@ -159,7 +159,7 @@ def serve(pipe: Connection, spec: Spec, place: dict[str, Any], compute_s: float)
         import torch
 
         torch.set_num_threads(1)  # the bench is about one loop, not about torch's threads
-        # What workers of loaders are by default; the plots have more of them than cores.
+        # Default number of loader workers; the plots have more of them than cores.
         multiprocessing.set_start_method("fork", force=True)
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         epoch = spec.make(**place, **spec.options)
@@ -180,12 +180,12 @@ def one_pass(epoch: Epoch, seconds: float, compute_s: float) -> Pass:
         # Leaving in the middle of an epoch costs what it costs a training loop.
         with contextlib.closing(batches):
             while now - start < seconds:
-                begun = now
+                started = now
                 batch = next(batches, None)
                 now = time.perf_counter()
                 if batch is None:
                     break
-                done.wait_s += now - begun
+                done.wait_s += now - started
                 done.items += batch[0]
                 done.bytes += batch[1]
                 if compute_s:
@@ -222,9 +222,9 @@ def marked(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The function, its CPU time counted, in threads and workers too."""
 
     def counted(value: Any) -> Any:
-        begun = time.thread_time()
+        started = time.thread_time()
         result = function(value)
-        took = time.thread_time() - begun
+        took = time.thread_time() - started
         with _marked.get_lock():
             _marked.value += took
         return result

@@ -106,7 +106,7 @@ def middle() -> list[Row]:
 
 
 # bucket, size, batch, and what is to be reached over Dataflux's direct calls: map style, iterable
-LARGE = (
+LARGE_OBJECT_CASES = (
     ("half", 500 * KIB, 32, 3.2, 2.1),
     ("three", 3 * MIB, 8, 1.4, 1.1),
     ("large", 150 * MIB, 1, 1.2, 1.1),
@@ -116,7 +116,7 @@ DIRECT = "Dataflux, direct calls"
 
 def large() -> list[Row]:
     made = []
-    for bucket, size, batch, by_map, by_iterable in LARGE:
+    for bucket, size, batch, by_map, by_iterable in LARGE_OBJECT_CASES:
         of: dict[str, Any] = {"batch": batch}
         name = f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
         key = name.replace(" ", "").replace("iB", "").lower()

@@ -326,7 +326,7 @@ def dataflux(
     from dataflux_pytorch import dataflux_iterable_dataset, dataflux_mapstyle_dataset
 
     module = dataflux_iterable_dataset if iterable else dataflux_mapstyle_dataset
-    # It asks first whether it may write composed objects; fake-gcs-server cannot tell.
+    # It asks first whether it may write composed objects; fake-gcs-server has no such request.
     module._get_missing_permissions = lambda **_: []
     # A single process lists: others would each make a client of their own for some names.
     config = module.Config(disable_compose=not compose, num_processes=1)

@@ -31,7 +31,7 @@ The program `forebay`, the container image and the Python package `forebay` cont
 below, each under its own licence. Forebay itself is licensed under Apache-2.0; see LICENSE.
 """
 
-# What rustc links in besides crates. Cargo does not list it.
+# Libraries that rustc links in besides crates. Cargo does not list them.
 TOOLCHAIN = """\
 The Rust standard library, (C) the Rust project contributors: MIT OR Apache-2.0. Both texts are below.
 

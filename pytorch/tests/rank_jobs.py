@@ -30,13 +30,13 @@ def run_ranks(job: str, world: int, folder: Path, endpoint: str, uri: str) -> li
         for rank in range(world)
     ]
     try:
-        told = [rank.communicate(timeout=200) for rank in ranks]
+        outputs = [rank.communicate(timeout=200) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    for rank, (_, errors) in zip(ranks, told, strict=True):
+    for rank, (_, errors) in zip(ranks, outputs, strict=True):
         assert rank.returncode == 0, errors
-    return [output for output, _ in told]
+    return [output for output, _ in outputs]
 
 
 def main(job: str, rank: int, world: int, rendezvous: str, endpoint: str, uri: str) -> None:
@@ -150,9 +150,9 @@ def meanwhile(rank: int, client: Any, uri: str, state: Any) -> None:
     for epoch in range(1, 4):
         saving = async_save(state(epoch), storage_writer=StorageWriter(uri, None, client))
         for size in range(1, 200):
-            told = torch.full((size,), float(rank))
-            dist.all_reduce(told)
-            assert torch.equal(told, torch.ones(size)), "0 of one rank and 1 of the other"
+            outputs = torch.full((size,), float(rank))
+            dist.all_reduce(outputs)
+            assert torch.equal(outputs, torch.ones(size)), "0 of one rank and 1 of the other"
     assert saving is not None
     saving.result(60)
     loaded = state(0)

@@ -93,7 +93,7 @@ def _is_possible(kind: str, loader: str, workers: int) -> bool:
 
 
 def chosen(count: int, seed: int) -> list[Case]:
-    """As many cases as told, each kind and loader among them."""
+    """``count`` cases, each kind and loader among them."""
     generator = random.Random(seed)
     every = [case for case in cases() if case.way != "spawn"]
     generator.shuffle(every)

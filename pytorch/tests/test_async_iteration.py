@@ -45,7 +45,7 @@ def test_async_for_gives_what_for_gives(filled: forebay.Bucket, client: forebay.
     assert asyncio.run(collected(shards)) == list(shards)
 
 
-def test_samples_by_number_are_awaited(filled: forebay.Bucket, cluster: Any) -> None:
+def test_aget_returns_samples_by_number(filled: forebay.Bucket, cluster: Any) -> None:
     dataset = MapDataset(filled)
 
     async def use() -> tuple[Any, ...]:
@@ -81,18 +81,18 @@ def test_an_error_comes_behind_the_samples_before_it(filled: forebay.Bucket) -> 
     assert asyncio.run(use()) == [0, 1, 2]
 
 
-def test_the_loop_goes_on_and_a_cancelled_task_ends_at_once(filled: forebay.Bucket) -> None:
+def test_a_read_does_not_block_the_loop_and_a_cancelled_task_ends_immediately(filled: forebay.Bucket) -> None:
     async def use() -> tuple[int, float]:
         ticks = 0
         task = asyncio.create_task(collected(Failing(filled, pause=1.5)))
-        begun = time.monotonic()
-        while time.monotonic() - begun < 0.3:
+        started = time.monotonic()
+        while time.monotonic() - started < 0.3:
             await asyncio.sleep(0.01)
             ticks += 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return ticks, time.monotonic() - begun
+        return ticks, time.monotonic() - started
 
     async def both() -> tuple[int, float]:
         return await asyncio.wait_for(use(), 10)

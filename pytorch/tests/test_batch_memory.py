@@ -92,7 +92,7 @@ def test_a_torch_that_keeps_no_more_than_the_bytes_themselves_is_not_trusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = torch.frombuffer
-    # The mapping lives on, and the object that tells when nobody has it any more does not.
+    # The mapping stays, and the object that reports its last reference does not.
     monkeypatch.setattr(torch, "frombuffer", lambda view, **how: made(view.obj, **how))
     memory = BatchMemory()
     batches = [batch(memory, value) for value in (1, 5, 9)]

@@ -172,11 +172,11 @@ def test_a_target_killed_in_a_save_leaves_the_old_checkpoint(tmp_path: Path) -> 
         checkpoint = Checkpoint(bucket_name=bucket.uri, storage_client=client)
         checkpoint.save("old", "c.pt")
         target = running.targets[0]["id"]
-        with pytest.raises(forebay.ForebayError) as told, checkpoint.writer("c.pt") as writer:
+        with pytest.raises(forebay.ForebayError) as raised, checkpoint.writer("c.pt") as writer:
             torch.save(WEIGHT, writer)
             running.kill(target)
             torch.save([WEIGHT + 1, WEIGHT + 2], writer)
-        assert isinstance(told.value, forebay.ClusterUnavailable | forebay.Timeout)
+        assert isinstance(raised.value, forebay.ClusterUnavailable | forebay.Timeout)
         command = (tmp_path / target / "cmd").read_text()
         again = subprocess.Popen(command, shell=True, start_new_session=True)
         try:
@@ -209,7 +209,7 @@ def test_a_large_tensor_is_read_into_its_own_memory_by_ranges(
     assert len(received) == 1 and received[0] >= 19 * MIB, "of 20; the rest lies behind its header"
 
 
-def test_a_checkpoint_that_is_replaced_while_it_is_loaded_is_told(
+def test_a_checkpoint_that_is_replaced_while_it_is_loaded_is_an_error(
     checkpoint: Checkpoint, bucket: forebay.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receive = range_reader._Windows._receive
@@ -242,7 +242,7 @@ def test_a_save_in_the_background_has_the_state_of_its_call(checkpoint: Checkpoi
     assert isinstance(loaded["parameter"], torch.nn.Parameter)
 
 
-def test_one_save_at_a_time_and_a_failure_is_raised_by_the_next_unless_it_was_told(
+def test_one_save_at_a_time_and_a_failure_is_raised_by_the_next_unless_it_was_raised_before(
     checkpoint: Checkpoint, bucket: forebay.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, most, save = [0], [0], Checkpoint.save
@@ -266,9 +266,9 @@ def test_one_save_at_a_time_and_a_failure_is_raised_by_the_next_unless_it_was_to
     checkpoint.save_async(1, f"{missing}/a.pt")
     with pytest.raises(forebay.NotFound, match="there-is-none"):
         checkpoint.save_async(1, "3.pt")
-    told = checkpoint.save_async(1, f"{missing}/a.pt")
+    failed = checkpoint.save_async(1, f"{missing}/a.pt")
     with pytest.raises(forebay.NotFound, match="there-is-none"):
-        told.result()
+        failed.result()
     checkpoint.save_async(1, "4.pt").result()
     assert "3.pt" not in names(bucket) and "4.pt" in names(bucket)
 

@@ -197,7 +197,7 @@ def test_an_s3_dataset_lists_when_it_is_first_needed(cluster: Any) -> None:
     S3MapDataset.from_prefix("s3://there-is-no-such-bucket/x", region="eu")
 
 
-def test_s3_workers_share_the_objects_only_when_told_to(filled: forebay.Bucket) -> None:
+def test_s3_workers_share_the_objects_only_with_enable_sharding(filled: forebay.Bucket) -> None:
     from forebay_torch.compat.s3 import S3IterableDataset
 
     for sharded in (True, False):
@@ -249,7 +249,7 @@ def test_s3_ranks_share_the_objects_in_workers_that_are_not_forked(
 def test_readers_leave_a_worker_with_their_content_and_position(filled: forebay.Bucket) -> None:
     from forebay_torch.compat.s3 import S3MapDataset, S3Reader, S3ReaderConstructor
 
-    def begun(reader: Any) -> Any:
+    def started(reader: Any) -> Any:
         assert reader.read(2) == b"DD"
         return reader
 
@@ -262,7 +262,7 @@ def test_readers_leave_a_worker_with_their_content_and_position(filled: forebay.
         S3ReaderConstructor.default(),
     ):
         dataset = S3MapDataset.from_objects(
-            f"{filled.uri}/train/3", reader_constructor=constructor, transform=begun
+            f"{filled.uri}/train/3", reader_constructor=constructor, transform=started
         )
         loader = DataLoader(dataset, batch_size=None, num_workers=1, timeout=20)
         (reader,) = loader

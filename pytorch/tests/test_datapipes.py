@@ -62,7 +62,7 @@ def test_a_listing_may_be_longer_than_a_page_of_s3(bucket: forebay.Bucket) -> No
     assert urls == [f"fb://{bucket.name}/many/{i:05}" for i in range(2500)]
 
 
-def test_the_length_of_a_lister_is_what_it_was_told(texts: str) -> None:
+def test_the_length_of_a_lister_is_the_one_that_was_set(texts: str) -> None:
     with pytest.raises(TypeError, match="doesn't have valid length"):
         len(IterableWrapper([texts]).list_files_by_s3())
     assert len(S3FileLister(IterableWrapper([texts]), 6, 5000, "us-west-2")) == 6
@@ -214,7 +214,7 @@ def test_ranks_and_workers_are_disjoint_and_together_everything(texts: str) -> N
     for place in range(4):
         pipe = IterableWrapper([texts]).list_files_by_s3().sharding_filter()
         pipe = pipe.load_files_by_s3().readlines(return_path=False, decode=True)
-        # What a DataLoader does in the second worker of the first of two ranks, say.
+        # As a DataLoader does in the second worker of the first of two ranks.
         apply_sharding(pipe, 4, place)
         seen += Counter(pipe)
     assert seen == ALL_LINES
@@ -247,10 +247,10 @@ def test_a_timeout_is_kept_to() -> None:
     pipe = S3FileLoader(
         ["fb://b/o"], request_timeout_ms=300, client=forebay.Client("http://127.0.0.1:9", timeout=0.3)
     )
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(ConnectionError):
         list(pipe)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])

@@ -187,7 +187,7 @@ def test_torchs_own_writer_and_reader_for_fsspec_go_through_the_file_system(
     into = state(0)
     dcp.load(into, storage_reader=FsspecReader(uri, endpoint=bucket.client.endpoint))
     assert is_same(into, state(2))
-    # What it saved is loaded by ours, whose reads are those of the plan.
+    # Our reader loads its files, and reads the ranges of the plan.
     assert is_same(load(uri, bucket.client, state(0)), state(2))
     assert not any(name.endswith(".tmp") for name in names(bucket))
 
@@ -248,7 +248,7 @@ def test_what_is_wanted_comes_in_few_ranges_with_little_beside() -> None:
 
 @pytest.mark.parametrize("size", ["as long", "shorter"])
 @pytest.mark.parametrize("when", ["the plan", "the first tensor"])
-def test_a_file_that_is_replaced_while_it_is_loaded_is_told_and_never_mixed(
+def test_a_file_that_is_replaced_while_it_is_loaded_is_an_error_and_never_mixed(
     bucket: forebay.Bucket, size: str, when: str
 ) -> None:
     uri = f"{bucket.uri}/c"
@@ -269,14 +269,14 @@ def test_a_file_that_is_replaced_while_it_is_loaded_is_told_and_never_mixed(
             if when == "the first tensor":
                 file.put(other)
 
-    with pytest.raises(CheckpointException, match="ObjectChanged|changed since") as told:
+    with pytest.raises(CheckpointException, match="ObjectChanged|changed since") as raised:
         reader = StorageReader(uri, "project", bucket.client)
         into = {"model": {name: torch.zeros(2 << 20) for name in model}, "step": 0}
         dcp.load(into, storage_reader=reader, planner=Replacing())
-    assert any(isinstance(error[0], forebay.ObjectChanged) for error in told.value.failures.values())
+    assert any(isinstance(error[0], forebay.ObjectChanged) for error in raised.value.failures.values())
 
 
-def test_a_file_that_is_shorter_than_it_was_saved_is_told_before_it_is_read(
+def test_a_file_that_is_shorter_than_it_was_saved_is_refused_before_it_is_read(
     bucket: forebay.Bucket,
 ) -> None:
     save(f"{bucket.uri}/c", bucket.client, state())

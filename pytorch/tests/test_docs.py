@@ -39,8 +39,8 @@ def test_the_examples_of_a_page_run(
 
 
 def test_every_public_name_is_on_a_page() -> None:
-    told = "".join(page.read_text() for page in CLASSES)
-    assert [n for n in forebay_torch.__all__ if n != "__version__" and f"`{n}`" not in told] == []
+    documented = "".join(page.read_text() for page in CLASSES)
+    assert [n for n in forebay_torch.__all__ if n != "__version__" and f"`{n}`" not in documented] == []
 
 
 def test_every_page_is_in_the_table_of_pages() -> None:

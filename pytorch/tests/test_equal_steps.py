@@ -108,7 +108,7 @@ def test_what_equal_lengths_do_not_go_with_is_refused(shards: forebay.Bucket) ->
         reader.state_dict(num_samples=1)
 
 
-def test_a_model_that_waits_for_all_ranks_gets_equal_steps_or_an_error_at_once(
+def test_a_model_that_waits_for_all_ranks_gets_equal_steps_or_an_error_before_the_first(
     bucket: forebay.Bucket, tmp_path: Path
 ) -> None:
     names = [f"o/{i}" for i in range(9)]
@@ -138,8 +138,8 @@ def test_a_model_that_waits_for_all_ranks_gets_equal_steps_or_an_error_at_once(
     assert {*first["files"], *second["files"]} == {f"{bucket.uri}/{name}" for name in texts}
     assert sorted(first["evaluated lines"] + second["evaluated lines"]) == lines
     for case in ("shards", "shards of workers", "shards of spawned workers", "shards of threads"):
-        for told in (first[case], second[case]):
-            assert "make 3, 2 batches" in told and 'equal_length="drop" or "wrap"' in told, (case, told)
+        for message in (first[case], second[case]):
+            assert "make 3, 2 batches" in message and 'equal_length="drop" or "wrap"' in message, (case, message)
     assert "make 3, 1 batches" in first["shards without rests"]
     assert len(first["dropped shards"]) == len(second["dropped shards"]) == 2
     assert sorted(first["evaluated objects"] + second["evaluated objects"]) == names

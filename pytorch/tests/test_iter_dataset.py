@@ -281,7 +281,7 @@ def test_an_object_that_has_another_size_than_was_listed_comes_ahead_as_it_is(
     assert next(objects).get().read_all() == large["large/2"]
 
 
-def test_what_cannot_be_fetched_ahead_fails_where_it_is_read(
+def test_an_object_that_cannot_be_prefetched_fails_where_it_is_read(
     bucket: forebay.Bucket, large: dict[str, bytes]
 ) -> None:
     objects = IterableDataset(bucket).worker_objects()

@@ -89,7 +89,7 @@ def test_epochs_and_seeds_differ_and_nothing_else_does() -> None:
     assert len({tuple(epoch(0)), tuple(epoch(1)), tuple(epoch(0, seed=2))}) == 3
 
 
-def test_the_stream_may_be_told() -> None:
+def test_a_sample_may_carry_the_name_of_its_stream() -> None:
     for number, sample in mixed(4, 4, return_stream=True):
         assert "ab"[number] == sample[0]
 

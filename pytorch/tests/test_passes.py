@@ -129,7 +129,7 @@ def test_a_pass_of_workers_that_was_left_early_does_not_take_what_is_loaded_then
     dataset = stream(filled)
     loader = DataLoader(dataset, batch_size=2, num_workers=2, persistent_workers=persistent)
     for _ in range(3):
-        # The seed of workers comes again after manual_seed: it does not tell passes apart.
+        # The seed of workers comes again after manual_seed: it does not distinguish passes.
         torch.manual_seed(0)
         batches = iter(loader)
         head = batch_names(batches, 2)

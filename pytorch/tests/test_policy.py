@@ -118,7 +118,7 @@ def test_policies_that_a_dataset_does_not_have_are_refused(holed: forebay.Bucket
         IterableDataset(holed, on_error="replace")
 
 
-def test_stats_are_told_as_prometheus_reads_them(holed: forebay.Bucket) -> None:
+def test_stats_are_formatted_for_prometheus(holed: forebay.Bucket) -> None:
     dataset = IterableDataset(holed, on_error=lambda name, error: None)
     without(holed, "3")
     assert len(list(dataset)) == 8

@@ -1,4 +1,4 @@
-"""The order of an epoch told ahead, to the cluster and to threads."""
+"""The order of an epoch, announced to the cluster and to threads."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def test_the_hint_never_changes_what_is_read(folder: Any) -> None:
         (SequentialSampler(dataset), list(range(COUNT))),
         (shuffled, shuffled.order_ahead()),
     ):
-        told = prefetch_order(dataset, plain, ahead=8)
-        loader = DataLoader(dataset, batch_size=8, sampler=told, num_workers=2)
+        hinted = prefetch_order(dataset, plain, ahead=8)
+        loader = DataLoader(dataset, batch_size=8, sampler=hinted, num_workers=2)
         names = [name for batch, _ in loader for name in batch]
-        assert names == [f"{row:03}" for row in rows] and len(told) == COUNT
+        assert names == [f"{row:03}" for row in rows] and len(hinted) == COUNT
 
 
 def test_a_thread_has_the_next_batches_ready_when_the_consumer_takes_20_ms(
@@ -91,10 +91,10 @@ def test_a_thread_has_the_next_batches_ready_when_the_consumer_takes_20_ms(
         batches = iter(DataLoader(dataset, batch_sampler=sampler))
         next(batches)
         while True:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             if next(batches, None) is None:
                 return total
-            total += time.perf_counter() - begun
+            total += time.perf_counter() - started
             time.sleep(0.02)
 
     batches = BatchSampler(SequentialSampler(dataset), 4, False)
@@ -103,7 +103,7 @@ def test_a_thread_has_the_next_batches_ready_when_the_consumer_takes_20_ms(
     assert ready <= without / 2
 
 
-def test_workers_tell_the_cluster_their_next_objects(folder: Any) -> None:
+def test_workers_announce_their_next_objects_to_the_cluster(folder: Any) -> None:
     dataset = IterableDataset(folder, shuffle=True, seed=1, warm_ahead=40)
     samples = iter(dataset)
     first, _ = next(samples)
@@ -140,12 +140,12 @@ def test_the_state_is_that_of_the_sampler(bucket: forebay.Bucket) -> None:
         own = DynamicBatchSampler(dataset, 100, shuffle=True, rank=0, world_size=1)
         return prefetch_order(dataset, own, batches=2)
 
-    told = make()
+    hinted = make()
     whole = list(make())
-    begun = iter(told)
-    head = [next(begun) for _ in range(2)]
+    started = iter(hinted)
+    head = [next(started) for _ in range(2)]
     resumed = make()
-    resumed.load_state_dict(told.state_dict())
+    resumed.load_state_dict(hinted.state_dict())
     assert head + list(resumed) == whole
     resumed.set_epoch(0)
     assert list(resumed) == whole

@@ -82,7 +82,7 @@ def test_one_splitter_alone_leaves_the_other_split_as_it_is(shards: forebay.Buck
     assert sorted(keys) == [f"{i:03}" for i in range(40) if i // 5 % 2]
 
 
-def test_a_handler_says_whether_to_go_on(shards: forebay.Bucket) -> None:
+def test_a_handler_decides_whether_to_continue(shards: forebay.Bucket) -> None:
     shards.object("s-03.tar").put(b"no archive at all")
     seen: list[Exception] = []
     reader = ShardReader(shards, handler=lambda error: seen.append(error) or True)

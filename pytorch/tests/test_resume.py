@@ -287,7 +287,7 @@ def test_a_state_of_other_data_is_refused() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 60), st.integers(1, 4), st.integers(1, 4), st.integers(0, 8))
-def test_dynamic_batches_go_on_with_another_number_of_ranks(
+def test_dynamic_batches_resume_with_another_number_of_ranks(
     total: int, world: int, after: int, stop: int
 ) -> None:
     source = Numbers(total)

@@ -225,7 +225,7 @@ def test_the_state_of_a_finished_stateful_loader_begins_a_whole_epoch(
         assert sorted(names(again)) == NAMES
 
 
-def test_a_dataset_that_was_not_told_the_batch_size_says_so(
+def test_a_dataset_without_the_batch_size_of_the_loader_refuses_the_state(
     filled: forebay.Bucket, stateful: Any
 ) -> None:
     dataset = stream(filled, 0, 1, batch_size=1)

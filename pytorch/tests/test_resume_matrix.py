@@ -93,7 +93,7 @@ def test_all_runs_that_are_left_and_resumed(
     cases = [case for case in resume_matrix.cases() if (case.kind, case.loader) == (kind, loader)]
     if not cases:
         pytest.skip(f"{loader} does not take {kind}")
-    begun = time.monotonic()
+    started = time.monotonic()
     ran = _check(cases, cluster.endpoint, prefix, float("inf"))
     assert ran == len(cases)
-    print(f"{kind} in {loader}: {ran} cases in {time.monotonic() - begun:.0f} s")
+    print(f"{kind} in {loader}: {ran} cases in {time.monotonic() - started:.0f} s")

@@ -198,7 +198,7 @@ def test_a_stateful_data_loader_reads_on_in_the_same_order_and_in_other_shapes(
         assert sorted(before + keys(loader(dataset, other))) == KEYS
 
 
-def test_threads_go_on_too(shards: forebay.Bucket) -> None:
+def test_threads_resume_too(shards: forebay.Bucket) -> None:
     first = ThreadLoader(reader(shards), batch_size=4, threads=3)
     before = keys(itertools.islice(iter(first), 5))
     second = ThreadLoader(reader(shards), batch_size=2, threads=2)
@@ -222,11 +222,11 @@ def test_a_resampled_reader_goes_on_in_a_stateful_loader_only(shards: forebay.Bu
         reader(shards, resampled=True).state_dict(num_samples=3)
 
 
-def test_a_reader_that_was_not_told_the_batch_size_says_so(shards: forebay.Bucket) -> None:
+def test_a_reader_without_the_batch_size_of_the_loader_refuses_the_state(shards: forebay.Bucket) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
-    untold = stateful(reader(shards, batch_size=1), batch_size=SIZE, num_workers=2)
-    next(iter(untold))
-    state = resume_state(untold.state_dict())
+    without_batch_size = stateful(reader(shards, batch_size=1), batch_size=SIZE, num_workers=2)
+    next(iter(without_batch_size))
+    state = resume_state(without_batch_size.state_dict())
     with pytest.raises(ValueError, match="batch_size of the loader"):
         reader(shards, batch_size=1).load_state_dict(state)
     with pytest.raises(ValueError, match="not one of a ShardReader"):

@@ -19,12 +19,12 @@ from forebay_torch.compat.s3 import S3ClientConfig, S3MapDataset
 
 @pytest.fixture
 def listener() -> Iterator[tuple[str, list[str | None]]]:
-    """A server that refuses everything, and the retries that it was told."""
-    told: list[str | None] = []
+    """A server that refuses everything, and the retries that its requests asked for."""
+    received: list[str | None] = []
 
     class Refuses(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            told.append(self.headers.get("forebay-cloud-retry"))
+            received.append(self.headers.get("forebay-cloud-retry"))
             self.send_response(403)
             self.send_header("content-length", "0")
             self.end_headers()
@@ -36,7 +36,7 @@ def listener() -> Iterator[tuple[str, list[str | None]]]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Refuses)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", told
+    yield f"http://127.0.0.1:{server.server_port}", received
     server.shutdown()
     server.server_close()
 
@@ -61,18 +61,18 @@ def test_a_retry_of_google_is_taken_by_its_attributes() -> None:
 
 
 def test_list_retry_config_goes_with_the_requests_of_a_listing(listener: Any) -> None:
-    url, told = listener
+    url, received = listener
     retry = Retry(initial=0.25, multiplier=1.5, maximum=4, deadline=9, max_attempts=3, jitter=False)
     with pytest.raises(PermissionError):
         MapDataset(Client(url).bucket("b"), config=Config(list_retry_config=retry))
-    assert set(told) == {
+    assert set(received) == {
         "attempts=3,first_pause_ms=250,multiplier=1.5,longest_pause_ms=4000,"
         "deadline_ms=9000,jitter=0"
     }
-    told.clear()
+    received.clear()
     with pytest.raises(PermissionError):
         MapDataset(Client(url).bucket("b"))
-    assert set(told) == {None}, "without one the bucket's own settings hold"
+    assert set(received) == {None}, "without one the bucket's own settings hold"
 
 
 def test_download_retry_config_goes_with_the_dataset_to_its_workers(

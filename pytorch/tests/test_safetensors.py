@@ -81,7 +81,7 @@ def test_half_of_a_file_costs_less_than_a_tenth_more_than_its_bytes(
     assert useful <= read < 1.1 * useful
 
 
-def test_a_damaged_file_is_told_as_such(
+def test_a_damaged_file_is_refused(
     checkpoint: Checkpoint, bucket: forebay.Bucket
 ) -> None:
     def damaged(content: bytes, why: str) -> None:
@@ -160,7 +160,7 @@ def test_slices_are_those_of_the_formats_own_library(
 
 
 @pytest.mark.parametrize("content", ["as long", "shorter"])
-def test_a_file_that_is_replaced_after_it_was_opened_is_told_and_never_mixed(
+def test_a_file_that_is_replaced_after_it_was_opened_is_an_error_and_never_mixed(
     checkpoint: Checkpoint, bucket: forebay.Bucket, content: str
 ) -> None:
     model = {"large": torch.ones(2 << 20), "small": torch.ones(9, 9)}

@@ -133,16 +133,16 @@ def test_the_time_is_linear_and_short() -> None:
     sampler = DynamicBatchSampler(source, 50_000, shuffle=True)
     taken = []
     for _ in range(3):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         count = sum(1 for _ in sampler)
-        taken.append(time.perf_counter() - begun)
+        taken.append(time.perf_counter() - started)
     assert count == 20_000
     assert min(taken) < 2, f"a million samples took {taken} s"
-    begun = time.perf_counter()
+    started = time.perf_counter()
     sampler.state_dict()
     state = sampler.state_dict()
     sampler.load_state_dict(state)
-    assert time.perf_counter() - begun < 2
+    assert time.perf_counter() - started < 2
 
 
 def test_a_cost_function_decides_instead_of_the_size() -> None:

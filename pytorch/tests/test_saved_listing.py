@@ -264,8 +264,8 @@ def test_other_changes_than_new_objects_are_refused(filled: forebay.Bucket, chan
     if change == "written again":
         filled.object(NAMES[4]).put(b"longer than before")
     _, resumed = made("sampler", filled)
-    told = "not where they were deleted" if change != "written again" else "deleted or written again"
-    with pytest.raises(ValueError, match=told):
+    message = "not where they were deleted" if change != "written again" else "deleted or written again"
+    with pytest.raises(ValueError, match=message):
         resumed.load_state_dict(state, data="listed")
     with pytest.raises(ValueError, match='data is "same" or "listed"'):
         resumed.load_state_dict(state, data="new")

@@ -15,24 +15,24 @@ def source(count: int) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("policy", ["wrap", "pad", "drop", "none"])
-def test_a_simulation_tells_steps_and_bytes_of_each_rank_as_the_sampler_gives_them(
+def test_a_simulation_reports_steps_and_bytes_of_each_rank_as_the_sampler_gives_them(
     policy: Any,
 ) -> None:
     data = source(103)
-    told = simulate(data, batch_size=8, world_size=4, seed=5, equal_length=policy)
+    report = simulate(data, batch_size=8, world_size=4, seed=5, equal_length=policy)
     for rank in range(4):
         mine = list(
             DistributedShardSampler(
                 data.objects, seed=5, rank=rank, world_size=4, equal_length=policy
             )
         )
-        assert told.samples_per_rank[rank] == len(mine)
-        assert told.bytes_per_rank[rank] == sum(mine)
-        assert told.steps[rank] == -(-len(mine) // 8)
-    assert (told.repeated, told.left_out) == {"drop": (0, 3), "none": (0, 0)}.get(policy, (1, 0))
+        assert report.samples_per_rank[rank] == len(mine)
+        assert report.bytes_per_rank[rank] == sum(mine)
+        assert report.steps[rank] == -(-len(mine) // 8)
+    assert (report.repeated, report.left_out) == {"drop": (0, 3), "none": (0, 0)}.get(policy, (1, 0))
 
 
-def test_it_tells_how_good_a_shuffle_is() -> None:
+def test_a_simulation_reports_how_good_a_shuffle_is() -> None:
     assert simulate(source(2000), batch_size=8, shuffle=False).shuffle_quality == 0
     assert 0.9 < simulate(source(2000), batch_size=8).shuffle_quality < 1.1
 

@@ -32,7 +32,7 @@ def test_an_object_changed_in_mid_epoch_is_ObjectChanged_and_never_mixed_bytes(
     filled: forebay.Bucket, kind: Any
 ) -> None:
     dataset = pickle.loads(pickle.dumps(kind(filled, snapshot=True)))
-    # The same size: nothing but its version tells.
+    # The same size: only its version differs.
     filled.object("5").put(b"b" * 10)
     with pytest.raises(forebay.ObjectChanged, match="5 changed since it was listed"):
         list(DataLoader(dataset, batch_size=4))

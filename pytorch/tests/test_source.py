@@ -94,7 +94,7 @@ def test_what_is_no_source_is_refused() -> None:
         names(B, {B: []})
 
 
-def test_a_listing_is_begun_again_after_a_passing_failure_and_the_last_error_is_raised(
+def test_a_listing_is_retried_after_a_transient_failure_and_the_last_error_is_raised(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []

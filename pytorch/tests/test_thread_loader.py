@@ -165,15 +165,15 @@ def test_the_next_batches_come_while_the_loop_is_at_one(
 def test_a_first_large_batch_shares_its_way_with_no_other(bucket: forebay.Bucket) -> None:
     bucket.put_many((f"large/{i}", os.urandom(1 << 20)) for i in range(8))
     dataset = MapDataset(bucket)
-    begun: list[int] = []
+    started: list[int] = []
     begin = dataset.begin
-    dataset.begin = lambda rows, names: begun.append(len(rows)) or begin(rows, names)  # type: ignore
+    dataset.begin = lambda rows, names: started.append(len(rows)) or begin(rows, names)  # type: ignore
     ahead = dataset.start_prefetcher(3, 16, 16 << 20)
     batches = ahead.along([[2 * i, 2 * i + 1] for i in range(4)], beside=0)
-    assert (next(batches), begun) == ([0, 1], [2])
+    assert (next(batches), started) == ([0, 1], [2])
     taken = ahead.take([0, 1])
     assert taken is not None and [len(content) for content in taken[1]] == [1 << 20, 1 << 20]
-    assert (next(batches), begun) == ([2, 3], [2, 2, 2, 2])
+    assert (next(batches), started) == ([2, 3], [2, 2, 2, 2])
     ahead.close()
 
 
@@ -183,11 +183,11 @@ def test_a_first_large_batch_shares_its_way_with_none_of_another_thread(
     bucket.put_many((f"large/{i}", os.urandom(1 << 20)) for i in range(8))
     dataset = MapDataset(bucket)
     asked = dataset.begin
-    begun: list[int] = []
+    started: list[int] = []
     came = threading.Event()
 
     def begin(rows: Any, names: Any) -> Any:
-        begun.append(len(rows))
+        started.append(len(rows))
         wait = asked(rows, names)
         return lambda: came.wait(30) and wait and wait()
 
@@ -196,9 +196,9 @@ def test_a_first_large_batch_shares_its_way_with_none_of_another_thread(
     first: list[Any] = []
     taker = threading.Thread(target=lambda: first.append(next(loop)))
     taker.start()
-    wait_until(lambda: len(begun) == 1, "the first batch is asked for")
+    wait_until(lambda: len(started) == 1, "the first batch is asked for")
     time.sleep(0.3)
-    assert begun == [2]
+    assert started == [2]
     came.set()
     taker.join()
     assert first[0][0] == ("large/0", "large/1")
@@ -206,7 +206,7 @@ def test_a_first_large_batch_shares_its_way_with_none_of_another_thread(
 
 
 @pytest.mark.parametrize("threads", COUNTS)
-def test_what_is_fetched_ahead_is_fetched_once(filled: forebay.Bucket, threads: int) -> None:
+def test_a_prefetched_batch_is_fetched_once(filled: forebay.Bucket, threads: int) -> None:
     dataset = MapDataset(filled)
     loader = ThreadLoader(dataset, batch_size=4, shuffle=True, threads=threads, prefetch=3)
     assert sorted(names(loader)) == NAMES
@@ -217,7 +217,7 @@ def test_what_is_fetched_ahead_is_fetched_once(filled: forebay.Bucket, threads: 
     assert sorted(names(loader)) == NAMES, "what a loop left behind is not in the way"
 
 
-def test_what_is_fetched_ahead_stays_until_threads_have_taken_it(filled: forebay.Bucket) -> None:
+def test_prefetched_batches_stay_until_threads_have_taken_them(filled: forebay.Bucket) -> None:
     class Late(MapDataset):
         def __getitems__(self, indices: Any) -> list[Any]:
             # Another thread has seen that no batch is left.
@@ -371,11 +371,11 @@ def test_ctrl_c_ends_a_loop_that_waits() -> None:
     )
     assert process.stdout is not None
     assert "blocked" in process.stdout.readline()
-    begun = time.monotonic()
+    started = time.monotonic()
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert "KeyboardInterrupt" in errors
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - started < 20
     assert process.returncode in (130, -signal.SIGINT, 1)
 
 
@@ -442,7 +442,7 @@ def test_a_loop_goes_on_with_any_number_of_threads_or_workers(
         assert before + names(DataLoader(stream, batch_size=3, num_workers=2)) == whole
 
 
-def test_stats_of_a_loader_tell_waiting_from_computing() -> None:
+def test_stats_of_a_loader_separate_waiting_from_computing() -> None:
     class Slow(Numbers):
         def __getitem__(self, index: int) -> int:
             time.sleep(0.02)

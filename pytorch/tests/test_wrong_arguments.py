@@ -141,7 +141,7 @@ def test_an_argument_in_the_place_of_another_is_an_error(
             kind(filled, None, client)
 
 
-def test_arguments_behind_the_prefixes_are_told_apart_by_their_types(
+def test_arguments_behind_the_prefixes_are_distinguished_by_their_types(
     filled: forebay.Bucket, client: forebay.Client
 ) -> None:
     for kind, third in (

@@ -123,10 +123,10 @@ def test_a_cancelled_task_cancels_its_request() -> None:
             return received
 
         assert await asyncio.to_thread(until_closed) == b"", "the connection is closed"
-        begun = time.monotonic()
+        started = time.monotonic()
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(bucket.head(), 0.5)
-        assert time.monotonic() - begun < 5, "the only thread is free again"
+        assert time.monotonic() - started < 5, "the only thread is free again"
 
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

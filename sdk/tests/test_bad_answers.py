@@ -61,13 +61,13 @@ def test_bytes_that_trickle_do_not_hold_a_call_beyond_its_timeout(node: BadNode,
     paths = {"object": "/v1/objects/b", "batch": "/api/v1/batch", "map": "/api/v1/map"}
     node.is_bad, node.bad = lambda path: path.startswith(paths[what]), trickle
     bucket = forebay.Client(node.url, timeout=2).bucket("b")
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(forebay.Timeout):
         if what == "batch":
             bucket.get_many(["o0", "o1", "o2"])
         else:
             bucket.object("o0").get().read_all()
-    assert time.monotonic() - begun < 6
+    assert time.monotonic() - started < 6
 
 
 def test_a_length_that_memory_cannot_hold_is_an_error_that_names_it(node: BadNode) -> None:
@@ -113,8 +113,8 @@ def test_a_batch_stream_that_makes_no_sense_is_an_error_of_its_own_and_soon(
     assert bucket.get_many(names) == [b"x" * 10] * 3
     node.is_bad = lambda path: path.startswith("/api/v1/batch")
     node.bad = lambda request, answer: (*answer[:2], damage(answer[2]))
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(forebay.CorruptAnswer, match=text) as caught:
         bucket.get_many(names)
     assert caught.value.code == "corrupt_answer"
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - started < 10

@@ -19,7 +19,7 @@ def filled(bucket: forebay.Bucket) -> forebay.Bucket:
     return bucket
 
 
-def test_answers_come_in_the_order_asked(client: forebay.Client, filled: forebay.Bucket) -> None:
+def test_answers_have_the_order_of_the_request(client: forebay.Client, filled: forebay.Bucket) -> None:
     names = sorted(CONTENTS, key=lambda name: CONTENTS[name])
     names += names[:3]
     for answers in (

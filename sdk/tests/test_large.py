@@ -14,25 +14,25 @@ import forebay
 from forebay_memory import needs_proc, peak_growth
 
 MIB = 1 << 20
-LARGE = os.urandom(MIB) * 37 + b"tail"
+LARGE_CONTENT = os.urandom(MIB) * 37 + b"tail"
 
 
 @pytest.fixture
 def large(bucket: forebay.Bucket) -> forebay.Object:
     item = bucket.object("large")
-    item.put(LARGE)
+    item.put(LARGE_CONTENT)
     return item
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 16])
-def test_ranges_at_once_give_the_same_bytes(large: forebay.Object, workers: int) -> None:
-    assert large.get(num_workers=workers).read_all() == LARGE
+def test_concurrent_ranges_give_the_same_bytes(large: forebay.Object, workers: int) -> None:
+    assert large.get(num_workers=workers).read_all() == LARGE_CONTENT
     part = large.get(byte_range=(5, 20 * MIB), num_workers=workers)
-    assert part.read_all() == LARGE[5 : 5 + 20 * MIB]
+    assert part.read_all() == LARGE_CONTENT[5 : 5 + 20 * MIB]
     rest = large.get(byte_range=f"bytes={30 * MIB}-", num_workers=workers)
-    assert rest.read_all() == LARGE[30 * MIB :]
+    assert rest.read_all() == LARGE_CONTENT[30 * MIB :]
     last = large.get(byte_range="bytes=-9", num_workers=workers)
-    assert last.read_all() == LARGE[-9:]
+    assert last.read_all() == LARGE_CONTENT[-9:]
 
 
 @pytest.mark.parametrize("workers", [0, 4])
@@ -48,13 +48,13 @@ def test_small_empty_and_missing_objects_by_ranges(bucket: forebay.Bucket, worke
 
 
 def test_x8_bytes_are_received_into_the_callers_memory(large: forebay.Object) -> None:
-    into = bytearray(len(LARGE) + 10)
-    assert large.get(num_workers=4).read_into(into, 7) == len(LARGE)
-    assert into[7 : 7 + len(LARGE)] == LARGE
+    into = bytearray(len(LARGE_CONTENT) + 10)
+    assert large.get(num_workers=4).read_into(into, 7) == len(LARGE_CONTENT)
+    assert into[7 : 7 + len(LARGE_CONTENT)] == LARGE_CONTENT
     assert into[:7] == bytes(7) and into[-3:] == bytes(3)
     small = memoryview(bytearray(100))
     assert large.get(byte_range=(3, 50)).read_into(small[20:70]) == 50
-    assert small[20:70] == LARGE[3:53] and small[:20] == bytes(20)
+    assert small[20:70] == LARGE_CONTENT[3:53] and small[:20] == bytes(20)
 
 
 def test_what_cannot_be_received_into_is_refused_and_untouched(large: forebay.Object) -> None:
@@ -63,9 +63,9 @@ def test_what_cannot_be_received_into_is_refused_and_untouched(large: forebay.Ob
         large.get(num_workers=4).read_into(short)
     assert short == bytes(1000)
     with pytest.raises(BufferError, match="read-only"):
-        large.get().read_into(bytes(len(LARGE)))
+        large.get().read_into(bytes(len(LARGE_CONTENT)))
     with pytest.raises(BufferError, match="contiguous"):
-        large.get().read_into(memoryview(bytearray(2 * len(LARGE)))[::2])
+        large.get().read_into(memoryview(bytearray(2 * len(LARGE_CONTENT)))[::2])
     with pytest.raises(ValueError, match="behind the end"):
         large.get().read_into(short, 1001)
     with pytest.raises(ValueError, match="num_workers"):
@@ -108,27 +108,27 @@ def test_x8_torch_frombuffer_over_a_view_copies_nothing(large: forebay.Object) -
 
 
 @pytest.mark.parametrize("kind", ["bytes", "view", "file", "path"])
-def test_an_object_is_put_in_parts_at_once(
+def test_an_object_is_put_in_concurrent_parts(
     bucket: forebay.Bucket, tmp_path: Path, kind: str
 ) -> None:
     path = tmp_path / "f"
-    path.write_bytes(LARGE)
+    path.write_bytes(LARGE_CONTENT)
     sources: dict[str, Any] = {
-        "bytes": LARGE, "view": memoryview(LARGE), "file": io.BytesIO(LARGE), "path": path,
+        "bytes": LARGE_CONTENT, "view": memoryview(LARGE_CONTENT), "file": io.BytesIO(LARGE_CONTENT), "path": path,
     }  # fmt: skip
     props = bucket.object("o").put(sources[kind], num_workers=3)
-    assert props.size == len(LARGE)
-    assert bucket.object("o").get(num_workers=4).read_all() == LARGE
+    assert props.size == len(LARGE_CONTENT)
+    assert bucket.object("o").get(num_workers=4).read_all() == LARGE_CONTENT
 
 
 def test_df15_a_writer_sends_parts_while_it_is_written_to(bucket: forebay.Bucket) -> None:
     bucket.object("w").put(b"old")
     with bucket.object("w").get_writer() as writer:
-        for start in range(0, len(LARGE), 777_777):
-            assert writer.write(LARGE[start : start + 777_777]) > 0
-        assert writer.tell() == len(LARGE)
+        for start in range(0, len(LARGE_CONTENT), 777_777):
+            assert writer.write(LARGE_CONTENT[start : start + 777_777]) > 0
+        assert writer.tell() == len(LARGE_CONTENT)
         assert bucket.object("w").get().read_all() == b"old", "not seen before it is closed"
-    assert bucket.object("w").get().read_all() == LARGE
+    assert bucket.object("w").get().read_all() == LARGE_CONTENT
     writer.close()
     with pytest.raises(ValueError, match="closed"):
         writer.write(b"x")
@@ -137,16 +137,16 @@ def test_df15_a_writer_sends_parts_while_it_is_written_to(bucket: forebay.Bucket
 def test_df16_a_writer_that_fails_leaves_the_old_object(bucket: forebay.Bucket) -> None:
     bucket.object("w").put(b"old")
     with pytest.raises(KeyError), bucket.object("w").get_writer() as writer:
-        writer.write(LARGE)
+        writer.write(LARGE_CONTENT)
         raise KeyError("body")
     assert writer.closed
     forgotten = bucket.object("w").get_writer()
-    forgotten.write(LARGE)
+    forgotten.write(LARGE_CONTENT)
     del forgotten
     assert bucket.object("w").get().read_all() == b"old"
     gone = bucket.client.bucket("no-such-bucket").object("w").get_writer()
     with pytest.raises(forebay.NotFound):
-        gone.write(LARGE)
+        gone.write(LARGE_CONTENT)
     assert gone.closed
 
 

@@ -149,7 +149,7 @@ def test_a_large_read_goes_into_its_own_memory_as_one(
     assert asked.received == [(3_000_000 + (64 << 10), 3_000_030 + (6 << 20))]
 
 
-def test_a_large_read_goes_on_where_what_was_fetched_ahead_ends(
+def test_a_large_read_continues_where_the_prefetched_bytes_end(
     item: forebay.Object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Asked(monkeypatch)
@@ -231,7 +231,7 @@ def test_contents_of_two_versions_are_never_mixed(item: forebay.Object) -> None:
     assert RangeReader(item).read() == bytes(len(CONTENT))
 
 
-def test_what_was_replaced_by_less_or_deleted_is_told_by_the_read_that_needs_it(
+def test_an_object_that_became_shorter_or_was_deleted_fails_the_read_that_needs_it(
     item: forebay.Object,
 ) -> None:
     for large in (False, True):
@@ -321,7 +321,7 @@ def test_planned_ranges_cost_one_request_each_and_no_byte_beside(
 
 
 @pytest.mark.parametrize("content", [bytes(len(CONTENT)), b"shorter"])
-def test_an_object_that_was_replaced_after_its_ranges_were_planned_is_told(
+def test_an_object_that_was_replaced_after_its_ranges_were_planned_is_an_error(
     item: forebay.Object, content: bytes
 ) -> None:
     props = item.head()

@@ -226,7 +226,7 @@ def fork_over_a_listing_of_a_million() -> None:
         os.waitpid(child, 0)
     grown = [int(line) for line in os.read(reader, 4096).decode().split()]
     assert len(grown) == 8
-    # What the interpreter itself writes to is in there, too: 8 copies would be 8 times `held`.
+    # Memory that the interpreter itself writes to is in there, too: 8 copies would be 8 times `held`.
     assert sum(grown) * 1024 < 0.5 * held, grown
 
 

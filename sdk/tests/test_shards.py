@@ -153,7 +153,7 @@ def test_samples_that_are_there_come_together(bucket: forebay.Bucket) -> None:
         shard.members().next_run()
 
 
-def test_parts_come_in_dicts_like_the_one_that_is_given(bucket: forebay.Bucket) -> None:
+def test_parts_are_returned_in_dicts_of_the_given_kind(bucket: forebay.Bucket) -> None:
     class Parts(dict[str, bytes]):
         __slots__ = ("key", "origin")
 

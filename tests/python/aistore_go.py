@@ -124,7 +124,7 @@ def _run(
     folder: Path, endpoint: str, home: Path, args: list[str], timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
     env = {"AIS_ENDPOINT": endpoint, "HOME": str(home), "PATH": os.environ["PATH"]}
-    # What is signed is verified: by one of the users that `forebay dev` has.
+    # Signed requests are verified: by one of the users that `forebay dev` has.
     env |= {"AWS_ACCESS_KEY_ID": "forebay", "AWS_SECRET_ACCESS_KEY": "forebaysecret"}
     env |= {"AWS_REGION": "us-east-1"}
     return subprocess.run(

@@ -143,7 +143,7 @@ class Release:
                 self.pods.append(self._pod(stateful, index, port))
                 port += 1
         for pod in self.pods:
-            self._settle(pod)
+            self._wait_for_state(pod)
 
     def _pod(self, stateful: Manifest, index: int, port: int) -> Pod:
         name = f"{stateful['metadata']['name']}-{index}"
@@ -162,7 +162,7 @@ class Release:
             log=folder / "log",
         )
 
-    def _settle(self, pod: Pod) -> None:
+    def _wait_for_state(self, pod: Pod) -> None:
         """Writes the pod's settings where this machine can use them."""
         folder = self.folder / pod.name
         config = one(self.documents, "ConfigMap", pod.name.rsplit("-", 1)[0])

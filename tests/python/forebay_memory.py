@@ -11,7 +11,7 @@ __all__ = ["needs_proc", "peak_growth"]
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-# The peak begins anew before the code: that of getrusage would be inherited from whoever started the
+# The peak begins anew before the code: that of getrusage would be inherited from the process that started the
 # process, and that of the preparations is not asked for.
 _PROGRAM = """
 import re, sys

@@ -1,4 +1,4 @@
-"""What the tests of S3 clients share: who may come in, how a client is told, odd names, bytes.
+"""Shared by the tests of S3 clients: credentials, settings of a client, odd names, bytes.
 
 Fixtures that use it (`s3_cluster`, `s3_url`, `s3`, `bucket`) are in conftest.py.
 """
@@ -24,7 +24,7 @@ SECRET = "forebaysecret"
 REGION = "us-east-1"
 
 # Over the threshold of every client from which it uploads in parts, and not a multiple of a part.
-LARGE = (17 << 20) + 4321
+LARGE_OBJECT_BYTES = (17 << 20) + 4321
 COMMAND_DEADLINE_S = 120.0
 
 # Names as people have them. Every client can say them, files of these names can be made.
@@ -67,7 +67,7 @@ def environment(url: str) -> dict[str, str]:
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,
-        # No settings of whoever runs the tests, and no question to a machine in a cloud.
+        # No settings of the user that runs the tests, and no question to a machine in a cloud.
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",

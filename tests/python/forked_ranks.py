@@ -12,7 +12,7 @@ import runpy
 import signal
 import sys
 
-# What programs use of each framework, which imports parts of itself when they are used first.
+# Parts of each framework that programs use, and that it imports at their first use.
 PARTS = {
     "accelerate": ("Accelerator",),
     "lightning": ("Trainer", "LightningModule"),

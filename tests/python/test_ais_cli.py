@@ -57,8 +57,8 @@ def test_the_cluster_is_shown(ais: Ais) -> None:
     shown = ais("show", "cluster")
     assert shown.count("online") >= 4, shown
     assert "incompatible" not in shown.lower() and "unexpected" not in shown, shown
-    # Targets tell of their disks by heartbeats.
-    wait_until(lambda: "disk1" in ais("show", "storage", "mountpath"), "disks are told of")
+    # Targets report their disks by heartbeats.
+    wait_until(lambda: "disk1" in ais("show", "storage", "mountpath"), "disks are reported")
     assert "checksum.type" in ais("config", "cluster")
     ais("config", "cluster", "checksum.validate_warm_get=true")
     assert re.search(r"validate_warm_get\s+true", ais("config", "cluster", "checksum"))

@@ -284,7 +284,7 @@ def test_a_group_is_archived_and_read_from_the_shard(
         assert archive.getnames() == ["dir/02.bin"]
 
 
-def test_jobs_are_told_and_waited_for(client: Client, bucket: Bucket) -> None:
+def test_jobs_are_listed_and_waited_for(client: Client, bucket: Bucket) -> None:
     fill(bucket)
     job = client.job(bucket.objects(obj_template="dir/{00..09}.bin").delete())
     assert job.wait(timeout=WAIT_S, verbose=False)
@@ -294,7 +294,7 @@ def test_jobs_are_told_and_waited_for(client: Client, bucket: Bucket) -> None:
     snapshots = job.get_details().list_snapshots()
     assert snapshots and all(snapshot.id == job.job_id for snapshot in snapshots)
     assert job.get_total_time() is not None
-    known = [told.uuid for told in client.cluster().list_jobs_status("delete-listrange")]
+    known = [status.uuid for status in client.cluster().list_jobs_status("delete-listrange")]
     assert job.job_id in known
     assert not [n for n in client.cluster().list_running_jobs() if job.job_id in n]
     with pytest.raises(AISError) as unknown:
@@ -362,8 +362,8 @@ def test_a_batch_that_must_be_complete_fails_where_something_is_missing(
 
 def test_a_batch_is_a_job(client: Client, bucket: Bucket) -> None:
     def known() -> set[str]:
-        told = client.job(job_kind="get-batch").get_details().list_snapshots()
-        return {snapshot.id for snapshot in told}
+        snapshots = client.job(job_kind="get-batch").get_details().list_snapshots()
+        return {snapshot.id for snapshot in snapshots}
 
     data = fill(bucket, count=3)
     before = known()

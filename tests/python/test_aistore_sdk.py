@@ -380,7 +380,7 @@ def test_a_batch_has_members_of_shards_and_ranges_in_every_format(
     batch.add("s-0.tar", start=512, length=3000)
     want.append(("s-0.tar", "", whole[512:3512]))
     batch.add("s-1.tar", archpath="d1/005.img", start=100, length=-1)
-    # Its name in the archive is that of the whole member, which a zip's reader cannot tell apart.
+    # Its name in the archive is that of the whole member, which a zip's reader cannot distinguish.
     want.append(("s-1.tar", "d1/005.img", shard_members(1)["d1/005.img"][100:]))
     answers = list(batch.get())
     got = [(info.obj_name, info.archpath or "") for info, _ in answers]

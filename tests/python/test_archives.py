@@ -153,7 +153,7 @@ def of_stdin(*options: str) -> Callable[[Path], bytes]:
 
 LATIN_1 = ["im-é.txt", "im-è.txt", "plain.txt"]
 GBK = ["你.jpg", "好.jpg", "你好.jpg"]
-LONG = ["x" * 120 + ".a", "y" * 300 + "/é.b"]
+LONG_NAMES = ["x" * 120 + ".a", "y" * 300 + "/é.b"]
 
 TARS: dict[str, Callable[[Path], bytes]] = {
     "gnu.tar": by_gnu_tar("--format=gnu"),
@@ -174,8 +174,8 @@ TARS: dict[str, Callable[[Path], bytes]] = {
         tar_of(LATIN_1, "latin-1", tarfile.USTAR_FORMAT)
     ),
     "gbk.tar": lambda folder: tar_of(GBK, "gbk"),
-    "long.tar": lambda folder: tar_of(LONG, form=tarfile.PAX_FORMAT),
-    "long-latin-1.tar": lambda folder: tar_of(LONG, "latin-1"),
+    "long.tar": lambda folder: tar_of(LONG_NAMES, form=tarfile.PAX_FORMAT),
+    "long-latin-1.tar": lambda folder: tar_of(LONG_NAMES, "latin-1"),
     "sparse-gnu.tar": sparse_tar("gnu"),
     "sparse-posix.tar": sparse_tar("posix"),
     "gzip.tar": lambda folder: gzip.compress(tar_of(["a", "b"])),

@@ -20,7 +20,7 @@ WEIGHT = torch.arange(10 << 20, dtype=torch.float32)
 
 
 class Door(http.server.BaseHTTPRequestHandler):
-    """What stands before MinIO and, once told to, refuses everything that writes."""
+    """A proxy before MinIO that refuses all writes while ``refuses`` is set."""
 
     protocol_version = "HTTP/1.1"
     address = ""
@@ -54,7 +54,7 @@ class Door(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def door(minio: Minio) -> Iterator[tuple[str, type[Door]]]:
-    """Its URL, and where it is told."""
+    """The URL of the proxy, and the proxy."""
     own = type("OwnDoor", (Door,), {"address": minio.endpoint.removeprefix("http://")})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), own)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -93,7 +93,7 @@ def test_a_checkpoint_in_a_cloud_is_saved_there_and_read_cold(
         client.bucket(name, "s3").evict(prefix="run/").wait()
         for _ in ("first", "second"):
             assert torch.equal(checkpoint.load("1.pt")["weight"], WEIGHT)
-    # What others put into the bucket counts as well.
+    # Objects that other clients put into the bucket count as well.
     own.copy_object(Bucket=name, Key="run/2.pt", CopySource=f"{name}/run/1.pt")
     assert checkpoint.latest() == "2.pt"
     assert checkpoint.prune() == ["1.pt"]
@@ -104,18 +104,18 @@ def test_a_part_that_the_cloud_refuses_leaves_the_old_checkpoint(
     start_cluster: Callable[..., Cluster], minio: Minio, door: tuple[str, type[Door]]
 ) -> None:
     name, own = minio.new_bucket()
-    url, told = door
+    url, proxy = door
     client = client_before(start_cluster, {**minio.env, "AWS_ENDPOINT_URL": url})
     checkpoint = Checkpoint(bucket_name=f"s3://{name}", storage_client=client)
     checkpoint.save("old", "c.pt")
-    told.refuses = True
+    proxy.refuses = True
     for path in ("c.pt", "new.pt"):
         with pytest.raises(forebay.AccessDenied, match=name):
             checkpoint.save(WEIGHT, path)
     later = checkpoint.save_async(WEIGHT, "c.pt")
     with pytest.raises(forebay.AccessDenied):
         later.result(60)
-    told.refuses = False
+    proxy.refuses = False
     assert checkpoint.load("c.pt") == "old"
     assert keys(own, name) == ["c.pt"]
 
@@ -150,20 +150,20 @@ def test_a_checkpoint_of_a_native_bucket_is_written_back_to_the_cloud(
     assert torch.equal(there.load("3.pt")["weight"], WEIGHT * 3)
 
 
-def test_what_the_cloud_refuses_is_told_and_goes_with_the_next_checkpoint(
+def test_a_refused_write_is_reported_and_retried_with_the_next_checkpoint(
     start_cluster: Callable[..., Cluster], minio: Minio, door: tuple[str, type[Door]]
 ) -> None:
     name, own = minio.new_bucket()
-    url, told = door
+    url, proxy = door
     client = client_before(start_cluster, {**minio.env, "AWS_ENDPOINT_URL": url})
     _, checkpoint = written_back(client, f"s3://{name}")
-    told.refuses = True
+    proxy.refuses = True
     checkpoint.save("first", "1.pt")
     for _ in range(2):
         with pytest.raises(forebay.ForebayError, match=name):
             checkpoint.wait_written_back(60)
     assert checkpoint.load("1.pt") == "first" and keys(own, name) == []
-    told.refuses = False
+    proxy.refuses = False
     with pytest.warns(RuntimeWarning, match="tried again"):
         checkpoint.save("second", "2.pt")
     checkpoint.wait_written_back(60)

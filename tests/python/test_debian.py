@@ -42,7 +42,7 @@ exec chroot --userspec=1000:1000 "$ROOT" /usr/bin/env -i HOME=/srv/researcher \
 """
 # The README's first block, with the bucket as its argument.
 FIRST_BLOCK = "import sys\n" + ALONE.code.replace('"gs://bucket/train/"', "sys.argv[1]")
-STEPS = """\
+INSTALL_SCRIPT = """\
 set -euo pipefail
 cd
 ! command -v cc cargo rustc go node
@@ -103,7 +103,7 @@ def test_a_laptop_without_a_toolchain_trains_within_two_minutes(
 
     session = "\n".join(block.code for block in SESSION)
     with served(released) as server:
-        steps = STEPS
+        steps = INSTALL_SCRIPT
         for word, text in {
             "INDEX": f"{server.url}/simple/",
             "GCS_ENVIRONMENT": exported(fake_gcs.env),

@@ -264,10 +264,10 @@ def test_what_is_rendered_becomes_a_cluster(release: Release) -> None:
     for pod in release.pods:
         assert pod.answers("startupProbe"), pod.name
         assert pod.answers("livenessProbe"), pod.name
-    # By name, by URL: what clients are told is what the pods are called.
+    # By name, by URL: clients get the names of the pods.
     known = {(node["id"], node["url"]) for node in nodes_of(release)}
     assert known == {(pod.name, pod.here) for pod in release.pods}
-    # What a target reports comes with its first heartbeat.
+    # The report of a target arrives with its first heartbeat.
     budget = 100 * 1024**3 * 85 // 100
     wait_until(lambda: budgets(release) == {budget}, f"every target has a budget of {budget}")
 
@@ -295,7 +295,7 @@ def test_helm_test_passes_on_it(release: Release) -> None:
     assert list(done)[-1] == "remove-bucket"
 
 
-def test_a_pod_that_is_told_to_go_leaves_in_time(release: Release) -> None:
+def test_a_pod_that_is_terminated_stops_in_time(release: Release) -> None:
     pod = release.pods[-1]
     assert pod.process
     pod.process.terminate()

@@ -168,7 +168,7 @@ def test_a_marker_is_one_key_in_every_listing(place: Place, s3: Any) -> None:
     assert {put["ETag"], head["ETag"], got["ETag"]} == {'"d41d8cd98f00b204e9800998ecf8427e"'}
     assert status(lambda: s3.head_object(Bucket=name, Key="a/c/")) == 404
     assert status(lambda: s3.head_object(Bucket=name, Key="a/")) == 404
-    # What the cluster keeps of a marker may go.
+    # The cached copy of a marker may be evicted.
     assert place.folder is None or place.bucket.evict(prefix="").wait()
     assert place.keys() == ["a/b/", "a/b/x", "a/c/y"]
     again = s3.head_object(Bucket=name, Key="a/b/")

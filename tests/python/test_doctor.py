@@ -95,7 +95,7 @@ def test_a_missing_bucket_and_a_missing_scheme_end_with_other_codes(
     assert doctor(running, "nonsense")[0] == 2
 
 
-def test_a_wrong_credential_is_told_with_what_to_do(
+def test_a_wrong_credential_is_reported_with_what_to_do(
     start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
 ) -> None:
     env = {**minio.env, "AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": SECRET}

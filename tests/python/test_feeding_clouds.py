@@ -100,7 +100,7 @@ def test_a_snapshot_of_a_cloud_reads_what_it_listed_or_says_ObjectChanged(
     assert dict(IterableDataset(bucket, snapshot=True)) == dict(warm)
 
 
-def test_a_cloud_is_read_once_although_the_order_was_told_ahead(
+def test_a_cloud_is_read_once_although_the_order_was_announced(
     start_cluster: Callable[..., Cluster], minio: Minio, cloud: str
 ) -> None:
     running = start_cluster(targets=2, env=minio.env)
@@ -129,7 +129,7 @@ def test_a_private_bucket_is_read_with_the_clusters_own_credentials(
     }
 
 
-def test_a_profile_tells_the_cluster_who_it_is(
+def test_a_profile_gives_the_cluster_its_credentials(
     start_cluster: Callable[..., Cluster], minio: Minio, cloud: str, tmp_path: Path
 ) -> None:
     keys, config = tmp_path / "credentials", tmp_path / "config"
@@ -214,7 +214,7 @@ def test_a_role_is_assumed_by_the_cluster_and_not_by_workers(
     client = forebay.Client(start_cluster(targets=1, env=env).endpoint, timeout=15)
     urls = IterableWrapper([f"s3://{cloud}/train/"]).load_files_by_s3(client=client)
     assert [file.read() for _, file in urls] == [b"x" * 50] * 10
-    # A role that nobody gives is told as what it is.
+    # A role that nobody grants is reported as such.
     keys.write_text("[base]\naws_access_key_id = nobody\naws_secret_access_key = nothing\n")
     refused = forebay.Client(start_cluster(targets=1, env=env).endpoint, timeout=15)
     with pytest.raises(forebay.ForebayError, match=cloud):

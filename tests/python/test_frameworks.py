@@ -69,7 +69,7 @@ def two_ranks(
     together: dict[str, Any] = {}
     for case, seen in first.items():
         other = second[case]
-        raised = [told for told in (seen, other) if isinstance(told, str)]
+        raised = [message for message in (seen, other) if isinstance(message, str)]
         together[case] = raised or [a + b for a, b in zip(seen, other, strict=True)]
     return together
 
@@ -91,27 +91,27 @@ def check(together: dict[str, Any], length: int, allowed: int) -> None:
     assert not wrong, json.dumps(wrong, indent=1)
 
 
-# Of these, accelerate's and the user's own loops tell a ThreadLoader no epoch.
-_UNTOLD = ("threads iterable shuffled", "threads shards shuffled")
+# In these cases accelerate's and the user's own loops set no epoch of a ThreadLoader.
+_WITHOUT_EPOCH = ("threads iterable shuffled", "threads shards shuffled")
 # accelerate cannot have these; each raises, see below.
 _RAISES = {"dispatch: batch sampler", "split: batch sampler"}
 
 
-def without_untold(together: dict[str, Any]) -> dict[str, Any]:
+def without_unset_epochs(together: dict[str, Any]) -> dict[str, Any]:
     return {
-        case.replace("shuffled", "") if case.endswith(_UNTOLD) else case: epochs
+        case.replace("shuffled", "") if case.endswith(_WITHOUT_EPOCH) else case: epochs
         for case, epochs in together.items()
     }
 
 
 @pytest.mark.parametrize("length", [50])
 def test_accelerate_loses_no_sample(cluster: Cluster, tmp_path: Path, length: int) -> None:
-    together = without_untold(two_ranks(cluster, "accelerate", length, tmp_path))
+    together = without_unset_epochs(two_ranks(cluster, "accelerate", length, tmp_path))
     control = together["default: control map"]
     allowed = max(len(epoch) - length for epoch in control)
     for case in [case for case in together if case.removesuffix(" shuffled") in _RAISES]:
-        told = " ".join(map(str, together.pop(case)))
-        assert "dispatch_batches" in told or "split_batches" in told, (case, told)
+        message = " ".join(map(str, together.pop(case)))
+        assert "dispatch_batches" in message or "split_batches" in message, (case, message)
     # Of what several workers read, accelerate completes the last batches of each.
     workers = {case: seen for case, seen in together.items() if "workers" in case}
     check(workers, length, 3 * allowed)
@@ -123,8 +123,8 @@ def test_lightning_loses_no_sample(cluster: Cluster, tmp_path: Path, length: int
     together = two_ranks(cluster, "lightning", length, tmp_path)
     for case in ("fit: shards", "fit: shards shuffled"):
         # Ranks whose shards have different numbers of samples would wait for each other for ever.
-        told = together.pop(case)
-        assert len(told) == 2 and all('equal_length="drop" or "wrap"' in text for text in told), told
+        message = together.pop(case)
+        assert len(message) == 2 and all('equal_length="drop" or "wrap"' in text for text in message), message
     for what in ("fit", "predict"):
         cases = {case: seen for case, seen in together.items() if case.startswith(what)}
         allowed = max(len(epoch) - length for epoch in cases[f"{what}: control map"])

@@ -35,7 +35,7 @@ def put(gcs: FakeGcs, bucket: str, name: str, content: bytes, **described: str) 
         pass
 
 
-def told(answer: dict[str, Any]) -> dict[str, str | None]:
+def headers_of(answer: dict[str, Any]) -> dict[str, str | None]:
     return {name: answer.get(name) for name in (*HEADERS, "ContentEncoding")}
 
 
@@ -57,8 +57,8 @@ def test_headers_of_an_object_at_google_are_the_same_cold_and_cached(
         expected = {**HEADERS, "ContentEncoding": encoding}
         for _ in ("cold", "cached"):
             got = s3.get_object(Bucket=name, Key=key)
-            assert (told(got), got["Body"].read()) == (expected, content)
-            assert told(s3.head_object(Bucket=name, Key=key)) == expected
+            assert (headers_of(got), got["Body"].read()) == (expected, content)
+            assert headers_of(s3.head_object(Bucket=name, Key=key)) == expected
     assert fake_gcs.reads(name) == 2
     bare = s3.get_object(Bucket=name, Key="bare")
-    assert told(bare) == dict.fromkeys((*HEADERS, "ContentEncoding"))
+    assert headers_of(bare) == dict.fromkeys((*HEADERS, "ContentEncoding"))

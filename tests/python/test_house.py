@@ -51,7 +51,7 @@ def write(root: Path, name: str, text: str) -> None:
     (root / name).write_text(text)
 
 
-def complaints(root: Path) -> list[str]:
+def problems(root: Path) -> list[str]:
     files = check_house.repository_files(root)
     return [problem for check in check_house.CHECKS for problem in check(root, files)]
 
@@ -61,23 +61,23 @@ def test_this_repository_keeps_the_rule(check, files: list[str]) -> None:
     assert check(REPOSITORY, files) == []
 
 
-def test_a_tree_that_keeps_all_rules_has_no_complaints(tree: Path) -> None:
-    assert complaints(tree) == []
+def test_a_tree_that_keeps_all_rules_has_no_problems(tree: Path) -> None:
+    assert problems(tree) == []
 
 
 def test_an_ignored_target_crate_is_noticed(tree: Path) -> None:
     write(tree, ".gitignore", "target\n")
-    assert any("is ignored" in problem for problem in complaints(tree))
+    assert any("is ignored" in problem for problem in problems(tree))
 
 
 def test_an_untracked_target_crate_is_noticed(tree: Path) -> None:
     subprocess.run(["git", "-C", tree, "rm", "-q", "--cached", "target/src/lib.rs"], check=True)
-    assert any("not tracked" in problem for problem in complaints(tree))
+    assert any("not tracked" in problem for problem in problems(tree))
 
 
 def test_a_build_folder_named_target_is_noticed(tree: Path) -> None:
     write(tree, ".cargo/config.toml", '[build]\ntarget-dir = "target"\n')
-    assert any("target-dir" in problem for problem in complaints(tree))
+    assert any("target-dir" in problem for problem in problems(tree))
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_a_build_folder_named_target_is_noticed(tree: Path) -> None:
 )
 def test_a_breach_is_noticed(tree: Path, name: str, text: str, expected: str) -> None:
     write(tree, name, text)
-    found = complaints(tree)
+    found = problems(tree)
     assert len(found) == 1, found
     assert expected in found[0]
 
 
 def test_messages_may_start_with_a_name_in_capitals(tree: Path) -> None:
     write(tree, "core/src/a.rs", '//! A.\nfn f() {\n    warn!("S3 answered 503, waiting ...");\n}\n')
-    assert complaints(tree) == []
+    assert problems(tree) == []
 
 
 def test_a_crate_may_use_only_what_is_below_it() -> None:

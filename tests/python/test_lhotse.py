@@ -99,7 +99,7 @@ def test_a_batch_of_cuts_is_one_request_and_has_every_recording(
         assert np.allclose(audio[0] * 32768, tone(number), atol=1)
 
 
-def test_arrays_beside_recordings_come_in_the_same_batch(
+def test_arrays_beside_recordings_are_in_the_same_batch(
     bucket: Bucket, loader: AISBatchLoader
 ) -> None:
     vector = np.arange(500, dtype=np.float32)

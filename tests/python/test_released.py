@@ -190,7 +190,7 @@ def test_the_packages_work_and_go_without_a_trace(released: Path, tmp_path: Path
 
 def test_wheels_can_be_built_from_the_source_packages(released: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{tools()}{os.pathsep}{os.environ['PATH']}"}
-    # What is compiled already for this checkout is used again.
+    # Crates that are compiled already for this checkout are used again.
     environment["CARGO_TARGET_DIR"] = str(REPOSITORY / "build")
     for source in released.glob("simple/*/*.tar.gz"):
         pip = [f"{tools()}/python", "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]

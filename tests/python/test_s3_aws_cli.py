@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from forebay_s3 import (
-    LARGE,
+    LARGE_OBJECT_BYTES,
     ODD_NAMES,
     content,
     environment,
@@ -35,7 +35,7 @@ def test_sync_goes_both_ways_and_leaves_nothing_to_do(
 ) -> None:
     up, down = tmp_path / "up", tmp_path / "down"
     files = {name: name.encode() for name in ODD_NAMES}
-    files |= {"d/large": content(LARGE), "d/empty": b""}
+    files |= {"d/large": content(LARGE_OBJECT_BYTES), "d/empty": b""}
     write_files(up, files)
     there = f"s3://{bucket}/set"
     assert aws("s3", "sync", up, there).count("upload: ") == len(files)
@@ -66,7 +66,7 @@ def test_an_empty_file_is_the_last_of_its_connection(s3: Any, bucket: str) -> No
 def test_files_are_copied_moved_listed_and_removed(
     aws: Callable[..., str], s3: Any, bucket: str, tmp_path: Path
 ) -> None:
-    large, there = content(LARGE), f"s3://{bucket}"
+    large, there = content(LARGE_OBJECT_BYTES), f"s3://{bucket}"
     write_files(tmp_path, {"large": large})
     aws("s3", "cp", tmp_path / "large", f"{there}/a", "--metadata", "label=cat")
     assert s3.head_object(Bucket=bucket, Key="a")["Metadata"] == {"label": "cat"}
@@ -75,7 +75,7 @@ def test_files_are_copied_moved_listed_and_removed(
     assert objects(s3, bucket) == {"d/b c": large, "ü": large}
     listed = [line.split(maxsplit=3) for line in aws("s3", "ls", there).splitlines()]
     assert [words[-1] for words in listed] == ["d/", "ü"]
-    assert str(LARGE) in aws("s3", "ls", there, "--recursive", "--summarize")
+    assert str(LARGE_OBJECT_BYTES) in aws("s3", "ls", there, "--recursive", "--summarize")
     aws("s3", "rm", there, "--recursive")
     assert aws("s3", "ls", there) == ""
     aws("s3", "rb", there)
@@ -85,21 +85,21 @@ def test_files_are_copied_moved_listed_and_removed(
 def test_objects_are_put_read_in_ranges_and_described(
     aws: Callable[..., str], bucket: str, tmp_path: Path
 ) -> None:
-    body = content(LARGE)
+    body = content(LARGE_OBJECT_BYTES)
     write_files(tmp_path, {"body": body})
     which = ["--bucket", bucket, "--key", "a b/ü"]
-    told = ["--metadata", "label=cat", "--content-type", "text/x-test"]
+    options = ["--metadata", "label=cat", "--content-type", "text/x-test"]
     sum_of = ["--checksum-algorithm", "SHA256"]
-    put = aws("s3api", "put-object", *which, "--body", tmp_path / "body", *told, *sum_of)
+    put = aws("s3api", "put-object", *which, "--body", tmp_path / "body", *options, *sum_of)
     head = json.loads(aws("s3api", "head-object", *which, "--checksum-mode", "ENABLED"))
     assert head["Metadata"] == {"label": "cat"} and head["ContentType"] == "text/x-test"
-    assert head["ContentLength"] == LARGE
+    assert head["ContentLength"] == LARGE_OBJECT_BYTES
     assert head["ChecksumSHA256"] == json.loads(put)["ChecksumSHA256"]
     aws("s3api", "get-object", *which, "--range", "bytes=12345678-12345699", tmp_path / "some")
     assert (tmp_path / "some").read_bytes() == body[12345678:12345700]
     attributes = ["--object-attributes", "ETag", "ObjectSize"]
     found = json.loads(aws("s3api", "get-object-attributes", *which, *attributes))
-    assert found["ObjectSize"] == LARGE
+    assert found["ObjectSize"] == LARGE_OBJECT_BYTES
     aws("s3api", "delete-object", *which)
     assert aws("s3api", "list-objects-v2", "--bucket", bucket, "--query", "Contents") == "null\n"
 
@@ -107,6 +107,6 @@ def test_objects_are_put_read_in_ranges_and_described(
 def test_a_stream_of_unknown_length_is_uploaded(
     aws: Callable[..., str], s3: Any, s3_url: str, bucket: str
 ) -> None:
-    command = f"head -c {LARGE} /dev/zero | {program('awscli', 'aws')} s3 cp - s3://{bucket}/k"
+    command = f"head -c {LARGE_OBJECT_BYTES} /dev/zero | {program('awscli', 'aws')} s3 cp - s3://{bucket}/k"
     run(["bash", "-o", "pipefail", "-c", command], environment(s3_url))
-    assert objects(s3, bucket) == {"k": bytes(LARGE)}
+    assert objects(s3, bucket) == {"k": bytes(LARGE_OBJECT_BYTES)}

@@ -61,7 +61,7 @@ def test_keys_are_opaque(s3: Any, bucket: str) -> None:
         assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == key.encode()
 
 
-def test_listings_fold_and_go_on(s3: Any, bucket: str) -> None:
+def test_listings_fold_and_continue(s3: Any, bucket: str) -> None:
     for key in ["a/1", "a/2", "b", "c/1", "d"]:
         s3.put_object(Bucket=bucket, Key=key, Body=b"")
     page = s3.list_objects_v2(Bucket=bucket, Delimiter="/", MaxKeys=2)
@@ -141,7 +141,7 @@ def test_copies_go_between_targets_with_their_metadata(s3: Any, bucket: str) -> 
     assert s3.head_object(Bucket=bucket, Key="from")["Metadata"] == {"m": "2"}
 
 
-def test_many_objects_go_at_once(s3: Any, bucket: str) -> None:
+def test_many_objects_are_deleted_by_one_request(s3: Any, bucket: str) -> None:
     for n in range(20):
         s3.put_object(Bucket=bucket, Key=f"k{n}", Body=b"")
     assert code(lambda: s3.delete_bucket(Bucket=bucket)) == "BucketNotEmpty"
@@ -173,7 +173,7 @@ def test_a_wrong_md5_stores_nothing(s3: Any, bucket: str) -> None:
     assert code(lambda: s3.get_object(Bucket=bucket, Key="k")) == "NoSuchKey"
 
 
-def test_only_holders_of_a_key_come_in(s3_url: str, s3: Any, bucket: str) -> None:
+def test_only_holders_of_a_key_have_access(s3_url: str, s3: Any, bucket: str) -> None:
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
     forged = client(s3_url, secret="guess")
     for call in [
@@ -263,8 +263,8 @@ def test_a_part_of_what_was_put_whole_is_all_of_it(s3: Any, bucket: str) -> None
 def test_a_part_that_an_object_does_not_have_is_an_error(s3: Any, bucket: str) -> None:
     """The code is that of Ceph, which its s3-tests want; AWS says 416 InvalidPartNumber."""
     s3.put_object(Bucket=bucket, Key="whole", Body=b"body")
-    begun = s3.create_multipart_upload(Bucket=bucket, Key="parts")
-    upload = {"Bucket": bucket, "Key": "parts", "UploadId": begun["UploadId"]}
+    created = s3.create_multipart_upload(Bucket=bucket, Key="parts")
+    upload = {"Bucket": bucket, "Key": "parts", "UploadId": created["UploadId"]}
     sizes = {2: PART, 7: 9}
     named = [
         {"PartNumber": n, "ETag": s3.upload_part(Body=b"x" * size, PartNumber=n, **upload)["ETag"]}
@@ -316,7 +316,7 @@ def test_a_form_is_answered_with_the_checksum_of_its_file(s3: Any, bucket: str) 
     assert ElementTree.fromstring(wrong.content).findtext("Code") == "BadDigest"
 
 
-def test_metadata_may_come_in_many_headers(s3: Any, bucket: str) -> None:
+def test_metadata_may_be_in_many_headers(s3: Any, bucket: str) -> None:
     # Python reads at most 100 headers of an answer; servers may send more.
     metadata = {f"name-{n:02}": "v" * 12 for n in range(80)}
     s3.put_object(Bucket=bucket, Key="k", Body=b"x", Metadata=metadata)
@@ -388,8 +388,8 @@ def test_a_read_only_bucket_refuses_changes_over_every_protocol(
     s3_cluster: Cluster, s3: Any, bucket: str
 ) -> None:
     s3.put_object(Bucket=bucket, Key="k", Body=b"kept")
-    begun = s3.create_multipart_upload(Bucket=bucket, Key="p")["UploadId"]
-    part = {"Bucket": bucket, "Key": "p", "UploadId": begun, "PartNumber": 1}
+    created = s3.create_multipart_upload(Bucket=bucket, Key="p")["UploadId"]
+    part = {"Bucket": bucket, "Key": "p", "UploadId": created, "PartNumber": 1}
     sent = s3.upload_part(Body=b"x", **part)
     v1 = f"{s3_cluster.endpoint}/v1"
 
@@ -408,7 +408,7 @@ def test_a_read_only_bucket_refuses_changes_over_every_protocol(
         lambda: s3.put_object_tagging(Bucket=bucket, Key="k", Tagging={"TagSet": []}),
         lambda: s3.create_multipart_upload(Bucket=bucket, Key="q"),
         lambda: s3.complete_multipart_upload(
-            Bucket=bucket, Key="p", UploadId=begun, MultipartUpload=parts
+            Bucket=bucket, Key="p", UploadId=created, MultipartUpload=parts
         ),
         lambda: s3.delete_bucket(Bucket=bucket),
     ]:
@@ -504,11 +504,11 @@ def test_no_answer_about_keys_that_xml_cannot_hold_breaks_a_parser(s3: Any, buck
 
     # An upload in parts: its own key is encoded, or left out.
     object_path = f"/{encoded}"
-    begun = send("POST", object_path, "encoding-type=url&uploads=")
-    assert text_of(begun, "Key") == encoded
-    begun = send("POST", object_path, "uploads=")
-    assert text_of(begun, "Key") is None
-    upload = text_of(begun, "UploadId")
+    created = send("POST", object_path, "encoding-type=url&uploads=")
+    assert text_of(created, "Key") == encoded
+    created = send("POST", object_path, "uploads=")
+    assert text_of(created, "Key") is None
+    upload = text_of(created, "UploadId")
     part = send("PUT", object_path, f"partNumber=1&uploadId={upload}", "part")
     for query, path in [("uploads=", ""), (f"uploadId={upload}", object_path)]:
         both = "&".join(sorted([query, "encoding-type=url"]))
@@ -556,10 +556,10 @@ def test_no_answer_about_keys_that_xml_cannot_hold_breaks_a_parser(s3: Any, buck
 def test_uploads_of_one_key_are_listed_in_the_order_in_which_they_began(
     s3: Any, bucket: str
 ) -> None:
-    begun = [s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"] for _ in range(8)]
-    assert [u["UploadId"] for u in s3.list_multipart_uploads(Bucket=bucket)["Uploads"]] == begun
-    behind = {"KeyMarker": "k", "UploadIdMarker": begun[2]}
+    created = [s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"] for _ in range(8)]
+    assert [u["UploadId"] for u in s3.list_multipart_uploads(Bucket=bucket)["Uploads"]] == created
+    behind = {"KeyMarker": "k", "UploadIdMarker": created[2]}
     listed = s3.list_multipart_uploads(Bucket=bucket, **behind)["Uploads"]
-    assert [u["UploadId"] for u in listed] == begun[3:]
+    assert [u["UploadId"] for u in listed] == created[3:]
     # A key alone is behind all uploads of it, as AWS has it.
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket, KeyMarker="k")

@@ -1,4 +1,4 @@
-"""The S3 front as MinIO's client uses it: the same script here and on MinIO, told apart by nothing.
+"""The S3 front as MinIO's client uses it: the same script here and on MinIO has the same results.
 
 `make test-long` runs this; `ci/mc.sh` builds the client.
 """
@@ -25,7 +25,7 @@ pytestmark = [
 CHECKSUMS = ["CRC64NVME", "CRC32", "CRC32C", "SHA1", "SHA256"]
 
 # Name and command. `x` is the server, `src` a folder, `out` an empty one.
-STEPS = {
+MC_COMMANDS = {
     "mb": "mc mb x/one",
     "mb of a bad name": "mc mb x/no_good",
     "mb -p": "mc mb -p x/one",
@@ -108,7 +108,7 @@ STEPS = {
     "rb --force": "mc rb --force x/one; mc rb --force x/two",
 }
 
-# What is another thing here, and why.
+# Differences, and their reasons.
 LEFT_OUT = {
     "mc mb twice": "made again it is there once, as in AWS's first region",
     "mc find --metadata and --tags": "they need a parameter of listings that only MinIO has",
@@ -174,7 +174,7 @@ def outcomes(
         pipe() {{ mc pipe "$@" | grep -o "{{.*}}"; }} # without its progress
     '''
     all_steps = {}
-    for name, command in STEPS.items():
+    for name, command in MC_COMMANDS.items():
         done = subprocess.run(
             ["bash", "-c", functions + command],
             cwd=folder,
@@ -196,6 +196,6 @@ def test_a_script_of_mc_has_the_outcomes_that_it_has_on_minio(
     keys = (minio.env["AWS_ACCESS_KEY_ID"], minio.env["AWS_SECRET_ACCESS_KEY"])
     theirs = outcomes(program, tmp_path / "theirs", minio.endpoint, *keys)
     worked = [name for name, (code, _) in theirs.items() if code == 0]
-    assert len(worked) > len(STEPS) * 3 / 4, theirs
-    different = {name: (ours[name], theirs[name]) for name in STEPS if ours[name] != theirs[name]}
+    assert len(worked) > len(MC_COMMANDS) * 3 / 4, theirs
+    different = {name: (ours[name], theirs[name]) for name in MC_COMMANDS if ours[name] != theirs[name]}
     assert not different, json.dumps(different, indent=1)

@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from conftest import Cluster
-from forebay_s3 import ACCESS, LARGE, ODD_NAMES, REGION, SECRET, content, objects
+from forebay_s3 import ACCESS, LARGE_OBJECT_BYTES, ODD_NAMES, REGION, SECRET, content, objects
 from pyarrow import fs as pafs
 
 ROWS = 1_000_000
@@ -80,14 +80,14 @@ def test_one_column_takes_less_than_the_file(
 def test_files_are_written_in_parts_and_read_in_ranges(
     fs: pafs.S3FileSystem, s3: Any, bucket: str
 ) -> None:
-    large = content(LARGE)
+    large = content(LARGE_OBJECT_BYTES)
     for name, body in [("large", large), ("small", b"small"), ("empty", b"")]:
         with fs.open_output_stream(f"{bucket}/{name}") as file:
             file.write(body)
     assert objects(s3, bucket) == {"empty": b"", "large": large, "small": b"small"}
     with fs.open_input_file(f"{bucket}/large") as file:
-        assert file.size() == LARGE
-        assert file.read_at(1000, LARGE - 500) == large[-500:]
+        assert file.size() == LARGE_OBJECT_BYTES
+        assert file.read_at(1000, LARGE_OBJECT_BYTES - 500) == large[-500:]
         assert file.read_at(100, 12_345_678) == large[12_345_678 : 12_345_678 + 100]
 
 
@@ -107,7 +107,7 @@ def test_folders_are_made_listed_and_deleted(fs: pafs.S3FileSystem, s3: Any, buc
 
 
 def test_copies_moves_and_deletions(fs: pafs.S3FileSystem, s3: Any, bucket: str) -> None:
-    large = content(LARGE)
+    large = content(LARGE_OBJECT_BYTES)
     with fs.open_output_stream(f"{bucket}/a") as file:
         file.write(large)
     fs.copy_file(f"{bucket}/a", f"{bucket}/b c")
@@ -118,10 +118,10 @@ def test_copies_moves_and_deletions(fs: pafs.S3FileSystem, s3: Any, bucket: str)
 
 
 def test_content_headers_are_kept(fs: pafs.S3FileSystem, bucket: str) -> None:
-    told = {"Content-Type": "text/x-test", "Cache-Control": "max-age=1"}
-    fs.open_output_stream(f"{bucket}/k", metadata=told).close()
+    metadata_of = {"Content-Type": "text/x-test", "Cache-Control": "max-age=1"}
+    fs.open_output_stream(f"{bucket}/k", metadata=metadata_of).close()
     kept = fs.open_input_stream(f"{bucket}/k").metadata()
-    assert {name: kept[name].decode() for name in told} == told
+    assert {name: kept[name].decode() for name in metadata_of} == metadata_of
 
 
 def test_names_are_kept_as_they_are(fs: pafs.S3FileSystem, s3: Any, bucket: str) -> None:
@@ -139,7 +139,7 @@ def test_buckets_are_hosts_where_a_domain_is_configured(
     # libcurl finds every name under localhost on this machine.
     address = s3_cluster.endpoint.replace("127.0.0.1", "localhost")
     fs = filesystem(address, force_virtual_addressing=True)
-    files = {"a b/ü": content(LARGE), "s3/v1": b"x"}
+    files = {"a b/ü": content(LARGE_OBJECT_BYTES), "s3/v1": b"x"}
     for name, body in files.items():
         with fs.open_output_stream(f"{bucket}/{name}") as file:
             file.write(body)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from forebay_s3 import (
     ACCESS,
-    LARGE,
+    LARGE_OBJECT_BYTES,
     ODD_NAMES,
     REGION,
     SECRET,
@@ -55,7 +55,7 @@ def test_sync_goes_both_ways_and_leaves_nothing_to_do(
 ) -> None:
     up, down, there = tmp_path / "up", tmp_path / "down", f"forebay:{bucket}/set"
     files = {name: name.encode() for name in ODD_NAMES}
-    files |= {"d/large": content(LARGE), "d/empty": b""}
+    files |= {"d/large": content(LARGE_OBJECT_BYTES), "d/empty": b""}
     write_files(up, files)
     assert rclone("sync", up, there).count("Copied (new)") == len(files)
     assert objects(s3, bucket) == {f"set/{name}": body for name, body in files.items()}
@@ -78,7 +78,7 @@ def test_sync_goes_both_ways_and_leaves_nothing_to_do(
 def test_hashes_agree_without_reading_the_objects(
     rclone: Callable[..., str], bucket: str, tmp_path: Path
 ) -> None:
-    files = {"small": b"small", "large": content(LARGE)}
+    files = {"small": b"small", "large": content(LARGE_OBJECT_BYTES)}
     write_files(tmp_path / "up", files)
     rclone("copy", tmp_path / "up", f"forebay:{bucket}")
     said = rclone("check", tmp_path / "up", f"forebay:{bucket}")
@@ -88,7 +88,7 @@ def test_hashes_agree_without_reading_the_objects(
 def test_copies_moves_and_deletions_happen_on_the_server(
     rclone: Callable[..., str], s3: Any, bucket: str
 ) -> None:
-    large = content(LARGE)
+    large = content(LARGE_OBJECT_BYTES)
     s3.put_object(Bucket=bucket, Key="a/k", Body=large, ContentType="text/x-test")
     # In parts of 5 MiB, each copied by the server.
     said = rclone("copyto", "--s3-copy-cutoff", "6Mi", f"forebay:{bucket}/a", f"forebay:{bucket}/b")

@@ -10,7 +10,7 @@ import pytest
 from conftest import Cluster
 from forebay_s3 import (
     ACCESS,
-    LARGE,
+    LARGE_OBJECT_BYTES,
     ODD_NAMES,
     REGION,
     SECRET,
@@ -42,7 +42,7 @@ def test_sync_goes_both_ways_and_leaves_nothing_to_do(
 ) -> None:
     up, down, there = tmp_path / "up", tmp_path / "down", f"s3://{bucket}/set/"
     files = {name: name.encode() for name in ODD_NAMES}
-    files |= {"d/large": content(LARGE), "d/empty": b""}
+    files |= {"d/large": content(LARGE_OBJECT_BYTES), "d/empty": b""}
     write_files(up, files)
     s3cmd("sync", f"{up}/", there)
     assert objects(s3, bucket) == {f"set/{name}": body for name, body in files.items()}
@@ -60,7 +60,7 @@ def test_sync_goes_both_ways_and_leaves_nothing_to_do(
 def test_copies_moves_lists_and_deletions(
     s3cmd: Callable[..., str], s3: Any, bucket: str, tmp_path: Path
 ) -> None:
-    large, there = content(LARGE), f"s3://{bucket}"
+    large, there = content(LARGE_OBJECT_BYTES), f"s3://{bucket}"
     write_files(tmp_path, {"large": large})
     s3cmd("put", tmp_path / "large", f"{there}/d/a")
     s3cmd("cp", f"{there}/d/a", f"{there}/b c")
@@ -68,7 +68,7 @@ def test_copies_moves_lists_and_deletions(
     assert objects(s3, bucket) == {"b c": large, "d/ü": large}
     listed = [line.split(maxsplit=3)[-1] for line in s3cmd("ls", there).splitlines()]
     assert [line.removeprefix("DIR").strip() for line in listed] == [f"{there}/d/", f"{there}/b c"]
-    assert str(2 * LARGE) in s3cmd("du", there)
+    assert str(2 * LARGE_OBJECT_BYTES) in s3cmd("du", there)
     s3cmd("get", f"{there}/b c", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == large
     s3cmd("del", "--recursive", "--force", there)

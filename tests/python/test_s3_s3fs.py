@@ -11,7 +11,7 @@ import boto3
 import pytest
 import s3fs
 from conftest import Cluster, Minio
-from forebay_s3 import ACCESS, LARGE, ODD_NAMES, REGION, SECRET, content, objects, run
+from forebay_s3 import ACCESS, LARGE_OBJECT_BYTES, ODD_NAMES, REGION, SECRET, content, objects, run
 
 PART = 5 << 20
 
@@ -40,7 +40,7 @@ def write_in_parts(fs: Any, path: str, body: bytes) -> None:
 
 
 def test_files_are_written_whole_and_in_parts(fs: Any, s3: Any, bucket: str) -> None:
-    large = content(LARGE)
+    large = content(LARGE_OBJECT_BYTES)
     fs.pipe(f"{bucket}/small", b"small")
     write_in_parts(fs, f"{bucket}/large", large)
     assert objects(s3, bucket) == {"small": b"small", "large": large}
@@ -68,12 +68,12 @@ def test_folders_are_listed_one_level_or_all(fs: Any, bucket: str) -> None:
 
 
 def test_any_range_of_a_file_can_be_read(fs: Any, bucket: str) -> None:
-    large = content(LARGE)
+    large = content(LARGE_OBJECT_BYTES)
     fs.pipe(f"{bucket}/large", large)
     assert fs.cat_file(f"{bucket}/large", start=1000, end=2000) == large[1000:2000]
     assert fs.tail(f"{bucket}/large", 100) == large[-100:]
     with fs.open(f"{bucket}/large", "rb", block_size=PART) as file:
-        file.seek(LARGE - 10)
+        file.seek(LARGE_OBJECT_BYTES - 10)
         assert file.read() == large[-10:]
         file.seek(PART - 5)
         assert file.read(10) == large[PART - 5 : PART + 5]
@@ -89,7 +89,7 @@ def test_copies_moves_and_deletions(fs: Any, s3: Any, bucket: str) -> None:
 
 
 def test_a_file_of_parts_is_copied_part_by_part(fs: Any, s3: Any, bucket: str) -> None:
-    large = content(LARGE)
+    large = content(LARGE_OBJECT_BYTES)
     write_in_parts(fs, f"{bucket}/large", large)
     fs.copy(f"{bucket}/large", f"{bucket}/copy", preserve_etag=True)
     assert objects(s3, bucket) == {"copy": large, "large": large}
@@ -125,14 +125,14 @@ def test_a_bucket_of_a_cloud_is_read_and_written_through(
         aws_secret_access_key=minio.env["AWS_SECRET_ACCESS_KEY"],
     )
     cloud.create_bucket(Bucket=name)
-    large = content(LARGE)
+    large = content(LARGE_OBJECT_BYTES)
     cloud.put_object(Bucket=name, Key="there/before", Body=large, Metadata={"label": "cat"})
     cluster = start_cluster(env=minio.env)
-    # S3 names no cloud: the cluster has to have heard of the bucket.
+    # S3 names no cloud: the cluster has to know the bucket.
     run([forebay_bin, "--endpoint", cluster.endpoint, "ls", f"s3://{name}"])
     fs = filesystem(f"{cluster.endpoint}/s3")
     assert fs.find(name) == [f"{name}/there/before"]
-    assert fs.cat_file(f"{name}/there/before", start=LARGE - 9) == large[-9:]
+    assert fs.cat_file(f"{name}/there/before", start=LARGE_OBJECT_BYTES - 9) == large[-9:]
     assert fs.cat(f"{name}/there/before") == large
     assert fs.metadata(f"{name}/there/before") == {"label": "cat"}
     write_in_parts(fs, f"{name}/new", large)

@@ -14,10 +14,10 @@ SAMPLES = 30
 
 @pytest.fixture
 def aws(s3_url: str) -> str:
-    """The command line, told by the command where to go: this process has native threads of other
+    """The command line, with the settings of the endpoint in it: this process has native threads of other
     clients, under which its own environment must not change."""
-    told = [f"{name}={value}" for name, value in environment(s3_url).items()]
-    return shlex.join(["env", *told, str(program("awscli", "aws"))])
+    settings = [f"{name}={value}" for name, value in environment(s3_url).items()]
+    return shlex.join(["env", *settings, str(program("awscli", "aws"))])
 
 
 def sample(n: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from forebay_s3 import LARGE, ODD_NAMES, REGION, client, content, objects
+from forebay_s3 import LARGE_OBJECT_BYTES, ODD_NAMES, REGION, client, content, objects
 from s3torchconnector import (
     S3Checkpoint,
     S3ClientConfig,
@@ -30,7 +30,7 @@ CONFIG = S3ClientConfig(force_path_style=True, part_size=PART, max_attempts=1)
 
 @pytest.fixture
 def s3_url() -> str:
-    """The cluster that the environment names, as the connector is told."""
+    """The cluster that the environment names, as settings of the connector."""
     return os.environ["AWS_ENDPOINT_URL"]
 
 
@@ -49,7 +49,7 @@ def samples(s3: Any, bucket: str) -> dict[str, bytes]:
     """Objects under `train/`, one over several ranges, beside others."""
     found = {f"train/{n:03}": content(1000 + n, n) for n in range(40)}
     found |= {f"train/{name}": name.encode() for name in ODD_NAMES}
-    found["train/large"] = content(LARGE)
+    found["train/large"] = content(LARGE_OBJECT_BYTES)
     for key, body in {**found, "other": b"other"}.items():
         s3.put_object(Bucket=bucket, Key=key, Body=body)
     return found
@@ -140,7 +140,7 @@ def test_a_distributed_checkpoint_is_saved_and_loaded(s3: Any, bucket: str) -> N
 
 
 def test_files_of_a_checkpoint_are_renamed_and_removed(s3: Any, bucket: str) -> None:
-    # What distributed checkpoints do when they write their metadata, and again for a new one.
+    # As distributed checkpoints write their metadata, and again for a new one.
     fs = S3StorageWriter(REGION, f"s3://{bucket}/run", s3client_config=CONFIG).fs
     with fs.create_stream(f"s3://{bucket}/run/a b+ü.tmp", "wb") as file:
         file.write(b"metadata")

@@ -65,7 +65,7 @@ client.batch().add(bucket.object("s.tar"), archpath="1.jpg", start=0, length=9).
 for key, parts in bucket.object("s.tar").samples(keys="basename"):
     print(key, parts["jpg"])
 reader = ShardReader(bucket, shuffle_shards=True, decode={"cls": int}, on_error="skip")
-told: int = len(prefetch_order(dataset, sampler, ahead=9, batches=2))
+hinted: int = len(prefetch_order(dataset, sampler, ahead=9, batches=2))
 with ShardWriter("ais://b/s-%d.tar", maxcount=9, client=client) as writer:
     writer.write({"__key__": "a", "txt": "text", "cls": 1})
 ParallelMapDataset(bucket, num_workers=4, on_error="retry:2")

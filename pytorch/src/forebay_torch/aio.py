@@ -10,9 +10,9 @@ from forebay.aio import Threads
 
 __all__ = ["AsyncItems", "AsyncSamples"]
 
-# What one change of threads delivers: so many samples, or what was there in that time.
-_MOST = 64
-_SECONDS = 0.002
+# Limits of one switch between threads: samples, and seconds in which they are collected.
+_MAX_SAMPLES_PER_SWITCH = 64
+_MAX_SWITCH_S = 0.002
 _THREADS = Threads(16)
 
 
@@ -61,9 +61,9 @@ async def _iterate(samples: Iterable[Any]) -> AsyncIterator[Any]:
 def _some(iterator: Iterator[Any]) -> tuple[list[Any], Exception | None]:
     """A few samples, and what ended the iteration if anything did: samples before it are kept."""
     samples: list[Any] = []
-    late = time.monotonic() + _SECONDS
+    late = time.monotonic() + _MAX_SWITCH_S
     try:
-        while len(samples) < _MOST:
+        while len(samples) < _MAX_SAMPLES_PER_SWITCH:
             samples.append(next(iterator))
             if time.monotonic() > late:
                 break

@@ -30,13 +30,12 @@ __all__ = ["BaseIterDataset", "GROUP_BYTES", "GROUP_OBJECTS"]
 # Objects are fetched this many at a time, or fewer when they are large: a request costs as much as
 # about 50 small objects do.
 GROUP_OBJECTS = 512
-# Of what is small enough to be fetched while the group before it is read, two are in memory, each of
-# so many bytes,
+# Groups of at most so many bytes are prefetched while the group before is read: two are in memory,
 GROUP_BYTES = 4 << 20
-# or of this part of a batch, where that is large: what comes ahead is then little beside it, and half
-# as much while a batch is whole;
-_BATCH_PART = 10
-_LARGE_BATCH = 8 << 20
+# each of a tenth of a batch where batches are large: the prefetched bytes are then few beside it, and
+# half as many at the beginning of a batch.
+_GROUP_BATCH_DIVISOR = 10
+_LARGE_BATCH_MIN_BYTES = 8 << 20
 
 
 class BaseIterDataset(CustomIteration, Resumable, AsyncSamples, TorchIterableDataset[Any], ABC):
@@ -171,7 +170,7 @@ class BaseIterDataset(CustomIteration, Resumable, AsyncSamples, TorchIterableDat
         return self.worker_objects(), self._worker_name()
 
     def _worker_name(self) -> str:
-        """How a line of progress tells this worker from others."""
+        """The name of this worker in a line of progress."""
         worker = dist.worker()
         return "" if worker.tag == -1 else f" (Worker {worker.id})"
 
@@ -273,10 +272,10 @@ class BaseIterDataset(CustomIteration, Resumable, AsyncSamples, TorchIterableDat
         """The rows of a pass that are this worker's, by those that are fetched together."""
         mine = self._begin(made)
         with prefetch_from_cloud(self._index, mine, self._warm_ahead) as warmer:
-            begun = 0
+            position = 0
             for rows in self._groups(mine):
-                begun += len(rows)
-                warmer.reached(begun)
+                position += len(rows)
+                warmer.reached(position)
                 yield rows
 
     def _groups(self, rows: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -292,8 +291,8 @@ class BaseIterDataset(CustomIteration, Resumable, AsyncSamples, TorchIterableDat
         """How many objects of these sizes are fetched together at this place of a pass."""
         block = self._cursor.block
         batch = sum(sizes) * block // len(sizes)
-        is_large = batch >= _LARGE_BATCH
-        most = min(GROUP_BYTES, batch // _BATCH_PART) if is_large else GROUP_BYTES
+        is_large = batch >= _LARGE_BATCH_MIN_BYTES
+        most = min(GROUP_BYTES, batch // _GROUP_BATCH_DIVISOR) if is_large else GROUP_BYTES
         count = fitting(sizes, min(most, self._config.batch_bytes))
         if not is_large or not 1 < count < block:
             return count

@@ -14,7 +14,7 @@ from forebay import Client, ForebayError, Listing, Object
 from forebay_torch import frameworks
 from forebay_torch.aio import AsyncItems
 from forebay_torch.config import Config
-from forebay_torch.custom_getitem import CustomGetItem, fetched
+from forebay_torch.custom_getitem import CustomGetItem, cached_content
 from forebay_torch.object_index import Answer, ObjectIndex, views
 from forebay_torch.policy import Counters, DatasetStats
 from forebay_torch.prefetched_object import PrefetchedObject
@@ -186,8 +186,8 @@ class BaseMapDataset(CustomGetItem, AsyncItems, Dataset[Any], ABC):
         wait = self._index.submit_many(rows, names, as_bytes=self._as_bytes)
 
         def waited() -> Sequence[Answer]:
-            begun = time.perf_counter()
-            return self._counted(wait(), 1, begun)
+            started = time.perf_counter()
+            return self._counted(wait(), 1, started)
 
         return waited
 
@@ -200,23 +200,23 @@ class BaseMapDataset(CustomGetItem, AsyncItems, Dataset[Any], ABC):
     ) -> Sequence[Answer]:
         """The contents of these rows, fetched in the thread that calls; in place of what cannot be
         had, why."""
-        begun = time.perf_counter()
+        started = time.perf_counter()
         if self.bytes_of(rows) <= self._config.batch_bytes:
             contents, rounds = self._index.try_many(rows, names, as_bytes=self._as_bytes), 1
         else:
             contents, rounds = self._fetch_in_rounds(rows)
-        return self._counted(contents, rounds, begun)
+        return self._counted(contents, rounds, started)
 
     def _counted(
-        self, contents: Sequence[Answer], requests: int, begun: float
+        self, contents: Sequence[Answer], requests: int, started: float
     ) -> Sequence[Answer]:
-        """The contents, which came by so many requests since ``begun``."""
+        """The contents, which were fetched by so many requests since ``started``."""
         arrived = [len(c) for c in contents if not isinstance(c, ForebayError)]
         self._counters.add(
             objects=len(arrived),
             bytes=sum(arrived),
             requests=requests,
-            fetch_s=time.perf_counter() - begun,
+            fetch_s=time.perf_counter() - started,
         )
         return contents
 
@@ -284,5 +284,5 @@ class _ObjectList(Sequence[Object]):
 
     def _object(self, row: int) -> Object:
         plain = self._index.object(row)
-        answer = fetched(self._index, row)
+        answer = cached_content(self._index, row)
         return plain if answer is None else PrefetchedObject(plain, lambda: views([answer])[0])

@@ -89,9 +89,9 @@ class BatchIterDataset(IterableDataset):
         answers = self._index.stream(rows)
         try:
             while True:
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 answer = next(answers, None)
-                waited += time.perf_counter() - begun
+                waited += time.perf_counter() - started
                 if answer is None:
                     return
                 if isinstance(answer, memoryview):

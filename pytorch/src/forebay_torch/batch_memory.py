@@ -19,9 +19,9 @@ from torch.utils.data._utils.collate import collate, default_collate_fn_map
 __all__ = ["BatchMemory"]
 
 # Below this an allocator keeps what it gets.
-_LARGE = 1 << 20
+_REUSE_MIN_BYTES = 1 << 20
 # Pieces of memory that nobody has, at most.
-_KEPT = 2
+_MAX_FREE_BLOCKS = 2
 
 
 class BatchMemory:
@@ -32,7 +32,7 @@ class BatchMemory:
     """
 
     def __init__(self) -> None:
-        self._free: deque[mmap.mmap] = deque(maxlen=_KEPT)
+        self._free: deque[mmap.mmap] = deque(maxlen=_MAX_FREE_BLOCKS)
         # A tensor made of a buffer keeps the object that it was made of, as torch does it today.
         self._is_kept = True
 
@@ -50,7 +50,7 @@ class BatchMemory:
         first = tensors[0]
         size = len(tensors) * first.numel() * first.element_size()
         # In the worker of a DataLoader torch makes it in memory that processes share.
-        own = self._is_kept and size >= _LARGE and get_worker_info() is None
+        own = self._is_kept and size >= _REUSE_MIN_BYTES and get_worker_info() is None
         own = own and all(_is_plain(tensor, first) for tensor in tensors)
         flat = self._flat(size, first.dtype) if own else None
         if flat is None:

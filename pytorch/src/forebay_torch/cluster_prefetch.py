@@ -1,4 +1,4 @@
-"""Hints to the cluster: what is read next, so that it is warm when it is due."""
+"""Prefetch jobs of the cluster for the objects that are read next, so that they are warm when they are due."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from forebay_torch.object_index import ObjectIndex
 
 __all__ = ["ClusterPrefetcher", "prefetch_from_cloud"]
 
-# Most bytes that are told to the cluster before any of them is due.
-_AHEAD_BYTES = 1 << 30
-# A job is started when so large a part of what was told has been reached.
-_PARTS = 4
+# Most bytes that are announced to the cluster before any of them is due.
+_WINDOW_MAX_BYTES = 1 << 30
+# The window is announced in so many parts, each by a job.
+_WINDOW_PARTS = 4
 
 
 class ClusterPrefetcher:
@@ -24,7 +24,7 @@ class ClusterPrefetcher:
 
     It is advice: nothing waits for it and nothing that it meets changes what is read. A thread of its
     own starts the jobs, one part of the window at a time as the reader comes on. Buckets without a
-    backend have nothing to fetch, and are told nothing.
+    backend have nothing to fetch, and get no jobs.
     """
 
     def __init__(self, index: ObjectIndex, rows: Sequence[int], ahead: int) -> None:
@@ -36,8 +36,8 @@ class ClusterPrefetcher:
         self._index = index
         self._rows = rows
         self._ahead = ahead
-        # Rows before this one were told.
-        self._told = 0
+        # Rows before this one were announced.
+        self._announced = 0
         self._jobs: queue.SimpleQueue[list[int] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._cloud: dict[Bucket, bool] = {}
@@ -47,22 +47,22 @@ class ClusterPrefetcher:
         """The reader has come to this position of the rows."""
         if self._ahead == 0:
             return
-        part = max(1, self._ahead // _PARTS)
-        while self._told < len(self._rows) and self._told + part <= position + self._ahead:
+        part = max(1, self._ahead // _WINDOW_PARTS)
+        while self._announced < len(self._rows) and self._announced + part <= position + self._ahead:
             group, size = [], 0
-            start = max(self._told, position)
+            start = max(self._announced, position)
             for row in self._rows[start : start + part]:
                 group.append(row)
                 size += self._index.listing.sizes[row]
-                if size > _AHEAD_BYTES // _PARTS:
+                if size > _WINDOW_MAX_BYTES // _WINDOW_PARTS:
                     break
-            self._told = start + len(group)
+            self._announced = start + len(group)
             if not group:
                 return
-            self._tell(group)
-        if self._told < len(self._rows) and len(self._rows) <= position + self._ahead:
-            self._tell(list(self._rows[max(self._told, position) :]))
-            self._told = len(self._rows)
+            self._announce(group)
+        if self._announced < len(self._rows) and len(self._rows) <= position + self._ahead:
+            self._announce(list(self._rows[max(self._announced, position) :]))
+            self._announced = len(self._rows)
 
     def close(self) -> None:
         """Ends the thread; jobs that run go on."""
@@ -70,7 +70,7 @@ class ClusterPrefetcher:
             self._jobs.put(None)
             self._thread = None
 
-    def _tell(self, group: list[int]) -> None:
+    def _announce(self, group: list[int]) -> None:
         if not group:
             return
         if self._thread is None:

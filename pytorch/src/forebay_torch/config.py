@@ -20,7 +20,7 @@ class Config:
             by one. The dataset composes nothing in the bucket; targets do with ``cloud.compose=on``.
         num_processes: Kept for compatibility: the cluster lists, not the client.
         prefix: Only objects whose names start so.
-        max_listing_retries: How often a listing that failed for a passing reason is begun anew,
+        max_listing_retries: How often a listing that failed for a transient reason is retried,
             beyond the client's own retries.
         threads_per_process: Kept for compatibility, as ``num_processes``.
         disable_compose: Read objects one by one.

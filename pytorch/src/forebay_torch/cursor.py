@@ -56,7 +56,7 @@ class Cursor(CursorCells):
         self._latest: Pass | None = None
         self._passes: weakref.WeakSet[Pass] = weakref.WeakSet()
 
-    # What the training process chooses.
+    # Choices of the training process.
 
     @property
     def epoch(self) -> int:
@@ -158,7 +158,7 @@ class Cursor(CursorCells):
         return made
 
     def begin(self, made: Pass) -> None:
-        """Decides what the pass is; a pass that has begun stays what it is."""
+        """Decides what the pass is; a pass that has started stays what it is."""
         if made._started_by:
             return
         self._load_what_lightning_left(made)
@@ -354,7 +354,7 @@ class Cursor(CursorCells):
         return 0 if resume is None else resume.skip
 
     def _own_latest(self) -> Pass | None:
-        """The latest pass, once it has begun; in a worker not one that the training process left."""
+        """The latest pass, once it has started; in a worker not one that the training process left."""
         made = self._latest
         if made is None or not made._started_by:
             return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from forebay_torch.policy import stopped
 
-__all__ = ["CustomGetItem", "decides_by_item", "fetched"]
+__all__ = ["CustomGetItem", "decides_by_item", "cached_content"]
 
 # The batch that a thread is working on, as a CachedBatch.
 _thread = threading.local()
@@ -30,7 +30,7 @@ class CachedBatch:
         self.is_used = False
 
 
-def fetched(data: object, row: int) -> Any | None:
+def cached_content(data: object, row: int) -> Any | None:
     """What was fetched of this row for the batch that this thread is working on, if anything was."""
     batch: CachedBatch | None = getattr(_thread, "batch", None)
     if batch is None or batch.data is not data or row not in batch.answers:

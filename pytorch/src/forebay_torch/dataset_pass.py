@@ -77,7 +77,7 @@ class Pass:
         self.total = 0
         # The process that started it.
         self._started_by = 0
-        # What was delivered when the next pass was given another epoch; -1 for never.
+        # Samples delivered when another epoch was chosen for the next pass; -1 for never.
         self._mark = -1
 
     def deliver(self) -> None:

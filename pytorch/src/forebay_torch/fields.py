@@ -154,7 +154,7 @@ def _rebuild_view(content: bytes) -> memoryview:
 
 
 def _reduce_view(view: memoryview) -> tuple[Callable[[bytes], memoryview], tuple[bytes]]:
-    """A content without a copy that a worker process hands over: copied after all. What cannot be
+    """A content without a copy that a worker process hands over: copied after all. A content that cannot be
     pickled there is lost in a thread of the queue, and the loop waits for it for ever."""
     return _rebuild_view, (bytes(view),)
 

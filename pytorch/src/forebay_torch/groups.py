@@ -15,7 +15,7 @@ from forebay_torch.prefetched_object import LookaheadObject
 __all__ = ["Group", "fitting", "pairs"]
 
 # Of objects that are read whole and are no larger than this, the next is fetched meanwhile.
-AHEAD_BYTES = 32 << 20
+PREFETCH_MAX_OBJECT_BYTES = 32 << 20
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Group:
         """The object of a group that has no other."""
         if self._alone is None:
             plain = self._index.object(self.rows[0])
-            is_ahead = type(plain) is Object and (plain.size or 0) <= AHEAD_BYTES
+            is_ahead = type(plain) is Object and (plain.size or 0) <= PREFETCH_MAX_OBJECT_BYTES
             self._alone = LookaheadObject(plain, self._begin_after) if is_ahead else plain
         return self._alone
 

@@ -25,8 +25,8 @@ from forebay_torch.source_arguments import sources_of
 
 __all__ = ["BaseIterDataset", "IterableDataset", "IterDataset"]
 
-# of small objects, so many more than one: what takes long is each request.
-_GROUPS_AHEAD = 3
+# Groups of small objects that are prefetched: the time of each is that of its request.
+_PREFETCH_GROUPS = 3
 
 
 class _PendingGroup(NamedTuple):
@@ -219,33 +219,33 @@ class IterableDataset(BaseIterDataset):
         """The rows of a pass, their names, and their contents or why they cannot be had."""
         due = self._due_groups(made)
         # Nothing comes beside the first group: the loop waits for it.
-        coming = deque(self._waiting(rows) for rows in islice(due, 1))
-        while coming:
-            one = coming.popleft()
+        pending = deque(self._pending_group(rows) for rows in islice(due, 1))
+        while pending:
+            one = pending.popleft()
             answers = self._fetch(one.rows) if one.take is None else self._counted(one.take)
-            while self._is_room_for_more(coming) and (after := next(due, None)) is not None:
-                coming.append(self._begun(after))
+            while self._is_room_for_more(pending) and (after := next(due, None)) is not None:
+                pending.append(self._submitted(after))
             yield one.rows, one.names, answers
             del answers
 
-    def _is_room_for_more(self, coming: Sequence[_PendingGroup]) -> bool:
+    def _is_room_for_more(self, pending: Sequence[_PendingGroup]) -> bool:
         """Whether one more group may be asked for, or looked at, while these come."""
-        if not coming:
+        if not pending:
             return True
-        if len(coming) == _GROUPS_AHEAD or coming[-1].take is None:
+        if len(pending) == _PREFETCH_GROUPS or pending[-1].take is None:
             return False
-        is_small = len(coming[-1].rows) == GROUP_OBJECTS
-        return is_small and sum(one.size for one in coming) <= GROUP_BYTES // 2
+        is_small = len(pending[-1].rows) == GROUP_OBJECTS
+        return is_small and sum(one.size for one in pending) <= GROUP_BYTES // 2
 
-    def _begun(self, rows: Sequence[int]) -> _PendingGroup:
+    def _submitted(self, rows: Sequence[int]) -> _PendingGroup:
         """A group that is on its way, if it is small enough for that."""
-        one = self._waiting(rows)
+        one = self._pending_group(rows)
         if len(rows) < 2 or self._index.is_special or one.size > GROUP_BYTES:
             return one
         take = self._index.submit_many(rows, one.names, as_bytes=self._as_bytes)
         return one._replace(take=take)
 
-    def _waiting(self, rows: Sequence[int]) -> _PendingGroup:
+    def _pending_group(self, rows: Sequence[int]) -> _PendingGroup:
         """A group that is asked for in its turn."""
         return _PendingGroup(rows, self._index.listing.names_at(rows), sum(self._sizes_at(rows)))
 
@@ -264,14 +264,14 @@ class IterableDataset(BaseIterDataset):
 
     def _counted(self, take: Callable[[], Sequence[Answer]]) -> list[Answer]:
         """What ``take`` returns, counted."""
-        begun = time.perf_counter()
+        started = time.perf_counter()
         answers = list(take())
         arrived = [answer for answer in answers if not isinstance(answer, ForebayError)]
         self._counters.add(
             objects=len(arrived),
             bytes=sum(map(len, arrived)),
             requests=1,
-            fetch_s=time.perf_counter() - begun,
+            fetch_s=time.perf_counter() - started,
         )
         return answers
 

@@ -9,7 +9,7 @@ from forebay import Client, ForebayError
 from forebay_torch.base_map_dataset import BaseMapDataset
 from forebay_torch.compat.s3.dataset import S3MapDataset
 from forebay_torch.config import Config
-from forebay_torch.custom_getitem import decides_by_item, fetched
+from forebay_torch.custom_getitem import cached_content, decides_by_item
 from forebay_torch.object_index import Answer
 from forebay_torch.policy import NEVER_SKIPPED, OnError, Policy
 from forebay_torch.sample_format import SampleFormat
@@ -19,7 +19,7 @@ from forebay_torch.source_arguments import sources_of
 __all__ = ["BaseMapDataset", "MapDataset"]
 
 # How many objects in a row are tried where one cannot be had.
-_MOST_TRIES = 20
+_MAX_REPLACEMENT_TRIES = 20
 
 
 class MapDataset(BaseMapDataset):
@@ -129,7 +129,7 @@ class MapDataset(BaseMapDataset):
         if isinstance(index, slice):
             return self._samples(self.rows(range(*index.indices(len(self)))))
         row = self.row(index)
-        answer = fetched(self._index, row)
+        answer = cached_content(self._index, row)
         return self._sample(row, self._one(row) if answer is None else answer)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
@@ -169,7 +169,7 @@ class MapDataset(BaseMapDataset):
 
     def _replacement(self, row: int, error: Exception) -> Any:
         """The sample of the next object that can be had."""
-        for step in range(1, min(len(self), _MOST_TRIES)):
+        for step in range(1, min(len(self), _MAX_REPLACEMENT_TRIES)):
             other = (row + step) % len(self)
             try:
                 return self._formatted(self._index.listing.name(other), self._one(other))

@@ -27,7 +27,7 @@ class MixedDataset(Resumable, AsyncSamples, TorchIterableDataset[Any]):
     """Samples of several map-style datasets, mixed by weights into one epoch.
 
     Position by position, the epoch's order names a dataset and a sample of it. Each dataset is gone
-    through in an order of its own and begun again, in a new order, when it is used up; no sample of
+    through in an order of its own and started again, in a new order, when it is used up; no sample of
     it comes a second time before all others came once. Ranks and workers share the positions as
     they do those of IterableDataset, with the same exact resume.
 
@@ -148,7 +148,7 @@ class MixedDataset(Resumable, AsyncSamples, TorchIterableDataset[Any]):
         generator = random.Random(repr(("streams", self._seed, epoch)))
         drawn = array("I")
         if self._method == "stratified":
-            # Whoever is furthest behind its share is next; who begins is drawn.
+            # The stream furthest behind its share is next; the first one is drawn.
             behind = [generator.random() * weight for weight in self._weights]
             for _ in range(turns):
                 behind = [b + w for b, w in zip(behind, self._weights, strict=True)]

@@ -158,7 +158,7 @@ class _Stream:
             allow_empty=allow_empty,
         )
         # The transformed shard at hand, and its members.
-        self._at_hand: tuple[int, dict[str, bytes]] = (-1, {})
+        self._cached_shard: tuple[int, dict[str, bytes]] = (-1, {})
         names: list[Listing] = []
         for index in self._shards.shard_indexes(range(len(self._shards.listing))):
             if isinstance(index, ForebayError):
@@ -177,13 +177,13 @@ class _Stream:
     def transformed(self, row: int) -> bytes:
         """The member at ``row``, of what the transform makes of its shard."""
         number = bisect_right(self._ends, row)
-        if self._at_hand[0] != number:
+        if self._cached_shard[0] != number:
             uri = self._shards.object(number).uri
             content = self._shards.get_many([number])[0]
-            self._at_hand = (number, dict(members_of(uri, content)))
+            self._cached_shard = (number, dict(members_of(uri, content)))
         name = self.members.name(row)
-        if name not in self._at_hand[1]:
+        if name not in self._cached_shard[1]:
             raise InvalidArgument(
                 f"{self._shards.object(number).uri}: {self.etl_name!r} left out the member {name!r}"
             )
-        return self._at_hand[1][name]
+        return self._cached_shard[1][name]

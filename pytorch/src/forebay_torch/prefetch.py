@@ -1,4 +1,4 @@
-"""The order of an epoch told ahead: to the cluster, and to a thread that fetches the next batches."""
+"""The order of an epoch, announced to the cluster and to a thread that fetches the next batches."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["PrefetchOrder", "prefetch_order"]
 
 
 class PrefetchOrder(Sampler[Any]):
-    """A sampler, or batch sampler, that gives what another one gives, in its order, and tells it
-    ahead. Made by ``prefetch_order``.
+    """A sampler, or batch sampler, that gives what another one gives, in its order, and announces
+    that order. Made by ``prefetch_order``.
 
     ``set_epoch``, ``state_dict`` and ``load_state_dict`` are those of the other.
     """
@@ -34,10 +34,10 @@ class PrefetchOrder(Sampler[Any]):
         warmer.reached(0)
         fetched = self._dataset.start_prefetcher(self._batches) if self._batches else None
         entries: Iterable[Any] = self._sampler if self._is_known else order
-        told = iter(fetched.along(order)) if fetched is not None else iter(())
+        prefetched = iter(fetched.along(order)) if fetched is not None else iter(())
         try:
             for number, entry in enumerate(entries):
-                next(told, None)
+                next(prefetched, None)
                 warmer.reached(ends[number] if number < len(ends) else len(flat))
                 yield entry
         finally:
@@ -76,7 +76,7 @@ class PrefetchOrder(Sampler[Any]):
 def prefetch_order(
     dataset: BaseMapDataset, sampler: Any, epoch: int = 0, *, ahead: int = 1024, batches: int = 0
 ) -> PrefetchOrder:
-    """``sampler``, whose order is told to the cluster ahead, so that cold objects are warm when due.
+    """``sampler``, whose order is announced to the cluster, so that cold objects are warm when due.
 
     It is advice that changes no result. The cluster fetches cold objects by prefetch jobs on the
     next ``ahead`` objects, a quarter of them at a time as the loop comes on; a cluster that does not
@@ -87,7 +87,7 @@ def prefetch_order(
         sampler: A sampler or a batch sampler; one of another package is drawn as a whole at the
             beginning of each pass.
         epoch: The first epoch.
-        ahead: How many objects the cluster is told before they are due; 0 tells it nothing.
+        ahead: How many objects are announced to the cluster before they are due; 0 announces none.
         batches: How many of the next batches a thread of this process fetches too. For loaders
             without workers, and with a batch sampler; workers fetch ahead by themselves.
 

@@ -52,7 +52,7 @@ class PrefetchedObject(Object):
 
 class LookaheadObject(Object):
     """An object like any other, but that what follows it in a pass is asked for when it was read whole:
-    whoever does that with one large object does it with the next."""
+    a loop that reads one large object as a whole reads the next one so."""
 
     __slots__ = ("_then", "_coming", "_process")
 
@@ -69,10 +69,10 @@ class LookaheadObject(Object):
             self._coming = self._begin_whole()
 
     def _read_whole(self, byte_range: str | None = None) -> bytes:
-        # What a process began that this one was forked off does not come here.
+        # A request of the process that this one was forked from is not answered here.
         if byte_range is not None or self._process != os.getpid():
             return super()._read_whole(byte_range)
-        # Who reads it twice reads it anew: it is not kept here.
+        # A second read fetches the object again: it is not kept here.
         coming, self._coming = self._coming, None
         content = super()._read_whole() if coming is None else coming.result()
         self._then()

@@ -23,15 +23,15 @@ Named: TypeAlias = tuple[Sequence[str], Sequence[Any]]
 _Batch = TypeVar("_Batch")
 
 # Threads for batches that the native core cannot fetch by itself.
-_THREADS = 4
+_MAX_FETCH_THREADS = 4
 # Small batches come together: a request goes on with the next one until it has so many objects,
-_TOGETHER = 512
+_OBJECTS_PER_REQUEST = 512
 # or bytes.
-_TOGETHER_BYTES = 1 << 20
+_BYTES_PER_REQUEST = 1 << 20
 
 
 class Prefetcher:
-    """Batches of a dataset on their way; whoever asks for one of them gets what came.
+    """Fetches batches of a dataset before they are due; ``take`` returns a fetched one.
 
     At most ``most`` are in memory or under way, beside the one that is due: one that nobody takes
     goes when later ones are asked for.
@@ -102,7 +102,7 @@ class Prefetcher:
     def take(self, rows: Sequence[int]) -> Named | None:
         """Names and contents that were fetched for these rows, or None if nobody asked for them."""
         if self._process != os.getpid():
-            # What a process requested that this one was forked from does not come here.
+            # A request of the process that this one was forked from is not answered here.
             return None
         wait = self._batches.pop(tuple(rows), None)
         taken = None if wait is None else wait()
@@ -132,10 +132,10 @@ class Prefetcher:
                 wanted.append(tuple(rows))
                 objects += len(rows)
                 total += size
-            if objects >= _TOGETHER or total >= _TOGETHER_BYTES:
+            if objects >= _OBJECTS_PER_REQUEST or total >= _BYTES_PER_REQUEST:
                 break
         if wanted:
-            self._is_large = total >= _TOGETHER_BYTES
+            self._is_large = total >= _BYTES_PER_REQUEST
             self._begin(wanted)
         return group
 
@@ -166,7 +166,7 @@ class Prefetcher:
         wait = self._dataset.begin(rows, names)
         if wait is None and self._limit is None:
             if self._threads is None:
-                self._threads = ThreadPoolExecutor(min(self._ahead, _THREADS), "forebay-ahead")
+                self._threads = ThreadPoolExecutor(min(self._ahead, _MAX_FETCH_THREADS), "forebay-ahead")
             wait = self._threads.submit(self._dataset.fetch_now, rows, names).result
         return None if wait is None else _Shared(wait, names)
 

@@ -18,7 +18,7 @@ class Progress:
     """Counts samples of one source after the other; shows nothing where stderr is no terminal."""
 
     def __init__(self, wanted: bool, suffix: str = "") -> None:
-        """Shows if ``wanted``; ``suffix`` tells workers apart."""
+        """Shows if ``wanted``; ``suffix`` distinguishes workers."""
         self._shown = wanted and sys.stderr is not None and sys.stderr.isatty()
         self._suffix = suffix
         self._title = ""

@@ -34,7 +34,7 @@ class _SamplerPass:
         self.epoch = epoch
         self.base = base
         self.given = 0
-        # What was given when the next pass was given another epoch; -1 for never.
+        # Entries given when another epoch was chosen for the next pass; -1 for never.
         self.mark = -1
 
 
@@ -100,7 +100,7 @@ class ResumableSampler(Sampler[T], ABC):
         return map(partial(_dataset_rows, source.rows), entries) if _is_saved_listing(source) else entries
 
     def _begin(self) -> _SamplerPass:
-        """Begins the next pass. One that its loader drops is begun a second time."""
+        """Starts the next pass. One that its loader drops is started a second time."""
         unloaded = frameworks.unloaded_state(
             type(self).__name__, lambda loader: frameworks.is_loader_of(loader, self)
         )

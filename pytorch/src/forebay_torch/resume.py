@@ -80,7 +80,7 @@ def resume_state(loader_state: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         ValueError: There is none inside, or its workers did not deliver in the epoch's order
-            because the dataset was not told the loader's ``batch_size``.
+            because the dataset does not have the loader's ``batch_size``.
     """
     if loader_state.get("_steps_since_snapshot"):
         raise ValueError(
@@ -103,7 +103,7 @@ def resume_state(loader_state: Mapping[str, Any]) -> dict[str, Any]:
     together = sum(delivered)
     state = {key: value for key, value in parts[0].items() if key != "part"}
     if "passes" in state:
-        # Only the reader can tell whether the workers took turns so: it knows its shards.
+        # Only the reader knows its shards, and so whether the workers took turns like this.
         made = [world_size, workers, block, together]
         rank = parts[0]["part"]["rank"]
         checked = [rank, zlib.crc32(repr(delivered).encode())]

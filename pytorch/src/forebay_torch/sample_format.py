@@ -41,7 +41,7 @@ class SampleFormat:
         return SampleFormat, (self._function, self._return_name, self._zero_copy)
 
     def __call__(self, name: str, content: memoryview | bytes) -> Any:
-        # What is bytes already is not copied.
+        # Content that is ``bytes`` already is not copied.
         sample: Any = content if self._zero_copy else bytes(content)
         if self._function is not None:
             try:

@@ -74,7 +74,7 @@ def rows_at_save(
         is_listing: Whether the objects in these places are those of then.
 
     Raises:
-        ValueError: They are not there any more, or cannot be told from others.
+        ValueError: They are not there any more, or cannot be distinguished from others.
     """
     total = len(source.objects)
     if count >= total:

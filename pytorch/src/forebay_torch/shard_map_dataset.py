@@ -24,7 +24,7 @@ from forebay import (
 )
 from forebay_torch import frameworks
 from forebay_torch.config import Config
-from forebay_torch.custom_getitem import CustomGetItem, decides_by_item, fetched
+from forebay_torch.custom_getitem import CustomGetItem, cached_content, decides_by_item
 from forebay_torch.fields import Fields
 from forebay_torch.object_index import ObjectIndex
 from forebay_torch.shard_options import Decode, check_options, decoded
@@ -53,7 +53,7 @@ class ShardMapDataset(CustomGetItem, Dataset[Any]):
         bucket_list: As for ShardReader, with ``prefix_map``.
         decode: As for ShardReader, with ``keys``, ``lowercase`` and ``fill_missing``.
         on_error: ``skip`` leaves out, with a warning, shards that cannot be indexed and samples
-            that cannot be told apart, when the dataset is made. Reading a sample always raises.
+            that cannot be distinguished, when the dataset is made. Reading a sample always raises.
         concurrency: How many shards are indexed at a time.
         client: For sources given as URIs; by default one from the environment.
         config: Its ``max_composite_object_size`` bounds one request.
@@ -125,7 +125,7 @@ class ShardMapDataset(CustomGetItem, Dataset[Any]):
         if isinstance(index, slice):
             return self._samples([self._row(row) for row in range(*index.indices(len(self)))])
         row = self._row(index)
-        content = fetched(self._table, row)
+        content = cached_content(self._table, row)
         key, parts, uri = self._fetch([row])[0] if content is None else content
         return self._sample(key, parts, uri)
 

@@ -167,7 +167,7 @@ class ShardReader(ShardShares):
         self._equal_length = equal_length
         knows_counts = not (resampled or nodesplitter or workersplitter or etl_name)
         self._checks_steps = knows_counts and not is_length_chosen
-        # Whether a model waits for all ranks, as the training process told a copy that cannot know.
+        # Whether a model waits for all ranks, as the training process passed it to a copy that cannot find out.
         self._is_in_step: bool | None = None
         # Samples of each shard, -1 where not known yet.
         self._counts = array("q", [-1]) * len(self.objects)
@@ -244,7 +244,7 @@ class ShardReader(ShardShares):
         yield from self._view(made.total)._of_shards(made)
 
     def _of_shards(self, made: Pass) -> Iterator[tuple[str, Any]]:
-        """The samples of a pass that has begun."""
+        """The samples of a pass that has started."""
         self._check_steps(made)
         buffered = self._shuffle_buffer > 1
         items: Iterable[Item]
@@ -266,7 +266,7 @@ class ShardReader(ShardShares):
             if self._equal_length == "wrap" and share:
                 samples = chain(samples, self._again(made, every, rank))
             end = skip + max(0, share - made.skip)
-        # What a worker has delivered of this pass before is made again and passed over.
+        # Samples that a worker has delivered of this pass before are made again and skipped.
         samples = islice(samples, skip, end)
         yield from self._counted(made, samples) if self._counts_late else samples
 
@@ -297,7 +297,7 @@ class ShardReader(ShardShares):
 
         Raises:
             ValueError: The state is of other shards, of another order or of another seed; or
-                workers did not take turns as the reader was told by ``batch_size``.
+                workers did not take turns as ``batch_size`` of the reader says.
         """
         check_data(type(self).__name__, data)
         view = self._view_then(state, data)

@@ -64,7 +64,7 @@ class DistributedShardSampler(ResumableSampler[int], DistributedSampler[int]):
             source=data_source,
         )
 
-    # What a DistributedSampler has, for those who look at it.
+    # Attributes of a DistributedSampler, for frameworks that read them.
     @property
     def dataset(self) -> Any:  # type: ignore[override]
         """The data source."""

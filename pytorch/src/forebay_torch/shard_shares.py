@@ -130,7 +130,7 @@ class ShardShares(ShardStreams):
             group = rows[start : start + _INDEXES_IN_MEMORY]
             for row, index in zip(group, self._index.shard_indexes(group), strict=True):
                 if isinstance(index, ForebayError):
-                    # What cannot be indexed is damaged, and read only up to there.
+                    # A shard that cannot be indexed is damaged, and read only up to the damage.
                     self._failed(self._index.object(row).uri, index)
                     self._counts[row] = 0
                     continue

@@ -54,7 +54,7 @@ class ShardStreams(BaseIterDataset):
                 yield from progress.counted(samples)
 
     def _streams(self, items: Iterable[Item]) -> Iterator[tuple[Item, Opened]]:
-        """The shards one by one, each opened when the one before it is begun."""
+        """The shards one by one, each opened when the one before it is started."""
         waiting: tuple[Item, Opened] | None = None
         due = [item.row for item in items] if isinstance(items, list) else []
         with prefetch_from_cloud(self._index, due, self._warm_ahead) as warmer:

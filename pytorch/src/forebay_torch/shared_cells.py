@@ -101,7 +101,7 @@ class SharedCells:
         """The cells as a ctypes array; the owner makes them on first use."""
         is_follower = self.is_follower
         if self._view is None and self._block is None and sys.is_finalizing():
-            # What a pass that was left counts at the end of the program. No process will share it, and
+            # A pass that was left counts samples at the end of the program. No process will share them, and
             # torch aborts when it is asked for memory by then.
             self._view = (self._kind * self._count)()
             self._fill(self._view)

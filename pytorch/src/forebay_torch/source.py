@@ -135,7 +135,7 @@ def snapshot(
 
     Args:
         parts: What to list.
-        retries: How often a listing is begun anew after a failure that may pass.
+        retries: How often a listing is retried after a transient failure.
         keep: Which names of a part stay; by default all.
         owner: Name of the dataset's class, for messages.
         allow_empty: Whether a part may match nothing.
@@ -172,8 +172,8 @@ def snapshot(
         pins.append(pin)
     if not listed:
         raise ValueError("prefix_map leaves nothing of any source; None stands for all of one")
-    told = [pin for pin in pins if pin is not None]
-    return ObjectIndex(listed, Listing.concat(told) if pinned else None, etl_name or "")
+    known_pins = [pin for pin in pins if pin is not None]
+    return ObjectIndex(listed, Listing.concat(known_pins) if pinned else None, etl_name or "")
 
 
 def check_prefix_map(owner: str, prefix_map: Any) -> None:
@@ -337,7 +337,7 @@ def _chosen(
 
 
 def _retried(listing: Callable[[], T], retries: int) -> T:
-    """The listing, begun anew so many times after failures that may pass."""
+    """The listing, retried so many times after transient failures."""
     while True:
         try:
             return listing()

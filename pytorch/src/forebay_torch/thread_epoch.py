@@ -41,7 +41,7 @@ class ThreadEpoch:
         own: list[Iterator[Made]] | None = None,
         ahead: Prefetcher | None = None,
     ) -> None:
-        # What jobs read from. It outlives the last job that is taken: others may be under way.
+        # The source that jobs read from. It outlives the last job that is taken: others may be running.
         self._ahead = ahead
         self._jobs = jobs
         self._own = own or []
@@ -98,7 +98,7 @@ class ThreadEpoch:
         """Stops the threads, each after the batch that it is at."""
         with self._changed:
             self._closed = True
-            # Whoever takes the next job holds this lock, so that none is being taken now.
+            # The thread that takes the next job holds this lock, so that none is being taken now.
             if isinstance(self._jobs, Generator):
                 self._jobs.close()
             self._made.clear()

@@ -27,10 +27,10 @@ from forebay_torch.thread_epoch import Made, ThreadEpoch
 __all__ = ["LoaderStats", "ThreadLoader"]
 
 # A batch of more bytes is not fetched before its turn: it takes its time anyway, and memory.
-_AHEAD_BYTES = 16 << 20
+_PREFETCH_MAX_BATCH_BYTES = 16 << 20
 # Batches of small objects that may come by one request.
-_TOGETHER = 16
-# The rank of whoever reads all samples.
+_BATCHES_PER_REQUEST = 16
+# The rank of a process that reads all samples.
 _ALONE: dict[str, Any] = {"rank": 0, "world_size": 1}
 
 
@@ -130,7 +130,7 @@ class ThreadLoader(AsyncSamples):
         self._prefetch = prefetch
         self._drop_last = drop_last
         self._ordered = ordered or threads < 2
-        # What a loop drops is filled again: see BatchMemory.
+        # Memory that a loop drops is filled again: see BatchMemory.
         own = default_convert if batch_size is None else BatchMemory().collate
         self._collate = collate_fn or own
         self._pin = pin_memory and torch.cuda.is_available()
@@ -157,7 +157,7 @@ class ThreadLoader(AsyncSamples):
             )
             self._batches = BatchSampler(self._counter, batch_size, drop_last)
         self._pass: ThreadEpoch | None = None
-        # What the loop has taken of it.
+        # Batches and samples that the loop has taken of it.
         self._taken: _Taken | None = None
         # Batches and samples that loops have taken in all.
         self._all = [0, 0]
@@ -174,15 +174,15 @@ class ThreadLoader(AsyncSamples):
         try:
             left = None
             while True:
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 if left is not None:
-                    self._compute_s += begun - left
+                    self._compute_s += started - left
                 try:
                     batch, samples = made.next()
                 except StopIteration:
                     return
                 left = time.perf_counter()
-                self._wait_s += left - begun
+                self._wait_s += left - started
                 self._all[0] += 1
                 self._all[1] += samples
                 taken.count(samples)
@@ -192,8 +192,8 @@ class ThreadLoader(AsyncSamples):
 
     @property
     def sampler(self) -> Any:
-        """What has the order: a sampler, a batch sampler, or an iterable dataset. Lightning tells
-        this its epochs."""
+        """The source of the order: a sampler, a batch sampler, or an iterable dataset. Lightning
+        sets its epochs."""
         return self._counter
 
     @property
@@ -289,7 +289,7 @@ class ThreadLoader(AsyncSamples):
         begin = getattr(self.dataset, "start_prefetcher", None)
         if begin is None:
             return None
-        ahead: Prefetcher = begin(self._threads + self._prefetch, _TOGETHER, _AHEAD_BYTES)
+        ahead: Prefetcher = begin(self._threads + self._prefetch, _BATCHES_PER_REQUEST, _PREFETCH_MAX_BATCH_BYTES)
         return ahead
 
     def _jobs(self, ahead: Prefetcher | None) -> Iterator[Callable[[], Made]]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bucket", "ObjectGroup"]
 
-# What clients call a provider -> (canonical name, scheme of a URI).
+# Name of a provider as clients write it -> (canonical name, scheme of a URI).
 _PROVIDERS = {
     alias: (name, scheme)
     for name, scheme, aliases in (
@@ -112,7 +112,7 @@ class Bucket:
         Args:
             page_size: Most objects that one request asks for; 0 is as many as the cluster gives.
             recursive: False lists one level alone: what has a further ``/`` behind the prefix's
-                last one is told once, as a folder.
+                last one is listed once, as a folder.
         """
         token = ""
         list_page = self.client._native.list_page

@@ -318,7 +318,7 @@ class Client:
         return hash((self.endpoint, self.timeout, self.retry))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A server of one's own is joined by whoever uses it.
+        # A process joins the local server before it uses it.
         endpoint = None if self._local else self.endpoint
         has_contact = self._native.has_contact()
         return _make_client, (endpoint, self.timeout, self.retry, has_contact, self._notices)

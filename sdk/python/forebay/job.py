@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Job"]
 
 _FIRST_WAIT_S = 0.02
-_LONGEST_WAIT_S = 0.5
+_MAX_WAIT_S = 0.5
 
 
 class Job:
@@ -65,7 +65,7 @@ class Job:
             if deadline is not None and time.monotonic() >= deadline:
                 raise Timeout(f"job {self.id} is still running after {timeout} s")
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_WAIT_S)
+            pause = min(2 * pause, _MAX_WAIT_S)
         if status.state == "failed":
             raise ForebayError(f"job {self.id} failed: {'; '.join(status.messages)}")
         return status

@@ -31,7 +31,7 @@ from pathlib import Path
 from forebay._platform import needs_endpoint
 from forebay.config import LocalSettings, local_settings, notices_enabled
 from forebay.errors import ClusterUnavailable
-from forebay.file_lock import _one_thread, exclusive
+from forebay.file_lock import exclusive
 from forebay.local_environment import default_folder, find_binary, hosts_of_job
 from forebay.local_http import get, is_ready
 from forebay.notices import format_size, print_notice
@@ -47,7 +47,7 @@ _PORT_IN_USE = 10
 _PORT_TRIES = 8
 _MAX_LOG_BYTES = 4 << 20
 _SIZE = re.compile(r"(?m)^forebay_store_budget_bytes(?:\{[^}]*\})? (\S+)$")
-# What decides which clouds a server reaches, and as whom.
+# Variables that decide which clouds a server reaches, and with which credentials.
 _CLOUD_PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "S3_ENDPOINT", "STORAGE_EMULATOR_HOST")
 
 
@@ -206,7 +206,7 @@ class LocalServer:
             os.close(held)
 
     def stop(self) -> bool:
-        """Ends the server, whoever uses it; whether there was one."""
+        """Ends the server even if other processes use it; returns whether there was one."""
         if not self.folder.is_dir():
             return False
         with exclusive(self.folder / "start", time.monotonic() + START_DEADLINE_S):
@@ -317,7 +317,7 @@ class LocalServer:
             return ""
 
     def _mark(self, env: Mapping[str, str]) -> None:
-        """Keeps by which cloud settings the server runs, in a form that tells nothing of them."""
+        """Stores a salted digest of the cloud settings that the server runs with."""
         salt = os.urandom(16).hex()
         mark = self.folder / "clouds"
         mark.write_text(f"{salt} {_digest(salt, env)}")

@@ -1,4 +1,4 @@
-"""Objects kept on a node, for all its processes: whoever is first fetches, the others wait."""
+"""Objects kept on a node, for all its processes: the first process fetches an object, the others wait."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Object", "Reader"]
 
 _RANGE_BYTES = 8 << 20
-# What a RangeReader fetches ahead at most, unless it is told otherwise.
+# Default limit of the bytes that a RangeReader prefetches.
 WINDOW_BYTES = 16 << 20
 
 

@@ -24,7 +24,7 @@ __all__ = ["Pin", "PinnedFile", "get_pinned", "range_bytes"]
 Pin = tuple[int, str, str]
 
 # One range is quicker than several below the first; the second is what a retry costs at most.
-_LEAST_RANGE_BYTES, _MOST_RANGE_BYTES = 2 << 20, 8 << 20
+_MIN_RANGE_BYTES, _MAX_RANGE_BYTES = 2 << 20, 8 << 20
 
 
 class PinnedFile(Positioned, io.RawIOBase, ABC):
@@ -44,7 +44,7 @@ class PinnedFile(Positioned, io.RawIOBase, ABC):
         self.window = window
         self.num_workers = num_workers
         self.known = props
-        # What the last read failed of.
+        # The error of the last read.
         self.failure: ForebayError | None = None
         self._position = 0
 
@@ -136,7 +136,7 @@ def get_pinned(
 
 def range_bytes(length: int, num_workers: int) -> int:
     """Bytes of each range by which ``length`` bytes are read."""
-    return min(max(-(-length // num_workers), _LEAST_RANGE_BYTES), _MOST_RANGE_BYTES)
+    return min(max(-(-length // num_workers), _MIN_RANGE_BYTES), _MAX_RANGE_BYTES)
 
 
 @contextlib.contextmanager

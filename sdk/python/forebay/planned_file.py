@@ -13,10 +13,10 @@ from forebay.types import ObjectProps
 
 __all__ = ["PlannedFile"]
 
-_WINDOWS_AHEAD = 4
-_REQUESTS_AHEAD = 8
+_PREFETCH_WINDOWS = 4
+_PREFETCH_REQUESTS = 8
 # A read from here on goes straight into the reader's memory.
-_LARGE_BYTES = 4 << 20
+_DIRECT_READ_MIN_BYTES = 4 << 20
 
 
 class PlannedFile(PinnedFile):
@@ -73,19 +73,19 @@ class PlannedFile(PinnedFile):
             # In a process that was forked no thread is left that would finish them.
             self._fetches, self._threads, self._pid = {}, None, os.getpid()
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(_REQUESTS_AHEAD, "forebay-planned")
+            self._threads = ThreadPoolExecutor(_PREFETCH_REQUESTS, "forebay-planned")
         for before in [n for n in self._fetches if n < number]:
             self._fetches.pop(before).cancel()
         ahead = 0
         for n in range(number, len(self.ranges)):
             start, end = self.ranges[n]
             ahead += end - start
-            if n > number and ahead > _WINDOWS_AHEAD * self.window:
+            if n > number and ahead > _PREFETCH_WINDOWS * self.window:
                 break
             if n in self._fetches or start >= self.props.size:
                 continue
-            at_once = n == number and self._position == start and wanted >= end - start
-            if not at_once or wanted < _LARGE_BYTES:
+            is_direct = n == number and self._position == start and wanted >= end - start
+            if not is_direct or wanted < _DIRECT_READ_MIN_BYTES:
                 self._fetches[n] = self._threads.submit(self._fetch, start, end)
 
     def _range(self, number: int) -> memoryview:
@@ -99,8 +99,8 @@ class PlannedFile(PinnedFile):
 
     def _fetch(self, start: int, end: int) -> memoryview:
         length = min(end, self.props.size) - start
-        at_once = self.num_workers if length > self.window else 1
-        return get_pinned(self.item, self._pin(), start, length, at_once)
+        num_workers = self.num_workers if length > self.window else 1
+        return get_pinned(self.item, self._pin(), start, length, num_workers)
 
     def close(self) -> None:
         """Drops what was read ahead."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["RangeReader"]
 
 # A read from here on goes straight into the reader's memory.
-_LARGE_BYTES = 512 << 10
-# What a file of Python asks for at a time when somebody reads a line or a few bytes.
+_DIRECT_READ_MIN_BYTES = 512 << 10
+# Bytes of a request when Python reads a line or a few bytes.
 _BUFFER_BYTES = 64 << 10
 # A window that is that many times the one before it, as long as the file is read in order.
 _GROWTH = 4
@@ -144,7 +144,7 @@ class _Windows(PinnedFile):
         length = len(target)
         held = self._held_from(self._position)
         if not held and self._is_large(length) and not self._ahead.covers(self._position):
-            # What says where the next one begins comes meanwhile.
+            # The header that says where the next one begins is fetched meanwhile.
             self._ask(self._position + length, min(_BUFFER_BYTES, self.window))
             self._was_large = True
             return self._receive(target)
@@ -167,7 +167,7 @@ class _Windows(PinnedFile):
         return self._held[offset:] if 0 <= offset < len(self._held) else memoryview(b"")
 
     def _is_large(self, length: int) -> bool:
-        return length >= min(self.window, _LARGE_BYTES)
+        return length >= min(self.window, _DIRECT_READ_MIN_BYTES)
 
     def _fetch(self, position: int, wanted: int) -> memoryview:
         """What there is at ``position``; what comes next is fetched meanwhile if this goes in
@@ -192,7 +192,7 @@ class _Windows(PinnedFile):
             )
         self._next_size = min(self._next_size * _GROWTH, self.window)
         end = self._start + len(self._held)
-        # What a large read goes on with comes into its place.
+        # The rest of a large read is received into its place.
         goes_on = (in_order or position == 0) and not self._was_large
         self._was_large = False
         if goes_on and not self._is_large(wanted - (end - position)):

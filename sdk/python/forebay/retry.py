@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["Retry"]
 
 # Where only time is to end the tries.
-_MOST_ATTEMPTS = 100
+_MAX_ATTEMPTS = 100
 _FOR_EVER_S = 86_400.0
 
 
@@ -50,8 +50,8 @@ class Retry:
         if not 1 <= self.multiplier <= 10:
             raise ValueError(f"Retry: multiplier is from 1 to 10, not {self.multiplier!r}")
         most = self.max_attempts
-        if most is not None and not 1 <= most <= _MOST_ATTEMPTS:
-            raise ValueError(f"Retry: max_attempts is from 1 to {_MOST_ATTEMPTS}, not {most!r}")
+        if most is not None and not 1 <= most <= _MAX_ATTEMPTS:
+            raise ValueError(f"Retry: max_attempts is from 1 to {_MAX_ATTEMPTS}, not {most!r}")
 
     def with_delay(
         self,
@@ -99,7 +99,7 @@ class Retry:
 
     def header(self) -> str:
         """The value of the header ``forebay-cloud-retry``."""
-        attempts = _MOST_ATTEMPTS if self.max_attempts is None else self.max_attempts
+        attempts = _MAX_ATTEMPTS if self.max_attempts is None else self.max_attempts
         return (
             f"attempts={attempts},first_pause_ms={round(self.initial * 1000)},"
             f"multiplier={self.multiplier:g},longest_pause_ms={round(self.maximum * 1000)},"

@@ -45,11 +45,11 @@ def get_pinned(
         pins: For each object its row of the second listing of :func:`list_pinned`.
         concurrency: How many objects are asked for at a time.
     """
-    told = []
+    known_pins = []
     for text, size in pins:
         version, _, checksum = text.partition("\n")
-        told.append((size, version, checksum))
-    return _each(objects, concurrency, pins=told)
+        known_pins.append((size, version, checksum))
+    return _each(objects, concurrency, pins=known_pins)
 
 
 def list_pinned(bucket: Bucket, prefix: str = "") -> tuple[Listing, Listing]:

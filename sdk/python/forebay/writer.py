@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PART_BYTES", "Writer"]
 
-# Bytes of a part, unless a writer is told otherwise.
+# Default bytes of a part.
 PART_BYTES = 16 << 20
 
 
@@ -117,7 +117,7 @@ class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declar
         if kind is None:
             self.close()
             return
-        # What went wrong in the block is what its caller hears of, whatever giving up meets.
+        # The caller gets the error of the block, even if the abort of the upload fails as well.
         with contextlib.suppress(Exception):
             self.abort()
         # A library that writes into this file may answer its failure by an error that says less.

@@ -29,13 +29,13 @@ near, far = port(sys.argv[1]), port(sys.argv[2])
 lost, delay, jitter = (float(word) for word in sys.argv[3:6])
 lost, delay, jitter = lost / 100, delay / 1000, jitter / 1000
 other = {near: far, far: near}
-# What waits at each end: when it is due, and the frame.
+# Frames that wait at each end, with the times when they are due.
 waiting = {near: collections.deque(), far: collections.deque()}
 print("ready", flush=True)
 while True:
     due = [queue[0][0] for queue in waiting.values() if queue]
-    patience = max(0.0, min(due) - time.monotonic()) if due else None
-    for end in select.select([near, far], [], [], patience)[0]:
+    timeout = max(0.0, min(due) - time.monotonic()) if due else None
+    for end in select.select([near, far], [], [], timeout)[0]:
         frame = end.recv(1 << 17)
         if end is near and random.random() < lost:
             continue

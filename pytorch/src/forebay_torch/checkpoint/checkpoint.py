@@ -21,7 +21,7 @@ from forebay_torch.checkpoint.write_back import WriteBack, WrittenBackWriter, in
 __all__ = ["Checkpoint"]
 
 # A writer keeps so many parts beside those that are on their way: one to fill, one to hand over.
-_PARTS_AT_HAND = 2
+_PARTS_IN_MEMORY = 2
 
 
 class Checkpoint:
@@ -73,9 +73,9 @@ class Checkpoint:
     ) -> None:
         if part_size < 1:
             raise ValueError(f"part_size must be at least 1, not {part_size}")
-        if concurrency <= _PARTS_AT_HAND:
+        if concurrency <= _PARTS_IN_MEMORY:
             raise ValueError(
-                f"concurrency must be at least {_PARTS_AT_HAND + 1}, not {concurrency}: one part "
+                f"concurrency must be at least {_PARTS_IN_MEMORY + 1}, not {concurrency}: one part "
                 "is filled, one handed over, and the others are on their way"
             )
         self.project_name = project_name
@@ -86,7 +86,7 @@ class Checkpoint:
         if bucket_name is not None:
             self._base = Location(*self.client.bucket_of(uri_of(bucket_name) or bucket_name))
             if self._base.bucket.provider == "ais":
-                # Now, rather than after the first steps of a training. What a cloud has is seen when
+                # Now, rather than after the first steps of a training. Changes in a cloud are seen when
                 # it is asked.
                 self._base.bucket.head()
         self._in_flight = InFlight()
@@ -106,7 +106,7 @@ class Checkpoint:
     @property
     def parts_ahead(self) -> int:
         """Parts that a writer has on their way at most."""
-        return self.concurrency - _PARTS_AT_HAND
+        return self.concurrency - _PARTS_IN_MEMORY
 
     def reader(self, path: StrPath) -> RangeReader:
         """The checkpoint as a seekable file; nothing is asked for before the first read.
@@ -151,7 +151,7 @@ class Checkpoint:
             A ``concurrent.futures.Future`` of the URI.
 
         Raises:
-            Exception: What the save before failed of, unless ``result()`` or ``exception()`` told
+            Exception: The error of the save before, unless ``result()`` or ``exception()`` reported
                 it; nothing is saved then.
         """
         self._in_flight.wait()
@@ -164,7 +164,7 @@ class Checkpoint:
         """Waits for the save in the background.
 
         Raises:
-            Exception: What it failed of, unless that was told.
+            Exception: Its error, unless that was reported.
         """
         self._in_flight.wait()
 

@@ -18,12 +18,12 @@ class SaveFuture(Future[Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._was_told = False
+        self._was_raised = False
         self._lock = threading.Lock()
         self._steps: list[Callable[[], None]] | None = []
 
-    def settle(self, save: Callable[[], Any]) -> None:
-        """Runs ``save`` and what is to be done after it, then tells the outcome."""
+    def complete(self, save: Callable[[], Any]) -> None:
+        """Runs ``save`` and the callbacks after it, then publishes the outcome."""
         try:
             result = save()
             while (step := self._next_step()) is not None:
@@ -63,17 +63,17 @@ class SaveFuture(Future[Any]):
         try:
             return super().result(timeout)
         finally:
-            self._was_told = self.done()
+            self._was_raised = self.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What prevented the save; None when nothing did."""
         error = super().exception(timeout)
-        self._was_told = True
+        self._was_raised = True
         return error
 
-    def raise_untold(self) -> None:
-        """Waits for the end, and raises its failure unless somebody was told of it."""
-        if not self._was_told:
+    def raise_if_unreported(self) -> None:
+        """Waits for the end, and raises its error unless a caller got it before."""
+        if not self._was_raised:
             self.result()
 
 
@@ -88,14 +88,14 @@ class InFlight:
         """Runs ``save`` in a thread, after the one before has ended.
 
         Raises:
-            Exception: That one failed, and nobody was told; nothing is started then.
+            Exception: That save failed, and no caller got the error; nothing is started then.
         """
         self.wait()
         future = SaveFuture()
 
         future.set_running_or_notify_cancel()
         # No daemon: the interpreter waits for it at its end.
-        self._thread = threading.Thread(target=future.settle, args=[save], name="forebay-save")
+        self._thread = threading.Thread(target=future.complete, args=[save], name="forebay-save")
         self._save = future
         self._thread.start()
         return future
@@ -105,7 +105,7 @@ class InFlight:
         future = SaveFuture()
 
         self._save = future
-        save.add_done_callback(lambda done: future.settle(done.result))
+        save.add_done_callback(lambda done: future.complete(done.result))
         return future
 
     def after(self, step: Callable[[], None]) -> None:
@@ -118,11 +118,11 @@ class InFlight:
         """Waits for the save under way.
 
         Raises:
-            Exception: It failed, and nobody was told yet.
+            Exception: It failed, and no caller got the error yet.
         """
         save, self._save = self._save, None
         if save is not None:
-            save.raise_untold()
+            save.raise_if_unreported()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process has saves of its own.

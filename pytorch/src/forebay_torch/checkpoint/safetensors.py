@@ -39,9 +39,9 @@ _DTYPES = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 # Most models' headers are in the first bytes.
 _FIRST_BYTES = 64 << 10
-# What the format's own library reads at most.
-_MOST_HEADER_BYTES = 100_000_000
-_LARGE_BYTES = 4 << 20
+# Limit of the format's own library.
+_MAX_HEADER_BYTES = 100_000_000
+_DIRECT_READ_MIN_BYTES = 4 << 20
 
 
 def save_tensors(
@@ -164,20 +164,20 @@ class TensorFile(Mapping[str, torch.Tensor]):
         ranges = coalesced((start, end - start) for start, end in spans)
         starts = [start for start, _ in ranges]
         memories = [bytearray(end - start) for start, end in ranges]
-        at_once = max(1, self._concurrency // 2)
+        num_workers = max(1, self._concurrency // 2)
 
         def receive(numbers: list[int]) -> None:
             there = [(self._start + start, self._start + end) for start, end in ranges]
             with self._item.get_range_reader(
-                num_workers=at_once, props=self._props, ranges=[there[n] for n in numbers]
+                num_workers=num_workers, props=self._props, ranges=[there[n] for n in numbers]
             ) as file:
                 for n in numbers:
                     file.seek(there[n][0])
                     file.readinto(memories[n])
 
         # Small ones by one reader, which fetches ahead; large ones go straight into their memory.
-        large = [n for n, memory in enumerate(memories) if len(memory) >= _LARGE_BYTES]
-        small = [n for n, memory in enumerate(memories) if len(memory) < _LARGE_BYTES]
+        large = [n for n, memory in enumerate(memories) if len(memory) >= _DIRECT_READ_MIN_BYTES]
+        small = [n for n, memory in enumerate(memories) if len(memory) < _DIRECT_READ_MIN_BYTES]
         parts = [[n] for n in large] + ([small] if small else [])
         if parts:
             with ThreadPoolExecutor(min(2, len(parts))) as pool:
@@ -239,7 +239,7 @@ def _header(item: Object, props: ObjectProps) -> tuple[int, dict[str, Any]]:
         raise damaged(f"it has {props.size} bytes")
     with item.get_range_reader(props=props, ranges=[(0, min(_FIRST_BYTES, props.size))]) as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        if length > min(props.size - 8, _MOST_HEADER_BYTES):
+        if length > min(props.size - 8, _MAX_HEADER_BYTES):
             raise damaged(f"its header would have {length} bytes")
         text = file.read(length)
     try:

@@ -33,7 +33,7 @@ class _Sent:
 class WriteBack:
     """What was written back to one place, or is on its way there.
 
-    What a job failed of is told by a warning at the next one, which tries it again, and by ``wait``.
+    The error of a job is reported by a warning at the next one, which retries it, and by ``wait``.
     """
 
     def __init__(self, to: str) -> None:

@@ -262,7 +262,7 @@ def _url(given: str, bucket: Bucket, name: str) -> str:
 
 def register(name: str, pipe: Any) -> None:
     """Makes a pipe known by its functional name, in place of what has it."""
-    # What has the name is torchdata's of old, or this module before it was imported again.
+    # The class of that name is torchdata's old one, or of this module before it was imported again.
     IterDataPipe.functions.pop(name, None)
     IterDataPipe.register_datapipe_as_function(name, pipe)
 

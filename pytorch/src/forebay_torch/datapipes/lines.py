@@ -26,17 +26,17 @@ _STATE_VERSION = 1
 class _Pass:
     """How far a pass is: lines that it drops at its beginning, and what counts those behind them."""
 
-    __slots__ = ("skip", "counter", "has_begun")
+    __slots__ = ("skip", "counter", "has_started")
 
     def __init__(self, skip: int = 0) -> None:
         self.skip = skip
         self.counter = count(1)
-        self.has_begun = False
+        self.has_started = False
 
     @property
     def lines(self) -> int:
         """Lines that were delivered, those that are dropped included."""
-        # From Python 3.14 on its text is all that tells where a count is.
+        # From Python 3.14 on only its text shows where a count is.
         return self.skip + int(repr(self.counter)[6:-1]) - 1
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -89,7 +89,7 @@ class LineReader(IterDataPipe[Any]):
         self._pass: _Pass | None = None
         self._next_skip = 0
         # Where a line break is one byte that is part of nothing else, many lines are decoded at once.
-        self._at_once = "\n".encode(encoding) == b"\n"
+        self._is_ascii_newline = "\n".encode(encoding) == b"\n"
 
     def state_dict(self) -> dict[str, Any]:
         """How many lines this process has delivered of the pass."""
@@ -110,7 +110,7 @@ class LineReader(IterDataPipe[Any]):
                 "lines resume with the same number of workers"
             )
         self._next_skip = state["lines"]
-        if self._pass is not None and not self._pass.has_begun:
+        if self._pass is not None and not self._pass.has_started:
             # A loader makes the iterator before it loads the state.
             self._pass.skip = self._next_skip
         else:
@@ -118,7 +118,7 @@ class LineReader(IterDataPipe[Any]):
 
     def _left(self, made: _Pass) -> Iterator[Iterable[Any]]:
         """As ``_blocks``, without the lines that the pass drops."""
-        made.has_begun, self._next_skip = True, 0
+        made.has_started, self._next_skip = True, 0
         skip = made.skip
         blocks: Iterator[Iterable[Any]] = self._blocks()
         if ranks := ranks_of_lines(self.source_datapipe):
@@ -145,7 +145,7 @@ class LineReader(IterDataPipe[Any]):
     def _blocks_of(self, file: Any) -> Iterator[list[Any]]:
         if not hasattr(file, "read"):
             yield from ([self._line(line)] for line in file)
-        elif self._decode and not self._at_once:
+        elif self._decode and not self._is_ascii_newline:
             raw: Any = _Readable(file)
             text = io.TextIOWrapper(raw, self._encoding, self._errors, newline="\n")
             yield from ([self._line(line)] for line in text)
@@ -191,7 +191,7 @@ def _iterate(self: LineReader) -> Iterator[Any]:
     caller = sys._getframe(1).f_locals.get("self")
     if isinstance(caller, _IterDataPipeSerializationWrapper) and caller._datapipe is self:
         # A DataLoader puts every pipe into this wrapper, and a StatefulDataLoader looks for a state
-        # at the wrapper alone. What it does without one is wrong after a second resume.
+        # at the wrapper alone. Without one, a second resume is wrong.
         vars(caller).update(state_dict=self.state_dict, load_state_dict=self.load_state_dict)
     made = self._pass = _Pass(self._next_skip)
     # Counts without Python: a number is taken with each line, and none of them is 0.

@@ -16,7 +16,7 @@ __all__ = ["after", "async_save", "wait"]
 
 # Of this process, which is one rank of the save.
 _in_flight = InFlight()
-# The group of all ranks, and the one that they save by. Whoever destroys them is to end their
+# The group of all ranks, and the one that they save by. Code that destroys them has to end their
 # threads with that: threads that outlive it abort an interpreter that is being torn down.
 _groups: tuple[weakref.ref[Any], weakref.ref[Any]] | None = None
 
@@ -33,7 +33,7 @@ def async_save(state_dict: dict[str, Any], **options: Any) -> SaveFuture:
         options: Those of torch: ``storage_writer``, ``checkpoint_id``, ``process_group``, ….
 
     Raises:
-        Exception: What the save before failed of, unless ``result()`` or ``exception()`` told it;
+        Exception: The error of the save before, unless ``result()`` or ``exception()`` reported it;
             nothing is saved then.
     """
     _in_flight.wait()
@@ -60,7 +60,7 @@ def wait() -> None:
     """Waits for the save under way.
 
     Raises:
-        Exception: What it failed of, unless that was told.
+        Exception: Its error, unless that was reported.
     """
     _in_flight.wait()
 

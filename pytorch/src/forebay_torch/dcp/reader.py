@@ -20,7 +20,7 @@ from forebay_torch.dcp.metadata import load_metadata
 
 __all__ = ["StorageReader"]
 
-_HEADS_AT_ONCE = 8
+_CONCURRENT_HEADS = 8
 
 
 class StorageReader(InFolder, FileSystemReader):
@@ -92,7 +92,7 @@ class StorageReader(InFolder, FileSystemReader):
         for item in plan.items:
             file, start, length = self._place(item)
             spans.setdefault(self._files.concat_path(self.path, file), []).append((start, length))
-        with ThreadPoolExecutor(_HEADS_AT_ONCE) as threads:
+        with ThreadPoolExecutor(_CONCURRENT_HEADS) as threads:
             found = dict(zip(spans, threads.map(self._files.head, spans), strict=True))
         for file, wanted in spans.items():
             end = max(start + length for start, length in wanted)

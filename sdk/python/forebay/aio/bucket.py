@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncBucket", "AsyncJob", "AsyncObjectGroup"]
 
-_ROWS_AT_ONCE = 1000
+_ROWS_PER_CALL = 1000
 
 
 class AsyncBucket(Wrapped[Bucket]):
@@ -61,7 +61,7 @@ class AsyncBucket(Wrapped[Bucket]):
         rows = partial(
             self._sync.list_objects, prefix, page_size=page_size, recursive=recursive
         )
-        return self._threads.iterate(rows, _ROWS_AT_ONCE)
+        return self._threads.iterate(rows, _ROWS_PER_CALL)
 
     async def list_snapshot(self, prefix: str = "") -> Listing:
         return await self._threads.call(self._sync.list_snapshot, prefix)

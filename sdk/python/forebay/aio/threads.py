@@ -48,11 +48,11 @@ class Threads:
             raise
 
     async def iterate(
-        self, make: Callable[[], Iterable[T]], at_once: int = 1
+        self, make: Callable[[], Iterable[T]], per_call: int = 1
     ) -> AsyncIterator[T]:
         """Each item of an iterable that waits, so many for one change of threads."""
         iterator: Iterator[T] = iter(await self.call(make))
-        while items := await self.call(lambda: list(itertools.islice(iterator, at_once))):
+        while items := await self.call(lambda: list(itertools.islice(iterator, per_call))):
             for item in items:
                 yield item
 

@@ -15,7 +15,7 @@ from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped]
 from fsspec.utils import isfilelike  # type: ignore[import-untyped]
 
 from forebay.errors import NotFound
-from forebay.fsspec.names import CALLS_AT_ONCE, Names
+from forebay.fsspec.names import MAX_CONCURRENT_CALLS, Names
 from forebay.fsspec.opened import CachedFile, OpenedFile
 from forebay.fsspec.slices import Slice, read_slice, read_slices
 from forebay.fsspec.tree import Info, props_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["ForebayFileSystem"]
 
 # An object up to here is one request; above, ranges or parts go side by side.
-_LARGE_BYTES = 16 << 20
+_SINGLE_REQUEST_MAX_BYTES = 16 << 20
 
 
 def _in_thread(name: str) -> Any:
@@ -210,7 +210,7 @@ class ForebayFileSystem(Names):
         item = self.object_of(path)
         if mode == "create" and self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        workers = self.num_workers if memoryview(value).nbytes > _LARGE_BYTES else 0
+        workers = self.num_workers if memoryview(value).nbytes > _SINGLE_REQUEST_MAX_BYTES else 0
         item.put(value, num_workers=workers)
 
     def pipe(self, path: str | Mapping[str, Any], value: Buffer | None = None, **kwargs: Any) -> None:
@@ -226,7 +226,7 @@ class ForebayFileSystem(Names):
             item = self.object_of(one)
             groups.setdefault(item.bucket, []).append((item.name, as_bytes(content)))
         for bucket, items in groups.items():
-            bucket.put_many(items, CALLS_AT_ONCE)
+            bucket.put_many(items, MAX_CONCURRENT_CALLS)
 
     def put_file(
         self,
@@ -244,7 +244,7 @@ class ForebayFileSystem(Names):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), rpath)
         size = os.path.getsize(lpath)
         callback.set_size(size)
-        if size <= _LARGE_BYTES:
+        if size <= _SINGLE_REQUEST_MAX_BYTES:
             item.put(os.fspath(lpath))
             callback.relative_update(size)
             return None
@@ -259,7 +259,7 @@ class ForebayFileSystem(Names):
         if truncate or not self.exists(path):
             self.object_of(path).put(b"")
 
-    # What fsspec makes of these, in the thread of the caller. Its own would wait for other threads,
+    # The form that fsspec makes of these, in the thread of the caller. Its own would wait for other threads,
     # of which there are not arbitrarily many.
 
     glob, walk, expand_path = map(_blocking, ("glob", "walk", "expand_path"))

@@ -23,12 +23,12 @@ from forebay.object import Object
 if TYPE_CHECKING:
     from forebay.bucket import Bucket
 
-__all__ = ["CALLS_AT_ONCE", "Names"]
+__all__ = ["MAX_CONCURRENT_CALLS", "Names"]
 
-# So many requests at a time where a call is about many objects.
-CALLS_AT_ONCE = 16
-# Ranges and parts that one file has on their way at once.
-_AT_ONCE = 4
+# Requests at a time where a call is about many objects.
+MAX_CONCURRENT_CALLS = 16
+# Ranges and parts of one file that are transferred concurrently.
+_PARTS_PER_FILE = 4
 
 
 class Names(AsyncFileSystem):  # type: ignore[misc]
@@ -43,7 +43,7 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
         provider: str = "ais",
         timeout: float = 60.0,
         block_size: int = 16 << 20,
-        num_workers: int = _AT_ONCE,
+        num_workers: int = _PARTS_PER_FILE,
         max_concurrency: int = 64,
         asynchronous: bool = False,
         loop: Any = None,
@@ -56,7 +56,7 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
         self.blocksize = block_size
         self.num_workers = num_workers
         self._threads = Threads(max_concurrency)
-        # An unknown provider is told now.
+        # An unknown provider is an error now.
         self.client.bucket("any", provider)
 
     @property
@@ -76,7 +76,7 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
         stripped = super()._strip_protocol(path)
         return stripped if isinstance(stripped, list) else stripped.lstrip("/")
 
-    # What there is.
+    # Existing names.
 
     def info(self, path: str, **kwargs: Any) -> Info:
         """Name, size and type; of a file also its version, checksum, and when it was modified."""
@@ -95,7 +95,7 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
             raise
 
     def exists(self, path: str, **kwargs: Any) -> bool:
-        """Whether there is a file, a folder or a bucket. What cannot be asked is an error."""
+        """Whether there is a file, a folder or a bucket. A failed request is an error."""
         try:
             self.info(path)
         except FileNotFoundError:
@@ -278,6 +278,6 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
             for item in known:
                 function(item)
             return
-        with ThreadPoolExecutor(min(CALLS_AT_ONCE, len(known)), "forebay-fsspec") as threads:
+        with ThreadPoolExecutor(min(MAX_CONCURRENT_CALLS, len(known)), "forebay-fsspec") as threads:
             for _ in threads.map(function, known):
                 pass

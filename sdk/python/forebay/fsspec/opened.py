@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CachedFile", "OpenedFile"]
 
-# What is fetched at a time where a caller wants no read-ahead.
+# Bytes of a request where a caller wants no read-ahead.
 _LEAST_WINDOW_BYTES = 64 << 10
 
-_MOST_WAIT_S = 1.0
-# What a thread needs to come back from a `close` that has just been counted.
+_MAX_WAIT_S = 1.0
+# Time that a thread needs to return from a `close` that has just been counted.
 _RETURN_S = 0.05
 
 _open_files: weakref.WeakSet[OpenedFile] = weakref.WeakSet()
@@ -35,7 +35,7 @@ class OpenedFile(RangeReader):
     """A RangeReader that the end of the program waits for, where pyarrow may hold it.
 
     Threads of pyarrow let go of a file a moment after the call that read it has returned. One that
-    comes to do so when the interpreter has begun to end is ended within a destructor of C++, which
+    comes to do so when the interpreter has started to end is ended within a destructor of C++, which
     aborts the program after all its work: https://github.com/apache/arrow/issues/45214.
 
     Attributes:
@@ -96,9 +96,9 @@ class OpenedFile(RangeReader):
         while True:
             part = self.read(blocks or self.blocksize or _LEAST_WINDOW_BYTES)
             # It may begin at the end of the part before.
-            begun = max(0, len(content) - len(char) + 1)
+            started = max(0, len(content) - len(char) + 1)
             content += part
-            found = content.find(char, begun)
+            found = content.find(char, started)
             if found >= 0:
                 end = found + len(char)
                 self.seek(start + end)
@@ -162,7 +162,7 @@ def _wait_for_others() -> None:
     """Gives pyarrow's threads time to let go of files; one that somebody keeps costs all of it."""
     if "pyarrow" not in sys.modules:
         return
-    deadline = time.monotonic() + _MOST_WAIT_S
+    deadline = time.monotonic() + _MAX_WAIT_S
     while _open_files and time.monotonic() < deadline:
         time.sleep(0.001)
     time.sleep(_RETURN_S)

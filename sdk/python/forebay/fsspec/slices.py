@@ -14,8 +14,8 @@ __all__ = ["Slice", "read_slice", "read_slices"]
 Slice = tuple[Object, int | None, int | None]
 
 # Entries of one batch.
-_AT_ONCE = 4096
-# What a batch does not serve is asked for by so many threads.
+_SLICES_PER_REQUEST = 4096
+# Threads that read what a batch does not serve.
 _THREADS = 16
 _RANGE_BYTES = 8 << 20
 
@@ -41,8 +41,8 @@ def read_slice(wanted: Slice, num_workers: int = 4) -> bytes:
 def read_slices(client: Client, wanted: Sequence[Slice]) -> list[bytes | ForebayError]:
     """The bytes of each slice, or why there are none; one request per target and 4096 slices."""
     answers: list[bytes | ForebayError] = []
-    for at in range(0, len(wanted), _AT_ONCE):
-        answers += _read_batch(client, wanted[at : at + _AT_ONCE])
+    for at in range(0, len(wanted), _SLICES_PER_REQUEST):
+        answers += _read_batch(client, wanted[at : at + _SLICES_PER_REQUEST])
     return answers
 
 

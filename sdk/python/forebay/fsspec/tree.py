@@ -32,7 +32,7 @@ def file_info(path: str, props: ObjectProps) -> Info:
 
 
 def props_of(item: Object, info: Info) -> ObjectProps:
-    """What tells the content of an object, from its :func:`file_info`."""
+    """The version of the content of an object, from its :func:`file_info`."""
     known = ("size", "version", "etag", "checksum")
     return ObjectProps(item.name, **{key: info[key] for key in known})
 
@@ -68,11 +68,11 @@ def below(bucket: Bucket, folder: str, prefix: str, depth: int | None) -> Iterat
                 inner = one["name"].removeprefix(f"{bucket.name}/")
                 yield from below(bucket, f"{inner}/", "", depth - 1)
         return
-    told: set[str] = set()
+    emitted: set[str] = set()
     for name, size in bucket.list_snapshot(folder + prefix):
         parent = name.rpartition("/")[0]
-        while len(parent) > len(folder) and parent not in told:
-            told.add(parent)
+        while len(parent) > len(folder) and parent not in emitted:
+            emitted.add(parent)
             yield folder_info(f"{bucket.name}/{parent}")
             parent = parent.rpartition("/")[0]
         if not name.endswith("/"):

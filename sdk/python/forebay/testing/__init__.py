@@ -133,7 +133,7 @@ class Cluster:
         try:
             self.stop()
         except RuntimeError:
-            # What failed inside says more.
+            # An error inside the block says more.
             if error is None:
                 raise
 
