@@ -129,7 +129,7 @@ check: ## Format, lints and house rules; changes nothing
 	python3 ci/check_wire_names.py
 
 .PHONY: fix
-fix: ## Format, and apply what the lints can mend by themselves
+fix: ## Format, and apply the fixes of the lints
 	cargo fmt --all
 	cargo clippy --release $(CARGO_FLAGS) --workspace --all-targets --fix --allow-dirty --allow-staged
 

@@ -271,11 +271,11 @@ class BaseIterDataset(CustomIteration, Resumable, AsyncSamples, TorchIterableDat
     def _due_groups(self, made: Pass) -> Iterator[Sequence[int]]:
         """The rows of a pass that are this worker's, by those that are fetched together."""
         mine = self._begin(made)
-        with prefetch_from_cloud(self._index, mine, self._warm_ahead) as warmer:
+        with prefetch_from_cloud(self._index, mine, self._warm_ahead) as prefetcher:
             position = 0
             for rows in self._groups(mine):
                 position += len(rows)
-                warmer.reached(position)
+                prefetcher.reached(position)
                 yield rows
 
     def _groups(self, rows: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -28,7 +28,7 @@ class ClusterPrefetcher:
     """
 
     def __init__(self, index: ObjectIndex, rows: Sequence[int], ahead: int) -> None:
-        """A warmer for these rows in their order.
+        """A prefetcher of these rows in their order.
 
         Args:
             ahead: How many objects the cluster may be ahead of the reader.
@@ -104,10 +104,10 @@ class ClusterPrefetcher:
 
 @contextmanager
 def prefetch_from_cloud(index: ObjectIndex, rows: Sequence[int], ahead: int) -> Iterator[ClusterPrefetcher]:
-    """A warmer for the time of a pass."""
-    warmer = ClusterPrefetcher(index, rows, ahead)
-    warmer.reached(0)
+    """A ClusterPrefetcher for the time of a pass."""
+    prefetcher = ClusterPrefetcher(index, rows, ahead)
+    prefetcher.reached(0)
     try:
-        yield warmer
+        yield prefetcher
     finally:
-        warmer.close()
+        prefetcher.close()

@@ -30,18 +30,18 @@ class PrefetchOrder(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         order = self._order()
         flat, ends = _flat(order)
-        warmer = ClusterPrefetcher(self._dataset._index, flat, self._ahead)
-        warmer.reached(0)
+        prefetcher = ClusterPrefetcher(self._dataset._index, flat, self._ahead)
+        prefetcher.reached(0)
         fetched = self._dataset.start_prefetcher(self._batches) if self._batches else None
         entries: Iterable[Any] = self._sampler if self._is_known else order
         prefetched = iter(fetched.along(order)) if fetched is not None else iter(())
         try:
             for number, entry in enumerate(entries):
                 next(prefetched, None)
-                warmer.reached(ends[number] if number < len(ends) else len(flat))
+                prefetcher.reached(ends[number] if number < len(ends) else len(flat))
                 yield entry
         finally:
-            warmer.close()
+            prefetcher.close()
             if fetched is not None:
                 fetched.close()
 

@@ -57,9 +57,9 @@ class ShardStreams(BaseIterDataset):
         """The shards one by one, each opened when the one before it is started."""
         waiting: tuple[Item, Opened] | None = None
         due = [item.row for item in items] if isinstance(items, list) else []
-        with prefetch_from_cloud(self._index, due, self._warm_ahead) as warmer:
+        with prefetch_from_cloud(self._index, due, self._warm_ahead) as prefetcher:
             for number, item in enumerate(items, 1):
-                warmer.reached(number)
+                prefetcher.reached(number)
                 opened = self._open(item.row)
                 if waiting is not None:
                     yield waiting
