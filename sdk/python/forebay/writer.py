@@ -44,7 +44,7 @@ class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declar
         self._target = target
         self._num_workers = num_workers
         self._part_size = part_size
-        self._part = _core.Gathering(part_size)
+        self._part = _core.PartBuffer(part_size)
         self._position = 0
         self._upload: _core.Upload | None = None
         self._failure: BaseException | None = None
