@@ -74,30 +74,7 @@ test-rust: binary ## Unit tests and black-box tests over real processes
 
 .PHONY: test-py
 test-py: binary python ## Python packages, other clients, the README
-	@$(with_clouds); for folder in tests/python sdk/tests pytorch/tests; do \
-		( set -x; build/venv/bin/python -m pytest "$$folder" $(PYTEST_ARGS) ); done
-	@aistore_2="$$(ci/aistore_2.sh)"; set -x; PYTHONPATH="$$aistore_2" \
-		build/venv/bin/python -m pytest tests/python/test_aistore_2.py $(PYTEST_ARGS) \
-		|| [ $$? = 5 ] # none chosen
-	@lhotse="$$(ci/lhotse.sh)"; set -x; PYTHONPATH="$$lhotse" \
-		build/venv/bin/python -m pytest tests/python/test_lhotse.py $(PYTEST_ARGS) \
-		|| [ $$? = 5 ] # none chosen
-	@$(with_clouds); PYTHONPATH="$$(ci/lightning.sh)"; export PYTHONPATH; \
-		for file in tests/python/test_lightning.py pytorch/tests/test_safetensors.py; do \
-		( set -x; build/venv/bin/python -m pytest "$$file" $(PYTEST_ARGS) ) \
-		|| [ $$? = 5 ]; done # none chosen
-	@PYTHONPATH="$$(ci/lightning.sh):$$(ci/accelerate.sh):$$(ci/transformers.sh):$$(ci/tables.sh)"; \
-		export PYTHONPATH; set -x; \
-		build/venv/bin/python -m pytest tests/python/test_frameworks.py $(PYTEST_ARGS) \
-		|| [ $$? = 5 ] # none chosen
-	@tables="$$(ci/tables.sh)"; transformers="$$(ci/transformers.sh)"; set -x; \
-		PYTHONPATH="$$tables:$$transformers" \
-		build/venv/bin/python -m pytest tests/python/test_tables.py $(PYTEST_ARGS) \
-		|| [ $$? = 5 ] # none chosen
-	@$(with_clouds); lightning="$$(ci/lightning.sh)"; torchvision="$$(ci/torchvision.sh)"; set -x; \
-		PYTHONPATH="$$lightning:$$torchvision" \
-		build/venv/bin/python -m pytest tests/seeds $(PYTEST_ARGS) \
-		|| [ $$? = 5 ] # none chosen
+	@$(with_clouds); ci/test_python.sh $(PYTEST_ARGS)
 
 .PHONY: test-long
 test-long: binary python ## Run the tests that take too long for every commit, or LONG=turn: one of them

@@ -145,7 +145,9 @@ def test_files_that_contributing_names_exist() -> None:
         text("CONTRIBUTING.md"),
     )
     assert len(named) > 10
-    assert [name for name in named if not (ROOT / name).exists()] == []
+    placeholder = re.compile(r"\b(?:NAME|KIND)\b")
+    files = [name for name in named if not placeholder.search(name)]
+    assert [name for name in files if not (ROOT / name).exists()] == []
     assert "enum JobKind" in text("core/src/job/kind.rs")
 
 

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Runs all tests in Python, in two lanes side by side, since each leaves a core idle for half of its
+# time: it waits for the processes that it starts. Prints each part's output when the part has ended.
+# Arguments go to pytest; with any, the parts run one after the other and print at once.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Parts: a name, the scripts in ci/ that print folders for PYTHONPATH, and what pytest gets.
+lanes=(
+    "pytorch::pytorch/tests
+     frameworks:lightning accelerate transformers tables:tests/python/test_frameworks.py
+     tables:tables transformers:tests/python/test_tables.py"
+    "python::tests/python
+     sdk::sdk/tests
+     aistore 2:aistore_2:tests/python/test_aistore_2.py
+     lhotse:lhotse:tests/python/test_lhotse.py
+     lightning:lightning:tests/python/test_lightning.py
+     safetensors:lightning:pytorch/tests/test_safetensors.py
+     seeds:lightning torchvision:tests/seeds"
+)
+
+# run_part NAME SCRIPTS TESTS ARGS…
+run_part() {
+    local scripts=$2 tests=$3 path= script rc=0
+    shift 3
+    for script in $scripts; do
+        path+=${path:+:}$("ci/$script.sh")
+    done
+    PYTHONPATH=$path build/venv/bin/python -m pytest "$tests" \
+        -o cache_dir="build/pytest-cache/${tests//\//-}" "$@" || rc=$?
+    # Arguments may choose none of a part's tests.
+    [ $rc = 0 ] || { [ $rc = 5 ] && [ $# -gt 0 ]; }
+}
+
+# run_lane LANE ARGS…: fails after the first part that fails.
+run_lane() {
+    local lane=$1 name scripts tests begin log
+    shift
+    while IFS=: read -r name scripts tests; do
+        name=${name#"${name%%[! ]*}"}
+        if [ $# -gt 0 ]; then
+            printf '\n--- %s\n' "$name"
+            run_part "$name" "$scripts" "$tests" "$@" || return 1
+            continue
+        fi
+        begin=$SECONDS
+        log=$(mktemp)
+        if run_part "$name" "$scripts" "$tests" >"$log" 2>&1; then
+            printf '\n--- %s: %d s\n%s\n' "$name" $((SECONDS - begin)) "$(cat "$log")"
+            rm -f "$log"
+        else
+            printf '\n--- %s: FAILED after %d s\n%s\n' "$name" $((SECONDS - begin)) "$(cat "$log")"
+            rm -f "$log"
+            return 1
+        fi
+    done <<<"$lane"
+}
+
+if [ $# -gt 0 ]; then
+    for lane in "${lanes[@]}"; do
+        run_lane "$lane" "$@"
+    done
+    exit
+fi
+pids=()
+for lane in "${lanes[@]}"; do
+    run_lane "$lane" &
+    pids+=($!)
+done
+rc=0
+for pid in "${pids[@]}"; do
+    wait "$pid" || rc=1
+done
+exit $rc
