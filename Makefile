@@ -76,6 +76,10 @@ test-rust: binary ## Unit tests and black-box tests over real processes
 test-py: binary python ## Python packages, other clients, the README
 	@$(with_clouds); ci/test_python.sh $(PYTEST_ARGS)
 
+.PHONY: test-fast
+test-fast: binary ## In minutes: unit tests of what changed, one black-box cluster, the Python core
+	@$(with_clouds); ci/test_fast.sh
+
 .PHONY: test-long
 test-long: binary python ## Run the tests that take too long for every commit, or LONG=turn: one of them
 	@$(with_clouds); ci/test_long.sh $(LONG) $(PYTEST_ARGS)
