@@ -16,7 +16,7 @@ use crate::client::{Client, ControlCall, parse};
 use crate::error::{Error, Result};
 
 impl Client {
-    /// Starts a job on objects of a bucket; its id comes back at once.
+    /// Starts a job on objects of a bucket and returns its id at once.
     pub async fn start_job(
         &self,
         kind: JobKind,
@@ -26,17 +26,17 @@ impl Client {
         self.start(kind, bucket, chosen(selection)?).await
     }
 
-    /// As [`Self::start_job`] with a prefetch, which first drops copies of what the backend does not have
-    /// any more, or has in another version.
+    /// Like [`Self::start_job`] with a prefetch, but first drops copies that the backend no longer
+    /// has, or has in another version.
     pub async fn start_sync(&self, bucket: &Bucket, selection: &Selection) -> Result<String> {
         let mut value = chosen(selection)?;
         value["synchronize"] = true.into();
         self.start(JobKind::Prefetch, bucket, value).await
     }
 
-    /// Starts a job that writes native objects back to a bucket with a backend, under the same names
-    /// behind `folder`; its id comes back at once. `remove`: what was named and is gone here goes there
-    /// too, if it came from here.
+    /// Starts a job that writes native objects back to a bucket with a backend, under the same
+    /// names behind `folder`; returns its id at once. With `remove`, an object that was named and
+    /// no longer exists here is also deleted there, if it was copied from here.
     pub async fn start_write_back(
         &self,
         bucket: &Bucket,
@@ -73,8 +73,8 @@ impl Client {
         Ok(id)
     }
 
-    /// Starts a job that packs objects into shards; its id comes back. What can be seen of it soon
-    /// (nothing to pack, too few names, a shard that exists already) is an error here, with
+    /// Starts a job that packs objects into shards and returns its id. Errors that are found early
+    /// (nothing to pack, too few names, a shard that exists already) are returned here, with
     /// nothing written; a large source is still being planned when this returns.
     pub async fn start_ishard(&self, spec: &IshardSpec) -> Result<String> {
         // The same id on every try: an answer that is lost starts no second job.
@@ -89,7 +89,7 @@ impl Client {
         Ok(started.id)
     }
 
-    /// How far a job is.
+    /// Returns the progress of a job.
     pub async fn job(&self, id: &str) -> Result<JobStatus> {
         self.get_json(&job_path(id)).await
     }
@@ -108,8 +108,8 @@ impl Client {
         self.ask_gateway(call).await.map(drop)
     }
 
-    /// Has one target do something with its disks; all of them as they are then. A disk that is
-    /// emptied first is [`DiskStatus::Leaving`] for a while.
+    /// Makes one target act on one of its disks; returns all its disks afterwards. A disk that is
+    /// drained first is [`DiskStatus::Leaving`] for a while.
     ///
     /// [`DiskStatus::Leaving`]: forebay_core::intra::DiskState::Leaving
     pub async fn act_on_disk(
@@ -133,21 +133,22 @@ impl Client {
         self.put_cluster(&format!("attach?what=remote&alias={alias}&url={url}")).await
     }
 
-    /// Forgets another cluster, and what is cached of its buckets.
+    /// Detaches another cluster and drops what is cached of its buckets.
     pub async fn detach_cluster(&self, alias: &str) -> Result<()> {
         self.put_cluster(&format!("detach?what=remote&alias={}", encode_query(alias))).await
     }
 
-    /// Has native objects move to where they belong, as happens by itself when targets come and go;
-    /// the id of that job.
+    /// Starts a rebalance of native objects, as also happens when targets join or leave; returns
+    /// the job's id.
     pub async fn start_rebalance(&self) -> Result<String> {
         let value = json!({ "Kind": JobKind::Rebalance.v1_kind() });
         let answer = self.act(Method::PUT, "/v1/cluster", "start", value).await?;
         Ok(text_of(&answer.body))
     }
 
-    /// An action of v1 on one node, such as `start-maintenance`; the id of the rebalance that follows
-    /// it, if one does. `lost`: with the objects that only this node has.
+    /// Applies an action of v1 to one node, such as `start-maintenance`; returns the id of the
+    /// rebalance that follows, if there is one. `lost`: includes the objects that only this node
+    /// has.
     pub async fn act_on_node(
         &self,
         action: &str,
@@ -171,7 +172,7 @@ impl Client {
     }
 }
 
-/// What a job is told of the objects that it is about.
+/// The v1 action value that names the selected objects of a job.
 fn chosen(selection: &Selection) -> Result<Value> {
     Ok(match selection {
         // An empty list means the whole bucket in v1, which is never what it means here.
@@ -189,7 +190,7 @@ struct Started {
     id: String,
 }
 
-/// An answer that is an id and nothing else.
+/// The text of an answer that consists of an id only.
 fn text_of(body: &[u8]) -> String {
     String::from_utf8_lossy(body).trim().trim_matches('"').to_owned()
 }

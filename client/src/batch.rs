@@ -1,5 +1,5 @@
-//! Batches: one request to each owning target (several where it owns many entries), the answers put
-//! together again, and whatever failed asked for anew under a newer map.
+//! Batches: sends one request to each owning target (several if it owns many entries), merges the
+//! answers, and requests failed entries again under a newer map.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::future::poll_fn;
@@ -25,17 +25,17 @@ mod source;
 
 /// Where targets answer batches.
 pub(crate) const PATH: &str = "/api/v1/batch";
-/// Bytes that one target may be ahead of the reader.
+/// Maximum bytes that one target may send ahead of the reader.
 const BATCH_PREFETCH_BYTES: usize = 8 << 20;
-/// A target that owns more entries than this sends them by several streams,
+/// A target that owns more entries than this sends them over several streams.
 const PER_STREAM: usize = 2048;
-/// at most so many,
+/// Maximum number of streams for one target.
 const STREAMS: usize = 4;
-/// which take turns in runs of this length.
+/// Entries are dealt to the streams round robin, in runs of this length.
 const TURN: usize = 256;
-/// Answers that are handed out together are at most so many,
+/// Maximum number of answers that are handed out together.
 const RUN: usize = 1024;
-/// and have no more than about this many bytes.
+/// Approximate maximum of their bytes.
 const RUN_BYTES: usize = 1 << 20;
 
 /// One entry of a batch, answered.
@@ -50,12 +50,13 @@ pub struct BatchItem {
 /// The answers to a batch: exactly one item for each entry, in request order or as they come.
 pub struct BatchStream {
     runs: Pin<Box<dyn Stream<Item = Vec<BatchItem>> + Send>>,
-    /// What is left of the last one.
+    /// Answers of the current run that were not handed out yet.
     run: vec::IntoIter<BatchItem>,
 }
 
 impl BatchStream {
-    /// The next answers, at least one, and those that are there already; `None` after the last.
+    /// Returns the next answers, at least one, and those that have arrived already; `None` after
+    /// the last.
     pub async fn next_run(&mut self) -> Option<Vec<BatchItem>> {
         let left: Vec<BatchItem> = mem::take(&mut self.run).collect();
         if left.is_empty() { self.runs.next().await } else { Some(left) }
@@ -96,7 +97,7 @@ impl Client {
 
     /// Reads a whole batch into memory; results are in the order of the request.
     ///
-    /// Fails as a whole only when the cluster answered for no entry at all.
+    /// Fails as a whole only if the cluster answered for no entry at all.
     pub async fn batch_all(&self, request: &BatchRequest) -> Result<Vec<Result<Bytes, CoreError>>> {
         let mut all: Vec<Option<Result<Bytes, CoreError>>> = vec![None; request.entries.len()];
         let take = |run: Vec<BatchItem>| {
@@ -109,8 +110,8 @@ impl Client {
         Ok(all.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
     }
 
-    /// Reads a whole batch; `take` gets the answers as they come, in any order, several at a time. What
-    /// it does meanwhile the targets go on with theirs. Bytes of large entries lie where `rooms` says.
+    /// Reads a whole batch; `take` gets the answers as they arrive, in any order, several at a
+    /// time. Targets keep sending while `take` runs. `rooms` supplies the memory for large entries.
     ///
     /// Fails as [`Self::batch_all`] does.
     pub async fn batch_runs(
@@ -133,11 +134,11 @@ impl Client {
 /// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
-    /// Has to be asked for.
+    /// Not requested yet.
     Todo,
-    /// This source will bring it.
+    /// Requested from this source.
     Asked(u32),
-    /// Waits to be handed out.
+    /// Received, not handed out yet.
     Ready,
     Handed,
 }
@@ -157,13 +158,13 @@ struct Batch {
     tries: Attempts,
     slots: Vec<Slot>,
     handed: usize,
-    /// With order: the answers that are here, by entry.
+    /// Ordered batches: answers that have arrived, by entry.
     ready: HashMap<usize, Ready>,
-    /// Without: in the order in which they came.
+    /// Unordered batches: answers in the order of arrival.
     arrived: VecDeque<(usize, Ready)>,
     sources: BTreeMap<u32, Source>,
     next_source: u32,
-    /// Why entries had to be asked for again.
+    /// Why entries had to be requested again.
     setback: Option<Error>,
     /// Entries that the cluster gave a definite answer for.
     answered: usize,
@@ -210,7 +211,7 @@ impl Batch {
         }
     }
 
-    /// The next answer and those that need not be waited for.
+    /// Returns the next answer and those that have arrived already.
     async fn next_run(&mut self) -> Option<Vec<BatchItem>> {
         let size = |item: &BatchItem| item.result.as_ref().map_or(0, Bytes::len);
         let first = self.next().await?;
@@ -224,7 +225,7 @@ impl Batch {
         Some(run)
     }
 
-    /// The next answer, if it is there.
+    /// Returns the next answer if it has arrived.
     fn pop(&mut self) -> Option<BatchItem> {
         let (index, ready) = match self.request.ordered {
             true => (self.handed, self.ready.remove(&self.handed)?),
@@ -292,7 +293,7 @@ impl Batch {
         if done { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Takes in one answer of a source, or its end.
+    /// Processes one answer of a source, or its end.
     fn take_in(&mut self, id: u32, answer: Result<Option<source::Answer>>) {
         let end = match answer {
             Ok(Some(answer)) if self.slots.get(answer.index) == Some(&Slot::Asked(id)) => {
@@ -340,13 +341,14 @@ impl Batch {
         }
     }
 
-    /// Plans and asks for all entries that nobody brings, after a pause if that failed before.
+    /// Plans and requests all entries that no source is fetching, after a pause if a request failed
+    /// before.
     async fn ask_for_missing(&mut self) {
         if let Some(error) = self.setback.take() {
             if let Err(last) = self.tries.again(error).await {
                 return self.give_up(last);
             }
-            // Whatever it was, the map may have changed by it.
+            // The map may be the cause of any of these failures.
             if let Ok(map) = self.client.maps().get().await
                 && let Err(e) = self.client.maps().replace(Some(&map)).await
             {
@@ -432,7 +434,7 @@ impl Batch {
     }
 }
 
-/// The entries of one owner, by stream. All go on at the same time when they are read in order.
+/// Splits the entries of one owner into streams. An ordered batch reads all streams in parallel.
 fn dealt(entries: Vec<usize>) -> Vec<Vec<usize>> {
     let count = (entries.len() / PER_STREAM).clamp(1, STREAMS);
     if count == 1 {

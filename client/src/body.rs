@@ -1,4 +1,4 @@
-//! Bytes on their way up: a body that can be sent again, and one sending of it.
+//! Upload bodies: bytes that can be sent again, and one transmission of them.
 
 use std::io;
 use std::path::PathBuf;
@@ -23,16 +23,16 @@ pub type OpenStream = Arc<dyn Fn() -> BoxFuture<'static, io::Result<ByteStream>>
 
 const READ_SIZE: usize = 256 << 10;
 
-/// What a PUT sends.
+/// The body of a PUT.
 #[derive(Clone)]
 pub enum Body {
     /// All of it, in memory.
     Bytes(Bytes),
     /// Read while it is sent.
     Stream {
-        /// How many bytes will come, when known; more or fewer are an error.
+        /// Number of bytes, if known; more or fewer are an error.
         len: Option<u64>,
-        /// Opens it anew for each try.
+        /// Opens the stream again for each try.
         open: OpenStream,
     },
 }
@@ -66,7 +66,7 @@ impl Body {
         Self::Stream { len, open: once(stream) }
     }
 
-    /// As many bytes as the body has, when known.
+    /// Length of the body in bytes, if known.
     pub fn len(&self) -> Option<u64> {
         match self {
             Self::Bytes(bytes) => Some(bytes.len() as u64),
@@ -79,7 +79,7 @@ impl Body {
         self.len() == Some(0)
     }
 
-    /// One sending of the body.
+    /// Opens the body for one try.
     pub(crate) async fn open(&self) -> Result<(Upload, Arc<Progress>), CoreError> {
         let progress = Arc::new(Progress::default());
         let source = match self {
@@ -131,7 +131,7 @@ impl std::fmt::Debug for Body {
     }
 }
 
-/// How one sending goes, seen from outside.
+/// Progress of one transmission, for the task that waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     sent: AtomicU64,
@@ -143,7 +143,7 @@ impl Progress {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// The failure of the local source, which no further try can mend.
+    /// The failure of the local source; another try cannot help.
     pub(crate) fn failure(&self) -> Option<CoreError> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -57,14 +57,16 @@ impl Client {
         }
     }
 
-    /// What the bucket's cloud bills: requests by class and bytes, over all targets since they started.
+    /// Returns the requests by class and the bytes that the bucket's cloud bills, summed over all
+    /// targets since they started.
     pub async fn bucket_bill(&self, bucket: &Bucket) -> Result<BucketBill> {
         let path = format!("/api/v1/bill/{}?{}", bucket.name, bucket_query(bucket));
         self.get_json(&path).await
     }
 
-    /// What the targets may do with what stands behind a bucket, and as whom; objects whose names begin
-    /// with `prefix` are looked at. A native bucket is listed and read through the cluster.
+    /// Returns the credential and the access that each target has to the backend of a bucket.
+    /// Objects whose names begin with `prefix` are used for the check. A native bucket is listed
+    /// and read through the cluster.
     pub async fn bucket_access(&self, bucket: &Bucket, prefix: &str) -> Result<BucketAccess> {
         let (query, begin) = (bucket_query(bucket), encode_query(prefix));
         let path = format!("/api/v1/access/{}?{query}&prefix={begin}", bucket.name);
@@ -75,7 +77,8 @@ impl Client {
         Ok(access)
     }
 
-    /// As the targets try it with a cloud: lists a native bucket and reads a byte of its first object.
+    /// Checks a native bucket as the targets check a cloud: lists it and reads a byte of its first
+    /// object.
     async fn native_access(&self, bucket: &Bucket, prefix: &str) -> TargetAccess {
         let credential = "none: the bucket is the cluster's own".to_owned();
         let identity = CloudIdentity { credential, ..CloudIdentity::default() };
@@ -117,7 +120,7 @@ impl Client {
         self.maps_changed().await
     }
 
-    /// Gives a bucket the properties that it had when it was made without any.
+    /// Resets the properties of a bucket to their defaults.
     pub async fn reset_bucket(&self, bucket: &Bucket) -> Result<()> {
         self.act(Method::PATCH, &bucket_uri(bucket), "reset-bprops", Value::Null).await?;
         self.maps_changed().await
@@ -157,7 +160,8 @@ impl Client {
         self.ask_gateway(ControlCall { method, path, body, accept: None }).await
     }
 
-    /// After a change of buckets by this client: what it does next must see the change.
+    /// Refreshes the map after this client changed buckets, so that its next request sees the
+    /// change.
     async fn maps_changed(&self) -> Result<()> {
         self.refresh_map().await.map(drop)
     }

@@ -1,5 +1,5 @@
-//! Connections that the reader of an answer drives itself: no other task stands between it and the
-//! socket, so large answers cost no change of threads for each piece, and their pieces lie in one
+//! Connections that the reader of an answer drives itself: no other task stands between the reader
+//! and the socket. Large answers need no thread switch for each chunk, and their chunks reuse one
 //! buffer that stays in the CPU's caches.
 
 use std::collections::HashMap;
@@ -24,9 +24,9 @@ use crate::error::{Error, Reason};
 
 /// Bytes read from a socket at once.
 pub(crate) const READ: usize = 128 << 10;
-/// Connections to one node that are kept while nobody uses them,
+/// Maximum number of idle connections kept to one node.
 const MAX_IDLE_CONNECTIONS: usize = 64;
-/// and for how long: a little less than a node keeps its side.
+/// How long an idle connection is kept: slightly shorter than the node's own idle timeout.
 const KEEP_IDLE: Duration = Duration::from_secs(20);
 
 /// Why there is no answer.
@@ -46,14 +46,14 @@ impl Failure {
     }
 }
 
-/// A pool of such connections. Cheap to clone.
+/// A pool of caller-driven connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct CallerDrivenPool {
     connect_timeout: Duration,
     idle: Idle,
 }
 
-/// Connections that nobody uses, by the authority of their node.
+/// Idle connections by the authority of their node.
 type Idle = Arc<Mutex<HashMap<String, Vec<(Instant, Connection)>>>>;
 
 impl CallerDrivenPool {
@@ -61,8 +61,8 @@ impl CallerDrivenPool {
         Self { connect_timeout, idle: Idle::default() }
     }
 
-    /// Sends a request, which must be one that may arrive twice, and waits for the head of its
-    /// answer. The body moves while its [`Driver`] is driven.
+    /// Sends a request, which must be idempotent, and waits for the head of its answer. The body
+    /// arrives while its [`Driver`] is driven.
     pub(crate) async fn send(
         &self,
         request: Request<Bytes>,
@@ -74,7 +74,8 @@ impl CallerDrivenPool {
             if !connection.is_usable().await {
                 continue;
             }
-            // Its node may close it at this very moment; then it is no news of the request.
+            // The node may close this connection at the same moment; that says nothing about the
+            // request.
             if let Ok(answer) = connection.exchange(&request).await {
                 return Ok((answer, self.driver(authority, connection)));
             }
@@ -113,7 +114,7 @@ fn broken(error: &(dyn std::error::Error + 'static)) -> Failure {
     Failure::Broken(Reason::of(error))
 }
 
-/// One connection; nothing moves on it but while it is polled.
+/// One connection; it makes progress only while it is polled.
 struct Connection {
     sender: http1::SendRequest<Upload>,
     http: Http,
@@ -122,7 +123,8 @@ struct Connection {
 /// `None` once it is over.
 type Http = Option<Box<http1::Connection<TokioIo<TcpStream>, Upload>>>;
 
-/// Moves what can be moved. How the connection ended, its sender and the body get to know.
+/// Makes all progress that is possible now. The sender and the body report how the connection
+/// ended.
 fn drive(http: &mut Http, cx: &mut Context<'_>) {
     if http.as_mut().is_some_and(|http| Pin::new(&mut **http).poll(cx).is_ready()) {
         *http = None;
@@ -130,7 +132,7 @@ fn drive(http: &mut Http, cx: &mut Context<'_>) {
 }
 
 impl Connection {
-    /// HTTP over a stream on which nothing is under way.
+    /// Starts HTTP on a stream that has no request in progress.
     async fn over(stream: TcpStream) -> hyper::Result<Self> {
         let mut http = http1::Builder::new();
         http.read_buf_exact_size(Some(READ));
@@ -138,7 +140,7 @@ impl Connection {
         Ok(Self { sender, http: Some(Box::new(http)) })
     }
 
-    /// Whether it is open and its last answer is over.
+    /// Whether the connection is open and its last answer is complete.
     async fn is_usable(&mut self) -> bool {
         poll_fn(|cx| {
             drive(&mut self.http, cx);
@@ -178,40 +180,41 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// Moves the body of one answer. Dropped before its end, it closes the connection.
+/// Drives the body of one answer. Dropping it before the end of the body closes the connection.
 pub(crate) struct Driver {
     connection: Connection,
     home: Home,
 }
 
 impl Driver {
-    /// Moves what can be moved now; wakes the task when there is more.
+    /// Makes all progress that is possible now; wakes the task when more is possible.
     pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
         drive(&mut self.connection.http, cx);
     }
 
-    /// The whole body was read: the connection may be used again.
+    /// Returns the connection to the pool after the whole body was read.
     pub(crate) fn release(self) {
         self.home.keep(self.connection);
     }
 
-    /// The connection without HTTP, unless it is over; what its body got so far stays there.
+    /// Takes the connection out of HTTP, unless it has ended; body bytes received so far stay in
+    /// the body.
     pub(crate) fn bare(self) -> Option<Bare> {
         let Parts { io, read_buf, .. } = self.connection.http?.into_parts();
         Some(Bare { stream: io.into_inner(), ahead: read_buf, home: self.home })
     }
 }
 
-/// A connection in the middle of an answer's body. Dropped, it is closed.
+/// A raw connection in the middle of an answer's body. Dropping it closes it.
 pub(crate) struct Bare {
     pub(crate) stream: TcpStream,
-    /// What was read from it and is in nobody's hands.
+    /// Bytes that were read from the socket and not delivered yet.
     pub(crate) ahead: Bytes,
     home: Home,
 }
 
 impl Bare {
-    /// The whole body was read: the connection may be used again.
+    /// Returns the connection to the pool after the whole body was read.
     pub(crate) async fn release(self) {
         if let Ok(connection) = Connection::over(self.stream).await {
             self.home.keep(connection);
@@ -219,7 +222,7 @@ impl Bare {
     }
 }
 
-/// Where a connection is kept while nobody uses it.
+/// The pool entry that a connection returns to when it is idle.
 struct Home {
     authority: String,
     idle: Idle,
@@ -249,7 +252,7 @@ mod tests {
     use super::*;
     use crate::transport::{Download, Transport, request};
 
-    /// What a node does with a connection: sends these bytes for each request, then closes it.
+    /// The script of one connection: the node sends these bytes for each request, then closes it.
     type Script = &'static [&'static [u8]];
 
     const WHOLE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12345";
@@ -257,7 +260,8 @@ mod tests {
     const CHUNKS: &[u8] =
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n12\r\n3\r\n345\r\n0\r\n\r\n";
 
-    /// A node that plays one script for each connection; says when a connection's client is gone.
+    /// A node that plays one script for each connection and reports when the client of a connection
+    /// has gone.
     async fn node(scripts: &'static [Script]) -> (String, tokio::sync::mpsc::Receiver<usize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

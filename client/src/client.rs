@@ -1,4 +1,4 @@
-//! The client and its two ways to ask: straight to an object's owner, or any gateway.
+//! The client and its two ways to send a request: directly to an object's owner, or to any gateway.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,16 +31,17 @@ pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:7400";
 pub struct ClientConfig {
     /// URL of a gateway, or of several with commas between them.
     pub endpoint: String,
-    /// How long failures that may pass are tried again without any progress in between, and how
-    /// long an answer may take for its next few bytes.
+    /// How long transient failures are retried without any progress, and how long an answer may
+    /// take for its next 16 KiB.
     pub deadline: Duration,
-    /// How long one connection may take to be made.
+    /// Timeout for making one connection.
     pub connect_timeout: Duration,
-    /// How long a node may say nothing in the middle of an answer, or before it.
+    /// How long a node may be silent before or during an answer.
     pub idle_timeout: Duration,
     /// How targets try clouds again for this client: the value of the header `forebay-cloud-retry`.
     pub cloud_retry: Option<String>,
-    /// Whether the cluster was ever met. Clients that share it wait for one that restarts.
+    /// Whether the cluster was ever reached. Clients that share this wait for a cluster that
+    /// restarts.
     pub contact: Contact,
 }
 
@@ -90,14 +91,15 @@ struct Inner {
     hedge_limit: HedgeLimit,
 }
 
-/// A request about one object, as often as it must be sent.
+/// A request about one object, which may be sent several times.
 pub(crate) struct ObjectCall<'a> {
     pub(crate) method: Method,
     pub(crate) bucket: &'a Bucket,
     pub(crate) name: &'a str,
     /// Where nodes answer it.
     pub(crate) route: Route,
-    /// Who reads the answer moves its bytes too: for long ones, read at once, of what may be asked twice.
+    /// The reader of the answer drives the connection itself. Meant for long answers to idempotent
+    /// requests that are read at once.
     pub(crate) caller_driven: bool,
     /// Appended to the query; empty or starting with `&`.
     pub(crate) query: &'a str,
@@ -118,7 +120,7 @@ pub(crate) struct ControlCall<'a> {
 pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Whether an earlier try may have done the work already.
+    /// Whether an earlier try may have succeeded already.
     pub(crate) ambiguous: bool,
 }
 
@@ -158,7 +160,7 @@ impl Client {
         self.inner.endpoints.first().map_or("", String::as_str)
     }
 
-    /// The endpoints, if each of them refused every connection of this client so far.
+    /// The endpoints, if all of them have refused every connection of this client so far.
     pub fn refusing_endpoints(&self) -> Option<&[String]> {
         let Inner { config, endpoints, .. } = &*self.inner;
         config.contact.is_refused_by_all(endpoints).then_some(&**endpoints)
@@ -223,7 +225,7 @@ impl Client {
         builder
     }
 
-    /// Asks the owner of an object until it answers with success, or for good.
+    /// Sends a request to the owner of an object until it succeeds or fails permanently.
     pub(crate) async fn ask_owner(
         &self,
         call: &ObjectCall<'_>,
@@ -248,7 +250,7 @@ impl Client {
         let node = match placement::owner(&map.state, info, call.name) {
             Ok(node) => node,
             Err(mut e) => {
-                // The map is asked, not the dead node: that costs little, so no long pause.
+                // The map is requested, not the dead node: that is cheap, so no long pause.
                 e.retry_after_s = None;
                 self.maps().replace(Some(&map)).await?;
                 return Err(e.into());
@@ -277,8 +279,8 @@ impl Client {
         }
     }
 
-    /// The map, which knows the bucket: a cloud bucket that is not known yet is registered by
-    /// asking a gateway for it.
+    /// Returns a map that contains the bucket; an unknown cloud bucket is registered by a request
+    /// to a gateway.
     pub(crate) async fn map_with(&self, bucket: &Bucket) -> Result<Arc<MapReply>> {
         let map = self.maps().get().await?;
         if map.state.bucket(bucket).is_ok() {
@@ -302,8 +304,8 @@ impl Client {
         }
     }
 
-    /// What a failed try means, given the map it was made by; replaces that map where it may be
-    /// the cause.
+    /// Classifies the failure of a try, given the map that was used; refreshes that map where it
+    /// may be the cause.
     pub(crate) async fn explain(
         &self,
         error: Error,
@@ -313,7 +315,8 @@ impl Client {
         regranted: &AtomicBool,
     ) -> Error {
         let Error::Api(e) = &error else {
-            // No answer: the node may be gone. If the map cannot be had either, the next try says.
+            // No answer: the node may be gone. If the map cannot be fetched either, the next try
+            // reports that.
             let _ = self.maps().replace(Some(map)).await;
             return error;
         };
@@ -330,7 +333,8 @@ impl Client {
                 let message = format!("target {} refused the grant: {}", node.id, e.message);
                 Error::Api(CoreError::new(ErrorCode::Unavailable, message))
             }
-            // The node has not heard of the bucket yet, or we have not heard of its end.
+            // Either the node does not have the bucket yet, or this client does not have its
+            // removal yet.
             ErrorCode::BucketNotFound | ErrorCode::RemoteBucketNotFound
                 if version.is_some_and(|v| v != known) =>
             {
@@ -349,7 +353,7 @@ impl Client {
         }
     }
 
-    /// Asks the gateways until one answers with success, or for good.
+    /// Sends a request to the gateways until one succeeds or fails permanently.
     pub(crate) async fn ask_gateway(&self, call: ControlCall<'_>) -> Result<Answer> {
         let mut tries = self.attempts();
         loop {
@@ -372,7 +376,7 @@ impl Client {
         Ok(Answer { headers: parts.headers, body: body.collect().await?, ambiguous: false })
     }
 
-    /// Asks a gateway once; the body of its answer is still to come.
+    /// Sends a request to a gateway once and returns before the body of the answer is read.
     pub(crate) async fn open_gateway(&self, call: &ControlCall<'_>) -> Result<Response<Download>> {
         let base = self.maps().gateway();
         let mut builder = transport::request(call.method.clone(), &base, call.path);
@@ -406,7 +410,7 @@ impl Client {
     }
 }
 
-/// Whether this refusal, after a try whose answer was lost, means that the try had worked.
+/// Whether this refusal, after a try whose answer was lost, means that the earlier try succeeded.
 fn was_done(call: &ControlCall<'_>, code: ErrorCode) -> bool {
     match call.method {
         Method::POST => code == ErrorCode::BucketExists,

@@ -1,4 +1,4 @@
-//! Whether a client ever met more than refused connections.
+//! Whether a client has ever reached its cluster.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,17 +6,18 @@ use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
 
-/// Contact with a cluster: made once any node did more than refuse connections.
+/// Contact with a cluster: made as soon as any node does more than refuse connections.
 ///
-/// A cluster that was there before is waited for while it restarts; an address at which nothing ever
-/// listened is not. Clones share their state, also with processes that were forked off.
+/// If contact was made, the client waits for the cluster while it restarts; it does not wait for an
+/// address at which nothing ever listened. Clones share their state, also across `fork`.
 #[derive(Clone, Debug, Default)]
 pub struct Contact(Arc<ContactState>);
 
 #[derive(Debug, Default)]
 struct ContactState {
     is_made: AtomicBool,
-    /// Nodes that refused a connection. Never waited for: a forked child may have copied it locked.
+    /// Nodes that refused a connection. Only locked with `try_lock`: a forked child may have copied
+    /// the lock in its locked state.
     refusing: Mutex<BTreeSet<String>>,
 }
 
@@ -28,12 +29,12 @@ impl Contact {
         contact
     }
 
-    /// Whether any connection did something else than be refused.
+    /// Whether any connection did more than be refused.
     pub fn is_made(&self) -> bool {
         self.0.is_made.load(Ordering::Relaxed)
     }
 
-    /// Notes how a request to the node at `base` went.
+    /// Records the outcome of a request to the node at `base`.
     pub(crate) fn note<T>(&self, base: &str, outcome: &Result<T>) {
         if self.is_made() {
             return;
@@ -47,7 +48,7 @@ impl Contact {
         }
     }
 
-    /// Whether each of these nodes refused connections and did nothing else.
+    /// Whether each of these nodes only ever refused connections.
     pub(crate) fn is_refused_by_all(&self, endpoints: &[String]) -> bool {
         !self.is_made()
             && self

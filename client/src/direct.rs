@@ -1,5 +1,5 @@
-//! Long bodies straight off the socket: between it and the memory where they belong stands neither a
-//! protocol nor a buffer.
+//! Reads long bodies from the socket directly into the caller's memory, without HTTP or a buffer in
+//! between.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,14 +9,15 @@ use bytes::{Buf, BufMut};
 use crate::caller_driven::Bare;
 use crate::timeouts::ReadTimeouts;
 
-/// Bytes of a body that are worth it.
+/// Smallest body that is read directly.
 pub(crate) const SOCKET_READ_MIN_BYTES: u64 = 256 << 10;
 
-/// Most bytes taken at once.
+/// Maximum bytes per read call.
 const PIECE: usize = 1 << 20;
 
-/// Receives the `left` bytes of a body that its connection still has behind what `dest` has, which must
-/// have room for them. Bytes that come too slowly for `timeouts` are [`io::ErrorKind::TimedOut`].
+/// Reads the remaining `left` bytes of a body from its connection and appends them to `dest`, which
+/// must have space for them. Bytes that arrive too slowly for `timeouts` are
+/// [`io::ErrorKind::TimedOut`].
 pub(crate) async fn read_into(
     mut bare: Bare,
     left: u64,
@@ -30,7 +31,7 @@ pub(crate) async fn read_into(
     left -= bare.ahead.len();
     dest.put(bare.ahead.copy_to_bytes(bare.ahead.len()));
     while left > 0 {
-        // A sender that is never waited for holds up no other task.
+        // Yields even if the socket always has data, so that other tasks run.
         tokio::task::consume_budget().await;
         match bare.stream.try_read_buf(&mut (&mut *dest).limit(left.min(PIECE))) {
             Ok(0) => return Err(io::Error::other("fewer bytes than announced")),
@@ -64,8 +65,8 @@ mod tests {
 
     const ANNOUNCED: usize = 2 << 20;
 
-    /// What is received of a node that sends so many of the bytes that it announces, and then closes the
-    /// connection or says nothing.
+    /// Returns what is received from a node that announces a full body, sends `sent` bytes of it,
+    /// and then either closes the connection or stays silent.
     async fn received(sent: usize, closes: bool) -> (Vec<u8>, Result<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! The answer to a GET: what it holds, and a stream that survives broken connections.
+//! The answer to a GET: its properties, and a stream that survives broken connections.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -23,9 +23,9 @@ use crate::transport::Download;
 /// An object being read.
 #[derive(Debug)]
 pub struct GetReply {
-    /// What is known of the whole object.
+    /// The properties of the whole object.
     pub meta: ObjectMeta,
-    /// Which of its bytes the stream delivers.
+    /// The range of bytes that the stream delivers.
     pub range: ByteRange,
     /// The bytes.
     pub stream: ObjectStream,
@@ -37,7 +37,7 @@ impl GetReply {
         crate::body::collect(self.stream, self.range.len()).await
     }
 
-    /// Writes all bytes of the stream over `dest`, which must be of their length; see
+    /// Reads all bytes of the stream into `dest`, which must have exactly their length; see
     /// [`ObjectStream::read_into`].
     pub async fn read_over(self, mut dest: &mut [u8]) -> Result<()> {
         self.stream.read_into(&mut dest).await?;
@@ -48,7 +48,7 @@ impl GetReply {
     }
 }
 
-/// The bytes of an object; it either delivers all of them or ends with an error.
+/// The bytes of an object; the stream either delivers all of them or ends with an error.
 pub struct ObjectStream(State);
 
 enum State {
@@ -61,8 +61,8 @@ impl ObjectStream {
         Self(State::Started(Box::new(reading)))
     }
 
-    /// Receives what is still to come behind what `dest` has, which must have room for it. Nothing of
-    /// a long answer is copied on its way from the socket.
+    /// Appends the rest of the stream to `dest`, which must have space for it. A long answer is not
+    /// copied on its way from the socket.
     ///
     /// On a failure `dest` may have some of the bytes.
     pub async fn read_into(self, dest: &mut (impl BufMut + Send)) -> Result<()> {
@@ -110,7 +110,7 @@ impl std::fmt::Debug for ObjectStream {
     }
 }
 
-/// What tells one content of an object from another.
+/// The properties that distinguish one content of an object from another.
 #[derive(Debug)]
 pub(crate) struct Identity {
     size: u64,
@@ -162,8 +162,8 @@ impl Identity {
         Ok(Opened { meta, identity, range, body })
     }
 
-    /// Whether nothing says that the contents differ. A property that only one answer has tells
-    /// nothing: the checksum, for one, is not known before a cold object has been fetched whole.
+    /// Whether the contents may be equal. A property that only one answer has is ignored: the
+    /// checksum, for one, is not known before a cold object has been fetched completely.
     fn may_equal(&self, other: &Self) -> bool {
         let fits = |a: &str, b: &str| a.is_empty() || b.is_empty() || a == b;
         self.size == other.size
@@ -174,7 +174,7 @@ impl Identity {
 }
 
 impl Opened {
-    /// A reply whose stream asks again, from where it broke.
+    /// Returns a reply whose stream resumes where the connection broke.
     pub(crate) fn resumable(
         self,
         client: Client,
@@ -183,13 +183,13 @@ impl Opened {
         query: String,
     ) -> GetReply {
         let mut tries = client.attempts();
-        // Its reader may take its time from the head on.
+        // From the head on, the reader may pause as long as it likes.
         tries.progressed();
         let again = Again { tries, client, bucket, name, query, identity: self.identity };
         Self::reply(self.meta, self.range, self.body, Some(again))
     }
 
-    /// A reply whose stream fails where the connection breaks.
+    /// Returns a reply whose stream fails where the connection breaks.
     pub(crate) fn plain(self) -> GetReply {
         Self::reply(self.meta, self.range, self.body, None)
     }
@@ -203,7 +203,7 @@ impl Opened {
 
 /// A GET under way.
 struct Reading {
-    /// How it goes on after a failure, if it does.
+    /// How to resume after a failure; `None` if the stream is not resumable.
     again: Option<Again>,
     body: Download,
     /// Offset in the object of the next byte to deliver.
@@ -212,7 +212,7 @@ struct Reading {
     is_finished: bool,
 }
 
-/// What asks for the rest of an object.
+/// Requests the rest of an object.
 struct Again {
     client: Client,
     bucket: Bucket,
@@ -224,7 +224,7 @@ struct Again {
 }
 
 impl Reading {
-    /// What is still to come, piece by piece. After its end the stream may be asked again.
+    /// The remaining bytes, chunk by chunk. The stream may be polled again after its end.
     fn pieces(self: Box<Self>) -> impl Stream<Item = Result<Bytes>> + Send {
         let pieces = stream::unfold(self, |mut reading| async move {
             reading.step().await.map(|item| (item, reading))
@@ -281,7 +281,7 @@ impl Reading {
         }
     }
 
-    /// Opens the rest of the object, which must be the same object still.
+    /// Requests the rest of the object, which must not have changed.
     async fn resume(&mut self, error: Error) -> Result<()> {
         let Some(again) = &mut self.again else { return Err(error) };
         if self.next == self.end {
@@ -296,7 +296,7 @@ impl Reading {
 }
 
 impl Again {
-    /// The bytes from `next` to `end`, after this failure.
+    /// Opens the bytes from `next` to `end` after this failure.
     async fn open(&mut self, mut error: Error, next: u64, end: u64) -> Result<Download> {
         loop {
             self.tries.again(error).await?;

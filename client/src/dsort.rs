@@ -1,4 +1,4 @@
-//! Sorting shards: what a plan needs to know of them, and the start of the job.
+//! Sorting shards: the input that a plan needs, and the start of the job.
 
 use std::time::{Duration, Instant};
 
@@ -16,38 +16,37 @@ use rand::distr::Alphanumeric;
 use crate::client::{Client, ControlCall};
 use crate::error::{Error, Result};
 
-/// Input shards looked into at once, unless the job says.
+/// Default number of input shards that are indexed in parallel.
 const PARALLEL: usize = 16;
-/// How long the start waits for the plan, so that what cannot work is refused there.
+/// How long the start waits for the plan, so that an impossible job is refused at the start.
 const PLANNED_WITHIN: Duration = Duration::from_secs(8);
-/// Keys read at once.
+/// Keys that are read in parallel.
 const KEYS: usize = 4096;
 
-/// What was found out of the input of a job.
+/// The records and properties gathered from the input of a job.
 pub struct Gathered {
     /// Names, sizes, times and modes of all members, and the keys of an order by content.
     pub records: Records,
-    /// What is known of the input shards beside.
+    /// Properties of the input shards.
     pub inputs: Inputs,
-    /// Reactions that are warnings.
+    /// Problems whose configured reaction is a warning.
     pub warnings: Vec<String>,
 }
 
-/// A shard that was looked into.
+/// An input shard that was indexed.
 pub struct LookedInto<'a> {
     /// Its name.
     pub shard: &'a str,
-    /// What it brought.
+    /// The records that it added.
     pub added: Added,
     /// How long that took.
     pub took: Duration,
 }
 
 impl Client {
-    /// Starts a job that sorts shards, of a spec as AIStore's clients write it, in JSON; its id comes
-    /// back. What can be seen of it soon (no shards, too few names, a shard that exists already) is
-    /// an error here, with nothing written; a large input is still being looked into when this
-    /// returns.
+    /// Starts a job that sorts shards and returns its id; `spec` is JSON as AIStore's clients write
+    /// it. Errors that are found early (no shards, too few names, a shard that exists already) are
+    /// returned here, with nothing written; a large input is still being indexed when this returns.
     pub async fn start_dsort(&self, spec: Vec<u8>) -> Result<String> {
         // The same id on every try: an answer that is lost starts no second job.
         let id: String = rand::rng().sample_iter(Alphanumeric).take(12).map(char::from).collect();
@@ -89,8 +88,8 @@ impl Client {
         Ok(spec.input.names(ext)?.unwrap_or_default())
     }
 
-    /// Reads the indexes of the input shards and, for an order by content, the keys; of everything
-    /// else no byte. `memory` is what this machine has.
+    /// Reads the indexes of the input shards and, for an order by content, the keys; no other data
+    /// is read. `memory` is the memory of this machine.
     pub async fn gather_records(
         &self,
         spec: &DsortSpec,
@@ -107,7 +106,7 @@ impl Client {
             inputs: Inputs::default(),
             warnings: Vec::new(),
         };
-        // In order, so that the plan hangs on no clock.
+        // In order, so that the plan does not depend on timing.
         let mut indexes = futures::stream::iter(0..names.len())
             .map(|at| async move {
                 let started = Instant::now();
@@ -125,7 +124,7 @@ impl Client {
                 spec.on.missing_shards.to(&mut all.warnings, missing)?;
                 continue;
             };
-            // A target of an earlier version tells none.
+            // A target of an earlier version sends no stats.
             let stats = index.stats.into_iter().chain(std::iter::repeat(Stat::default()));
             let members = index.members.into_iter().zip(stats);
             let members: Vec<_> =

@@ -1,5 +1,5 @@
-//! Reads that batches do not serve: what a transform makes of an object, and an object only if it is
-//! still the one that was listed.
+//! Reads that batches do not serve: the output of a transform, and an object only if it is still
+//! the one that was listed.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -14,40 +14,40 @@ use crate::client::{Client, ControlCall, ObjectCall};
 use crate::error::{Error, Result};
 use crate::objects::Route;
 
-/// Which content of an object is meant. A property that is empty is not known.
+/// Identifies one content of an object. An empty property is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pin {
     /// Its bytes.
     pub size: u64,
-    /// Its version, as v1 tells it.
+    /// Its version, as v1 reports it.
     pub version: String,
     /// The value of its checksum.
     pub checksum: String,
 }
 
-/// A row of a listing that pins what it lists.
+/// A row of a listing with the identity of the listed content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedEntry {
     /// The object's name.
     pub name: String,
-    /// What it is now.
+    /// Its content at the time of the listing.
     pub pin: Pin,
 }
 
 impl Pin {
-    /// Whether nothing says that `meta` is of another content.
+    /// Whether `meta` may describe the same content; unknown properties are ignored.
     fn fits(&self, meta: &ObjectMeta) -> bool {
         let fits = |a: &str, b: &str| a.is_empty() || b.is_empty() || a == b;
         let checksum = meta.checksum.as_ref().map_or("", |c| c.value.as_str());
         self.size == meta.size
-            // A cloud that keeps versions lists ETags, and tells ids of versions when it is read.
+            // A cloud with versioning lists ETags and returns version ids on reads.
             && (fits(&self.version, &meta.version) || self.version == meta.etag)
             && fits(&self.checksum, checksum)
     }
 }
 
 impl Pin {
-    /// Fails where an answer is of another content.
+    /// Fails if an answer describes another content.
     pub(crate) fn check(&self, meta: &ObjectMeta, bucket: &Bucket, name: &str) -> Result<()> {
         if self.fits(meta) {
             return Ok(());
@@ -59,7 +59,7 @@ impl Pin {
 }
 
 impl Client {
-    /// Reads what a transform makes of an object into memory.
+    /// Reads the output of a transform for an object into memory.
     pub async fn get_transformed(
         &self,
         bucket: &Bucket,
@@ -83,7 +83,8 @@ impl Client {
                 body: None,
             };
             let (answer, _) = self.ask_owner(&call, &mut tries).await?;
-            // What comes out of a transform has no identity, so a broken answer begins anew.
+            // The output of a transform has no identity, so a broken answer starts again from its
+            // first byte.
             match answer.into_body().collect().await {
                 Ok(bytes) => return Ok(bytes),
                 Err(e) => tries.again(e).await?,
@@ -91,7 +92,7 @@ impl Client {
         }
     }
 
-    /// Reads an object into memory, if it is the one that was pinned; else the error is
+    /// Reads an object into memory if it still is the pinned content; otherwise the error is
     /// [`ErrorCode::ObjectChanged`].
     pub async fn get_pinned(&self, bucket: &Bucket, name: &str, pin: &Pin) -> Result<Bytes> {
         let reply = self.get(bucket, name, None).await?;
@@ -99,8 +100,8 @@ impl Client {
         reply.bytes().await
     }
 
-    /// All objects that start with `prefix`, in name order, each with what tells its content from
-    /// any other.
+    /// Lists all objects that start with `prefix`, in name order, each with the identity of its
+    /// content.
     pub async fn list_pinned(&self, bucket: &Bucket, prefix: &str) -> Result<Vec<PinnedEntry>> {
         let mut all = Vec::new();
         let mut wanted = ListMsg {

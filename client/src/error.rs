@@ -1,4 +1,4 @@
-//! What can go wrong on the caller's side: an answer that says no, or no answer.
+//! Failures on the caller's side: an answer with an error, or no answer.
 
 use std::io;
 use std::time::Duration;
@@ -32,12 +32,12 @@ pub enum Error {
         /// How long they were tried.
         after: Duration,
     },
-    /// An answer came that makes no sense. Asked again, it may.
+    /// An answer came that cannot be parsed. A retry may succeed.
     #[error("{endpoint}: {source}")]
     Garbled {
         /// URL of the node.
         endpoint: String,
-        /// What is wrong with it.
+        /// Why it cannot be parsed.
         source: Reason,
     },
     /// The connection broke or stalled before the answer was complete.
@@ -45,7 +45,7 @@ pub enum Error {
     Broken {
         /// URL of the node.
         endpoint: String,
-        /// What was seen.
+        /// The failure of the connection.
         source: Reason,
     },
     /// All tries until the deadline failed.
@@ -60,7 +60,7 @@ pub enum Error {
     },
 }
 
-/// The words of a failure below HTTP, with its causes.
+/// The text of a failure below HTTP, with its causes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Reason(pub String);
@@ -105,8 +105,9 @@ impl Error {
         }
     }
 
-    /// The failure without what only this side knows. A cluster that could not be reached at all is
-    /// [`ErrorCode::Unavailable`]: that says more than that time ran out over it.
+    /// Converts the failure into a core error, without details that only the client has. A cluster
+    /// that could not be reached at all is [`ErrorCode::Unavailable`], which says more than the
+    /// timeout.
     pub fn into_core(self) -> CoreError {
         let unreachable = matches!(&self, Self::Timeout { last, .. }
             if matches!(**last, Self::Connect { .. }));
@@ -117,7 +118,7 @@ impl Error {
         error
     }
 
-    /// What the user can do about it, if there is something to say.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Api(e) => e.hint.as_deref(),
@@ -133,7 +134,7 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later without anybody changing anything.
+    /// Whether the same request may succeed later without a change by the user.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Api(e) => e.code.is_transient(),
@@ -142,7 +143,7 @@ impl Error {
         }
     }
 
-    /// Whether the request may have been carried out although no answer says so.
+    /// Whether the request may have been carried out although no answer confirms it.
     pub(crate) fn is_ambiguous(&self) -> bool {
         matches!(self, Self::Broken { .. })
     }

@@ -1,6 +1,6 @@
-//! Reads that do not wait for a target that hangs: after a moment of silence the one that stands by is
-//! asked as well, and whoever answers first is read from. Where nobody stands by, the wait ends when
-//! another target answers for the object.
+//! Hedged reads: if a target is silent for `SILENT`, the standby target of the object is asked as
+//! well, and the first answer is used. If the object has no standby, the wait ends when a newer map
+//! gives the object to another target.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,16 +19,18 @@ use crate::client::{Client, ObjectCall};
 use crate::error::{Error, Result};
 use crate::transport::{self, Answered};
 
-/// So long a target may be silent before another is asked too. A busy one takes less.
+/// How long a target may be silent before the read is hedged. A busy target usually answers sooner.
 const SILENT: Duration = Duration::from_millis(250);
-/// Most requests of a client that two targets work at: where all are slow, more would make them slower.
+/// Maximum number of hedged requests of a client. If all targets are slow, more of them would make
+/// the targets slower.
 const MAX_HEDGED_REQUESTS: usize = 64;
 
-/// How often who waits longer asks whether another one answers for the object by now: the owner may have
-/// been silent for long when it is asked. One request serves all that wait.
+/// Interval at which a read that still waits checks whether another target owns the object by now;
+/// the owner may have been silent for long before the read started. One map request serves all
+/// waiting reads.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Turns of those requests.
+/// Permits for hedged requests.
 #[derive(Debug)]
 pub(crate) struct HedgeLimit(Semaphore);
 
@@ -38,13 +40,13 @@ impl Default for HedgeLimit {
     }
 }
 
-/// Whether such a request may be sent twice.
+/// Whether this request may be sent twice.
 pub(crate) fn is_read(call: &ObjectCall<'_>) -> bool {
     matches!(call.method, Method::GET | Method::HEAD) && call.body.is_none()
 }
 
 impl Client {
-    /// Sends a read to the owner of its object, and when that says nothing to the one that stands by.
+    /// Sends a read to the owner of its object and, if the owner is silent, also to the standby.
     pub(crate) async fn send_to_either(
         &self,
         call: &ObjectCall<'_>,
@@ -62,11 +64,11 @@ impl Client {
         };
         let Ok(_turn) = self.hedge_limit().0.try_acquire() else { return first.await };
         tracing::debug!(owner = %owner.id, target = %other.id, "the owner is silent");
-        // On the heap: most reads never come here, and carry no room for it.
+        // On the heap: most reads never come here and should not carry its size.
         let mut second = Box::pin(self.send_read(call, map, other, true));
         tokio::select! {
             answer = first.as_mut() => match answer {
-                // Gone rather than slow; the other may hang as well.
+                // The owner is gone rather than slow; the standby may hang as well.
                 Err((e, version)) if e.is_transient() => {
                     match tokio::time::timeout(LOOK_EVERY, second).await {
                         Ok(Ok(answer)) => Ok(answer),
@@ -77,7 +79,7 @@ impl Client {
             },
             answer = second.as_mut() => match answer {
                 Ok(answer) => Ok(answer),
-                // It does not stand by where a newer map gives the object to another target.
+                // The standby rejects the read if a newer map gives the object to another target.
                 Err((_, version)) if version.is_some_and(|version| version > map.state.version)
                     && owns_no_more(self.maps().replace(Some(map)).await, call, owner) =>
                 {
@@ -88,7 +90,8 @@ impl Client {
         }
     }
 
-    /// The answer of an object's owner; an error worth another try once another one answers for it.
+    /// Waits for the answer of an object's owner; returns a transient error once another target
+    /// owns the object.
     async fn while_it_owns(
         &self,
         call: &ObjectCall<'_>,
@@ -129,7 +132,7 @@ impl Client {
     }
 }
 
-/// Whether by a map, if it could be had, another target answers for the object.
+/// Whether the map, if it could be fetched, gives the object to another target.
 fn owns_no_more(map: Result<Arc<MapReply>>, call: &ObjectCall<'_>, owner: &Node) -> bool {
     let Ok(map) = map else { return false };
     let Ok(info) = map.state.bucket(call.bucket) else { return false };
@@ -154,13 +157,13 @@ mod tests {
     };
 
     const FOR_EVER: Duration = Duration::from_secs(60);
-    /// None of these reads may wait for so long.
+    /// No read of these tests may take this long.
     const LONG_TIMEOUT: Duration = Duration::from_secs(4);
 
     type Script = Arc<dyn Fn(bool) -> Reply + Send + Sync>;
 
-    /// Two targets with a copy of each object, played by `owner` and `hedging`; the map says that the
-    /// owner is dead from when `dead` is set on.
+    /// Two targets with a copy of each object, scripted by `owner` and `hedging`; the map marks the
+    /// owner as dead once `dead` is set.
     async fn cluster(owner: Script, hedging: Script, dead: Arc<AtomicBool>) -> [Server; 3] {
         let twice = |first: &str, second: &str| {
             let mut reply = map(7, &[("target-01", first), ("target-02", second)]);
@@ -234,7 +237,7 @@ mod tests {
     async fn an_owner_replaced_just_after_it_was_asked_is_waited_for_no_longer() {
         let dead: Arc<AtomicBool> = Arc::default();
         let died = dead.clone();
-        // By the time that it is asked to stand by it is the owner.
+        // When it is asked as the standby, it has become the owner.
         let hedging: Script = Arc::new(move |stands_by| {
             died.store(true, Ordering::SeqCst);
             match stands_by {

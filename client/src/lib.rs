@@ -1,10 +1,9 @@
 //! The caller's side of Forebay: used by the command line, the Python SDK and the nodes themselves.
 //!
-//! A [`Client`] is given the address of any gateway. It fetches the cluster's map, computes who
-//! owns an object, and goes straight to that target; failures that may pass are tried again until
-//! the deadline, and end in one [`Error`] that names the cluster. A [`PeerClient`] is what nodes
-//! use among themselves: one signed attempt per call, since nodes decide about retries on their
-//! own.
+//! A [`Client`] is given the address of any gateway. It fetches the cluster's map, computes the
+//! owner of an object, and sends requests directly to that target. It retries transient failures
+//! until the deadline, and ends in one [`Error`] that names the cluster. Nodes use a [`PeerClient`]
+//! among themselves: one signed attempt per call, since nodes decide about retries on their own.
 //!
 //! ```no_run
 //! # async fn example() -> forebay_client::Result<()> {

@@ -1,4 +1,4 @@
-//! Whole listings: one stream of blocks from a gateway, taken up again where it broke.
+//! Whole listings: one stream of blocks from a gateway, resumed where it broke.
 
 use futures::StreamExt as _;
 use http::Method;
@@ -62,7 +62,7 @@ impl Client {
         }
     }
 
-    /// Shows the rows behind `last`, and keeps in it the last name that was shown.
+    /// Shows the rows after `last`, and updates `last` to the last name that was shown.
     async fn list_rest(
         &self,
         bucket: &Bucket,
@@ -144,7 +144,7 @@ mod tests {
         rows.encode(more)
     }
 
-    /// Where the listing that was asked for begins.
+    /// The token at which the requested listing starts.
     fn token(seen: &Seen) -> String {
         let asked: Value = serde_json::from_slice(&seen.body).unwrap();
         asked["value"]["continuation_token"].as_str().unwrap().to_owned()

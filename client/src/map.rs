@@ -1,5 +1,5 @@
-//! The cluster's map as this client knows it: fetched when first needed, replaced when it turns
-//! out to be old.
+//! The cluster's map as this client knows it: fetched at first use, replaced when it turns out to
+//! be stale.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,12 +16,12 @@ use crate::body::Upload;
 use crate::error::{Error, Result};
 use crate::transport::{self, Transport};
 
-/// A map (and its grant) older than this is fetched again; the server's and the client's clocks
-/// need not agree for that.
+/// A map (and its grant) older than this is fetched again. The age is measured with the client's
+/// clock, so the clocks of client and server need not agree.
 const MAX_AGE: Duration = Duration::from_secs(GRANT_TTL_S / 2);
-/// Least time between two fetches that nobody waits for.
+/// Minimum interval between two background fetches.
 const BACKGROUND_PAUSE: Duration = Duration::from_millis(300);
-/// How long one gateway may take to hand out the map.
+/// Timeout for one gateway to return the map.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A map and when it came.
@@ -29,7 +29,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct Snapshot {
     pub(crate) reply: Arc<MapReply>,
     fetched: Instant,
-    /// The monotonic clock stands still while a machine sleeps, and its grant grows old.
+    /// The monotonic clock stops while a machine sleeps, but its grant still ages.
     fetched_wall: SystemTime,
 }
 
@@ -38,13 +38,14 @@ impl Snapshot {
         Self { reply, fetched: Instant::now(), fetched_wall: SystemTime::now() }
     }
 
-    /// Whether both clocks say that it is younger than `age`; a wall clock that was set back does not.
+    /// Whether both clocks say that it is younger than `age`. If the wall clock was set back, the
+    /// answer is no.
     fn is_younger_than(&self, age: Duration) -> bool {
         self.fetched.elapsed() < age && self.fetched_wall.elapsed().is_ok_and(|wall| wall < age)
     }
 }
 
-/// The current map and the ways to a newer one.
+/// The current map and the ways to fetch a newer one.
 #[derive(Debug)]
 pub(crate) struct MapCache {
     transport: Transport,
@@ -70,7 +71,7 @@ impl MapCache {
         }
     }
 
-    /// The map; fetched when there is none or its grant is half used up.
+    /// Returns the map; fetches it if there is none or if half of the grant's time has passed.
     pub(crate) async fn get(&self) -> Result<Arc<MapReply>> {
         match self.current.load_full() {
             Some(known) if known.is_younger_than(MAX_AGE) => Ok(known.reply.clone()),
@@ -78,7 +79,8 @@ impl MapCache {
         }
     }
 
-    /// A map that is not `old`: when several callers find the same map wanting, one fetches.
+    /// Returns a map other than `old`; if several callers find the same map stale, one of them
+    /// fetches.
     pub(crate) async fn replace(&self, old: Option<&Arc<MapReply>>) -> Result<Arc<MapReply>> {
         let _one = self.fetching.lock().await;
         if let Some(known) = self.current.load_full()
@@ -90,7 +92,7 @@ impl MapCache {
         self.fetch().await
     }
 
-    /// A map that is no older than `age`.
+    /// Returns a map that is younger than `age`.
     pub(crate) async fn younger_than(&self, age: Duration) -> Result<Arc<MapReply>> {
         let young = || self.current.load_full().filter(|known| known.is_younger_than(age));
         if let Some(known) = young() {
@@ -103,8 +105,7 @@ impl MapCache {
         }
     }
 
-    /// A node acts by `version`: if that is newer than what is known here, a fetch begins that
-    /// nobody waits for.
+    /// A node acts by `version`: if that is newer than the map here, starts a background fetch.
     pub(crate) fn saw(self: &Arc<Self>, version: u64) {
         let Some(known) = self.current.load_full() else { return };
         if version <= known.reply.state.version
@@ -122,7 +123,7 @@ impl MapCache {
         });
     }
 
-    /// Gateways to try, the one that answered last first.
+    /// Gateways to try; the one that answered last comes first.
     pub(crate) fn gateways(&self) -> Vec<String> {
         let mut all = self.endpoints.to_vec();
         if let Some(known) = self.current.load_full() {
@@ -142,7 +143,7 @@ impl MapCache {
         self.gateways().swap_remove(0)
     }
 
-    /// The gateway asked last did not answer: the next one is next.
+    /// Moves on to the next gateway, after the current one did not answer.
     pub(crate) fn next_gateway(&self) {
         self.preferred.fetch_add(1, Ordering::Relaxed);
     }
@@ -174,7 +175,7 @@ impl MapCache {
         })
     }
 
-    /// Takes in a map; an older one (of a gateway that lags) gives only its grant.
+    /// Stores a map; from an older map (of a gateway that lags) only the grant is used.
     fn accept(&self, mut reply: MapReply) -> Arc<MapReply> {
         if let Some(known) = self.current.load_full() {
             let known = &known.reply.state;

@@ -1,4 +1,4 @@
-//! Objects: GET, PUT, HEAD, DELETE, each straight at the owner.
+//! Objects: GET, PUT, HEAD, DELETE, each sent directly to the owner.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, LAST_MODIFIED};
@@ -19,10 +19,10 @@ use crate::http_date;
 
 pub(crate) const HEAD_PROPS: &str = "&props=checksum,atime,version,custom,last-modified,etag";
 
-/// Bytes of a range whose reader moves them itself.
+/// Smallest range whose reader drives the connection itself.
 const CALLER_DRIVEN_MIN_BYTES: u64 = 512 << 10;
 
-/// What of an object is asked for.
+/// The part of an object that is requested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Route {
     /// Its bytes and properties.
@@ -44,8 +44,8 @@ impl Route {
 impl Client {
     /// Starts reading an object, or a range of it.
     ///
-    /// The stream goes on by itself after a broken connection; an object that changed meanwhile
-    /// ends it with [`ErrorCode::ObjectChanged`].
+    /// The stream resumes by itself after a broken connection; if the object changed meanwhile, the
+    /// stream ends with [`ErrorCode::ObjectChanged`].
     pub async fn get(
         &self,
         bucket: &Bucket,
@@ -65,8 +65,9 @@ impl Client {
         self.get(bucket, name, range).await?.bytes().await
     }
 
-    /// As [`Self::get`], for whoever receives all of it at once, by [`GetReply::read_over`] or
-    /// [`crate::ObjectStream::read_into`]: no other task moves the bytes.
+    /// Like [`Self::get`], for a caller that receives the whole stream at once, by
+    /// [`GetReply::read_over`] or [`crate::ObjectStream::read_into`]: no other task moves the
+    /// bytes.
     pub async fn read(
         &self,
         bucket: &Bucket,
@@ -113,7 +114,7 @@ impl Client {
         Ok(meta)
     }
 
-    /// What is known of an object, without its bytes.
+    /// Returns the properties of an object, without its bytes.
     pub async fn head(&self, bucket: &Bucket, name: &str) -> Result<ObjectMeta> {
         let call = ObjectCall {
             method: Method::HEAD,
@@ -129,7 +130,7 @@ impl Client {
         Ok(head_meta(answer.headers()))
     }
 
-    /// Removes an object. One that is not there is [`ErrorCode::ObjectNotFound`].
+    /// Removes an object. If it does not exist, the error is [`ErrorCode::ObjectNotFound`].
     pub async fn delete(&self, bucket: &Bucket, name: &str) -> Result<()> {
         let call = ObjectCall {
             method: Method::DELETE,
@@ -150,10 +151,10 @@ impl Client {
         }
     }
 
-    /// Copies an object inside the cluster, also into a bucket of another cloud; what was there
-    /// under the new name is replaced as a whole.
+    /// Copies an object inside the cluster, also into a bucket of another cloud; an object of the
+    /// new name is replaced as a whole.
     pub async fn copy(&self, from: (&Bucket, &str), to: (&Bucket, &str)) -> Result<()> {
-        // A cloud bucket becomes known by this.
+        // This registers a cloud bucket that is not known yet.
         self.map_with(to.0).await?;
         let query = format!("&object_to={}", encode_query(&format!("{}{}", to.0.uname(), to.1)));
         let call = ObjectCall {
@@ -170,7 +171,7 @@ impl Client {
         answer.into_body().collect().await.map(drop)
     }
 
-    /// A GET with more in its query, on resuming too; see [`Self::open`].
+    /// A GET with additional query parameters, which are repeated on resume; see [`Self::open`].
     pub(crate) async fn get_part(
         &self,
         bucket: &Bucket,
@@ -183,8 +184,8 @@ impl Client {
         Ok(opened.resumable(self.clone(), bucket.clone(), name.to_owned(), query))
     }
 
-    /// One opened answer to a GET with more in its query, whose reader moves the bytes itself or does
-    /// not.
+    /// Opens one answer to a GET with additional query parameters; `caller_driven`: the reader
+    /// drives the connection itself.
     pub(crate) async fn open(
         &self,
         bucket: &Bucket,
@@ -208,12 +209,12 @@ impl Client {
     }
 }
 
-/// Whether a range is so long that moving it by another task costs more than the wait for a turn.
+/// Whether a range is so long that moving it by another task costs more than waiting for a permit.
 pub(crate) fn is_long(range: Option<RangeSpec>) -> bool {
     matches!(range, Some(RangeSpec::From(first, Some(last))) if last.saturating_sub(first) >= CALLER_DRIVEN_MIN_BYTES)
 }
 
-/// What the head of an answer to HEAD says of the object.
+/// Parses an object's properties from the head of an answer to HEAD.
 pub(crate) fn head_meta(answer: &HeaderMap) -> ObjectMeta {
     let text = |name| answer.get(name).and_then(|v: &http::HeaderValue| v.to_str().ok());
     let size = text(CONTENT_LENGTH).and_then(|v| v.parse().ok()).unwrap_or(0);
@@ -222,7 +223,7 @@ pub(crate) fn head_meta(answer: &HeaderMap) -> ObjectMeta {
     meta
 }
 
-/// The `Range` header that asks for this.
+/// The `Range` header for this range.
 pub(crate) fn range_header(range: Option<RangeSpec>) -> HeaderMap {
     let mut map = HeaderMap::new();
     if let Some(range) = range {

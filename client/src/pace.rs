@@ -1,5 +1,5 @@
-//! How many requests about objects one client has out at once: as many as its callers make, until a
-//! node says that these are too many. Then half as many, and slowly more again while they succeed
+//! Limits how many object requests one client has in flight: no limit until a node replies that
+//! there are too many. Then the limit is halved, and grows slowly again while requests succeed
 //! (additive increase, multiplicative decrease).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use forebay_core::ErrorCode;
 use tokio::sync::Notify;
 
-/// More than this is as good as no limit.
+/// A limit above this is dropped.
 const FREE_AT: f64 = 256.0;
 
-/// The requests that one client has out.
+/// The requests that one client has in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     state: Mutex<State>,
@@ -20,13 +20,13 @@ pub(crate) struct Pace {
 #[derive(Debug, Default)]
 struct State {
     out: usize,
-    /// Most requests out at once, 1 at least; `None` as long as nobody complained.
+    /// Maximum requests in flight, at least 1; `None` until a node complains.
     limit: Option<f64>,
-    /// Goes up with each cut: what was sent before one is no reason for another.
+    /// Incremented with each cut: a request sent before a cut does not cause another one.
     cuts: u64,
 }
 
-/// Leave to have one request out; it must be ended, or dropped where the request is given up.
+/// A permit for one request in flight. It must be ended, or dropped if the request is given up.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     pace: &'a Pace,
@@ -34,10 +34,11 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Pace {
-    /// Waits until one more request may go out.
+    /// Waits until one more request may be sent.
     pub(crate) async fn turn(&self) -> Turn<'_> {
         loop {
-            // Registered before the look, so that a turn which ends in between is not missed.
+            // Registered before the check, so that a permit that is released in between is not
+            // missed.
             let freed = self.freed.notified();
             {
                 let mut state = self.state();
@@ -56,7 +57,7 @@ impl Pace {
 }
 
 impl Turn<'_> {
-    /// The request has its answer: a success, or this failure.
+    /// Ends the request with success, or with this failure.
     pub(crate) fn end(self, failure: Option<ErrorCode>) {
         let mut state = self.pace.state();
         match failure {

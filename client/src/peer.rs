@@ -1,4 +1,4 @@
-//! What nodes ask of each other: signed requests, one try each.
+//! Requests between nodes: signed, one try each.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,7 +30,7 @@ use crate::objects::{head_meta, range_header};
 use crate::rows::RowStream;
 use crate::transport::{self, Download, Transport};
 
-/// A node that does not say within this time which format of proofs it reads is asked again.
+/// Timeout for a node to report which format of proofs it reads; after it, the node is asked again.
 const FORMAT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A node's client for other nodes. Cheap to clone; clones share connections.
@@ -48,21 +48,22 @@ impl PeerClient {
         Self { signer, transport, acts_by: Arc::new(|| 0) }
     }
 
-    /// The same connections, with another bound on how long a peer may say nothing.
+    /// The same connections with another limit on the silence of a peer.
     #[must_use]
     pub fn with_idle_timeout(&self, idle: Duration) -> Self {
         Self { transport: self.transport.with_idle(idle), ..self.clone() }
     }
 
-    /// Tells with each request the version of the cluster's state by which this node acts, so that
-    /// the other catches up before it answers. 0: none yet.
+    /// Sends with each request the version of the cluster's state by which this node acts, so that
+    /// the other node catches up before it answers. 0: none yet.
     #[must_use]
     pub fn acting_by(self, version: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self { acts_by: Arc::new(version), ..self }
     }
 
     /// Asks the node at `url` which format of proofs it reads, unless that is known: in a rolling
-    /// upgrade some nodes read the first one only. A node that does not answer stays unknown.
+    /// upgrade some nodes read only the first format. If the node does not answer, its format stays
+    /// unknown.
     pub async fn learn_format(&self, url: &str) {
         let now = unix_s();
         if !self.signer.should_ask_format(url, now) {
@@ -76,7 +77,7 @@ impl PeerClient {
         }
     }
 
-    /// Has a node asked again for its format that refused a request.
+    /// Makes sure that a node that refused a request is asked for its format again.
     fn note_refusal(&self, url: &str, e: &Error) {
         if matches!(e, Error::Api(e) if e.code == ErrorCode::AccessDenied) {
             self.signer.forget_format(url);
@@ -107,8 +108,8 @@ impl PeerClient {
         answer.into_body().collect().await
     }
 
-    /// POSTs a JSON document; the headers of the answer, and its bytes as they come. The stream fails
-    /// where the connection breaks.
+    /// POSTs a JSON document; returns the headers of the answer and its bytes as a stream. The
+    /// stream fails where the connection breaks.
     pub async fn post_for_stream<Req: Serialize + ?Sized>(
         &self,
         url: &str,
@@ -132,12 +133,12 @@ impl PeerClient {
         answer.into_body().collect().await.map(drop)
     }
 
-    /// Asks a target for a batch.
+    /// Requests a batch from a target.
     pub async fn batch_stream(&self, url: &str, request: &BatchRequest) -> Result<RowStream> {
         self.batch_stream_by(url, request, &CloudRules::default()).await
     }
 
-    /// As [`Self::batch_stream`], with what the request says of its calls to backends.
+    /// Like [`Self::batch_stream`], with the request's rules for calls to backends.
     pub async fn batch_stream_by(
         &self,
         url: &str,
@@ -171,15 +172,15 @@ impl PeerClient {
         Ok(Identity::open(answer, range)?.plain())
     }
 
-    /// What one target knows of an object.
+    /// Returns the properties of an object on one target.
     pub async fn head_object(&self, url: &str, bucket: &Bucket, name: &str) -> Result<ObjectMeta> {
         let path = format!("{}{}", object_uri(bucket, name), crate::objects::HEAD_PROPS);
         let answer = self.send(Method::HEAD, url, &path, HeaderMap::new(), None).await?;
         Ok(head_meta(answer.headers()))
     }
 
-    /// Sends bytes to `url` + `path` by PUT, once; how many, and the headers of the answer. More or
-    /// fewer than `len`, if that is known, are an error.
+    /// Sends bytes to `url` + `path` by one PUT; returns their number and the headers of the
+    /// answer. More or fewer bytes than `len`, if that is known, are an error.
     pub async fn put_stream(
         &self,
         url: &str,
@@ -188,7 +189,7 @@ impl PeerClient {
         stream: impl Stream<Item = Result<Bytes, CoreError>> + Send + 'static,
         len: Option<u64>,
     ) -> Result<(u64, HeaderMap)> {
-        // The source's own failure says more than that of the sending.
+        // A failure of the local source explains more than the failure of the transfer.
         let failure = Arc::new(Mutex::new(None));
         let noted = failure.clone();
         let stream = stream.map_err(move |e| {
@@ -229,7 +230,7 @@ impl PeerClient {
         answer.map_err(|(e, _)| e).inspect_err(|e| self.note_refusal(url, e))
     }
 
-    /// A request with the proof that this node sends it with this body.
+    /// Builds a request with a proof of this node for this body.
     fn builder(
         &self,
         method: Method,

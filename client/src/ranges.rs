@@ -1,4 +1,4 @@
-//! A large object read by several ranges at once, into memory that is there already.
+//! Reads a large object in several parallel ranges into existing memory.
 
 use bytes::Bytes;
 use forebay_core::buffers::Buffer;
@@ -17,16 +17,16 @@ use crate::error::{Error, Result};
 pub struct Ranges {
     /// Bytes of one range.
     pub size: u64,
-    /// How many are read at once; with 1 there is one request for all.
+    /// Number of parallel ranges; 1 means a single request for everything.
     pub parallel: usize,
 }
 
 impl Client {
-    /// Reads an object, or a range of it, into `dest`; how many bytes that were.
+    /// Reads an object, or a range of it, into `dest`; returns the number of bytes.
     ///
-    /// What does not fit is [`ErrorCode::InvalidArgument`], and nothing of it is written; an object
-    /// that is not the pinned one is [`ErrorCode::ObjectChanged`]. On a failure `dest` may hold some
-    /// of the bytes.
+    /// If the data does not fit, the error is [`ErrorCode::InvalidArgument`] and nothing is
+    /// written; if the object is not the pinned one, the error is [`ErrorCode::ObjectChanged`]. On
+    /// a failure `dest` may hold some of the bytes.
     pub async fn get_into(
         &self,
         (bucket, name): (&Bucket, &str),
@@ -58,7 +58,7 @@ impl Client {
         Ok(dest.len())
     }
 
-    /// Reads an object, or a range of it, into memory of its own; see [`Self::get_into`].
+    /// Reads an object, or a range of it, into newly allocated memory; see [`Self::get_into`].
     pub async fn get_in_ranges(
         &self,
         (bucket, name): (&Bucket, &str),
@@ -84,7 +84,7 @@ impl Client {
         Ok(dest.freeze())
     }
 
-    /// Reads a range of an object of which all is known: no part waits for another.
+    /// Reads a range of an object whose size and identity are known: no part waits for another.
     async fn fill_known(
         &self,
         bucket: &Bucket,
@@ -108,8 +108,8 @@ impl Client {
         stream::iter(parts).buffer_unordered(how.parallel).try_collect().await
     }
 
-    /// The first range, which tells how large the object is, and where the last one ends. `None`
-    /// when there is nothing to read.
+    /// Reads the first range, whose answer contains the size of the object, and returns where the
+    /// last range ends. `None` if there is nothing to read.
     async fn first_of(
         &self,
         bucket: &Bucket,
@@ -120,7 +120,7 @@ impl Client {
         let (start, last) = match range {
             None => (0, None),
             Some(RangeSpec::From(start, last)) => (start, last),
-            // Where it starts is known to the target alone.
+            // Only the target knows where a suffix starts.
             Some(RangeSpec::Suffix(_)) => {
                 let reply = self.read(bucket, name, range).await?;
                 let end = reply.range.end;
@@ -140,7 +140,7 @@ impl Client {
                 let end = last.map_or(size, |last| size.min(last.saturating_add(1)));
                 Ok(Some((reply, end)))
             }
-            // No range of an empty object can be had.
+            // An empty object has no satisfiable range.
             Err(Error::Api(e)) if e.code == ErrorCode::RangeNotSatisfiable && range.is_none() => {
                 Ok(None)
             }
@@ -148,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Reads what `first` began to its end, and the rest of `dest` by ranges beside it.
+    /// Reads the rest of `first`, and the remainder of `dest` in parallel ranges.
     async fn fill(
         &self,
         bucket: &Bucket,
@@ -174,7 +174,7 @@ impl Client {
         futures::try_join!(first.read_over(head), others).map(drop)
     }
 
-    /// Reads the range that begins at `start` over `dest`, of the object that `meta` describes.
+    /// Reads the range that begins at `start` into `dest`, of the object that `meta` describes.
     async fn read_piece(
         &self,
         bucket: &Bucket,
@@ -193,7 +193,7 @@ impl Client {
     }
 }
 
-/// A range of an object that is known before it is asked for, so that no answer has to tell its size.
+/// A range whose size is known before the request, so that no answer is needed to learn it.
 struct Known<'a> {
     start: u64,
     end: u64,
@@ -201,7 +201,8 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// `None` where there is to be one request alone, or parts could be of two versions unnoticed.
+    /// `None` if a single request is wanted, or if the parts could come from two versions without
+    /// notice.
     fn of(range: Option<RangeSpec>, how: Ranges, pin: Option<&'a Pin>) -> Option<Self> {
         let (Some(RangeSpec::From(start, Some(last))), Some(pin)) = (range, pin) else {
             return None;
@@ -212,19 +213,19 @@ impl<'a> Known<'a> {
     }
 }
 
-/// The error of an object that is said to be larger than the memory that can be had.
+/// The error for an object that is larger than the available memory.
 pub fn no_memory(bucket: &Bucket, name: &str, len: u64) -> Error {
     let uri = bucket.object_uri(name);
     let text = format!("{uri}: no memory for the {len} bytes that the answer announces");
     Error::Api(CoreError::internal(text).hint("read it in pieces, if it is really so large"))
 }
 
-/// The first bytes of some memory, if it has so many.
+/// The first `length` bytes of `dest`, if it has that many.
 fn part_of(dest: &mut [u8], length: u64) -> Option<&mut [u8]> {
     usize::try_from(length).ok().and_then(|length| dest.get_mut(..length))
 }
 
-/// Whether nothing says that the two are of different contents.
+/// Whether the two may describe the same content; unknown properties are ignored.
 fn is_same(one: &ObjectMeta, other: &ObjectMeta) -> bool {
     let fits = |a: &str, b: &str| a.is_empty() || b.is_empty() || a == b;
     one.size == other.size && fits(&one.version, &other.version) && fits(&one.etag, &other.etag)

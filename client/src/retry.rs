@@ -1,4 +1,4 @@
-//! When to try again: jittered exponential backoff until a deadline without progress.
+//! Retries: jittered exponential backoff until a deadline without progress.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(40);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A client gives up when every endpoint refused every connection for this long.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(4);
-/// Answers in a row that make no sense, of one request.
+/// Maximum number of consecutive unparsable answers to one request.
 const MAX_GARBLED: u32 = 5;
 
 /// The tries of one request.
@@ -22,18 +22,18 @@ const MAX_GARBLED: u32 = 5;
 pub(crate) struct Attempts {
     endpoint: String,
     deadline: Duration,
-    /// When the current series of tries began; `None` after progress, until the next failure.
+    /// Start of the current series of tries; `None` after progress, until the next failure.
     since: Option<Instant>,
-    /// Time of this series that was spent waiting, if `since` does not tell.
+    /// Time of this series that was spent waiting, while `since` is `None`.
     waited: Duration,
-    /// Bytes of this series: too few to be progress.
+    /// Bytes received in this series, too few to count as progress.
     bytes: u64,
     failures: u32,
     garbled: u32,
     cluster: Option<(Contact, Arc<[String]>)>,
-    /// Whether an earlier try may have been carried out unseen.
+    /// Whether an earlier try may have been carried out without an answer.
     pub(crate) ambiguous: bool,
-    /// Whether a refused grant was renewed already: a second refusal is meant.
+    /// Whether a refused grant was renewed already: a second refusal is final.
     pub(crate) regranted: Arc<AtomicBool>,
 }
 
@@ -53,21 +53,21 @@ impl Attempts {
         }
     }
 
-    /// The same, which end early where all of these endpoints refuse connections.
+    /// The same, but ends early if all of these endpoints refuse connections.
     pub(crate) fn of_cluster(self, contact: &Contact, endpoints: &Arc<[String]>) -> Self {
         Self { cluster: Some((contact.clone(), endpoints.clone())), ..self }
     }
 
-    /// Something new arrived: the deadline starts over, at the next failure (a reader may take its
-    /// time in between).
+    /// Records progress: the deadline starts again at the next failure (the reader may pause in
+    /// between).
     pub(crate) fn progressed(&mut self) {
         self.since = None;
         self.waited = Duration::ZERO;
         (self.bytes, self.failures, self.garbled) = (0, 0, 0);
     }
 
-    /// Bytes arrived after a wait: progress if there are enough of them. Until then only the waits
-    /// count, since a reader may take its time in between.
+    /// Records bytes that arrived after a wait: progress if there are enough of them. Until then
+    /// only the waits count, since the reader may pause in between.
     pub(crate) fn arrived(&mut self, bytes: u64, waited: Duration) {
         self.bytes += bytes;
         self.waited = match self.since.take() {
@@ -131,7 +131,7 @@ fn retry_after(error: &Error) -> Option<Duration> {
     }
 }
 
-/// The error, with what its user can change.
+/// The error with advice for the user.
 fn advised(error: Error) -> Error {
     match error {
         Error::Api(e) if e.code == ErrorCode::TooManyRequests && e.hint.is_none() => Error::Api(
@@ -141,7 +141,8 @@ fn advised(error: Error) -> Error {
     }
 }
 
-/// `jitter` in 0..1 spreads the pauses of many clients over half of their length.
+/// Length of the pause. `jitter` in 0..1 spreads the pauses of many clients over half of their
+/// length.
 fn pause(failures: u32, asked: Option<Duration>, jitter: f64) -> Duration {
     let grown = FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE);
     match asked {
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(last.code(), ErrorCode::Timeout);
     }
 
-    /// The error that tries end with which fail like this again and again, and how often they did.
+    /// Returns the error with which tries end that always fail like this, and the number of tries.
     async fn given_up(mut tries: Attempts, error: impl Fn() -> Error) -> (Error, u32) {
         for count in 1.. {
             if let Err(e) = tries.again(error()).await {

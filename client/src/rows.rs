@@ -12,32 +12,34 @@ use crate::error::{Error, Result};
 use crate::transport::Download;
 
 /// Rows in the order in which the target sent them. The stream ends without an error only if the
-/// target's end frame came and fits.
+/// target's end frame arrived and matches.
 pub struct RowStream {
     body: Download,
     decoder: Decoder,
-    /// Rows of the last bytes that came.
+    /// Decoded rows that were not returned yet.
     ready: VecDeque<Row>,
     over: bool,
 }
 
 impl RowStream {
-    /// The rows in `body`, which of large entries are pieces.
+    /// Decodes the rows in `body`; large entries come in pieces.
     pub(crate) fn new(body: Download) -> Self {
         Self { body, decoder: Decoder::new(), ready: VecDeque::new(), over: false }
     }
 
-    /// The same with rows that are whole entries; the large ones lie where `rooms` says, if it is there.
+    /// Decodes rows that are complete entries; `rooms`, if given, supplies the memory for large
+    /// ones.
     pub(crate) fn of_entries(body: Download, rooms: Option<Rooms>) -> Self {
         Self { decoder: Decoder::of_entries(rooms), ..Self::new(body) }
     }
 
-    /// Version of the cluster's state under which the target answers, once its first bytes came.
+    /// Version of the cluster's state by which the target answers, known once its first bytes
+    /// arrived.
     pub fn map_version(&self) -> Option<u64> {
         self.decoder.map_version()
     }
 
-    /// Takes in bytes until at least one row is whole.
+    /// Reads bytes until at least one row is complete.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         while self.ready.is_empty() && !self.over {
             match ready!(Pin::new(&mut self.body).poll_next(cx)) {
@@ -69,7 +71,7 @@ impl Stream for RowStream {
             Err(e) => {
                 this.over = true;
                 Poll::Ready(Some(Err(match e {
-                    // Bytes that make no sense may make sense when they are sent again.
+                    // Unparsable bytes may be correct when they are sent again.
                     Error::Api(e) => Error::garbled(this.body.endpoint(), e.message),
                     e => e,
                 })))

@@ -26,7 +26,7 @@ use crate::client::{Client, ClientConfig};
 
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
-/// A request as a script sees it.
+/// A request as a script receives it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: Method,
@@ -138,7 +138,7 @@ pub(crate) fn trickle(headers: &[(&str, &str)], size: usize) -> Reply {
     response.body(BodyExt::boxed_unsync(StreamBody::new(bytes))).unwrap()
 }
 
-/// The URL of a node that is not there.
+/// The URL of a node that does not exist.
 pub(crate) fn nobody() -> String {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", closed.local_addr().unwrap())
@@ -184,7 +184,8 @@ pub(crate) fn client(endpoint: &str, deadline: Duration) -> Client {
     Client::new(config).unwrap()
 }
 
-/// Plays each of the answers once, by how often a path was asked for before; the last one stays.
+/// Plays each of the answers once, by the number of earlier requests for the path; the last one
+/// repeats.
 pub(crate) struct Turns(Mutex<BTreeMap<String, usize>>);
 
 impl Turns {

@@ -1,7 +1,7 @@
-//! Shards: which members one has, the bytes of one of them, and all samples as a stream.
+//! Shards: the members of a shard, the bytes of one member, and all samples as a stream.
 //!
-//! A stream has a task that fetches and a thread that unpacks ([`reader`]); both run ahead of who
-//! reads by a bounded number of bytes ([`pipe`]) and end when the stream is dropped.
+//! A stream has a task that fetches and a thread that unpacks ([`reader`]). Both run ahead of the
+//! reader by a bounded number of bytes ([`pipe`]) and end when the stream is dropped.
 
 use std::vec;
 
@@ -28,13 +28,13 @@ pub use reader::{ShardItem, ShardOptions};
 pub use samples::{Sample, SampleLayout, sample_layout};
 
 impl Client {
-    /// The members of a shard with their places and sizes; the owner makes the index when it has
-    /// none yet.
+    /// Returns the members of a shard with their offsets and sizes; the owner builds the index if
+    /// it has none yet.
     pub async fn shard_index(&self, bucket: &Bucket, name: &ObjectName) -> Result<ShardIndexReply> {
         self.index_of(bucket, name, "").await
     }
 
-    /// As [`Self::shard_index`], with times and modes.
+    /// Like [`Self::shard_index`], with times and modes.
     pub(crate) async fn shard_stats(
         &self,
         bucket: &Bucket,
@@ -71,8 +71,8 @@ impl Client {
 
     /// Starts reading one member of a shard, or a range of it.
     ///
-    /// `mime` says which format the shard has where its name does not. A broken connection is
-    /// resumed, as by [`Client::get`].
+    /// `mime` gives the format of the shard if its name does not. A broken connection is resumed,
+    /// as by [`Client::get`].
     pub async fn get_member(
         &self,
         bucket: &Bucket,
@@ -92,9 +92,9 @@ impl Client {
         self.get_part(bucket, name, (query, is_long(range)), range).await
     }
 
-    /// Starts reading a shard; failures come with the first item. Call it within a runtime.
+    /// Starts reading a shard; failures are returned as the first item. Call it within a runtime.
     ///
-    /// The bytes come by one GET, which is resumed where a connection breaks; a zip archive, whose
+    /// The bytes come by one GET, which is resumed if the connection breaks; a zip archive, whose
     /// table of contents is at its end, is read by its index.
     pub fn read_shard(
         &self,
@@ -113,7 +113,7 @@ impl Client {
 /// A shard being read.
 pub struct ShardStream {
     runs: pipe::Receiver<reader::Run>,
-    /// What is left of the last one.
+    /// Items of the current run that were not returned yet.
     run: vec::IntoIter<ShardItem>,
     task: AbortHandle,
 }
@@ -129,7 +129,7 @@ impl ShardStream {
         }
     }
 
-    /// The same if there is no need to wait for it: `Some(None)` is the end.
+    /// Returns the next item if it has arrived already: `Some(None)` is the end.
     pub fn try_next(&mut self) -> Option<Option<ShardItem>> {
         loop {
             match self.run.next() {

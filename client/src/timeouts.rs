@@ -1,18 +1,18 @@
-//! How long the bytes of an answer are waited for.
+//! Timeouts for the bytes of an answer.
 
 use std::time::Duration;
 
 use crate::error::Error;
 
-/// So many bytes are progress. Fewer within the deadline are as good as none.
+/// Bytes that count as progress. Fewer within the deadline count as none.
 pub(crate) const PROGRESS_BYTES: u64 = 16 << 10;
 
-/// The bounds on waiting within one answer: on silence, and on bytes that trickle in.
+/// Timeouts within one answer: for silence, and for bytes that arrive too slowly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadTimeouts {
     /// Longest silence.
     idle: Duration,
-    /// Longest wait for [`PROGRESS_BYTES`], all silences together.
+    /// Longest wait for [`PROGRESS_BYTES`], sum of all silences.
     limit: Duration,
     waited: Duration,
     bytes: u64,
@@ -35,12 +35,12 @@ impl ReadTimeouts {
         self.idle
     }
 
-    /// How long the next bytes may take.
+    /// Remaining time for the next bytes.
     pub(crate) fn left(&self) -> Duration {
         self.idle.min(self.limit.saturating_sub(self.waited))
     }
 
-    /// Bytes came, after a wait of this length.
+    /// Records bytes that arrived after a wait of this length.
     pub(crate) fn came(&mut self, bytes: u64, waited: Duration) {
         self.bytes += bytes;
         self.waited += waited;
@@ -49,12 +49,12 @@ impl ReadTimeouts {
         }
     }
 
-    /// What came is progress, however little it is.
+    /// Counts the bytes so far as progress, however few they are.
     pub(crate) fn progressed(&mut self) {
         (self.bytes, self.waited) = (0, Duration::ZERO);
     }
 
-    /// The error of a node whose bytes took longer than that.
+    /// The error for a node whose bytes exceeded these timeouts.
     pub(crate) fn exhausted(&self, endpoint: &str) -> Error {
         let Self { idle, limit, bytes, .. } = self;
         Error::broken(

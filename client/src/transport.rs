@@ -35,10 +35,10 @@ use crate::timeouts::ReadTimeouts;
 const MAX_ERROR_BODY: usize = 64 << 10;
 /// How long an unused connection is kept.
 const KEEP_IDLE: Duration = Duration::from_secs(30);
-/// How often an answer that is slow to start is looked at.
+/// Poll interval for an answer that is slow to start.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// An answer that is a success, or its error beside the version of the state by which the node gave it.
+/// A successful answer, or its error with the version of the state by which the node answered.
 pub(crate) type Answered = Result<Response<Download>, (Error, Option<u64>)>;
 
 /// A pool of connections. Cheap to clone.
@@ -67,22 +67,23 @@ impl Transport {
         Self { http, caller_driven, timeouts, contact, cloud_retry: None }
     }
 
-    /// The same pool with another bound on silence.
+    /// The same pool with another silence timeout.
     pub(crate) fn with_idle(&self, idle: Duration) -> Self {
         Self { timeouts: self.timeouts.with_idle(idle), ..self.clone() }
     }
 
-    /// The same pool with a bound on how long a few bytes of an answer may take.
+    /// The same pool with a limit on the time for
+    /// [`PROGRESS_BYTES`](crate::timeouts::PROGRESS_BYTES) of an answer.
     pub(crate) fn with_limit(&self, limit: Duration) -> Self {
         Self { timeouts: self.timeouts.with_limit(limit), ..self.clone() }
     }
 
-    /// The same pool, which notes here whether it met a cluster.
+    /// The same pool, which records in `contact` whether it reached a cluster.
     pub(crate) fn with_contact(self, contact: Contact) -> Self {
         Self { contact, ..self }
     }
 
-    /// The same pool, whose requests say how clouds are to be tried again for them.
+    /// The same pool, whose requests carry these rules for retries to clouds.
     pub(crate) fn with_cloud_retry(self, retry: Option<&str>) -> Result<Self> {
         let cloud_retry = retry.map(HeaderValue::from_str).transpose().map_err(|e| {
             Error::Api(CoreError::invalid(format!("{RETRY_HEADER} cannot be sent: {e}")))
@@ -90,8 +91,8 @@ impl Transport {
         Ok(Self { cloud_retry, ..self })
     }
 
-    /// Sends one request to the node at `base` and waits for the head of its answer, whatever its
-    /// status. `progress` of an upload postpones the time-out.
+    /// Sends one request to the node at `base` and waits for the head of its answer, of any status.
+    /// `progress` of an upload extends the timeout.
     pub(crate) async fn send(
         &self,
         base: &str,
@@ -141,8 +142,8 @@ impl Transport {
         }
     }
 
-    /// As [`Self::send`]; an answer that is not a success becomes its error, beside the version of
-    /// the state by which the node gave it.
+    /// Like [`Self::send`]; an answer that is not a success becomes its error, with the version of
+    /// the state by which the node answered.
     pub(crate) async fn send_ok(
         &self,
         base: &str,
@@ -154,8 +155,8 @@ impl Transport {
         successful(answer, head).await
     }
 
-    /// As [`Self::send_ok`], for a request that may arrive twice and has a long answer: who reads it
-    /// moves the bytes as well, so that nothing of it comes ahead of the reader.
+    /// Like [`Self::send_ok`], for an idempotent request with a long answer: the reader drives the
+    /// connection itself, so that no bytes arrive ahead of the reader.
     pub(crate) async fn send_ok_caller_driven(
         &self,
         base: &str,
@@ -173,7 +174,7 @@ impl Transport {
         successful(answer.map(|body| self.download(base, body, Some(driver))), head).await
     }
 
-    /// Says how clouds are to be tried again for this request.
+    /// Adds the rules for retries to clouds to this request.
     fn mark<B>(&self, request: &mut Request<B>) {
         if let Some(retry) = &self.cloud_retry {
             request.headers_mut().insert(RETRY_HEADER, retry.clone());
@@ -202,8 +203,8 @@ pub(crate) fn request(method: Method, base: &str, path: &str) -> request::Builde
         .header(USER_AGENT, concat!("forebay/", env!("CARGO_PKG_VERSION")))
 }
 
-/// Starts a request straight to a target: shows the grant, and the version of the state by which
-/// the target was chosen, so that it catches up before it answers.
+/// Starts a request directly to a target: carries the grant, and the version of the state by which
+/// the target was chosen, so that the target catches up before it answers.
 pub(crate) fn direct(method: Method, url: &str, path: &str, map: &MapReply) -> request::Builder {
     request(method, url, path)
         .header(GRANT_HEADER, &map.grant)
@@ -218,7 +219,7 @@ pub(crate) fn json<B: From<Vec<u8>>>(
     finish(builder.header(CONTENT_TYPE, "application/json"), body.into())
 }
 
-/// Ends the building of a request; it fails when the URL or a header makes no sense.
+/// Finishes a request; fails if the URL or a header is invalid.
 pub(crate) fn finish<B>(builder: request::Builder, body: B) -> Result<Request<B>> {
     builder.body(body).map_err(|e| Error::Api(CoreError::invalid(format!("bad request: {e}"))))
 }
@@ -256,7 +257,7 @@ async fn failure(answer: Response<Download>, head: bool) -> CoreError {
         }
         ErrorBody::read(status, &text)
     };
-    // A gateway that answers before it has its state sends a bare 503.
+    // A gateway that answers before it has its state sends a 503 without a body.
     if error.retry_after_s.is_none() {
         error.retry_after_s = retry_after;
     }
@@ -266,13 +267,13 @@ async fn failure(answer: Response<Download>, head: bool) -> CoreError {
     error
 }
 
-/// The body of an answer; silence for too long, or bytes that only trickle in, are an error.
+/// The body of an answer; silence for too long, or bytes that arrive too slowly, are an error.
 pub(crate) struct Download {
     body: Incoming,
-    /// Moves the body where no other task does.
+    /// Drives the connection if no other task does.
     driver: Option<Driver>,
     timeouts: ReadTimeouts,
-    /// The wait for the next bytes: when it began, and when it ends in vain.
+    /// The current wait for bytes: its start and its timeout.
     wait: Option<(Instant, Pin<Box<Sleep>>)>,
     endpoint: Arc<str>,
 }
@@ -282,23 +283,23 @@ impl Download {
         &self.endpoint
     }
 
-    /// What came is progress for its reader, however few bytes it has.
+    /// Counts the bytes so far as progress for the reader, however few they are.
     pub(crate) fn progressed(&mut self) {
         self.timeouts.progressed();
     }
 
-    /// The error of a body whose end came too early,
+    /// The error for a body that ended too early.
     pub(crate) fn too_short(&self) -> Error {
         Error::broken(&self.endpoint, "fewer bytes than announced")
     }
 
-    /// or not where it was announced.
+    /// The error for a body that is longer than announced.
     pub(crate) fn too_long(&self) -> Error {
         Error::broken(&self.endpoint, "more bytes than announced")
     }
 
-    /// Receives all that is still to come behind what `dest` has, which must have room for it. Nothing can
-    /// be had afterwards.
+    /// Appends the rest of the body to `dest`, which must have space for it. The body is used up
+    /// afterwards.
     pub(crate) async fn read_into(&mut self, dest: &mut (impl BufMut + Send)) -> Result<()> {
         let left =
             self.body.size_hint().exact().filter(|left| *left >= direct::SOCKET_READ_MIN_BYTES);
@@ -307,7 +308,8 @@ impl Download {
         while let Some(piece) = self.next().await {
             let piece = match piece {
                 Ok(piece) => piece,
-                // HTTP is over on a bare connection; what it had read came first.
+                // HTTP has ended on a raw connection; the bytes that it had read were delivered
+                // first.
                 Err(_) if bare.is_some() => break,
                 Err(e) => return Err(e),
             };
@@ -371,7 +373,7 @@ impl Stream for Download {
                     })));
                 }
                 Poll::Pending => {
-                    // Armed when the wait begins, so that a reader may take its time.
+                    // Armed when the wait begins, so that the reader may pause before.
                     let left = this.timeouts.left();
                     let begin = || (Instant::now(), Box::pin(tokio::time::sleep(left)));
                     let (_, timer) = this.wait.get_or_insert_with(begin);

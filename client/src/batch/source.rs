@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::rows::RowStream;
 use crate::transport;
 
-/// A target's last word on one entry.
+/// A target's final answer for one entry.
 pub(super) struct Answer {
     pub(super) index: usize,
     pub(super) result: Result<Bytes, CoreError>,
@@ -34,20 +34,20 @@ enum Stage {
     Rows(Box<RowStream>),
 }
 
-/// Entries asked of one target.
+/// The entries requested from one target.
 pub(super) struct Source {
     pub(super) url: String,
-    /// Bytes that came and were not handed out yet.
+    /// Bytes received and not handed out yet.
     pub(super) ahead: usize,
-    /// How many they may be.
+    /// Maximum of these bytes.
     pub(super) allowance: usize,
     stage: Stage,
     map_version: u64,
     /// Positions in the whole request, by position in this target's part.
     entries: Vec<usize>,
-    /// How many of them are still to come.
+    /// Number of entries still to come.
     missing: usize,
-    /// The last of them, until the end frame proves that the stream was complete.
+    /// The last entry, held back until the end frame proves that the stream was complete.
     last: Option<Answer>,
 }
 
@@ -74,8 +74,8 @@ impl Source {
         &self.entries
     }
 
-    /// The next entry that is whole; `None` at a proper end of the stream. The last entry comes no
-    /// earlier than the proof that the stream is complete.
+    /// Returns the next complete entry; `None` at a proper end of the stream. The last entry is
+    /// returned only after the end frame proves that the stream is complete.
     pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Answer>>> {
         loop {
             let rows = match &mut self.stage {

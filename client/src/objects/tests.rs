@@ -286,7 +286,7 @@ async fn a_copy_is_asked_of_the_owner_of_the_original() {
     assert_eq!(seen[0].method, Method::PUT);
 }
 
-/// What no place of it has in common with the one before.
+/// Bytes without short repetition, so that misplaced data is detected.
 fn long(len: usize) -> Bytes {
     (0..len).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect()
 }

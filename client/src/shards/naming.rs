@@ -1,4 +1,4 @@
-//! Which sample a member of a shard belongs to, and as what.
+//! Maps the name of a shard's member to its sample and its extension.
 
 use std::borrow::Cow;
 
@@ -24,8 +24,9 @@ impl Naming {
         }
     }
 
-    /// Key of the sample and extension in it; `None` for what is part of no sample: a name
-    /// without an extension, leftovers of file systems, and what WebDataset keeps for itself.
+    /// Splits a member's name into the key of the sample and the extension; `None` for a member
+    /// that belongs to no sample: a name without an extension, leftovers of file systems, and names
+    /// that WebDataset reserves.
     pub fn split<'a>(&self, member: &'a str) -> Option<(&'a str, Cow<'a, str>)> {
         let reserved = |name: &str| name.starts_with("__") && name.ends_with("__");
         if sample::is_hidden(member) || reserved(member) {

@@ -1,5 +1,4 @@
-//! Bytes from an asynchronous source to a parser that reads as from a file, with bounded memory
-//! between the two.
+//! A bounded pipe from an asynchronous source to a parser that reads as from a file.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -10,10 +9,10 @@ use forebay_core::archive::into_io;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// So much of the budget is taken even by nothing.
+/// Minimum charge to the budget for one value.
 const MIN_CHARGE_BYTES: usize = 64;
 
-/// Sends values whose sizes together stay within a budget; one that is larger goes alone.
+/// Sends values whose sizes together stay within a budget; a larger value is sent alone.
 pub(crate) struct Sender<T> {
     channel: UnboundedSender<(T, OwnedSemaphorePermit)>,
     budget: Arc<Semaphore>,
@@ -26,12 +25,12 @@ impl<T> Clone for Sender<T> {
     }
 }
 
-/// The other end has gone.
+/// The receiver was dropped.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
 impl<T> Sender<T> {
-    /// Waits until there is room.
+    /// Waits until the budget has space, then sends the value.
     pub(crate) async fn send(&self, value: T, size: usize) -> Result<(), Gone> {
         let size = size.saturating_add(MIN_CHARGE_BYTES).min(self.most as usize) as u32;
         let room = self.budget.clone().acquire_many_owned(size).await.map_err(|_| Gone)?;
@@ -46,7 +45,7 @@ pub(crate) struct Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// What is there already: `Some(None)` is the end, `None` nothing yet.
+    /// Returns a value that has arrived already: `Some(None)` is the end, `None` means nothing yet.
     pub(crate) fn try_next(&mut self) -> Option<Option<T>> {
         use tokio::sync::mpsc::error::TryRecvError;
         match self.channel.try_recv() {
@@ -63,7 +62,7 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // Wakes a sender that waits for room.
+        // Wakes a sender that waits for space.
         self.budget.close();
     }
 }
@@ -83,7 +82,7 @@ pub(crate) fn channel<T>(bytes: usize) -> (Sender<T>, Receiver<T>) {
 pub(crate) struct PipeReader<F> {
     pieces: Receiver<Result<Bytes, Error>>,
     piece: Bytes,
-    /// Called before it waits for bytes.
+    /// Called before it blocks for bytes.
     before_wait: F,
 }
 
@@ -125,7 +124,7 @@ mod tests {
         let waits = |size| tokio::time::timeout(Duration::from_millis(20), sender.send(2, size));
         assert!(waits(900).await.is_err());
         assert_eq!(receiver.next().await, Some(1));
-        // Larger than the budget: goes when nothing else is on its way.
+        // Larger than the budget: sent when nothing else is in flight.
         assert!(waits(1 << 40).await.is_ok());
         assert_eq!(receiver.try_next(), Some(Some(2)));
         assert_eq!(receiver.try_next(), None);

@@ -1,5 +1,5 @@
-//! One shard read from its start to its end: fetched, unpacked, taken apart and grouped into
-//! samples, all of it away from Python.
+//! Reads one shard from its start to its end: fetches, decompresses, parses and groups it into
+//! samples, all without Python.
 
 use std::io::{self, Read};
 use std::mem;
@@ -22,20 +22,20 @@ use crate::error::Error as ClientError;
 
 /// Most bytes of one sample, and of one member.
 const MAX_SAMPLE: u64 = 4 << 30;
-/// Bytes by which the format shows where the name tells nothing.
+/// Bytes at the start that identify the format if the name does not.
 const HEAD: usize = 512;
-/// So much is read behind the last member: checksums of compressed data are there, and a
+/// Bytes that are read after the last member: checksums of compressed data are there, and a
 /// connection that was read to its end can be used again.
 const TAIL: u64 = 1 << 20;
-/// Members of a zip archive that are asked for at once.
+/// Members of a zip archive that one batch requests.
 const BATCH: usize = 2048;
-/// Items go to who reads several at a time: to send one costs more than to find it. They are at most so
-/// many,
+/// Items are sent to the reader in runs, because sending one item costs more than finding it.
+/// Maximum items of a run.
 const RUN: usize = 256;
-/// and have no more than about this many bytes.
+/// Approximate maximum of their bytes.
 const RUN_BYTES: usize = 128 << 10;
 
-/// What is read, and how.
+/// The shard to read, and the options.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) client: Client,
@@ -47,21 +47,22 @@ pub(crate) struct Job {
 /// How a shard is read.
 #[derive(Clone, Debug)]
 pub struct ShardOptions {
-    /// Its format; where this is `None`, the name decides, then the first bytes.
+    /// The format; if `None`, the name decides, then the first bytes.
     pub format: Option<ArchiveFormat>,
-    /// How members make samples; `None` hands them out one by one, as they are.
+    /// How members form samples; `None` returns the members one by one, unchanged.
     pub naming: Option<Naming>,
-    /// Most bytes fetched and unpacked ahead of who reads, beside one sample.
+    /// Maximum bytes fetched and unpacked ahead of the reader, plus one sample.
     pub read_ahead: usize,
 }
 
-/// A sample, or a member alone. A failure may be that of one sample, after which others come.
+/// A sample, or a single member. A failure may affect one sample only; other items may follow it.
 pub type ShardItem = Result<Sample<Vec<u8>>>;
 
-/// Items that come together.
+/// Items that are sent together.
 pub(crate) type Run = Vec<ShardItem>;
 
-/// Reads all of it into `out`. A panic is an error, too: without one the shard would seem complete.
+/// Reads the whole shard into `out`. A panic becomes an error; otherwise the shard would seem
+/// complete.
 pub(crate) async fn run(job: Job, out: Sender<Run>) {
     let done = AssertUnwindSafe(read(&job, &out)).catch_unwind().await;
     let panicked = |_| Err(Error::internal("reading the shard ended by a panic; see stderr"));
@@ -79,7 +80,7 @@ async fn read(job: &Job, out: &Sender<Run>) -> Result<()> {
     }
     let opened = job.client.get(&job.bucket, job.name.as_str(), None).await;
     let mut body = opened.map_err(ClientError::into_core)?.stream;
-    // The first bytes as they came, for the parser; together they show the format.
+    // The first bytes as received, for the parser; joined, they identify the format.
     let (mut first, mut head) = (Vec::new(), BytesMut::new());
     let format = match job.options.format {
         Some(format) => format,
@@ -114,14 +115,14 @@ async fn read(job: &Job, out: &Sender<Run>) -> Result<()> {
         }
     };
     let done = tokio::select! {
-        // A parser that has seen enough does not wait for the rest.
+        // A parser that is done does not wait for the rest.
         done = &mut parsing => done,
         () = feeding => parsing.await,
     };
     done.unwrap_or_else(|e| Err(Error::internal(format!("reading a shard ended early: {e}"))))
 }
 
-/// Takes a TAR apart; on a thread that may block.
+/// Parses a TAR; runs on a thread that may block.
 fn parse(
     job: &Job,
     format: ArchiveFormat,
@@ -131,7 +132,7 @@ fn parse(
     let runtime = Handle::current();
     let outbox = Arc::new(Mutex::new(Outbox::new(job, out)));
     let send = || runtime.block_on(lock(&outbox).send());
-    // What is there does not wait for what is still to come.
+    // Before the parser blocks for more input, it sends the finished items.
     let (waiting, handle) = (outbox.clone(), runtime.clone());
     let input = PipeReader::new(input, move || drop(handle.block_on(lock(&waiting).send())));
     let parsed = unpack(job, format, input, |item| {
@@ -142,7 +143,7 @@ fn parse(
     parsed
 }
 
-/// Gives `take` the items of a TAR, for as long as it wants them.
+/// Passes the items of a TAR to `take`, until `take` wants no more.
 fn unpack(
     job: &Job,
     format: ArchiveFormat,
@@ -177,7 +178,7 @@ fn unpack(
     Ok(())
 }
 
-/// Reads a zip archive, whose table of contents is at its end: through the shard's index.
+/// Reads a zip archive through the shard's index, because its table of contents is at its end.
 async fn zip(job: &Job, out: &Sender<Run>) -> Result<()> {
     let index =
         job.client.shard_index(&job.bucket, &job.name).await.map_err(ClientError::into_core)?;
@@ -210,7 +211,7 @@ async fn zip(job: &Job, out: &Sender<Run>) -> Result<()> {
     Ok(())
 }
 
-/// Makes items of members that came together.
+/// Makes items of members that arrived together.
 fn take_in(
     assembler: &mut Assembler,
     outbox: &mut Outbox,
@@ -235,14 +236,14 @@ fn lock(outbox: &Mutex<Outbox>) -> MutexGuard<'_, Outbox> {
     outbox.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Items on their way out.
+/// Collects items before they are sent.
 struct Outbox {
     /// The shard, for errors.
     uri: String,
     out: Sender<Run>,
     run: Run,
     bytes: usize,
-    /// Bytes that are worth sending.
+    /// Number of bytes at which the items are sent.
     enough: usize,
 }
 
@@ -253,7 +254,7 @@ impl Outbox {
         Self { uri, out, run: Vec::new(), bytes: 0, enough }
     }
 
-    /// Adds an item; whether it is time to send.
+    /// Adds an item; returns whether the items should be sent now.
     fn add(&mut self, mut item: ShardItem) -> bool {
         if let Err(e) = &mut item
             && !e.message.contains(&self.uri)
@@ -267,7 +268,7 @@ impl Outbox {
         self.run.len() >= RUN || self.bytes >= self.enough
     }
 
-    /// Sends what is there; waits until there is room for it.
+    /// Sends the collected items; waits until there is space.
     async fn send(&mut self) -> Result<(), pipe::Gone> {
         if self.run.is_empty() {
             return Ok(());
@@ -276,11 +277,11 @@ impl Outbox {
     }
 }
 
-/// Makes items of members, in whichever of the two ways.
+/// Makes items of members: samples, or single members.
 struct Assembler {
     naming: Option<Naming>,
     grouper: Grouper<Vec<u8>>,
-    /// Bytes of the sample at work.
+    /// Bytes of the current sample.
     size: u64,
 }
 
@@ -289,13 +290,13 @@ impl Assembler {
         Self { naming, grouper: Grouper::new(), size: 0 }
     }
 
-    /// Whether the data of this member matters.
+    /// Whether the data of this member is needed.
     fn wants(&self, member: &str) -> bool {
         self.naming.is_none_or(|naming| naming.split(member).is_some())
     }
 
-    /// What the member completes. Of a member whose data cannot be read there is an error instead,
-    /// which is that of its sample.
+    /// Adds a member; returns the item that it completes. If the data of a member cannot be read,
+    /// the item of its sample is an error.
     fn add(&mut self, member: &str, data: Result<Vec<u8>>) -> Result<Option<ShardItem>> {
         let Some(naming) = self.naming else {
             let sample =

@@ -1,4 +1,4 @@
-//! Members that come one after the other, grouped into samples; and the same over a whole index.
+//! Groups consecutive members into samples; also computes the samples of a whole index.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -11,25 +11,25 @@ use super::naming::Naming;
 /// Parts of a sample by extension; or one member of a shard, as its only part.
 #[derive(Clone, Debug)]
 pub struct Sample<T> {
-    /// What the names of its members share; or the name of the member.
+    /// The common part of its members' names; or the name of the single member.
     pub key: String,
     /// Extension (empty for a member alone) and data.
     pub parts: Vec<(String, T)>,
 }
 
-/// Groups a stream of members, whose samples must each be in one piece.
+/// Groups a stream of members; the members of a sample must be consecutive.
 pub(crate) struct Grouper<T> {
     current: Option<Sample<T>>,
-    /// Why the current sample is not handed out.
+    /// Why the current sample is not returned.
     problem: Option<Error>,
-    /// Keys of all samples so far, hashed: 8 bytes each, however long they are.
+    /// Hashes of all sample keys so far: 8 bytes each, whatever their length.
     seen: HashSet<u64>,
-    /// Extensions of the current sample, hashed, once it has many parts.
+    /// Hashes of the current sample's extensions, once it has many parts.
     extensions: HashSet<u64>,
     hasher: DefaultHashBuilder,
 }
 
-/// Parts of a sample that are looked through one by one.
+/// Number of parts up to which a sample is searched linearly.
 const LINEAR_SEARCH_MAX: usize = 16;
 
 impl<T> Grouper<T> {
@@ -43,7 +43,7 @@ impl<T> Grouper<T> {
         }
     }
 
-    /// Announces the next member; the sample before it comes out when it has become whole.
+    /// Begins the next member; returns the previous sample if this member completes it.
     pub(crate) fn begin(&mut self, member: &str, key: &str) -> Option<Result<Sample<T>>> {
         if self.current.as_ref().is_some_and(|sample| sample.key == key) {
             return None;
@@ -56,7 +56,7 @@ impl<T> Grouper<T> {
         done
     }
 
-    /// The data of the member announced last.
+    /// Adds the data of the member that was begun last.
     pub(crate) fn add(&mut self, extension: &str, value: T) {
         let Some(sample) = &mut self.current else { return };
         if self.problem.is_some() {
@@ -80,7 +80,7 @@ impl<T> Grouper<T> {
         }
     }
 
-    /// The member announced last cannot be read, and so its sample cannot.
+    /// Records that the member begun last cannot be read; its sample fails too.
     pub(crate) fn fail(&mut self, error: Error) {
         self.problem.get_or_insert(error);
     }
@@ -96,18 +96,19 @@ impl<T> Grouper<T> {
     }
 }
 
-/// The samples of a shard whose members are all known, by their numbers.
+/// The samples of a shard whose members are all known, by member number.
 #[derive(Clone, Debug, Default)]
 pub struct SampleLayout {
     /// Numbers of members, sample after sample.
     pub order: Vec<u64>,
     /// Where each sample ends in `order`.
     pub ends: Vec<u64>,
-    /// Samples that are not as they should be, and why.
+    /// Samples with errors, and the reasons.
     pub problems: Vec<(u64, String)>,
 }
 
-/// Samples in the order of their first members; here members need not be neighbours.
+/// Samples in the order of their first members; the members of a sample need not be consecutive
+/// here.
 pub fn sample_layout<'a>(names: impl Iterator<Item = &'a str>, naming: Naming) -> SampleLayout {
     let mut number_of: HashMap<&str, usize> = HashMap::new();
     let mut samples: Vec<Vec<u64>> = Vec::new();
@@ -150,7 +151,7 @@ fn twice(key: &str, extension: &str) -> Error {
 mod tests {
     use super::*;
 
-    /// What comes out of a shard with these members: `key: ext ext`, or the error.
+    /// The result of a shard with these members: `key: ext ext`, or the error.
     fn grouped(members: &[&str]) -> Vec<String> {
         let naming = Naming::parse("webdataset", false).unwrap();
         let mut grouper = Grouper::new();
