@@ -1,9 +1,9 @@
-//! Whether anybody but the cluster's own nodes uses this process, and since when nobody does.
+//! Whether anyone but the cluster's own nodes uses this process, and how long it has been unused.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who uses a process; cheap to clone.
+/// The users of a process; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Activity(Arc<Mutex<State>>);
 
@@ -20,18 +20,18 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// Counts as one user until it is dropped.
+    /// Registers a user until the returned guard is dropped.
     pub fn enter(&self) -> User {
         self.change(|state| state.users += 1);
         User(self.clone())
     }
 
-    /// Somebody used it just now.
+    /// Records a use at this moment.
     pub fn touch(&self) {
         self.change(|_| {});
     }
 
-    /// For how long nobody has used it; zero while somebody does.
+    /// Returns how long the process has been unused; zero while it is in use.
     pub fn quiet_for(&self) -> Duration {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match state.users {
@@ -47,7 +47,7 @@ impl Activity {
     }
 }
 
-/// One that uses the process, for as long as this lives.
+/// A guard: the process counts as used while it exists.
 #[derive(Debug)]
 pub struct User(Activity);
 

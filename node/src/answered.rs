@@ -1,4 +1,4 @@
-//! What a connection has to know of the answers that `hyper` sends over it.
+//! State of the answers that `hyper` sends over a connection.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use crate::head::Refusal;
 
-/// What a connection and the service behind `hyper` tell each other.
+/// State shared by a connection and the service behind `hyper`.
 #[derive(Default)]
 pub(crate) struct Answered {
     is_over: AtomicBool,
@@ -18,7 +18,7 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// The body of an answer is at its end, or was let go.
+    /// Records that the body of an answer has ended or was dropped.
     pub(crate) fn tell(&self) {
         self.is_over.store(true, Ordering::Release);
     }
@@ -27,18 +27,18 @@ impl Answered {
         self.is_over.swap(false, Ordering::Acquire)
     }
 
-    /// The connection's last request is refused. It ends with that, so there is no other.
+    /// Records why the connection's last request is refused. The connection ends with that answer.
     pub(crate) fn refuse(&self, why: Refusal) {
         let _ = self.refusal.set(why);
     }
 
-    /// Why the connection's last request is refused, which in its place is an empty one.
+    /// Why the connection's last request is refused; `hyper` gets an empty request in its place.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         self.refusal.get().copied()
     }
 }
 
-/// The body of an answer that tells when nothing more of it comes.
+/// The body of an answer; notifies the connection when it has ended or is dropped.
 pub(crate) struct NotifyOnDrop {
     body: axum::body::Body,
     answered: Arc<Answered>,

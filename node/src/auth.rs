@@ -1,4 +1,4 @@
-//! Redirects from node to node, which a client follows.
+//! Redirects from a gateway to a target, which a client follows.
 
 use axum::http::{Method, Uri};
 pub use forebay_core::request::Caller;
@@ -14,8 +14,8 @@ use crate::identity::Identity;
 pub const REDIRECT_VERSION: &str = "fbv";
 
 /// `Location` of a redirect to `target_url`: the same path and query, the version of the state that
-/// chose it, and a proof of both, which holds at that node alone. What an earlier redirect said of
-/// these is left out.
+/// chose the target, and a proof of both, which is valid at that target only. These parameters of
+/// an earlier redirect are removed.
 pub fn redirect_location(
     identity: &Identity,
     version: u64,
@@ -36,8 +36,9 @@ pub fn redirect_location(
     Ok(format!("{target_url}{path}?{query}&{proof}"))
 }
 
-/// Returns an error unless this sender may send such a request to a target: a client that proves
-/// nothing only reads there. The error names the clocks where a proof came that is out of its time only.
+/// Returns an error unless this sender may send such a request to a target: a client without a
+/// proof may only read there. If a proof was rejected only because of its time, the error mentions
+/// the clocks.
 pub fn check_sender(about: &RequestContext, method: &Method, path: &str) -> Result<()> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     if about.caller() != Caller::Anonymous || reads {

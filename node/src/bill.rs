@@ -1,4 +1,4 @@
-//! What clouds bill, counted: one set of counters a bucket, exported with its name.
+//! Counters of what clouds bill: one set per bucket, exported with the bucket's name.
 
 use forebay_core::bill::{CloudBill, RequestClass};
 use forebay_core::bucket::BackendKind;
@@ -14,7 +14,7 @@ pub struct Bills {
 }
 
 impl Default for Bills {
-    /// Counters that nobody sees.
+    /// Counters that are not exported.
     fn default() -> Self {
         Self::new(&Registry::new())
     }
@@ -52,7 +52,7 @@ impl Bills {
         }
     }
 
-    /// The counters of one bucket; asked for again, they go on.
+    /// Returns the counters of one bucket; a second call returns the same counters.
     pub fn of(&self, bucket: &str, kind: BackendKind) -> Bill {
         let request = |class: RequestClass| {
             (class, self.requests.with_label_values(&[bucket, class.as_str()]))
@@ -80,12 +80,12 @@ pub struct Bill {
 }
 
 impl Bill {
-    /// A bill that nobody sees.
+    /// Counters that are not exported.
     pub fn unseen(kind: BackendKind) -> Self {
         Bills::default().of("", kind)
     }
 
-    /// A request is sent.
+    /// Counts one request that is sent.
     pub fn request(&self, class: RequestClass) {
         if let Some((_, counter)) = self.requests.iter().find(|(of, _)| *of == class) {
             counter.inc();
@@ -110,7 +110,7 @@ impl Bill {
         self.listing_bytes.inc_by(bytes as u64);
     }
 
-    /// What was counted so far.
+    /// Returns the totals so far.
     pub fn total(&self) -> CloudBill {
         CloudBill {
             requests: self.requests.iter().map(|(class, n)| (*class, n.get())).collect(),
@@ -133,7 +133,7 @@ mod tests {
         let bills = Bills::new(&registry);
         let bill = bills.of("s3://b", BackendKind::S3);
         bill.request(RequestClass::A);
-        // S3 has no such class.
+        // S3 has no class for this.
         bill.request(RequestClass::Write);
         bill.saved(7);
         bill.listing_page(900);

@@ -1,4 +1,4 @@
-//! Bodies of JSON that are read whole: each has a limit, and all together share a budget.
+//! JSON bodies that are read whole: each has a limit, and all together share a budget.
 
 use axum::body::{Body, HttpBody};
 use bytes::{Bytes, BytesMut};
@@ -6,16 +6,17 @@ use forebay_core::{Error, ErrorCode, Result};
 use http_body_util::BodyExt;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Bytes of large bodies that a node holds at once.
+/// Bytes of large bodies that a node holds in memory in total.
 const BUDGET_BYTES: usize = 256 << 20;
-/// What the budget is counted in. A body of at most one unit takes nothing of it.
+/// Unit of the budget. A body of at most one unit is not charged.
 const UNIT_BYTES: usize = 64 << 10;
-/// After so long a client that was refused may come again, seconds.
+/// A refused client may retry after this, seconds.
 const RETRY_AFTER_S: u32 = 1;
 
 static BUDGET: Semaphore = Semaphore::const_new(BUDGET_BYTES / UNIT_BYTES);
 
-/// A body and its share of the budget, which goes back when the last clone of the bytes is dropped.
+/// A body and its share of the budget, which is returned when the last clone of the bytes is
+/// dropped.
 struct Held {
     bytes: Bytes,
     _share: SemaphorePermit<'static>,
@@ -27,8 +28,8 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Reads a whole body of at most `limit` bytes. A body for which the budget has nothing left is
-/// refused with 429.
+/// Reads a whole body of at most `limit` bytes. If the budget is used up, the body is refused with
+/// 429.
 pub async fn read_admitted(body: Body, limit: usize) -> Result<Bytes> {
     read_within(&BUDGET, body, limit).await
 }

@@ -1,30 +1,30 @@
-//! Where a chunked body ends (RFC 9112, 7.1), found as its bytes go by. What `hyper` would refuse is
-//! refused here too, and nothing else: both have to agree on the byte behind the body.
+//! Finds the end of a chunked body (RFC 9112, 7.1) while its bytes pass. It rejects exactly what
+//! `hyper` rejects: both have to agree on the byte after the body.
 
-/// A place in a chunked body.
+/// A position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunks {
     /// Before the first digit of a chunk's size.
     Start,
-    /// Behind a digit; the size so far.
+    /// After a digit; the size so far.
     Size(u64),
-    /// In white space behind a size.
+    /// In white space after a size.
     Space(u64),
     Extension(u64),
-    /// Behind the carriage return of a line with a size.
+    /// After the carriage return of a line with a size.
     SizeEnd(u64),
-    /// So many bytes before the end of a chunk's content.
+    /// This many bytes before the end of a chunk's content.
     Data(u64),
     DataCr,
     DataLf,
-    /// Behind the last chunk, or behind a trailer's line.
+    /// After the last chunk, or after a trailer's line.
     Line,
     Trailer,
     TrailerLf,
     LastLf,
-    /// Behind the body.
+    /// After the body.
     End,
-    /// It is no chunked body.
+    /// Not a valid chunked body.
     Broken,
 }
 
@@ -33,7 +33,7 @@ impl Chunks {
         Self::Start
     }
 
-    /// Bytes of content that come next, whatever they are.
+    /// Number of content bytes that come next, whatever they are.
     pub(crate) fn data(self) -> u64 {
         match self {
             Self::Data(left) => left,
@@ -41,7 +41,7 @@ impl Chunks {
         }
     }
 
-    /// Takes bytes of the body; how many of them were its own. The rest is behind its end.
+    /// Consumes bytes of the body; returns how many belong to it. The rest is after its end.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && !matches!(self, Self::End | Self::Broken) {

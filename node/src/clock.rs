@@ -1,4 +1,4 @@
-//! The two clocks: wall time for what people read, monotonic time for what decides.
+//! The two clocks: wall time for display, monotonic time for decisions.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! How far this node's clock is from the leading gateway's, measured with each of its reports.
+//! The offset between this node's clock and the leading gateway's, measured with each report.
 
 use std::time::Instant;
 
@@ -18,14 +18,14 @@ impl SentAt {
         Self { wall_ns: unix_ns(), at: Instant::now() }
     }
 
-    /// The offset of this clock from the one that a reply of this moment says `peer_ns` of.
+    /// The offset of this clock from a peer whose reply, received now, carries the time `peer_ns`.
     pub(crate) fn offset(&self, peer_ns: u64) -> Option<ClockOffset> {
         let round_trip = u64::try_from(self.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
         ClockOffset::measured(self.wall_ns, round_trip, peer_ns)
     }
 }
 
-/// The last measurement, and what was logged of it.
+/// The last measurement, and the verdict that was logged.
 #[derive(Debug)]
 pub(crate) struct ClockWatch {
     last: Option<ClockOffset>,
@@ -43,7 +43,7 @@ impl ClockWatch {
         self.last
     }
 
-    /// Takes in a measurement. A clock that is wrong is logged once, and again only when it got worse, or
+    /// Records a measurement. A wrong clock is logged once, and again only if it became worse or
     /// was right in between. Returns what was logged.
     pub(crate) fn note(&mut self, offset: Option<ClockOffset>) -> Option<ClockVerdict> {
         let offset = offset?;

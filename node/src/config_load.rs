@@ -1,4 +1,4 @@
-//! Configuration from its three places: file < environment `FOREBAY_SECTION__KEY` < flags.
+//! Loads the configuration from three sources: file < environment `FOREBAY_SECTION__KEY` < flags.
 
 use std::path::Path;
 
@@ -35,18 +35,18 @@ pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<NodeC
     Ok(config)
 }
 
-/// Where values came from, for errors about them.
+/// The sources of values, for errors about them.
 #[derive(Default)]
 struct Places {
     /// Name and text of the file.
     file: Option<String>,
     text: String,
-    /// Keys that were set by variables and flags, with what set them.
+    /// Keys that were set by variables and flags, each with its variable or flag.
     overrides: Vec<(String, String)>,
 }
 
 impl Places {
-    /// What set the value of a key: a variable, a flag, or a line of the file.
+    /// The source of a key's value: a variable, a flag, or a line of the file.
     fn of(&self, key: &str) -> String {
         let sets = |path: &str| key.strip_prefix(path).is_some_and(|rest| !rest.starts_with(word));
         if let Some((_, origin)) = self.overrides.iter().rev().find(|(path, _)| sets(path)) {
@@ -59,7 +59,7 @@ impl Places {
         }
     }
 
-    /// The line of the file on which a key stands, counted from 1.
+    /// The line of the file that sets a key, counted from 1.
     fn line(&self, key: &str) -> Option<usize> {
         let root = DeTable::parse(&self.text).ok()?;
         let mut at: Option<usize> = None;
@@ -85,7 +85,7 @@ impl Places {
     }
 }
 
-/// Whether a character goes on with the name of a key.
+/// Whether a character can continue the name of a key.
 fn word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
@@ -96,7 +96,7 @@ fn env_path(key: &str) -> Option<String> {
     rest.contains("__").then(|| rest.to_ascii_lowercase().replace("__", "."))
 }
 
-/// TOML where it parses as a value that is not a bare date, else a string.
+/// TOML if it parses as a value that is not a bare date, otherwise a string.
 fn parse_value(text: &str) -> Value {
     match format!("v = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("v")) {
         Some(Value::Datetime(_)) | None => Value::String(text.to_owned()),

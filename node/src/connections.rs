@@ -1,4 +1,4 @@
-//! How many connections a process has open at once: never so many that files cannot be opened.
+//! Limits the open connections of a process, so that file descriptors stay available for files.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -11,21 +11,21 @@ use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Taken where the limit of open files is not known.
+/// The cap if the limit of open files is unknown.
 const DEFAULT_CAP: usize = 4096;
-/// Descriptors that are kept for files and for connections to other nodes, at least, if that is not
-/// more than half of all.
+/// Minimum number of descriptors reserved for files and for connections to other nodes, but at most
+/// half of all.
 const LEAST_RESERVE: usize = 256;
-/// Of all descriptors the part that is kept for them.
+/// The reserve as a fraction of all descriptors: one in this many.
 const RESERVE_SHARE: usize = 4;
-/// Connections above the cap that are open for as long as it takes to end older ones, as a part of it.
+/// Connections above the cap that may be open while older ones end, as a fraction of the cap.
 const OVERFLOW_SHARE: usize = 16;
-/// Refusals that are sent at the same time; more connections are closed without one.
+/// Maximum number of refusals sent at the same time; further connections are closed without one.
 const MAX_REFUSALS: usize = 32;
-/// How long a refused client may take to read why.
+/// How long a refused client may take to read the refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Connections that a process with so many descriptors may have.
+/// The connection cap of a process with this many descriptors.
 fn cap_of(descriptors: Option<usize>) -> usize {
     let Some(all) = descriptors else { return DEFAULT_CAP };
     let reserve = (all / RESERVE_SHARE).max(LEAST_RESERVE.min(all / 2));
@@ -41,8 +41,8 @@ fn descriptors() -> Option<usize> {
     (done == 0).then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
 }
 
-/// All connections of the process, where the descriptors are the limit: roles that share a process
-/// share them.
+/// All connections of the process when descriptors are the limit: roles that share a process share
+/// them.
 static OF_PROCESS: LazyLock<Connections> =
     LazyLock::new(|| Connections::with_cap(cap_of(descriptors())));
 
@@ -60,23 +60,23 @@ struct Open {
     count: usize,
     refusals: usize,
     next: u64,
-    /// Those that were not asked to end, the oldest first.
+    /// Connections that were not asked to end, the oldest first.
     by_age: BTreeMap<u64, CancellationToken>,
 }
 
-/// A connection, for as long as this lives.
+/// An open connection; closed for accounting when dropped.
 pub(crate) struct Connection {
     connections: Connections,
     number: u64,
-    /// Cancelled when the connection is to end after the request that it is at.
+    /// Cancelled when the connection has to end after its current request.
     pub(crate) end: CancellationToken,
 }
 
-/// The right to answer a connection that is refused, if there is one.
+/// A permit to answer a refused connection, if one is available.
 pub(crate) struct Refusal(Option<Connections>);
 
 impl Connections {
-    /// At most `cap`; 0 is as many as the process's descriptors allow.
+    /// At most `cap`; 0 means as many as the process's descriptors allow.
     pub(crate) fn new(cap: usize) -> Self {
         if cap == 0 { OF_PROCESS.clone() } else { Self::with_cap(cap) }
     }
@@ -93,8 +93,8 @@ impl Connections {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a connection, which also ends when `stop` is cancelled. Above the cap the oldest one
-    /// is ended: at once if it is at rest, else behind its request.
+    /// Registers a connection, which also ends when `stop` is cancelled. Above the cap the oldest
+    /// connection is ended: immediately if it is idle, otherwise after its request.
     pub(crate) fn enter(&self, stop: &CancellationToken) -> Result<Connection, Refusal> {
         let mut open = self.open();
         if open.count >= self.0.cap {
@@ -133,7 +133,7 @@ impl Drop for Refusal {
 }
 
 impl Refusal {
-    /// Sends why, if that may be.
+    /// Sends the refusal if a permit is available.
     pub(crate) async fn send(self, stream: TcpStream, node: &str) {
         if self.0.is_some() {
             let _ = timeout(REFUSAL_TIMEOUT, refuse(stream, node)).await;
@@ -154,7 +154,7 @@ async fn refuse(mut stream: TcpStream, node: &str) -> std::io::Result<()> {
     );
     stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await?;
     stream.shutdown().await?;
-    // A connection that is closed with bytes unread is reset, which takes the answer along.
+    // If a connection is closed with unread bytes, it is reset and the answer is lost.
     let mut rest = [0; 4096];
     while stream.read(&mut rest).await? > 0 {}
     Ok(())

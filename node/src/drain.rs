@@ -1,10 +1,10 @@
 //! Bodies of requests that were answered before they were read.
 //!
-//! A connection that is closed while its client still sends is reset, and a reset takes the answer
-//! with it: the client would see a broken connection instead of why it was refused. So the rest of a
-//! body that a handler drops is read and thrown away, as far as it is short.
+//! If a connection is closed while its client still sends, it is reset and the answer is lost: the
+//! client would see a broken connection instead of the refusal. Therefore the rest of a body that a
+//! handler drops is read and discarded, up to a limit.
 //!
-//! While a handler reads a body, the client has to send it at the least rate.
+//! While a handler reads a body, the client has to send it at the minimum rate.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use tokio::runtime::Handle;
 
 use crate::stall::{ClientPace, StallTimer};
 
-/// Most bytes that are thrown away; a longer rest costs more than a clear answer is worth.
+/// Maximum bytes that are discarded; for more, the cost exceeds the value of a clear answer.
 const MAX_DRAINED_BYTES: usize = 8 << 20;
-/// Longest time that a client may take to send them.
+/// Maximum time that a client may take to send them.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Whether the client of a request sends nothing before it is told to, which reading does.
+/// Whether the client still waits for `100 Continue`, which the first read of the body sends.
 #[derive(Clone)]
 pub(crate) struct Waits(Option<Arc<AtomicBool>>);
 
@@ -35,7 +35,7 @@ impl Waits {
         Self(expects.then(|| Arc::new(AtomicBool::new(true))))
     }
 
-    /// The client was not told to send, yet.
+    /// Whether the client has not received `100 Continue` yet.
     pub(crate) fn still(&self) -> bool {
         self.0.as_ref().is_some_and(|waits| waits.load(Ordering::Relaxed))
     }
@@ -83,7 +83,7 @@ impl Body for DrainedBody {
                 Some(Err(me.timer.error().into()))
             }
         };
-        // Nothing more is read of it, by whomever.
+        // The body is not read any further.
         me.body = None;
         Poll::Ready(polled)
     }

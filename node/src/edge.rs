@@ -1,5 +1,5 @@
-//! The edge of a node: what every request goes through before a handler sees it. It decides the
-//! protocol, checks the proofs, and drops what only nodes may say.
+//! The edge of a node: every request passes it before a handler. It determines the protocol, checks
+//! the proofs, and removes headers that only nodes may send.
 
 mod body;
 mod replay;
@@ -35,13 +35,13 @@ use crate::identity::Identity;
 use crate::maps::Maps;
 use crate::s3::{FRONT, PEER, USER};
 
-/// What the names of headers begin with that are Forebay's own.
+/// Prefix of Forebay's own headers.
 const OWN_HEADERS: &str = "forebay-";
-/// Those of them that clients send; nodes alone send the others.
+/// Own headers that clients may send; only nodes send the others.
 const CLIENT_HEADERS: [&str; 4] = [GRANT_HEADER, MAP_HEADER, HEDGED_HEADER, RETRY_HEADER];
-/// Those of them that belong to a forwarded S3 request.
+/// Prefix of the own headers of a forwarded S3 request.
 const RELAY_HEADERS: &str = "forebay-s3-";
-/// A request for a batch changes nothing, and clients may send it again on another connection.
+/// A batch request changes nothing, and clients may send it again on another connection.
 const BATCH_PATH: &str = "/api/v1/batch";
 
 static NODE_AUTH: HeaderName = HeaderName::from_static(NODE_AUTH_HEADER);
@@ -59,10 +59,10 @@ pub struct Edge {
     requests: AtomicU64,
 }
 
-/// A proof of a node that holds.
+/// A valid proof of a node.
 struct Proven {
     principal: Principal,
-    /// What the body has to be.
+    /// The expected hash of the body.
     body: String,
 }
 
@@ -88,8 +88,8 @@ impl Edge {
         &self.maps
     }
 
-    /// The context of a request that came through `hyper`. Proofs of nodes and headers that only
-    /// nodes may send are taken off the request, except those that a valid proof covers.
+    /// Builds the context of a request that came through `hyper`. Removes proofs of nodes and
+    /// headers that only nodes may send, except those that a valid proof covers.
     pub(crate) fn admit(&self, request: &mut Request) -> Result<RequestContext> {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let headers = request.headers_mut();
@@ -122,8 +122,8 @@ impl Edge {
         Ok(self.context(protocol, uri.path(), principal))
     }
 
-    /// The context of a request for an object of v1 that may be answered before `hyper` sees it.
-    /// `None`: only [`Self::admit`] can say.
+    /// Builds the context of a v1 object request that may be answered before `hyper` sees it.
+    /// `None`: only [`Self::admit`] can decide.
     pub(crate) fn quick(&self, method: &Method, asked: &Asked<'_, '_>) -> Option<RequestContext> {
         let (path, query) = match asked.target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
@@ -164,7 +164,8 @@ impl Edge {
             .protocol(|| self.s3_at_root || self.maps.load().settings.has(S3_API_VIA_ROOT))
     }
 
-    /// What a sender that is no node proves. A proof that has expired is the reason why it proves nothing.
+    /// The principal of a sender that is not a node. An expired proof is recorded as the reason for
+    /// its refusal.
     fn client(
         &self,
         method: &Method,
@@ -192,7 +193,7 @@ impl Edge {
         Principal { refusal, ..Principal::new(Caller::Anonymous) }
     }
 
-    /// Whether the redirect of a gateway led here; an error where it did and its time is over.
+    /// Whether a valid redirect of a gateway led here; an error if the redirect has expired.
     fn is_redirected(&self, method: &Method, path: &str, query: &str) -> Result<bool> {
         if !query.contains(REDIRECT_PROOF) {
             return Ok(false);
@@ -233,7 +234,7 @@ impl Edge {
         let target = uri.path_and_query().map_or(uri.path(), |p| p.as_str());
         let (secret, now) = (self.identity.signer.secret(), unix_s());
         let Some(proof) = Proof::parse(text) else {
-            // A node of an earlier version, which does not say for what it signs.
+            // A node of an earlier version, whose proof does not name its receiver.
             if !secret.verify_first_node(method.as_str(), target, text, now) {
                 return Err(not_a_node().into());
             }
@@ -287,8 +288,8 @@ impl Edge {
         Err(Refusal::OutOfTime(late))
     }
 
-    /// A proof for another node of the cluster does not hold here. A URL that is no node's may be
-    /// another name of this one, as that of a service in front of the gateways.
+    /// Rejects a proof for another node of the cluster. A URL that belongs to no node may be
+    /// another name of this one, such as a service in front of the gateways.
     fn check_receiver(&self, proof: &Proof<'_>) -> Result<()> {
         let is_other = || self.maps.load().nodes.values().any(|node| node.url == proof.receiver);
         if proof.receiver != self.identity.url && is_other() {
@@ -298,7 +299,7 @@ impl Edge {
         Ok(())
     }
 
-    /// Has the body fail at its end unless it is the one that was signed.
+    /// Makes the body fail at its end unless it is the one that was signed.
     fn cover_body(&self, request: &mut Request, signed: String) -> Result<()> {
         let body = request.body_mut();
         match signed.as_str() {

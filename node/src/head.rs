@@ -1,27 +1,27 @@
-//! Heads of HTTP/1 requests, as far as it takes to know where a request ends, whether it is refused
-//! and whether it may be answered at once (RFC 9112).
+//! Parses heads of HTTP/1 requests as far as needed to find the end of a request, to refuse it, and
+//! to decide whether the fast path may answer it (RFC 9112).
 
 use httparse::{Error, Header, Request, Status};
 
-/// Headers of a usual request.
+/// Headers of a typical request.
 pub(crate) const HEADERS: usize = 32;
-/// Headers of a request or of an answer that is passed on. An object may have 2 KB of metadata in as
-/// many headers.
+/// Headers of a request or of an answer that is forwarded. An object may have 2 KB of metadata in
+/// that many headers.
 pub(crate) const MAX_HEADERS: usize = 512;
 /// Largest head of a request, bytes.
 pub(crate) const MAX_HEAD: usize = 64 << 10;
 
-/// What lies at the beginning of some bytes.
+/// The first item in a buffer.
 pub(crate) enum Next<'a, 'h> {
     /// A request whose end is known.
     Message(Message<'a, 'h>),
-    /// A request that nobody may see, because readers would disagree about it.
+    /// A request that must not reach a handler, because parsers would disagree about it.
     Refused(Refused<'a>),
-    /// A part of a head.
+    /// An incomplete head.
     More,
-    /// More headers than there is room for.
+    /// More headers than there is space for.
     Crowded,
-    /// What ends nobody knows where, or is none.
+    /// Not a request, or a request whose end cannot be determined.
     Unclear,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Message<'a, 'h> {
     pub(crate) kind: Kind<'a, 'h>,
 }
 
-/// A request that is refused by its head.
+/// A request that is refused because of its head.
 pub(crate) struct Refused<'a> {
     pub(crate) method: &'a str,
     pub(crate) target: &'a str,
@@ -42,7 +42,7 @@ pub(crate) struct Refused<'a> {
 }
 
 impl Refused<'_> {
-    /// An empty request in its place, behind which the connection ends.
+    /// An empty request in its place, after which the connection ends.
     pub(crate) fn stand_in(&self) -> String {
         let Self { method, target, .. } = self;
         format!("{method} {target} HTTP/1.1\r\nhost:\r\nconnection: close\r\n\r\n")
@@ -60,16 +60,16 @@ pub(crate) enum Refusal {
     Host,
 }
 
-/// What may be answered without `hyper`.
+/// How a request may be answered without `hyper`.
 pub(crate) enum Kind<'a, 'h> {
     /// A GET without body that leaves the connection open.
     Get(Asked<'a, 'h>),
-    /// A PUT with a body that leaves the connection open, and waits for nothing before it sends.
+    /// A PUT with a body that leaves the connection open, without `Expect: 100-continue`.
     Put(Asked<'a, 'h>),
     Other,
 }
 
-/// What a request asks for, as it was sent.
+/// The target and headers of a request, as sent.
 pub struct Asked<'a, 'h> {
     /// Path and query.
     pub target: &'a str,
@@ -77,13 +77,13 @@ pub struct Asked<'a, 'h> {
 }
 
 impl<'a> Asked<'a, '_> {
-    /// Names, in any case, and values.
+    /// Header names, in any case, and values.
     pub fn headers(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + '_ {
         self.headers.iter().map(|header| (header.name, header.value))
     }
 }
 
-/// What `bytes` begin with; `headers` is room for those of a request.
+/// Parses the first item of `bytes`; `headers` is space for the headers of a request.
 pub(crate) fn next<'a, 'h>(bytes: &'a [u8], headers: &'h mut [Header<'a>]) -> Next<'a, 'h> {
     if bytes.is_empty() {
         return Next::More;
@@ -93,7 +93,7 @@ pub(crate) fn next<'a, 'h>(bytes: &'a [u8], headers: &'h mut [Header<'a>]) -> Ne
         Ok(Status::Complete(head)) => head,
         Ok(Status::Partial) => return Next::More,
         Err(Error::TooManyHeaders) => return Next::Crowded,
-        // `hyper` says what is wrong.
+        // `hyper` reports what is wrong.
         Err(_) => return Next::Unclear,
     };
     let (Some(method), Some(target), Some(version)) =
@@ -130,7 +130,7 @@ pub(crate) fn next<'a, 'h>(bytes: &'a [u8], headers: &'h mut [Header<'a>]) -> Ne
         (0, 0) => {
             return message(head, method, Some(0), stays.then_some(Asked { target, headers }));
         }
-        // A length that is none is left to `hyper`.
+        // An invalid length is left to `hyper`.
         (1, 0) if length.is_none() => return Next::Unclear,
         (1, 0) => return message(head, method, length, stays.then_some(Asked { target, headers })),
         (0, _) if version != 1 => return Next::Unclear,
@@ -142,7 +142,7 @@ pub(crate) fn next<'a, 'h>(bytes: &'a [u8], headers: &'h mut [Header<'a>]) -> Ne
     Next::Refused(Refused { method, target, why })
 }
 
-/// A request; `asked` where it leaves the connection open and waits for nothing.
+/// Builds a request; `asked` is set if it leaves the connection open and waits for nothing.
 fn message<'a, 'h>(
     head: usize,
     method: &str,
@@ -326,7 +326,7 @@ mod tests {
                 Next::More => None,
             };
             let whole = found(&bytes);
-            // What a part of it says stays so when more comes.
+            // The verdict on a prefix stays the same when more bytes arrive.
             for end in 0..bytes.len() {
                 if let Some(part) = found(&bytes[..end]) {
                     assert_eq!(Some(part), whole, "seed {seed}, input {n}: {bytes:?}");

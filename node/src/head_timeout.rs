@@ -1,4 +1,4 @@
-//! For how long a connection waits for requests.
+//! Idle and header timeouts of a connection.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use hyper::rt::{Sleep, Timer};
 
-/// For how long a connection may be without a whole head of a request. One alarm serves all of its
-/// requests: it is set anew only when it rings.
+/// Limits how long a connection may be without a complete head of a request. One timer serves all
+/// of its requests: it is reset only when it fires.
 pub(crate) struct HeadTimeout {
     limit: Duration,
     clock: Mutex<Clock>,
@@ -17,7 +17,7 @@ pub(crate) struct HeadTimeout {
 
 struct Clock {
     until: Instant,
-    /// It is this node that the client waits for, or it is still reading.
+    /// Time does not count: the client waits for this node, or is still reading.
     held: bool,
     alarm: Pin<Box<tokio::time::Sleep>>,
 }
@@ -29,12 +29,13 @@ impl HeadTimeout {
         Self { limit, clock: Mutex::new(Clock { until, held: false, alarm }) }
     }
 
-    /// Begins anew.
+    /// Restarts the timeout.
     pub(crate) fn renew(&self) {
         self.set(Instant::now() + self.limit);
     }
 
-    /// Time does not count while an answer is on its way, and begins anew behind it.
+    /// While `held`, an answer is in progress and time does not count; afterwards the timeout
+    /// restarts.
     pub(crate) fn hold(&self, held: bool) {
         let mut clock = self.clock();
         (clock.held, clock.until) = (held, Instant::now() + self.limit);
@@ -65,7 +66,7 @@ impl HeadTimeout {
     }
 }
 
-/// [`HeadTimeout`] as `hyper` takes its time: for heads of requests alone.
+/// [`HeadTimeout`] as a timer for `hyper`, which uses it only for heads of requests.
 pub(crate) struct HeadTimer(pub(crate) Arc<HeadTimeout>);
 
 struct HeadSleep(Arc<HeadTimeout>);

@@ -1,4 +1,4 @@
-//! Who this node is.
+//! The identity of this node.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::state::Role;
 use forebay_core::{Error, NodeId, Result};
 
-/// What a node knows of itself and proves to others; cheap to clone.
+/// A node's id, addresses and keys; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub id: NodeId,
@@ -21,7 +21,7 @@ pub struct Identity {
     pub instance: u64,
     /// Id of the cluster whose data the disks of this node hold; empty where they hold none.
     pub cluster: String,
-    /// All disks of this node are in use and held nothing when it started.
+    /// Whether all disks of this node are in use and were empty when it started.
     pub empty: bool,
 }
 
@@ -48,7 +48,7 @@ impl Identity {
             signer,
             zone: config.node.zone.clone(),
             started: Instant::now(),
-            // Numbers of JSON readers that use floats stay exact.
+            // So that JSON readers that use floats read the number exactly.
             instance: rand::random_range(1..1 << 53),
             cluster: String::new(),
             empty: false,

@@ -1,8 +1,9 @@
-//! What every Forebay node does, gateway or target: read its configuration, listen, answer errors
-//! in one form, follow the cluster's state, count, log, and stop in order.
+//! The parts that every Forebay node shares, gateway or target: configuration, listener, errors in
+//! one format, the cluster's state, metrics, logs, and an orderly stop.
 //!
 //! A server is built from these parts in its `wiring.rs`: [`config_load`] → [`identity`] →
-//! [`listener`] with a router behind the [`edge`], [`membership`] for the state in [`maps`], [`lifecycle`] around all.
+//! [`listener`] with a router behind the [`edge`], [`membership`] for the state in [`maps`],
+//! [`lifecycle`] around all.
 
 pub mod activity;
 mod answered;

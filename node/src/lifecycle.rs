@@ -1,4 +1,4 @@
-//! Cancellation, task tracking and use of one process, decided once and handed down.
+//! Cancellation, task tracking and use of one process.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -34,18 +34,18 @@ impl Lifecycle {
         self.token.clone()
     }
 
-    /// Cancelled a little before [`Self::token`], when the process is asked to stop in good order: who
-    /// has others take over holds a [`Self::farewell`] until they have.
+    /// Cancelled shortly before [`Self::token`], when the process is asked to stop in good order: a
+    /// component that hands over its work holds a [`Self::farewell`] until the handover is done.
     pub fn going(&self) -> CancellationToken {
         self.going.clone()
     }
 
-    /// While this lives, [`Self::stop`] waits.
+    /// A guard: while it exists, [`Self::stop`] waits.
     pub fn farewell(&self) -> TaskTrackerToken {
         self.farewells.token()
     }
 
-    /// Has the node begin to stop, after all farewells, which may take until `within`.
+    /// Starts to stop the node after all farewells are dropped, at the latest after `within`.
     pub async fn stop(&self, within: Duration) {
         self.going.cancel();
         self.farewells.close();
@@ -53,24 +53,24 @@ impl Lifecycle {
         self.token.cancel();
     }
 
-    /// Ends the process because of an error that it cannot mend; the first one counts.
+    /// Ends the process because of an error that it cannot repair; the first error counts.
     pub fn fail(&self, error: Error) {
         let _ = self.failure.set(error);
         self.token.cancel();
     }
 
-    /// The error given to [`Self::fail`], for the end of the process.
+    /// The error given to [`Self::fail`], which becomes the result of the process.
     pub fn outcome(&self) -> Result<()> {
         self.failure.get().cloned().map_or(Ok(()), Err)
     }
 
-    /// Who uses this process.
+    /// The users of this process.
     pub fn activity(&self) -> &Activity {
         &self.activity
     }
 
-    /// For tasks that may end earlier than the node: they end when the child's token is cancelled,
-    /// and with the node at the latest. [`Self::shutdown`] waits for them as well.
+    /// A lifecycle for tasks that may end earlier than the node: they end when the child's token is
+    /// cancelled, and with the node at the latest. [`Self::shutdown`] waits for them as well.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { token: self.token.child_token(), ..self.clone() }

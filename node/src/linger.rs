@@ -1,4 +1,4 @@
-//! The end of a connection whose client may still send.
+//! The end of a connection whose client may still be sending.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Longest time that a client may go on sending.
+/// Maximum time that a client may keep sending.
 const WITHIN: Duration = Duration::from_secs(1);
-/// Most bytes that are thrown away.
+/// Maximum bytes that are discarded.
 const MAX_DRAINED_BYTES: usize = 8 << 20;
 
-/// Reads what a client still sends behind an answer that ends its connection: a connection that is
-/// closed with bytes unread is reset, which takes the answer along.
+/// Reads what a client still sends after the answer that ends its connection. A connection that is
+/// closed with unread bytes is reset, and the answer is lost.
 pub(crate) struct Linger {
     alarm: Pin<Box<tokio::time::Sleep>>,
     read: usize,

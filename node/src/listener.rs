@@ -1,4 +1,4 @@
-//! The HTTP server that both kinds of node run: limits, one error form, panics kept to their
+//! The HTTP server of both kinds of node: limits, errors in one format, panics confined to their
 //! request, and a graceful stop.
 
 use std::convert::Infallible;
@@ -47,16 +47,16 @@ use crate::wire::Wire;
 pub use crate::head::Asked;
 pub use crate::outgoing::{Direct, Streamed};
 
-/// A client has this long to send the head of a request.
+/// Timeout for a client to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of the text of an extractor's refusal.
+/// Maximum bytes of an extractor's error text.
 const MAX_REJECTION: usize = 8 << 10;
 
-/// Bytes of a connection that the kernel takes ahead of the client, before it doubles them for its
-/// own use. What is written stays in the CPU's cache until it is sent: with the kernel's own choice
-/// of megabytes a large GET takes twice the CPU time.
+/// Send buffer of a connection in bytes; the kernel doubles it for its own use. Written data stays
+/// in the CPU's cache until it is sent: with the kernel's own choice of megabytes a large GET takes
+/// twice the CPU time.
 const SEND_BUFFER: u32 = 128 << 10;
-/// Warnings about connections that are not taken in are at least so far apart.
+/// Minimum interval between warnings about connections that are not accepted.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -72,7 +72,7 @@ pub async fn bind(address: &str) -> Result<TcpListener> {
     })
 }
 
-/// Listens on the first address of the name that can be had.
+/// Listens on the first available address of the name.
 async fn listen(address: &str) -> std::io::Result<TcpListener> {
     let mut refusal = std::io::ErrorKind::AddrNotAvailable.into();
     for address in tokio::net::lookup_host(address).await? {
@@ -88,29 +88,29 @@ async fn listen(address: &str) -> std::io::Result<TcpListener> {
     Err(refusal)
 }
 
-/// Ends the connection of a request at once, whatever is under way on it. An extension of each
-/// request that comes through `hyper`.
+/// Ends the connection of a request immediately, even in the middle of an answer. An extension of
+/// each request that comes through `hyper`.
 #[derive(Clone, Debug, Default)]
 pub struct Hangup(CancellationToken);
 
 impl Hangup {
-    /// Ends the connection: the client sees it reset.
+    /// Ends the connection: the client sees a reset.
     pub fn hang_up(&self) {
         self.0.cancel();
     }
 
-    /// Waits until somebody ends the connection.
+    /// Waits until the connection is hung up.
     pub async fn ended(&self) {
         self.0.cancelled().await;
     }
 }
 
-/// From where a request came.
+/// The address that a request came from.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub IpAddr);
 
-/// Turns requests into answers. Errors travel in the answers' extensions, as [`Failure`] puts them.
-/// Nothing is called without the context that the [`Edge`] made of the request.
+/// Turns requests into answers. Errors are extensions of the answers, as [`Failure`] puts them.
+/// Every call gets the context that the [`Edge`] built for the request.
 pub trait Handler: Send + Sync + 'static {
     fn answer(
         &self,
@@ -119,9 +119,9 @@ pub trait Handler: Send + Sync + 'static {
         peer: Peer,
     ) -> impl Future<Output = Response> + Send;
 
-    /// Answers a GET past `hyper`: with a whole body where that takes no wait, and its status line
-    /// and headers in `out`; with a stream where there is much to send. Of either head the empty line
-    /// is left out. `None`, now or later: ask [`Self::answer`]; nothing was done, and nothing counted.
+    /// Answers a GET without `hyper`. If no wait is needed, returns the whole body, with the status
+    /// line and headers in `out`; for a large body, returns a stream. Either head omits the final
+    /// empty line. `None`, now or later: use [`Self::answer`]; nothing was done or counted.
     fn fast_path(
         &self,
         _about: RequestContext,
@@ -131,22 +131,22 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
-    /// Takes a PUT with a small body past `hyper`, before the body is here. `None`: ask
-    /// [`Self::answer`]; nothing was done, and nothing counted.
+    /// Accepts a PUT with a small body without `hyper`, before the body has arrived. `None`: use
+    /// [`Self::answer`]; nothing was done or counted.
     fn take(&self, _about: RequestContext, _put: &Asked<'_, '_>) -> Option<Take> {
         None
     }
 }
 
-/// Answers a request that was taken, when its body is here.
+/// Answers an accepted PUT once its body has arrived.
 pub type Take = Box<dyn FnOnce(Bytes) -> BoxFuture<'static, Response> + Send>;
 
-/// An answer that may be there already. What has to wait lies on the heap: a request's future is
-/// moved on its way into its connection, and a small read must not carry the room for all else.
+/// An answer that may be ready already. The future of an answer that waits is on the heap: a
+/// request's future is moved into its connection, and a small read should not carry its size.
 pub type Answer<'a> = Either<Ready<Response>, BoxFuture<'a, Response>>;
 
-/// The routes of a node; a path that is not among them is refused in the words of v1. Handlers find
-/// the [`RequestContext`] in the extensions of their request.
+/// The routes of a node; an unknown path gets the v1 error. Handlers find the [`RequestContext`] in
+/// the extensions of their request.
 pub struct Routes(Router);
 
 impl Routes {
@@ -173,7 +173,7 @@ fn is_plain_text(value: &HeaderValue) -> bool {
     value.as_bytes().starts_with(b"text/plain")
 }
 
-/// The refusal of an extractor, which is plain text, as an error like all others.
+/// Converts the refusal of an extractor, which is plain text, into an error like all others.
 async fn rejection(response: Response) -> Response {
     let (mut parts, body) = response.into_parts();
     if parts.extensions.get::<Error>().is_some() {
@@ -182,7 +182,7 @@ async fn rejection(response: Response) -> Response {
     let text = axum::body::to_bytes(body, MAX_REJECTION).await.unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let error = match parts.status {
-        // That the text is JSON but says something else is no other error of the client.
+        // JSON of another shape is the same client error as invalid JSON.
         StatusCode::UNPROCESSABLE_ENTITY | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
             Error::invalid(format!("the request's body cannot be read: {text}"))
         }
@@ -193,7 +193,7 @@ async fn rejection(response: Response) -> Response {
     Response::from_parts(parts, Body::empty())
 }
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct Server<H> {
     pub(crate) handler: H,
     pub(crate) edge: Edge,
@@ -228,7 +228,7 @@ pub async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(e) => {
-                    // Out of descriptors, usually: wait for some to be returned.
+                    // Usually out of descriptors: wait until some are released.
                     if is_due() {
                         tracing::warn!(error = %e, "accept failed");
                     }
@@ -309,7 +309,8 @@ async fn connection(
     }
 }
 
-/// The reply to a request whose head no handler may see; `refusal` is of what it stands in for.
+/// The reply to a request whose head no handler may see; `refusal` is set if the request is a
+/// stand-in for a refused one.
 fn unserved(request: &Request, refusal: Option<Refusal>) -> Option<Response> {
     if let Some(refusal) = refusal {
         return Some(Failure(refused(refusal)).into_response());
@@ -323,7 +324,7 @@ fn unserved(request: &Request, refusal: Option<Refusal>) -> Option<Response> {
         *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Some(response);
     }
-    // What is behind another coding would be stored as it came.
+    // A body with another coding would be stored in its encoded form.
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let is_other = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
     is_other.then(|| Failure(refused(Refusal::Coding)).into_response())
@@ -342,13 +343,14 @@ fn refused(why: Refusal) -> Error {
     }
 }
 
-/// Whether a request looks like one of another node, which does not keep an unused process running.
+/// Whether a request looks like one of another node; such requests do not keep an unused process
+/// running.
 fn is_from_node<B>(request: &hyper::Request<B>) -> bool {
     let is_signed = request.headers().contains_key(NODE_AUTH_HEADER);
     is_signed || request.uri().path() == PROOF_FORMAT_PATH
 }
 
-/// Whether another node asks which format of proofs this one reads.
+/// Whether another node asks which format of proofs this node reads.
 fn says_format(about: &RequestContext, request: &Request) -> bool {
     about.protocol == Protocol::Internal && request.uri().path() == PROOF_FORMAT_PATH
 }
@@ -371,12 +373,12 @@ async fn unknown_to_target(request: Request) -> Failure {
 static OWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);
 
 impl<H: Handler> Server<H> {
-    /// Counts one who is no node of the cluster, until its connection ends.
+    /// Registers a client that is not a node of the cluster, until its connection ends.
     pub(crate) fn meet(&self, user: &OnceLock<User>) {
         user.get_or_init(|| self.lifecycle.activity().enter());
     }
 
-    /// Runs the handler, then gives the answer what every answer has.
+    /// Runs the handler, then adds the headers that every answer has.
     async fn answer(
         &self,
         mut request: Request,
@@ -391,7 +393,7 @@ impl<H: Handler> Server<H> {
             }
             match self.edge.admit(&mut request) {
                 Ok(about) if says_format(&about, &request) => reply::text(FORMAT),
-                // Requests for objects change nothing that the log names.
+                // Requests for objects cause no log lines that name their sender.
                 Ok(about) if about.route == Route::Objects => {
                     self.handler.answer(about, request, peer).await
                 }
@@ -406,15 +408,15 @@ impl<H: Handler> Server<H> {
         let version = HeaderValue::from(self.edge.maps().version());
         response.headers_mut().insert(&OWN_MAP, version);
         if waits.still() {
-            // No `100 Continue` was sent, so the client may leave its body out: what it sends next
-            // on this connection could be that body or another request. The AWS command line, too,
-            // takes this status for that of the connection's next answer, and waits without end.
+            // No `100 Continue` was sent, so the client may omit its body: its next bytes on this
+            // connection could be that body or another request. The AWS command line also mistakes
+            // this status for that of the connection's next answer, and waits forever.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
 
-    /// What a handler answers; if that is an error, or a panic, in the form of v1.
+    /// The handler's answer; an error or a panic is converted to the format of v1.
     pub(crate) async fn finished(
         &self,
         answer: impl Future<Output = Response>,
@@ -431,7 +433,7 @@ impl<H: Handler> Server<H> {
         response
     }
 
-    /// Writes the error that an answer carries, in the form of v1, and to the log.
+    /// Writes the error of an answer as a v1 body and to the log.
     fn explain(&self, response: &mut Response, method: &Method, path: &str) {
         let error = response.extensions().get::<Error>().cloned().or_else(|| {
             // The router's own refusal has no body yet.

@@ -1,7 +1,7 @@
-//! The last lines that this process has logged, kept in memory for those who ask over HTTP.
+//! The last log lines of this process, kept in memory and served over HTTP.
 //!
-//! Bounded: old lines make room for new ones. Warnings and errors are kept apart, so that a busy
-//! node's chatter never pushes out what went wrong.
+//! Bounded: old lines are dropped for new ones. Warnings and errors are kept separately, so that
+//! info lines of a busy node never displace them.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -17,14 +17,14 @@ use tracing::Level;
 use crate::clock::unix_s;
 use crate::reply::{text, with_type};
 
-/// Bytes kept of lines of every level.
+/// Maximum bytes of lines of every level.
 const KEEP_ALL: usize = 4 << 20;
-/// Bytes kept of warnings, and of errors.
+/// Maximum bytes of warnings, and of errors.
 const KEEP_SERIOUS: usize = 1 << 20;
-/// A longer line is cut.
+/// Maximum bytes of a line; longer lines are cut.
 const MAX_LINE: usize = 16 << 10;
 
-/// From which level on lines are asked for.
+/// Minimum level of requested lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// Everything that is logged.
@@ -34,7 +34,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The names that v1 clients use; none means all lines.
+    /// Parses the names that v1 clients use; an empty name means all lines.
     pub fn parse(text: &str) -> Result<Self> {
         match text.to_ascii_lowercase().as_str() {
             "" | "i" | "info" => Ok(Self::Info),
@@ -54,12 +54,12 @@ impl Severity {
     }
 }
 
-/// Lines in the order in which they came, up to a number of bytes.
+/// Lines in the order of arrival, up to a number of bytes.
 #[derive(Debug)]
 struct Ring {
     lines: VecDeque<String>,
     held: usize,
-    /// Bytes of lines that made room.
+    /// Bytes of lines that were dropped.
     dropped: usize,
     keep: usize,
 }
@@ -80,7 +80,7 @@ impl Ring {
         }
     }
 
-    /// What was logged behind the first `offset` bytes, as far as it is still here.
+    /// The log after its first `offset` bytes, as far as it is still kept.
     fn text(&self, offset: usize) -> String {
         let mut skip = offset.saturating_sub(self.dropped);
         let mut text = String::with_capacity(self.held.saturating_sub(skip));
@@ -101,7 +101,7 @@ struct Rings {
     errors: Ring,
 }
 
-/// What a process has logged; one a process, see [`logs`].
+/// The log of a process; one instance per process, see [`logs`].
 #[derive(Debug)]
 pub struct Logs(Mutex<Rings>);
 
@@ -117,11 +117,11 @@ impl Default for Logs {
 
 impl Logs {
     fn rings(&self) -> MutexGuard<'_, Rings> {
-        // Lines are whole before they are pushed, so a panic leaves nothing half done.
+        // Lines are complete before they are pushed, so a panic leaves nothing half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps one line, which ends in a line feed.
+    /// Stores one line, which ends in a line feed.
     pub fn push(&self, level: Level, line: &str) {
         let mut end = line.len().min(MAX_LINE);
         while !line.is_char_boundary(end) {
@@ -188,10 +188,10 @@ fn packed(name: &str, content: &str, mtime_s: u64) -> Result<Vec<u8>> {
 pub(crate) struct Tee(pub(crate) Level);
 
 impl Write for Tee {
-    /// Called once a line by the formatter, with the whole of it.
+    /// The formatter calls this once per line, with the complete line.
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         logs().push(self.0, &String::from_utf8_lossy(line));
-        // A standard error that is closed must not end a node; the line is kept above.
+        // A closed standard error must not end a node; the line is kept above.
         let _ = std::io::stderr().write_all(line);
         Ok(line.len())
     }

@@ -1,7 +1,6 @@
-//! What the node's machine has and how busy it is, from `/proc`.
+//! The resources of the node's machine and their load, from `/proc`.
 //!
-//! Where that does not exist all numbers are 0: they are for people to look at, nothing is decided
-//! by them.
+//! Without `/proc` all numbers are 0: they are for display only, and nothing depends on them.
 
 use std::fs::read_to_string;
 use std::sync::{Mutex, PoisonError};
@@ -9,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use forebay_core::intra::Machine;
 
-/// Numbers younger than this are told again.
+/// Numbers younger than this are reused.
 const FRESH: Duration = Duration::from_secs(1);
 /// Clock ticks of `/proc` in a second: fixed in Linux's interface.
 const TICKS: f64 = 100.0;
 
 struct Sample {
     at: Instant,
-    /// Ticks that all processors were busy, and all there were.
+    /// Ticks that all processors were busy, and all ticks.
     busy: u64,
     total: u64,
     /// Ticks that this process used.
@@ -24,7 +23,7 @@ struct Sample {
     machine: Machine,
 }
 
-/// The machine now.
+/// Returns the current numbers.
 pub fn machine() -> Machine {
     static LAST: Mutex<Option<Sample>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -21,7 +21,7 @@ struct Inner {
     state: ArcSwap<ClusterState>,
     primary: ArcSwapOption<NodeId>,
     version: watch::Sender<u64>,
-    /// Milliseconds of `clock` until which this node's lease lasts; 0: it never had one.
+    /// Milliseconds of `clock` until which this node's lease lasts; 0: it never had a lease.
     lease: AtomicU64,
     leased: Notify,
     clock: SystemClock,
@@ -45,12 +45,12 @@ impl Maps {
         self.0.state.load_full()
     }
 
-    /// Version of the snapshot; 0 before the first one came.
+    /// Version of the snapshot; 0 before the first one.
     pub fn version(&self) -> u64 {
         *self.0.version.borrow()
     }
 
-    /// Takes a state if it is newer than the one here; whether it was.
+    /// Stores a state if it is newer than the current one; returns whether it was.
     pub fn offer(&self, state: ClusterState) -> bool {
         let version = state.version;
         let mut state = Some(Arc::new(state));
@@ -65,21 +65,21 @@ impl Maps {
         })
     }
 
-    /// Sees every change of version.
+    /// A receiver that sees every change of version.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.version.subscribe()
     }
 
-    /// A leading gateway has heard of this node; since when the lease counts is `ago`. Until it
-    /// ends nobody takes this node for dead.
+    /// Renews the lease after a leading gateway confirmed this node; the lease began `ago` before
+    /// now. Until the lease ends no other node treats this node as dead.
     pub fn renew_lease(&self, ago: Duration) {
         let until = (self.0.clock.now_ms() + LEASE_MS).saturating_sub(ago.as_millis() as u64);
         self.0.lease.fetch_max(until, Ordering::Relaxed);
         self.0.leased.notify_waiters();
     }
 
-    /// Waits a moment for a lease that ran out; 503 where none comes. Costs nothing while there
-    /// is one.
+    /// Waits a moment for a new lease if the lease has expired; 503 if none comes. Costs nothing
+    /// while there is a lease.
     pub async fn leased(&self) -> Result<()> {
         if self.has_lease() {
             return Ok(());
@@ -100,17 +100,17 @@ impl Maps {
         })
     }
 
-    /// Whether this node may answer for what others would answer for in its place.
+    /// Whether this node may answer for objects that another node could take over.
     pub fn has_lease(&self) -> bool {
         self.0.clock.now_ms() < self.0.lease.load(Ordering::Relaxed)
     }
 
-    /// Takes a lease that does not end: of a node that has no cluster to be cut off from, as in tests.
+    /// Takes a lease that never ends: for a node without a cluster, as in tests.
     pub fn lease_for_good(&self) {
         self.0.lease.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// The gateway that leads, or the last one that was heard to.
+    /// The last known leading gateway.
     pub fn primary(&self) -> Option<NodeId> {
         self.0.primary.load().as_deref().cloned()
     }

@@ -1,5 +1,5 @@
-//! A node's side of membership: join through a gateway, then a heartbeat that brings the newest
-//! state back, and a leave at a clean stop.
+//! A node's side of membership: it joins through a gateway, sends heartbeats whose replies carry
+//! the newest state, and leaves at a clean stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,19 +21,20 @@ use crate::identity::Identity;
 use crate::lifecycle::Lifecycle;
 use crate::maps::Maps;
 
-/// A join, a heartbeat or a leave must be answered within this time.
+/// Timeout for a join, a heartbeat or a leave.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// A node that is not in yet asks again after this: its cluster may be a moment old.
+/// Interval between join attempts: the cluster may have just started.
 const JOIN_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// A report that was not taken is made again after this: the lease must outlast an election.
+/// Interval after which a failed report is repeated: the lease must outlast an election.
 const REPORT_AGAIN: Duration = Duration::from_millis(200);
-/// A node that stops does not wait longer than this for all to hear of it.
+/// Timeout of the final leave request at a stop.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
-/// So long a target that left answers those whom gateways had sent to it before they heard.
+/// How long a target that left still answers clients that gateways had redirected to it before.
 const LEAVE_GRACE: Duration = Duration::from_millis(300);
 
-/// A node that is rejected for so long stops: the lease of a process before it has run out by then.
+/// A node that is rejected for this long stops: by then the lease of its previous process has
+/// expired.
 pub const REJECTED_WITHIN: Duration = Duration::from_millis(DEAD_AFTER_MS + 1_000);
 
 /// Path at which a node reports the id of its process as a JSON number.
@@ -42,24 +43,24 @@ pub const JOIN_PATH: &str = "/internal/v1/join";
 pub const HEARTBEAT_PATH: &str = "/internal/v1/heartbeat";
 pub const LEAVE_PATH: &str = "/internal/v1/leave";
 
-/// Where a node reports.
+/// The service that a node reports to.
 #[async_trait]
 pub trait MembershipClient: Send + Sync {
     async fn join(&self, request: &JoinRequest) -> Result<HeartbeatReply>;
     async fn heartbeat(&self, beat: &Heartbeat) -> Result<HeartbeatReply>;
     async fn leave(&self, request: &LeaveRequest) -> Result<LeaveReply>;
 
-    /// Who answers there, for the log.
+    /// Name of the service for the log.
     fn name(&self) -> String;
 
-    /// The last report was not answered; the next may go another way.
+    /// Records that the last report was not answered; the next one may use another gateway.
     fn failed(&self) {}
 }
 
 /// Reports a node's usage when asked.
 pub type UsageFn = Arc<dyn Fn() -> NodeUsage + Send + Sync>;
 
-/// Asks for the newest state ahead of the next heartbeat; cheap to clone.
+/// Requests the newest state ahead of the next heartbeat; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Refresher {
     maps: Maps,
@@ -67,7 +68,7 @@ pub struct Refresher {
 }
 
 impl Refresher {
-    /// Waits until this node acts by `version` or a newer one; 503 when it cannot catch up.
+    /// Waits until this node acts by `version` or a newer one; 503 if it cannot catch up.
     pub async fn at_least(&self, version: u64) -> Result<()> {
         let mut seen = self.maps.subscribe();
         if *seen.borrow() >= version {
@@ -85,7 +86,7 @@ impl Refresher {
 }
 
 /// Follows the cluster through its gateways until the node stops. Spawns its own task and returns
-/// at once; the node is a member as soon as `maps` has a version.
+/// immediately; the node is a member as soon as `maps` has a version.
 pub fn follow(
     identity: Identity,
     maps: Maps,
@@ -100,7 +101,7 @@ pub fn follow(
     refresher
 }
 
-/// The same through any door, as a future to run.
+/// Like [`follow`] through any membership service, as a future.
 pub fn follow_through(
     identity: Identity,
     maps: Maps,
@@ -122,7 +123,7 @@ pub fn follow_through(
                 () = run.as_mut() => {}
             }
             if follower.has_a_stand_in() {
-                // It still hears of changes, and has its lease.
+                // Until then the node still receives state changes, and has its lease.
                 tokio::select! {
                     () = stop.cancelled() => {}
                     () = run.as_mut() => {}
@@ -139,7 +140,7 @@ pub fn follow_through(
     (refresher, following)
 }
 
-/// The gateways of the configuration and those that came after it was written, one after the other.
+/// The gateways of the configuration and those that joined later, tried one after the other.
 struct Gateways {
     peer: PeerClient,
     configured: Vec<String>,
@@ -187,7 +188,8 @@ impl MembershipClient for Gateways {
     }
 
     fn failed(&self) {
-        // The order may have changed since; whoever is skipped by that is asked in the next round.
+        // The order may have changed since; a gateway that is skipped because of that is tried in
+        // the next round.
         let next = (self.at.load(Ordering::Relaxed) + 1) % self.urls().len().max(1);
         self.at.store(next, Ordering::Relaxed);
     }
@@ -231,7 +233,8 @@ impl Follower {
                             tracing::debug!(version, "new cluster state");
                         }
                     }
-                    // Only now: the lease is for who acts by the state that came with it.
+                    // Only now: the lease is valid only for a node that acts by the state that came
+                    // with it.
                     if leased {
                         self.maps.renew_lease(reported.elapsed() + confirmed);
                     }
@@ -246,14 +249,14 @@ impl Follower {
                         Instant::now()
                     });
                     if since.elapsed() >= REJECTED_WITHIN {
-                        // The settings of this node are wrong, and no new start mends them.
+                        // The settings of this node are wrong, and a restart does not help.
                         self.life.fail(Error { code: ErrorCode::InvalidArgument, ..e });
                         return std::future::pending().await;
                     }
                 }
                 Err(e) => {
-                    // Now and then, so that a long outage stays readable. A cluster that starts is
-                    // no outage.
+                    // Logged rarely, so that a long outage stays readable. A cluster that is
+                    // starting is not an outage.
                     complained += 1;
                     if complained % 14 == 4 {
                         tracing::warn!(gateway = self.door.name(), error = %e, "gateway does not answer");
@@ -266,7 +269,7 @@ impl Follower {
                 (true, 0) if leased => heartbeat,
                 (true, _) => REPORT_AGAIN,
             };
-            // Woken early when a request knows of a newer state than this node has.
+            // Woken early if a request carries a newer version than this node has.
             let _ = tokio::time::timeout(pause, self.wake.notified()).await;
         }
     }
@@ -295,7 +298,7 @@ impl Follower {
         within(ANSWER_WITHIN, self.door.heartbeat(&beat)).await
     }
 
-    /// Whether there is another target, that may answer for something in this one's place.
+    /// Whether there is another target that could take over objects of this one.
     fn has_a_stand_in(&self) -> bool {
         let state = self.maps.load();
         self.identity.role == Role::Target
@@ -308,11 +311,12 @@ impl Follower {
         LeaveRequest { id, yields, since, instance: self.identity.instance }
     }
 
-    /// Has others answer for what they have copies of, while this node still takes part.
+    /// Makes other targets take over objects that they have copies of, while this node still
+    /// serves.
     async fn step_down(&self) {
         let request = self.goodbye(true);
         match within(LEAVE_WITHIN, self.door.leave(&request)).await {
-            // Requests that came before are answered by then, those on their way are sent on.
+            // Requests that arrived before are answered by then, and those in flight are forwarded.
             Ok(_) => tokio::time::sleep(LEAVE_GRACE).await,
             Err(e) => tracing::debug!(error = %e, "nobody hears that this node is about to stop"),
         }

@@ -1,4 +1,4 @@
-//! What a node counts: every name in one place, one registry a node.
+//! The metrics of a node: every name in one place, one registry per node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,23 +39,23 @@ struct Inner {
     disks: IntGaugeVec,
     file_systems: [IntGaugeVec; 2],
     bills: Bills,
-    // What every warm read counts, without a look-up by labels.
+    // Counters of every warm read, resolved once without a lookup by labels.
     object_gets: IntCounter,
     hit_bytes: IntCounter,
     hit_objects: IntCounter,
     ok_entries: IntCounter,
 }
 
-/// Why stored bytes are compared with their checksums.
+/// The reason for a comparison of stored bytes with their checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckPath {
-    /// Somebody asked for them.
+    /// A read.
     Read,
-    /// It was their turn.
+    /// The scrubber.
     Scrub,
 }
 
-/// What comparing stored bytes with their checksums brought, on one path. Kept apart by path, since
+/// Results of comparing stored bytes with their checksums, on one path. Resolved per path, since
 /// every read counts here.
 #[derive(Debug)]
 struct Checks {
@@ -73,8 +73,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The counters of a node of this role. A gateway exports the requests that it answers itself: it
-    /// serves no object, so counters of objects would say that there was none.
+    /// The metrics of a node of this role. A gateway exports the requests that it answers itself.
+    /// It serves no objects, so it does not export object counters, which would always be 0.
     pub fn of(role: Role) -> Self {
         let (registry, unseen) = (Registry::new(), Registry::new());
         let registry_of = |name: &str| match role {
@@ -180,7 +180,7 @@ impl Metrics {
         }))
     }
 
-    /// One request for an object answered over v1; `result` as of [`Self::http_request`].
+    /// Counts one v1 request for an object; `result` as of [`Self::http_request`].
     pub fn object_request(&self, method: &Method, result: &str) {
         if result == "ok" && method == Method::GET {
             self.0.object_gets.inc();
@@ -189,7 +189,7 @@ impl Metrics {
         }
     }
 
-    /// One request answered; `result` is `ok` or a class of failure.
+    /// Counts one request; `result` is `ok` or a class of failure.
     pub fn http_request(&self, api: &str, op: &str, result: &str) {
         self.0.http_requests.with_label_values(&[api, op, result]).inc();
     }
@@ -202,7 +202,7 @@ impl Metrics {
         self.0.backend_bytes.with_label_values(&[provider]).inc_by(bytes);
     }
 
-    /// An object served: `result` is `hit`, `miss` or `coalesced`.
+    /// Counts a served object: `result` is `hit`, `miss` or `coalesced`.
     pub fn served(&self, result: &str, bytes: u64) {
         if result == "hit" {
             self.0.hit_bytes.inc_by(bytes);
@@ -218,12 +218,12 @@ impl Metrics {
         self.0.get_bytes.with_label_values(&[result]).get()
     }
 
-    /// What clouds bill.
+    /// The counters of what clouds bill.
     pub fn bills(&self) -> &Bills {
         &self.0.bills
     }
 
-    /// An entry of a batch answered: `ok`, `missing` or `error`.
+    /// Counts an entry of a batch: `ok`, `missing` or `error`.
     pub fn batch_entry(&self, result: &str) {
         if result == "ok" {
             return self.0.ok_entries.inc();
@@ -231,12 +231,12 @@ impl Metrics {
         self.0.batch_entries.with_label_values(&[result]).inc();
     }
 
-    /// Batches hold so many more bytes of entries (or less).
+    /// Changes the number of bytes of entries that batches hold.
     pub fn batch_bytes(&self, more: i64) {
         self.0.batch_bytes.add(more);
     }
 
-    /// So many more batches (or less) are being answered.
+    /// Changes the number of batches in progress.
     pub fn batches(&self, more: i64) {
         self.0.open_batches.add(more);
     }
@@ -252,24 +252,24 @@ impl Metrics {
         }
     }
 
-    /// Stored bytes were compared with their checksums.
+    /// Counts stored bytes that were compared with their checksums.
     pub fn checked(&self, path: CheckPath, blocks: u64, bytes: u64) {
         let checks = self.checks(path);
         checks.blocks.inc_by(blocks);
         checks.bytes.inc_by(bytes);
     }
 
-    /// Stored bytes failed their check.
+    /// Counts stored bytes that failed their check.
     pub fn damaged(&self, path: CheckPath) {
         self.checks(path).damaged.inc();
     }
 
-    /// A damaged copy is given up: its backend has the bytes.
+    /// Counts a damaged copy that was dropped because its backend has the bytes.
     pub fn healed(&self, path: CheckPath) {
         self.checks(path).healed.inc();
     }
 
-    /// Nobody else has the bytes that are damaged here.
+    /// Counts damaged bytes that no other node has.
     pub fn lost(&self, path: CheckPath) {
         self.checks(path).lost.inc();
     }
@@ -281,7 +281,8 @@ impl Metrics {
         }
     }
 
-    /// Sets the size and the free bytes of the file systems of `disks`, by path; forgets others.
+    /// Sets the size and the free bytes of the file systems of `disks`, by path; removes other
+    /// paths.
     pub fn file_systems<'a>(&self, disks: impl Iterator<Item = (&'a str, FileSystemUsage)>) {
         let [sizes, free] = &self.0.file_systems;
         sizes.reset();

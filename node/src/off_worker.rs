@@ -1,12 +1,12 @@
-//! Work that takes the CPU for longer than an async worker may be held.
+//! Runs work that needs the CPU for longer than an async worker may be blocked.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Bytes that are parsed or written inline: less than a millisecond at 64 MB/s.
+/// Bytes that are parsed or written inline: less than 1 ms at 64 MB/s.
 const INLINE_BYTES: usize = 64 << 10;
 
-/// Runs `work` over so many bytes. Of more than a few, other tasks of this thread go on elsewhere
-/// meanwhile, so that the node keeps answering.
+/// Runs `work` over this many bytes. If they are more than a few, other tasks of this thread move
+/// to other threads meanwhile, so that the node keeps answering.
 pub fn off_worker<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let has_others =
         || Handle::try_current().is_ok_and(|h| h.runtime_flavor() == RuntimeFlavor::MultiThread);
@@ -33,7 +33,7 @@ mod tests {
     async fn other_tasks_go_on_meanwhile() {
         let (sender, receiver) = mpsc::channel();
         let long = tokio::spawn(async move { off_worker(usize::MAX, || receiver.recv()) });
-        // On the only worker, which the one above would hold.
+        // Runs on the only worker, which `work` would block.
         let other = tokio::spawn(async move { sender.send(7) });
         assert!(matches!(other.await, Ok(Ok(()))));
         assert!(matches!(long.await, Ok(Ok(7))));

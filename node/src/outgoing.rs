@@ -1,4 +1,4 @@
-//! What a connection sends below `hyper`: answers in their order, each a head and a body.
+//! The output of a connection below `hyper`: answers in order, each a head and a body.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,24 +14,24 @@ use tokio::net::TcpStream;
 use crate::piece::{FilePart, Piece, Pieces};
 use crate::stall::StallTimer;
 
-/// Bodies up to this size go into one piece with their head.
+/// Bodies up to this size are copied into one buffer with their head.
 const COPIED: usize = 16 << 10;
-/// Memory for heads and such bodies that a connection keeps.
+/// Maximum bytes of that buffer that a connection keeps.
 const MAX_KEPT_BYTES: usize = 64 << 10;
-/// For how long a look stands that found bytes of a file in memory.
+/// How long bytes of a file that were found in the page cache count as cached.
 const SEEN: Duration = Duration::from_millis(20);
-/// Bytes that are sent in one turn, before other connections get theirs.
+/// Maximum bytes sent in one poll, before other connections get their turn.
 const TURN: u64 = 4 << 20;
 
-/// An answer that goes past `hyper`.
+/// An answer that does not pass `hyper`.
 pub enum Direct {
     /// The whole body; status line and headers are written already.
     Whole(Bytes),
-    /// What takes a while to find. `None`: it has to be found in another way.
+    /// An answer that takes a while to find. `None`: `hyper` has to answer the request.
     Streamed(BoxFuture<'static, Option<Streamed>>),
 }
 
-/// An answer whose body comes piece by piece.
+/// An answer whose body comes in pieces.
 pub struct Streamed {
     /// Status line and headers, the body's length among them.
     pub head: Vec<u8>,
@@ -40,25 +40,25 @@ pub struct Streamed {
     pub body: Pieces,
 }
 
-/// What is on its way.
+/// Data that is being sent.
 #[derive(Default)]
 pub(crate) struct Outgoing {
-    /// Bytes in one piece, of which `sent` are gone.
+    /// Bytes in one buffer, of which `sent` were sent.
     head: Vec<u8>,
     sent: usize,
-    /// What follows; never empty.
+    /// The next piece of the body; never empty.
     piece: Option<Piece>,
-    /// And then, with the bytes that are to come.
+    /// The rest of the body, with the number of bytes that are to come.
     rest: Option<(Pieces, u64)>,
 }
 
 impl Outgoing {
-    /// To where heads are written; only while nothing else is on its way.
+    /// The buffer for heads; only while nothing else is being sent.
     pub(crate) fn head(&mut self) -> &mut Vec<u8> {
         &mut self.head
     }
 
-    /// Sends a body behind the head.
+    /// Appends a body after the head.
     pub(crate) fn add(&mut self, body: Bytes) {
         if body.len() <= COPIED {
             self.head.extend_from_slice(&body);
@@ -74,7 +74,7 @@ impl Outgoing {
         self.rest = Some((body, len));
     }
 
-    /// Sends all there is; fails when the client does not read.
+    /// Sends everything; fails if the client does not read.
     pub(crate) fn poll_send(
         &mut self,
         stream: &mut TcpStream,
@@ -134,7 +134,7 @@ impl Outgoing {
         Poll::Ready(Ok(true))
     }
 
-    /// What is left of a file's part comes in another way.
+    /// Replaces the rest of a file's part by its alternative source.
     fn replace_file(&mut self) -> io::Result<()> {
         let (Some(Piece::File(part)), Some((rest, left))) = (self.piece.take(), self.rest.take())
         else {
@@ -147,7 +147,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends of what lies in memory; how much.
+    /// Sends bytes from memory; returns how many.
     fn poll_bytes(
         &mut self,
         stream: &mut TcpStream,
@@ -171,7 +171,8 @@ impl Outgoing {
     }
 }
 
-/// Has the kernel send of a file; how much. `None`: it would have to read it first.
+/// Lets the kernel send bytes of a file; returns how many. `None`: the kernel would have to read
+/// from disk.
 fn poll_file(
     stream: &TcpStream,
     part: &mut FilePart,

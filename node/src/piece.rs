@@ -1,4 +1,4 @@
-//! What a body is sent in: bytes, or parts of files that the kernel can send by itself.
+//! The pieces of a body: bytes, or parts of files that the kernel can send directly.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use forebay_core::Result;
 use futures::stream::BoxStream;
 
-/// A body on its way out. After an error it ends.
+/// The body of an answer. It ends after an error.
 pub type Pieces = BoxStream<'static, Result<Piece>>;
 
 /// The next bytes of a body.
@@ -22,26 +22,26 @@ pub struct FilePart {
     pub file: Arc<dyn Held>,
     /// Offset of the first byte.
     pub start: u64,
-    /// Offset of the byte behind the last.
+    /// Offset after the last byte.
     pub end: u64,
-    /// When they were last found in memory.
+    /// When they were last found in the page cache.
     pub seen: Instant,
-    /// Where the bytes from an offset of the file on come from when they are not in memory any more.
-    /// Without it the connection ends there.
+    /// Alternative source for the bytes from an offset of the file on, if they are no longer in the
+    /// page cache. Without it the connection ends there.
     pub instead: Option<Instead>,
 }
 
-/// Makes what is sent instead of a file's part, to its end.
+/// Makes the replacement for a file's part from an offset to its end.
 pub type Instead = Box<dyn FnOnce(u64) -> Pieces + Send>;
 
-/// An open file whose bytes are sent only while they lie in memory.
+/// An open file whose bytes are sent only while they are in the page cache.
 pub trait Held: AsFd + Send + Sync {
-    /// Whether the bytes from `start` to `end` do.
+    /// Whether the bytes from `start` to `end` are in the page cache.
     fn is_here(&self, start: u64, end: u64) -> bool;
 }
 
 impl Piece {
-    /// Bytes of it.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,

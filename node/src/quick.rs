@@ -1,4 +1,4 @@
-//! What goes out past `hyper`: whole answers, heads and all.
+//! Answers that are sent without `hyper`, including their heads.
 
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
@@ -22,13 +22,13 @@ use crate::piece::Piece;
 use crate::whole::Taker;
 use crate::wire::Quick;
 
-/// Bytes of a usual head.
+/// Bytes of a typical head.
 const HEAD: usize = 512;
 
-/// What of a server answers requests before `hyper` sees them.
+/// The part of a server that answers requests before `hyper` sees them.
 pub(crate) struct QuickServer<H> {
     server: Arc<Server<H>>,
-    /// The client, once it was met.
+    /// The client, once it is registered.
     user: Arc<OnceLock<User>>,
 }
 
@@ -50,7 +50,7 @@ impl<H: Handler> Quick for QuickServer<H> {
         let before = out.len();
         let about = server.edge.quick(&Method::GET, get)?;
         let answer = AssertUnwindSafe(|| server.handler.fast_path(about, get, out));
-        // A panic comes again where it is dealt with.
+        // The panic happens again in the normal path, which handles it.
         let Ok(Some(answer)) = std::panic::catch_unwind(answer) else {
             out.truncate(before);
             return None;
@@ -77,7 +77,7 @@ impl<H: Handler> Quick for QuickServer<H> {
         let server = self.server.clone();
         let about = server.edge.quick(&Method::PUT, put)?;
         let take = AssertUnwindSafe(|| server.handler.take(about, put));
-        // A panic comes again where it is dealt with.
+        // The panic happens again in the normal path, which handles it.
         let take = std::panic::catch_unwind(take).ok()??;
         self.meet();
         let path = put.target.split_once('?').map_or(put.target, |(path, _)| path).to_owned();
@@ -91,7 +91,7 @@ impl<H: Handler> Quick for QuickServer<H> {
     }
 }
 
-/// The answer as it goes out past `hyper`.
+/// The answer as it is sent without `hyper`.
 async fn written(response: Response, map: u64) -> Option<Streamed> {
     let (parts, body) = response.into_parts();
     let len = HttpBody::size_hint(&body).exact()?;
@@ -112,7 +112,7 @@ async fn written(response: Response, map: u64) -> Option<Streamed> {
     Some(Streamed { head, len, body })
 }
 
-/// Writes what every answer has, and the end of its head.
+/// Writes the headers that every answer has, and the end of its head.
 fn end_head(out: &mut Vec<u8>, map: u64) {
     let mut put = |parts: [&[u8]; 3]| parts.iter().for_each(|part| out.extend_from_slice(part));
     put([MAP_HEADER.as_bytes(), b": ", itoa::Buffer::new().format(map).as_bytes()]);
@@ -126,6 +126,6 @@ fn end_head(out: &mut Vec<u8>, map: u64) {
 }
 
 thread_local! {
-    /// A second, since 1970, and how HTTP writes it.
+    /// A Unix second, and its HTTP form.
     static DATE: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
 }

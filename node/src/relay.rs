@@ -1,4 +1,4 @@
-//! Passes a request on to the node that can answer it, and the answer back, as they stream by.
+//! Forwards a request to the node that can answer it, and streams the answer back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use crate::s3::{FRONT, PEER, USER};
 
 /// Longest wait for a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-/// A node that has taken a request without a body has this long to begin its answer: a cold read
-/// of a slow cloud is the longest of them.
+/// How long a node that has accepted a request without a body may take to begin its answer: a cold
+/// read of a slow cloud takes longest.
 const BEGIN_WITHIN: Duration = Duration::from_secs(120);
 /// How long an unused connection is kept.
 const KEEP_IDLE: Duration = Duration::from_secs(30);
 
-/// What belongs to one connection and not to the request.
+/// Headers that belong to one connection and not to the request.
 static HOP_BY_HOP: [HeaderName; 6] =
     [CONNECTION, EXPECT, TE, TRANSFER_ENCODING, UPGRADE, HeaderName::from_static("keep-alive")];
 
-/// Connections to other nodes for requests that are passed on; cheap to clone.
+/// Connections to other nodes for forwarded requests; cheap to clone.
 #[derive(Clone)]
 pub struct Relay {
     http: Client<HttpConnector, Body>,
@@ -54,9 +54,9 @@ impl Relay {
         Self { http, identity: Arc::new(identity.clone()), peer: peer.clone() }
     }
 
-    /// Sends a request of S3 on to the node at `url` as it came, its `Host` included, with this
-    /// node's proof of a relay and the version of the state that chose the node. `user` is who sent it
-    /// where that is known for sure: the other node asks no more who it was.
+    /// Forwards an S3 request to the node at `url` unchanged, including its `Host`, with this
+    /// node's relay proof and the version of the state that chose the node. `user` is the
+    /// authenticated sender, if known; the other node does not authenticate the sender again.
     pub async fn pass(
         &self,
         url: &str,
@@ -79,7 +79,7 @@ impl Relay {
             .map_err(|_| Error::internal("a signature cannot stand in a header"))?;
         parts.headers.insert(NODE_AUTH_HEADER, proof);
         parts.headers.insert(MAP_HEADER, version.into());
-        // What nodes of the first version know a forwarded request by.
+        // Header by which nodes of the first version recognize a forwarded request.
         parts.headers.insert(&FRONT, HeaderValue::from_static("/"));
         parts.headers.remove(&USER);
         if let Some(user) = user {
@@ -101,7 +101,7 @@ impl Relay {
         Ok(answer)
     }
 
-    /// A request of this node's own to another, for [`Self::pass`].
+    /// A request of this node to another, for [`Self::pass`].
     pub fn request(method: Method, path: &str, headers: HeaderMap, body: Body) -> Result<Request> {
         let mut request = Request::new(body);
         *request.method_mut() = method;

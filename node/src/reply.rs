@@ -1,4 +1,4 @@
-//! Answers: JSON, text, and failures in the form of the front that was asked.
+//! Answers: JSON, text, and failures in the format of the API that was used.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -1,5 +1,5 @@
-//! What gateways and targets share in serving S3: where it is served, whose keys count, and the
-//! form of answers.
+//! S3 code that gateways and targets share: where it is served, whose keys count, and the format of
+//! answers.
 
 mod rights;
 
@@ -25,10 +25,10 @@ use crate::clock::unix_s;
 /// Set by nodes of the first version on a request of S3 that they pass on.
 pub(crate) static FRONT: HeaderName = HeaderName::from_static("forebay-s3-front");
 
-/// When a request is worth another try where nothing says more.
+/// Default `Retry-After` in seconds.
 const RETRY_AFTER_S: u32 = 1;
 
-/// Most bytes of a body of XML or JSON.
+/// Maximum bytes of an XML or JSON body.
 pub const MAX_BODY: usize = forebay_core::s3::bodies::MAX_BODY;
 
 /// A node's S3 front; cheap to clone.
@@ -76,7 +76,7 @@ impl S3Door {
         }
     }
 
-    /// Who sent a request. A cluster without keys takes everybody for its owner.
+    /// Authenticates the sender of a request. A cluster without keys treats everybody as its owner.
     pub fn authenticate(&self, parts: &Parts, front: &Front) -> S3Result<Caller> {
         let head = head(parts);
         if !self.0.keys.is_empty() {
@@ -86,7 +86,7 @@ impl S3Door {
         Ok(Caller { identity: Identity::Key("anyone".into()), ..auth::open(&head)? })
     }
 
-    /// The user whose key it is.
+    /// The user that owns this key.
     pub fn user_of(&self, identity: Identity) -> Identity {
         match identity {
             Identity::Key(access) => match self.0.users.get(&access) {
@@ -97,7 +97,7 @@ impl S3Door {
         }
     }
 
-    /// Whether somebody of this name holds a key.
+    /// Whether a user of this name has a key.
     fn knows(&self, user: &str) -> bool {
         self.0.users.values().any(|u| u == user)
     }
@@ -139,7 +139,7 @@ impl S3Door {
         response
     }
 
-    /// Gives an answer the id that every answer has.
+    /// Adds the request id that every answer has.
     pub fn stamp(&self, id: RequestId, mut response: Response) -> Response {
         if !response.headers().contains_key("x-amz-request-id")
             && let Ok(id) = HeaderValue::try_from(id.to_string())
@@ -160,12 +160,12 @@ pub fn head(parts: &Parts) -> RequestHead<'_> {
     }
 }
 
-/// Understands a request that came to `front`.
+/// Parses a request that came to `front`.
 pub fn parse(parts: &Parts, front: &Front) -> S3Result<S3Request> {
     S3Request::parse(&head(parts), front)
 }
 
-/// The bucket of this name, whatever its provider: names are unique over all of them.
+/// The bucket of this name, of any provider: names are unique over all providers.
 pub fn bucket<'a>(state: &'a ClusterState, name: &str) -> S3Result<&'a Arc<BucketInfo>> {
     const PROVIDERS: [Provider; 5] =
         [Provider::Ais, Provider::Aws, Provider::Gcp, Provider::Azure, Provider::Ht];
@@ -176,8 +176,9 @@ pub fn bucket<'a>(state: &'a ClusterState, name: &str) -> S3Result<&'a Arc<Bucke
         .ok_or_else(|| S3Error::from(S3Code::NoSuchBucket).detail("BucketName", name))
 }
 
-/// What a request is refused with whose signature does not hold. Where another node forwarded it and its
-/// proof is out of time, the clocks of the two nodes are the reason, whatever else is missing then.
+/// The error for a request whose signature is invalid. If another node forwarded the request and
+/// its proof is out of time, the error names the clocks of the two nodes, even if other things are
+/// missing too.
 pub fn or_out_of_time(e: S3Error, about: &RequestContext) -> S3Error {
     match about.principal.refusal.as_deref() {
         Some(Refusal::OutOfTime(late)) => {
@@ -187,7 +188,7 @@ pub fn or_out_of_time(e: S3Error, about: &RequestContext) -> S3Error {
     }
 }
 
-/// Adds what a browser wants to know of an answer to this request.
+/// Adds the CORS headers for an answer to this request.
 pub fn put_cors(info: &BucketInfo, method: &Method, asked: &HeaderMap, answer: &mut HeaderMap) {
     if info.s3.cors.is_empty() || !asked.contains_key(header::ORIGIN) {
         return;
@@ -213,7 +214,7 @@ pub fn empty(status: StatusCode) -> Response {
     response
 }
 
-/// Sets a header whose text comes from data; text that no header may hold is left out.
+/// Sets a header whose text comes from data; a text that is no valid header value is omitted.
 pub fn set(headers: &mut HeaderMap, name: &str, value: &str) {
     if let (Ok(name), Ok(value)) =
         (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes()))
@@ -222,7 +223,7 @@ pub fn set(headers: &mut HeaderMap, name: &str, value: &str) {
     }
 }
 
-/// A small body, whole.
+/// Reads a small body completely.
 pub async fn read_body(body: Body, limit: usize) -> S3Result<bytes::Bytes> {
     axum::body::to_bytes(body, limit)
         .await

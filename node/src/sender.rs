@@ -1,4 +1,4 @@
-//! Who sent the request that the current task answers, for log lines about what it changed.
+//! The sender of the request that the current task answers, for log lines about changes.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -23,14 +23,14 @@ pub(crate) struct Sender {
     user: OnceLock<String>,
 }
 
-/// What a log line says of the sender. What nobody asked for comes from `this node`.
+/// The sender in a log line. Changes that no request caused come from `this node`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// Address of the client, or id of the node that sent the request.
     pub from: String,
     /// Name of the API.
     pub api: Option<&'static str>,
-    /// Owner of the key that signed, where the API has signatures.
+    /// Owner of the key that signed, if the API has signatures.
     pub user: Option<String>,
     /// Id of the request; S3 answers carry it.
     pub request: Option<String>,
@@ -47,13 +47,13 @@ impl Sender {
         }
     }
 
-    /// Runs the answer to the request so that [`origin`] and [`set_user`] know its sender.
+    /// Runs the answer to the request so that [`origin`] and [`set_user`] find its sender.
     pub(crate) async fn scope<T>(self, answer: impl Future<Output = T>) -> T {
         CURRENT.scope(self, answer).await
     }
 }
 
-/// Notes whose signature the request carries. Does nothing outside of a request.
+/// Records the owner of the request's signature. Does nothing outside of a request.
 pub fn set_user(user: &str) {
     let _ = CURRENT.try_with(|sender| sender.user.set(user.to_owned()));
 }

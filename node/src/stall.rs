@@ -1,4 +1,4 @@
-//! How long a client may keep this node waiting for bytes of a request, or with bytes of a reply.
+//! Limits how long a client may delay the bytes of a request or of a reply.
 
 use std::future::Future;
 use std::io;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use forebay_core::config::LimitsConfig;
 use tokio::time::Sleep;
 
-/// The least that a client has to send of a body, and to read of a reply.
+/// The minimum rate at which a client has to send a body and to read a reply.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientPace {
     /// Longest time without a byte.
     pub timeout: Duration,
-    /// Bytes in a second, measured over the time that this node waited for the client.
+    /// Bytes per second, measured over the time that this node waited for the client.
     pub bytes_per_second: u64,
 }
 
@@ -26,7 +26,7 @@ impl ClientPace {
         }
     }
 
-    /// Time that so many bytes buy.
+    /// The time that this many bytes earn.
     fn worth(self, bytes: u64) -> Duration {
         match bytes.checked_mul(1000) {
             Some(thousands) => Duration::from_millis(thousands / self.bytes_per_second),
@@ -37,13 +37,13 @@ impl ClientPace {
 }
 
 /// One direction of a connection. Only time in which this node waits for the client counts: each
-/// byte buys a little of it, and no more than [`ClientPace::timeout`] is saved up.
+/// byte earns some time, and at most [`ClientPace::timeout`] is saved up.
 pub(crate) struct StallTimer {
     pace: ClientPace,
-    /// What is left of the time, without the wait that goes on.
+    /// Remaining time, without the current wait.
     left: Duration,
     since: Option<Instant>,
-    /// Made at the first wait, and set anew only when it rings or would ring too late.
+    /// Created at the first wait, and reset only when it fires or would fire too late.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
@@ -52,7 +52,7 @@ impl StallTimer {
         Self { pace, left: pace.timeout, since: None, alarm: None }
     }
 
-    /// Bytes moved; the client is not waited for any more.
+    /// Records bytes that moved; the wait for the client ends.
     pub(crate) fn moved(&mut self, bytes: u64) {
         if let Some(since) = self.since.take() {
             self.left = self.left.saturating_sub(since.elapsed());
@@ -62,7 +62,7 @@ impl StallTimer {
         }
     }
 
-    /// The client is waited for. Ready when it has used up its time.
+    /// Waits for the client. Ready when the client has used up its time.
     pub(crate) fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
         let deadline = *self.since.get_or_insert(now) + self.left;
@@ -80,8 +80,8 @@ impl StallTimer {
         }
     }
 
-    /// The outcome of a read or write of the connection: pending turns into an error when the client
-    /// has used up its time, and bytes that moved give it some.
+    /// Converts the outcome of a read or write of the connection: pending becomes an error when the
+    /// client has used up its time, and bytes that moved earn time.
     pub(crate) fn watch<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -101,7 +101,7 @@ impl StallTimer {
         }
     }
 
-    /// What is wrong with a client that used up its time.
+    /// The error for a client that used up its time.
     pub(crate) fn error(&self) -> io::Error {
         let ClientPace { timeout, bytes_per_second } = self.pace;
         let text = format!(
@@ -123,7 +123,7 @@ mod tests {
     const PACE: ClientPace =
         ClientPace { timeout: Duration::from_millis(200), bytes_per_second: 1000 };
 
-    /// Waits for the client for so long; false when its time was over before.
+    /// Waits for the client for this long; false if its time ran out before.
     async fn waited(timer: &mut StallTimer, ms: u64) -> bool {
         let stalled = poll_fn(|cx| timer.poll_stalled(cx));
         tokio::time::timeout(Duration::from_millis(ms), stalled).await.is_err()

@@ -1,5 +1,5 @@
-//! Logging of a process: level and format from the configuration, to standard error and to the
-//! lines that are kept in memory.
+//! Logging of a process: level and format from the configuration, output to standard error and to
+//! the lines kept in memory.
 
 use forebay_core::config::{LogConfig, LogFormat};
 use forebay_core::{Error, Result};
@@ -11,7 +11,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use crate::logs::{Tee, logs};
 
 /// The consensus library reports each message that a silent gateway does not answer, several times
-/// a second. What matters of it, our own lines say; naming it in the level brings its lines back.
+/// a second. Forebay logs the important cases itself; a level that names the library enables its
+/// lines.
 const QUIET: &str = "openraft=off";
 
 /// Sets up logging once a process; `FOREBAY_LOG` overrides the configured level.
@@ -26,13 +27,13 @@ pub fn init(config: &LogConfig) -> Result<()> {
         LogFormat::Json => builder.json().try_init(),
     };
     done.map_err(|e| Error::internal(format!("logging is set up already: {e}")))?;
-    // Whoever asks a quiet node for its log sees that there is one.
+    // A request for the log of a quiet node shows at least this line.
     let version = env!("CARGO_PKG_VERSION");
     logs().push(Level::INFO, &format!("forebay {version}, log level {directives}\n"));
     Ok(())
 }
 
-/// Rejects a misspelt level, which would otherwise be the name of a module and silence all others.
+/// Rejects a misspelt level, which would otherwise be read as a module name and disable all others.
 fn check_levels(directives: &str) -> Result<()> {
     let words = directives.split(',').map(str::trim).filter(|word| !word.is_empty());
     let is_known = |word: &&str| {
@@ -46,7 +47,7 @@ fn check_levels(directives: &str) -> Result<()> {
     }
 }
 
-/// Where lines go, by their level.
+/// Directs lines by their level.
 struct Lines;
 
 impl<'a> MakeWriter<'a> for Lines {

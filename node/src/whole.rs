@@ -1,4 +1,4 @@
-//! The body of a request that is read whole, below `hyper`, before it is dealt with.
+//! The body of a request that is read completely, below `hyper`, before the request is handled.
 
 use std::io;
 use std::pin::Pin;
@@ -13,13 +13,13 @@ use crate::head_timeout::HeadTimeout;
 use crate::outgoing::Streamed;
 use crate::stall::{ClientPace, StallTimer};
 
-/// Longest body that is read so: what a connection may hold in memory for it.
+/// Maximum length of such a body: the memory that a connection may hold for it.
 pub(crate) const MAX_WHOLE_BODY_BYTES: u64 = 64 << 10;
 
-/// What makes the answer once the body is here. Without one the connection ends.
+/// Makes the answer once the body has arrived. If there is no answer, the connection ends.
 pub(crate) type Taker = Box<dyn FnOnce(Bytes) -> BoxFuture<'static, Option<Streamed>> + Send>;
 
-/// A body of which a part is here.
+/// A body that has partly arrived.
 pub(crate) struct Whole {
     body: BytesMut,
     len: usize,
@@ -28,7 +28,8 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// `len`: bytes of the body, at most [`MAX_WHOLE_BODY_BYTES`]; what of it was read ahead is taken.
+    /// `len`: bytes of the body, at most [`MAX_WHOLE_BODY_BYTES`]; bytes in `ahead` that belong to
+    /// it are moved.
     pub(crate) fn new(len: u64, taker: Taker, ahead: &mut BytesMut, pace: ClientPace) -> Self {
         let len = len.min(MAX_WHOLE_BODY_BYTES) as usize;
         let body = if len <= ahead.len() {
@@ -51,7 +52,7 @@ impl Whole {
         self.len - self.body.len()
     }
 
-    /// Reads what is missing; fails when the client does not send it. False: it is gone.
+    /// Reads the missing bytes; fails if the client does not send them. False: the client has gone.
     pub(crate) fn poll_fill(
         &mut self,
         stream: &mut TcpStream,
@@ -70,7 +71,7 @@ impl Whole {
         Poll::Ready(Ok(true))
     }
 
-    /// Hands the body over; the answer.
+    /// Passes the body to the taker; returns the answer.
     pub(crate) fn answer(self) -> BoxFuture<'static, Option<Streamed>> {
         (self.taker)(self.body.freeze())
     }

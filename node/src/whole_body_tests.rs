@@ -1,4 +1,4 @@
-//! What a client sees of a connection that reads small bodies below `hyper`.
+//! Tests of a connection that reads small bodies below `hyper`, from the client's side.
 #![allow(clippy::unwrap_used)]
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -87,7 +87,8 @@ async fn what_was_taken_and_has_no_answer_ends_the_connection() {
     assert_eq!(String::from_utf8(rest).unwrap(), "");
 }
 
-/// Sends the beginning of a PUT, then the rest byte by byte; what comes back until the end.
+/// Sends the beginning of a PUT, then the rest byte by byte; returns everything received until the
+/// end.
 async fn dripped(path: &str, len: usize) -> String {
     let (mut reads, mut writes) = connected().await.into_split();
     let all = put(path, len);

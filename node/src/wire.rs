@@ -1,10 +1,10 @@
-//! A connection as `hyper` sees it, less the requests that are answered below it.
+//! A connection as `hyper` sees it, without the requests that are answered below it.
 //!
-//! A small object that lies in memory takes less time to find than `hyper` takes to hand the request
-//! out and the answer back. So a request that can be answered at once is taken off the connection
-//! while `hyper` waits for the next one, and never reaches it; so is one with a small body, which is
-//! read right to where it is kept. All else goes through byte for byte: this file only has to know
-//! where a request ends, and whether `hyper` has answered it.
+//! For a small cached object, the lookup takes less time than `hyper` needs to pass on the request
+//! and the answer. So a request that can be answered without waiting is removed from the connection
+//! while `hyper` waits for the next one; `hyper` never sees it. The same applies to a request with
+//! a small body, which is read directly into its final buffer. Everything else passes through byte
+//! for byte: this file only has to know where a request ends, and whether `hyper` has answered it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -27,36 +27,36 @@ use crate::outgoing::{Direct, Outgoing, Streamed};
 use crate::stall::{ClientPace, StallTimer};
 use crate::whole::{self, Taker, Whole};
 
-/// Bytes of requests that are read ahead, at least; a request with a longer head is left to `hyper`.
+/// Minimum bytes that are read ahead; a request with a longer head is left to `hyper`.
 const READ_AHEAD_BYTES: usize = 8 << 10;
-/// The same of a chunked body, whose chunks may be small.
+/// The same for a chunked body, whose chunks may be small.
 const CHUNKS_AHEAD: usize = 64 << 10;
-/// Requests answered in one turn, before other connections get theirs.
+/// Requests answered in one poll, before other connections get their turn.
 const TURN: usize = 32;
 
-/// Answers requests at once, or leaves them to `hyper`.
+/// Answers requests without waiting, or leaves them to `hyper`.
 pub(crate) trait Quick {
-    /// Appends the answer's head, and the empty line behind it, to `out`; its body. If that comes
-    /// later, or not (`None`), nothing was appended, and nothing done.
+    /// Appends the answer's head without its final empty line to `out` and returns the body. If the
+    /// body comes later, or if the result is `None`, nothing was appended or done.
     fn answer(&self, request: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct>;
 
-    /// Takes a PUT, whose body is still to come, or does not.
+    /// Accepts a PUT whose body is still to come, or declines it.
     fn take(&self, request: &Asked<'_, '_>) -> Option<Taker>;
 }
 
-/// Where in the conversation the bytes are that come next from the client.
+/// The position in the conversation of the client's next byte.
 #[derive(Clone, Copy, Debug)]
 enum At {
     /// Before a request; `hyper` waits for it.
     Between,
-    /// In a request that `hyper` gets, so many bytes before its end; it has not been answered.
+    /// In a request that `hyper` gets, this many bytes before its end; it has not been answered.
     Within(u64),
-    /// As `Within`, with so many bytes left of the head, and behind it a chunked body.
+    /// Like `Within`, with this many bytes left of the head, and a chunked body after it.
     Chunked(u64, Chunks),
-    /// In a request in the place of one that is refused, so many bytes before its end. Nothing that
-    /// the client sends behind it is looked at.
+    /// In the stand-in for a refused request, this many bytes before its end. Nothing that the
+    /// client sends after it is read.
     Refused(u64),
-    /// Anywhere: all that comes is `hyper`'s.
+    /// Anywhere: all bytes go to `hyper`.
     Through,
 }
 
@@ -67,36 +67,37 @@ pub(crate) struct Wire<Q> {
     answered: Arc<Answered>,
     head_timeout: Arc<HeadTimeout>,
     pace: ClientPace,
-    /// For what is sent, here or by `hyper`.
+    /// Timer for sending, here or by `hyper`.
     sending: StallTimer,
     at: At,
-    /// What was read and given to nobody.
+    /// Bytes that were read and not passed on yet.
     ahead: BytesMut,
-    /// Bytes that are read ahead: a request like the last one, whole, so that its body is not copied.
+    /// Bytes that are read ahead: the size of the last request, so that its body need not be
+    /// copied.
     room: usize,
     out: Outgoing,
-    /// A request that was taken, and whose body is being read.
+    /// A request that was accepted, and whose body is being read.
     whole: Option<Whole>,
     coming: Option<Coming>,
-    /// Something has been on its way for more than a turn.
+    /// Something has been in progress for more than one poll.
     waits: bool,
-    /// The head that is being read is longer than most.
+    /// The current head is longer than most.
     is_long: bool,
-    /// Behind the answer to a request that was refused.
+    /// Set after the answer to a refused request.
     linger: Option<Linger>,
 }
 
-/// What becomes of a request that `hyper` does not get.
+/// How a request is handled without `hyper`.
 enum FastRequest {
     Answer(Direct),
     Taken(Taker),
 }
 
-/// An answer that is being found.
+/// An answer that is being prepared.
 struct Coming {
     answer: BoxFuture<'static, Option<Streamed>>,
-    /// Bytes of its request at the beginning of what was read ahead, which `hyper` gets if there is
-    /// no answer. `None`: they were taken.
+    /// Length of its request at the beginning of the bytes read ahead; `hyper` gets the request if
+    /// there is no answer. `None`: the request was consumed.
     request: Option<usize>,
 }
 
@@ -131,10 +132,10 @@ impl<Q: Quick> Wire<Q> {
         }
     }
 
-    /// Ends what was begun before anything else. The connection is not at rest meanwhile.
+    /// Finishes what was begun before anything else. The connection is not idle meanwhile.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = self.poll_answers(cx);
-        // For a body it is the client that is waited for.
+        // For a body, this node waits for the client.
         let waits = polled.is_pending() && self.whole.is_none();
         if self.waits != waits {
             self.waits = waits;
@@ -171,8 +172,8 @@ impl<Q: Quick> Wire<Q> {
         }
     }
 
-    /// Answers requests for as long as they can be answered at once. Ready when `hyper` has to go
-    /// on, by what [`Self::at`] says then, or when the client is gone.
+    /// Answers requests as long as that needs no wait. Ready when `hyper` has to continue, as
+    /// [`Self::at`] then says, or when the client has gone.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut answered = 0;
         let polled = self.poll_turn(cx, &mut answered);
@@ -249,17 +250,18 @@ impl<Q: Quick> Wire<Q> {
                     }
                 }
                 Next::More if self.ahead.len() < MAX_HEAD => self.is_long = true,
-                // `hyper` knows what to say.
+                // `hyper` handles these.
                 Next::More | Next::Crowded | Next::Unclear => self.at = At::Through,
             }
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Reads on in a long head, until it may have ended: it is not taken apart with every byte.
+    /// Reads more of a long head before it is parsed again, so that it is not parsed for every
+    /// byte.
     fn poll_long_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.ahead.len() < MAX_HEAD {
-            // An end may begin in what was there before.
+            // The end of the head may begin in the earlier bytes.
             let before = self.ahead.len().saturating_sub(2);
             if ready!(self.poll_ahead(cx))? == 0 {
                 self.at = At::Through;
@@ -273,15 +275,15 @@ impl<Q: Quick> Wire<Q> {
         Poll::Ready(Ok(()))
     }
 
-    /// Has `hyper` answer a refusal, to an empty request in the place of this one.
+    /// Lets `hyper` answer a refusal, to an empty request in the place of this one.
     fn refuse(&mut self, instead: &str, why: Refusal) {
-        // The connection ends with it, so there is no other.
+        // The connection ends with this request, so there is no other.
         self.answered.refuse(why);
         self.ahead = BytesMut::from(instead);
         self.at = At::Refused(instead.len() as u64);
     }
 
-    /// Gives `hyper` of a request with a chunked body.
+    /// Passes bytes of a request with a chunked body to `hyper`.
     fn poll_chunked(
         &mut self,
         cx: &mut Context<'_>,
@@ -295,7 +297,7 @@ impl<Q: Quick> Wire<Q> {
             return Poll::Ready(Ok(()));
         }
         if self.ahead.is_empty() && chunks.data() > 0 {
-            // Right to where it is wanted.
+            // Read directly into the destination.
             let before = to.filled().len();
             ready!(self.poll_give(cx, to, chunks.data()))?;
             chunks.take(&to.filled()[before..]);
@@ -320,13 +322,13 @@ impl<Q: Quick> Wire<Q> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads ahead, at least a byte but for the end of what the client sends.
+    /// Reads ahead at least one byte, or none at the end of the client's data.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.ahead.reserve(self.room.saturating_sub(self.ahead.len()).max(1));
         poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.ahead)
     }
 
-    /// Gives `hyper` at most `most` bytes; how many.
+    /// Passes at most `most` bytes to `hyper`; returns how many.
     fn poll_give(
         &mut self,
         cx: &mut Context<'_>,
@@ -353,8 +355,8 @@ impl<Q: Quick> Wire<Q> {
     }
 }
 
-/// Room for a request of so many bytes and a few more: what fills its room leaves open whether more
-/// is there, which takes another call of the system to learn.
+/// Buffer size for a request of this many bytes, with some extra: if a read fills its buffer,
+/// another system call is needed to learn whether more bytes are available.
 fn room_of(request: usize) -> usize {
     (request + 1).next_multiple_of(4 << 10).max(READ_AHEAD_BYTES)
 }
@@ -370,11 +372,12 @@ impl<Q: Quick + Unpin> AsyncRead for Wire<Q> {
         ready!(me.poll_requests(cx))?;
         match me.at {
             At::Within(0) if !me.ahead.is_empty() => {
-                // The next request is here before this one's answer is out; then hyper is woken.
+                // The next request arrived before this answer was sent; `hyper` is woken
+                // afterwards.
                 Poll::Pending
             }
             At::Within(0) => {
-                // `hyper` wants to know whether the client is still there.
+                // `hyper` checks whether the client is still connected.
                 match ready!(me.poll_ahead(cx))? {
                     0 => Poll::Ready(Ok(())),
                     _ => Poll::Pending,
@@ -424,13 +427,13 @@ impl<Q: Quick + Unpin> AsyncWrite for Wire<Q> {
         self.stream.is_write_vectored()
     }
 
-    /// `hyper` calls this when it has written all it has.
+    /// `hyper` calls this when it has written everything.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let me = self.get_mut();
         ready!(me.poll_out(cx))?;
         if matches!(me.at, At::Within(0)) && me.answered.take() {
             me.at = At::Between;
-            // It may have been told that nothing is there to read.
+            // The last read may have returned pending to `hyper`.
             cx.waker().wake_by_ref();
         }
         Pin::new(&mut me.stream).poll_flush(cx)

@@ -1,4 +1,4 @@
-//! What a client sees of a connection that answers some requests below `hyper`: one conversation.
+//! Tests of a connection that answers some requests below `hyper`, from the client's side.
 #![allow(clippy::unwrap_used)]
 
 use std::convert::Infallible;
@@ -28,13 +28,13 @@ use crate::whole::Taker;
 use crate::wire::{Quick, Wire};
 
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longer than that: a client may read slowly for longer than it may be at rest.
+/// Longer than `HEAD_TIMEOUT`: a client may read slowly for longer than it may be idle.
 pub(crate) const PACE: ClientPace =
     ClientPace { timeout: Duration::from_secs(6), bytes_per_second: 1 << 10 };
 
-/// Answers `/quick/LENGTH` with so many bytes, `/pieces/LENGTH` with bytes and a file in turns,
-/// `/short/LENGTH` with less than it says, `/broken/LENGTH` with an error in the middle; anything
-/// else not at all, `/later` after a while.
+/// Answers `/quick/LENGTH` with that many bytes, `/pieces/LENGTH` with bytes and a file in turns,
+/// `/short/LENGTH` with fewer bytes than announced, `/broken/LENGTH` with an error in the middle;
+/// `/later` after a while; anything else is not answered.
 struct Lengths;
 
 impl Quick for Lengths {
@@ -66,7 +66,7 @@ impl Quick for Lengths {
         })))
     }
 
-    /// Takes what goes to `/take`, and says what came; `/take/none` gives no answer.
+    /// Accepts requests to `/take`, and answers what was received; `/take/none` gives no answer.
     fn take(&self, request: &Asked<'_, '_>) -> Option<Taker> {
         let none = request.target.strip_prefix("/take")? == "/none";
         Some(Box::new(move |body| {
@@ -86,12 +86,12 @@ impl Quick for Lengths {
     }
 }
 
-/// What [`Lengths`] sends piece by piece.
+/// The content that [`Lengths`] sends.
 pub(crate) fn content(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i / 7 % 251) as u8).collect()
 }
 
-/// A file of which the bytes from 900,000 on get lost just before they are sent.
+/// A file whose bytes from 900,000 on become unavailable just before they are sent.
 struct OnDisk(std::fs::File);
 
 impl AsFd for OnDisk {
@@ -106,7 +106,7 @@ impl Held for OnDisk {
     }
 }
 
-/// The same, every second piece from a file.
+/// The same content, every second piece from a file.
 fn pieces(len: usize) -> Vec<Piece> {
     let content = content(len);
     let mut file = tempfile::tempfile().unwrap();
@@ -124,7 +124,7 @@ fn pieces(len: usize) -> Vec<Piece> {
                     futures::stream::iter([Ok(Piece::from(rest))]).boxed()
                 };
                 let instead: Option<Instead> = Some(Box::new(instead));
-                // A look that was long ago.
+                // The last check of the page cache is too old.
                 let seen = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
                 Piece::File(FilePart { file: file.clone(), start, end, seen, instead })
             }
@@ -134,7 +134,7 @@ fn pieces(len: usize) -> Vec<Piece> {
     pieces.collect()
 }
 
-/// Says what was asked, with the length of the body; `/large` is 3 MB, `/drain` reads nothing.
+/// Answers with the request and the length of its body; `/large` is 3 MB, `/drain` reads nothing.
 async fn slow(request: Request<DrainedBody>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let what = format!("{} {}", parts.method, parts.uri.path());
@@ -183,7 +183,7 @@ pub(crate) async fn connected() -> TcpStream {
     TcpStream::connect(address).await.unwrap()
 }
 
-/// The next answer: who gave it, and its body.
+/// The next answer: its server, and its body.
 async fn answer(stream: &mut TcpStream) -> (String, Vec<u8>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -362,7 +362,7 @@ async fn a_body_that_nobody_reads_is_not_taken_for_requests() {
         format!("PUT /unread HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", 2 * inner.len());
     stream.write_all((put + &inner).as_bytes()).await.unwrap();
     assert_eq!(text(&mut stream).await, "hyper: PUT /unread");
-    // The rest of the body; whatever comes of the connection, it is no answer.
+    // The rest of the body; the connection may fail now, but there is no answer.
     let _ = stream.write_all(inner.as_bytes()).await;
     let mut rest = Vec::new();
     let _ = tokio::time::timeout(Duration::from_millis(300), stream.read_to_end(&mut rest)).await;
@@ -456,7 +456,7 @@ async fn a_client_that_does_not_read_its_answer_is_let_go() {
     let drain = ["/huge", "/quick/40000000", "/pieces/40000000"].map(|path| async move {
         let mut stream = connected().await;
         stream.write_all(get(path).as_bytes()).await.unwrap();
-        // What is sent to a closed connection is refused.
+        // The write fails once the connection is closed.
         while stream.write_all(b"G").await.is_ok() {
             tokio::time::sleep(HEAD_TIMEOUT / 50).await;
         }

@@ -1,4 +1,4 @@
-//! A body that has to be the one that was signed.
+//! A body whose hash must match the signed one.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,8 +7,8 @@ use axum::body::{Body, Bytes, HttpBody};
 use forebay_core::sign::BodyHasher;
 use hyper::body::{Frame, SizeHint};
 
-/// Passes a body through and fails at its end if it has another hash. Readers of signed bodies read
-/// them whole before they act.
+/// Passes a body through and fails at its end if the hash differs. Readers of signed bodies read
+/// them completely before they act.
 pub(super) struct Verified {
     body: Body,
     hasher: BodyHasher,
@@ -44,7 +44,7 @@ impl HttpBody for Verified {
         {
             self.hasher.update(data);
         }
-        // A reader that knows the length does not ask for more than the last piece.
+        // A reader that knows the length does not poll after the last piece.
         let is_end = frame.is_none() || self.body.is_end_stream();
         let failed = matches!(frame, Some(Err(_)));
         if is_end && !failed && !self.is_checked {

@@ -1,4 +1,4 @@
-//! Which proofs of nodes were used already, as far as bounded memory says.
+//! Remembers used proofs of nodes, within bounded memory.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -9,11 +9,11 @@ use forebay_core::sign::NODE_AUTH_TTL_S;
 
 /// Proofs of one generation; there are two, of about 2 MiB each.
 const GENERATION_ENTRIES: usize = 1 << 16;
-/// After so long no proof of a generation holds any more: clocks may differ by its lifetime.
+/// After this time no proof of a generation is valid any more: clocks may differ by its lifetime.
 const GENERATION_S: u64 = 2 * NODE_AUTH_TTL_S;
 
 /// The last proofs of calls that change something: between 65,536 and 131,072 of them, or those of
-/// the last ten minutes. A node that gets more calls than that in five minutes forgets the oldest.
+/// the last ten minutes. If a node gets more calls than that in five minutes, it drops the oldest.
 #[derive(Default)]
 pub(super) struct Replays(Mutex<Generations>);
 
@@ -25,7 +25,7 @@ struct Generations {
 }
 
 impl Replays {
-    /// Notes a proof; whether it comes for the first time.
+    /// Records a proof; returns whether it is new.
     pub(super) fn is_first(&self, sender: &NodeId, nonce: u64, now: u64) -> bool {
         let proof = (placement::digest(sender.as_str()), nonce);
         let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);

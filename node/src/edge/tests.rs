@@ -1,4 +1,4 @@
-//! What both servers of a node make of a request before a handler sees it.
+//! Tests how both servers of a node admit a request before a handler sees it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -50,7 +50,7 @@ fn caller(edge: &Edge, mut request: Request) -> (Caller, Protocol) {
     (about.caller(), about.protocol)
 }
 
-/// What the fast path makes of a request without a body.
+/// The context that the fast path builds for a request without a body.
 fn quick(edge: &Edge, target: &str, headers: &[(&str, &str)]) -> Option<RequestContext> {
     let mut lines: String =
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
@@ -90,7 +90,7 @@ fn both_servers_of_a_node_make_the_same_context() {
         assert_ne!(fast.id, slow.id);
         assert_eq!(RequestContext { id: fast.id, ..slow }, fast, "{target}");
     }
-    // What the fast path cannot decide is left to the other one.
+    // Requests that the fast path cannot decide go to the slow path.
     let bucket = ("Host", "b.S3.example.com:80");
     assert_eq!(quick(&edge, "/v1/objects/b/o", &[bucket]), None);
     assert_eq!(quick(&edge, "/v1/objects/b/o", &[host, host]), None);
@@ -125,7 +125,7 @@ fn a_redirect_or_grant_that_is_out_of_its_time_is_refused_with_both_clocks() {
     let grant = signer().grant(now - GRANT_TTL_S - 60);
     let late = refused(path, &[(GRANT_HEADER, &grant)]);
     assert!(late.message.contains("the client's grant was signed at"), "{late}");
-    // Only the cluster's own signature is worth a word on clocks.
+    // Only for the cluster's own signature does the error mention clocks.
     let forged = refused(&redirect(past, "fedcba9876543210"), &[]);
     assert!(forged.message.contains("expected to be redirected"), "{forged}");
     let forged = refused(path, &[(NODE_AUTH_HEADER, "2~target-1~*~1~99999999999~-~00")]);

@@ -1,5 +1,5 @@
-//! Who may do what over S3. The owner of an object judges requests for it, as it alone knows the
-//! object; nodes on the way vouch for who asks.
+//! S3 authorization. The owner of an object authorizes requests for it, since only the owner has
+//! the object's metadata; nodes on the way authenticate the sender.
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -20,24 +20,24 @@ use crate::listener::Peer;
 pub static USER: HeaderName = HeaderName::from_static("forebay-s3-user");
 /// Set by a node that passes a request on: the address that it came from.
 pub(crate) static PEER: HeaderName = HeaderName::from_static("forebay-s3-peer");
-/// Who has no key; no user, as policies mean everybody by it.
+/// Stands for a sender without a key; not a user name, since policies use it for everybody.
 const ANYBODY: &str = "*";
-/// Who owns what belongs to all who hold a key, as answers name them.
+/// Name in answers of the owner of everything that belongs to all key holders.
 const ALL_HOLDERS: &str = "forebay";
 
-/// What a node knows of an object.
+/// The properties of an object that authorization needs.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectRights {
-    /// Who wrote it, where that was not the owner of the bucket.
+    /// The user that wrote it, if that was not the owner of the bucket.
     pub owner: Option<String>,
     pub acl: Acl,
     pub tags: Vec<Tag>,
-    /// The tags that the request brings in its body.
+    /// The tags in the body of the request.
     pub new_tags: Vec<Tag>,
 }
 
 impl S3Door {
-    /// Whether the request may be served, as far as the bucket can say.
+    /// Authorizes a request, as far as the bucket's settings decide.
     pub fn authorize(
         &self,
         who: &Identity,
@@ -50,7 +50,7 @@ impl S3Door {
         self.judge(who, info, request, parts, None)
     }
 
-    /// As [`Self::authorize`], for the source of a copy, which `request` reads.
+    /// Like [`Self::authorize`], for the source of a copy, which `request` reads.
     pub fn authorize_source(
         &self,
         who: &Identity,
@@ -61,7 +61,7 @@ impl S3Door {
         self.judge(who, info, request, parts, None)
     }
 
-    /// `AccessDenied` unless the request may be served, now that its object is known.
+    /// `AccessDenied` unless the request may be served, given its object.
     pub fn authorize_object(
         &self,
         who: &Identity,
@@ -73,7 +73,8 @@ impl S3Door {
         self.judge(who, info, request, parts, Some(object)).map(drop)
     }
 
-    /// What is told of an object that is not there: only who may list the bucket hears of it.
+    /// The error for a missing object: only a sender that may list the bucket learns that it is
+    /// missing.
     pub fn hide_missing(
         &self,
         who: &Identity,
@@ -126,7 +127,7 @@ impl S3Door {
         access.check(&request.operation, &asked, object)
     }
 
-    /// Refuses a request whose sender takes somebody else for the owner of the bucket.
+    /// Refuses a request that expects another owner of the bucket.
     pub fn check_owner(&self, info: &BucketInfo, expected: Option<&HeaderValue>) -> S3Result<()> {
         match expected {
             Some(owner) if owner.as_bytes() != owner_of(info).id.as_bytes() => {
@@ -136,7 +137,7 @@ impl S3Door {
         }
     }
 
-    /// Whom something new belongs to that `who` makes; `None`: nobody in particular.
+    /// The owner of something new that `who` creates; `None`: no particular user.
     pub fn new_owner(&self, who: &Identity) -> Option<String> {
         match who {
             Identity::Key(user) if !self.is_open() => Some(user.clone()),
@@ -144,7 +145,7 @@ impl S3Door {
         }
     }
 
-    /// What the headers of a request give to others; `None` when they say nothing.
+    /// The access list in the headers of a request; `None` if they contain none.
     pub fn acl_of_headers(&self, headers: &HeaderMap) -> S3Result<Option<Acl>> {
         Acl::of_headers(headers, &|user| self.knows(user))
     }
@@ -160,17 +161,17 @@ impl S3Door {
     }
 }
 
-/// Who owns a bucket, as answers tell it.
+/// The owner of a bucket, as answers name it.
 pub fn owner_of(info: &BucketInfo) -> Owner {
     Owner::user(info.s3.owner.as_deref().unwrap_or(ALL_HOLDERS))
 }
 
-/// Who `user` is, as [`name_of`] wrote it.
+/// The identity of `user`, as [`name_of`] wrote it.
 pub fn identity(user: &str) -> Identity {
     if user == ANYBODY { Identity::Anonymous } else { Identity::Key(user.to_owned()) }
 }
 
-/// One word for who asks, for other nodes.
+/// A name for the sender, for other nodes.
 pub fn name_of(who: &Identity) -> &str {
     match who {
         Identity::Anonymous => ANYBODY,
@@ -178,7 +179,7 @@ pub fn name_of(who: &Identity) -> &str {
     }
 }
 
-/// Notes from where a request came, unless a node that forwards it said so.
+/// Records the address of the sender, unless a forwarding node already did.
 pub fn note_peer(parts: &mut Parts, Peer(address): Peer) {
     if parts.headers.contains_key(&PEER) {
         return;
@@ -188,14 +189,14 @@ pub fn note_peer(parts: &mut Parts, Peer(address): Peer) {
     }
 }
 
-/// The headers of a request that its owner judges it by, for requests that are made of it.
+/// The headers of a request that authorization needs, for requests derived from it.
 pub fn judged_by(headers: &HeaderMap) -> HeaderMap {
     let names = [&PEER, &header::REFERER, &header::USER_AGENT];
     let kept = names.into_iter().filter_map(|n| Some((n.clone(), headers.get(n)?.clone())));
     kept.collect()
 }
 
-/// What a request says of a policy's condition key (lower case but for names of tags).
+/// The value of a policy's condition key in a request (lower case except for names of tags).
 fn condition_value(
     name: &str,
     parts: &Parts,
@@ -223,7 +224,7 @@ fn condition_value(
         "aws:useragent" => header("user-agent"),
         "aws:referer" => header("referer"),
         "aws:username" => user.map(str::to_owned),
-        // Looking for one object is listing the names that begin with its name.
+        // A request for one object counts as a listing with the object's key as prefix.
         "s3:prefix" if !request.key.is_empty() => Some(request.key.clone()),
         "s3:prefix" => query("prefix"),
         "s3:delimiter" => query("delimiter"),
