@@ -1,5 +1,5 @@
-//! Properties of buckets as v1 clients set and read them: what means something here is taken, the
-//! rest is kept and given back.
+//! Properties of buckets as v1 clients set and read them: known properties take effect, unknown
+//! ones are stored and returned.
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::{ACCESS, check_mask};
@@ -10,10 +10,10 @@ use forebay_core::v1::bucket::{apply_patch, props_json};
 use forebay_core::{Error, Result};
 use serde_json::Value;
 
-/// Keys of the properties that no client may set; they come along in whole documents.
+/// Keys of properties that no client may set; clients send them as part of whole documents.
 const FIXED: [&str; 7] = ["bid", "created", "provider", "backend", "force", "renamed", "name"];
 
-/// Properties with what clients have set laid over them.
+/// The properties, overlaid with everything that clients have set.
 pub(crate) fn shown(info: &BucketInfo) -> Value {
     let mut props = props_json(info);
     for (key, value) in &info.extra {
@@ -22,8 +22,8 @@ pub(crate) fn shown(info: &BucketInfo) -> Value {
     props
 }
 
-/// Sets `key`; objects merge. A value of another type than the one there is left out, because
-/// clients decode the whole into typed structures.
+/// Sets `key`; objects merge. A value of another type than the existing one is ignored, because
+/// clients decode the whole document into typed structures.
 fn overlay(props: &mut Value, key: &str, value: &Value) {
     let Some(map) = props.as_object_mut() else { return };
     match (map.get_mut(key), value) {
@@ -42,7 +42,7 @@ fn overlay(props: &mut Value, key: &str, value: &Value) {
     }
 }
 
-/// Takes a partial properties object into `info`.
+/// Applies a partial properties object to `info`.
 pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
     let props = match lower_keys(value.clone()) {
         Value::Null => return Ok(()),
@@ -81,13 +81,13 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
     info.validate()
 }
 
-/// Whether a section of properties turns on what it is about.
+/// Whether a section of properties enables its feature.
 fn is_on(section: &Value) -> bool {
     let enabled = section.get("enabled");
     enabled.is_some_and(|on| on.as_bool() == Some(true) || on.as_str() == Some("true"))
 }
 
-/// An `ais` bucket gets its backend when it is made.
+/// An `ais` bucket gets its backend only at creation.
 fn no_backend_bucket(value: &Value) -> Result<()> {
     match value.get("name").and_then(Value::as_str) {
         None | Some("") => Ok(()),
@@ -109,7 +109,7 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// Forgets all that was set; the cluster's defaults count again.
+/// Resets all properties; the cluster's defaults apply again.
 pub(crate) fn reset(info: &mut BucketInfo, state: &ClusterState) {
     let fresh = state.requested(info.bucket.clone(), info.backend.clone());
     *info = BucketInfo {

@@ -1,5 +1,5 @@
-//! One change of the cluster's buckets: decided by the metadata log, then heard of by every
-//! node that is alive, and only then acknowledged.
+//! A change of the cluster's buckets: the metadata log decides it, then every live node receives
+//! it, and only then is it acknowledged.
 
 use forebay_core::state::{Command, Summary};
 use forebay_core::{Error, Result};
@@ -10,7 +10,7 @@ use crate::meta::MetaLog;
 use crate::meta::front::{CommandReply, RaftMeta};
 use crate::meta::group::Undecided;
 
-/// Where front ends bring their changes; cheap to clone.
+/// The entry point for changes from the front ends; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Changes {
     meta: RaftMeta,
@@ -22,8 +22,8 @@ impl Changes {
         Self { meta, leadership }
     }
 
-    /// Returns the version that holds the change. The change, or why it was refused, is a line in
-    /// the log of the gateway that was asked, with who asked.
+    /// Returns the version that contains the change. The gateway that received the request logs the
+    /// change or its refusal, with the sender.
     pub(crate) async fn commit(&self, command: Command) -> Result<u64> {
         let summary = command.summary(&self.meta.state());
         let done = self.meta.propose(command).await;
@@ -35,7 +35,7 @@ impl Changes {
         Ok(version)
     }
 
-    /// A change that another gateway brings, which takes this one for the leader.
+    /// Commits a change that another gateway forwarded to this one as the leader.
     pub(crate) async fn commit_relayed(&self, command: Command) -> Result<CommandReply> {
         match self.meta.decide_here(command).await {
             Ok(version) => {
@@ -48,7 +48,7 @@ impl Changes {
         }
     }
 
-    /// Only the leader knows who has heard; when another one leads, it has waited already.
+    /// Only the leader knows which nodes have the version; another leader has waited already.
     async fn wait_published(&self, version: u64) {
         if let Leadership::Leading(lead) = self.leadership.now() {
             lead.publisher.wait_published(version).await;
@@ -56,8 +56,8 @@ impl Changes {
     }
 }
 
-/// Writes a change that was done or refused to the log, with who asked for it. `done` is the version
-/// of the cluster's state that holds it, if one does.
+/// Logs a change that was done or refused, with its sender. `done` is the version of the cluster's
+/// state that contains it, if there is one.
 pub(crate) fn log(summary: &Summary, done: std::result::Result<Option<u64>, &Error>) {
     let Summary { change, subject, detail } = summary;
     let Origin { from, api, user, request } = sender::origin();

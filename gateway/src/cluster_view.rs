@@ -1,4 +1,4 @@
-//! The cluster with what its nodes reported of themselves, from any gateway.
+//! The cluster with the reports of its nodes, from any gateway.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use forebay_node::maps::Maps;
 use crate::cluster::leadership::{LeaderWatch, Leadership};
 use crate::cluster::membership::FORWARDED_MARK;
 
-/// A leader that does not answer within this time is left out.
+/// If the leader does not answer within this time, its reports are omitted.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Reads the map and the reports together; cheap to clone.
@@ -26,18 +26,19 @@ pub(crate) struct ClusterView {
 }
 
 impl ClusterView {
-    /// The nodes report to the leader, so another gateway asks it.
+    /// Returns the map and the reports; a gateway that does not lead gets the reports from the
+    /// leader.
     pub(crate) async fn info(&self) -> Result<ClusterInfo> {
         let Leadership::Following(leader) = self.leadership.now() else { return self.info_here() };
         let path = format!("/api/v1/cluster?{FORWARDED_MARK}");
         match tokio::time::timeout(ANSWER_WITHIN, self.peer.get_json(&leader, &path)).await {
             Ok(Ok(info)) => Ok(info),
-            // The map is known here too; only the numbers are not.
+            // Without the leader, the map is still available here; only the reports are missing.
             _ => self.info_here(),
         }
     }
 
-    /// The same without asking anybody.
+    /// Like [`Self::info`], without a request to another gateway.
     pub(crate) fn info_here(&self) -> Result<ClusterInfo> {
         match self.leadership.now() {
             Leadership::Leading(lead) => self.local(&lead.members.usage()),

@@ -1,10 +1,10 @@
-//! Ids that the gateway mints: of the cluster, of jobs, of listings.
+//! Generates ids: of the cluster, of jobs, of listings.
 
 use rand::RngExt;
 use rand::distr::Alphanumeric;
 
-/// `prefix` and 12 random letters and digits: long enough for v1 (at least 9 characters), with no
-/// need to ask other gateways whether it is taken.
+/// `prefix` and 12 random letters and digits: long enough for v1 (at least 9 characters), and
+/// unique without asking other gateways.
 pub(crate) fn mint(prefix: &str) -> String {
     let mut id = prefix.to_owned();
     id.extend(rand::rng().sample_iter(Alphanumeric).take(12).map(char::from));

@@ -1,4 +1,5 @@
-//! Inventories, from the gateway's side: which there are, who has them, and the jobs that take them.
+//! Inventories on the gateway: lists them, finds their objects, and starts the jobs that create
+//! them.
 
 use forebay_core::intra::ListPage;
 use forebay_core::inventory::{InventoryInfo, InventoryQuery, home, object_of};
@@ -21,17 +22,17 @@ const CREATE: &str = "/internal/v1/inventory/create";
 const INFO: &str = "/internal/v1/inventory/info";
 const PAGE: &str = "/internal/v1/inventory/page";
 const DESTROY: &str = "/internal/v1/inventory/destroy";
-/// Inventories of one bucket that are shown: there is one, or a few after a race.
+/// Maximum number of inventories shown for a bucket: there is one, or a few after a race.
 const SHOWN: usize = 100;
 
-/// What inventories are managed through.
+/// The components that manage inventories.
 pub(crate) struct Inventories<'a> {
     pub(crate) route: &'a Route,
     pub(crate) targets: &'a Targets,
 }
 
 impl Inventories<'_> {
-    /// Starts the job that takes one; its id. A bucket has one inventory.
+    /// Starts the job that creates an inventory; returns its id. A bucket has one inventory.
     pub(crate) async fn create(
         &self,
         changes: &Changes,
@@ -82,7 +83,7 @@ impl Inventories<'_> {
         }
     }
 
-    /// The objects that hold the bucket's inventories.
+    /// The names of the objects that hold the bucket's inventories.
     async fn names(&self, found: &Found) -> Result<Vec<String>> {
         let home = match self.route.known(&home()?) {
             Err(e) if e.code == ErrorCode::BucketNotFound => return Ok(Vec::new()),
@@ -94,7 +95,7 @@ impl Inventories<'_> {
         Ok(page.rows.into_iter().map(|r| r.entry.name).collect())
     }
 
-    /// The objects of the inventory of this name, or of all when it is empty.
+    /// The objects of the inventory of this name, or all of them if the name is empty.
     async fn named(&self, found: &Found, name: &str) -> Result<Vec<String>> {
         let mut names = self.names(found).await?;
         if !name.is_empty() {
@@ -104,7 +105,7 @@ impl Inventories<'_> {
         Ok(names)
     }
 
-    /// What there is, by object.
+    /// Returns the inventories of a bucket, by object.
     pub(crate) async fn show(&self, found: &Found, name: &str) -> Result<Value> {
         let mut shown = Map::new();
         for object in self.named(found, name).await? {
@@ -112,7 +113,7 @@ impl Inventories<'_> {
             let owner = home.owner(&object)?;
             let query = query(&object, "", "", 0);
             let info: InventoryInfo = match self.targets.post(owner, INFO, &query).await {
-                // Destroyed a moment ago.
+                // The inventory was destroyed meanwhile.
                 Err(e) if e.code == ErrorCode::ObjectNotFound => continue,
                 other => other?,
             };
@@ -122,7 +123,7 @@ impl Inventories<'_> {
         Ok(Value::Object(shown))
     }
 
-    /// What there is of all buckets, or of those of one provider.
+    /// Returns the inventories of all buckets, or of those of one provider.
     pub(crate) async fn show_all(&self, provider: Option<Provider>) -> Result<Value> {
         let state = self.route.state();
         let mut shown = Map::new();
@@ -137,7 +138,7 @@ impl Inventories<'_> {
         Ok(Value::Object(shown))
     }
 
-    /// Destroys what there is; nothing there is no error, a name that does not exist is.
+    /// Destroys inventories. If there are none, this succeeds; an unknown name is an error.
     pub(crate) async fn destroy(&self, found: &Found, name: &str) -> Result<()> {
         let names = self.named(found, name).await?;
         if names.is_empty() && !name.is_empty() {
@@ -156,7 +157,7 @@ impl Inventories<'_> {
         Ok(())
     }
 
-    /// The object to list from: the one of this name, or the bucket's only one.
+    /// The object to list from: the inventory of this name, or the bucket's only one.
     pub(crate) async fn choose(&self, found: &Found, name: &str) -> Result<String> {
         self.named(found, name).await?.into_iter().next().ok_or_else(|| missing(found, name))
     }
@@ -175,7 +176,7 @@ fn query(object: &str, prefix: &str, after: &str, limit: usize) -> InventoryQuer
     InventoryQuery { object: object.into(), prefix: prefix.into(), after: after.into(), limit }
 }
 
-/// A page of an inventory's rows, as if the backend had told them.
+/// A page of an inventory's rows, in the form of a backend listing.
 pub(crate) async fn page(
     targets: &Targets,
     home: &Found,

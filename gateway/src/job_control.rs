@@ -1,8 +1,8 @@
-//! Jobs as one thing: started on every target, watched and stopped on all of them.
+//! Jobs as a unit: started on every target, monitored and stopped on all of them.
 //!
-//! Targets keep the jobs, and which targets have parts in them, so any gateway can answer for any job.
-//! What this gateway started it also remembers, so that a job of which all parts are lost with their
-//! targets' restarts is a failure and not forgotten.
+//! Targets store the jobs, and which targets have parts of them, so any gateway can report on any
+//! job. A gateway also records the jobs that it started, so that a job whose parts were all lost in
+//! restarts of their targets is reported as failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,37 +21,37 @@ use crate::route::Found;
 use crate::targets::{self, Targets};
 
 const JOBS: &str = "/internal/v1/job";
-/// Jobs remembered here; the oldest go first.
+/// Maximum number of recorded jobs; the oldest are dropped first.
 const REMEMBERED: usize = 1_000;
-/// How long the start of a job that packs shards waits for its plan, so that what cannot work is
+/// How long the start of a job that packs shards waits for its plan, so that an impossible job is
 /// refused in the answer.
 const PLANNED_WITHIN: Duration = Duration::from_secs(8);
 
-/// Starts, watches and stops jobs; cheap to clone.
+/// Starts, monitors and stops jobs; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct JobControl {
     maps: Maps,
     targets: Targets,
-    /// The last that was heard of each job that this gateway started.
+    /// The last known status of each job that this gateway started.
     started: Arc<Mutex<BTreeMap<String, JobStatus>>>,
 }
 
-/// Targets that do not say what they know of jobs.
+/// Targets that do not report on jobs.
 struct Unresponsive {
-    /// Alive: a part there may well go on.
+    /// Alive: a part there may still run.
     silent: BTreeSet<NodeId>,
-    /// Members that are down: a part there goes on with them, if it is of such a kind.
+    /// Members that are down: a part there resumes with them, if its kind of job resumes.
     away: BTreeSet<NodeId>,
 }
 
-/// Which jobs a question is about; empty fields match all.
+/// The jobs that a request is about; empty fields match all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobFilter {
     pub(crate) id: String,
     pub(crate) kind: Option<JobKind>,
     pub(crate) bucket: Option<Bucket>,
     pub(crate) running_only: bool,
-    /// Only this target's parts.
+    /// Only the parts of this target.
     pub(crate) node: Option<NodeId>,
 }
 
@@ -72,7 +72,7 @@ impl JobControl {
         Self { maps, targets, started: Arc::default() }
     }
 
-    /// Starts a job on what a bucket holds.
+    /// Starts a job on the objects of a bucket.
     pub(crate) async fn start(&self, found: &Found, mut spec: JobSpec) -> Result<String> {
         let (kind, info) = (spec.kind, &found.info);
         if matches!(kind, JobKind::Prefetch | JobKind::Evict) && !info.has_backend() {
@@ -100,7 +100,7 @@ impl JobControl {
         let answers =
             self.targets.post_all::<_, serde_json::Value>(nodes.iter().copied(), JOBS, &spec).await;
         if let Some(e) = answers.into_iter().find_map(|(_, answer)| answer.err()) {
-            // Half a job would look like a whole one.
+            // A partial job would look like a complete one.
             self.targets.delete_all(nodes, &path(&spec.id)).await;
             return Err(e);
         }
@@ -109,8 +109,8 @@ impl JobControl {
         Ok(spec.id)
     }
 
-    /// Starts a job that packs shards, on the living target that its id falls to. Returns when it is
-    /// planned, or goes on being planned for long; what the plan refuses is an error here.
+    /// Starts a job that packs shards, on the live target that its id maps to. Returns when the job
+    /// is planned, or when planning takes long; if the plan is refused, the error is returned here.
     pub(crate) async fn start_ishard(
         &self,
         id: String,
@@ -128,7 +128,7 @@ impl JobControl {
         while !status.is_over() && status.total_objects == 0 && started.elapsed() < PLANNED_WITHIN {
             tokio::time::sleep(pause).await;
             pause = (pause * 3 / 2).min(Duration::from_millis(200));
-            // Its end will be told by whoever asks for the job.
+            // Later status requests report how the job ended.
             let Ok(asked) = self.targets.get(runner, &path(&id)).await else { break };
             status = asked;
         }
@@ -138,8 +138,8 @@ impl JobControl {
         }
     }
 
-    /// Starts a job that one target runs, on the living one that its id falls to. Starting one that
-    /// exists is its status.
+    /// Starts a job that runs on one target, the live one that its id maps to. Starting an existing
+    /// job returns its status.
     pub(crate) async fn launch_on_one<'a>(
         &self,
         state: &'a ClusterState,
@@ -155,7 +155,7 @@ impl JobControl {
         Ok((runner, status))
     }
 
-    /// Forgets a job that is over, here and on all targets that answer.
+    /// Removes a job that is over, here and on all targets that answer.
     pub(crate) async fn forget(&self, id: &str) -> Result<()> {
         let state = self.maps.load();
         let path = format!("{}/forget", path(id));
@@ -184,7 +184,8 @@ impl JobControl {
         table.insert(job.id.clone(), job);
     }
 
-    /// Every target's part of the jobs asked for. A target that does not answer has no part.
+    /// Returns every target's part of the requested jobs. A target that does not answer has no
+    /// part.
     pub(crate) async fn by_target(
         &self,
         filter: &JobFilter,
@@ -218,9 +219,9 @@ impl JobControl {
         Ok(parts)
     }
 
-    /// The jobs asked for, each merged over its targets, latest first.
+    /// Returns the requested jobs, each merged over its targets, latest first.
     pub(crate) async fn list(&self, filter: &JobFilter) -> Result<Vec<JobStatus>> {
-        // The filter holds for merged jobs: one that runs somewhere runs.
+        // The filter applies to merged jobs: a job that runs on any target counts as running.
         let all = JobFilter { running_only: false, ..filter.clone() };
         let mut parts: BTreeMap<String, BTreeMap<NodeId, JobStatus>> = BTreeMap::new();
         let answers = self.by_target(&all).await?;
@@ -247,13 +248,13 @@ impl JobControl {
         Ok(jobs)
     }
 
-    /// One job.
+    /// Returns the status of one job.
     pub(crate) async fn status(&self, id: &str) -> Result<JobStatus> {
         let filter = JobFilter { id: id.to_owned(), ..JobFilter::default() };
         self.list(&filter).await?.pop().ok_or_else(|| unknown_job(id))
     }
 
-    /// Stops what matches; nothing to stop is no error. A job that idles is aborted by its id.
+    /// Stops the matching jobs; if there are none, this succeeds. An idle job is aborted by its id.
     pub(crate) async fn stop(&self, filter: &JobFilter) -> Result<()> {
         let state = self.maps.load();
         let now = unix_ns();
@@ -276,15 +277,15 @@ impl JobControl {
             }
             changes::log(&Summary::new("job stopped", &job.id), Ok(None));
             if idles {
-                // Its end is another one now.
+                // The recorded status is no longer its final one.
                 self.table().remove(&job.id);
             }
         }
         Ok(())
     }
 
-    /// One status out of the parts, and of those that are missing: what a silent target has of it goes
-    /// on, as does what a target that is down will take up again; any other part is lost.
+    /// Merges the parts into one status. A missing part on a silent target counts as running, as
+    /// does a part that a target that is down will resume; any other missing part is lost.
     fn merge(
         &self,
         id: &str,
@@ -302,7 +303,8 @@ impl JobControl {
             }
             (None, None) => return None,
         };
-        // Targets forget jobs that do not go on when they start again, also those that had ended well.
+        // After a restart, targets do not keep jobs that do not resume, including those that
+        // succeeded.
         if merged.is_over() && (known.is_some() || merged.kind.resumes()) {
             let missing: Vec<_> = merged.on.iter().filter(|t| !parts.contains_key(*t)).collect();
             let waits = |t: &NodeId| merged.kind.resumes() && unresponsive.away.contains(t);
@@ -331,7 +333,7 @@ impl JobControl {
 fn path(id: &str) -> String {
     format!("{JOBS}/{id}")
 }
-/// The line of the log about a job that was started.
+/// The log line for a job that was started.
 fn started(spec: &JobSpec) -> Summary {
     let mut detail = format!("kind={}", spec.kind.as_str());
     if let Some(bucket) = &spec.bucket {

@@ -1,10 +1,9 @@
-//! The door of a Forebay cluster: holds the cluster's metadata, admits nodes, routes requests to
-//! the targets that own objects, merges what all of them know. No object bytes rest here.
+//! The front of a Forebay cluster: stores the cluster's metadata, admits nodes, routes requests to
+//! the targets that own objects, and merges the answers of all targets. It stores no object bytes.
 //!
-//! Where to look: a request comes in at `http`; a bucket and its owner are found in `route`; a
-//! listing is merged in `listing`; a job is run by `job_control`; the state changes through
-//! `changes`, then `meta`, which is one Raft group over all gateways; members come, live and go in
-//! `cluster`.
+//! Where to look: `http` receives requests; `route` finds a bucket and its owner; `listing` merges
+//! listings; `job_control` runs jobs; the state changes through `changes`, then `meta`, which is
+//! one Raft group over all gateways; `cluster` handles membership and liveness.
 
 mod bucket_props;
 mod changes;

@@ -18,20 +18,20 @@ use forebay_core::{Error, NodeId, Result};
 pub(crate) struct Row {
     pub(crate) entry: ListEntry,
     pub(crate) target: Option<NodeId>,
-    /// How many targets list the object as it is here; 0 where none does.
+    /// Number of targets that list the object in this version; 0 if none does.
     pub(crate) copies: u16,
-    /// How a copy here compares with the backend, where that was asked.
+    /// How a copy here differs from the backend, if that was compared.
     pub(crate) drift: Drift,
 }
 
-/// What the backend says of an object that is in the cluster.
+/// How the backend differs from an object in the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Drift {
     #[default]
     None,
-    /// It has another version.
+    /// The backend has another version.
     Changed,
-    /// It has it no more.
+    /// The backend no longer has the object.
     Removed,
 }
 
@@ -42,14 +42,14 @@ pub(crate) struct Part<R> {
     pub(crate) more: bool,
 }
 
-/// A part with all that is known of each object.
+/// A part with all properties of each object.
 pub(crate) type Merged = Part<Vec<Row>>;
 
 /// Rows of a part, in either form.
 pub(crate) trait Rows: Default + Send {
     fn count(&self) -> usize;
     fn last_name(&self) -> Option<&str>;
-    /// Adds the first `at_most` rows of others behind these.
+    /// Appends the first `at_most` rows of `others`.
     fn append(&mut self, others: Self, at_most: usize);
 }
 
@@ -81,16 +81,16 @@ impl Rows for Columns {
     }
 }
 
-/// What one target lists, in name order.
+/// One target's page, in name order.
 pub(crate) trait Page: Sized + Send {
-    /// What pages merge into.
+    /// The merged form of such pages.
     type Rows: Rows;
-    /// Reads a target's answer; whether it has more.
+    /// Decodes a target's answer; returns whether the target has more.
     fn decode(bytes: &[u8], detail: Detail) -> Result<(Self, bool)>;
     fn count(&self) -> usize;
     fn name(&self, row: usize) -> &str;
     fn mtime_ns(&self, row: usize) -> u64;
-    /// The chosen rows of pages; those of one page are chosen in its order.
+    /// The picked rows of the pages; picks of one page are in its order.
     fn gather(shards: Vec<Shard<Self>>, picks: &[Pick]) -> Self::Rows;
 }
 
@@ -172,7 +172,7 @@ pub(crate) struct Shard<P> {
 pub(crate) struct Pick {
     shard: usize,
     row: usize,
-    /// How many pages have the row, as it is there.
+    /// Number of pages that have the row in this version.
     copies: u16,
 }
 
@@ -182,9 +182,9 @@ impl Pick {
     }
 }
 
-/// Merges pages that start at the same place. The result ends where the first page that has more
-/// ends: what that target has behind is not known yet. Of two records of one name the one modified
-/// last counts.
+/// Merges pages that start at the same position. The result ends at the end of the first page that
+/// has more: the rows that follow in that target are not known yet. Of two records of one name the
+/// one modified last counts.
 pub(crate) fn merge<P: Page>(shards: Vec<Shard<P>>, limit: usize) -> Result<Part<P::Rows>> {
     let (picks, more) = order(&shards, limit)?;
     Ok(Part { rows: P::gather(shards, &picks), more })
@@ -223,7 +223,7 @@ fn order<P: Page>(shards: &[Shard<P>], limit: usize) -> Result<(Vec<Pick>, bool)
         if horizon.is_some_and(|h| next > h) || (!repeated && picks.len() == limit) {
             return Ok((picks, true));
         }
-        // In place of a name comes what follows it in its page.
+        // Replaces a name by the next name of its page.
         match head(Pick::new(shard, row + 1)) {
             Some(following) => *top = following,
             None => drop(PeekMut::pop(top)),
@@ -242,16 +242,16 @@ fn order<P: Page>(shards: &[Shard<P>], limit: usize) -> Result<(Vec<Pick>, bool)
     Ok((picks, horizon.is_some()))
 }
 
-/// What a name is in a listing of one level.
+/// The role of a name in a one-level listing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Level<'a> {
     Object,
-    /// The directory the name lies in, with its slash.
+    /// The directory that contains the name, with its slash.
     Directory(&'a str),
 }
 
-/// Where a name stands in the level that `prefix` opens. With `enter`, a prefix that is the name of a
-/// directory without its slash opens that directory.
+/// The role of a name in the level that `prefix` opens. With `enter`, a prefix that is the name of
+/// a directory without its slash opens that directory.
 pub(crate) fn level<'a>(name: &'a str, prefix: &str, enter: bool) -> Level<'a> {
     let rest = name.get(prefix.len()..).unwrap_or_default();
     let opens = enter && lacks_slash(prefix) && rest.starts_with('/');
@@ -267,7 +267,7 @@ pub(crate) fn lacks_slash(prefix: &str) -> bool {
     !prefix.is_empty() && !prefix.ends_with('/')
 }
 
-/// A text that sorts behind every name in `directory` and before every other name behind it.
+/// A text that sorts after every name in `directory` and before every other name that follows.
 pub(crate) fn past(directory: &str) -> String {
     let mut text = directory.to_owned();
     while text.len() <= MAX_OBJECT_NAME {

@@ -1,5 +1,5 @@
 //! Object listings over all targets: native buckets from the records of every member, others from
-//! the backend with what is cached marked.
+//! the backend, with cached objects marked.
 
 use std::time::{Duration, Instant};
 
@@ -19,47 +19,47 @@ use crate::list_merge::{
 use crate::route::Found;
 use crate::targets::{self, Targets};
 
-/// Records asked for at once when most of them may fold into directories.
+/// Records requested at once when most of them may fold into directories.
 const FOLDED_PAGE_ENTRIES: usize = 1_000;
-/// A listing of shards ends its page after this time, with what it has.
+/// A listing of shards ends its page after this time, with the rows found so far.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(8);
-/// Records asked of each target beyond its even share of a page.
+/// Records requested from each target beyond its even share of a page.
 const SHARE_SLACK: usize = 64;
 
-/// Which names, and from where they come.
+/// The names to list, and their source.
 #[derive(Clone, Default)]
 pub(crate) struct Want {
     pub(crate) prefix: String,
-    /// Names strictly greater.
+    /// Only names strictly greater than this.
     pub(crate) after: String,
     pub(crate) limit: usize,
-    /// Only what is in the cluster, also for buckets with a backend.
+    /// Only objects in the cluster, also for buckets with a backend.
     pub(crate) cached_only: bool,
-    /// Directories instead of what lies in them.
+    /// Directories instead of their contents.
     pub(crate) one_level: bool,
     /// Of one level: a prefix that is a directory's name without its slash opens that directory.
     pub(crate) enter: bool,
-    /// The members of shards behind them; only of what is in the cluster.
+    /// Also lists the members of shards after each shard; only for objects in the cluster.
     pub(crate) archive: bool,
-    /// What is told of each object.
+    /// The properties returned for each object.
     pub(crate) detail: Detail,
-    /// Copies are compared with the backend, and those that it has no more are listed too.
+    /// Compares copies with the backend, and also lists copies that the backend no longer has.
     pub(crate) diff: bool,
-    /// The pages that follow will be asked for, too: all of one listing, taken then or later. In unix
-    /// nanoseconds.
+    /// The following pages will be requested too: all pages come from one listing, which was taken
+    /// at this time or later. In unix nanoseconds.
     pub(crate) whole: Option<u64>,
-    /// An inventory tells what the backend has: where inventories are, and its object there.
+    /// Takes the backend's rows from an inventory: the bucket of inventories, and the object there.
     pub(crate) inventory: Option<(Found, String)>,
 }
 
-/// One page. Directories are rows whose names end in a slash and that have no target.
+/// Returns one page. Directories are rows whose names end in a slash and that have no target.
 pub(crate) async fn page(targets: &Targets, found: &Found, want: &Want) -> Result<Merged> {
     if !want.one_level {
         return flat(targets, found, want, &want.after, want.limit).await;
     }
     let mut page = Merged::default();
-    // The last name of a page may be a directory: all that lies in it was told. The directory that
-    // the prefix opens is none of them: of that name there is an object at most.
+    // The last name of a page may be a directory: all names in it were covered. The directory that
+    // the prefix opens is not among them: that name is at most an object.
     let opened = want.enter && lacks_slash(&want.prefix) && want.after.ends_with('/');
     let opened = want.prefix.len() + usize::from(opened);
     let is_directory = want.after.len() > opened && want.after.ends_with('/');
@@ -92,7 +92,8 @@ pub(crate) async fn page(targets: &Targets, found: &Found, want: &Want) -> Resul
     }
 }
 
-/// One page of names and sizes, as [`page`] lists them. Quick where the records alone tell all.
+/// Returns one page of names and sizes, in the order of [`page`]. Fast if the records alone
+/// suffice.
 pub(crate) async fn sizes(targets: &Targets, found: &Found, want: &Want) -> Result<Part<Columns>> {
     if want.is_held(found) && !want.one_level {
         let nodes = targets::holders(&found.state, &found.info)?;
@@ -124,12 +125,12 @@ pub(crate) async fn sizes(targets: &Targets, found: &Found, want: &Want) -> Resu
 }
 
 impl Want {
-    /// Whether the records of the targets tell all, and no backend is asked.
+    /// Whether the records of the targets suffice, so that no backend is called.
     pub(crate) fn is_held(&self, found: &Found) -> bool {
         !found.info.has_backend() || self.cached_only || self.archive
     }
 
-    /// The question to a target that lists the backend.
+    /// The request to a target that lists the backend.
     fn of_backend(
         &self,
         found: &Found,
@@ -164,8 +165,8 @@ impl Want {
     }
 }
 
-/// When a listing that will do now was taken at the earliest, by the rules of its bucket and of the
-/// request; in unix nanoseconds.
+/// The earliest time at which an acceptable cached listing was taken, by the rules of its bucket
+/// and of the request; in unix nanoseconds.
 pub(crate) fn youngest(found: &Found) -> u64 {
     let age = found.info.cloud.time(CloudRule::ListMaxAgeMs).unwrap_or_default();
     unix_ns().saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX))
@@ -198,8 +199,9 @@ async fn flat(
     Ok(page)
 }
 
-/// What the targets hold, as one page. Each is asked for its share of the page and a little more,
-/// again where that was not enough: names spread evenly, so the first round nearly always is.
+/// Returns the records of the targets as one page. Each target is asked for its share of the page
+/// and some more, and again if that was not enough: names spread evenly, so the first round nearly
+/// always suffices.
 async fn held<P: Page>(
     targets: &Targets,
     nodes: &[&Node],
@@ -216,7 +218,7 @@ async fn held<P: Page>(
         page.rows.append(part.rows, missing);
         page.more = part.more || !room;
         match page.rows.last_name() {
-            // Shards that nobody has listed yet take their time: a short page is a page, too.
+            // Listing shards that have no index yet takes time: a short page is acceptable.
             Some(_) if request.archive && Instant::now() > until => return Ok(page),
             Some(last) if page.more && page.rows.count() < limit => {
                 request.after = last.to_owned();
@@ -226,7 +228,7 @@ async fn held<P: Page>(
     }
 }
 
-/// One round of questions, merged as far as all answers reach.
+/// One round of requests, merged as far as all answers reach.
 async fn records<P: Page>(
     targets: &Targets,
     nodes: &[&Node],
@@ -236,15 +238,15 @@ async fn records<P: Page>(
     let mut shards = Vec::with_capacity(answers.len());
     for (target, answer) in answers {
         let (page, more) = P::decode(&answer?, request.detail)?;
-        // Behind the end of a window there may be more, which is nothing to this listing.
+        // Names after the end of a window are outside of this listing.
         let more = more && !(page.count() == 0 && request.until.is_some());
         shards.push(Shard { target, page, more });
     }
     merge(shards, usize::MAX)
 }
 
-/// What the backend holds, as the first target that can reach it says. Waits for as long as that
-/// target answers that the backend still works on it.
+/// Lists the backend through the first target that can reach it. Waits as long as that target
+/// answers that the backend still works on it.
 async fn backend<P: Page>(
     targets: &Targets,
     found: &Found,
@@ -273,7 +275,7 @@ async fn backend<P: Page>(
     Err(last.unwrap_or_else(|| Error::unavailable("no target could reach the backend")))
 }
 
-/// As [`mark_cached`], for names and sizes in columns.
+/// Like [`mark_cached`], for names and sizes in columns.
 async fn mark_columns(
     targets: &Targets,
     nodes: &[&Node],
@@ -304,8 +306,8 @@ async fn mark_columns(
     Ok(marked)
 }
 
-/// Marks the rows of a backend's page that are in the cluster. The backend says what exists; a
-/// record alone adds no row, unless differences are asked for.
+/// Marks the rows of a backend's page that are in the cluster. The backend decides what exists; a
+/// record alone adds no row, unless differences are requested.
 async fn mark_cached(
     targets: &Targets,
     nodes: &[&Node],
@@ -313,7 +315,7 @@ async fn mark_cached(
     diff: bool,
     page: &mut Merged,
 ) -> Result<()> {
-    // Behind the backend's last name only a comparison has something to find.
+    // After the backend's last name, only a comparison can find further records.
     request.until = match page.rows.last() {
         Some(last) if page.more || !diff => Some(last.entry.name.clone()),
         None if page.more || !diff => return Ok(()),
@@ -349,12 +351,12 @@ async fn mark_cached(
     Ok(())
 }
 
-/// Whether the cluster has some ranges of an object and not all of it.
+/// Whether the cluster has only some ranges of an object.
 pub(crate) fn is_in_part(entry: &ListEntry) -> bool {
     entry.kind == RowKind::Object && !entry.meta.present
 }
 
-/// What the cluster has of an object goes into the backend's row.
+/// Merges the cached record of an object into the backend's row.
 fn mark(listed: &mut Row, cached: &Row, diff: bool) {
     let (size, theirs) = (listed.entry.meta.size, std::mem::take(&mut listed.entry.meta));
     listed.target.clone_from(&cached.target);

@@ -1,10 +1,10 @@
-//! Sums over the targets of what they count, under names of their own, for readers that look at one
-//! gateway only.
+//! Sums of metrics over the targets, under their own names, for monitoring that reads one gateway
+//! only.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-/// Families that are summed: the name behind the prefix, the type, the help.
+/// Families that are summed: the name after the prefix, the type, the help.
 const FAMILIES: [(&str, &str, &str); 11] = [
     ("backend_requests_total", "counter", "Requests to backends, over all targets"),
     ("backend_bytes_total", "counter", "Bytes read from backends, over all targets"),
@@ -30,13 +30,13 @@ const FAMILIES: [(&str, &str, &str); 11] = [
     ("lost_total", "counter", "Times that damage had no other copy to heal it, over all targets"),
     ("disks", "gauge", "Disks by their state, over all targets"),
 ];
-/// Prefix of the names of a node.
+/// Prefix of a node's metric names.
 const OF_NODE: &str = "forebay_";
 /// Prefix of the names of sums.
 const OF_CLUSTER: &str = "forebay_cluster_";
 
-/// What each target counted at the last look. A sum of counters must never fall: what a target had
-/// counted before it restarted, or before it went away, stays in the sum.
+/// The counters of each target at the last scrape. A sum of counters must never decrease: the
+/// counts of a target before it restarted or left stay in the sum.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     /// By target, then by series without the prefix.
@@ -45,14 +45,14 @@ pub(crate) struct Sums {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counter {
-    /// What earlier processes of the target had counted.
+    /// The counts of earlier processes of the target.
     before: f64,
     now: f64,
 }
 
 impl Sums {
-    /// Takes in the pages of the targets that replied, by target, and renders the sums. Targets that
-    /// `members` does not name are forgotten.
+    /// Updates the sums with the pages of the targets that replied, by target, and renders them.
+    /// Targets that are not in `members` are dropped.
     pub(crate) fn render<'a>(
         &mut self,
         pages: &[(String, String)],
@@ -174,7 +174,7 @@ mod tests {
         let hit = "forebay_cluster_get_bytes_total{result=\"hit\"} ";
         let text = sums.render(&[hits(10), other], both());
         assert!(text.contains(&format!("{hit}11\n")), "{text}");
-        // It starts again from nothing, and the other one does not reply.
+        // It restarts from zero, and the other one does not reply.
         let text = sums.render(&[hits(2)], both());
         assert!(text.contains(&format!("{hit}13\n")), "{text}");
         assert!(!text.contains("disks"), "a gauge is of those that reply: {text}");

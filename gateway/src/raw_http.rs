@@ -1,5 +1,4 @@
-//! One plain GET of another node, taken as it comes: for what is relayed or scraped rather than
-//! read.
+//! One plain GET of another node, returned unparsed: for answers that are relayed or scraped.
 
 use std::time::Duration;
 
@@ -11,10 +10,10 @@ use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// Largest answer taken.
+/// Maximum bytes of an answer.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// GETs `path` of the node at `url` (`http://host:port`), whatever its status.
+/// GETs `path` of the node at `url` (`http://host:port`); any status is returned.
 pub(crate) async fn get(
     url: &str,
     path: &str,
@@ -43,14 +42,14 @@ async fn exchange(url: &str, path: &str, headers: &HeaderMap) -> Result<Response
         let body = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();
         Ok(Response::from_parts(parts, body))
     };
-    // The connection moves bytes only while it is polled.
+    // The connection makes progress only while it is polled.
     tokio::pin!(connection);
     tokio::pin!(answer);
     tokio::select! {
         biased;
         answer = &mut answer => answer,
         ended = &mut connection => match ended {
-            // All bytes have been read; what is left is in the answer's channel.
+            // All bytes were read; the rest is in the answer's channel.
             Ok(()) => answer.await,
             Err(e) => Err(e.into()),
         },

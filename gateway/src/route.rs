@@ -1,5 +1,5 @@
-//! From a request's bucket and object to the target that answers for it, under one snapshot of the
-//! cluster's state.
+//! Finds the target that owns an object of a request's bucket, under one snapshot of the cluster's
+//! state.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use forebay_node::maps::Maps;
 use crate::changes::Changes;
 use crate::targets::{self, Targets};
 
-/// Path of a target that says whether a bucket exists at its backend.
+/// Path at which a target reports whether a bucket exists at its backend.
 const BACKEND_HEAD: &str = "/internal/v1/backend/head";
 
-/// Looks buckets and owners up; cheap to clone.
+/// Looks up buckets and owners; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Route {
     maps: Maps,
     targets: Targets,
     changes: Changes,
-    /// One registration at a time: many clients meet a new cloud bucket at once.
+    /// One registration at a time: many clients may use a new cloud bucket at once.
     registering: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -46,7 +46,7 @@ impl Found {
         found
     }
 
-    /// The target that must answer for an object now.
+    /// The current owner of an object.
     pub(crate) fn owner(&self, object: &str) -> Result<&Node> {
         placement::owner(&self.state, &self.info, object)
     }
@@ -71,7 +71,7 @@ impl Route {
         Ok(Found { state, info })
     }
 
-    /// The bucket; a cloud bucket that exists at its provider becomes known by this.
+    /// The bucket; registers a cloud bucket that exists at its provider.
     pub(crate) async fn bucket(&self, bucket: &Bucket) -> Result<Found> {
         match self.known(bucket) {
             Err(e) if e.code == ErrorCode::RemoteBucketNotFound => {}
@@ -87,7 +87,7 @@ impl Route {
         self.known(bucket)
     }
 
-    /// The bucket over an origin, which becomes known by this.
+    /// The bucket of an origin; registers it if necessary.
     pub(crate) async fn origin(&self, bucket: &Bucket, origin: &Origin) -> Result<Found> {
         match self.known(bucket) {
             Err(e) if e.code == ErrorCode::RemoteBucketNotFound => {}
@@ -120,7 +120,7 @@ impl Route {
         }
     }
 
-    /// The bucket; a native one is made when it is missing, as AIStore does for some jobs.
+    /// The bucket; creates a missing native bucket, as AIStore does for some jobs.
     pub(crate) async fn bucket_or_new(&self, bucket: &Bucket) -> Result<Found> {
         match self.bucket(bucket).await {
             Err(e) if e.code == ErrorCode::BucketNotFound => {}
@@ -130,7 +130,7 @@ impl Route {
         self.bucket(bucket).await
     }
 
-    /// The bucket, or the one that would become known by a request, whether it exists or not.
+    /// The bucket, or the one that a request would register, whether it exists or not.
     pub(crate) fn known_or_requested(&self, bucket: &Bucket) -> Result<Found> {
         match self.known(bucket) {
             Err(e) if e.code == ErrorCode::RemoteBucketNotFound => {}
@@ -142,9 +142,9 @@ impl Route {
         Ok(Found { state, info: info.into() })
     }
 
-    /// Refuses what no backend could stand behind.
+    /// Refuses a bucket that no backend could serve.
     fn check_request(&self, info: &BucketInfo) -> Result<()> {
-        // Before anybody is called: an error of the backend would show its URL.
+        // Before the backend is called: its errors would contain its URL.
         check_bucket(info)?;
         if let Some(spec) = &info.backend {
             let own: &str = &info.bucket.name;
@@ -177,7 +177,7 @@ impl Route {
         Ok(())
     }
 
-    /// Whether what stands behind the bucket exists and may be used, as some target sees it.
+    /// Checks that the bucket's backend exists and may be used, as some target sees it.
     pub(crate) async fn check_backend(&self, info: &BucketInfo) -> Result<()> {
         self.check_request(info)?;
         if !info.has_backend() {
@@ -189,7 +189,7 @@ impl Route {
         for node in targets::alive(&state)? {
             match self.targets.post::<_, serde_json::Value>(node, BACKEND_HEAD, &request).await {
                 Ok(_) => return Ok(()),
-                // Another target may be able to say.
+                // Another target may be able to answer.
                 Err(e) if e.code.is_transient() => last = Some(e),
                 Err(e) => return Err(e),
             }

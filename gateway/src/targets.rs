@@ -1,4 +1,4 @@
-//! Questions to targets: one at a time, or the same to many.
+//! Requests to targets: to one, or the same to many.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use forebay_node::maps::Maps;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A target that has not answered within this time counts as down for the request.
+/// Timeout; after it, the target counts as down for the request.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// The gateway's way to its targets; cheap to clone. Every question carries the version by which
-/// it is asked, so that a target that has an older one catches up before it answers.
+/// The gateway's client for its targets; cheap to clone. Every request carries the version of the
+/// state it is based on, so that a target with an older one catches up before it answers.
 #[derive(Clone)]
 pub(crate) struct Targets {
     peer: PeerClient,
     maps: Maps,
 }
 
-/// A target's answer beside its id.
+/// A target's id and its answer.
 pub(crate) type Answer<T> = (NodeId, Result<T>);
 
 impl Targets {
@@ -49,7 +49,7 @@ impl Targets {
         within(node, self.peer.post_json(&node.url, &self.versioned(path), request)).await
     }
 
-    /// As [`Self::post`], for an answer that is no JSON.
+    /// Like [`Self::post`], for an answer that is not JSON.
     pub(crate) async fn post_for_bytes<A: Serialize + Sync>(
         &self,
         node: &Node,
@@ -67,7 +67,7 @@ impl Targets {
         within(node, self.peer.delete(&node.url, &self.versioned(path))).await
     }
 
-    /// Posts the same to all of `nodes` at once; answers in their order.
+    /// Posts the same to all of `nodes` at once; answers are in their order.
     pub(crate) async fn post_all<'a, A, B>(
         &self,
         nodes: impl IntoIterator<Item = &'a Node>,
@@ -84,7 +84,7 @@ impl Targets {
         futures::future::join_all(asked).await
     }
 
-    /// Asks all of `nodes` for the records that they hold; pages as bytes, in the order of nodes.
+    /// Requests the records of all of `nodes`; pages as bytes, in the order of nodes.
     pub(crate) async fn list_all(
         &self,
         nodes: &[&Node],
@@ -121,7 +121,7 @@ impl Targets {
     }
 }
 
-/// Bounds the wait and names the node in failures that are not the node's own words.
+/// Applies the timeout, and names the node in failures that the node did not report itself.
 async fn within<T>(
     node: &Node,
     answer: impl Future<Output = forebay_client::Result<T>>,
@@ -135,9 +135,9 @@ async fn within<T>(
     }
 }
 
-/// All targets, for a question about objects that live only here: an error while one of them is
-/// down, because its part of the answer would be missing without a word. Of one in maintenance
-/// nothing is missing once all it had was moved.
+/// All targets, for a request about native objects. An error while one of them is down, because its
+/// part of the answer would be missing without notice. A target in maintenance is not needed once
+/// all its objects were moved.
 pub(crate) fn all_members(state: &ClusterState) -> Result<Vec<&Node>> {
     if let Some(dead) = state.holding_targets().find(|n| !n.alive) {
         return Err(Error::unavailable(format!("target {} is down", dead.id))
@@ -146,9 +146,9 @@ pub(crate) fn all_members(state: &ClusterState) -> Result<Vec<&Node>> {
     alive(state)
 }
 
-/// The targets that have all there is to know of a bucket. What lives only here is with all members;
-/// of what a backend has too, those that answer know all. Where objects have copies, so many targets
-/// may be missing that one copy of each is among the others.
+/// The targets that together know all objects of a bucket. Native objects need all members; if the
+/// bucket has a backend, the live targets suffice. If objects have copies, so many targets may be
+/// down that one copy of each object is on the others.
 pub(crate) fn holders<'a>(state: &'a ClusterState, info: &BucketInfo) -> Result<Vec<&'a Node>> {
     if info.has_backend() {
         return alive(state);
@@ -156,7 +156,7 @@ pub(crate) fn holders<'a>(state: &'a ClusterState, info: &BucketInfo) -> Result<
     native::who_can_list(state, info).map_or_else(|| all_members(state), Ok)
 }
 
-/// The targets that answer now; an error when there is none.
+/// The live targets; an error if there are none.
 pub(crate) fn alive(state: &ClusterState) -> Result<Vec<&Node>> {
     let nodes: Vec<&Node> = state.alive_targets().collect();
     if !nodes.is_empty() {

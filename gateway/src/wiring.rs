@@ -1,4 +1,4 @@
-//! Builds a gateway from its parts; the one file that sees all of them.
+//! Builds a gateway from its parts; the only file that uses all of them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,14 +38,14 @@ use crate::route::Route;
 use crate::s3::{GatewayFront, S3};
 use crate::targets::Targets;
 
-/// A gateway that is alone knows everything within this time, or starts without.
+/// Timeout for a single gateway to catch up at its start; after it, the gateway starts anyway.
 const START_WITHIN: Duration = Duration::from_secs(5);
-/// Longest wait for the last user of the metadata log at the end.
+/// Timeout for the last user of the metadata log at the end.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Runs one gateway until `lifecycle` is cancelled. `ready` is called once it listens, with its
-/// URL. The gateways of a cluster hold its metadata together, each a copy in its `node.dir`; those that
-/// the configuration lists make a new group, or take this one into theirs.
+/// Runs one gateway until `lifecycle` is cancelled. Calls `ready` with the gateway's URL once it
+/// listens. Every gateway of a cluster has a copy of its metadata in its `node.dir`; the gateways
+/// in the configuration form a new group, or admit this gateway to theirs.
 pub async fn run(
     config: NodeConfig,
     lifecycle: Lifecycle,
@@ -86,7 +86,7 @@ pub async fn run(
     let front = parts.front(&config.s3);
     let finding = discover(group.clone(), lifecycle.clone());
     if group.is_alone() {
-        // Nobody else has a say, so it is a matter of milliseconds until all is known here.
+        // A single gateway decides alone, so it catches up within milliseconds.
         finding.await;
         wait_until_member(&maps, &identity).await;
     } else {
@@ -98,7 +98,7 @@ pub async fn run(
     let edge = Edge::new(&config.s3, &identity, &maps);
     let life = lifecycle.clone();
     listener::serve(listener, front, edge, lifecycle, config.limits.clone()).await;
-    // It says goodbye as a member of the group, and leaves the group after that.
+    // It leaves the cluster as a member of the group, and leaves the group after that.
     if let Err(e) = membership.await {
         tracing::error!(error = %e, "could not leave the cluster");
     }
@@ -111,7 +111,7 @@ pub async fn run(
     ended.map_or_else(|| life.outcome(), Err)
 }
 
-/// Makes a group or enters one. A failure leaves a gateway that answers from what it knows.
+/// Forms a group or joins one. After a failure, the gateway answers from what it has.
 async fn discover(group: Group, lifecycle: Lifecycle) {
     let stop = lifecycle.token();
     tokio::select! {
@@ -122,7 +122,7 @@ async fn discover(group: Group, lifecycle: Lifecycle) {
     }
 }
 
-/// Looks whether the others go on without this gateway.
+/// Checks whether the group removed this gateway.
 async fn persist_identity(group: Group, lifecycle: Lifecycle) {
     let stop = lifecycle.token();
     tokio::select! {
@@ -139,7 +139,7 @@ async fn wait_until_member(maps: &Maps, identity: &Identity) {
     let _ = tokio::time::timeout(START_WITHIN, known).await;
 }
 
-/// What the handlers are built from.
+/// The parts that the handlers are built from.
 struct Parts {
     identity: Identity,
     maps: Maps,
@@ -152,7 +152,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// A gateway is a member of the cluster like any node, admitted and watched by the leader.
+    /// A gateway is a member of the cluster like any node, admitted and monitored by the leader.
     fn membership(&self) -> impl Future<Output = ()> + Send + 'static {
         let started = self.identity.started;
         let usage = move || NodeUsage {
@@ -289,9 +289,9 @@ impl Parts {
     }
 }
 
-/// Makes the metadata of the gateway of this configuration from a backup; it does not run meanwhile,
-/// and has none yet. Every gateway of the group needs the same before the first of them starts.
-/// Blocks on the disk.
+/// Creates the metadata of this configuration's gateway from a backup; the gateway must not run
+/// meanwhile and must have no metadata yet. Every gateway of the group needs the same backup before
+/// the first of them starts. Blocks on the disk.
 pub fn restore(config: &NodeConfig, backup: Backup) -> Result<()> {
     let identity = Identity::load(config, Role::Gateway)?;
     let (path, gateways) = (meta_path(config)?, &config.cluster.gateways);

@@ -1,4 +1,4 @@
-//! The gateways among the nodes: the map follows who is in the group. Only the leader does this.
+//! Keeps the gateways in the map equal to the members of the Raft group. Only the leader does this.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::meta::MetaLog;
 use crate::meta::group::Group;
 use crate::meta::view::REMOVED_PATH;
 
-/// How often the leader looks.
+/// Interval between checks by the leader.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A gateway that was taken out is told within this time, or finds out by itself.
+/// Timeout for notifying a removed gateway, which otherwise finds out by itself.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Has gateways that left the group leave the map.
+/// Removes gateways that left the group from the map.
 pub(crate) struct Gateways {
     pub(crate) me: NodeId,
     pub(crate) group: Group,
@@ -26,7 +26,7 @@ pub(crate) struct Gateways {
 }
 
 impl Gateways {
-    /// Runs until this gateway leads no more.
+    /// Runs until this gateway is no longer the leader.
     pub(crate) async fn keep(self, life: Lifecycle) {
         let stop = life.token();
         let keep = async {

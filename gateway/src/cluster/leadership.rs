@@ -1,4 +1,4 @@
-//! Where this gateway stands: it leads, it follows a leader, or it waits for one.
+//! The role of this gateway: it leads, it follows a leader, or it waits for one.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::members::Members;
 use super::publish::Publisher;
 
-/// What only the leading gateway has.
+/// The state that only the leading gateway has.
 pub(crate) struct Lead {
     pub(crate) term: u64,
     pub(crate) members: Arc<Members>,
@@ -19,11 +19,11 @@ pub(crate) enum Leadership {
     Leading(Arc<Lead>),
     /// URL of the leader.
     Following(String),
-    /// There is no leader, or none that this gateway knows of.
+    /// There is no leader, or this gateway does not know it.
     Waiting,
 }
 
-/// Shows the standing as it is now; cheap to clone.
+/// Watches the current role; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct LeaderWatch(watch::Receiver<Leadership>);
 
@@ -37,7 +37,7 @@ impl LeaderWatch {
         self.0.borrow().clone()
     }
 
-    /// Waits for the next change; for ever once there will be none.
+    /// Waits for the next change; forever once no more will come.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await

@@ -1,4 +1,5 @@
-//! Starts and ends what only the leader does: admit nodes, judge who is alive, publish the state.
+//! Starts and stops the work of the leader: admitting nodes, checking liveness, publishing the
+//! state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +23,13 @@ use crate::meta::MetaLog;
 use crate::meta::group::{Group, Leader};
 use crate::targets::Targets;
 
-/// How often a leader asks the others whether it is one still: leases count from the last time that a
-/// majority said so.
+/// Interval at which a leader confirms its leadership with the other gateways: leases count from
+/// the last confirmation by a majority.
 const CONFIRM_EVERY: Duration = Duration::from_millis(200);
-/// Pause before a new leader tries again to learn what was acknowledged before it.
+/// Pause before a new leader tries again to catch up with everything acknowledged before it.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// What a leader works with.
+/// The components that a leader works with.
 pub(crate) struct Leading {
     pub(crate) me: NodeId,
     /// Id of this gateway's process.
@@ -40,7 +41,7 @@ pub(crate) struct Leading {
     pub(crate) lifecycle: Lifecycle,
 }
 
-/// One term of leading, while it lasts.
+/// One term of leadership.
 struct Term {
     number: u64,
     life: Lifecycle,
@@ -53,7 +54,7 @@ impl Drop for Term {
 }
 
 impl Leading {
-    /// Follows who leads and tells where this gateway stands, until the group stops.
+    /// Follows the leader election and publishes this gateway's role, until the group stops.
     pub(crate) async fn run(self, tell: watch::Sender<Leadership>) {
         let mut leader = self.group.leader();
         let mut term: Option<Term> = None;
@@ -93,7 +94,7 @@ impl Leading {
                 }
             }
             let changed = match again {
-                // The same news, once more.
+                // Repeats the last change after a pause.
                 Some(pause) => tokio::time::timeout(pause, leader.changed()).await,
                 None => Ok(leader.changed().await),
             };
@@ -103,7 +104,8 @@ impl Leading {
         }
     }
 
-    /// A leader must know all that was acknowledged before it, and the cluster must have a name.
+    /// Prepares leadership: the leader must have everything that was acknowledged before it, and
+    /// the cluster must have a name.
     async fn assume_leadership(&self, term: u64, life: &Lifecycle) -> Result<Lead> {
         self.group.catch_up().await?;
         if self.maps.load().cluster_id.is_empty() {
@@ -144,11 +146,11 @@ impl Leading {
     }
 }
 
-/// Has the members know when a majority last said that this gateway leads.
+/// Records in `members` when a majority last confirmed this gateway as leader.
 async fn confirm(group: Group, members: Arc<Members>, life: Lifecycle) {
     let stop = life.token();
     loop {
-        // An answer holds for the time of the question.
+        // A confirmation is valid as of the time of the request.
         let asked = members.now_ms();
         tokio::select! {
             () = stop.cancelled() => return,

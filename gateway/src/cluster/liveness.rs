@@ -1,4 +1,4 @@
-//! The loop that looks for overdue heartbeats.
+//! The loop that checks for overdue heartbeats.
 
 use std::sync::Arc;
 use std::time::Duration;

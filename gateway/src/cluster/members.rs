@@ -1,4 +1,4 @@
-//! Joins, heartbeats and leaves, as the leading gateway answers them.
+//! Joins, heartbeats and leaves, as the leading gateway handles them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +17,13 @@ use super::port_probe;
 use super::publish::Publisher;
 use crate::meta::MetaLog;
 
-/// A gateway that heard nothing for so long was itself away; its nodes get a new lease.
+/// A gateway that received no heartbeats for this long was itself paused; it gives its nodes new
+/// leases.
 const INATTENTIVE_MS: u64 = 1_500;
-/// A process that sent nothing for so long is not probed when another one takes its place.
+/// A process that was silent for this long is not probed when another process replaces it.
 const FORGOTTEN_AFTER_MS: u64 = 4 * DEAD_AFTER_MS;
 
-/// The members and when each was heard of last.
+/// The members and the time of the last report of each.
 pub(crate) struct Members {
     me: NodeId,
     /// Id of this gateway's process.
@@ -31,10 +32,10 @@ pub(crate) struct Members {
     meta: Arc<dyn MetaLog>,
     publisher: Publisher,
     clock: Arc<dyn Clock>,
-    /// When, by the clock, a majority confirmed that this gateway leads.
+    /// When, by `clock`, a majority last confirmed that this gateway leads.
     confirmed: AtomicU64,
-    /// Held from the decision who is alive until it is in the log: a node that joins meanwhile has a lease, and
-    /// must not be found dead by what was known before.
+    /// Held from a liveness decision until it is in the log: a node that joins meanwhile gets a
+    /// lease, and must not be declared dead because of older data.
     turn: tokio::sync::Mutex<()>,
     table: Mutex<Table>,
 }
@@ -46,8 +47,8 @@ struct Table {
 }
 
 impl Members {
-    /// Nodes that are alive in the state count as heard of now: they get time to report to this
-    /// leader.
+    /// Nodes that are alive in the state count as having reported now: they get time to report to
+    /// this leader.
     pub(crate) fn new(
         me: NodeId,
         instance: u64,
@@ -68,22 +69,23 @@ impl Members {
         Self { me, instance, peer, meta, publisher, clock, confirmed, turn, table }
     }
 
-    /// The time by which [`Self::confirmed`] goes.
+    /// The current time of the clock that [`Self::confirmed`] uses.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }
 
-    /// Asked at `at_ms`, or later, a majority of the gateways said that this one leads.
+    /// Records that a majority of the gateways, asked at `at_ms` or later, confirmed this one as
+    /// leader.
     pub(crate) fn confirmed(&self, at_ms: u64) {
         self.confirmed.fetch_max(at_ms, Ordering::Relaxed);
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // The table is a cache of reports: whatever a panic left there is replaced by the next.
+        // The table is a cache of reports: after a panic, the next reports correct it.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a node in, or in again after a restart.
+    /// Admits a node, also after a restart.
     pub(crate) async fn join(&self, request: JoinRequest) -> Result<HeartbeatReply> {
         let id = NodeId::new(request.id.as_str())?;
         let url = request.url.trim_end_matches('/').to_owned();
@@ -111,7 +113,7 @@ impl Members {
         }
         let mut table = self.table();
         table.leases.joined(&id, self.clock.now_ms());
-        // What an earlier process reported is not true of this one.
+        // Reports of an earlier process do not apply to this one.
         table.usage.remove(&id);
         drop(table);
         self.reply(&id, 0)
@@ -122,14 +124,14 @@ impl Members {
         self.meta.state().node(id).map_or(0, |node| node.instance)
     }
 
-    /// Rejects a process whose node has another one that is alive, or that may act by its lease.
+    /// Rejects a process if another process of its node is alive or may still act by its lease.
     /// Returns the recorded process, which the new one may replace.
     async fn check_predecessor(&self, request: &JoinRequest) -> Result<u64> {
         let state = self.meta.state();
         let recorded = state.node(&request.id).map_or(0, |node| node.instance);
         let Some(known) = membership::predecessor(&state, request) else { return Ok(recorded) };
         let silent_ms = || self.table().leases.silent_ms(&request.id, self.clock.now_ms());
-        // This gateway itself came back, or the other process said goodbye or was dead for long.
+        // This gateway itself rejoins, or the other process left or has been dead for long.
         let is_me = request.id == self.me && request.instance == self.instance;
         if is_me || silent_ms() >= FORGOTTEN_AFTER_MS {
             return Ok(recorded);
@@ -142,7 +144,7 @@ impl Members {
         Ok(recorded)
     }
 
-    /// A node is alive and says what it uses.
+    /// Handles a node's heartbeat, which also reports its usage.
     pub(crate) async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
         let id = beat.id;
         let known = self.meta.state();
@@ -196,8 +198,9 @@ impl Members {
         })
     }
 
-    /// A node stops on purpose: it is down now, not in some seconds. One that yields is there for a
-    /// moment more, and answers for nothing that others have too once all have heard of it.
+    /// Handles a clean stop of a node: the node is down now, not only after its lease. A node that
+    /// steps down first keeps running for a moment, but no longer serves objects that other nodes
+    /// have too, once all nodes know.
     pub(crate) async fn leave(&self, request: LeaveRequest) -> Result<LeaveReply> {
         let turn = self.turn.lock().await;
         let leaves = membership::may_leave(&self.meta.state(), &request);
@@ -231,8 +234,8 @@ impl Members {
         Ok(())
     }
 
-    /// Marks the nodes dead whose heartbeat is overdue, a little earlier where their machine says
-    /// that nobody listens.
+    /// Marks nodes dead whose heartbeat is overdue; slightly earlier if the node's machine refuses
+    /// connections.
     pub(crate) async fn check(&self) {
         let state = self.meta.state();
         let alive = || state.nodes.values().filter(|n| n.alive && n.id != self.me).map(|n| &n.id);
@@ -267,7 +270,7 @@ impl Members {
         }
     }
 
-    /// What each node reported last.
+    /// The last reported usage of each node.
     pub(crate) fn usage(&self) -> BTreeMap<NodeId, NodeUsage> {
         self.table().usage.clone()
     }
@@ -338,7 +341,8 @@ mod tests {
         }
 
         async fn pass(&self, ms: u64) {
-            // In steps, as the loop looks: one long step means that the gateway itself was away.
+            // In steps of the check interval: one long step would mean that the gateway itself was
+            // paused.
             for _ in 0..ms / 250 {
                 self.clock.0.fetch_add(250, Ordering::SeqCst);
                 self.members.check().await;
@@ -364,7 +368,7 @@ mod tests {
         JoinRequest {
             id: id(),
             role: Role::Target,
-            // Nobody answers there, and nobody refuses either: not an address to connect to.
+            // An address that neither answers nor refuses: connections to it cannot be made.
             url: "http://nowhere.invalid:2".into(),
             zone: String::new(),
             instance: 0,
@@ -475,7 +479,7 @@ mod tests {
         w.members.join(join()).await.unwrap();
         w.members.confirmed(w.members.now_ms());
         assert!(w.beat(&id()).await.lease);
-        // As `check` does before its change is in the log.
+        // Like `check` before its change is in the log.
         w.members.table().leases.overdue([&id()].into_iter(), DEAD_AFTER_MS);
         assert!(alive(&w) && !w.beat(&id()).await.lease);
     }

@@ -1,4 +1,4 @@
-//! Where nodes report, on every gateway: the leader decides, the others pass it on to the leader.
+//! The membership service of every gateway: the leader decides, the others forward requests to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use super::leadership::{LeaderWatch, Leadership};
 use super::members::Members;
 use crate::meta::group::Group;
 
-/// Marks a request that one gateway passed on, so that two never play ball with it.
+/// Marks a request that a gateway forwarded, so that gateways never forward it in a loop.
 pub(crate) const FORWARDED_MARK: &str = "passed-on=1";
-/// Less than a node waits: a leader that is silent must not look like a silent gateway.
+/// Shorter than a node's own timeout: a silent leader must not look like a silent gateway.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
-/// A goodbye is answered when all have heard of it.
+/// A leave is answered only when all nodes know of it.
 const LEAVE_WITHIN: Duration = Duration::from_millis(2_500);
 
 /// Cheap to clone.
@@ -36,7 +36,7 @@ impl MembershipService {
         Self { leadership, peer, maps }
     }
 
-    /// `passed_on`: another gateway took this one for the leader.
+    /// `passed_on`: another gateway forwarded the request to this one as the leader.
     pub(crate) async fn join(
         &self,
         request: JoinRequest,
@@ -48,8 +48,8 @@ impl MembershipService {
         }
     }
 
-    /// A node that reports while nobody leads still gets the newest state, if it has an older one:
-    /// a request may have to wait for it.
+    /// If there is no leader, a node that reports still gets the newest state, if it has an older
+    /// one: one of its requests may wait for that state.
     pub(crate) async fn heartbeat(
         &self,
         beat: Heartbeat,
@@ -83,7 +83,7 @@ impl MembershipService {
         }
     }
 
-    /// The leader's members when it is this gateway, or else its URL.
+    /// The leader's members if this gateway leads, otherwise the leader's URL.
     fn leader(&self, passed_on: bool) -> Result<Result<Arc<Members>, String>> {
         match self.leadership.now() {
             Leadership::Leading(lead) => Ok(Ok(lead.members.clone())),
@@ -112,7 +112,7 @@ impl MembershipService {
     }
 }
 
-/// This gateway's own way into the cluster: its desk.
+/// This gateway's own [`MembershipClient`]: uses its local membership service.
 pub(crate) struct LocalMembership {
     pub(crate) membership: MembershipService,
     pub(crate) group: Group,
@@ -129,7 +129,7 @@ impl MembershipClient for LocalMembership {
     }
 
     async fn leave(&self, request: &LeaveRequest) -> Result<LeaveReply> {
-        // There may be nobody who should hear that it leaves.
+        // There may be no other gateway to inform.
         if self.group.is_alone() {
             Ok(LeaveReply::default())
         } else {

@@ -1,5 +1,5 @@
-//! Membership: where nodes report, and what the leading gateway makes of it: who may come in, who
-//! is alive, who has heard of the newest state.
+//! Membership: the service that nodes report to, and the leading gateway's decisions: which nodes
+//! are admitted, which are alive, and which have the newest state.
 
 pub(crate) mod gateways;
 pub(crate) mod leadership;

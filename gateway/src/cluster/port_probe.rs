@@ -1,5 +1,5 @@
-//! Whether anybody is behind a node's port, and which process: a machine whose process ended refuses
-//! connections, one that is cut off or paused does not.
+//! Probes whether a process listens on a node's port, and which one: a machine whose process ended
+//! refuses connections; one that is cut off or paused does not.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use forebay_node::membership::INSTANCE_PATH;
 use tokio::net::TcpStream;
 
 const WITHIN: Duration = Duration::from_millis(100);
-/// A process that is alive reports its id within this time.
+/// Timeout for a live process to report its id.
 const REPLY_WITHIN: Duration = Duration::from_millis(800);
 
 /// Asks the process at `url` for its id.
@@ -27,7 +27,8 @@ pub(crate) async fn probe(peer: &PeerClient, url: &str) -> Probe {
     }
 }
 
-/// Whether a connection to the node at `url` (`http://host:port`) is refused. No answer is no refusal.
+/// Whether a connection to the node at `url` (`http://host:port`) is refused. A timeout is not a
+/// refusal.
 pub(crate) async fn is_refused(url: &str) -> bool {
     let Some(address) = url.strip_prefix("http://") else { return false };
     let port_probe = tokio::time::timeout(WITHIN, TcpStream::connect(address)).await;

@@ -1,8 +1,9 @@
-//! Takes every new version of the state to the other nodes at once, and knows which have it.
+//! Pushes every new version of the state to the other nodes immediately, and records which nodes
+//! have it.
 //!
-//! A client that was told that its bucket exists may ask any gateway for it next, or (foreign ones
-//! that compute owners themselves) any target, so changes of buckets wait here until all nodes that
-//! are alive have heard.
+//! After a client created a bucket, it may use the bucket through any gateway or (foreign clients
+//! that compute owners themselves) at any target. Therefore changes of buckets wait here until all
+//! live nodes have the new version.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,14 +17,14 @@ use tokio::sync::watch;
 use super::port_probe;
 use crate::targets::Targets;
 
-/// Path of a node that takes a pushed state.
+/// Path at which a node accepts a pushed state.
 pub(crate) const STATE_PATH: &str = "/internal/v1/state";
-/// A node that does not take the push within this time hears by its next heartbeat.
+/// Timeout of a push; after it, the node gets the version with its next heartbeat.
 const PUSH_WITHIN: Duration = Duration::from_secs(1);
-/// A change is not held up longer than this by a node that is slow to hear.
+/// Maximum time that a slow node delays a change.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Who knows which version; cheap to clone.
+/// The acknowledged version of each node; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Publisher {
     me: NodeId,
@@ -37,7 +38,7 @@ impl Publisher {
         Self { me, maps, targets, acknowledged: watch::Sender::default() }
     }
 
-    /// Notes that `id` acts by `version` or a newer one.
+    /// Records that `id` acts by `version` or a newer one.
     pub(crate) fn note(&self, id: &NodeId, version: u64) {
         self.acknowledged.send_if_modified(|acknowledged| {
             let known = acknowledged.entry(id.clone()).or_default();
@@ -47,14 +48,14 @@ impl Publisher {
         });
     }
 
-    /// A node started anew: what its predecessor knew is forgotten.
+    /// Drops the version recorded for a node that restarted.
     pub(crate) fn forget(&self, id: &NodeId) {
         self.acknowledged.send_modify(|acknowledged| {
             acknowledged.remove(id);
         });
     }
 
-    /// Waits until every node that is alive acts by `version`, or for as long as is reasonable.
+    /// Waits until every live node acts by `version`, at most [`PUBLISH_TIMEOUT`].
     pub(crate) async fn wait_published(&self, version: u64) {
         let mut acknowledged = self.acknowledged.subscribe();
         let all =
@@ -95,7 +96,7 @@ impl Publisher {
         let pushed = tokio::time::timeout(PUSH_WITHIN, pushed).await;
         match pushed.unwrap_or_else(|_| Err(Error::unavailable("time-out"))) {
             Ok(_) => self.note(&node.id, state.version),
-            // Nobody is there who could act by an older state; who starts there joins first.
+            // No process there can act by an older state; a process that starts there joins first.
             Err(_) if port_probe::is_refused(&node.url).await => self.note(&node.id, state.version),
             Err(e) => tracing::debug!(node = %node.id, error = %e, "state not pushed"),
         }

@@ -1,5 +1,5 @@
-//! Has native objects moved after their places changed, notes when all lie where they belong, and
-//! lets targets go that nothing lies on any more. Only the leader does.
+//! Starts rebalances after placement changed, records when all native objects are in place, and
+//! stops targets that leave and are empty. Only the leader does this.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,15 +17,15 @@ use crate::targets::Targets;
 
 /// Path of a target that ends its process.
 const STOP_PATH: &str = "/internal/v1/stop";
-/// Rest after the places changed: of several targets that come at once, all are to be there.
+/// Pause after placement changed, so that several targets that join at once cause one rebalance.
 const SETTLING: Duration = Duration::from_secs(5);
-/// How often the state is looked at.
+/// Interval between checks of the state.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Pause before objects that could not be moved are tried again; it doubles up to the longest.
+/// Pause before objects that could not be moved are tried again; doubles up to `LONGEST_PAUSE`.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(3);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Keeps objects where they belong.
+/// Keeps native objects in place.
 pub(crate) struct Keeper {
     pub(crate) meta: Arc<dyn MetaLog>,
     pub(crate) maps: Maps,
@@ -33,13 +33,13 @@ pub(crate) struct Keeper {
     pub(crate) jobs: JobControl,
 }
 
-/// The id of the rebalance after the change of this version.
+/// The id of the rebalance for the placement of this version.
 pub(crate) fn job_id(placed: u64) -> String {
     format!("g{placed}")
 }
 
 impl Keeper {
-    /// Runs until this gateway leads no more.
+    /// Runs until this gateway is no longer the leader.
     pub(crate) async fn run(self, life: Lifecycle) {
         let stop = life.token();
         tokio::select! {
@@ -81,7 +81,7 @@ impl Keeper {
         }
     }
 
-    /// Waits, unless a target comes or goes: then it may be different at once.
+    /// Waits; ends early if a target joins or leaves, since the outcome may then change at once.
     async fn rest(&self, pause: Duration, lived: &Lives) {
         let until = Instant::now() + pause;
         while Instant::now() < until && lives(&self.maps.load()) == *lived {
@@ -89,12 +89,12 @@ impl Keeper {
         }
     }
 
-    /// Has all targets move what belongs elsewhere. False: the places changed again meanwhile.
+    /// Runs one rebalance on all targets. False: the placement changed again meanwhile.
     async fn round(&self, state: &ClusterState) -> Result<bool> {
         let placed = state.targets_changed;
         let before = lives(state);
         let id = job_id(placed);
-        // An earlier try, of this leader or of another.
+        // Removes an earlier attempt, of this leader or of another.
         match self.jobs.forget(&id).await {
             Err(e) if e.code != ErrorCode::InvalidArgument => return Err(e),
             _ => {}
@@ -127,7 +127,7 @@ impl Keeper {
         Ok(true)
     }
 
-    /// Ends targets that are to go: nothing lies on them any more.
+    /// Stops targets that are leaving: they are empty now.
     async fn let_go(&self, state: &ClusterState) -> Result<()> {
         for node in state.targets() {
             let Some(leaving) = node.leaving.filter(|_| node.emptied) else { continue };

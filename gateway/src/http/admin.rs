@@ -23,19 +23,19 @@ use crate::meta::group::Group;
 /// Parameters of a request to set the configuration that are not settings themselves.
 const NOT_SETTINGS: [&str; 2] = ["transient", "provider"];
 
-/// What a target is to be used for.
+/// The intended use of a target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Full,
     None,
-    /// For nothing, and it ends when it is empty.
+    /// Not used, and stops when it is empty.
     Leaving(Leaving),
 }
 
-/// Actions of v1 that have nothing to do here: what they are for does not exist.
+/// Actions of v1 that are no-ops here, because Forebay does not have what they act on.
 const NOTHING_TO_DO: [&str; 4] = ["rotate-logs", "reset-stats", "clear-lcache", "reload-creds"];
 
-/// What changes the cluster as a whole; cheap to clone.
+/// The components for changes of the whole cluster; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Admin {
     pub(crate) maps: Maps,
@@ -46,7 +46,7 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// An action of `PUT /v1/cluster` other than start and stop of jobs.
+    /// Handles an action of `PUT /v1/cluster`, except start and stop of jobs.
     pub(crate) async fn act(&self, action: &str, value: &Value, query: &Query) -> Result<Response> {
         match action {
             "set-config" => {
@@ -67,7 +67,7 @@ impl Admin {
         }
     }
 
-    /// `PUT /v1/cluster/ITEM…`: the forms that have their arguments in the URL.
+    /// Handles `PUT /v1/cluster/ITEM…`: the forms whose arguments are in the URL.
     pub(crate) async fn act_by_path(
         &self,
         items: &str,
@@ -81,7 +81,7 @@ impl Admin {
                 self.configure(settings::parse_pairs(pairs)?, false).await
             }
             item @ ("attach" | "detach") => {
-                // AIStore's clients say it in headers, people and ours in the query.
+                // AIStore's clients use headers; people and Forebay's clients use the query.
                 let said = |key: &str, header: &str| {
                     let header = headers.get(header).and_then(|v| v.to_str().ok());
                     query.get(key).or(header).unwrap_or_default().to_owned()
@@ -113,15 +113,15 @@ impl Admin {
         Ok(done())
     }
 
-    /// Takes targets out of use, or gives them back. What they own moves to the others; the answer
-    /// is the id of that rebalance, if there is one.
+    /// Puts targets into maintenance, or ends it. Their objects move to the other targets; the
+    /// answer is the id of that rebalance, if there is one.
     async fn maintain(&self, value: &Value, to: Use) -> Result<Response> {
         let nodes = self.named(value)?;
         for node in &nodes {
             self.may_go(node, to != Use::Full)?;
         }
         for node in nodes {
-            // Asked again, nothing changes, the version of the map included.
+            // If nothing changes, the version of the map does not change either.
             let is_so = match to {
                 Use::Full => !node.maintenance && node.leaving.is_none(),
                 Use::None => node.maintenance && node.leaving.is_none(),
@@ -145,8 +145,9 @@ impl Admin {
         })
     }
 
-    /// Has targets leave once what they own was moved. One that is down can give nothing away: it
-    /// goes at once, with what only it had, if that is said to be wanted.
+    /// Removes targets after their objects were moved. A target that is down cannot move objects:
+    /// it is removed at once, together with the objects that only it had, if the request asks for
+    /// that.
     async fn decommission(&self, value: &Value) -> Result<Response> {
         let nodes = self.named(value)?;
         match nodes.as_slice() {
@@ -200,7 +201,7 @@ impl Admin {
         Ok(())
     }
 
-    /// The nodes that `sid` or `sids` name.
+    /// The nodes named by `sid` or `sids`.
     fn named(&self, value: &Value) -> Result<Vec<Node>> {
         let value = lower_keys(value.clone());
         let (one, many) = (value["sid"].as_str().unwrap_or(""), value["sids"].as_array());
@@ -226,7 +227,7 @@ impl Admin {
     }
 }
 
-/// What is set is kept: a change that a restart forgets does not exist.
+/// Rejects transient settings: every setting here survives a restart.
 fn kept(query: &Query) -> Result<()> {
     if query.flag("transient") {
         return Err(Error::unsupported("transient configuration changes are not served")

@@ -1,4 +1,4 @@
-//! What our own clients ask of a gateway: the map with a grant, who leads, and how the cluster fares.
+//! The API for Forebay's own clients: the map with a grant, the leader, and the cluster's state.
 
 use axum::Router;
 use axum::extract::{Request, State};

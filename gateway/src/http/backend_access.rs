@@ -1,5 +1,5 @@
-//! What the targets may do with what stands behind a bucket, and as whom. They alone talk to clouds, each
-//! with the credentials of its own environment, so each is asked.
+//! The credential and access that each target has to a bucket's backend. Every target is asked,
+//! because only targets call clouds, each with the credentials of its own environment.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
@@ -15,7 +15,7 @@ use super::counted;
 use crate::route::Route;
 use crate::targets::{self, Targets};
 
-/// Path of a target that tries what it may do.
+/// Path at which a target checks its access.
 const ACCESS: &str = "/internal/v1/backend/access";
 
 #[derive(Clone)]

@@ -15,7 +15,7 @@ use forebay_node::metrics::Metrics;
 use super::{counted, read_body, redirect};
 use crate::route::Route;
 
-/// Largest request: it names many objects.
+/// Maximum request size in bytes: a request names many objects.
 const MAX_REQUEST: usize = 256 << 20;
 
 #[derive(Clone)]
@@ -66,12 +66,12 @@ async fn send_on(state: &Batches, parts: &Parts, body: &[u8]) -> Result<Response
     }
 }
 
-/// The request as the planner takes it: members of shards and ranges do not change the owner.
+/// Converts the request for the planner; members of shards and ranges do not affect the owner.
 fn plain(request: &MossRequest, default: Option<&Bucket>) -> Result<BatchRequest> {
     let mut buckets: Vec<Bucket> = Vec::new();
     let mut entries = Vec::with_capacity(request.entries.len());
     for entry in request.resolve(default)? {
-        // Most requests have one bucket: the last one is tried first.
+        // Most requests have one bucket, so the last one is compared first.
         let known = buckets.iter().rposition(|b| *b == entry.bucket);
         let bucket = known.unwrap_or_else(|| {
             buckets.push(entry.bucket.clone());

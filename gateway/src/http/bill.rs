@@ -1,4 +1,4 @@
-//! What a bucket's cloud bills, summed over the targets: they alone talk to clouds.
+//! The cloud bill of a bucket, summed over the targets: only targets call clouds.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
@@ -14,7 +14,7 @@ use super::counted;
 use crate::route::Route;
 use crate::targets::{self, Targets};
 
-/// Path of a target that tells what it counted.
+/// Path at which a target returns its counters.
 const BILL: &str = "/internal/v1/backend/bill";
 
 #[derive(Clone)]

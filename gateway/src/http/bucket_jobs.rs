@@ -1,5 +1,4 @@
-//! Jobs that are asked of a bucket over v1: copies, renames, archives, and the work on chosen
-//! objects.
+//! Jobs on a bucket over v1: copies, renames, archives, and jobs on selected objects.
 
 use std::sync::Arc;
 
@@ -27,13 +26,13 @@ fn spec(kind: JobKind) -> JobSpec {
     JobSpec::new(kind, ids::mint(kind.id_prefix()))
 }
 
-/// The bucket of a call, and what its value says.
+/// The bucket of a call, and the fields of its value.
 async fn asked(state: &Buckets, call: &Call) -> Result<(Found, Fields)> {
     let found = state.route.bucket(&call.bucket()?).await?;
     Ok((found, Fields::new(&call.action.value)?))
 }
 
-/// A job on the objects that a value chooses.
+/// Builds a job on the objects that a value selects.
 fn chosen(kind: JobKind, fields: &Fields) -> Result<JobSpec> {
     let mut spec = spec(kind);
     fields.common(&mut spec)?;
@@ -44,7 +43,7 @@ fn chosen(kind: JobKind, fields: &Fields) -> Result<JobSpec> {
     Ok(spec)
 }
 
-/// The bucket in the query that a copy or a rename goes to.
+/// The destination bucket of a copy or a rename, from the query.
 fn bck_to(call: &Call) -> Result<Bucket> {
     let action = &call.action.action;
     let missing = || Error::invalid(format!("{action}: the query lacks bck_to"));
@@ -58,7 +57,7 @@ fn bck_to(call: &Call) -> Result<Bucket> {
     }
 }
 
-/// A job without more options than which objects it works on.
+/// Starts a job that has no options except its selection of objects.
 pub(super) async fn each(state: &Buckets, kind: JobKind, call: &Call) -> Result<Response> {
     let (found, fields) = asked(state, call).await?;
     let spec = chosen(kind, &fields)?;
@@ -113,7 +112,7 @@ async fn copy(
         EtlCall::from(transform).check(&found.state)?;
     }
     let renames = !task.prepend.is_empty() || !task.ext.is_empty();
-    // A transform would meet what it has made.
+    // A transform would process its own output.
     let changes = task.transform.is_none() && renames;
     if task.to == *from && !task.dry_run && !found.info.has_backend() && !changes {
         return Err(Error::invalid(format!("cannot copy bucket \"{from}\" onto itself")));
@@ -121,14 +120,15 @@ async fn copy(
     let mut spec = chosen(kind, fields)?;
     let found = match task.dry_run {
         true => found.clone(),
-        // Targets must know the destination: they are asked by the state that has it.
+        // Targets must know the destination: use the state that contains it.
         false => Found { state: destination(state, found, &task.to).await?.state, ..found.clone() },
     };
     spec.task = Task::Copy(Box::new(task));
     Ok(text(state.jobs.start(&found, spec).await?))
 }
 
-/// Native objects written to a bucket with a backend; `synchronize`: what is gone goes there too.
+/// Writes native objects to a bucket with a backend; `synchronize`: objects that no longer exist
+/// are removed there too.
 pub(super) async fn write_back(state: &Buckets, call: &Call) -> Result<Response> {
     let (found, fields) = asked(state, call).await?;
     let to = fields.destination()?;
@@ -150,12 +150,13 @@ pub(super) async fn write_back(state: &Buckets, call: &Call) -> Result<Response>
     let synchronize = fields.synchronize()?;
     let task = CopyTask { prepend, synchronize, ..CopyTask::new(known.info.bucket.clone()) };
     spec.task = Task::Copy(Box::new(task));
-    // Targets must know the destination: they are asked by the state that has it.
+    // Targets must know the destination: use the state that contains it.
     let found = Found { state: known.state, ..found };
     Ok(text(state.jobs.start(&found, spec).await?))
 }
 
-/// The bucket that copies go to; a native one is made, with the properties of its source.
+/// The destination bucket of copies; a missing native bucket is created with the properties of its
+/// source.
 async fn destination(state: &Buckets, source: &Found, to: &Bucket) -> Result<Found> {
     match state.route.bucket(to).await {
         Err(e) if e.code == ErrorCode::BucketNotFound && !to.is_remote() => {}
@@ -174,7 +175,7 @@ async fn destination(state: &Buckets, source: &Found, to: &Bucket) -> Result<Fou
     }
 }
 
-/// Renames a bucket at once; its objects move to their new owners by a job.
+/// Renames a bucket immediately; a job moves its objects to their new owners.
 pub(super) async fn rename(state: &Buckets, call: &Call) -> Result<Response> {
     let (from, to) = (call.bucket()?, bck_to(call)?);
     let found = state.route.known(&from)?;
@@ -187,7 +188,7 @@ pub(super) async fn rename(state: &Buckets, call: &Call) -> Result<Response> {
         return Err(Error::invalid(format!("cannot rename bucket \"{from}\" to itself")));
     }
     found.info.check_access(BucketChange::Rename)?;
-    // Asked before anything changes: the job needs them all.
+    // Checked before anything changes: the job needs all targets.
     targets::all_members(&found.state)?;
     state.changes.commit(Command::RenameBucket { from, to: to.clone() }).await?;
     let found = state.route.known(&to)?;
@@ -209,8 +210,8 @@ pub(super) async fn archive(state: &Buckets, call: &Call) -> Result<Response> {
     Ok(text(state.jobs.launch(spec, vec![runner]).await?))
 }
 
-/// On how many targets each object lies from now on; the job makes what is missing, and drops what
-/// is too much.
+/// Sets the number of copies of each object; the job creates missing copies and removes surplus
+/// ones.
 pub(super) async fn make_copies(state: &Buckets, call: &Call) -> Result<Response> {
     let found = state.route.bucket(&call.bucket()?).await?;
     let copies = match &call.action.value {
@@ -233,13 +234,13 @@ pub(super) async fn make_copies(state: &Buckets, call: &Call) -> Result<Response
     Ok(text(state.jobs.start(&found, spec(JobKind::MakeCopies)).await?))
 }
 
-/// In which slices each object lies from now on; the job makes what is missing, and drops what is too
-/// much. It does that as well where nothing changes, as after a loss.
+/// Sets the erasure coding of a bucket; the job creates missing slices and removes surplus ones. It
+/// also runs if the setting does not change, for example after a loss.
 pub(super) async fn encode(state: &Buckets, call: &Call) -> Result<Response> {
     let found = state.route.bucket(&call.bucket()?).await?;
     let mut info = Arc::unwrap_or_clone(found.info.clone());
     let mut section = erasure_section(&call.action.value)?;
-    // Asked for, it is on, unless the request says that it is not.
+    // On by default, unless the request turns it off.
     let on = info.erasure.is_some() && section.is_empty();
     if !on {
         section.entry("enabled").or_insert(Value::Bool(true));
@@ -252,8 +253,8 @@ pub(super) async fn encode(state: &Buckets, call: &Call) -> Result<Response> {
     Ok(text(state.jobs.start(&found, spec(JobKind::EcEncode)).await?))
 }
 
-/// The job that brings objects into the form that a change of properties asks for; none where that is
-/// the form they have.
+/// The job that converts objects to the layout of changed properties; none if the layout does not
+/// change.
 pub(super) fn made_necessary(before: &BucketInfo, after: &BucketInfo) -> Option<JobKind> {
     if before.erasure != after.erasure {
         return Some(JobKind::EcEncode);
@@ -261,8 +262,9 @@ pub(super) fn made_necessary(before: &BucketInfo, after: &BucketInfo) -> Option<
     (before.copies != after.copies).then_some(JobKind::MakeCopies)
 }
 
-/// Starts the job that a change of properties, made already, asks for; the answer is its id. Targets do
-/// the work in any case: where the job cannot start, the answer is that the properties are set.
+/// Starts the job for a change of properties that was made already; the answer is the job's id.
+/// Targets do the work in any case: if the job cannot start, the answer is that the properties are
+/// set.
 pub(super) async fn follow_up(state: &Buckets, bucket: &Bucket, kind: JobKind) -> Result<Response> {
     let found = state.route.bucket(bucket).await?;
     match state.jobs.start(&found, spec(kind)).await {
@@ -274,7 +276,8 @@ pub(super) async fn follow_up(state: &Buckets, bucket: &Bucket, kind: JobKind) -
     }
 }
 
-/// What an `ec-encode` says of slices: an object, or a text that holds one; nothing at all is fine.
+/// The erasure section of an `ec-encode`: an object, or a string that contains one; it may be
+/// missing.
 fn erasure_section(value: &Value) -> Result<Map<String, Value>> {
     let bad = || {
         Error::invalid(
@@ -293,7 +296,7 @@ fn erasure_section(value: &Value) -> Result<Map<String, Value>> {
     }
 }
 
-/// What this version does not have at all.
+/// The answer to actions that this version does not support.
 pub(super) async fn lacking(state: &Buckets, call: &Call) -> Result<Response> {
     state.route.bucket(&call.bucket()?).await?;
     let action = &call.action.action;

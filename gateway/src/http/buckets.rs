@@ -32,7 +32,7 @@ use crate::job_control::JobControl;
 use crate::route::{Found, Route};
 use crate::targets::Targets;
 
-/// Actions of v1 that exist and are not served yet; everything else is unknown.
+/// Actions of v1 that exist but are not served yet; any other action is unknown.
 const NOT_SERVED: [&str; 2] = ["summary-shard", "blob-download"];
 
 #[derive(Clone)]
@@ -66,13 +66,13 @@ pub(super) struct Call {
     pub(super) query: Query,
     /// Empty in requests about all buckets.
     bucket: String,
-    /// What stands behind the bucket in the path.
+    /// The part of the path after the bucket.
     rest: String,
     pub(super) action: ActionMsg,
 }
 
 impl Call {
-    /// The bucket of a request that is about one.
+    /// The bucket of the request; an error if the request names none.
     pub(super) fn bucket(&self) -> Result<Bucket> {
         if !self.rest.is_empty() {
             let name = format!("{}/{}", self.bucket, self.rest);
@@ -119,7 +119,7 @@ async fn decode(parts: Parts, body: Body) -> Result<Call> {
     Ok(Call { parts, query, bucket, rest, action })
 }
 
-/// Actions served, by method.
+/// Served actions, by method.
 const SERVED: [(&str, &[&str]); 5] = [
     ("GET", &["list", "summary-bck", "show-inventory"]),
     (
@@ -205,7 +205,7 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
         ("DELETE", "evict-listrange") => bucket_jobs::each(state, JobKind::Evict, &call).await,
         ("DELETE", "delete-listrange") => bucket_jobs::each(state, JobKind::Delete, &call).await,
         (_, other) => {
-            // A bad name is the client's first mistake, whatever it wants to do.
+            // An invalid name is reported before an unknown action.
             call.bucket()?;
             Err(match SERVED.iter().find(|(_, actions)| actions.contains(&other)) {
                 Some((method, _)) => {
@@ -309,8 +309,8 @@ async fn destroy(state: &Buckets, bucket: &Bucket) -> Result<Response> {
     Ok(done())
 }
 
-/// Takes the bucket out of the map, then has targets drop its data. Targets that miss the second
-/// step do it when they see the map.
+/// Removes the bucket from the map, then makes targets drop its data. Targets that miss the second
+/// step drop the data when they get the map.
 pub(crate) async fn forget(state: &Buckets, found: &Found) -> Result<()> {
     let bucket = found.info.bucket.clone();
     state.changes.commit(Command::DestroyBucket { bucket }).await?;
@@ -326,8 +326,8 @@ pub(crate) async fn forget(state: &Buckets, found: &Found) -> Result<()> {
     Ok(())
 }
 
-/// Forgets what is cached of a bucket. Kept, it comes back under a new id: whatever a target that
-/// is away has of the old one is never served again.
+/// Drops what is cached of a bucket. If the bucket is kept, it gets a new id: cached data of the
+/// old id on an unreachable target is never served again.
 async fn evict(state: &Buckets, call: &Call) -> Result<Response> {
     let bucket = call.bucket()?;
     let found = match state.route.known(&bucket) {
@@ -343,7 +343,7 @@ async fn evict(state: &Buckets, call: &Call) -> Result<Response> {
     if call.query.flag("keep_bck_md") {
         let info = Box::new(Arc::unwrap_or_clone(found.info));
         match state.changes.commit(Command::CreateBucket { info, now_ns: unix_ns() }).await {
-            // A request that met the gap has registered it again.
+            // A concurrent request has registered the bucket again.
             Err(e) if e.code != ErrorCode::BucketExists => return Err(e),
             _ => {}
         }
@@ -360,7 +360,7 @@ async fn set_props(
     let mut info = Arc::unwrap_or_clone(before.clone());
     change(&mut info)?;
     if info.cloud.compose() != before.cloud.compose() && info.cloud.compose() == Compose::On {
-        // Not every bucket is one to write temporary objects to.
+        // Temporary objects must not be written to every bucket.
         state.route.check_backend(&info).await?;
     }
     let job = bucket_jobs::made_necessary(&before, &info);

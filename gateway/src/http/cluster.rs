@@ -31,7 +31,7 @@ use super::{MAX_CONTROL, counted, done, jobs, read_body};
 use crate::cluster_view::ClusterView;
 use crate::raw_http;
 
-/// Another node has this long to answer a question that is passed on to it.
+/// Timeout for another node to answer a forwarded request.
 const RELAY_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -56,7 +56,7 @@ pub(crate) fn router(state: ClusterFront) -> Router {
         .with_state(state)
 }
 
-/// The state and the nodes' reports, read together.
+/// The state and the nodes' reports, read at the same time.
 struct Snapshot {
     state: std::sync::Arc<ClusterState>,
     info: ClusterInfo,
@@ -77,7 +77,7 @@ impl Snapshot {
         Ok((node, report))
     }
 
-    /// One document per node of a role.
+    /// One document for each node of a role.
     fn by_node(&self, role: Role, make: impl Fn(&Node, &NodeInfo) -> Value) -> Value {
         let nodes = self.info.nodes.iter().filter(|n| n.role == role);
         let docs = nodes.filter_map(|report| {
@@ -95,7 +95,7 @@ async fn daemon(State(state): State<ClusterFront>, request: Request) -> Response
     counted(&state.metrics, "v1", "daemon", result)
 }
 
-/// What the map alone answers, also while no gateway leads.
+/// Answers that need only the map, also while no gateway leads.
 fn from_map(state: &ClusterFront, id: &NodeId, what: &str) -> Result<Option<Response>> {
     let map = state.maps.load();
     let primary = state.maps.primary();
@@ -114,7 +114,7 @@ fn unknown_node(id: &NodeId) -> Error {
     Error::new(ErrorCode::NodeNotFound, format!("node {id} does not exist in this cluster"))
 }
 
-/// What this gateway can say of any node; `what` as in §4.3.
+/// Answers that this gateway can give for any node; `what` as in §4.3.
 async fn about_node(state: &ClusterFront, id: &NodeId, query: &Query) -> Result<Response> {
     let what = query.get("what").unwrap_or("");
     if let Some(answer) = from_map(state, id, what)? {
@@ -153,8 +153,8 @@ async fn reverse(State(state): State<ClusterFront>, request: Request) -> Respons
     counted(&state.metrics, "v1", "reverse", result)
 }
 
-/// A question about the node that a header names. What nodes report to the gateways is answered
-/// here; the rest is passed on.
+/// Answers a request about the node that a header names. Data that nodes report to the gateways is
+/// answered here; other requests are forwarded to the node.
 async fn about_another(state: &ClusterFront, request: &Parts) -> Result<Response> {
     let id = named_node(request)?;
     let query = Query::parse(request.uri.query());
@@ -174,7 +174,7 @@ async fn about_another(state: &ClusterFront, request: &Parts) -> Result<Response
     Ok(response)
 }
 
-/// Changes of one node: commands about its disks. Its settings are in its own file.
+/// Changes one node: commands for its disks. Its settings are in its own file.
 async fn node_control(State(state): State<ClusterFront>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let result = control_node(&state, &parts, body).await;
@@ -196,7 +196,7 @@ async fn control_node(state: &ClusterFront, request: &Parts, body: Body) -> Resu
     )))
 }
 
-/// The node that a request is about.
+/// The node that a request names.
 fn named_node(request: &Parts) -> Result<NodeId> {
     let id = request.headers.get(NODE_ID).and_then(|v| v.to_str().ok()).unwrap_or("");
     if id.is_empty() {
@@ -253,7 +253,7 @@ async fn cluster(State(state): State<ClusterFront>, request: Request) -> Respons
     counted(&state.metrics, "v1", "cluster", result)
 }
 
-/// Attached clusters, as AIStore lists them; nothing is known of one but where it is.
+/// Attached clusters, as AIStore lists them; only their URLs are known.
 fn remotes(state: &ClusterState) -> serde_json::Value {
     let one = |(alias, url): (&String, &String)| json!({"uuid": alias, "alias": alias, "url": url});
     let all: Vec<_> = state.remotes.iter().map(one).collect();

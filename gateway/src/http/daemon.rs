@@ -22,7 +22,7 @@ use crate::meta::group::Group;
 use crate::metric_sums::{self, Sums};
 use crate::raw_http;
 
-/// A target that does not give its numbers within this time is left out of the sums.
+/// A target that does not return its metrics within this time is left out of the sums.
 const SCRAPE_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
@@ -44,8 +44,8 @@ pub(crate) fn router(state: Daemon) -> Router {
         .with_state(state)
 }
 
-/// Ready once the cluster's state is known here and this gateway votes: whoever stops gateways one after
-/// the other waits for that, or would leave too few to decide anything.
+/// Ready once the cluster's state is known here and this gateway votes. A rolling restart of
+/// gateways waits for that; otherwise too few voters could remain.
 fn readiness(state: &Daemon) -> Response {
     let knows = state.maps.version() > 0 && state.maps.primary().is_some();
     let ready = knows && state.group.has_voter(&state.identity.url);
@@ -65,7 +65,7 @@ async fn health(State(state): State<Daemon>) -> Response {
     response
 }
 
-/// The gateway's own numbers, the sums over the targets that reply, and what the gateway sees of the
+/// The gateway's own metrics, the sums over the targets that reply, and the gateway's view of the
 /// cluster.
 async fn metrics(State(state): State<Daemon>) -> Response {
     let snapshot = state.maps.load();
@@ -81,13 +81,13 @@ async fn metrics(State(state): State<Daemon>) -> Response {
     let answers = futures::future::join_all(asked).await;
     let pages: Vec<(String, String)> = answers.into_iter().flatten().collect();
     let members = snapshot.targets().map(|node| node.id.as_str());
-    // Whatever a panic left there is a sum that was true.
+    // After a panic, the stored sums are still valid.
     let sums = state.sums.lock().unwrap_or_else(PoisonError::into_inner).render(&pages, members);
     let text = state.metrics.render() + &sums + &seen(&snapshot, &state.leadership.now());
     with_type("text/plain; version=0.0.4", text)
 }
 
-/// What this gateway sees of the cluster.
+/// Metrics of this gateway's view of the cluster.
 fn seen(state: &ClusterState, leadership: &Leadership) -> String {
     let is = |yes: bool| vec![(String::new(), u64::from(yes))];
     let (leads, led) = match leadership {
@@ -113,7 +113,7 @@ fn seen(state: &ClusterState, leadership: &Leadership) -> String {
         + &clocks(leadership)
 }
 
-/// The clocks of nodes, which report to the gateway that leads; the others have no such series.
+/// Clock offsets of nodes, which report to the leading gateway; other gateways have no such series.
 fn clocks(leadership: &Leadership) -> String {
     let Leadership::Leading(lead) = leadership else { return String::new() };
     let usage = lead.members.usage();

@@ -1,4 +1,4 @@
-//! Commands about the disks of one target, passed on to it: ours, and those of v1.
+//! Commands for the disks of one target, forwarded to it: Forebay's own and those of v1.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ async fn disks(State(front): State<DisksFront>, Json(request): Json<NodeDiskComm
 }
 
 impl DisksFront {
-    /// An action of v1 on `mountpaths`: attach, detach, enable, disable, look again.
+    /// Handles an action of v1 on `mountpaths`: attach, detach, enable, disable, rescan.
     pub(crate) async fn act(&self, node: &NodeId, body: &[u8], query: &Query) -> Result<()> {
         let command = command(&ActionMsg::parse(body)?, query)?;
         self.pass_on(node, &command).await.map(drop)
@@ -84,7 +84,7 @@ fn command(message: &ActionMsg, query: &Query) -> Result<DiskCommand> {
         let text = format!("invalid mountpath {}: an absolute path is needed", message.value);
         Error::invalid(text)
     })?;
-    // Not to move anything first gives up what is on the disk.
+    // Without a move first, the data on the disk is given up.
     let gives_up = matches!(action, DiskAction::Detach | DiskAction::Disable);
     let force = gives_up && query.flag("dont_resilver");
     Ok(DiskCommand { force, ..DiskCommand::new(action, path) })
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!((detach.action, detach.path.as_str()), (DiskAction::Detach, "/mnt/a"));
         assert!(!detach.force);
         assert!(parsed("disable-mp", json!("/a"), "dont_resilver=true").unwrap().force);
-        // What is on a new disk is not taken for granted by a flag about something else.
+        // A flag for another purpose must not make the content of a new disk trusted.
         assert!(!parsed("attach-mp", json!("/a"), "dont_resilver=true").unwrap().force);
         for (action, value) in
             [("attach-mp", json!("mnt/a")), ("attach-mp", json!(7)), ("x", json!("/a"))]

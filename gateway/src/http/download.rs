@@ -1,5 +1,5 @@
-//! Downloads over v1: started on all targets, each of which fetches what it owns, and told of as
-//! one.
+//! Downloads over v1: started on all targets, each of which fetches the objects that it owns, and
+//! reported as one job.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::ids;
 use crate::route::{Found, Route};
 use crate::targets::{self, Targets};
 
-/// Path of a target.
+/// Path at which a target handles downloads.
 const DOWNLOADS: &str = "/internal/v1/download";
 
 #[derive(Clone)]
@@ -52,7 +52,7 @@ async fn start(State(state): State<Downloads>, body: Body) -> Response {
         let nodes = targets::holders(&found.state, &found.info)?;
         let started = state.targets.post_all::<_, Value>(nodes.iter().copied(), DOWNLOADS, &spec);
         if let Some(e) = started.await.into_iter().find_map(|(_, answer)| answer.err()) {
-            // Half a job would look like a whole one.
+            // A partial job would look like a complete one.
             abort(&state, &nodes, &spec.id).await?;
             return Err(e);
         }
@@ -152,7 +152,7 @@ async fn abort(state: &Downloads, nodes: &[&Node], id: &str) -> Result<Vec<targe
     Ok(answers.await.into_iter().map(|(id, answer)| (id, answer.map(drop))).collect())
 }
 
-/// Where targets keep a job. Ids are ours, so another one is not known.
+/// Path of a job on targets. Ids are created here, so an id of another form is unknown.
 fn path(id: &str) -> Result<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if id.chars().all(fits) { Ok(format!("{DOWNLOADS}/{id}")) } else { Err(unknown_download(id)) }

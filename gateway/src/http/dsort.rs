@@ -1,4 +1,4 @@
-//! Jobs that sort shards, over v1: one target runs each, and any gateway tells of them.
+//! Jobs that sort shards, over v1: one target runs each job, and any gateway reports its status.
 
 use axum::Router;
 use axum::body::Body;
@@ -26,13 +26,13 @@ pub(crate) fn router(state: JobsFront) -> Router {
         .with_state(state)
 }
 
-/// `POST /v1/sort[?id=…]` with a spec: the id of the job. It is being planned when this returns;
-/// what cannot be planned ends it.
+/// `POST /v1/sort[?id=…]` with a spec: returns the id of the job. It is being planned when this
+/// returns; if it cannot be planned, the job ends.
 async fn start(State(state): State<JobsFront>, RawQuery(query): RawQuery, body: Body) -> Response {
     let result = async {
         let cluster = state.route.state();
         let body = read_body(body, MAX_CONTROL).await?;
-        // Seeds are told, and AIStore's have 63 bits.
+        // Seeds are shown in reports, and AIStore's have 63 bits.
         let seed = rand::random::<u64>() >> 1;
         let spec = dsort::requested(&body, &cluster.settings, seed)?;
         let id = own_id(query.as_deref(), "dsort")?.unwrap_or_else(|| ids::mint("srt-"));
@@ -68,7 +68,7 @@ async fn tell(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Resp
     counted(&state.metrics, "v1", "dsort_status", result)
 }
 
-/// `DELETE /v1/sort/abort?uuid=…`; one that is over stays as it is.
+/// `DELETE /v1/sort/abort?uuid=…`; a job that is over does not change.
 async fn abort(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Response {
     let result = async {
         let job = named(&state, query.as_deref()).await?;
@@ -79,7 +79,7 @@ async fn abort(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Res
     counted(&state.metrics, "v1", "dsort_abort", result)
 }
 
-/// `DELETE /v1/sort?uuid=…`: forgets a job that is over.
+/// `DELETE /v1/sort?uuid=…`: removes a job that is over.
 async fn remove(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Response {
     let result = async {
         let job = named(&state, query.as_deref()).await?;
@@ -100,7 +100,7 @@ async fn named(state: &JobsFront, query: Option<&str>) -> Result<JobStatus> {
 }
 
 async fn find(state: &JobsFront, id: &str) -> Result<JobStatus> {
-    // Ids are ours, so another one is not known; it would stand in a path.
+    // Ids are created here, so an id of another form is unknown; it would become part of a path.
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if !id.chars().all(fits) {
         return Err(unknown_dsort(id));

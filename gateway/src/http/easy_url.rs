@@ -1,5 +1,5 @@
-//! Easy URLs (§19): `/ais/BUCKET/OBJECT` and the like, for people with curl. Each is another way to
-//! write a path of v1, and is answered as that.
+//! Easy URLs (§19): `/ais/BUCKET/OBJECT` and similar, for people with curl. Each is an alias of a
+//! v1 path and is served as that path.
 
 use axum::Router;
 use axum::extract::Request;
@@ -12,11 +12,11 @@ use forebay_core::{Error, Provider, Result};
 use forebay_node::reply::Failure;
 use tower_service::Service;
 
-/// The first element of such a path is a provider's short name. `s3` is not among them: that is the
-/// S3 front.
+/// First path elements of easy URLs: short names of providers. `s3` is not among them: it is the S3
+/// front.
 const SCHEMES: [&str; 4] = ["ais", "gs", "az", "ht"];
 
-/// Routes that answer with `v1`.
+/// Routes that are served by `v1`.
 pub(crate) fn router(v1: &Router) -> Router {
     let v1 = v1.clone();
     let easy = any(move |request: Request| {
@@ -42,7 +42,7 @@ async fn answer(mut v1: Router, mut request: Request) -> Response {
     }
 }
 
-/// The path of v1 that an easy one stands for. What is percent-encoded stays so.
+/// Rewrites an easy URL to its v1 path. Percent-encoding is kept.
 fn rewritten(method: &Method, uri: &Uri) -> Result<Uri> {
     let bad = || Error::invalid(format!("invalid request URI: '{method} {}'", uri.path()));
     let path = uri.path().strip_prefix('/').ok_or_else(bad)?;
@@ -64,7 +64,7 @@ fn rewritten(method: &Method, uri: &Uri) -> Result<Uri> {
         to.push_str(query);
         to.push('&');
     }
-    // The first of several wins: one that the client wrote does.
+    // The first value of a key wins, so a value from the client takes precedence.
     if Query::parse(uri.query()).get("provider").is_none() {
         to.push_str("provider=");
         to.push_str(provider.as_str());

@@ -1,5 +1,5 @@
-//! Transforms: registered, watched, stopped and forgotten. What is registered is part of the
-//! cluster's state, so every target knows it before a request for it comes.
+//! Transforms: registered, monitored, stopped and removed. A registered transform is part of the
+//! cluster's state, so every target knows it before a request for it arrives.
 
 use std::collections::BTreeMap;
 
@@ -27,9 +27,9 @@ use crate::ids;
 use crate::route::Route;
 use crate::targets::{self, Targets};
 
-/// Path of a target that looks whether a transform can be used.
+/// Path at which a target checks whether a transform can be used.
 const CHECK: &str = "/internal/v1/etl";
-/// Path of a target that tells of a transform.
+/// Path at which a target reports on a transform.
 const PART: &str = "/internal/v1/etl/part";
 
 #[derive(Clone)]
@@ -54,13 +54,13 @@ pub(crate) fn router(state: Etls) -> Router {
         .with_state(state)
 }
 
-/// `PUT /v1/etl`: the id of the job as which it runs.
+/// `PUT /v1/etl`: returns the id of the job that the transform runs as.
 async fn init(State(state): State<Etls>, body: Body) -> Response {
     let result = create(&state, body).await.map(|etl| text(etl.job));
     counted(&state.metrics, "v1", "etl_init", result)
 }
 
-/// `POST /api/v1/etl`: the same, answered by JSON.
+/// `POST /api/v1/etl`: the same, with a JSON answer.
 async fn register(State(state): State<Etls>, body: Body) -> Response {
     let result = create(&state, body).await;
     let result = result.map(|etl| json(&serde_json::json!({"name": etl.name, "id": etl.job})));
@@ -72,14 +72,14 @@ async fn create(state: &Etls, body: Body) -> Result<Etl> {
     if state.route.state().etls.contains_key(&etl.name) {
         return Err(etl_exists(&etl.name));
     }
-    // Before the service is called: its errors show its URL.
+    // Before the service is called: errors of the service contain its URL.
     Command::CreateEtl { etl: Box::new(etl.clone()) }.check_limits(&state.route.state())?;
     check(state, &etl).await?;
     state.changes.commit(Command::CreateEtl { etl: Box::new(etl.clone()) }).await?;
     Ok(etl)
 }
 
-/// Every target must be able to use it: any of them may own the next object.
+/// Checks that every target can use the transform: any target may own the next object.
 async fn check(state: &Etls, etl: &Etl) -> Result<()> {
     let cluster = state.route.state();
     let nodes = targets::alive(&cluster)?;
@@ -112,7 +112,8 @@ async fn list(State(state): State<Etls>) -> Response {
     counted(&state.metrics, "v1", "etl_list", result)
 }
 
-/// What all living targets tell of one transform. One that does not answer tells nothing.
+/// Collects the reports of all live targets on one transform. A target that does not answer is
+/// omitted.
 async fn ask(state: &Etls, question: &EtlQuestion) -> Result<BTreeMap<NodeId, EtlPart>> {
     let cluster = state.route.state();
     let nodes = targets::alive(&cluster)?;
@@ -233,8 +234,8 @@ async fn remove(State(state): State<Etls>, Path(name): Path<String>) -> Response
     counted(&state.metrics, "v1", "etl_delete", result)
 }
 
-/// What a pulling service reads, when this gateway is its `AIS_TARGET_URL` (with
-/// `/v1/etl/_object` behind it): the object as it is, at its owner.
+/// Serves the reads of a pulling service that uses this gateway as its `AIS_TARGET_URL` (with
+/// `/v1/etl/_object` after it): returns the untransformed object from its owner.
 async fn pulled(State(state): State<Etls>, asked: Uri) -> Response {
     let result = async {
         let (bucket, object) = pulled_object(asked.path())?;

@@ -1,5 +1,5 @@
-//! What nodes ask of a gateway: to be let in, to stay, to leave; and gateways of each other: votes,
-//! log entries, decisions, the newest state, who is one of them.
+//! Internal requests to a gateway: nodes join, send heartbeats and leave; gateways exchange votes,
+//! log entries, decisions, the newest state, and the members of the group.
 
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
@@ -77,7 +77,7 @@ async fn handle(State(state): State<Internal>, request: Request) -> Result<Respo
         REMOVE_PATH => json(&state.group.remove(parse(&body)?).await?),
         REMOVED_PATH => json(&state.group.was_removed(parse(&body)?).await?),
         COMMAND_PATH => json(&state.changes.commit_relayed(parse::<Command>(&body)?).await?),
-        // What a leader publishes was acknowledged by a majority, so it is true, whoever leads.
+        // A published state was acknowledged by a majority, so it is valid whichever gateway leads.
         _ => {
             state.maps.offer(parse::<ClusterState>(&body)?);
             json(&state.maps.version())
@@ -85,7 +85,7 @@ async fn handle(State(state): State<Internal>, request: Request) -> Result<Respo
     })
 }
 
-/// Who is in the group, as far as this gateway knows.
+/// The members of the group, as far as this gateway knows.
 async fn group(State(state): State<Internal>) -> Response {
     json(&state.group.view())
 }

@@ -1,4 +1,4 @@
-//! Jobs: the questions of v1 (`what=status` and its kin), start and stop, and our own paths.
+//! Jobs: the v1 requests (`what=status` and similar), start and stop, and Forebay's own paths.
 
 use axum::Router;
 use axum::body::Body;
@@ -57,22 +57,22 @@ async fn stop(State(state): State<JobsFront>, Path(id): Path<String>) -> Respons
     counted(&state.metrics, "api", "job_stop", result)
 }
 
-/// `POST /api/v1/ishard[?id=…]` with the job's spec. An id of the client's own makes a second try
-/// start nothing new.
+/// `POST /api/v1/ishard[?id=…]` with the job's spec. With an id chosen by the client, a retry does
+/// not start a second job.
 async fn ishard(State(state): State<JobsFront>, RawQuery(query): RawQuery, body: Body) -> Response {
     let result = start_ishard(&state, query.as_deref(), body).await;
     counted(&state.metrics, "api", "ishard", result)
 }
 
 async fn start_ishard(state: &JobsFront, query: Option<&str>, body: Body) -> Result<Response> {
-    // Read as it stands: the order of an external key map is the order of its rules.
+    // Parsed in its original order: the order of an external key map is the order of its rules.
     let spec: IshardSpec = serde_json::from_slice(&read_body(body, MAX_CONTROL).await?)
         .map_err(|e| Error::invalid(format!("ishard: the job's spec cannot be read: {e}")))?;
     spec.check()?;
     let id = own_id(query, "ishard")?.unwrap_or_else(|| ids::mint("ishard-"));
     let source = state.route.bucket(&spec.source).await?;
     match state.route.bucket(&spec.destination).await {
-        // It is made when the plan is good.
+        // The bucket is created after the plan succeeds.
         Err(e) if spec.create && e.code == ErrorCode::BucketNotFound => {}
         Err(e) if e.code == ErrorCode::BucketNotFound => {
             return Err(e.hint("add --create, or make it first"));
@@ -83,7 +83,7 @@ async fn start_ishard(state: &JobsFront, query: Option<&str>, body: Body) -> Res
     Ok(json(&serde_json::json!({ "id": id })))
 }
 
-/// The id that a client gives its job, if it does.
+/// The id that the client chose for its job, if any.
 pub(super) fn own_id(query: Option<&str>, job: &str) -> Result<Option<String>> {
     match Query::parse(query).get("id") {
         None | Some("") => Ok(None),
@@ -107,7 +107,7 @@ pub(crate) async fn control(State(state): State<JobsFront>, body: Body) -> Respo
         match action.action.as_str() {
             "start" => start(&state, &question).await,
             "stop" => {
-                // Neither a kind nor an id names nothing, not everything.
+                // A request with neither a kind nor an id matches nothing, not everything.
                 if !question.kind_unknown && question.names_something() {
                     state.jobs.stop(&question.filter).await?;
                 }
@@ -140,7 +140,7 @@ async fn start(state: &JobsFront, question: &Question) -> Result<Response> {
             Ok(text(state.jobs.launch(spec, targets::alive(&now)?).await?))
         }
         JobKind::Rebalance => {
-            // A "g" and a number, as clients know them.
+            // A "g" and a number, the form that clients know.
             spec.id = format!("g{}", unix_ns());
             Ok(text(state.jobs.launch(spec, targets::all_members(&now)?).await?))
         }
@@ -218,7 +218,7 @@ pub(crate) async fn answer(jobs: &JobControl, what: &str, body: &[u8]) -> Result
                 return Err(unknown_job(&filter.id));
             }
             if !filter.id.is_empty() {
-                // Of one job those targets tell that have a part in it.
+                // For a single job, only the targets that have a part in it are listed.
                 parts.retain(|_, list| !list.is_empty());
             }
             Ok(json(&snapshots_json(&parts)))
@@ -227,12 +227,12 @@ pub(crate) async fn answer(jobs: &JobControl, what: &str, body: &[u8]) -> Result
     }
 }
 
-/// What a client asks about jobs; keys come in any case.
+/// A client's query about jobs; keys are case-insensitive.
 #[derive(Default)]
 struct Question {
     filter: JobFilter,
     kind: String,
-    /// The kind is none of ours: no job has it.
+    /// The kind is unknown: no job matches.
     kind_unknown: bool,
 }
 
@@ -251,7 +251,7 @@ impl Question {
         let parsed = kind.parse::<JobKind>().ok();
         let bucket = match value.get("bck") {
             None | Some(Value::Null) => {
-                // Of several the first is the one that is asked about.
+                // If there are several buckets, the first one is used.
                 let first = value.get("buckets").and_then(Value::as_array).and_then(|b| b.first());
                 first.map(bucket).transpose()?.flatten()
             }

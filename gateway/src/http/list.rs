@@ -1,5 +1,4 @@
-//! Listing of objects and of buckets over v1: decode the question, ask, choose the form of the
-//! answer.
+//! Listing of objects and of buckets over v1: decodes the request, lists, and encodes the answer.
 
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
@@ -27,7 +26,7 @@ use crate::listing::{self, Want};
 use crate::route::{Found, Route};
 use crate::targets::Targets;
 
-/// Which columns a client wants.
+/// The columns that a client requests.
 struct Columns {
     size: bool,
     checksum: bool,
@@ -51,7 +50,7 @@ impl Columns {
         } else {
             "name,size,cached"
         };
-        // By substring of the whole, as the protocol has it (§6.3).
+        // By substring of the whole value, as the protocol defines it (§6.3).
         let has = |column: &str| props.contains(column);
         Self {
             size: has("size"),
@@ -71,7 +70,7 @@ impl Columns {
         }
     }
 
-    /// Whether names, sizes and presence are all that is to be told of all that is there.
+    /// Whether the request needs only names, sizes and presence, of all objects that exist.
     fn fit_blocks(&self, msg: &ListMsg) -> bool {
         self.detail() == Detail::Size
             && !(self.location || self.copies)
@@ -79,7 +78,7 @@ impl Columns {
     }
 }
 
-/// A page of objects, in the form that the client accepts.
+/// Returns a page of objects in the format that the client accepts.
 pub(crate) async fn objects(
     route: &Route,
     targets: &Targets,
@@ -93,7 +92,7 @@ pub(crate) async fn objects(
     } else {
         route.bucket(bucket).await?
     };
-    // A request may say for itself how old a listing may be.
+    // A request may set the maximum age of a cached listing.
     let found = Found { info: found.info.clone().with_request_rules(headers)?, ..found };
     let named = headers.get(NAME_HEADER).and_then(|v| v.to_str().ok()).unwrap_or("");
     let inventory = if msg.has(flags::INVENTORY) || !named.is_empty() {
@@ -122,18 +121,18 @@ pub(crate) async fn objects(
     Ok(with_type(MSGPACK, bytes))
 }
 
-/// The listing's name, the client's or a new one.
+/// The id of the listing: the client's or a new one.
 fn uuid(msg: &ListMsg) -> String {
     if msg.uuid.is_empty() { ids::mint("") } else { msg.uuid.clone() }
 }
 
-/// Where the next page begins. A full page has a token even when nothing follows (§6.6).
+/// The token of the next page. A full page has a token even if nothing follows (§6.6).
 fn token<R: Rows>(msg: &ListMsg, part: &Part<R>) -> String {
     let last = part.rows.last_name().filter(|_| part.more || part.rows.count() >= msg.page_size);
     last.unwrap_or_default().to_owned()
 }
 
-/// What a snapshot of a listing cannot say is refused.
+/// Refuses flags that a listing from a snapshot cannot serve.
 fn check_inventory_list(msg: &ListMsg) -> Result<()> {
     let refused = flags::NOT_CACHED | flags::ARCHIVE | flags::DIFF;
     if msg.flags & refused != 0 || !msg.start_after.is_empty() {
@@ -144,7 +143,7 @@ fn check_inventory_list(msg: &ListMsg) -> Result<()> {
     Ok(())
 }
 
-/// What is to be listed; a question that contradicts itself or the bucket is refused.
+/// Builds the listing request; refuses a request that contradicts itself or the bucket.
 fn want(
     found: &Found,
     msg: &ListMsg,
@@ -192,7 +191,7 @@ async fn page(
 ) -> Result<Page> {
     let merged = listing::page(targets, found, want).await?;
     let token = token(msg, &merged);
-    // Slices and what belongs to them are no copies.
+    // Slices and their metadata are not copies.
     let mirrored = !found.info.has_backend() && found.info.erasure.is_none();
     let rows = merged.rows.into_iter();
     let wanted = rows.filter(|r| !(msg.has(flags::NOT_CACHED) && r.target.is_some()));
@@ -251,7 +250,8 @@ fn entry(row: Row, columns: &Columns, msg: &ListMsg, mirrored: bool) -> Entry {
                 };
             }
         }
-        // An object may be named like a directory, too. Of one level it is the prefix itself.
+        // An object may have the name of a directory too. In a one-level listing it is the prefix
+        // itself.
         None if msg.has(flags::NO_RECURSION)
             && entry.name.ends_with('/')
             && entry.name.len() > msg.prefix.len() =>
@@ -271,17 +271,17 @@ pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
         .any(|media| media.split(';').next().is_some_and(|m| m.trim() == wanted))
 }
 
-/// Whether a bucket is the cluster's own, which nobody has to see.
+/// Whether a bucket is an internal bucket of the cluster, which listings hide.
 pub(super) fn is_system(bucket: &Bucket) -> bool {
     bucket.namespace.name == "sys"
 }
 
-/// Which namespaces a question about buckets is about. Without one it is about all of them.
+/// The namespaces that a bucket listing covers. Without one it covers all of them.
 enum InNamespace {
     Any,
-    /// Those of attached clusters.
+    /// The namespaces of attached clusters.
     AnyRemote,
-    /// One cluster's, of that name if it has one.
+    /// One cluster's namespace, of this name if it has one.
     One(Namespace),
 }
 
@@ -304,8 +304,8 @@ impl InNamespace {
     }
 }
 
-/// The buckets that the cluster knows: of one provider, or of all, and of one namespace if one is named;
-/// `name` may narrow to one.
+/// The buckets that the cluster knows: of one provider, or of all, and of one namespace if one is
+/// given; `name` limits the result to one bucket.
 pub(crate) fn buckets(state: &ClusterState, query: &Query, name: &str) -> Result<Response> {
     let provider: Option<Provider> = query.get("provider").map(str::parse).transpose()?;
     let namespace = InNamespace::parse(query.get("namespace").unwrap_or(""))?;

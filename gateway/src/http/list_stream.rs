@@ -1,5 +1,5 @@
-//! The rest of a listing as one stream of blocks, for our own clients: while one block is on its way
-//! the next one is made.
+//! Streams the rest of a listing as blocks, for Forebay's clients: while one block is sent, the
+//! next one is produced.
 
 use std::io;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::listing::{self, Want};
 use crate::route::Found;
 use crate::targets::Targets;
 
-/// Blocks that wait for a slow client.
+/// Blocks that are queued for a slow client.
 const QUEUED_BLOCKS: usize = 2;
-/// A client that waits for rows gets a block without any this often: it knows then that there is
-/// still somebody who lists.
+/// Interval of empty blocks while no rows are available: they show the client that the listing is
+/// still running.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
-/// Everything behind `want.after`, whatever `want.limit` says. A failure before the first block is an
-/// answer of its own; a later one breaks the stream, which then has no last block.
+/// Lists everything after `want.after`, whatever `want.limit` is. A failure before the first block
+/// is returned as an error; a later failure breaks the stream, which then has no last block.
 pub(super) async fn answer(targets: &Targets, found: &Found, want: Want) -> Result<Response> {
     let mut blocks = Blocks::of(Rest {
         targets: targets.clone(),
@@ -37,7 +37,7 @@ pub(super) async fn answer(targets: &Targets, found: &Found, want: Want) -> Resu
     let (to_client, mut written) = mpsc::channel(QUEUED_BLOCKS);
     tokio::spawn(async move {
         while let Some(block) = next {
-            // Without a reader there is nothing left to do.
+            // The reader has gone.
             if to_client.send(block.map_err(io::Error::other)).await.is_err() {
                 return;
             }
@@ -50,7 +50,7 @@ pub(super) async fn answer(targets: &Targets, found: &Found, want: Want) -> Resu
 
 /// The blocks of a listing that were not sent yet.
 struct Blocks {
-    /// What comes next; nothing behind the last one, or a failure.
+    /// The pending block; `None` after the last block or a failure.
     asked: Option<BoxFuture<'static, (Rest, Result<Part<Columns>>)>>,
 }
 
@@ -59,7 +59,7 @@ impl Blocks {
         Self { asked: Some(Box::pin(rest.next())) }
     }
 
-    /// The next block, empty where it takes long.
+    /// Returns the next block; an empty block if it takes long.
     async fn next(&mut self) -> Option<Result<Bytes>> {
         let asked = self.asked.as_mut()?;
         let Ok((rest, part)) = timeout(SIGN_OF_LIFE, asked).await else {
@@ -76,7 +76,7 @@ impl Blocks {
     }
 }
 
-/// What of a listing was not asked for yet.
+/// The part of a listing that was not requested yet.
 struct Rest {
     targets: Targets,
     found: Found,

@@ -1,4 +1,4 @@
-//! The gateway's HTTP: one file per subject, each with its routes and the little state they need.
+//! The gateway's HTTP: one file per subject, each with its routes and their state.
 
 pub(crate) mod admin;
 pub(crate) mod api;
@@ -35,10 +35,10 @@ use forebay_node::identity::Identity;
 use forebay_node::metrics::{Metrics, result_of};
 use forebay_node::reply::Failure;
 
-/// Largest control message: a job may name many objects.
+/// Maximum bytes of a control message: a job may name many objects.
 pub(crate) const MAX_CONTROL: usize = 64 << 20;
 
-/// Counts an answer and gives a failure its form.
+/// Counts an answer and formats a failure.
 pub(crate) fn counted(
     metrics: &Metrics,
     api: &str,
@@ -54,7 +54,7 @@ pub(crate) async fn read_body(body: Body, limit: usize) -> Result<Bytes> {
     read_admitted(body, limit).await
 }
 
-/// As [`read_body`], for messages of nodes: they do not wait for what clients hold.
+/// Like [`read_body`], for messages of nodes: they do not use the budget of client bodies.
 pub(crate) async fn read_message(body: Body) -> Result<Bytes> {
     axum::body::to_bytes(body, MAX_CONTROL).await.map_err(|e| {
         Error::invalid(format!("the request's body cannot be read: {e}"))
@@ -62,7 +62,7 @@ pub(crate) async fn read_message(body: Body) -> Result<Bytes> {
     })
 }
 
-/// Sends the client to a target with the same path and query.
+/// Redirects the client to a target with the same path and query.
 pub(crate) fn redirect(
     identity: &Identity,
     version: u64,

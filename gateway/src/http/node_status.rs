@@ -1,11 +1,11 @@
-//! What v1 clients show of a node (§4.4), from its report.
+//! The v1 view of a node (§4.4), from its report.
 
 use forebay_core::intra::{ClusterInfo, DiskStatus, NodeInfo};
 use forebay_core::state::{ClusterState, Node, Role};
 use forebay_core::v1::cluster::node_json;
 use serde_json::{Value, json};
 
-/// Protocol level of the reference that clients compare with their own.
+/// Protocol level of the reference; clients compare it with their own.
 pub(crate) const PROTOCOL_VERSION: &str = "5.0";
 
 /// `what=node_status`.
@@ -41,7 +41,7 @@ fn in_use(node: &Node) -> bool {
     node.alive && !node.maintenance
 }
 
-/// The cluster and the node have started; a node that is away counts as in maintenance.
+/// Flags: the cluster and the node have started; a node that is down counts as in maintenance.
 fn state_flags(node: &Node) -> u64 {
     const STARTED: u64 = 2 | 4;
     const MAINTENANCE: u64 = 1024;
@@ -67,7 +67,7 @@ fn tracker(report: &NodeInfo) -> Value {
     tracker
 }
 
-/// `what=metrics`: the names in `tracker`, and of which kind each is.
+/// `what=metrics`: the kind of each name in `tracker`.
 pub(crate) fn metric_kinds() -> Value {
     let mut kinds = json!({"up.ns.time": "special"});
     for op in ["get", "put", "del", "head", "lst"] {
@@ -112,7 +112,7 @@ fn capacity(report: &NodeInfo) -> Value {
     })
 }
 
-/// `what=disk`: capacity; the load of single devices is not measured.
+/// `what=disk`: capacity; the load of individual devices is not measured.
 pub(crate) fn disk(report: &NodeInfo) -> Value {
     let mut disk = capacity(report);
     disk["AllDiskStats"] = json!({});
@@ -125,7 +125,7 @@ pub(crate) fn mountpaths(report: &NodeInfo) -> Value {
         let disks = report.usage.mountpaths.iter().filter(|disk| states.contains(&disk.state));
         disks.map(|disk| disk.path.as_str()).collect()
     };
-    // To v1 a disk that failed is disabled.
+    // In v1, a failed disk counts as disabled.
     let disabled = named(&[DiskStatus::Disabled, DiskStatus::Away, DiskStatus::Mending]);
     json!({"available": named(&[DiskStatus::InUse]), "waiting_dd": named(&[DiskStatus::Leaving]),
         "disabled": disabled})

@@ -1,4 +1,4 @@
-//! Actions of v1 on a bucket's objects that name what they are about in the body: `promote` and
+//! Actions of v1 on a bucket's objects whose arguments are in the body: `promote` and
 //! `blob-download`.
 
 use axum::http::request::Parts;
@@ -20,7 +20,7 @@ use crate::targets;
 const SCAN: &str = "/internal/v1/promote/scan";
 const START: &str = "/internal/v1/promote";
 
-/// Answers a POST on a bucket's objects.
+/// Handles a POST on a bucket's objects.
 pub(super) async fn on_bucket(
     state: &Objects,
     parts: &Parts,
@@ -52,8 +52,8 @@ pub(super) async fn on_bucket(
     }
 }
 
-/// Starts a promotion on all targets, or on the one that was named; its job's id. All must see
-/// something: a target without files would be a part that is missing without a word.
+/// Starts a promotion on all targets, or on the named one; returns the job's id. Every target must
+/// find files: a target without files would be missing without an error.
 async fn promote(state: &Objects, found: &Found, args: PromoteArgs) -> Result<String> {
     check_prefix(&args.object)?;
     let nodes = targets_of(found, &args.target)?;
@@ -67,7 +67,7 @@ async fn promote(state: &Objects, found: &Found, args: PromoteArgs) -> Result<St
     let started: Vec<(_, Result<serde_json::Value>)> =
         state.targets.post_all(nodes.iter().copied(), START, &request).await;
     if let Some(e) = started.into_iter().find_map(|(_, answer)| answer.err()) {
-        // Half a promotion would look like a whole one.
+        // A partial promotion would look like a complete one.
         state.targets.delete_all(nodes, &format!("/internal/v1/job/{id}")).await;
         return Err(e);
     }
@@ -86,7 +86,7 @@ fn targets_of<'a>(found: &'a Found, wanted: &str) -> Result<Vec<&'a Node>> {
     })
 }
 
-/// Names are checked whole by the targets; what all of them begin with is the request's own mistake.
+/// Checks the common prefix, which is part of the request; targets check the complete names.
 fn check_prefix(prefix: &str) -> Result<()> {
     let inner = prefix.strip_suffix('/').unwrap_or(prefix);
     if inner.is_empty() && prefix.is_empty() {

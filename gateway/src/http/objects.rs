@@ -1,4 +1,5 @@
-//! Objects over v1: the gateway finds the owner and sends the client there. No bytes pass here.
+//! Objects over v1: the gateway finds the owner and redirects the client. No object bytes pass
+//! through.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use super::{MAX_CONTROL, counted, object_jobs, read_body, redirect};
 use crate::route::Route;
 use crate::targets::Targets;
 
-/// A client that has sent nothing for so long does not mean to send the rest.
+/// Idle timeout while draining: after it, the client is assumed not to send the rest.
 const DRAIN_IDLE: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -65,7 +66,7 @@ async fn handle(State(state): State<Objects>, request: Request) -> Response {
     counted(&state.metrics, "v1", &op, result)
 }
 
-/// Actions of v1 on a bucket's objects that name them in the body.
+/// Handles actions of v1 on a bucket's objects that are named in the body.
 async fn on_bucket(State(state): State<Objects>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let result = async {
@@ -83,7 +84,7 @@ async fn send_on(state: &Objects, parts: &Parts) -> Result<Response> {
     let bucket = query.bucket(&bucket)?;
     let object = ObjectName::new(object)?;
     if let Some(copy) = CopyArgs::parse(&query)? {
-        // A cloud bucket becomes known by this.
+        // This registers a cloud bucket that is not known yet.
         state.route.bucket(&copy.bucket).await?;
     }
     if parts.method == Method::GET {
@@ -103,7 +104,7 @@ async fn send_on(state: &Objects, parts: &Parts) -> Result<Response> {
     redirect(&state.identity, found.state.version, &parts.method, &parts.uri, &owner.url)
 }
 
-/// The index of a shard is its owner's to tell.
+/// Redirects to the owner, which has the index of the shard.
 async fn shard_index(State(state): State<Objects>, request: Request) -> Response {
     let (parts, _) = request.into_parts();
     let result = async {
@@ -119,7 +120,8 @@ async fn shard_index(State(state): State<Objects>, request: Request) -> Response
     counted(&state.metrics, "api", "shard", result)
 }
 
-/// HEAD may ask after a name with a slash behind it, to learn that it is none.
+/// Checks a native name. HEAD may use a name with a trailing slash, to learn that there is no such
+/// object.
 fn check_native_name(method: &Method, object: &ObjectName) -> Result<()> {
     match object.as_str().strip_suffix('/') {
         Some(probed) if *method == Method::HEAD && !probed.is_empty() => {
@@ -129,9 +131,10 @@ fn check_native_name(method: &Method, object: &ObjectName) -> Result<()> {
     }
 }
 
-/// Takes in what the client sends although the answer does not need it. The answer goes out at
-/// once; a client that writes its whole body before it reads would else see a reset connection.
-/// A client that waits for `100 Continue` is spared: it sends nothing.
+/// Reads and discards what the client still sends although the answer does not need it. The answer
+/// is sent immediately; a client that writes its whole body before it reads would otherwise see a
+/// reset connection.
+/// A client that waits for `100 Continue` sends nothing, so there is nothing to drain.
 fn drain(lifecycle: &Lifecycle, headers: &HeaderMap, mut body: Body) {
     if body.is_end_stream() || headers.contains_key(header::EXPECT) {
         return;

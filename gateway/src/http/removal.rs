@@ -1,4 +1,4 @@
-//! Takes a gateway out of the cluster, from whichever gateway that is asked of.
+//! Removes a gateway from the cluster; the request may go to any gateway.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::admin::Admin;
 use crate::cluster::leadership::Leadership;
 use crate::meta::view::{REMOVE_PATH, RemoveReply, RemoveRequest};
 
-/// The whole of it takes at most this long; an election may be among it.
+/// Timeout of the whole removal, which may include an election.
 const WITHIN: Duration = Duration::from_secs(15);
 /// Pause before the leader is asked again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Takes it out of the group, and waits until the map is without it. A gateway that is out already
-/// is no error, so this may be asked again.
+/// Removes the gateway from the group, and waits until the map no longer contains it. If it is out
+/// already, this succeeds, so the request may be repeated.
 pub(super) async fn of_gateway(admin: &Admin, node: &Node) -> Result<()> {
     let deadline = Instant::now() + WITHIN;
     let request = RemoveRequest { url: node.url.clone() };
@@ -65,8 +65,8 @@ pub(super) async fn of_gateway(admin: &Admin, node: &Node) -> Result<()> {
     }
 }
 
-/// Waits until this gateway, if it is the one that goes, knows that it is out: it may hear that before it
-/// gets a map without it, or instead.
+/// If this gateway is the one that is removed, waits until it knows that: it may learn that before,
+/// or instead of, getting a map without itself.
 async fn is_out(admin: &Admin, node: &Node) {
     while !(node.url == admin.group.url() && admin.group.is_out()) {
         sleep(TRY_AGAIN_AFTER).await;

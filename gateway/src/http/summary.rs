@@ -1,7 +1,7 @@
-//! Bucket summary and info (§5.5): "accepted" first, numbers at the next question.
+//! Bucket summary and info (§5.5): "accepted" first, numbers on the next request.
 //!
-//! The id that the client gets back holds what it asked for, so any gateway can go on and nothing
-//! is remembered here. The numbers are computed when they are asked for.
+//! The id that the client gets encodes the request, so any gateway can continue and keeps no state.
+//! The numbers are computed on request.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -21,16 +21,16 @@ use crate::listing::{self, Want};
 use crate::route::{Found, Route};
 use crate::targets::Targets;
 
-/// What a summary covers.
+/// The scope of a summary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Scope {
     prefix: String,
-    /// Objects that only the backend has count too.
+    /// Whether objects that only the backend has count too.
     remote: bool,
 }
 
 impl Scope {
-    /// An id that can be read back.
+    /// Encodes the scope as an id.
     fn to_id(&self) -> String {
         let prefix: String = self.prefix.bytes().map(|b| format!("{b:02x}")).collect();
         format!("{}-{}-{prefix}", ids::mint("sum-"), if self.remote { "r" } else { "c" })
@@ -61,7 +61,8 @@ pub(crate) async fn summary(targets: &Targets, found: &Found, value: &Value) -> 
     Ok(json(&[numbers]))
 }
 
-/// `GET` with `summary-bck` and no bucket: all that the cluster knows, or all of one provider.
+/// `GET` with `summary-bck` and no bucket: all buckets that the cluster knows, or those of one
+/// provider.
 pub(crate) async fn all(
     route: &Route,
     targets: &Targets,
@@ -87,7 +88,7 @@ pub(crate) async fn all(
     Ok(json(&summaries))
 }
 
-/// The id of a question that goes on, and what a new one covers.
+/// The id of a continued request, or the scope of a new one.
 fn asked(value: &Value) -> Result<(String, Scope)> {
     let value = lower_keys(value.clone());
     let text = |key: &str| match value.get(key) {
@@ -142,7 +143,7 @@ async fn count(targets: &Targets, found: &Found, scope: &Scope) -> Result<Value>
     loop {
         let page = listing::page(targets, found, &want).await?;
         for row in &page.rows {
-            // Some ranges of an object are no object that is here.
+            // An object of which only some ranges are cached does not count as present.
             if row.target.is_some() && listing::is_in_part(&row.entry) {
                 continue;
             }

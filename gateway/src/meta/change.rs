@@ -1,9 +1,9 @@
-//! How the group changes: the leader takes gateways in and out, one change at a time, and finishes
-//! what another leader began.
+//! Changes of the group: the leader adds and removes gateways, one change at a time, and finishes
+//! changes that another leader began.
 //!
-//! A gateway comes in by two steps, first as one that only learns, then as one that votes. It asks
-//! until it votes, so a step that was lost is taken again. One that goes leaves by a joint
-//! membership of `openraft`, which any leader can finish.
+//! A gateway joins in two steps, first as a learner, then as a voter. It repeats its request until
+//! it votes, so a lost step is repeated. A gateway leaves by a joint membership of `openraft`,
+//! which any leader can finish.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,18 +19,18 @@ use super::view::{
     EnterReply, EnterRequest, GroupView, Look, RemoveReply, RemoveRequest, Seat, look,
 };
 
-/// Entries that a gateway may lag behind when it gets its vote.
+/// Maximum number of entries that a gateway may lag behind when it becomes a voter.
 const LAG: u64 = 64;
-/// A gateway that learns is asked to ask again after this.
+/// Time that a learner has to catch up within one request; after it, the learner asks again.
 const CATCH_UP_WITHIN: Duration = Duration::from_millis(1_500);
-/// A gateway that only learns and asks no more is forgotten after this.
+/// A learner that stops asking is removed after this.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// What the leader keeps of those who ask to be taken in: when each asked last.
+/// For each gateway that asks to join, the leader's record of the last request.
 pub(super) type Asked = BTreeMap<u64, Instant>;
 
 impl Group {
-    /// Who is in the group, as far as this gateway knows.
+    /// The members of the group, as far as this gateway knows.
     pub(crate) fn seats(&self) -> Vec<Seat> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
@@ -43,7 +43,7 @@ impl Group {
         members.nodes().map(seat).collect()
     }
 
-    /// What this gateway says of the group.
+    /// This gateway's view of the group.
     pub(crate) fn view(&self) -> GroupView {
         let seats = self.seats();
         if seats.is_empty() {
@@ -63,7 +63,7 @@ impl Group {
         }
     }
 
-    /// URL of the leader where it is another; an error where this gateway may change the group.
+    /// URL of the leader if another gateway leads; an error if this gateway may change the group.
     fn elsewhere(&self) -> Option<Option<String>> {
         match self.leader.borrow().clone() {
             Leader::Here { .. } => None,
@@ -76,7 +76,7 @@ impl Group {
         self.changing.try_lock().map_err(|_| busy())
     }
 
-    /// Takes a gateway a step further in. Goes on when nobody waits for the answer any more.
+    /// Advances a joining gateway by one step. Continues if the requester no longer waits.
     pub(crate) async fn enter(&self, request: EnterRequest) -> Result<EnterReply> {
         let group = self.clone();
         unhurried(async move { group.enter_here(request).await }).await
@@ -107,7 +107,7 @@ impl Group {
             )
             .hint("start the new gateway at another address"));
         }
-        // What a disk knew that is gone counts no more before the new one begins.
+        // The member of the old disk is removed before the new one is added.
         for seat in seats.iter().filter(|s| s.url == url && (s.id != id || blank)) {
             tracing::info!(gateway = url, "gateway comes back without what it knew");
             self.take_out(seat, &seats).await?;
@@ -147,7 +147,7 @@ impl Group {
         caught_up.await.is_ok()
     }
 
-    /// Takes the gateway at a URL out. One that is not in the group is out.
+    /// Removes the gateway at a URL. If it is not in the group, this succeeds.
     pub(crate) async fn remove(&self, request: RemoveRequest) -> Result<RemoveReply> {
         let group = self.clone();
         unhurried(async move { group.remove_here(request).await }).await
@@ -180,7 +180,7 @@ impl Group {
         self.raft.change_membership(change, false).await.map(drop).map_err(refused)
     }
 
-    /// Refuses to leave a group that could decide nothing.
+    /// Refuses a removal after which the group could not decide anything.
     async fn check_majority(&self, goes: &Seat, rest: &[&Seat]) -> Result<()> {
         let conflict = |what: String| Error::new(ErrorCode::Conflict, what);
         if rest.is_empty() {
@@ -211,9 +211,9 @@ impl Group {
         .hint("start it again, or take it out first"))
     }
 
-    /// What a leader does beside: ends a change that another one began, keeps its own address right,
-    /// forgets who began to enter and asks no more. Says who is in the group then; nothing while
-    /// somebody comes or goes.
+    /// Maintenance by the leader: finishes a change that another leader began, corrects its own
+    /// address, and removes gateways that began to join and stopped asking. Returns the members of
+    /// the group; nothing while a change is in progress.
     pub(crate) async fn tidy(&self) -> Result<Option<Vec<Seat>>> {
         let Ok(mut asked) = self.changing.try_lock() else { return Ok(None) };
         if self.elsewhere().is_some() {
@@ -235,7 +235,8 @@ impl Group {
         Ok(Some(self.seats()))
     }
 
-    /// Ends a change that stopped half-way, and tells the others where this gateway is.
+    /// Finishes a change that stopped half-way, and updates the address of this gateway for the
+    /// others.
     async fn finish(&self) -> Result<()> {
         let members = {
             let metrics = self.raft.metrics();
@@ -247,7 +248,7 @@ impl Group {
             let goal = ChangeMembers::ReplaceAllVoters(goal.clone());
             self.raft.change_membership(goal, false).await.map_err(refused)?;
         }
-        // Only who is alone may move, so nobody asks for it at the old address.
+        // Only a gateway that is alone may move, so no other gateway uses the old address.
         let moved = members.get_node(&self.me).is_some_and(|node| node.addr != self.my_url);
         if moved && members.nodes().count() == 1 {
             let here = BTreeMap::from([(self.me, BasicNode::new(&self.my_url))]);
@@ -258,7 +259,7 @@ impl Group {
     }
 }
 
-/// Runs a change to its end, whoever waits for it: half of one would be left otherwise.
+/// Runs a change to its end even if the requester has gone; otherwise half of it could remain.
 async fn unhurried<T: Send + 'static>(
     change: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {

@@ -1,5 +1,5 @@
-//! How a gateway finds its place: it makes a group with others, is taken in by one, or learns that
-//! it was taken out.
+//! How a gateway enters its group: it forms a group with others, joins an existing one, or learns
+//! that it was removed.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use super::group::{Group, Leader};
 use super::member::{Beginning, Place};
 use super::view::{ENTER_PATH, EnterReply, EnterRequest, GroupView, Look, Seat, ask_leader, look};
 
-/// How often a new gateway asks the others whether all are there.
+/// Interval at which a new gateway checks whether all others are reachable.
 const ASK_EVERY: Duration = Duration::from_millis(20);
-/// From one step in to the next.
+/// Interval between two steps of a join.
 const STEP_EVERY: Duration = Duration::from_millis(100);
-/// All gateways of a new group hear within this time that all are there.
+/// Within this time all gateways of a new group learn that all are reachable.
 const HEAR_WITHIN: Duration = Duration::from_millis(60);
-/// A step in must be answered within this time.
+/// Timeout of one join step.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// A gateway that waits says so so often.
+/// Interval between log lines of a gateway that waits.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
-/// How often a gateway looks whether it still belongs to those who have a leader.
+/// Interval at which a gateway checks whether it still belongs to the group that has a leader.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A gateway that was taken out answers for so long those who were sent to it.
+/// How long a removed gateway still answers clients that use its address.
 const REMOVED_GRACE: Duration = Duration::from_millis(500);
-/// Others have this long to hear that it stops.
+/// Timeout for the other nodes to learn that this gateway stops.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Says now and then what is waited for.
+/// Limits how often the log repeats what the gateway waits for.
 struct LogThrottle {
     next: Instant,
 }
@@ -52,7 +52,7 @@ impl LogThrottle {
 }
 
 impl Group {
-    /// Finds this gateway's place in a group, at its start.
+    /// Finds or forms this gateway's group at its start.
     pub(crate) async fn discover(&self) -> Result<()> {
         match &*self.beginning {
             Beginning::Resume => {
@@ -66,7 +66,7 @@ impl Group {
         }
     }
 
-    /// Looks whether the others go on without this gateway, until it stops.
+    /// Checks whether the group removed this gateway, until the gateway stops.
     pub(crate) async fn persist_identity(&self) {
         let mut doubts = 0;
         loop {
@@ -86,8 +86,8 @@ impl Group {
         }
     }
 
-    /// Whether a blank gateway may answer a candidate. Of two, the other one has everything that was
-    /// ever acknowledged.
+    /// Whether a gateway without a log may answer a candidate. In a group of two, the other gateway
+    /// has everything that was ever acknowledged.
     pub(super) fn may_vote(&self) -> bool {
         match self.mine.place() {
             Place::Entering { blank: true } => self.lends_vote.load(Ordering::Relaxed),
@@ -96,8 +96,8 @@ impl Group {
         }
     }
 
-    /// Asks the leader, if there is one, whether this gateway is in its group. One that was started
-    /// (`at_start`) though it is not ends with an error.
+    /// Asks the leader, if there is one, whether this gateway is in its group. If a gateway starts
+    /// (`at_start`) that is not in the group, it ends with an error.
     async fn check_place(&self, at_start: bool) -> Result<()> {
         let Some(view) = ask_leader(&self.peer, &self.doors()).await else { return Ok(()) };
         match view.seat(self.me) {
@@ -123,7 +123,7 @@ impl Group {
         }
     }
 
-    /// The leader says that this gateway was taken out; `state` is the cluster without it.
+    /// The leader reports that this gateway was removed; `state` is the cluster without it.
     pub(crate) async fn was_removed(&self, state: ClusterState) -> Result<()> {
         let is_news = state.version >= self.maps.version();
         let is_in = state.gateways().any(|node| node.url == self.my_url);
@@ -134,12 +134,13 @@ impl Group {
         Ok(())
     }
 
-    /// Whether this gateway knows that it was taken out.
+    /// Whether this gateway knows that it was removed.
     pub(crate) fn is_out(&self) -> bool {
         self.mine.place() == Place::Removed
     }
 
-    /// Notes that this gateway was taken out, and stops when those who were sent to it have their answers.
+    /// Records that this gateway was removed, and stops after clients that use its address got
+    /// answers.
     async fn go(&self) -> Result<()> {
         if self.mine.place() != Place::Inside {
             return Ok(());
@@ -154,7 +155,7 @@ impl Group {
         Ok(())
     }
 
-    /// Notes for good that this gateway was taken out; what there is to say of it.
+    /// Records permanently that this gateway was removed; returns the error that describes it.
     async fn end_membership(&self) -> Result<Error> {
         self.raft.runtime_config().elect(false);
         self.mine.set_place(Place::Removed).await?;
@@ -165,12 +166,12 @@ impl Group {
         self.lifecycle.stop(FAREWELL).await;
     }
 
-    /// Why this gateway ended that was started though it had been taken out.
+    /// Why a gateway that had been removed ended after its start.
     pub(crate) fn ended(&self) -> Option<Error> {
         self.ended.get().cloned()
     }
 
-    /// Where somebody may know of the group: who is in it by the log or the map, and the configuration.
+    /// URLs at which the group may be known: members by the log or the map, and the configuration.
     fn doors(&self) -> Vec<String> {
         let mut urls: Vec<String> = self.seats().into_iter().map(|seat| seat.url).collect();
         let state = self.maps.load();
@@ -184,14 +185,14 @@ impl Group {
         urls
     }
 
-    /// Makes the group at its very first start. All its gateways do this with the same members, so it
-    /// does not matter which of them is first.
+    /// Creates the group at the very first start. All its gateways do this with the same members,
+    /// so it does not matter which of them is first.
     async fn form(&self, urls: &[String]) -> Result<()> {
         let failed = |e: &dyn std::fmt::Display| Error::internal(format!("metadata log: {e}"));
         self.mine.set_place(Place::Inside).await?;
         self.raft.runtime_config().elect(true);
         if urls.len() > 1 {
-            // An election among gateways that do not know yet costs half a second.
+            // An election before all gateways are initialized would cost half a second.
             sleep(HEAR_WITHIN).await;
         }
         let nodes: std::collections::BTreeMap<u64, BasicNode> = super::member::members(urls)
@@ -199,14 +200,14 @@ impl Group {
             .map(|(id, url)| (id, BasicNode::new(url)))
             .collect();
         match self.raft.initialize(nodes).await {
-            // Another one was first, and its log has come here already.
+            // Another gateway was first, and its log has arrived here already.
             Ok(()) | Err(RaftError::APIError(_)) => Ok(()),
             Err(RaftError::Fatal(e)) => Err(failed(&e)),
         }
     }
 
-    /// Makes a group when all of `urls` are there and none of them has one; enters the group that
-    /// one of them has. Some without the others could make a second group beside the first.
+    /// Forms a group when all of `urls` are reachable and none of them has a group; joins the group
+    /// that one of them has. A part of them could form a second group beside the first.
     async fn form_or_enter(&self, urls: &[String]) -> Result<()> {
         let others: Vec<&String> = urls.iter().filter(|url| **url != self.my_url).collect();
         let mut log_throttle = LogThrottle::new();
@@ -233,7 +234,7 @@ impl Group {
         }
     }
 
-    /// Asks to be taken in until this gateway votes.
+    /// Asks to join until this gateway votes.
     async fn join(&self) -> Result<()> {
         let mut log_throttle = LogThrottle::new();
         let began = Instant::now();
@@ -293,7 +294,7 @@ impl Group {
         }
     }
 
-    /// One step in, at the leader. `NotLeader`: none was found.
+    /// Requests one join step from the leader. `NotLeader`: no leader was found.
     async fn promote(&self) -> Result<EnterReply> {
         let blank = self.mine.place() == Place::Entering { blank: true };
         let request =
@@ -321,8 +322,8 @@ impl Group {
         }
     }
 
-    /// Of a group of two, the other one cannot lead without this vote, and nothing that it lacks was
-    /// ever acknowledged.
+    /// In a group of two, the other gateway cannot lead without this vote, and nothing that it
+    /// lacks was ever acknowledged.
     async fn add_voter(&self) {
         if self.mine.place() != (Place::Entering { blank: true }) {
             return;
@@ -338,7 +339,7 @@ impl Group {
     }
 }
 
-/// Whether a gateway would make the group of just these.
+/// Whether a gateway would form the group of exactly these.
 fn agrees(look: &Look, urls: &[String]) -> bool {
     let Look::At(GroupView { formed: false, gateways, .. }) = look else { return false };
     gateways.len() == urls.len() && gateways.iter().all(|seat| urls.contains(&seat.url))

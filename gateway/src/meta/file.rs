@@ -1,5 +1,5 @@
-//! `meta.redb`: the one file of a gateway. It holds the Raft log, the vote, how far the log is
-//! committed and purged, and the newest snapshot, each behind a checksum.
+//! `meta.redb`: the one file of a gateway. It contains the Raft log, the vote, the committed and
+//! purged positions, and the newest snapshot, each with a checksum.
 //!
 //! Every write is one transaction that is on disk when the call returns. All calls block.
 
@@ -28,7 +28,7 @@ type Membership = openraft::Membership<u64, BasicNode>;
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("raft_log");
 /// Single values by name.
 const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
-/// In every format so far: what reads the file first.
+/// The same in every format so far; read first.
 const ABOUT: TableDefinition<&str, u64> = TableDefinition::new("about");
 
 const MEMBER: &str = "member";
@@ -37,10 +37,10 @@ const COMMITTED: &str = "committed";
 const PURGED: &str = "purged";
 const SNAPSHOT: &str = "snapshot";
 
-/// The file is small; what is hot of it is smaller.
+/// The file is small, and its hot part is smaller.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// The open file; cheap to clone. It is closed when the last clone is gone.
+/// The open file; cheap to clone. It is closed when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct MetaFile(Arc<Open>);
 
@@ -51,7 +51,7 @@ struct Open {
 }
 
 impl MetaFile {
-    /// Opens or makes the file and reads all of it once, so that damage shows at the start.
+    /// Opens or creates the file and reads all of it once, so that damage is found at the start.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let db = Builder::new().set_cache_size(CACHE_BYTES).create(path).map_err(|e| {
             Error::internal(format!("cannot open the metadata log {}: {e}", path.display()))
@@ -105,7 +105,7 @@ impl MetaFile {
         Ok(())
     }
 
-    /// Who this gateway is in its group, as it said first.
+    /// The gateway's identity in its group, as first recorded.
     pub(crate) fn member<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         self.read(MEMBER)
     }
@@ -130,12 +130,12 @@ impl MetaFile {
         self.put(COMMITTED, &committed)
     }
 
-    /// The last entry that was dropped because a snapshot holds it.
+    /// The last entry that was purged because a snapshot contains it.
     pub(crate) fn purged(&self) -> Result<Option<LogId>> {
         self.read(PURGED)
     }
 
-    /// The entries of `range` that are there, in order.
+    /// The existing entries of `range`, in order.
     pub(crate) fn entries(&self, range: impl RangeBounds<u64>) -> Result<Vec<Entry>> {
         let read = || -> Result<Vec<Entry>, Failure> {
             let log = self.0.db.begin_read()?.open_table(LOG)?;
@@ -160,12 +160,12 @@ impl MetaFile {
         Ok(read()?)
     }
 
-    /// Whether the gateway has taken part in no group by this file.
+    /// Whether the gateway has never been part of a group with this file.
     pub(crate) fn is_blank(&self) -> Result<bool> {
         Ok(self.vote()?.is_none() && self.last()?.is_none() && self.snapshot()?.is_none())
     }
 
-    /// The members that the file knows last; none before the group was made.
+    /// The latest membership in the file; none before the group was created.
     pub(crate) fn membership(&self) -> Result<Option<Membership>> {
         let entries = self.entries(..)?;
         let logged = entries.iter().rev().find_map(|entry| entry.get_membership());
@@ -186,7 +186,7 @@ impl MetaFile {
         })
     }
 
-    /// Drops the entries from `index` on.
+    /// Removes the entries from `index` on.
     pub(crate) fn truncate(&self, index: u64) -> Result<()> {
         self.write(|tx| {
             tx.open_table(LOG)?.retain_in(index.., |_, _| false)?;
@@ -194,7 +194,7 @@ impl MetaFile {
         })
     }
 
-    /// Drops the entries up to `upto`, which a snapshot holds.
+    /// Removes the entries up to `upto`, which a snapshot contains.
     pub(crate) fn purge(&self, upto: LogId) -> Result<()> {
         self.write(|tx| {
             tx.open_table(LOG)?.retain_in(..=upto.index, |_, _| false)?;
@@ -207,7 +207,7 @@ impl MetaFile {
         self.read(SNAPSHOT)
     }
 
-    /// Keeps `snapshot` unless the file has a newer one.
+    /// Stores `snapshot` unless the file has a newer one.
     pub(crate) fn set_snapshot(&self, snapshot: &SnapshotRecord) -> Result<()> {
         let record = encode(snapshot)?;
         self.write(|tx| {
@@ -248,7 +248,7 @@ impl MetaFile {
         Ok(write()?)
     }
 
-    /// Tells when the file is closed.
+    /// Returns a handle that reports when the file is closed.
     pub(crate) fn closing(&self) -> Closing {
         Closing(self.0.closed.subscribe())
     }
@@ -258,9 +258,9 @@ impl MetaFile {
 pub(crate) struct Closing(watch::Receiver<()>);
 
 impl Closing {
-    /// Waits until the file is closed, so that it can be opened again; whether it is.
+    /// Waits until the file is closed, so that it can be opened again; returns whether it is.
     pub(crate) async fn done(mut self, within: Duration) -> bool {
-        // Nothing is ever sent: the only change is the end.
+        // Nothing is ever sent: the only change is that the sender is dropped.
         tokio::time::timeout(within, self.0.changed()).await.is_ok()
     }
 }
@@ -273,7 +273,7 @@ fn read_entry(index: u64, record: &[u8]) -> Result<Entry> {
     Ok(entry)
 }
 
-/// Why an access failed: the database's reason, or ours.
+/// Why an access failed: the database's reason, or Forebay's.
 enum Failure {
     Ours(Error),
     Database(redb::Error),
@@ -294,7 +294,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// `From` for each error that a step of a transaction has.
+/// `From` for each error type that a step of a transaction has.
 macro_rules! database_failures {
     ($($error:ty),*) => {
         $(impl From<$error> for Failure {

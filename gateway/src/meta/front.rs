@@ -1,4 +1,4 @@
-//! The metadata as every gateway offers it: changes are decided by the leader, wherever it is.
+//! The metadata as every gateway offers it: the leader decides changes, wherever it is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::group::{DECIDE_WITHIN, Group, Undecided};
 use crate::cluster::leadership::{LeaderWatch, Leadership};
 use forebay_node::maps::Maps;
 
-/// Path of the leader that takes commands of other gateways.
+/// Path at which the leader accepts commands from other gateways.
 pub(crate) const COMMAND_PATH: &str = "/internal/v1/command";
-/// The leader waits for other nodes to hear of the change, so this is longer than that wait.
+/// Longer than the leader's wait for other nodes to get the change.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// So long an answer may still come of a leader that another one has replaced.
+/// How long an answer may still arrive from a leader that was replaced.
 const LATE_ANSWER: Duration = Duration::from_millis(300);
 /// Pause before another try, unless the leader changes earlier.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -28,9 +28,9 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(100);
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CommandReply {
-    /// Done; the state holds it.
+    /// Done; `state` contains the change.
     Done { version: u64, state: Box<ClusterState> },
-    /// Whoever was asked does not lead, and has done nothing.
+    /// The gateway does not lead and has done nothing.
     NotLeader,
 }
 
@@ -48,7 +48,7 @@ impl RaftMeta {
         Self { group, leadership, peer, maps }
     }
 
-    /// Decides if this gateway leads; nothing is done otherwise.
+    /// Decides the command if this gateway leads; otherwise nothing is done.
     pub(crate) async fn decide_here(&self, command: Command) -> Result<u64, Undecided> {
         match self.leadership.now() {
             Leadership::Leading(_) => self.group.decide(command, DECIDE_WITHIN).await,
@@ -94,8 +94,8 @@ impl RaftMeta {
         }
     }
 
-    /// Returns a moment after this gateway has heard that another one leads, or none: it may have
-    /// been cut off, and its answer never comes.
+    /// Returns shortly after this gateway learned that another gateway leads, or none: the old
+    /// leader may have been cut off, so that its answer never comes.
     async fn leads_no_more(&self, url: &str) {
         let mut leadership = self.leadership.clone();
         while matches!(leadership.now(), Leadership::Following(leader) if leader == url) {
@@ -107,7 +107,7 @@ impl RaftMeta {
 
 #[async_trait]
 impl MetaLog for RaftMeta {
-    /// Goes on through an election, as long as it is sure that the command was not logged.
+    /// Retries through an election, as long as it is certain that the command was not logged.
     async fn propose(&self, command: Command) -> Result<u64> {
         let deadline = Instant::now() + DECIDE_WITHIN;
         let mut leadership = self.leadership.clone();

@@ -1,5 +1,5 @@
-//! This gateway's part in the Raft group: opens it, says who leads, decides commands. How a gateway
-//! comes in is in `enter`, how the group changes in `change`.
+//! This gateway's member of the Raft group: opens it, reports the leader, decides commands. `enter`
+//! describes how a gateway joins, `change` how the group changes.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,26 +27,28 @@ use super::network::{self, Network, VOTE_PATH};
 use super::state_machine::StateMachine;
 use super::{MetaLog, Raft, Verdict};
 
-/// A leader says that it is there about every 1.5 times this.
+/// A leader confirms its leadership about every 1.5 times this interval.
 const HEARTBEAT_MS: u64 = 200;
-/// A follower that hears nothing for the greater one and then a time between both asks for votes.
+/// A follower that gets no heartbeat for the greater value plus a random time between both starts
+/// an election.
 const ELECTION_MS: (u64, u64) = (450, 700);
-/// A leader that no majority has confirmed for so long does not count as leader: a little less
-/// than the earliest time at which a follower asks for votes. A candidate that was cut off before may be
-/// elected 0.3 s earlier: then two act for that long, and only one of them has a majority for what it decides.
+/// A leader that no majority confirmed for this long does not count as leader: slightly less than
+/// the earliest time at which a follower starts an election. A candidate that was cut off before
+/// may be elected 0.3 s earlier: then two gateways act as leader for that long, and only one of
+/// them has a majority for its decisions.
 const LEASE_MS: u64 = ELECTION_MS.0 + ELECTION_MS.1 - 150;
-/// Entries between two snapshots, and how many stay in the log for gateways that lag.
+/// Entries between two snapshots, and entries that stay in the log for gateways that lag.
 const SNAPSHOT_EVERY: u64 = 1_000;
 const KEEP: u64 = 500;
-/// A command must be decided within this time.
+/// Timeout for deciding a command.
 pub(crate) const DECIDE_WITHIN: Duration = Duration::from_secs(5);
-/// A new leader that has not caught up by then looks again whether it still leads.
+/// Timeout for a new leader to catch up; after it, the gateway checks again whether it still leads.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
 
-/// Who leads the group, as this gateway sees it.
+/// The leader of the group, as this gateway sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Leader {
-    /// This gateway, confirmed by a majority a moment ago.
+    /// This gateway, recently confirmed by a majority.
     Here {
         term: u64,
     },
@@ -58,13 +60,13 @@ pub(crate) enum Leader {
 /// Why a command has no version.
 #[derive(Debug)]
 pub(crate) enum Undecided {
-    /// It will not take effect here: it may be proposed again, elsewhere.
+    /// The command will not take effect here: it may be proposed again, elsewhere.
     Untouched(Error),
-    /// It was refused, or nobody can say what became of it.
+    /// The command was refused, or its outcome is unknown.
     Final(Error),
 }
 
-/// The member of the group that runs here; cheap to clone.
+/// This gateway's member of the group; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Group {
     pub(super) raft: Raft,
@@ -73,27 +75,27 @@ pub(crate) struct Group {
     pub(super) lifecycle: Lifecycle,
     pub(super) me: u64,
     pub(super) my_url: String,
-    /// Id of the node; empty where a test has none.
+    /// Id of the node; empty in tests without one.
     pub(super) node: String,
     pub(super) mine: Mine,
     pub(super) beginning: Arc<Beginning>,
-    /// The other gateways that the configuration names.
+    /// The other gateways in the configuration.
     pub(super) configured: Arc<Vec<String>>,
     pub(super) leader: watch::Receiver<Leader>,
-    /// Held while a gateway comes in or goes: there is one change at a time.
+    /// Held while a gateway joins or leaves: there is one change at a time.
     pub(super) changing: Arc<Mutex<Asked>>,
-    /// Whether a gateway that remembers nothing may vote all the same.
+    /// Whether a gateway without a log may vote anyway.
     pub(super) lends_vote: Arc<AtomicBool>,
     /// Why this gateway ended by itself.
     pub(super) ended: Arc<OnceLock<Error>>,
-    /// Whether it matters to others how far the log is committed here.
+    /// Whether other gateways need to know how far the log is committed here.
     several: Arc<AtomicBool>,
 }
 
 impl Group {
-    /// Opens the metadata in `path`. `gateways` are the URLs of the configuration: of all gateways of
-    /// a new group, or of some of one that is there; none means a group of this gateway alone. The
-    /// second value tells at the end when the file is closed.
+    /// Opens the metadata in `path`. `gateways` are the URLs of the configuration: of all gateways
+    /// of a new group, or of some of an existing one; none means a group of this gateway alone. The
+    /// second value reports when the file is closed at the end.
     pub(crate) async fn open(
         path: &Path,
         my_url: &str,
@@ -141,7 +143,8 @@ impl Group {
             ended: Arc::default(),
             several,
         };
-        // From then on it is known who is in the group. One of several asks first whether it still is.
+        // From here on the members of the group are known. In a group of several, the gateway first
+        // asks whether it still is a member.
         let began = group.raft.is_initialized().await;
         began.map_err(|e| Error::internal(format!("metadata log: {e}")))?;
         group.raft.runtime_config().elect(group.is_alone());
@@ -149,12 +152,12 @@ impl Group {
         Ok((group, closing))
     }
 
-    /// The same group, as the node of this id takes part in it.
+    /// The same group, with the id of this node.
     pub(crate) fn of_node(self, id: &NodeId) -> Self {
         Self { node: id.to_string(), ..self }
     }
 
-    /// Where this gateway is.
+    /// The URL of this gateway.
     pub(crate) fn url(&self) -> &str {
         &self.my_url
     }
@@ -167,7 +170,7 @@ impl Group {
         }
     }
 
-    /// The gateways with which this one would make a group.
+    /// The gateways with which this one would form a group.
     pub(super) fn planned(&self) -> &[String] {
         match &*self.beginning {
             Beginning::Form(urls) => urls,
@@ -175,7 +178,7 @@ impl Group {
         }
     }
 
-    /// Follows who leads.
+    /// Returns a watch of the leader.
     pub(crate) fn leader(&self) -> watch::Receiver<Leader> {
         self.leader.clone()
     }
@@ -207,21 +210,21 @@ impl Group {
         }
     }
 
-    /// Waits until everything is applied here that any leader before this one acknowledged.
+    /// Waits until everything that any earlier leader acknowledged is applied here.
     pub(crate) async fn catch_up(&self) -> Result<()> {
         let caught_up = timeout(CATCH_UP_WITHIN, self.raft.ensure_linearizable()).await;
         let caught_up = caught_up.map_err(|_| Error::unavailable("no majority: time-out"))?;
         caught_up.map(drop).map_err(|e| Error::unavailable(format!("no majority: {e}")))
     }
 
-    /// Has a command decided by this gateway, which should be the leader.
+    /// Decides a command at this gateway, which should be the leader.
     pub(crate) async fn decide(
         &self,
         command: Command,
         within: Duration,
     ) -> Result<u64, Undecided> {
-        // What the state refuses need not be logged; what it refuses only when its turn comes is,
-        // and every gateway refuses it then.
+        // A command that the state refuses now need not be logged. A command that the state refuses
+        // only when it is applied is logged, and every gateway refuses it then.
         let state = self.maps.load();
         command.check_limits(&state).map_err(Undecided::Final)?;
         let mut trial = state.as_ref().clone();
@@ -245,7 +248,7 @@ impl Group {
         }
     }
 
-    /// Answers a message of another member.
+    /// Answers a Raft message of another member.
     pub(crate) async fn answer(&self, path: &str, body: &Bytes) -> Result<Value> {
         if path == VOTE_PATH && !self.may_vote() {
             return Err(Error::unavailable("this gateway has no vote: it is not in the group yet"));
@@ -253,7 +256,7 @@ impl Group {
         network::answer(&self.raft, path, body).await
     }
 
-    /// Leaves the work to the others.
+    /// Stops this member of the group.
     pub(crate) async fn stop(&self) {
         if let Err(e) = self.raft.shutdown().await {
             tracing::error!(error = %e, "metadata log did not stop cleanly");

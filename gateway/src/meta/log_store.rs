@@ -1,4 +1,4 @@
-//! The Raft log and vote as `openraft` asks for them, over [`MetaFile`].
+//! The Raft log and vote in the form that `openraft` requires, on top of [`MetaFile`].
 
 use std::fmt::Debug;
 use std::ops::RangeBounds;
@@ -16,8 +16,8 @@ use super::{Entry, LogId, StorageResult, Types, Vote};
 #[derive(Clone)]
 pub(crate) struct LogStore {
     file: MetaFile,
-    /// Whether to note how far the log is committed. A group of one needs no note: all that it has
-    /// is committed.
+    /// Whether to record how far the log is committed. A group of one does not need this: its whole
+    /// log is committed.
     notes_committed: Arc<AtomicBool>,
 }
 
@@ -34,7 +34,7 @@ impl LogStore {
     }
 }
 
-/// Runs what waits for the disk where it holds up nothing else.
+/// Runs blocking disk work on a thread where it delays nothing else.
 pub(crate) async fn on_disk<T: Send + 'static>(
     file: MetaFile,
     work: impl FnOnce(MetaFile) -> Result<T> + Send + 'static,
@@ -57,7 +57,7 @@ impl RaftLogReader<Types> for LogStore {
         &mut self,
         range: RB,
     ) -> StorageResult<Vec<Entry>> {
-        // From the page cache nearly always: what is read was written a moment ago.
+        // Nearly always from the page cache: entries are read shortly after they were written.
         self.file.entries(range).map_err(reading)
     }
 }

@@ -1,4 +1,5 @@
-//! Who this gateway is in its group, as its file says it: an id, a URL, and whether it is in it.
+//! The identity of this gateway in its group, as its file records it: an id, a URL, and whether it
+//! is a member.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,26 +11,26 @@ use serde::{Deserialize, Serialize};
 use super::file::MetaFile;
 use super::log_store::on_disk;
 
-/// Who this gateway is in its group, for good.
+/// The permanent identity of this gateway in its group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Member {
     pub(super) id: u64,
     pub(super) url: String,
-    /// Not in files of groups that were made before gateways could come and go.
+    /// Missing in files of groups created before gateways could join and leave.
     #[serde(default, skip_serializing_if = "Place::is_inside")]
     pub(super) place: Place,
 }
 
-/// Where a gateway stands to its group, by its own file.
+/// A gateway's position in its group, by its own file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Place {
     #[default]
     Inside,
-    /// It asks to be taken in. `blank`: the group may remember more of it than it does itself, so it
-    /// gives no vote.
+    /// It asks to join. `blank`: the group may remember more about it than its own file, so it does
+    /// not vote.
     Entering { blank: bool },
-    /// The others went on without it.
+    /// The group removed it.
     Removed,
 }
 
@@ -39,28 +40,28 @@ impl Place {
     }
 }
 
-/// What a gateway does first.
+/// The first step of a gateway after its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Beginning {
-    /// Goes on in the group that its file tells of.
+    /// Resumes in the group that its file describes.
     Resume,
-    /// Makes a group of these URLs, its own among them, unless one of them has a group already.
+    /// Forms a group of these URLs, including its own, unless one of them has a group already.
     Form(Vec<String>),
-    /// Asks the gateways of the configuration to take it in.
+    /// Asks the gateways of the configuration to admit it.
     Enter,
 }
 
 /// The record of this gateway; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Mine {
-    /// Until the group stops: then others may open it.
+    /// Set until the group stops: then others may open the file.
     file: Arc<Mutex<Option<MetaFile>>>,
     path: PathBuf,
     member: Arc<Mutex<Member>>,
 }
 
 impl Mine {
-    /// Reads or makes the record, and says how to begin. `configured` are the URLs of
+    /// Reads or creates the record, and decides how to begin. `configured` are the URLs of
     /// `cluster.gateways`. Blocks on the disk.
     pub(super) fn open(
         file: &MetaFile,
@@ -82,7 +83,7 @@ impl Mine {
         }
         if member.url != my_url {
             let several = file.membership()?.is_some_and(|m| m.nodes().count() > 1);
-            // The others know a member by its URL. One that is alone may move.
+            // The others identify a member by its URL. A gateway that is alone may move.
             if several || member.place != Place::Inside {
                 return Err(Error::invalid(format!(
                     "this gateway was {} and is now to be {my_url}",
@@ -118,7 +119,7 @@ impl Mine {
         self.member.lock().unwrap_or_else(PoisonError::into_inner).place
     }
 
-    /// Notes the place in the file, then here.
+    /// Records the position in the file, then in memory.
     pub(super) async fn set_place(&self, place: Place) -> Result<()> {
         let mut member = self.member.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if member.place == place {
@@ -133,12 +134,12 @@ impl Mine {
         Ok(())
     }
 
-    /// Lets the file go.
+    /// Releases the file.
     pub(super) fn close(&self) {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Why a gateway that was taken out does not run.
+    /// Why a removed gateway does not run.
     pub(super) fn removed(&self) -> Error {
         removed(&self.path)
     }
@@ -152,7 +153,7 @@ fn removed(path: &Path) -> Error {
         ))
 }
 
-/// The URLs of `cluster.gateways` in one form each.
+/// The normalized URLs of `cluster.gateways`.
 fn listed(configured: &[String]) -> Result<Vec<String>> {
     let urls: Vec<String> = configured.iter().map(|u| u.trim_end_matches('/').to_owned()).collect();
     match urls.iter().find(|url| urls.iter().filter(|u| u == url).count() > 1) {
@@ -161,7 +162,7 @@ fn listed(configured: &[String]) -> Result<Vec<String>> {
     }
 }
 
-/// The URLs of a group that is made at once, as from a backup; all of them are listed.
+/// The URLs of a group that is created at once, as from a backup; all of them are listed.
 pub(super) fn group_of(configured: &[String], my_url: &str) -> Result<Vec<String>> {
     let urls = listed(configured)?;
     if urls.is_empty() {

@@ -1,11 +1,12 @@
-//! The cluster's metadata behind one seam: propose a command, read the state it made.
+//! The cluster's metadata behind one interface: propose a command, read the resulting state.
 //!
-//! The gateways of a cluster are one Raft group. Each keeps the log and its vote in `meta.redb`
-//! ([`file`], [`log_store`]) and the state that the log makes in memory, with a snapshot of it in
-//! the same file ([`state_machine`]). [`group`] runs the group's member here and says who leads;
-//! [`front`] is the [`MetaLog`] of every gateway: it decides here or has the leader decide. [`enter`] is how a
-//! gateway finds its place in a group, [`change`] how the leader takes gateways in and out, [`view`] what they
-//! say to each other of that. [`restore`] begins a group's files from a backup.
+//! The gateways of a cluster are one Raft group. Each stores the log and its vote in `meta.redb`
+//! ([`file`], [`log_store`]), and keeps the state that results from the log in memory, with a
+//! snapshot in the same file ([`state_machine`]). [`group`] runs the group's member here and
+//! reports the leader; [`front`] is the [`MetaLog`] of every gateway: it decides here or forwards
+//! to the leader. [`enter`] describes how a gateway enters a group, [`change`] how the leader adds
+//! and removes gateways, [`view`] their messages about that. [`restore`] creates a group's files
+//! from a backup.
 //!
 //! Only the files of this folder know `openraft`.
 
@@ -30,14 +31,14 @@ use forebay_core::state::{ClusterState, Command};
 use openraft::BasicNode;
 use serde::{Deserialize, Serialize};
 
-/// Where changes of the cluster's state are decided.
+/// Decides changes of the cluster's state.
 #[async_trait]
 pub(crate) trait MetaLog: Send + Sync {
-    /// Makes `command` part of the cluster's state. Returns the version that holds it, after a
+    /// Makes `command` part of the cluster's state. Returns the version that contains it, after a
     /// majority of the gateways has it on disk and it is visible in [`Self::state`].
     ///
     /// An error of code `Unavailable` may leave open whether the command takes effect; its text
-    /// says so then. Dropping the future does not withdraw the command.
+    /// then says so. Dropping the future does not withdraw the command.
     async fn propose(&self, command: Command) -> Result<u64>;
 
     /// The newest state known here.
@@ -48,7 +49,7 @@ pub(crate) trait MetaLog: Send + Sync {
 }
 
 openraft::declare_raft_types!(
-    /// What the Raft group replicates.
+    /// The type configuration of the Raft group.
     pub(crate) Types:
         D = Command,
         R = Verdict,
@@ -58,7 +59,7 @@ openraft::declare_raft_types!(
         SnapshotData = std::io::Cursor<Vec<u8>>,
 );
 
-/// What the state says to a command; the same on every gateway.
+/// The state's response to a command; the same on every gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Verdict(pub(crate) Result<()>);
 
@@ -69,7 +70,7 @@ pub(crate) type Raft = openraft::Raft<Types>;
 pub(crate) type SnapshotMeta = openraft::SnapshotMeta<u64, BasicNode>;
 pub(crate) type StorageResult<T> = Result<T, openraft::StorageError<u64>>;
 
-/// A snapshot as the file holds it.
+/// A snapshot as stored in the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SnapshotRecord {
     pub(crate) meta: SnapshotMeta,

@@ -1,4 +1,4 @@
-//! How the gateways of a group talk: signed POSTs, one path per kind of message.
+//! The transport between the gateways of a group: signed POSTs, one path per kind of message.
 
 use std::io::Cursor;
 use std::time::Duration;
@@ -28,9 +28,9 @@ pub(crate) const APPEND_PATH: &str = "/internal/v1/raft/append";
 pub(crate) const VOTE_PATH: &str = "/internal/v1/raft/vote";
 pub(crate) const SNAPSHOT_PATH: &str = "/internal/v1/raft/snapshot";
 
-/// A gateway that cannot be reached is tried again after this.
+/// Pause before an unreachable gateway is tried again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(250);
-/// A snapshot must be taken over within this time.
+/// Timeout for installing a snapshot.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(10);
 
 /// A whole snapshot. It is small: the state of a cluster, without its objects.
@@ -39,8 +39,8 @@ struct SnapshotMessage {
     vote: Vote,
     meta: SnapshotMeta,
     state: ClusterState,
-    /// Checksum and all, as the sender has the state. A gateway that reads another state out of it
-    /// (because it does not know a field yet) must not take it over.
+    /// Checksum of the state as the sender has it. A gateway that decodes another state from it
+    /// (because it does not know a field yet) must not install it.
     sum: u32,
 }
 
@@ -74,12 +74,12 @@ fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T> {
         .map_err(|e| Error::invalid(format!("unreadable message of a gateway: {e}")))
 }
 
-/// The checksum in front of a record.
+/// The checksum at the start of a record.
 fn checksum(record: &[u8]) -> Option<u32> {
     record.first_chunk().map(|sum| u32::from_le_bytes(*sum))
 }
 
-/// Makes the ways to other gateways.
+/// Creates the links to other gateways.
 pub(crate) struct Network {
     peer: PeerClient,
 }
@@ -98,11 +98,11 @@ impl RaftNetworkFactory<Types> for Network {
     }
 }
 
-/// The way to one other gateway.
+/// The link to one other gateway.
 pub(crate) struct Link {
     peer: PeerClient,
     url: String,
-    /// Whether the log says already that it does not answer.
+    /// Whether a log line already reports that it does not answer.
     silent: bool,
 }
 

@@ -1,11 +1,12 @@
-//! How log entries and snapshots lie in the file: JSON behind its checksum.
+//! Format of log entries and snapshots in the file: a checksum, then JSON.
 
 use forebay_core::checksum::crc32c;
 use forebay_core::{Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Layout of the file. 1 was a log of one gateway's commands; 2 is a Raft log with its vote.
+/// Format version of the file. 1 was a log of one gateway's commands; 2 is a Raft log with its
+/// vote.
 pub(crate) const FORMAT: u64 = 2;
 
 /// CRC-32C of the JSON, little-endian, then the JSON.
@@ -29,7 +30,7 @@ pub(crate) fn decode<T: DeserializeOwned>(record: &[u8], what: &str) -> Result<T
     serde_json::from_slice(json).map_err(|e| damaged(format!("{what} is unreadable: {e}")))
 }
 
-/// The error for a file that must not be used.
+/// The error for a damaged file.
 pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
     Error::internal(format!("the cluster's metadata is damaged: {what}"))
         .hint("move meta.redb away; the other gateways have it too, else `forebay cluster restore` begins one from a backup")

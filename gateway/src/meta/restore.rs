@@ -1,7 +1,7 @@
-//! A gateway's file made from a backup, as if the group had taken a snapshot of that state.
+//! Creates a gateway's file from a backup, as if the group had taken a snapshot of that state.
 //!
-//! Every gateway of the group gets the same file, so it does not matter who leads first. Their log
-//! begins behind the state's version, by which versions go on growing.
+//! Every gateway of the group gets the same file, so it does not matter which one leads first.
+//! Their log begins after the state's version, so versions keep growing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::file::MetaFile;
 use super::member::{group_of, members};
 use super::{LogId, SnapshotMeta, SnapshotRecord, Vote};
 
-/// Term of the snapshot; the first election is of a later one.
+/// Term of the snapshot; the first election has a later one.
 const TERM: u64 = 1;
 
-/// Puts `state` into the file at `path`, which must be empty or not there, for a group of
+/// Writes `state` into the file at `path`, which must be empty or missing, for a group of
 /// `gateways` (none: of this one alone). Blocks on the disk.
 pub(crate) fn restore(
     path: &Path,
@@ -43,7 +43,7 @@ pub(crate) fn restore(
         last_membership: StoredMembership::new(Some(last), membership),
         snapshot_id: last.to_string(),
     };
-    // Last: what is there before it makes no cluster yet.
+    // Last, so that an incomplete restore is not a usable cluster.
     file.purge(last)?;
     file.set_vote(&Vote::new(TERM, first))?;
     file.set_snapshot(&SnapshotRecord { meta, state })

@@ -1,8 +1,8 @@
-//! The state that the log makes, in memory; every so many entries it is kept as a snapshot.
+//! The state that results from the log, in memory; stored as a snapshot at intervals.
 //!
 //! The version of the state is the index of the last command applied to it. Entries without a
-//! command (the first of each leader, and those that say who belongs to the group) leave it as it
-//! is, so versions may skip numbers.
+//! command (the first of each leader, and membership changes) do not change it, so versions may
+//! skip numbers.
 
 use std::io::Cursor;
 
@@ -22,7 +22,7 @@ use super::{Entry, LogId, SnapshotMeta, SnapshotRecord, StorageResult, Types, Ve
 
 type Membership = StoredMembership<u64, BasicNode>;
 
-/// The state machine of one gateway. What it applies is at once what `maps` shows.
+/// The state machine of one gateway. Every applied change is visible in `maps` at once.
 pub(crate) struct StateMachine {
     file: MetaFile,
     maps: Maps,
@@ -55,12 +55,12 @@ impl StateMachine {
     }
 }
 
-/// The snapshot's bytes, as one gateway gives them to another.
+/// Encodes the snapshot for another gateway.
 fn packed(state: &ClusterState) -> forebay_core::Result<Box<Cursor<Vec<u8>>>> {
     Ok(Box::new(Cursor::new(encode(state)?)))
 }
 
-/// Reads what [`packed`] wrote.
+/// Decodes the output of [`packed`].
 pub(crate) fn unpacked(bytes: &[u8]) -> forebay_core::Result<ClusterState> {
     decode(bytes, "the snapshot of another gateway")
 }
@@ -97,7 +97,7 @@ impl RaftStateMachine<Types> for StateMachine {
                 EntryPayload::Normal(command) => self.state.apply(entry.log_id.index, command),
             }));
         }
-        // Before the proposers hear, so that they find what they did.
+        // Before the proposers are notified, so that they see their own change.
         if self.state.version > self.maps.version() {
             self.maps.offer(self.state.clone());
         }
@@ -139,7 +139,7 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 }
 
-/// Keeps one view of the state as the snapshot.
+/// Stores one view of the state as the snapshot.
 pub(crate) struct Builder {
     file: MetaFile,
     record: SnapshotRecord,

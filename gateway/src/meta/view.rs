@@ -1,28 +1,29 @@
-//! What gateways tell each other of their group: who is in it, who leads, who wants in or out.
+//! Messages between gateways about their group: its members, its leader, joins and removals.
 
 use std::time::Duration;
 
 use forebay_client::PeerClient;
 use serde::{Deserialize, Serialize};
 
-/// GET: what a gateway knows of the group, a [`GroupView`].
+/// GET: a gateway's view of the group, a [`GroupView`].
 pub(crate) const GROUP_PATH: &str = "/internal/v1/raft/group";
-/// POST to the leader: takes a gateway in, step by step.
+/// POST to the leader: admits a gateway, step by step.
 pub(crate) const ENTER_PATH: &str = "/internal/v1/raft/enter";
-/// POST to the leader: takes a gateway out.
+/// POST to the leader: removes a gateway.
 pub(crate) const REMOVE_PATH: &str = "/internal/v1/raft/remove";
-/// POST to a gateway: it was taken out. Carries the state without it.
+/// POST to a gateway that was removed. Carries the state without it.
 pub(crate) const REMOVED_PATH: &str = "/internal/v1/raft/removed";
 
-/// A gateway that has not said by then what it knows counts as silent.
+/// Timeout for a gateway to return its view; after it, the gateway counts as silent.
 pub(super) const LOOK_WITHIN: Duration = Duration::from_millis(700);
 
 /// The group as one gateway knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupView {
-    /// It is part of a group. If not, `gateways` are those with which it would make one.
+    /// Whether the gateway is part of a group. If not, `gateways` are those with which it would
+    /// form one.
     pub(crate) formed: bool,
-    /// It leads, and a majority confirmed that a moment ago.
+    /// Whether it leads, and a majority recently confirmed that.
     pub(crate) leads: bool,
     /// URL of the leader that it follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,7 +36,7 @@ pub(crate) struct GroupView {
 pub(crate) struct Seat {
     pub(crate) id: u64,
     pub(crate) url: String,
-    /// Not yet while it catches up.
+    /// False while it catches up.
     pub(crate) votes: bool,
 }
 
@@ -45,32 +46,32 @@ impl GroupView {
     }
 }
 
-/// A gateway asks to be taken in; again and again, until it votes.
+/// A gateway's request to join; repeated until it votes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct EnterRequest {
     pub(crate) id: u64,
     pub(crate) url: String,
-    /// It remembers nothing: what the group knows under its id was another disk.
+    /// Its file is empty: the group's record of this id belongs to another disk.
     pub(crate) blank: bool,
     /// Id of the node; empty from older gateways.
     #[serde(default)]
     pub(crate) node: String,
 }
 
-/// How far a gateway has come in.
+/// The progress of a joining gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EnterReply {
-    /// Whoever was asked does not lead.
+    /// The gateway that was asked does not lead.
     NotLeader {
         leader: Option<String>,
     },
-    /// It gets what the others have.
+    /// It is a learner and receives the log.
     Learns,
     Votes,
 }
 
-/// A gateway is to be taken out.
+/// A request to remove a gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RemoveRequest {
     pub(crate) url: String,
@@ -83,15 +84,15 @@ pub(crate) enum RemoveReply {
     Done,
 }
 
-/// What a gateway had to say.
+/// The result of asking a gateway for its view.
 pub(super) enum Look {
     At(GroupView),
-    /// It is there, but of a version that does not know the question.
+    /// It answers, but its version does not know the request.
     Old,
     Silent,
 }
 
-/// Asks one gateway what it knows of the group.
+/// Asks one gateway for its view of the group.
 pub(super) async fn look(peer: &PeerClient, url: &str) -> Look {
     match tokio::time::timeout(LOOK_WITHIN, peer.get_json(url, GROUP_PATH)).await {
         Ok(Ok(view)) => Look::At(view),
@@ -100,7 +101,7 @@ pub(super) async fn look(peer: &PeerClient, url: &str) -> Look {
     }
 }
 
-/// Asks all of `urls`, and whoever they take for the leader, for the leader's own view.
+/// Asks all of `urls`, and the gateways that they name as leader, for the leader's own view.
 pub(super) async fn ask_leader(peer: &PeerClient, urls: &[String]) -> Option<GroupView> {
     let mut asked: Vec<String> = Vec::new();
     let mut next = urls.to_vec();

@@ -1,4 +1,4 @@
-//! Buckets: created, looked at, listed, deleted.
+//! Buckets: create, inspect, list, delete.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
@@ -16,11 +16,11 @@ use super::{Call, S3, no_content};
 use crate::http::buckets;
 use crate::listing::{self, Want};
 
-/// The region of everything here.
+/// The region of all buckets.
 const REGION: &str = "us-east-1";
 
 impl S3 {
-    /// The buckets of who asks, and those of all who hold a key.
+    /// Lists the buckets of the sender, and those that belong to all key holders.
     pub(super) fn list_buckets(&self, call: &Call, asked: &ListBuckets) -> S3Result<Response> {
         let after = asked.continuation_token.as_deref().map(token::decode).transpose()?;
         let user = s3::name_of(&call.who);
@@ -68,7 +68,8 @@ impl S3 {
                 Some(other) if owner.as_ref().is_some_and(|me| me != other) => {
                     Err(S3Code::BucketAlreadyExists.into())
                 }
-                // Made twice, it is there once in the first region of AWS, and there only.
+                // In the first region of AWS, and only there, creating one's own bucket again
+                // succeeds.
                 _ if region.is_none_or(|region| region == REGION) => Ok(made()),
                 _ => Err(S3Code::BucketAlreadyOwnedByYou.into()),
             };
@@ -78,7 +79,7 @@ impl S3 {
         info.s3.owner = owner;
         let create = Command::CreateBucket { info: Box::new(info), now_ns: unix_ns() };
         match self.changes.commit(create).await {
-            // Another request for it came first.
+            // Another request created it first.
             Err(e) if e.code != ErrorCode::BucketExists => Err(e.into()),
             _ => Ok(made()),
         }
@@ -96,7 +97,7 @@ impl S3 {
         Ok(s3::xml(StatusCode::OK, answers::location(REGION)))
     }
 
-    /// A bucket goes when it is empty; one that a cloud has is not ours to delete.
+    /// Deletes an empty bucket; the bucket of a cloud is not deleted here.
     pub(super) async fn delete_bucket(&self, call: &Call) -> S3Result<Response> {
         let found = self.found(&call.request.bucket)?;
         if found.info.bucket.is_remote() {
@@ -123,7 +124,7 @@ impl S3 {
     }
 }
 
-/// Objects that must not be deleted are not served: a bucket that promised it would lie.
+/// Refuses object lock, which is not supported: such a bucket would make a false guarantee.
 fn refuse_object_lock(headers: &HeaderMap) -> S3Result<()> {
     let name = "x-amz-bucket-object-lock-enabled";
     match headers.get(name).map(|value| value.as_bytes().trim_ascii()) {

@@ -1,4 +1,4 @@
-//! DeleteObjects: each object is deleted by its owner, who judges whether it may be.
+//! DeleteObjects: the owner of each object deletes it and checks the permission.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -15,7 +15,7 @@ use futures::StreamExt;
 use super::{Call, S3};
 use crate::route::Found;
 
-/// Objects being deleted at once for one request.
+/// Maximum concurrent deletes for one request.
 const MAX_CONCURRENT_DELETES: usize = 32;
 
 impl S3 {
@@ -26,7 +26,7 @@ impl S3 {
         check(&checks, &body)?;
         let asked = forebay_node::off_worker(body.len(), || bodies::delete_objects(&body))?;
         let is_encoded = is_url_encoded(call.parts.uri.query().unwrap_or(""))?;
-        // Before anything is deleted: the answer could not say of which objects it speaks.
+        // Checked before anything is deleted: the answer could not contain these names.
         if !is_encoded && !asked.quiet && !asked.objects.iter().all(|object| fits_xml(&object.key))
         {
             return Err(not_in_xml());
@@ -71,7 +71,7 @@ impl S3 {
     }
 }
 
-/// The conditions of one row as the headers of a deletion of its own.
+/// The conditions of one row as headers of a separate DELETE.
 fn conditions(object: &DeleteKey) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(etag) = &object.if_etag {
@@ -99,7 +99,7 @@ fn read_error(body: &[u8], status: u16) -> S3Error {
     }
 }
 
-/// Compares a small body with what its sender says of it.
+/// Compares a small body with the checksums that its sender declared.
 pub(super) fn check(checks: &BodyChecks, body: &[u8]) -> S3Result<()> {
     if let Some(md5) = checks.md5 {
         let mut hasher = forebay_core::checksum::ChecksumKind::Md5.hasher();

@@ -1,5 +1,5 @@
-//! Form uploads of browsers: the fields say who sends what, the file streams through to the owner
-//! of the key among them, who judges whether it may.
+//! Form uploads of browsers: the fields identify the sender and the object; the file streams
+//! through to the owner of the key, which checks the permission.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::S3;
 
-/// A form being read: the file's bytes come out.
+/// A form being read; returns the bytes of the file.
 struct File {
     source: BodyDataStream,
     decoder: Option<FormDecoder>,
@@ -69,7 +69,7 @@ impl S3 {
         let path = format!("/{bucket}/{}", encode::encode_key(&form.key));
         let put = Relay::request(Method::PUT, &path, headers, body)?;
         let answer = self.ask_owner(&found, &form.key, &who, put).await;
-        // What is wrong with the form says more than that the request broke off.
+        // The error of the form is more specific than the broken request.
         if let Some(e) = failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(e);
         }
@@ -118,7 +118,8 @@ fn posted(form: &PostForm, bucket: &str, bucket_url: &str, tag: &str) -> Respons
 }
 
 impl File {
-    /// The file's bytes. An error breaks the request to the owner off, so that nothing is stored.
+    /// Streams the file's bytes. An error aborts the request to the owner, so that nothing is
+    /// stored.
     fn stream(
         self,
         failure: Arc<Mutex<Option<S3Error>>>,

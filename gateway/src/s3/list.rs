@@ -1,4 +1,4 @@
-//! Listings: of objects in both forms, of versions, of uploads in parts.
+//! Listings: of objects in both forms, of versions, of multipart uploads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::listing::{self, Want};
 use crate::route::Found;
 use crate::targets;
 
-/// Keys asked for at once where most of them may fold into common prefixes.
+/// Keys requested at once if most of them may fold into common prefixes.
 const FOLDED_STEP: usize = 1_000;
 const UPLOADS: &str = "/internal/v1/uploads";
 
@@ -58,7 +58,7 @@ impl S3 {
         }
         let mut at = builder.start();
         loop {
-            // One more than there is room for says whether the page is all there is.
+            // One more than fits, to see whether the page is complete.
             let room = builder.room() + 1;
             let limit = if scope.delimiter.is_some() { room.max(FOLDED_STEP) } else { room };
             let want =
@@ -93,7 +93,7 @@ impl S3 {
         Ok(s3::xml(StatusCode::OK, xml))
     }
 
-    /// One page of all targets' uploads. Uploads are few: where a delimiter folds many of them, the
+    /// One page of all targets' uploads. Uploads are few: if a delimiter folds many of them, the
     /// targets are asked again.
     async fn uploads(&self, found: &Found, asked: &ListMultipartUploads) -> S3Result<UploadPage> {
         let (scope, max) = (&asked.scope, asked.scope.max as usize);
@@ -149,7 +149,7 @@ impl S3 {
         }
     }
 
-    /// What all targets have, in order, as far as every one of them has told.
+    /// Merges the rows of all targets in order, as far as every target's answer reaches.
     async fn gather(
         &self,
         found: &Found,
@@ -189,7 +189,7 @@ pub(super) fn listed(entry: &ListEntry) -> ListedObject {
     }
 }
 
-/// Who wrote an object, where that was not the owner of the bucket.
+/// The user that wrote an object, if that was not the owner of the bucket.
 fn owner_in(custom: &BTreeMap<String, String>) -> Option<Owner> {
     custom.get(OWNER).map(|owner| Owner::user(owner))
 }

@@ -1,4 +1,4 @@
-//! S3 on a gateway: buckets and listings are answered here, requests for objects stream through to
+//! S3 on a gateway: buckets and listings are answered here; requests for objects stream through to
 //! the owner.
 
 mod buckets;
@@ -29,20 +29,21 @@ use crate::http::buckets::Buckets;
 use crate::route::{Found, Route};
 use crate::targets::Targets;
 
-/// What the operations of S3 call.
+/// The components that the operations of S3 use.
 #[derive(Clone)]
 pub(crate) struct S3 {
     pub(crate) door: S3Door,
     pub(crate) route: Route,
     pub(crate) targets: Targets,
     pub(crate) changes: Changes,
-    /// The operations of v1 on buckets, where S3 has the same.
+    /// The v1 operations on buckets, used where S3 has the same.
     pub(crate) buckets: Buckets,
     pub(crate) relay: Relay,
     pub(crate) metrics: Metrics,
 }
 
-/// Everything that a gateway serves: S3 goes past the router, whose paths S3's keys may look like.
+/// Everything that a gateway serves: S3 bypasses the router, because S3 keys may look like its
+/// paths.
 pub(crate) struct GatewayFront {
     pub(crate) s3: S3,
     pub(crate) routes: Routes,
@@ -57,7 +58,7 @@ impl Handler for GatewayFront {
     }
 }
 
-/// A request for S3, understood, whose sender is known.
+/// A parsed S3 request with its authenticated sender.
 struct Call {
     parts: Parts,
     request: S3Request,
@@ -89,7 +90,7 @@ impl S3 {
         let result = if done.is_ok() { "ok" } else { "error" };
         self.metrics.http_request("s3", name, result);
         let mut response = done.unwrap_or_else(|e| self.door.failure(about.id, &e, &method, &path));
-        // Also with a failure, which a browser's page could not see otherwise.
+        // Also for a failure, which a browser's page could not read otherwise.
         if let Some(headers) = headers
             && method != Method::OPTIONS
             && let Ok(found) = self.found(&bucket)
@@ -153,7 +154,7 @@ impl S3 {
         }
     }
 
-    /// What a browser may do with a bucket, before it does it.
+    /// Answers a browser's CORS preflight for a bucket.
     fn preflight(&self, parts: &Parts, request: &S3Request) -> S3Result<Response> {
         let rules =
             self.found(&request.bucket).map(|found| found.info.s3.cors.clone()).unwrap_or_default();
@@ -174,8 +175,8 @@ impl S3 {
         Ok(Found { state, info })
     }
 
-    /// Sends a request for an object to its owner, who checks the signature. A client that waits for
-    /// leave to send a body hears before that whether it may.
+    /// Forwards a request for an object to its owner, which checks the signature. A client that
+    /// waits for `100 Continue` gets a refusal before it sends the body.
     async fn pass_on(
         &self,
         front: &Front,
@@ -186,7 +187,7 @@ impl S3 {
         let found = match self.found(&request.bucket) {
             Ok(found) => found,
             Err(e) => {
-                // A signature that is sent is checked.
+                // A signature is checked if it is present.
                 self.door.authenticate(&parts, front)?;
                 return Err(e);
             }
@@ -200,7 +201,8 @@ impl S3 {
         Ok(self.relay.pass(&owner.url, found.state.version, None, request).await?)
     }
 
-    /// What the owner of `key` answers to a request of this gateway's for `who`.
+    /// Sends a request of this gateway on behalf of `who` to the owner of `key`; returns the
+    /// answer.
     async fn ask_owner(
         &self,
         found: &Found,
@@ -214,7 +216,7 @@ impl S3 {
     }
 }
 
-/// Settings that nobody can change have their answer; all else is refused by its name.
+/// Settings that cannot be changed have fixed answers; other operations are refused by name.
 fn unserved(name: &'static str) -> S3Result<Response> {
     const NO_NOTIFICATIONS: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
         <NotificationConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>";

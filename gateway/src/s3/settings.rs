@@ -1,4 +1,4 @@
-//! Settings of a bucket that S3 has and v1 has not: each is read, written and dropped as a whole.
+//! Settings of a bucket that only S3 has: each is read, written and removed as a whole.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -13,7 +13,7 @@ use forebay_node::s3;
 use super::delete::check;
 use super::{Call, S3, no_content};
 
-/// Whether an operation is about such a setting and is served.
+/// Whether an operation concerns such a setting and is served.
 pub(super) fn serves(operation: &Operation) -> bool {
     use Operation as O;
     matches!(
@@ -101,7 +101,7 @@ fn policy_status(settings: &S3Settings) -> S3Result<Response> {
     Ok(s3::xml(StatusCode::OK, answers::policy_status(public)))
 }
 
-/// A policy that is understood in full; no other is kept.
+/// Parses a policy; a policy that is not fully understood is not stored.
 fn read_policy(body: &[u8]) -> S3Result<String> {
     let text = std::str::from_utf8(body).unwrap_or_default();
     BucketPolicy::parse(text)?;

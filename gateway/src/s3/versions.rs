@@ -1,4 +1,4 @@
-//! ListObjectVersions: what is now and what was before, merged by key.
+//! ListObjectVersions: merges current objects and older versions by key.
 
 use std::collections::VecDeque;
 
@@ -18,12 +18,12 @@ use crate::list_merge::past;
 use crate::listing::{self, Want};
 use crate::route::Found;
 
-/// Rows asked for at once.
+/// Rows requested at once.
 const PAGE_ENTRIES: usize = 1_000;
-/// Begins the marker of a null version in the history, before what sorts it.
+/// Prefix of the marker of a null version in the history, before its sort key.
 const NULL_MARKER: &str = "null-";
 
-/// Rows of one of the two listings, fetched as they are needed.
+/// Rows of one of the two listings, fetched on demand.
 struct Rows {
     found: Found,
     prefix: String,
@@ -56,7 +56,7 @@ impl Rows {
     }
 }
 
-/// The next row: its key, and whether it is the object as it is now.
+/// The next row: its key, and whether it is the current version.
 struct Next {
     key: String,
     entry: ListEntry,
@@ -96,7 +96,7 @@ impl S3 {
         };
         let mut now = Rows::new(found.clone(), &scope.prefix, now_after);
         let mut older = Rows::new(found.history(), &scope.prefix, older_after);
-        // A cloud keeps its versions to itself.
+        // Versions of a cloud bucket are not listed.
         older.more = !found.info.has_backend();
         let mut key_before = marker.clone();
         while let Some(next) = self.next(&mut now, &mut older).await? {
@@ -161,7 +161,7 @@ fn row(next: &Next, first: bool) -> ListedVersion {
     }
 }
 
-/// What a client gives back to go on behind a row.
+/// The marker with which a client continues after a row.
 fn marker_of(next: &Next, version: &str) -> String {
     match history::split(&next.entry.name) {
         Some((_, order)) if !next.now && version == NULL => format!("{NULL_MARKER}{order}"),
@@ -169,11 +169,11 @@ fn marker_of(next: &Next, version: &str) -> String {
     }
 }
 
-/// Where the history goes on behind a version.
+/// The position in the history after a version.
 fn older_after(key: &str, version: &str) -> String {
     match version.strip_prefix(NULL_MARKER) {
         Some(order) => history::name(key, order, 0),
-        // The object as it is now: everything older follows.
+        // The current version: everything older follows.
         None if version == NULL => history::prefix(key),
         None => history::name(key, version, 0),
     }

@@ -1,4 +1,4 @@
-//! Buckets: create, destroy, properties, cloud buckets that become known on first use.
+//! Buckets: create, destroy, properties, cloud buckets that are registered on first use.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Several gateways, restarts, and what is shown of the cluster.
+//! Several gateways, restarts, and the views of the cluster.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ async fn a_change_through_any_gateway_is_seen_at_once_at_every_gateway() {
     .await;
 }
 
-/// Position of the gateway that all gateways take for the leader.
+/// Position of the gateway that all gateways name as leader.
 async fn leader(w: &World) -> Option<usize> {
     let mut said = Vec::new();
     for gateway in &w.gateways {
@@ -54,7 +54,7 @@ async fn two_of_three_gateways_go_on_and_one_alone_only_answers() {
         let goodbye = state.nodes.values().find(|n| n.id.as_str() == gone).unwrap();
         assert!(!goodbye.alive, "it said so before it went");
         get(&gateway.url, "/v1/objects/kept/o").await.expect(301);
-        // As long as an election lasts, a change waits for its end.
+        // During an election, a change waits for its end.
         let path = format!("/v1/buckets/after{i}");
         act(&gateway.url, "POST", &path, "create-bck", Value::Null).await.expect(200);
         for gateway in &w.gateways {

@@ -1,4 +1,4 @@
-//! Jobs over all targets, as v1 clients and our own see them.
+//! Jobs over all targets, for v1 clients and Forebay's own.
 
 use forebay_core::job::JobState;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Listings over several targets: complete, sorted, paged, or an error; never short.
+//! Listings over several targets: complete, sorted, paged, or an error; never incomplete without an
+//! error.
 
 use std::collections::BTreeSet;
 
@@ -92,7 +93,7 @@ async fn one_level_under_a_folder_s_name_without_its_slash_is_what_lies_in_the_f
         let (rows, _) = pages(w.url(), "b", one_level).await;
         assert_eq!(rows.len(), 8, "page size {size}: {rows:?}");
         assert!(rows.iter().all(|(name, flags)| name.starts_with("d1/") && *flags == 64));
-        // Half a name opens nothing.
+        // A part of a name opens nothing.
         let one_level = json!({"flags": "2048", "pagesize": size, "prefix": "d"});
         let (rows, _) = pages(w.url(), "b", one_level).await;
         assert_eq!(names(&rows), ["d0/", "d1/", "d2/", "d3/"]);
@@ -117,7 +118,7 @@ async fn a_cloud_listing_is_the_clouds_with_what_is_cached_marked() {
         let mut holds = target.holds.lock().unwrap();
         holds.backend = all.clone();
         holds.records = all.iter().skip(i).step_by(4).cloned().collect();
-        // Deleted in the cloud behind our back.
+        // Deleted directly in the cloud.
         holds.records.insert("o05-gone".into());
     }
     let cached = |n: &str| matches!(n[1..].parse::<usize>().unwrap() % 4, 0 | 1);
@@ -133,7 +134,7 @@ async fn a_cloud_listing_is_the_clouds_with_what_is_cached_marked() {
     assert_eq!(rows.len(), 11, "a listing opens shards, it fetches none");
     let (rows, _) = pages(w.url(), bucket, json!({"flags": "512", "pagesize": 6})).await;
     assert!(rows.len() == 10 && rows.iter().all(|(n, _)| !cached(n)), "{rows:?}");
-    // A stand-in can take over for a cloud bucket: no target is missing in its listing.
+    // Another target can take over for a cloud bucket: its listing is complete.
     w.targets[1].stop().await;
     assert_eq!(pages(w.url(), bucket, json!({})).await.0.len(), 20);
     ask(w.url(), bucket, json!({"start_after": "o03"})).await.expect(400);

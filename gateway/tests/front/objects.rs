@@ -1,4 +1,4 @@
-//! Redirects: where they lead, what they keep, and that bodies do not break them.
+//! Redirects: their destination, what they preserve, and that bodies do not break them.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -108,7 +108,7 @@ fn read_head(stream: &mut std::net::TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// A cluster with a bucket, and where its gateway listens.
+/// A cluster with a bucket, and the address of its gateway.
 async fn with_bucket() -> (World, String) {
     let w = World::new(1, 1).await;
     act(w.url(), "POST", "/v1/buckets/b", "create-bck", Value::Null).await.expect(200);
@@ -162,7 +162,7 @@ async fn an_announced_body_that_never_comes_does_not_hold_the_answer_up() {
     .unwrap();
 }
 
-/// What comes next could be the body that was announced, or the next request.
+/// The next bytes could be the announced body, or the next request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_ends_with_the_answer_to_a_body_that_was_not_asked_for() {
     let (_world, address) = with_bucket().await;

@@ -1,4 +1,4 @@
-//! A stand-in for a target: joins like one and answers what gateways ask, from memory.
+//! A stand-in for a target: joins like a target and answers gateways' requests from memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ use forebay_node::reply::Failure;
 use forebay_node::{listener, membership};
 use serde_json::Value;
 
-/// What a stand-in holds and was told.
+/// The content of a stand-in, and the requests that it got.
 #[derive(Default)]
 pub(crate) struct Holdings {
     pub(crate) records: BTreeSet<String>,
@@ -76,7 +76,7 @@ impl StandIn {
         Self { id: id.into(), url, holds, lifecycle }
     }
 
-    /// Stops cleanly: the gateways hear of it at once.
+    /// Stops cleanly: the gateways learn of it immediately.
     pub(crate) async fn stop(&self) {
         self.lifecycle.shutdown(std::time::Duration::from_secs(5)).await;
     }

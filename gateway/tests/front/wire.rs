@@ -1,4 +1,4 @@
-//! The tests' own HTTP client: one connection per request, no redirects, answers taken whole.
+//! The tests' own HTTP client: one connection per request, no redirects, answers read completely.
 
 use std::collections::BTreeMap;
 

@@ -31,7 +31,7 @@ pub(crate) struct World {
     pub(crate) targets: Vec<StandIn>,
 }
 
-/// A port that nobody listens on now; below the range that outgoing connections take theirs from.
+/// An unused port, below the range of ports for outgoing connections.
 fn free_port() -> u16 {
     loop {
         let port = rand::random_range(20_000..32_000);

@@ -1,4 +1,4 @@
-//! Files that must not be used are refused in words.
+//! Tests that unusable files are refused with a clear error.
 
 use forebay_core::state::ClusterState;
 use openraft::testing::{blank_ent, log_id};
@@ -17,7 +17,7 @@ fn snapshot(index: u64) -> SnapshotRecord {
     SnapshotRecord { meta, state }
 }
 
-/// Changes the file behind the program's back.
+/// Changes the file directly.
 fn tamper(path: &Path, change: impl FnOnce(&WriteTransaction)) {
     let db = Database::create(path).unwrap();
     let tx = db.begin_write().unwrap();

@@ -1,5 +1,5 @@
-//! A group of one over restarts, and the rules for who may be in a group. Several gateways are
-//! tested over HTTP, in `tests/`.
+//! Tests of a group of one over restarts, and of the rules for membership. `tests/` tests several
+//! gateways over HTTP.
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::sign::{ClusterSecret, Signer};
@@ -38,7 +38,7 @@ impl Alone {
         Ok(alone)
     }
 
-    /// Starts the only voter of a group in which others learn.
+    /// Starts the only voter of a group that also has learners.
     async fn start_among(path: &Path) -> Self {
         let alone = Self::try_start(path, URL, &[]).await.unwrap();
         alone.lead().await.unwrap();
@@ -216,7 +216,7 @@ async fn a_group_keeps_its_gateways() {
     };
     assert!(refused("new.redb", URL, &list(&[1, 2, 2])).await.contains("twice"));
 
-    // What the log says counts, whatever the configuration names besides.
+    // The log decides, whatever else the configuration names.
     let path = dir.path().join("one.redb");
     let alone = Alone::start(&path).await;
     let version = alone.group.propose(create("b")).await.unwrap();
@@ -245,7 +245,7 @@ async fn the_only_gateway_stays_and_one_at_a_former_address_is_refused() {
     assert!(e.code == ErrorCode::Conflict && e.message.contains("the only gateway"), "{e}");
     let unknown = RemoveRequest { url: "http://127.0.0.1:3".into() };
     assert_eq!(alone.group.remove(unknown).await.unwrap(), RemoveReply::Done);
-    // It has the name that its first address gave it.
+    // It keeps the id derived from its first address.
     let id = forebay_core::placement::digest(URL);
     let request = EnterRequest { id, url: URL.into(), blank: true, node: String::new() };
     let e = alone.group.enter(request).await.unwrap_err();
@@ -259,7 +259,7 @@ async fn a_gateway_that_only_learns_counts_for_no_majority() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("meta.redb");
     let alone = Alone::start(&path).await;
-    // Nobody is there: it began to enter, and ended.
+    // A gateway that began to join and ended.
     let (url, node) = ("http://127.0.0.1:9".to_owned(), String::new());
     let request = EnterRequest { id: 7, url, blank: true, node };
     for _ in 0..2 {
@@ -270,7 +270,7 @@ async fn a_gateway_that_only_learns_counts_for_no_majority() {
     let half = EnterRequest { blank: false, ..request.clone() };
     assert_eq!(alone.group.enter(half).await.unwrap(), EnterReply::Learns, "it has nothing yet");
     alone.stop().await;
-    // Who leads next goes on, and can take it out.
+    // The next leader continues, and can remove it.
     let again = Alone::start_among(&path).await;
     assert_eq!(
         again.group.remove(RemoveRequest { url: request.url }).await.unwrap(),

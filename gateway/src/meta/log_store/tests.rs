@@ -1,4 +1,4 @@
-//! The store under openraft's own tests of stores, and over a reopening of the file.
+//! Runs openraft's test suite for stores, and tests reopening the file.
 
 use forebay_node::maps::Maps;
 use openraft::storage::RaftLogStorageExt;

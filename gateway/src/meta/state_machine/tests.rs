@@ -1,4 +1,4 @@
-//! Versions with gaps, refusals, and snapshots that go from one machine to another.
+//! Tests versions with gaps, refusals, and snapshots that move from one machine to another.
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::state::Command;
@@ -46,7 +46,7 @@ async fn the_version_is_the_index_of_the_last_command() {
     let verdicts = machine.apply(log().drain(2..)).await.unwrap();
     let codes: Vec<_> = verdicts.into_iter().map(|v| v.0.map_err(|e| e.code)).collect();
     assert_eq!(codes, [Ok(()), Ok(()), Err(ErrorCode::BucketExists), Ok(())]);
-    // What is shown is what was applied; the leader's blank entry made no new version.
+    // `maps` shows the applied state; the leader's blank entry made no new version.
     assert_eq!(machine.maps.version(), 4);
     assert_eq!(*machine.maps.load(), machine.state);
     machine.apply([create(8, "b")]).await.unwrap();
@@ -72,7 +72,7 @@ async fn a_snapshot_makes_another_machine_the_same_and_survives_a_reopening() {
     to.install_snapshot(&built.meta, built.snapshot).await.unwrap();
     assert_eq!((&to.state, to.applied), (&from.state, from.applied));
     assert_eq!((to.maps.version(), &to.membership), (4, &from.membership));
-    // Both give the next bucket the same id.
+    // Both assign the same id to the next bucket.
     for machine in [&mut from, &mut to] {
         machine.apply([create(6, "b")]).await.unwrap();
     }
